@@ -71,11 +71,7 @@ mod tests {
     fn laid_out(width: Option<usize>) -> Vec<String> {
         let rows = [
             ["NAME", "ROOT", "DESCRIPTION"],
-            [
-                "tools:write-a-report",
-                "team-skills",
-                "Writes a report of the work of this week",
-            ],
+            ["tools:write-a-report", "team-skills", "Writes a report of the work of this week"],
             [
                 "漢字",
                 "r",

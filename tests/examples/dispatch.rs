@@ -1,7 +1,7 @@
-//! Sends a turn to a thread on a platform, and has the calls that its model makes answered by a session,
-//! while the platform loses one answer and fails at another: `cargo run --example dispatch`.
+//! Answers the calls of a platform's thread with a session. The platform loses one answer and fails
+//! for another: `cargo run --example dispatch`.
 
-// It is to be seen what happens.
+// The example prints its results.
 #![allow(clippy::print_stdout)]
 
 #[allow(dead_code, unreachable_pub)]
@@ -32,9 +32,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     run().await.map(drop)
 }
 
-/// What the example does: how the turn ended, and the record of each call.
+/// Runs the example. Returns the end of the turn and the record of each call.
 pub(crate) async fn run() -> Result<(FinishedTurn, Vec<DispatchRecord>), Box<dyn Error>> {
-    // An executor: a daemon that serves one skill.
+    // The executor is a daemon that serves one skill.
     let dir = tempfile::tempdir()?;
     fs::create_dir(dir.path().join("greet"))?;
     let text = "---\nname: greet\ndescription: Greets.\n---\nSay hello.\n";
@@ -52,15 +52,15 @@ pub(crate) async fn run() -> Result<(FinishedTurn, Vec<DispatchRecord>), Box<dyn
     let (stop, stopped) = oneshot::channel::<()>();
     let daemon = tokio::spawn(app.run(async { drop(stopped.await) }));
 
-    // A session with that skill.
+    // The session has that skill.
     let fleet = Fleet::from_executors([("workspace".to_owned(), ExecutorConfig::new(address))]);
     let selected = json!({"selectedCapabilityRoots": [{"id": "demo", "location": {
         "type": "environment", "environmentId": "workspace", "path": "published:demo"}}]});
     let roots = parse_selected_roots(&selected.to_string())?;
     let session = Arc::new(Session::start(&fleet, roots, &SessionOptions::default()).await?);
 
-    // A platform, whose model will list the skills and read one. It loses the first answer, and fails
-    // twice at the second; the third call is another thread's.
+    // The platform's model lists the skills and reads one. The platform loses the first answer and
+    // fails twice for the second. The third call belongs to another thread.
     let service = Service::start().await;
     service.fail("thread-1/0", [Fault::Lost]);
     service.fail("thread-1/1", [Fault::Error, Fault::Error]);
@@ -78,7 +78,7 @@ pub(crate) async fn run() -> Result<(FinishedTurn, Vec<DispatchRecord>), Box<dyn
     let thread = HttpThread { manager: &manager, id: "thread-1" };
     let finished = dispatcher.send_and_handle(&thread, &turn, ["completed", "failed"]).await?;
 
-    // The thread may be at rest before the last answer was acknowledged.
+    // The thread may be idle before the platform has confirmed the last answer.
     dispatcher.wait_idle().await;
 
     println!("the thread is {:?}; still pending: {:?}", finished.status, service.pending());

@@ -1,5 +1,5 @@
-//! A session that is kept, forked, closed and gone on with: `cargo run --example durable`. It starts a
-//! daemon of its own in this process, on a directory that it makes.
+//! Saves, forks, closes and restores a session: `cargo run --example durable`. The example starts
+//! its own daemon in this process, on a directory that it creates.
 
 use caproot::client::{ChangesSince, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
@@ -20,32 +20,32 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What it shows, a line each.
+/// Runs the example. Returns its output, line by line.
 pub async fn run() -> Result<Vec<String>, Box<dyn Error>> {
-    // What an executor would do: a daemon that publishes a directory of skills.
+    // The daemon plays the role of an executor and publishes a directory of skills.
     let name = format!("caproot-durable-{}", std::process::id());
     let dir = std::env::temp_dir().join(name);
-    write(&dir, "triage", "Finds the first cause in a log.")?;
+    write_skill(&dir, "triage", "Finds the first cause in a log.")?;
     let flags = ServeFlags {
         roots: vec![RootFlag { id: Some("mine".to_owned()), dir: dir.clone() }],
         listen: vec!["tcp:127.0.0.1:0".to_owned()],
         ..ServeFlags::default()
     };
     let config = Config::from_flags(flags, &ProcessEnv::from_process());
-    let daemon = server::build_daemon(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
+    let daemon = server::build_daemon(config.map_err(|errors| format!("{errors:?}"))?).await?;
     let endpoint = daemon.listen_addresses()[0].parse()?;
     let daemon = tokio::spawn(daemon.run(std::future::pending()));
-    let told = sessions(
+    let result = run_sessions(
         Fleet::from_executors([("local".to_owned(), ExecutorConfig::new(endpoint))]),
         &dir,
     )
     .await;
     daemon.abort();
     std::fs::remove_dir_all(dir)?;
-    told
+    result
 }
 
-async fn sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn Error>> {
+async fn run_sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let mut lines = Vec::new();
     let store = Arc::new(MemoryStore::default());
     let selected = json!([{"id": "mine", "location": {
@@ -54,7 +54,8 @@ async fn sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn Error
     let options = SessionOptions { id: Some("thread-1".to_owned()), ..SessionOptions::default() };
     let session = Session::start(&fleet, roots, &options).await?.with_store(store.clone());
 
-    // A scope that keeps its session. A subagent gets a fork of it, which goes on when it is closed.
+    // The scope saves its session at the end. A subagent gets a fork, which stays open after the
+    // scope.
     let scope = |session: Arc<Session>| async move { session.fork(ForkScope::Only(&["mine"])) };
     let ended = session.run_scope(true, scope).await;
     let fork = ended.value?;
@@ -67,12 +68,12 @@ async fn sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn Error
         lines.push(format!("{}: {} by a tool, {} bytes", skill.skill, skill.by_tool, skill.bytes));
     }
 
-    // Meanwhile somebody adds a skill; the fork waits until the daemon says so.
+    // A skill is added. The fork waits until the daemon reports the change.
     let mut changes = fork.watch();
-    write(dir, "release", "Makes a release.")?;
+    write_skill(dir, "release", "Makes a release.")?;
     changes.next().await;
 
-    // A new process goes on: it is told what changed, and nothing of it twice.
+    // Another process restores the session and gets each change once.
     let restored =
         Session::restore_from_store(&fleet, store, "thread-1", &SessionOptions::default()).await?;
     for executor in &restored.changes_since_save {
@@ -92,7 +93,7 @@ async fn sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn Error
     Ok(lines)
 }
 
-fn write(dir: &Path, name: &str, description: &str) -> std::io::Result<()> {
+fn write_skill(dir: &Path, name: &str, description: &str) -> std::io::Result<()> {
     std::fs::create_dir_all(dir.join(name))?;
     let text = format!("---\nname: {name}\ndescription: {description}\n---\n# {name}\n");
     std::fs::write(dir.join(name).join("SKILL.md"), text)

@@ -1,5 +1,5 @@
-//! A client of the service, as an orchestrator writes one for its platform: a [`Manager`], and a
-//! [`Thread`].
+//! HTTP client of the example service, as an orchestrator would write one for its platform: a
+//! [`CallManager`] and an [`AgentThread`].
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,10 +18,10 @@ use hyper_util::rt::TokioExecutor;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 
-/// The most bytes of an answer's body.
-const MAX_BODY: usize = 8 << 20;
+/// Size limit of a response body, in bytes.
+const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// The client.
+/// HTTP client of the service.
 #[derive(Debug)]
 pub struct HttpManager {
     client: Client<HttpConnector, Full<Bytes>>,
@@ -29,17 +29,17 @@ pub struct HttpManager {
     records: Mutex<Vec<DispatchRecord>>,
 }
 
-/// A thread of the service.
+/// Thread of the service.
 #[derive(Debug)]
 pub struct HttpThread<'a> {
-    /// Where it is.
+    /// Client of the service.
     pub manager: &'a HttpManager,
-    /// Its id.
+    /// Id of the thread.
     pub id: &'a str,
 }
 
 impl HttpManager {
-    /// Of the service at an address.
+    /// Creates a client for the service at an address.
     pub fn new(address: &str) -> Self {
         Self {
             client: Client::builder(TokioExecutor::new()).build_http(),
@@ -48,7 +48,7 @@ impl HttpManager {
         }
     }
 
-    /// What it was told of dispatches.
+    /// Returns the records of ended dispatches.
     pub fn records(&self) -> Vec<DispatchRecord> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -64,30 +64,33 @@ impl HttpManager {
         let request = request.body(Full::new(Bytes::from(body))).map_err(|e| e.to_string())?;
         let answer = self.client.request(request).await.map_err(|e| e.to_string())?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_BODY).collect().await;
+        let body = Limited::new(answer.into_body(), MAX_BODY_BYTES).collect().await;
         let body = body.map_err(|e| e.to_string())?.to_bytes();
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
     }
 }
 
-fn encoded(text: &str) -> String {
+fn percent_encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// Every answer but this is a failure.
-fn expect(wanted: StatusCode, (status, body): (StatusCode, Value)) -> Result<Value, String> {
-    if status == wanted { Ok(body) } else { Err(format!("the service says {status}")) }
+/// Returns the body if the status is `expected`, else an error.
+fn require_status(
+    expected: StatusCode,
+    (status, body): (StatusCode, Value),
+) -> Result<Value, String> {
+    if status == expected { Ok(body) } else { Err(format!("the service says {status}")) }
 }
 
-/// A call in the words of the service; `None` where its id cannot be one.
-fn call(call: &Value) -> Option<PendingCall> {
+/// Parses a pending call. Returns `None` if its id is invalid.
+fn parse_call(call: &Value) -> Option<PendingCall> {
     let text = |key: &str| call[key].as_str().unwrap_or_default().to_owned();
-    let asked = match call["kind"].as_str() {
+    let kind = match call["kind"].as_str() {
         Some("tool") => CallKind::Tool { name: text("tool"), arguments: call["arguments"].clone() },
         other => CallKind::Other(other.unwrap_or_default().to_owned()),
     };
     let request = RequestId::try_from(call["id"].as_str()?).ok()?;
-    Some(PendingCall { request_id: request, session_id: text("session"), kind: asked })
+    Some(PendingCall { request_id: request, session_id: text("session"), kind })
 }
 
 impl CallManager for HttpManager {
@@ -97,11 +100,12 @@ impl CallManager for HttpManager {
         most: usize,
     ) -> BoxFuture<'a, Result<PendingPage, String>> {
         Box::pin(async move {
-            let after = after.map(|after| format!("&after={}", encoded(after))).unwrap_or_default();
+            let after =
+                after.map(|after| format!("&after={}", percent_encode(after))).unwrap_or_default();
             let answer = self.request(Method::GET, format!("/calls?most={most}{after}"), None);
-            let page = expect(StatusCode::OK, answer.await?)?;
-            let calls = page["calls"].as_array().ok_or("a page has calls")?;
-            let calls = calls.iter().filter_map(call).collect();
+            let page = require_status(StatusCode::OK, answer.await?)?;
+            let calls = page["calls"].as_array().ok_or("the page has no calls")?;
+            let calls = calls.iter().filter_map(parse_call).collect();
             Ok(PendingPage { calls, next_token: page["next"].as_str().map(str::to_owned) })
         })
     }
@@ -112,7 +116,7 @@ impl CallManager for HttpManager {
         result: &'a ToolResult,
     ) -> BoxFuture<'a, SubmitOutcome> {
         Box::pin(async move {
-            let path = format!("/calls/{}/answer", encoded(request.as_str()));
+            let path = format!("/calls/{}/answer", percent_encode(request.as_str()));
             let json: Value = serde_json::from_str(&result.json).unwrap_or_default();
             let body = json!({"success": result.success, "result": json,
                 "externalContext": result.external_context});
@@ -134,18 +138,23 @@ impl CallManager for HttpManager {
 impl AgentThread for HttpThread<'_> {
     fn send_turn<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            let path = format!("/threads/{}/turns", encoded(self.id));
+            let path = format!("/threads/{}/turns", percent_encode(self.id));
             let answer = self.manager.request(Method::POST, path, Some(turn.clone()));
-            expect(StatusCode::ACCEPTED, answer.await?).map(drop)
+            require_status(StatusCode::ACCEPTED, answer.await?).map(drop)
         })
     }
 
     fn status(&self) -> BoxFuture<'_, Result<String, String>> {
         Box::pin(async move {
-            let path = format!("/threads/{}", encoded(self.id));
-            let thread =
-                expect(StatusCode::OK, self.manager.request(Method::GET, path, None).await?)?;
-            thread["status"].as_str().map(str::to_owned).ok_or("a thread has a status".to_owned())
+            let path = format!("/threads/{}", percent_encode(self.id));
+            let thread = require_status(
+                StatusCode::OK,
+                self.manager.request(Method::GET, path, None).await?,
+            )?;
+            thread["status"]
+                .as_str()
+                .map(str::to_owned)
+                .ok_or("the thread has no status".to_owned())
         })
     }
 }

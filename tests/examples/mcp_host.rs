@@ -1,9 +1,9 @@
-//! A host of Skills over MCP: lists the skills of a server as a session does, and reads every file of each
-//! by `skills.read`, page by page. Nothing of a file that is not what the server lists is shown.
+//! Host of Skills over MCP: lists the skills of a server as a session does, and reads each file
+//! with `skills.read`, page by page. Content that does not match the server's list is not shown.
 //!
 //!     mcp_host list|read http://127.0.0.1:7421/mcp
 //!
-//! `list` reads no file. Ends with 0 when all that was read is what it should be, else with 1.
+//! `list` reads no file. The exit code is 0 if every file matches, else 1.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
 use caproot::client::Fleet;
@@ -20,46 +20,46 @@ use std::time::Duration;
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [mode, url] = &arguments[..] else { return Err("mcp_host list|read URL".into()) };
-    let wrong = run(mode == "read", url).await?;
-    Ok(if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let rejected = run(mode == "read", url).await?;
+    Ok(if rejected == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Lists, and reads if that is wanted; how many files were refused, or are not what they should be.
-pub async fn run(reads: bool, url: &str) -> Result<usize, Box<dyn Error>> {
-    // A server may hash all its files before it lists them.
-    let patience = Duration::from_mins(1);
-    let server = McpServerConfig {
-        start_timeout: patience,
-        ..McpServerConfig::new("there", McpEndpoint::http(url))
-    };
+/// Lists the skills, and reads their files if `read_files` is set. Returns the number of rejected
+/// files.
+pub async fn run(read_files: bool, url: &str) -> Result<usize, Box<dyn Error>> {
+    // The server may hash all files before it answers.
+    let start_timeout = Duration::from_mins(1);
+    let server =
+        McpServerConfig { start_timeout, ..McpServerConfig::new("there", McpEndpoint::http(url)) };
     let source = Arc::new(McpSource::start(server).await?);
-    let others = vec![source.clone() as Arc<_>];
+    let sources = vec![source.clone() as Arc<_>];
     let no_executors = Fleet::from_executors([]);
     let session =
-        Session::start_with(&no_executors, Vec::new(), others, &SessionOptions::default()).await?;
-    let (mut skills, mut files, mut binary, mut wrong) = (0, 0, 0, 0);
+        Session::start_with(&no_executors, Vec::new(), sources, &SessionOptions::default()).await?;
+    let (mut skills, mut files, mut binary, mut rejected) = (0, 0, 0, 0);
     let mut cursor = Value::Null;
     loop {
         let page = call(&session, "skills.list", json!({ "cursor": cursor })).await?;
         for warning in page["warnings"].as_array().into_iter().flatten() {
             println!("warning: {warning}");
-            wrong += usize::from(skills == 0 && page["skills"] == json!([]));
+            rejected += usize::from(skills == 0 && page["skills"] == json!([]));
         }
         for skill in page["skills"].as_array().into_iter().flatten() {
             skills += 1;
             println!("{}: {}", skill["name"], skill["description"]);
-            // The SKILL.md comes first: a skill of which that is not right is not used.
-            let promised = if reads { source.files(text(&skill["package"])) } else { Vec::new() };
-            for file in promised {
-                let read = whole(&session, skill, &file.resource).await?;
+            // The SKILL.md comes first. If the SKILL.md is rejected, the skill is not used.
+            let files_to_read =
+                if read_files { source.files(text(&skill["package"])) } else { Vec::new() };
+            for file in files_to_read {
+                let read = read_file(&session, skill, &file.resource).await?;
                 files += 1;
                 match read {
                     Ok(contents) if digest(&contents) == file.digest => {}
-                    Ok(_) => wrong += 1,
-                    Err(refusal) if refusal["code"] == "NOT_TEXT" => binary += 1,
-                    Err(refusal) => {
-                        println!("  {}: {} {}", file.resource, refusal["code"], refusal["message"]);
-                        wrong += 1;
+                    Ok(_) => rejected += 1,
+                    Err(error) if error["code"] == "NOT_TEXT" => binary += 1,
+                    Err(error) => {
+                        println!("  {}: {} {}", file.resource, error["code"], error["message"]);
+                        rejected += 1;
                         break;
                     }
                 }
@@ -70,12 +70,12 @@ pub async fn run(reads: bool, url: &str) -> Result<usize, Box<dyn Error>> {
             break;
         }
     }
-    println!("{skills} skills, {files} files read, {binary} of them binary, {wrong} wrong");
-    Ok(wrong)
+    println!("{skills} skills, {files} files read, {binary} of them binary, {rejected} wrong");
+    Ok(rejected)
 }
 
-/// A file by its pages, or why there is none.
-async fn whole(
+/// Reads a file page by page. Returns its contents or the error of the tool.
+async fn read_file(
     session: &Session,
     skill: &Value,
     resource: &str,

@@ -1,23 +1,23 @@
-//! All that a session owns, at once: skills of two executors, of a directory of this machine and of a
-//! server of Skills over MCP, and functions of this program, for a thread of a platform that keeps
-//! pending calls. One of each fails on the way, and the thread goes on.
+//! A session with everything: skills of two executors, a local directory and an MCP server, tools
+//! of this program, and a platform with pending calls. An executor, the MCP server, the platform
+//! and two tools fail, and the thread continues.
 //!
 //!     orchestrator COMMAND ARGUMENT…
 //!
-//! runs the command as the MCP server; it prints `listening URL` first.
+//! The command starts the MCP server, which must print `listening URL` first.
 
-// It is to be seen what happens.
+// The example prints its results.
 #![allow(clippy::print_stdout)]
 
-// The tests of this repository have it beside other examples with the same modules.
+// The tests include these modules a second time through other examples.
+#[path = "example_services.rs"]
+mod example_services;
 #[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
 #[path = "manager.rs"]
 mod manager;
 #[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
 #[path = "service.rs"]
 mod service;
-#[path = "stage.rs"]
-mod stage;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use example_services::ExampleServices;
 use manager::HttpThread;
 use service::Fault;
-use stage::Stage;
 
 const THREAD: &str = "thread-1";
 
@@ -63,25 +63,27 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// What happens, a line each.
+/// Runs the example. Returns its output, line by line.
 pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
-    let mut stage = Stage::set(mcp).await?;
-    let mut said = Vec::new();
+    let mut services = ExampleServices::start(mcp).await?;
+    let mut lines = Vec::new();
     let store = Arc::new(MemoryStore::default());
     let tools = own_tools()?;
     let options =
         SessionOptions { id: Some(THREAD.to_owned()), tools, ..SessionOptions::default() };
-    let others = stage.others(&options).await?;
-    let session = Session::start_with(&stage.fleet, Stage::selected()?, others, &options).await?;
+    let other_sources = services.other_sources(&options).await?;
+    let session =
+        Session::start_with(&services.fleet, ExampleServices::selected()?, other_sources, &options)
+            .await?;
     let session = Arc::new(session.with_store(store.clone()));
     let text = session.instruction_text(DEFAULT_BUDGET);
-    said.push(format!("told: {} skills, and warned {:?}", text.listed, text.warnings));
-    let mut thread = Thread { stage: &mut stage, dispatcher: None, made: 0 };
-    thread.handled_by(session.clone());
+    lines.push(format!("told: {} skills, and warned {:?}", text.listed, text.warnings));
+    let mut thread = Thread { services: &mut services, dispatcher: None, call_count: 0 };
+    thread.set_session(session.clone());
 
-    // The first answer is taken, and nobody hears of it; the second is refused twice.
-    thread.stage.service.fail("thread-1/0", [Fault::Lost]);
-    thread.stage.service.fail("thread-1/1", [Fault::Error; 2]);
+    // The first answer is accepted, but its response is lost. The second answer fails twice.
+    thread.services.service.fail("thread-1/0", [Fault::Lost]);
+    thread.services.service.fail("thread-1/1", [Fault::Error; 2]);
     let calls = [
         ("skills.list", json!({})),
         ("words.count", json!({"text": "three short words"})),
@@ -92,45 +94,51 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     let mut answers = thread.turn(&calls).await?;
     let skills = answers.remove(0)["skills"].as_array().cloned().unwrap_or_default();
     for skill in &skills {
-        said.push(format!("listed: {} {}", skill["authority"]["kind"], skill["name"]));
+        lines.push(format!("listed: {} {}", skill["authority"]["kind"], skill["name"]));
     }
-    said.extend(answers.iter().map(|answer| format!("own tool: {}", short(answer))));
+    lines.extend(answers.iter().map(|answer| format!("own tool: {}", summary(answer))));
 
-    // A skill of each source.
-    let of = |kind: &str, id: &str| {
-        let is_it = |s: &&Value| {
+    // One skill of each source is read.
+    let read_of = |kind: &str, id: &str| {
+        let is_match = |s: &&Value| {
             s["authority"]["kind"] == kind && (id.is_empty() || s["authority"]["id"] == id)
         };
-        skills.iter().find(is_it).map(read).ok_or_else(|| format!("no skill of {kind} {id}"))
+        skills.iter().find(is_match).map(read).ok_or_else(|| format!("no skill of {kind} {id}"))
     };
-    let reads =
-        [of("executor", "build")?, of("executor", "docs")?, of("local", "")?, of("mcp", "")?];
+    let reads = [
+        read_of("executor", "build")?,
+        read_of("executor", "docs")?,
+        read_of("local", "")?,
+        read_of("mcp", "")?,
+    ];
     for answer in thread.turn(&reads).await? {
-        said.push(format!("read: {}", short(&answer)));
+        lines.push(format!("read: {}", summary(&answer)));
     }
 
-    // An executor, the MCP server and the platform fail; what is left goes on.
-    thread.stage.stop_docs().await?;
-    thread.stage.kill_mcp().await?;
-    thread.stage.service.fail(&thread.id(0), [Fault::Error; 4]);
-    // The server's file from before is still at hand, and is what was promised; another one is not.
+    // An executor, the MCP server and the platform fail. The other sources still work.
+    thread.services.stop_docs().await?;
+    thread.services.kill_mcp().await?;
+    thread.services.service.fail(&thread.id(0), [Fault::Error; 4]);
+    // The file of the MCP server that was read before is still cached and valid. Another file is
+    // not available.
     let fresh = skills.iter().filter(|skill| skill["authority"]["kind"] == "mcp").nth(1);
     let calls: Vec<_> = reads.iter().cloned().chain(fresh.map(read)).collect();
     for answer in thread.turn(&calls).await? {
-        said.push(format!("read while two are gone: {}", short(&answer)));
+        lines.push(format!("read while two are gone: {}", summary(&answer)));
     }
     session.persist().await?;
-    said.push(format!("deleted: {}", session.close(false).await.deleted));
+    lines.push(format!("deleted: {}", session.close(false).await.deleted));
 
-    // Another process goes on, when all are back; meanwhile somebody added a skill.
-    thread.stage.add_release()?;
-    thread.stage.start_docs().await?;
-    thread.stage.start_mcp().await?;
+    // Another process restores the session after a skill was added and all services are back.
+    thread.services.add_release()?;
+    thread.services.start_docs().await?;
+    thread.services.start_mcp().await?;
     let options = SessionOptions { tools: options.tools.copy(), ..SessionOptions::default() };
-    let others = thread.stage.others(&options).await?;
-    let saved = store.get(THREAD).await?.ok_or("it was kept")?;
-    let restored = Session::restore_with(&thread.stage.fleet, &saved, others, &options).await?;
-    said.extend(restored.warnings.iter().map(|warning| format!("warned: {warning}")));
+    let other_sources = thread.services.other_sources(&options).await?;
+    let saved = store.get(THREAD).await?.ok_or("the store has no such session")?;
+    let restored =
+        Session::restore_with(&thread.services.fleet, &saved, other_sources, &options).await?;
+    lines.extend(restored.warnings.iter().map(|warning| format!("warned: {warning}")));
     for executor in &restored.changes_since_save {
         let since = match executor.changes.as_deref() {
             Some(ChangesSince::Known { upserted, removed, .. }) => {
@@ -139,36 +147,36 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
             Some(ChangesSince::Unknown { reason, roots }) => {
                 format!("read {roots:?} again: {reason}")
             }
-            None => "it does not answer yet".to_owned(),
+            None => "the executor does not answer yet".to_owned(),
         };
-        said.push(format!("since then in {}: {since}", executor.environment_id));
+        lines.push(format!("since then in {}: {since}", executor.environment_id));
     }
     let session = Arc::new(restored.session.with_store(store.clone()));
-    thread.handled_by(session.clone());
+    thread.set_session(session.clone());
     for answer in thread.turn(&reads).await? {
-        said.push(format!("read again: {}", short(&answer)));
+        lines.push(format!("read again: {}", summary(&answer)));
     }
 
-    // A subagent has one root, and the functions.
+    // The subagent has one root, and the tools.
     let fork = session.fork(ForkScope::Only(&["build"]))?;
     let list = fork.call("skills.list", &json!({})).await;
     let list: Value = serde_json::from_str(&list.json)?;
     let names = list["skills"].as_array().into_iter().flatten().map(|skill| &skill["name"]);
-    said.push(format!("the fork has: {:?}", names.collect::<Vec<_>>()));
+    lines.push(format!("the fork has: {:?}", names.collect::<Vec<_>>()));
     for series in session.metrics().invocations {
-        said.push(format!(
+        lines.push(format!(
             "counted: {} {} {:?} {} {}",
             series.source_kind, series.source_id, series.kind, series.outcome, series.count
         ));
     }
-    said.push(format!("deleted: {}", session.close(true).await.deleted));
-    let Thread { stage, .. } = thread;
-    said.push(format!("answered twice: {:?}", stage.service.repeated()));
-    said.push(format!("still pending: {:?}", stage.service.pending()));
-    Ok(said)
+    lines.push(format!("deleted: {}", session.close(true).await.deleted));
+    let Thread { services, .. } = thread;
+    lines.push(format!("answered twice: {:?}", services.service.repeated()));
+    lines.push(format!("still pending: {:?}", services.service.pending()));
+    Ok(lines)
 }
 
-/// The functions of this program, of which one never ends and one breaks down.
+/// Registers the tools of this program: one counts words, one never ends and one panics.
 fn own_tools() -> Result<ToolRegistry, Box<dyn Error>> {
     let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
     let tools = ToolRegistry::new();
@@ -185,51 +193,51 @@ fn own_tools() -> Result<ToolRegistry, Box<dyn Error>> {
     Ok(tools)
 }
 
-/// The thread of the platform, and who answers its calls.
+/// Thread of the platform, with the dispatcher that answers its calls.
 struct Thread<'a> {
-    stage: &'a mut Stage,
+    services: &'a mut ExampleServices,
     dispatcher: Option<CallDispatcher>,
-    /// How many calls there were.
-    made: usize,
+    /// Number of calls so far.
+    call_count: usize,
 }
 
 impl Thread<'_> {
-    fn handled_by(&mut self, session: Arc<Session>) {
-        let (manager, options) = (self.stage.manager.clone(), DispatchOptions::default());
+    fn set_session(&mut self, session: Arc<Session>) {
+        let (manager, options) = (self.services.manager.clone(), DispatchOptions::default());
         self.dispatcher = Some(CallDispatcher::new(THREAD, manager, session, options));
     }
 
-    /// The id of a call of the next turn.
+    /// Returns the id of a call of the next turn.
     fn id(&self, n: usize) -> String {
-        format!("{THREAD}/{}", self.made + n)
+        format!("{THREAD}/{}", self.call_count + n)
     }
 
-    /// Sends a turn whose model makes these calls; what it is answered, when the thread is at rest.
+    /// Sends a turn with these calls. Returns their answers once the thread is idle.
     async fn turn(&mut self, calls: &[(&str, Value)]) -> Result<Vec<Value>, Box<dyn Error>> {
         let ids: Vec<_> = (0..calls.len()).map(|n| self.id(n)).collect();
-        self.made += calls.len();
+        self.call_count += calls.len();
         let call =
             |(tool, arguments): &(&str, Value)| json!({"tool": tool, "arguments": arguments});
         let turn = json!({"calls": calls.iter().map(call).collect::<Vec<_>>()});
-        let dispatcher = self.dispatcher.as_ref().ok_or("nobody answers")?;
-        let thread = HttpThread { manager: &self.stage.manager, id: THREAD };
+        let dispatcher = self.dispatcher.as_ref().ok_or("the thread has no session")?;
+        let thread = HttpThread { manager: &self.services.manager, id: THREAD };
         dispatcher.send_and_handle(&thread, &turn, ["completed", "failed"]).await?;
-        // The thread may be at rest before the last answer was acknowledged.
+        // The thread may be idle before the platform has confirmed the last answer.
         dispatcher.wait_idle().await;
-        let mut answers = self.stage.service.answers();
+        let mut answers = self.services.service.answers();
         Ok(ids.iter().filter_map(|id| answers.remove(id)).map(|a| a["result"].clone()).collect())
     }
 }
 
-/// The call that reads a listed skill.
+/// Returns the call that reads a listed skill.
 fn read(skill: &Value) -> (&'static str, Value) {
     let (authority, package) = (&skill["authority"], &skill["package"]);
     ("skills.read", json!({"authority": authority, "package": package, "resource": ""}))
 }
 
-/// Of an answer its contents, or the code of the refusal.
-fn short(answer: &Value) -> String {
-    let refused = answer["error"]["code"].as_str();
+/// Returns the last line of the contents, or the error code.
+fn summary(answer: &Value) -> String {
+    let error_code = answer["error"]["code"].as_str();
     let contents = answer["contents"].as_str().and_then(|text| text.lines().last());
-    refused.or(contents).map_or_else(|| answer.to_string(), str::to_owned)
+    error_code.or(contents).map_or_else(|| answer.to_string(), str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! A small service over HTTP that keeps pending calls as a platform would, and fails where it is told to.
+//! Small HTTP service that keeps pending calls like a platform, with configurable faults.
 //!
 //! | request | answer |
 //! | --- | --- |
@@ -23,70 +23,70 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-/// The most bytes of a request's body.
-const MAX_BODY: usize = 8 << 20;
+/// Size limit of a request body, in bytes.
+const MAX_BODY_BYTES: usize = 8 << 20;
 
-/// What the service does wrong with one answer.
+/// Fault of the service for one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It does not take the answer, and says 500.
+    /// The service does not store the answer and returns 500.
     Error,
-    /// It takes the answer, and hangs up before it says so.
+    /// The service stores the answer and closes the connection without a response.
     Lost,
-    /// It says 409, since somebody else answered.
+    /// The service returns 409, as if another client had answered.
     Conflict,
-    /// It says 404, since the call was withdrawn.
+    /// The service returns 404, as if the call had been withdrawn.
     Gone,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct ServiceState {
     calls: BTreeMap<String, Value>,
-    /// How many calls turns have made.
-    made: usize,
+    /// Number of calls that turns have made.
+    call_count: usize,
     faults: HashMap<String, VecDeque<Fault>>,
     answers: BTreeMap<String, Value>,
-    /// Those that were answered with 200.
+    /// Ids of the calls whose answer was confirmed with 200.
     accepted: HashSet<String>,
-    /// Those that were answered again after that.
+    /// Ids of the calls that were answered again after a 200.
     repeated: Vec<String>,
 }
 
-/// The service, on a free port of this machine. Ends when it is dropped.
+/// HTTP service on a free port of this machine. Stops when it is dropped.
 #[derive(Debug)]
 pub struct Service {
-    /// `127.0.0.1:PORT`.
+    /// Address, as `127.0.0.1:PORT`.
     pub address: String,
-    kept: Arc<Mutex<Kept>>,
+    state: Arc<Mutex<ServiceState>>,
     task: JoinHandle<()>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Service {
-    /// Starts it.
+    /// Starts the service.
     pub async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("an address").to_string();
-        let kept = Arc::new(Mutex::<Kept>::default());
-        let shared = kept.clone();
+        let state = Arc::new(Mutex::<ServiceState>::default());
+        let shared = state.clone();
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((stream, _)) = listener.accept().await {
                 while connections.try_join_next().is_some() {}
-                let kept = shared.clone();
-                let answer = service_fn(move |request| answer(kept.clone(), request));
+                let state = shared.clone();
+                let answer = service_fn(move |request| answer(state.clone(), request));
                 let serving = http1::Builder::new().serve_connection(TokioIo::new(stream), answer);
-                // Ends with an error where an answer is to be lost.
+                // The connection ends with an error if an answer is to be lost.
                 connections.spawn(async move { drop(serving.await) });
             }
         });
-        Self { address, kept, task }
+        Self { address, state, task }
     }
 
-    /// A call of a tool waits from now on.
+    /// Adds a pending tool call.
     pub fn call(&self, id: &str, session: &str, tool: &str, arguments: &Value) {
         self.ask(
             id,
@@ -94,29 +94,29 @@ impl Service {
         );
     }
 
-    /// Something waits from now on, of any `kind`.
+    /// Adds a pending request of any `kind`.
     pub fn ask(&self, id: &str, call: Value) {
-        locked(&self.kept).calls.insert(id.to_owned(), call);
+        lock(&self.state).calls.insert(id.to_owned(), call);
     }
 
-    /// What goes wrong with the next answers of a call.
+    /// Adds faults for the next answers to a call.
     pub fn fail(&self, id: &str, faults: impl IntoIterator<Item = Fault>) {
-        locked(&self.kept).faults.entry(id.to_owned()).or_default().extend(faults);
+        lock(&self.state).faults.entry(id.to_owned()).or_default().extend(faults);
     }
 
-    /// The ids of calls that wait.
+    /// Returns the ids of the pending calls.
     pub fn pending(&self) -> Vec<String> {
-        locked(&self.kept).calls.keys().cloned().collect()
+        lock(&self.state).calls.keys().cloned().collect()
     }
 
-    /// The answers that it has, by the ids of calls.
+    /// Returns the answers, by call id.
     pub fn answers(&self) -> BTreeMap<String, Value> {
-        locked(&self.kept).answers.clone()
+        lock(&self.state).answers.clone()
     }
 
-    /// The ids of calls that were answered again after it had said 200.
+    /// Returns the ids of the calls that were answered again after a 200.
     pub fn repeated(&self) -> Vec<String> {
-        locked(&self.kept).repeated.clone()
+        lock(&self.state).repeated.clone()
     }
 }
 
@@ -126,12 +126,12 @@ impl Drop for Service {
     }
 }
 
-impl Kept {
+impl ServiceState {
     fn page(&self, query: &str) -> Value {
         let mut query: HashMap<&str, &str> =
             query.split('&').filter_map(|pair| pair.split_once('=')).collect();
         let most = query.remove("most").and_then(|most| most.parse().ok()).unwrap_or(100);
-        let after = query.get("after").map(|after| decoded(after));
+        let after = query.get("after").map(|after| percent_decode(after));
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut rest = self.calls.range((from, Bound::Unbounded));
         let calls: Vec<Value> = rest
@@ -147,7 +147,7 @@ impl Kept {
         json!({ "calls": calls, "next": next })
     }
 
-    /// Takes an answer, or does what it is told to.
+    /// Stores an answer, or applies the next fault.
     fn answer(&mut self, id: &str, answer: Value) -> Result<StatusCode, io::Error> {
         if self.accepted.contains(id) {
             self.repeated.push(id.to_owned());
@@ -158,7 +158,7 @@ impl Kept {
             Some(Fault::Gone) => drop(self.calls.remove(id)),
             Some(Fault::Conflict) => {
                 self.calls.remove(id);
-                self.answers.insert(id.to_owned(), json!("somebody else's"));
+                self.answers.insert(id.to_owned(), json!("another client's answer"));
             }
             Some(Fault::Lost) | None => {}
         }
@@ -176,43 +176,44 @@ impl Kept {
         Ok(StatusCode::OK)
     }
 
-    /// A turn makes its calls.
+    /// Adds the calls of a turn.
     fn turn(&mut self, thread: &str, turn: &Value) {
         for call in turn["calls"].as_array().into_iter().flatten() {
             let mut call = call.clone();
             call["session"] = json!(thread);
             call["kind"] = json!("tool");
-            self.calls.insert(format!("{thread}/{}", self.made), call);
-            self.made += 1;
+            self.calls.insert(format!("{thread}/{}", self.call_count), call);
+            self.call_count += 1;
         }
     }
 
     fn status(&self, thread: &str) -> Value {
-        let waits = self.calls.values().any(|call| call["session"] == thread);
-        json!({ "status": if waits { "running" } else { "completed" } })
+        let is_waiting = self.calls.values().any(|call| call["session"] == thread);
+        json!({ "status": if is_waiting { "running" } else { "completed" } })
     }
 }
 
 async fn answer(
-    kept: Arc<Mutex<Kept>>,
+    state: Arc<Mutex<ServiceState>>,
     request: Request<Incoming>,
 ) -> Result<Response<Full<Bytes>>, io::Error> {
     let (head, body) = request.into_parts();
-    let body = Limited::new(body, MAX_BODY).collect().await.map_err(io::Error::other)?.to_bytes();
-    let said = || serde_json::from_slice::<Value>(&body).unwrap_or_default();
-    let path: Vec<String> = head.uri.path().split('/').skip(1).map(decoded).collect();
+    let body =
+        Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(io::Error::other)?.to_bytes();
+    let body_json = || serde_json::from_slice::<Value>(&body).unwrap_or_default();
+    let path: Vec<String> = head.uri.path().split('/').skip(1).map(percent_decode).collect();
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
-    let mut kept = locked(&kept);
+    let mut state = lock(&state);
     let (status, answer) = match (&head.method, &path[..]) {
         (&Method::GET, ["calls"]) => {
-            (StatusCode::OK, kept.page(head.uri.query().unwrap_or_default()))
+            (StatusCode::OK, state.page(head.uri.query().unwrap_or_default()))
         }
-        (&Method::POST, ["calls", id, "answer"]) => (kept.answer(id, said())?, Value::Null),
+        (&Method::POST, ["calls", id, "answer"]) => (state.answer(id, body_json())?, Value::Null),
         (&Method::POST, ["threads", thread, "turns"]) => {
-            kept.turn(thread, &said());
+            state.turn(thread, &body_json());
             (StatusCode::ACCEPTED, Value::Null)
         }
-        (&Method::GET, ["threads", thread]) => (StatusCode::OK, kept.status(thread)),
+        (&Method::GET, ["threads", thread]) => (StatusCode::OK, state.status(thread)),
         _ => (StatusCode::NOT_FOUND, Value::Null),
     };
     let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
@@ -220,6 +221,6 @@ async fn answer(
     Ok(response)
 }
 
-fn decoded(text: &str) -> String {
+fn percent_decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

@@ -1,6 +1,6 @@
-//! One session over all kinds of sources: an executor, a local directory, and an MCP server. The executor
-//! is a daemon inside this process here; the MCP server is named as the only argument, and left out
-//! without one.
+//! A session with all kinds of sources: an executor, a local directory, and an MCP server. The
+//! executor is a daemon in this process. The MCP server's URL is the only argument, and may be
+//! omitted.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
 use caproot::client::{ExecutorConfig, Fleet};
@@ -20,19 +20,19 @@ use std::sync::Arc;
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let scratch = std::env::temp_dir().join(format!("caproot-sources-{}", std::process::id()));
-    let said = run(&scratch, std::env::args().nth(1).as_deref()).await;
+    let output = run(&scratch, std::env::args().nth(1).as_deref()).await;
     fs::remove_dir_all(&scratch)?;
-    print!("{}", said?);
+    print!("{}", output?);
     Ok(())
 }
 
-/// What a model is told of all of them, and what `pdf` is.
+/// Returns the instructions for a model and the skill `pdf`.
 pub async fn run(scratch: &Path, mcp: Option<&str>) -> Result<String, Box<dyn Error>> {
-    skill(&scratch.join("executor/pdf"), "pdf", "Fills forms, as the platform has it.")?;
-    skill(&scratch.join("local/pdf"), "pdf", "Fills forms, as a person has it.")?;
-    skill(&scratch.join("local/notes"), "notes", "Keeps notes.")?;
+    write_skill(&scratch.join("executor/pdf"), "pdf", "Fills forms, as the platform has it.")?;
+    write_skill(&scratch.join("local/pdf"), "pdf", "Fills forms, as a person has it.")?;
+    write_skill(&scratch.join("local/notes"), "notes", "Keeps notes.")?;
 
-    // Elsewhere, an executor's machine runs this daemon.
+    // In production, this daemon runs on the executor's machine.
     let flags = ServeFlags {
         roots: vec![RootFlag { id: Some("team".to_owned()), dir: scratch.join("executor") }],
         environment_ids: vec!["workspace".to_owned()],
@@ -45,7 +45,7 @@ pub async fn run(scratch: &Path, mcp: Option<&str>) -> Result<String, Box<dyn Er
     let endpoint = daemon.listen_addresses()[0].parse()?;
     let running = tokio::spawn(daemon.run(std::future::pending()));
 
-    // What a platform selected, and who has it.
+    // The platform selects a root of this executor.
     let fleet = Fleet::from_executors([("workspace".to_owned(), ExecutorConfig::new(endpoint))]);
     let selected = SelectedCapabilityRoot {
         id: "team".to_owned(),
@@ -56,27 +56,28 @@ pub async fn run(scratch: &Path, mcp: Option<&str>) -> Result<String, Box<dyn Er
         }),
     };
 
-    // And what this machine has, and a server.
+    // The other sources are a local directory and, if there is a URL, an MCP server.
     let options = SessionOptions::default();
     let directories = vec![("mine".to_owned(), scratch.join("local"))];
-    let mut others: Vec<Arc<dyn SkillSource>> =
+    let mut other_sources: Vec<Arc<dyn SkillSource>> =
         vec![Arc::new(LocalSource::start("here", directories, &options).await?)];
     if let Some(url) = mcp {
-        others.push(Arc::new(
+        other_sources.push(Arc::new(
             McpSource::start(McpServerConfig::new("docs", McpEndpoint::http(url))).await?,
         ));
     }
 
-    let session = Session::start_with(&fleet, vec![selected], others, &options).await?;
-    // One `pdf`: the executor's. A warning names the other.
-    let told = session.instruction_text(DEFAULT_BUDGET);
+    let session = Session::start_with(&fleet, vec![selected], other_sources, &options).await?;
+    // Both `pdf` skills have the same name. The executor's is listed, and a warning names the
+    // other.
+    let instructions = session.instruction_text(DEFAULT_BUDGET);
     let pdf = json!({"authority": {"kind": "executor", "id": "team"}, "package": "skill://team/pdf", "resource": ""});
     let read = session.call("skills.read", &pdf).await;
     running.abort();
-    Ok(format!("{}\n{}\n\n{}\n", told.text, told.warnings.join("\n"), read.json))
+    Ok(format!("{}\n{}\n\n{}\n", instructions.text, instructions.warnings.join("\n"), read.json))
 }
 
-fn skill(dir: &Path, name: &str, description: &str) -> std::io::Result<()> {
+fn write_skill(dir: &Path, name: &str, description: &str) -> std::io::Result<()> {
     fs::create_dir_all(dir)?;
     let text = format!("---\nname: {name}\ndescription: {description}\n---\nAll about {name}.\n");
     fs::write(dir.join("SKILL.md"), text)

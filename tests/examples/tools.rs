@@ -1,5 +1,5 @@
-//! Functions of a program as tools of a session, beside the skills of an executor: `cargo run --example
-//! tools`. It starts a daemon of its own in this process.
+//! Functions of a program as tools of a session, next to the skills of an executor: `cargo run
+//! --example tools`. The example starts its own daemon in this process.
 
 #![allow(clippy::print_stdout)]
 
@@ -20,7 +20,7 @@ use std::time::Duration;
 struct Count {
     /// The text.
     text: String,
-    /// Words shorter than this are left out.
+    /// Words shorter than this are not counted.
     #[serde(default)]
     shortest: usize,
 }
@@ -47,7 +47,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
-    // What an executor would do: a daemon that publishes three small skills.
+    // The daemon plays the role of an executor and publishes three small skills.
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo").into();
     let flags = ServeFlags {
         roots: vec![RootFlag { id: Some("demo".to_owned()), dir: demo }],
@@ -55,11 +55,11 @@ pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
         ..ServeFlags::default()
     };
     let config = Config::from_flags(flags, &ProcessEnv::from_process());
-    let daemon = server::build_daemon(config.map_err(|mistakes| format!("{mistakes:?}"))?).await?;
+    let daemon = server::build_daemon(config.map_err(|errors| format!("{errors:?}"))?).await?;
     let endpoint = daemon.listen_addresses()[0].parse()?;
     let daemon = tokio::spawn(daemon.run(std::future::pending()));
 
-    // The register step. One tool has its schema from its type, the other one is given it.
+    // One tool derives its schema from its type. The other tool has an explicit schema.
     let tools = ToolRegistry::new();
     tools.register(CustomTool::new("count", count).in_namespace("words"))?;
     let wait = |_: Value| std::future::pending::<Result<Value, String>>();

@@ -1,5 +1,5 @@
-"""A FastMCP server of Skills over MCP (SEP-2640) over directories of skills, on any free port. Prints
-`listening URL` once it listens, and serves until it is told to stop.
+"""FastMCP server of Skills over MCP (SEP-2640) for directories of skills, on a free port. Prints
+`listening URL` when it is ready, and serves until it is terminated.
 
     fastmcp_skills.py DIRECTORY…
 """

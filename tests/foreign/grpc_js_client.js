@@ -1,11 +1,11 @@
 #!/usr/bin/env node
-// A stock client of another make, grpc-js on Node, without an option: health, all pages of a list,
-// one main resource, an error with its details, a change.
+// Client with grpc-js on Node, without channel options. Checks health, all pages of a list, one main
+// resource, an error with its details, and a change.
 //
 //   grpc_js_client.js PROTO-DIR ADDRESS SELECTED.json SCRATCH
 //
-// ADDRESS is HOST:PORT, or unix:/PATH; SELECTED.json and SCRATCH are as for grpcio_client.py. Needs
-// @grpc/grpc-js, @grpc/proto-loader, grpc-health-check and protobufjs, by NODE_PATH.
+// ADDRESS is HOST:PORT or unix:/PATH. For SELECTED.json and SCRATCH see grpcio_client.py. Needs
+// @grpc/grpc-js, @grpc/proto-loader, grpc-health-check and protobufjs in NODE_PATH.
 "use strict";
 
 const assert = require("node:assert/strict");
@@ -27,11 +27,11 @@ const DETAILS = protobuf.parse(`
   message BadRequest { repeated Violation field_violations = 1; }
 `, { keepCase: true }).root;
 
-/** One call, as a promise. */
+/** Makes a call. Returns a promise of the response. */
 function call(client, method, request) {
   return new Promise((resolve, reject) => {
-    const done = (error, answer) => (error ? reject(error) : resolve(answer));
-    client[method](request, { deadline: Date.now() + DEADLINE }, done);
+    const callback = (error, answer) => (error ? reject(error) : resolve(answer));
+    client[method](request, { deadline: Date.now() + DEADLINE }, callback);
   });
 }
 
@@ -40,7 +40,7 @@ function scratchRoot(scratch) {
   return { selectedCapabilityRoots: [{ id: "scratch", location }] };
 }
 
-/** Saves a skill as editors do, and gives its new description. */
+/** Saves a skill by rename, as editors do. Returns its new description. */
 function writeSkill(scratch) {
   const description = `Changed ${randomUUID()}.`;
   const directory = path.join(scratch, "changing");
@@ -51,7 +51,7 @@ function writeSkill(scratch) {
   return description;
 }
 
-/** Waits until a skill that is written in the middle of a stream comes in it. */
+/** Opens a stream, writes a skill, and waits until the stream reports it. */
 async function watch(client, scratch) {
   const stream = client.watchSkills(scratchRoot(scratch), { deadline: Date.now() + DEADLINE });
   let description;
@@ -67,7 +67,7 @@ async function watch(client, scratch) {
   assert.fail("the stream ended before the change");
 }
 
-function checkRefused(error) {
+function checkError(error) {
   assert.equal(error.code, grpc.status.INVALID_ARGUMENT, String(error));
   const [bytes] = error.metadata.get("grpc-status-details-bin");
   const found = {};
@@ -105,22 +105,22 @@ async function main(protos, address, selectedPath, scratch) {
 
   const skill = skills.at(-1);
   const root = selected.selectedCapabilityRoots.find(({ id }) => id === skill.authority.id);
-  const asked = { root, package: skill.package, maxBytes: 1 << 20 };
-  const page = await call(client, "readResource", asked);
+  const readRequest = { root, package: skill.package, maxBytes: 1 << 20 };
+  const page = await call(client, "readResource", readRequest);
   const relative = skill.mainResource.slice("skill://".length).split("/").slice(1);
   const file = path.join(root.location.path, ...relative.map(decodeURIComponent));
   assert.equal(page.contents, fs.readFileSync(file, "utf8"));
 
   const bad = { root: { id: "x" }, package: "skill://x/../y" };
   await assert.rejects(call(client, "readResource", bad), (error) => {
-    checkRefused(error);
+    checkError(error);
     return true;
   });
   await watch(client, scratch);
   client.close();
-  const way = address.startsWith("unix:") ? "a Unix socket" : "TCP";
-  console.log(`grpc-js over ${way}: ${skills.length} skills in pages of 2, a main resource as on ` +
-    "disk, an error with its details, a change as it was made");
+  const transport = address.startsWith("unix:") ? "a Unix socket" : "TCP";
+  console.log(`grpc-js over ${transport}: ${skills.length} skills in pages of 2, a main resource equal to ` +
+    "the file, an error with its details, and a change");
 }
 
 if (process.argv.length !== 6) {

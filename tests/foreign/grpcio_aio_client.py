@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The same as `grpcio_client.py`, in short, with grpcio's asyncio half, over one channel and without
-an option: health, all pages of a list, one main resource, an error with its details, a change.
+"""Client with grpcio's asyncio API, over one channel without options. Checks health, all pages of a
+list, one main resource, an error with its details, and a change. A short form of `grpcio_client.py`.
 
     grpcio_aio_client.py ADDRESS SELECTED.json SCRATCH
 """
@@ -13,8 +13,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from grpcio_client import (
-    BAD_HANDLE, DEADLINE, SERVICE, Change, Reflection, Service, check, check_refused, on_disk,
-    scratch_root, way,
+    BAD_HANDLE, DEADLINE, SERVICE, Change, Reflection, Service, check, check_error, read_file,
+    scratch_root, transport,
 )
 
 
@@ -33,24 +33,24 @@ async def run(address, selected, scratch, pool):
     roots = {root["id"]: root for root in selected["selectedCapabilityRoots"]}
     async with grpc.aio.insecure_channel(address) as channel:
         health = health_pb2_grpc.HealthStub(channel)
-        asked = health_pb2.HealthCheckRequest(service=SERVICE)
-        status = (await health.Check(asked, timeout=DEADLINE)).status
+        request = health_pb2.HealthCheckRequest(service=SERVICE)
+        status = (await health.Check(request, timeout=DEADLINE)).status
         check(status == health_pb2.HealthCheckResponse.SERVING, f"health {status}")
 
         service = Service(channel, pool)
         skills = [skill async for skill in list_skills(service, selected)]
-        check(len(skills) > 2, f"{len(skills)} skills are no two pages")
+        check(len(skills) > 2, f"{len(skills)} skills do not fill two pages")
         skill = skills[-1]
         root = roots[skill.authority.id]
         request = {"root": root, "package": skill.package, "maxBytes": 1 << 20}
         page = await service.call("ReadResource", request)
-        check(page.contents.encode() == on_disk(root, skill.main_resource), f"{skill.package}")
+        check(page.contents.encode() == read_file(root, skill.main_resource), f"{skill.package}")
 
         try:
             await service.call("ReadResource", BAD_HANDLE)
-            check(False, "a bad handle was taken")
+            check(False, "a bad handle was accepted")
         except grpc.RpcError as error:
-            check_refused(error)
+            check_error(error)
 
         change = Change(scratch)
         stream = service.stream("WatchSkills", scratch_root(scratch))
@@ -61,8 +61,8 @@ async def run(address, selected, scratch, pool):
             check(False, "the stream ended before the change")
         stream.cancel()
         print(
-            f"grpcio's aio over {way(address)}: {len(skills)} skills in pages of 2, a main resource "
-            "as on disk, an error with its details, a change as it was made"
+            f"grpcio's aio over {transport(address)}: {len(skills)} skills in pages of 2, a main resource "
+            "equal to the file, an error with its details, and a change"
         )
 
 

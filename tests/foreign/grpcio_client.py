@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""A stock Python client of a running caproot, knowing nothing but the address: the messages come
-from server reflection, v1 and v1alpha, and no channel option is set. Lists every skill of a
-selection, reads every main resource in pages and compares it with the file on disk; takes an error
-apart; sees a skill change.
+"""Client with grpcio that gets only the address: the messages come from server reflection, v1 and
+v1alpha, and no channel option is set. Lists every skill of a selection, reads every main resource in
+pages and compares it with the file. Checks an error with its details, and a change.
 
     grpcio_client.py ADDRESS SELECTED.json SCRATCH [MAX_BYTES] [--tls CA CERTIFICATE KEY]
 
-ADDRESS is what `caproot serve` listens on: HOST:PORT, or unix:/PATH. SELECTED.json holds
+ADDRESS is a listener of `caproot serve`: HOST:PORT or unix:/PATH. SELECTED.json contains
 {"selectedCapabilityRoots": [...]} with native paths on this machine. SCRATCH is a directory below an
-allowed one, in which a skill is written. With --tls, the daemon's certificate must come from the
-authority in the file CA, and the client shows CERTIFICATE; all three are PEM. Needs grpcio, grpcio-reflection, grpcio-health-checking,
-grpcio-status and protobuf.
+allowed directory, in which a skill is written. With --tls, CA must contain the authority of the
+daemon's certificate, and the client presents CERTIFICATE. All three files are PEM. Needs grpcio,
+grpcio-reflection, grpcio-health-checking, grpcio-status and protobuf.
 """
 
 import json
@@ -31,7 +30,7 @@ DEADLINE = 60
 
 
 class Reflection:
-    """One version of server reflection; both have the same messages on the wire."""
+    """Server reflection in one version. Both versions have the same messages on the wire."""
 
     def __init__(self, channel, version):
         self.call = channel.stream_stream(
@@ -41,28 +40,28 @@ class Reflection:
         )
         self.files = {}
 
-    def ask(self, **question):
-        request = reflection_pb2.ServerReflectionRequest(**question)
-        (answer,) = self.call(iter([request]), timeout=DEADLINE)
+    def request(self, **question):
+        message = reflection_pb2.ServerReflectionRequest(**question)
+        (answer,) = self.call(iter([message]), timeout=DEADLINE)
         check(not answer.HasField("error_response"), f"{question}: {answer.error_response}")
         return answer
 
     def services(self):
-        listed = self.ask(list_services="").list_services_response.service
+        listed = self.request(list_services="").list_services_response.service
         return {service.name for service in listed}
 
-    def learn(self, **question):
-        for raw in self.ask(**question).file_descriptor_response.file_descriptor_proto:
+    def load_files(self, **question):
+        for raw in self.request(**question).file_descriptor_response.file_descriptor_proto:
             file = descriptor_pb2.FileDescriptorProto.FromString(raw)
             if file.name not in self.files:
                 self.files[file.name] = file
                 for name in file.dependency:
                     if name not in self.files:
-                        self.learn(file_by_filename=name)
+                        self.load_files(file_by_filename=name)
 
     def pool(self):
-        """All that the service needs, as a descriptor pool."""
-        self.learn(file_containing_symbol=SERVICE)
+        """Returns a descriptor pool for the service."""
+        self.load_files(file_containing_symbol=SERVICE)
         pool, added = descriptor_pool.DescriptorPool(), set()
 
         def add(name):
@@ -77,17 +76,17 @@ class Reflection:
         return pool
 
 
-def way(address):
+def transport(address):
     return "a Unix socket" if address.startswith("unix:") else "TCP"
 
 
-def check(holds, message):
-    if not holds:
+def check(condition, message):
+    if not condition:
         sys.exit(f"grpcio_client: {message}")
 
 
 class Service:
-    """The service behind a channel, sync or aio: takes dicts, and gives what the channel gives."""
+    """Service on a sync or aio channel. Takes requests as dicts."""
 
     def __init__(self, channel, pool):
         self.channel = channel
@@ -101,22 +100,22 @@ class Service:
 
     def _begin(self, kind, method, request):
         described = self.service.FindMethodByName(method)
-        asked = message_factory.GetMessageClass(described.input_type)
-        answered = message_factory.GetMessageClass(described.output_type)
+        input_class = message_factory.GetMessageClass(described.input_type)
+        output_class = message_factory.GetMessageClass(described.output_type)
         stub = kind(
             f"/{SERVICE}/{method}",
-            request_serializer=asked.SerializeToString,
-            response_deserializer=answered.FromString,
+            request_serializer=input_class.SerializeToString,
+            response_deserializer=output_class.FromString,
         )
-        return stub(json_format.ParseDict(request, asked()), timeout=DEADLINE)
+        return stub(json_format.ParseDict(request, input_class()), timeout=DEADLINE)
 
 
-# What is refused, and why.
+# The package handle is invalid.
 BAD_HANDLE = {"root": {"id": "x"}, "package": "skill://x/../y"}
 
 
-def check_refused(error):
-    """Takes the error for BAD_HANDLE apart."""
+def check_error(error):
+    """Checks the error for BAD_HANDLE and its details."""
     check(error.code() == grpc.StatusCode.INVALID_ARGUMENT, f"a bad handle gave {error}")
     found = {}
     for detail in rpc_status.from_call(error).details:
@@ -135,7 +134,7 @@ def scratch_root(scratch):
 
 
 def write_skill(scratch):
-    """Saves a skill as editors do, and gives its new description."""
+    """Saves a skill by rename, as editors do. Returns its new description."""
     description = f"Changed {uuid.uuid4()}."
     directory = os.path.join(scratch, "changing")
     os.makedirs(directory, exist_ok=True)
@@ -147,7 +146,7 @@ def write_skill(scratch):
 
 
 class Change:
-    """Follows a stream: writes a skill once all is known, and waits for it."""
+    """Change of a skill during a stream: writes the skill after the first state, and detects it."""
 
     def __init__(self, scratch):
         self.scratch = scratch
@@ -187,7 +186,7 @@ def read(service, root, skill, max_bytes):
             return content
 
 
-def on_disk(root, handle):
+def read_file(root, handle):
     prefix = f"skill://{urllib.parse.quote(root['id'], safe='')}/"
     check(handle.startswith(prefix), f"{handle} is not below {prefix}")
     relative = urllib.parse.unquote_to_bytes(handle[len(prefix):])
@@ -233,19 +232,19 @@ def main(address, selected, scratch, max_bytes="4096", tls=()):
         for skill in list_skills(service, selected):
             root = roots[skill.authority.id]
             content = read(service, root, skill, int(max_bytes))
-            check(content == on_disk(root, skill.main_resource), f"{skill.package} differs")
+            check(content == read_file(root, skill.main_resource), f"{skill.package} differs")
             skills, bytes_read = skills + 1, bytes_read + len(content)
         check(skills > 0, "no skill was listed")
 
         try:
             service.call("ReadResource", BAD_HANDLE)
-            check(False, "a bad handle was taken")
+            check(False, "a bad handle was accepted")
         except grpc.RpcError as error:
-            check_refused(error)
+            check_error(error)
         watch(service, scratch)
         print(
-            f"grpcio over {way(address)}: {skills} skills, {bytes_read} bytes in pages of "
-            f"{max_bytes}, all as on disk; an error with its details; a change as it was made"
+            f"grpcio over {transport(address)}: {skills} skills, {bytes_read} bytes in pages of "
+            f"{max_bytes}, all equal to the files; an error with its details; a change"
         )
 
 

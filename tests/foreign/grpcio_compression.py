@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How a running caproot compresses a list for a stock Python client: through a relay that counts
-what goes by, lists skills once as grpcio comes, which offers gzip, once with compressed requests, and
-once by a client that offers nothing.
+"""Measures compression between a running caproot and grpcio with a relay that counts bytes. Lists
+skills with the defaults of grpcio, which offer gzip, then with compressed requests, and then without
+an offer.
 
     grpcio_compression.py SOCKET SCRATCH [SKILLS]
 
-SOCKET is the path of the daemon's socket; SCRATCH is a directory below an allowed one, in which the
-skills are made, 300 if nothing else is said.
+SOCKET is the path of the daemon's socket. SCRATCH is a directory below an allowed directory, in which
+SKILLS skills are created, by default 300.
 """
 
 import os
@@ -27,7 +27,7 @@ user team project repository issue ticket customer order invoice summary draft e
 
 
 class Relay:
-    """A socket that leads to another one, and counts the bytes each way."""
+    """Relay to another socket that counts the bytes in each direction."""
 
     def __init__(self, path, to):
         self.sent = self.received = 0
@@ -43,9 +43,9 @@ class Relay:
             server = socket.socket(socket.AF_UNIX)
             server.connect(self.to)
             for ends in ((client, server, "sent"), (server, client, "received")):
-                threading.Thread(target=self.carry, args=ends, daemon=True).start()
+                threading.Thread(target=self.forward, args=ends, daemon=True).start()
 
-    def carry(self, source, target, count):
+    def forward(self, source, target, count):
         try:
             while data := source.recv(1 << 16):
                 setattr(self, count, getattr(self, count) + len(data))
@@ -57,16 +57,16 @@ class Relay:
 
 
 def make_skills(scratch, count):
-    chance = random.Random(1)
+    rng = random.Random(1)
     for number in range(count):
         directory = os.path.join(scratch, f"skill-{number:05}")
         os.makedirs(directory, exist_ok=True)
-        text = " ".join(chance.choice(WORDS) for _ in range(chance.randint(15, 45)))
+        text = " ".join(rng.choice(WORDS) for _ in range(rng.randint(15, 45)))
         with open(os.path.join(directory, "SKILL.md"), "w", encoding="utf-8") as file:
             file.write(f"---\nname: skill-{number:05}\ndescription: {text}.\n---\n")
 
 
-def listed(service, scratch, count):
+def list_skills(service, scratch, count):
     request = {**scratch_root(scratch), "consistency": "CONSISTENCY_FRESH"}
     pages = []
     while True:
@@ -75,8 +75,8 @@ def listed(service, scratch, count):
         if not page.next_page_token:
             break
         request["pageToken"] = page.next_page_token
-    got = sum(len(page.skills) for page in pages)
-    check(got == count, f"{got} skills of {count}")
+    received_skills = sum(len(page.skills) for page in pages)
+    check(received_skills == count, f"{received_skills} skills of {count}")
     return b"".join(page.SerializeToString(deterministic=True) for page in pages)
 
 
@@ -85,33 +85,34 @@ def main(path, scratch, count="300"):
     make_skills(scratch, count)
     relay_path = os.path.join(scratch, "..", "relay.sock")
     relay = Relay(relay_path, path)
-    # Of the algorithms that grpcio knows, identity alone.
+    # Only the algorithm identity is enabled.
     plain = [("grpc.compression_enabled_algorithms_bitset", 1)]
-    ways = {
-        "as it comes": {},
+    clients = {
+        "defaults": {},
         "requests in gzip": {"compression": grpc.Compression.Gzip},
         "no offer": {"options": plain},
     }
     received, seen = {}, set()
-    for way, how in ways.items():
-        with grpc.insecure_channel(f"unix:{relay_path}", **how) as channel:
+    for name, options in clients.items():
+        with grpc.insecure_channel(f"unix:{relay_path}", **options) as channel:
             service = Service(channel, Reflection(channel, "v1").pool())
-            listed(service, scratch, count)
+            list_skills(service, scratch, count)
             before, sent, start = relay.received, relay.sent, time.monotonic()
             rounds = 5
             for _ in range(rounds):
-                skills = listed(service, scratch, count)
+                skills = list_skills(service, scratch, count)
             took = (time.monotonic() - start) / rounds * 1000
-            received[way] = (relay.received - before) // rounds
-            asked = (relay.sent - sent) // rounds
+            received[name] = (relay.received - before) // rounds
+            sent_bytes = (relay.sent - sent) // rounds
             seen.add(skills)
-            print(f"{way}: {asked} bytes to the daemon, {received[way]} back, {took:.1f} ms")
+            print(f"{name}: {sent_bytes} bytes to the daemon, {received[name]} back, {took:.1f} ms")
     os.unlink(relay_path)
     check(len(seen) == 1, "compressed and plain lists differ")
-    for way in ("as it comes", "requests in gzip"):
-        check(received[way] * 2 < received["no offer"], f"{way}: not half of the bytes are saved")
-    check(received["no offer"] >= len(skills), "a list was compressed for who did not offer it")
-    saved = received["no offer"] / received["as it comes"]
+    for name in ("defaults", "requests in gzip"):
+        is_halved = received[name] * 2 < received["no offer"]
+        check(is_halved, f"{name}: compression saves less than half of the bytes")
+    check(received["no offer"] >= len(skills), "a list was compressed without an offer")
+    saved = received["no offer"] / received["defaults"]
     print(f"grpcio and gzip: a list of {count} skills in 1/{saved:.1f} of the bytes")
 
 

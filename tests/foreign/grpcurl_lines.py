@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs every grpcurl line of README.md as it stands, with a real grpcurl, and compares the output with
-the output that README.md shows. The lines go over TCP, a Unix socket, mutual TLS and TCP with a bearer
-token. The certificates come from the openssl lines of README.md.
+"""Runs every grpcurl line of README.md with a real grpcurl, and compares the output with the output
+in README.md. The lines use TCP, a Unix socket, mutual TLS and TCP with a bearer token. The openssl
+lines of README.md create the certificates.
 
     grpcurl_lines.py GRPCURL CAPROOT
 
-Runs at the top of a checkout. Starts the daemons itself, over tests/trees/demo. Needs openssl 3.
+Run this at the top of a checkout. The script starts its own daemons with tests/trees/demo. Needs
+openssl 3.
 """
 
 import os
@@ -17,7 +18,7 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-# Differ from daemon to daemon.
+# Output lines that differ between daemons.
 VOLATILE = re.compile(r'"(epoch|revision|nextCursor|resumeToken)":|^-----$')
 CURSOR = re.compile(r'"cursor":"[^"]*"')
 
@@ -27,7 +28,7 @@ def fail(message):
 
 
 def shown_commands(readme):
-    """Each command of a console block, with the lines of output that follow it."""
+    """Yields each command of a console block with its output lines."""
     for block in re.findall(r"^```console\n(.*?)^```$", readme, re.M | re.S):
         for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
             lines = part.splitlines()
@@ -36,7 +37,7 @@ def shown_commands(readme):
 
 
 class Daemon:
-    """A caproot over the demo tree. `address` is its TCP listener."""
+    """Daemon with the demo tree. `address` is its TCP listener."""
 
     def __init__(self, caproot, *flags):
         command = [caproot, "serve", "--root", "tests/trees/demo", "--allow", "tests/trees"]
@@ -46,7 +47,7 @@ class Daemon:
         self.address = None
 
     def __enter__(self):
-        # A daemon that says nothing ends, and with it its output.
+        # The timer kills a daemon that prints nothing, which ends the loop.
         timer = threading.Timer(60, self.process.kill)
         timer.start()
         for line in self.process.stdout:
@@ -65,7 +66,7 @@ class Daemon:
 
 
 def run(command, directory, environment):
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-c", command],
         cwd=directory,
         env=environment,
@@ -75,20 +76,20 @@ def run(command, directory, environment):
         timeout=60,
         text=True,
     )
-    return done.returncode, done.stdout
+    return result.returncode, result.stdout
 
 
 def check_output(command, shown, code, output):
-    """The stable lines of README.md are lines of the output, in the same order."""
+    """Checks that the output has the stable lines of README.md in the same order."""
     is_error = bool(shown) and shown[0].startswith(("ERROR:", "Failed"))
     if (code != 0) != is_error:
         fail(f"{command}\nends with {code}:\n{output}")
     if '"@value"' in output:
         fail(f"{command}\ngrpcurl does not decode a detail:\n{output}")
-    real = iter(line.strip() for line in output.splitlines())
+    output_lines = iter(line.strip() for line in output.splitlines())
     for line in map(str.strip, shown):
-        if line != "…" and not VOLATILE.search(line) and line not in real:
-            fail(f"{command}\nREADME.md shows a line that is missing or elsewhere: {line}\n{output}")
+        if line != "…" and not VOLATILE.search(line) and line not in output_lines:
+            fail(f"{command}\nREADME.md has a line that is missing in the output or out of order: {line}\n{output}")
 
 
 def main(grpcurl, caproot):
@@ -121,33 +122,33 @@ def main(grpcurl, caproot):
         tls = [f"--tls-cert={directory}/server.pem", f"--tls-key={directory}/server.key"]
         mutual = start(*free_port, *tls, f"--tls-client-ca={directory}/ca.pem")
         guarded = start(*free_port, f"--config={config}")
-        # The ways that README.md shows, and the listeners that stand for them here.
-        ways = {
+        # The addresses in README.md, and the listeners that replace them here.
+        addresses = {
             "127.0.0.1:50051": plain,
             "localhost:7420": f"localhost:{mutual.rpartition(':')[2]}",
             "127.0.0.1:7421": guarded,
             "/run/caproot/caproot.sock": f"{directory}/caproot.sock",
             "$XDG_RUNTIME_DIR/caproot.sock": "$XDG_RUNTIME_DIR/caproot.sock",
         }
-        counts = dict.fromkeys(ways, 0)
+        counts = dict.fromkeys(addresses, 0)
         cursor = ""
         for command, shown in commands:
             line = command.removeprefix("sudo -u codex ")
             if not re.match(r"(TOKEN=\S+ \S+ )?grpcurl ", line):
                 continue
-            way = next((way for way in ways if way in line), None)
-            if way is None:
-                fail(f"no daemon stands for the address in: {command}")
-            counts[way] += 1
-            line = CURSOR.sub(f'"cursor":"{cursor}"', line.replace(way, ways[way]))
+            address = next((address for address in addresses if address in line), None)
+            if address is None:
+                fail(f"no listener replaces the address in: {command}")
+            counts[address] += 1
+            line = CURSOR.sub(f'"cursor":"{cursor}"', line.replace(address, addresses[address]))
             code, output = run(line, directory, environment)
             check_output(command, shown, code, output)
             found = re.search(r'"nextCursor": "([^"]*)"', output)
             cursor = found.group(1) if found else ""
-        for way, count in counts.items():
+        for address, count in counts.items():
             if count == 0:
-                fail(f"README.md shows no grpcurl line for {way}")
-            print(f"grpcurl over {way}: {count} lines of README.md")
+                fail(f"README.md shows no grpcurl line for {address}")
+            print(f"grpcurl over {address}: {count} lines of README.md")
 
 
 if len(sys.argv) != 3:

@@ -1,11 +1,11 @@
-"""The skills of `caproot mcp` by two MCP clients of other makes, the Python SDK's and FastMCP's, over
-HTTP and stdio: they list, read every file, and verify every digest. Also what an older client sees,
-and what is told of a change.
+"""Lists, reads and verifies the skills of `caproot mcp` with two MCP clients, the Python SDK's and
+FastMCP's, over HTTP and stdio. Also checks a client with an older protocol version, and
+notifications of a change.
 
     mcp_client.py CAPROOT ENDPOINT SELECTED SCRATCH URL
 
-SELECTED is a file with selected roots; one of them is SCRATCH, a directory whose skills this may
-change. URL is a `caproot mcp --http` over the same roots.
+SELECTED is a file with selected roots. One of them is SCRATCH, a directory whose skills this script
+may change. URL is a `caproot mcp --http` with the same roots.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from mcp.client import Client
 from mcp.client.extension import advertise
 
 SKILLS = "io.modelcontextprotocol/skills"
-# No event of the server may come near what clients take.
+# Largest page in bytes, far below the limits of clients.
 LARGEST = 1 << 20
 
 
@@ -49,7 +49,7 @@ class ReadDirectory(types.Request[DirectoryParams, Literal["resources/directory/
 
 
 def content(result):
-    """The bytes of a file, however they came."""
+    """Returns the bytes of a file, from text or base64."""
     contents = result.contents if hasattr(result, "contents") else result
     (one,) = contents
     if isinstance(one, types.TextResourceContents):
@@ -62,8 +62,8 @@ def verify(file, data):
     assert (len(data), digest) == (file["size"], file["digest"]), file
 
 
-async def pages(ask):
-    """All pages of a list."""
+async def read_pages(ask):
+    """Reads all pages of a list."""
     cursor, seen = None, []
     while True:
         page = await ask(cursor)
@@ -74,17 +74,17 @@ async def pages(ask):
             return seen
 
 
-async def resources(client):
-    listed = await pages(lambda cursor: client.list_resources(cursor=cursor))
+async def list_resources(client):
+    listed = await read_pages(lambda cursor: client.list_resources(cursor=cursor))
     return [resource for page in listed for resource in page.resources]
 
 
-async def sdk(server, expected):
-    """The Python SDK's client: skills, files, directories, errors."""
+async def check_sdk_client(server, expected):
+    """Checks skills, files, directories and errors with the Python SDK's client."""
     async with Client(server, extensions=[advertise(SKILLS)]) as client:
         assert client.protocol_version == "2026-07-28", client.protocol_version
         assert client.server_capabilities.extensions[SKILLS] == {"directoryRead": True}
-        listed = await resources(client)
+        listed = await list_resources(client)
         uris = [resource.uri for resource in listed]
         assert len(set(uris)) == len(uris) == expected, (len(set(uris)), len(uris), expected)
 
@@ -92,7 +92,7 @@ async def sdk(server, expected):
             request = ListSkills(params=types.PaginatedRequestParams(cursor=cursor))
             return client.session.send_request(request, SkillsPage)
 
-        skills = [skill for one in await pages(page) for skill in one.skills]
+        skills = [skill for one in await read_pages(page) for skill in one.skills]
         assert {skill["uri"] for skill in skills} <= set(uris)
         by_uri = {resource.uri: resource for resource in listed}
         files = 0
@@ -105,7 +105,7 @@ async def sdk(server, expected):
             for file in skill["resources"]:
                 verify(file, content(await client.read_resource(file["uri"])))
                 files += 1
-        await directories(client, skills[0])
+        await check_directories(client, skills[0])
         for uri in ["skill://none/SKILL.md", "test://x", skills[0]["uri"] + "x"]:
             try:
                 await client.read_resource(uri)
@@ -115,8 +115,8 @@ async def sdk(server, expected):
         return len(skills), files
 
 
-async def directories(client, skill):
-    """Walking a skill's directories finds its files, and nothing else."""
+async def check_directories(client, skill):
+    """Checks that the directories of a skill contain exactly its files."""
     found, waiting = set(), [skill["uri"].removesuffix("/SKILL.md")]
     while waiting:
         directory = waiting.pop()
@@ -125,7 +125,7 @@ async def directories(client, skill):
             params = DirectoryParams(uri=directory, cursor=cursor)
             return client.session.send_request(ReadDirectory(params=params), types.ListResourcesResult)
 
-        for one in await pages(page):
+        for one in await read_pages(page):
             for child in one.resources:
                 assert child.uri.rpartition("/")[0] == directory
                 is_directory = child.mime_type == "inode/directory"
@@ -133,10 +133,10 @@ async def directories(client, skill):
     assert found == {file["uri"] for file in skill["resources"]}
 
 
-async def prompts(server, expected):
-    """The skills that only a person may start are prompts, and their files are read by the exact URI."""
+async def check_prompts(server, expected):
+    """Checks that skills without implicit invocation are prompts, and readable by their exact URI."""
     async with Client(server, extensions=[advertise(SKILLS)]) as client:
-        listed = await pages(lambda cursor: client.list_prompts(cursor=cursor))
+        listed = await read_pages(lambda cursor: client.list_prompts(cursor=cursor))
         names = [prompt.name for page in listed for prompt in page.prompts]
         assert len(set(names)) == len(names) == expected, (names, expected)
         for name in names:
@@ -147,24 +147,24 @@ async def prompts(server, expected):
             assert data == resource.text.encode(), resource.uri
 
 
-async def older(server, expected):
-    """A client of an earlier version sees plain resources."""
+async def check_older_client(server, expected):
+    """Checks that a client with an older protocol version sees plain resources."""
     async with Client(server, mode="legacy") as client:
         assert client.protocol_version == "2025-11-25", client.protocol_version
-        listed = await resources(client)
+        listed = await list_resources(client)
         assert len(listed) == expected
         for resource in listed[:20]:
             data = content(await client.read_resource(resource.uri))
             assert len(data) == resource.size
         try:
             await client.read_resource("skill://none/SKILL.md")
-            raise AssertionError("it is there")
+            raise AssertionError("a missing skill was read")
         except MCPError as error:
             assert error.error.code == -32002, error
 
 
-async def fast(server):
-    """FastMCP's client."""
+async def check_fastmcp_client(server):
+    """Checks skills and files with FastMCP's client."""
     async with FastClient(server, extensions=[SkillsClientExtension()]) as client:
         files = 0
         skills = await client.list_skills()
@@ -177,22 +177,22 @@ async def fast(server):
         return len(skills), files
 
 
-async def named_told(client):
-    """The URI of the skill that `told` makes, where it is listed."""
-    return next((r.uri for r in await resources(client) if r.name == "told"), None)
+async def find_edited_skill(client):
+    """Returns the URI of the skill that `check_change` creates, or None if it is not listed."""
+    return next((r.uri for r in await list_resources(client) if r.name == "edited"), None)
 
 
-async def told(server, scratch, url):
-    """An edit is told, to those who asked. Afterwards everything is as it was, for everybody: the
-    server at `url` knows what the daemon has published."""
-    directory = scratch / "told"
+async def check_change(server, scratch, url):
+    """Checks that a subscriber is notified of an edit. Removes the skill afterwards, and waits until
+    the server at `url` no longer lists it."""
+    directory = scratch / "edited"
     directory.mkdir()
     main = directory / "SKILL.md"
-    text = "---\nname: told\ndescription: {}\n---\n"
+    text = "---\nname: edited\ndescription: {}\n---\n"
     main.write_text(text.format("One."))
     try:
         async with Client(server) as client:
-            while not (named := await named_told(client)):
+            while not (named := await find_edited_skill(client)):
                 await asyncio.sleep(0.05)
             listen = client.listen(resources_list_changed=True, resource_subscriptions=[named])
             async with asyncio.timeout(60), listen as changes:
@@ -208,7 +208,7 @@ async def told(server, scratch, url):
         main.unlink()
         directory.rmdir()
         async with Client(url) as client:
-            while await named_told(client):
+            while await find_edited_skill(client):
                 await asyncio.sleep(0.05)
 
 
@@ -221,21 +221,21 @@ async def main():
     skills = json.loads(listed.stdout)["skills"]
     is_closed = [skill.get("policy", {}).get("allowImplicitInvocation") is False for skill in skills]
     closed, expected = is_closed.count(True), is_closed.count(False)
-    for way, server in [
+    for transport, server in [
         ("HTTP", url),
         ("stdio", StdioServerParameters(command=caproot, args=["mcp", *flags])),
     ]:
-        skills, files = await sdk(server, expected)
-        print(f"the SDK's client over {way}: {skills} of {expected} skills, {files} digests are right")
+        skills, files = await check_sdk_client(server, expected)
+        print(f"the SDK's client over {transport}: {skills} of {expected} skills, {files} digests match")
         assert 0 < skills <= expected
-        await prompts(server, closed)
-        print(f"prompts over {way}: {closed}")
-        await older(server, expected)
-        print(f"an older client over {way}: {expected} resources")
-        print(f"a change over {way}: {await told(server, pathlib.Path(scratch), url)}")
-    for way, server in [("HTTP", url), ("stdio", StdioTransport(caproot, ["mcp", *flags]))]:
-        skills, files = await fast(server)
-        print(f"FastMCP's client over {way}: {skills} skills, {files} digests are right")
+        await check_prompts(server, closed)
+        print(f"prompts over {transport}: {closed}")
+        await check_older_client(server, expected)
+        print(f"an older client over {transport}: {expected} resources")
+        print(f"a change over {transport}: {await check_change(server, pathlib.Path(scratch), url)}")
+    for transport, server in [("HTTP", url), ("stdio", StdioTransport(caproot, ["mcp", *flags]))]:
+        skills, files = await check_fastmcp_client(server)
+        print(f"FastMCP's client over {transport}: {skills} skills, {files} digests match")
 
 
 asyncio.run(main())

@@ -1,6 +1,6 @@
-"""Counts what plugins below a directory declare, sharing nothing with the daemon but the rules of where
-to look. Usage: plugin_counts.py DIR. Prints JSON: counts by kind, and every manifest, `.mcp.json`, app
-and hook file as a path below DIR."""
+"""Counts the declarations of plugins below a directory. Shares only the search rules with the daemon,
+and no code. Usage: plugin_counts.py DIR. Prints JSON: counts by kind, and every manifest, `.mcp.json`,
+app and hook file as a path below DIR."""
 
 import json
 import os
@@ -11,7 +11,7 @@ MANIFESTS = [f".{host}-plugin/plugin.json" for host in ("codex", "claude", "curs
 MARKETPLACES = [".agents/plugins/marketplace.json", ".claude-plugin/marketplace.json",
                 ".cursor-plugin/marketplace.json"]
 DIRECTORIES_SKIPPED = {".git", ".hg", ".svn", "node_modules", "target", "__pycache__", ".venv"}
-OWN = {"scripts", "references", "assets"}
+RESOURCE_DIRS = {"scripts", "references", "assets"}
 
 
 def load(*parts):
@@ -22,26 +22,27 @@ def load(*parts):
         return json.load(file)
 
 
-def inside(plugin, path):
+def resolve(plugin, path):
     return os.path.join(plugin, path) if path.startswith("./") and ".." not in path else None
 
 
-def declared(plugin, manifest, key, usual):
-    """The objects in which a kind is declared."""
-    given = manifest.get(key)
-    if given is None:
-        found = (load(plugin, path) for path in usual)
+def read_declarations(plugin, manifest, key, default_paths):
+    """Returns the objects that declare a kind."""
+    declarations = manifest.get(key)
+    if declarations is None:
+        found = (load(plugin, path) for path in default_paths)
         return [next((value for value in found if value is not None), {})]
-    given = given if isinstance(given, list) else [given]
-    return [load(inside(plugin, item)) or {} if isinstance(item, str) else item for item in given]
+    declarations = declarations if isinstance(declarations, list) else [declarations]
+    return [load(resolve(plugin, item)) or {} if isinstance(item, str) else item
+            for item in declarations]
 
 
-def prompts(plugin, manifest, key, usual):
-    """The Markdown files of a kind."""
-    given = manifest.get(key) or []
-    given = given if isinstance(given, list) else [given]
+def find_prompts(plugin, manifest, key, default_path):
+    """Returns the Markdown files of a kind."""
+    declared_paths = manifest.get(key) or []
+    declared_paths = declared_paths if isinstance(declared_paths, list) else [declared_paths]
     files = set()
-    for place in [usual] + [path for path in given if path.startswith("./")]:
+    for place in [default_path] + [path for path in declared_paths if path.startswith("./")]:
         top = os.path.normpath(os.path.join(plugin, place))
         if os.path.isfile(top):
             files.add(top)
@@ -61,8 +62,8 @@ def main(top):
                             "marketplace_plugins"), 0)
     files = []
     for here, dirs, names in os.walk(top):
-        own = OWN if "SKILL.md" in names else set()
-        dirs[:] = [name for name in dirs if name not in DIRECTORIES_SKIPPED | own]
+        resource_dirs = RESOURCE_DIRS if "SKILL.md" in names else set()
+        dirs[:] = [name for name in dirs if name not in DIRECTORIES_SKIPPED | resource_dirs]
         files += [os.path.join(here, n) for n in names
                   if n in (".mcp.json", ".app.json") or n == "hooks.json"
                   or (n == "plugin.json" and f"{os.path.basename(here)}/{n}" in MANIFESTS)]
@@ -71,15 +72,15 @@ def main(top):
         if manifest is None:
             continue
         counts["plugins"] += 1
-        for value in declared(here, manifest, "mcpServers", [".mcp.json", "mcp.json"]):
+        for value in read_declarations(here, manifest, "mcpServers", [".mcp.json", "mcp.json"]):
             counts["mcp_servers"] += len(value.get("mcpServers", value))
-        for value in declared(here, manifest, "apps", [".app.json"]):
+        for value in read_declarations(here, manifest, "apps", [".app.json"]):
             counts["apps"] += len(value.get("apps", value))
-        for value in declared(here, manifest, "hooks", ["hooks/hooks.json", "hooks.json"]):
+        for value in read_declarations(here, manifest, "hooks", ["hooks/hooks.json", "hooks.json"]):
             for groups in value.get("hooks", value).values():
                 counts["hooks"] += sum(len(group.get("hooks", [1])) for group in groups)
-        counts["agents"] += sum(map(has_frontmatter, prompts(here, manifest, "agents", "agents")))
-        counts["commands"] += len(prompts(here, manifest, "commands", "commands"))
+        counts["agents"] += sum(map(has_frontmatter, find_prompts(here, manifest, "agents", "agents")))
+        counts["commands"] += len(find_prompts(here, manifest, "commands", "commands"))
     for path in MARKETPLACES:
         counts["marketplace_plugins"] += len((load(top, path) or {}).get("plugins", []))
     counts["files"] = sorted(os.path.relpath(file, top) for file in files)

@@ -1,8 +1,8 @@
-"""Runs README's orchestrator in Python as it stands there, with a model that reads every skill.
+"""Runs README's Python orchestrator unchanged, with a model that reads every skill.
 
     readme_orchestrator.py SOCKET CAPROOT
 
-Each file must be what `caproot read` prints, and what cannot be read must be told to the model.
+Each file must equal the output of `caproot read`. The model must receive an error for each failed call.
 """
 
 import pathlib
@@ -20,36 +20,36 @@ assert len(program.splitlines()) <= 34, "about thirty lines"
 
 
 class Model:
-    """Lists all skills, reads each page by page, and then calls for what there is not."""
+    """Lists all skills, reads each skill page by page, and then makes three calls that must fail."""
 
     def __init__(self):
         self.skills, self.text, self.files, self.errors, self.reading = None, "", {}, [], None
         nowhere = {"authority": {"kind": "executor", "id": "none"}, "package": "skill://none/none"}
-        self.odd = [("skills.read", nowhere), ("skills.list", {"more": 1}), ("skills.none", {})]
+        self.bad_calls = [("skills.read", nowhere), ("skills.list", {"more": 1}), ("skills.none", {})]
 
-    def __call__(self, said):
+    def __call__(self, message):
         if self.skills is None:
-            assert [tool["name"] for tool in said["tools"]] == ["skills.list", "skills.read"]
-            assert len(said["instructions"]) <= 8000 and said["user"] == "hello"
+            assert [tool["name"] for tool in message["tools"]] == ["skills.list", "skills.read"]
+            assert len(message["instructions"]) <= 8000 and message["user"] == "hello"
             self.skills = []
             return "skills.list", {}
-        assert said["externalContext"] is True
-        if "error" in said:
-            self.errors.append(said["error"])
-        elif "skills" in said["result"]:
-            self.skills += said["result"]["skills"]
-            if said["result"]["next_cursor"]:
-                return "skills.list", {"cursor": said["result"]["next_cursor"]}
-            self.left = list(self.skills)
+        assert message["externalContext"] is True
+        if "error" in message:
+            self.errors.append(message["error"])
+        elif "skills" in message["result"]:
+            self.skills += message["result"]["skills"]
+            if message["result"]["next_cursor"]:
+                return "skills.list", {"cursor": message["result"]["next_cursor"]}
+            self.unread = list(self.skills)
         else:
-            self.text += said["result"]["contents"]
-            if said["result"]["next_cursor"]:
-                return self.read(cursor=said["result"]["next_cursor"])
+            self.text += message["result"]["contents"]
+            if message["result"]["next_cursor"]:
+                return self.read(cursor=message["result"]["next_cursor"])
             self.files[self.reading["package"]], self.text = self.text, ""
-        if self.left:
-            self.reading = self.left.pop()
+        if self.unread:
+            self.reading = self.unread.pop()
             return self.read()
-        return self.odd.pop() if self.odd else None
+        return self.bad_calls.pop() if self.bad_calls else None
 
     def read(self, **more):
         return "skills.read", {key: self.reading[key] for key in ("authority", "package")} | more
@@ -65,6 +65,6 @@ assert len(model.errors) == 3, model.errors
 assert len(model.files) == len(model.skills) > 0, "every skill was read"
 for package, text in model.files.items():
     command = [caproot, "read", "--endpoint", f"unix:{socket}", package]
-    said = subprocess.run(command, check=True, capture_output=True).stdout
-    assert said == text.encode(), package
-print(f"README's orchestrator read {len(model.files)} skills as they are, and was told of 3 mistakes")
+    output = subprocess.run(command, check=True, capture_output=True).stdout
+    assert output == text.encode(), package
+print(f"README's orchestrator read {len(model.files)} complete skills, and received 3 errors")

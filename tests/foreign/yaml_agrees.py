@@ -5,9 +5,9 @@
     caproot list --root ID=DIR --output json | yaml_agrees.py --root ID=DIR
 
 Paths of `check` are relative to the current directory. Needs ruamel.yaml (YAML 1.2, as caproot
-reads) or PyYAML (1.1, in which `yes` and `1:30` are no text). A skill that the other library cannot
-read, or whose field is no text to it, is counted and not compared. Exits with 1 on a difference,
-with 2 when nothing could be compared.
+reads) or PyYAML (1.1, in which `yes` and `1:30` are not strings). If the other library cannot read a
+skill, or reads a field as another type, the skill is counted and not compared. The exit code is 1 on a
+difference, and 2 if no skill was compared.
 """
 
 import argparse
@@ -19,8 +19,8 @@ from urllib.parse import unquote_to_bytes
 MAX_DESCRIPTION = 1024
 
 
-def loader():
-    """The function that reads a document, and its name."""
+def yaml_loader():
+    """Returns the function that reads a document, and the name of its library."""
     try:
         from ruamel.yaml import YAML
 
@@ -31,12 +31,12 @@ def loader():
         return yaml.safe_load, "PyYAML"
 
 
-def collapsed(text):
+def collapse_whitespace(text):
     return " ".join(text.split())
 
 
 def frontmatter(path):
-    """The text between the fences of a SKILL.md."""
+    """Returns the text between the fences of a SKILL.md."""
     with open(path, "rb") as file:
         text = file.read().removeprefix(b"\xef\xbb\xbf")
     lines = text.split(b"\n")
@@ -48,14 +48,14 @@ def frontmatter(path):
     raise ValueError("no closing fence")
 
 
-def checked(document):
-    """(path, bare name, description) of each skill that `check` lists."""
+def skills_of_check(document):
+    """Yields (path, bare name, description) of each skill in the output of `check`."""
     for skill in document["skills"]:
         yield skill["path"], skill["bareName"], skill["description"]
 
 
-def listed(document, roots):
-    """The same of each skill that a daemon lists, as far as its root is known."""
+def skills_of_list(document, roots):
+    """Yields (path, bare name, description) of each skill in the output of `list`, if its root is known."""
     for skill in document.get("skills", []):
         root, _, path = skill["mainResource"].removeprefix("skill://").partition("/")
         directory = roots.get(unquote_to_bytes(root).decode())
@@ -71,19 +71,19 @@ def main():
     arguments.add_argument("--root", action="append", default=[], metavar="ID=DIR")
     roots = dict(root.split("=", 1) for root in arguments.parse_args().root)
     document = json.load(sys.stdin)
-    load, library = loader()
-    same, unread, different = 0, 0, []
-    skills = listed(document, roots) if roots else checked(document)
+    load, library = yaml_loader()
+    same, unreadable, different = 0, 0, []
+    skills = skills_of_list(document, roots) if roots else skills_of_check(document)
     for path, name, description in skills:
         try:
             fields = load(frontmatter(path))
-        except Exception as error:  # whatever another library raises, it could not read it
-            unread += 1
+        except Exception as error:  # any exception means that the library cannot read the file
+            unreadable += 1
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             print(f"not compared: {os.fsdecode(path)!a}: {reason!a}", file=sys.stderr)
             continue
         if not isinstance(fields, dict):
-            unread += 1
+            unreadable += 1
             continue
         compared = False
         for key, ours, most in (("name", name, None), ("description", description, MAX_DESCRIPTION)):
@@ -91,12 +91,12 @@ def main():
             if not isinstance(theirs, str) or not theirs.strip():
                 continue
             compared = True
-            if collapsed(theirs)[:most] != ours:
-                different.append((path, key, collapsed(theirs)[:most], ours))
+            if collapse_whitespace(theirs)[:most] != ours:
+                different.append((path, key, collapse_whitespace(theirs)[:most], ours))
         same += compared
     for path, key, theirs, ours in different:
         print(f"{os.fsdecode(path)!a}: {key}\n  {library}: {theirs!a}\n  caproot: {ours!a}")
-    print(f"{library}: {same} skills compared, {len(different)} differences, {unread} not readable")
+    print(f"{library}: {same} skills compared, {len(different)} differences, {unreadable} not readable")
     return 1 if different else 0 if same else 2
 
 

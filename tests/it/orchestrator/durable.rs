@@ -13,9 +13,9 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::hostile::{self, Hostile};
+use super::hostile::{self, HostileDaemon};
 use super::session::{call, list_all, value};
-use super::{executor, published, serving};
+use super::{executor, published, start_daemon};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
 
@@ -29,7 +29,7 @@ fn fleet(executors: &[(&str, &str)]) -> Fleet {
 #[path = "../../examples/durable.rs"]
 mod example;
 
-/// Waits long for those that are there, and shows nothing of those that are lost.
+/// Returns options with a long start timeout and no grace period for lost executors.
 fn options() -> SessionOptions {
     SessionOptions {
         grace_period: Duration::ZERO,
@@ -38,37 +38,37 @@ fn options() -> SessionOptions {
     }
 }
 
-async fn of(daemons: &[(&str, &Daemon)]) -> (Fleet, Session) {
+async fn start_session(daemons: &[(&str, &Daemon)]) -> (Fleet, Session) {
     let executors: Vec<_> = daemons.iter().map(|(id, d)| (*id, d.address.as_str())).collect();
     let (fleet, roots) = (fleet(&executors), daemons.iter().map(|(id, _)| published(id)).collect());
     let session = Session::start(&fleet, roots, &options()).await.expect("a selection");
     (fleet, session)
 }
 
-fn read_of(root: &str, name: &str) -> Value {
+fn read_arguments(root: &str, name: &str) -> Value {
     let package = format!("skill://{root}/{name}");
     json!({"authority": {"kind": "executor", "id": root}, "package": package, "resource": ""})
 }
 
-async fn code(session: &Session, tool: &str, arguments: Value) -> Value {
+async fn error_code(session: &Session, tool: &str, arguments: Value) -> Value {
     value(&in_time(session.call(tool, &arguments)).await)["error"]["code"].clone()
 }
 
 #[tokio::test]
-async fn saved_and_restored() {
+async fn a_restored_session_reports_the_changes_since_its_save() {
     let mut fixture = Fixture::new("skill r/a\nskill r/b\nskill s/c");
-    let r = serving("r", fixture.path("r"), None).await;
-    let s = serving("s", fixture.path("s"), None).await;
-    let (fleet, session) = of(&[("r", &r), ("s", &s)]).await;
-    let saved = session.save().expect("it is small");
+    let r = start_daemon("r", fixture.path("r"), None).await;
+    let s = start_daemon("s", fixture.path("s"), None).await;
+    let (fleet, session) = start_session(&[("r", &r), ("s", &s)]).await;
+    let saved = session.save().expect("a small session");
     assert!(saved.len() < 2_000 && !saved.contains("Does"), "no text of a skill: {saved}");
     let id = session.id().to_owned();
     drop(session);
 
     fixture.add("skill r/d");
     std::fs::remove_dir_all(fixture.path("r/b")).expect("a directory");
-    // The daemon publishes both before anybody asks.
-    let (_, watching) = of(&[("r", &r)]).await;
+    // The daemon publishes both changes before the session is restored.
+    let (_, watching) = start_session(&[("r", &r)]).await;
     let mut changes = watching.watch();
     in_time(async {
         while list_all(&watching).await.0 != ["skill://r/a", "skill://r/d"] {
@@ -76,14 +76,15 @@ async fn saved_and_restored() {
         }
     })
     .await;
-    let restored = Session::restore(&fleet, &saved, &options()).await.expect("it was saved");
+    let restored = Session::restore(&fleet, &saved, &options()).await.expect("a saved session");
     assert_eq!((restored.session.id(), &restored.warnings[..]), (&*id, &[][..]));
-    let told = |n: usize| restored.changes_since_save[n].changes.as_deref().expect("told").clone();
-    let ChangesSince::Known { upserted, removed, .. } = told(0) else {
+    let changes_of =
+        |n: usize| restored.changes_since_save[n].changes.as_deref().expect("a report").clone();
+    let ChangesSince::Known { upserted, removed, .. } = changes_of(0) else {
         panic!("{:?}", restored.changes_since_save)
     };
     assert_eq!((upserted, removed), (vec!["skill://r/d".into()], vec!["skill://r/b".into()]));
-    let ChangesSince::Known { upserted, removed, .. } = told(1) else {
+    let ChangesSince::Known { upserted, removed, .. } = changes_of(1) else {
         panic!("{:?}", restored.changes_since_save)
     };
     assert!(
@@ -92,25 +93,25 @@ async fn saved_and_restored() {
     let (listed, _) = list_all(&restored.session).await;
     assert_eq!(listed, ["skill://r/a", "skill://r/d", "skill://s/c"]);
 
-    // A daemon that was started again, and one that is gone; then it is back.
-    let saved = restored.session.save().expect("it is small");
+    // One daemon restarts. The other is unavailable at first and comes back later.
+    let saved = restored.session.save().expect("a small session");
     drop(restored);
     let (r_address, s_address) = (r.address.clone(), s.address.clone());
     r.stop().await;
     s.stop().await;
     fixture.add("skill r/e");
-    let r = serving("r", fixture.path("r"), Some(&r_address)).await;
+    let r = start_daemon("r", fixture.path("r"), Some(&r_address)).await;
     let short = SessionOptions { start_timeout: Duration::from_millis(500), ..options() };
-    let restored = Session::restore(&fleet, &saved, &short).await.expect("it was saved");
+    let restored = Session::restore(&fleet, &saved, &short).await.expect("a saved session");
     let gone = restored.changes_since_save.iter().find(|executor| executor.environment_id == "s");
-    assert_eq!(gone.expect("it is named").changes, None);
+    assert_eq!(gone.expect("an entry of the executor").changes, None);
     assert!(restored.warnings.iter().any(|w| w.contains("\"s\"")), "{:?}", restored.warnings);
-    let again = restored.session.save().expect("it is small");
+    let again = restored.session.save().expect("a small session");
     let token = |text: &str| -> Value {
         serde_json::from_str::<Value>(text).expect("JSON")["executors"][1].clone()
     };
-    assert_eq!(token(&again), token(&saved), "what is not known again is not forgotten");
-    let s = serving("s", fixture.path("s"), Some(&s_address)).await;
+    assert_eq!(token(&again), token(&saved), "the last known state is kept");
+    let s = start_daemon("s", fixture.path("s"), Some(&s_address)).await;
     let mut changes = restored.watch;
     in_time(async {
         while restored
@@ -124,12 +125,12 @@ async fn saved_and_restored() {
     })
     .await;
     let since = restored.session.changes_since_save();
-    let of_r = since[0].changes.as_deref().expect("told");
-    let ChangesSince::Unknown { reason, roots } = of_r else { panic!("{of_r:?}") };
+    let changes_of_r = since[0].changes.as_deref().expect("a report");
+    let ChangesSince::Unknown { reason, roots } = changes_of_r else { panic!("{changes_of_r:?}") };
     assert!(reason.contains("restarted") && *roots == ["r"], "{reason}");
-    let of_s = since[1].changes.as_deref().expect("told");
-    let ChangesSince::Known { upserted, .. } = of_s else {
-        panic!("nothing changed below it: {of_s:?}")
+    let changes_of_s = since[1].changes.as_deref().expect("a report");
+    let ChangesSince::Known { upserted, .. } = changes_of_s else {
+        panic!("no changes in this root: {changes_of_s:?}")
     };
     assert!(upserted.is_empty());
     r.stop().await;
@@ -137,11 +138,11 @@ async fn saved_and_restored() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_restored() {
+async fn unusable_saved_sessions_are_errors_or_warnings() {
     let fixture = Fixture::new("skill r/a");
-    let daemon = serving("r", fixture.path("r"), None).await;
-    let (fleet, session) = of(&[("r", &daemon)]).await;
-    let saved = session.save().expect("it is small");
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let (fleet, session) = start_session(&[("r", &daemon)]).await;
+    let saved = session.save().expect("a small session");
     for (bad, part) in [
         (saved.replace('}', "]"), "line 1 column"),
         (saved.replace("\"executors\"", "\"more\":1,\"executors\""), "unknown field `more`"),
@@ -151,9 +152,9 @@ async fn what_cannot_be_restored() {
         let error = Session::restore(&fleet, &bad, &options()).await.expect_err(part).to_string();
         assert!(error.contains(part), "{error}");
     }
-    // Another version: its selection, with a warning.
+    // If the version is unknown, only the selection is restored, with a warning.
     let newer = saved.replace("\"version\":1", "\"version\":9").replace("\"revision\"", "\"at\"");
-    let restored = Session::restore(&fleet, &newer, &options()).await.expect("what it can");
+    let restored = Session::restore(&fleet, &newer, &options()).await.expect("a partial session");
     assert_eq!(list_all(&restored.session).await.0, ["skill://r/a"]);
     assert!(
         restored.changes_since_save.is_empty() && restored.warnings.len() == 1,
@@ -161,61 +162,64 @@ async fn what_cannot_be_restored() {
         restored.warnings
     );
     assert!(restored.warnings[0].contains("version 9"), "{:?}", restored.warnings);
-    // An executor that the fleet no longer names.
+    // The fleet no longer has the executor.
     let restored = Session::restore(&Fleet::from_executors([]), &saved, &options())
         .await
-        .expect("what it can");
+        .expect("a partial session");
     assert!(restored.warnings[0].contains("no executor is known"), "{:?}", restored.warnings);
-    assert_eq!(restored.session.save().expect("it is small"), saved, "nothing is lost");
-    // A root that is no longer there.
+    assert_eq!(restored.session.save().expect("a small session"), saved, "nothing is lost");
+    // The root no longer exists.
     let gone = saved.replace("published:r", "published:gone");
-    let restored = Session::restore(&fleet, &gone, &options()).await.expect("what it can");
+    let restored = Session::restore(&fleet, &gone, &options()).await.expect("a partial session");
     assert!(restored.warnings[0].contains("is not ready"), "{:?}", restored.warnings);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn forks() {
+async fn forks_have_some_roots_and_metrics_of_their_own() {
     let fixture = Fixture::new("skill r/a\nskill s/b");
-    let r = serving("r", fixture.path("r"), None).await;
-    let s = serving("s", fixture.path("s"), None).await;
-    let (fleet, session) = of(&[("r", &r), ("s", &s)]).await;
+    let r = start_daemon("r", fixture.path("r"), None).await;
+    let s = start_daemon("s", fixture.path("s"), None).await;
+    let (fleet, session) = start_session(&[("r", &r), ("s", &s)]).await;
     let whole = session.fork(ForkScope::All).expect("a fork");
     let narrow = session.fork(ForkScope::Only(&["s"])).expect("a fork");
     let ids = [session.id(), whole.id(), narrow.id()];
     assert!(ids[0] != ids[1] && ids[1] != ids[2]);
     assert_eq!(list_all(&whole).await.0, ["skill://r/a", "skill://s/b"]);
     assert_eq!(list_all(&narrow).await.0, ["skill://s/b"]);
-    assert_eq!(code(&narrow, "skills.read", read_of("r", "a")).await, "UNKNOWN_AUTHORITY");
+    assert_eq!(
+        error_code(&narrow, "skills.read", read_arguments("r", "a")).await,
+        "UNKNOWN_AUTHORITY"
+    );
     assert_eq!(narrow.inject(&"use $a and $b".into()).await.fragments.len(), 1);
     assert_eq!(narrow.executors().len(), 1);
-    // Never more than the parent has.
-    let wide = narrow.fork(ForkScope::Only(&["s", "r"])).expect_err("more");
+    // A fork cannot have more roots than its parent.
+    let wide = narrow.fork(ForkScope::Only(&["s", "r"])).expect_err("too many roots");
     assert_eq!(wide, ForkError::NotSelected(vec!["r".to_owned()]));
     assert!(list_all(&narrow.fork(ForkScope::Only(&[])).expect("a fork")).await.0.is_empty());
-    // Counted each by itself, and on after the parent.
+    // Each session counts its own calls, also after the parent is closed.
     assert!(session.metrics().invocations.is_empty());
     assert!(!session.close(false).await.deleted);
-    assert_eq!(code(&session, "skills.list", json!({})).await, "SESSION_CLOSED");
+    assert_eq!(error_code(&session, "skills.list", json!({})).await, "SESSION_CLOSED");
     assert_eq!(session.fork(ForkScope::All).expect_err("closed"), ForkError::Closed);
     drop(session);
-    call(&narrow, "skills.read", read_of("s", "b")).await;
-    call(&whole, "skills.read", read_of("r", "a")).await;
-    // A part of it is saved and restored as that.
-    let saved = narrow.save().expect("it is small");
+    call(&narrow, "skills.read", read_arguments("s", "b")).await;
+    call(&whole, "skills.read", read_arguments("r", "a")).await;
+    // A restored fork has the roots of the fork.
+    let saved = narrow.save().expect("a small session");
     assert!(!saved.contains("\"r\""), "{saved}");
-    let restored = Session::restore(&fleet, &saved, &options()).await.expect("it was saved");
+    let restored = Session::restore(&fleet, &saved, &options()).await.expect("a saved session");
     assert_eq!(list_all(&restored.session).await.0, ["skill://s/b"]);
     assert_eq!(restored.changes_since_save.len(), 1);
     r.stop().await;
     s.stop().await;
 }
 
-/// Keeps as a `MemoryStore` does, and says so or not.
+/// Store that fails the first `delete` and then works like `MemoryStore`.
 #[derive(Debug, Default)]
-struct Doubtful(MemoryStore, std::sync::atomic::AtomicBool);
+struct FailingStore(MemoryStore, std::sync::atomic::AtomicBool);
 
-impl SessionStore for Doubtful {
+impl SessionStore for FailingStore {
     fn put<'a>(&'a self, id: &'a str, saved: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
         self.0.put(id, saved)
     }
@@ -233,37 +237,46 @@ impl SessionStore for Doubtful {
 }
 
 #[tokio::test]
-async fn closed_and_deleted_or_not() {
+async fn a_session_is_deleted_once_the_store_confirms() {
     let fixture = Fixture::new("skill r/a");
-    let daemon = serving("r", fixture.path("r"), None).await;
-    let store = Arc::new(Doubtful::default());
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let store = Arc::new(FailingStore::default());
     let named = SessionOptions { id: Some("thread-7".to_owned()), ..options() };
     let fleet = fleet(&[("r", &daemon.address)]);
     let session = Session::start(&fleet, vec![published("r")], &named).await.expect("a selection");
     assert_eq!(session.persist().await, Err(PersistError::NoStore));
     let session = session.with_store(store.clone());
-    session.persist().await.expect("it is kept");
+    session.persist().await.expect("a stored session");
     assert_eq!((session.id(), session.is_closed()), ("thread-7", false));
-    // What the store does not confirm is not said.
+    // The session is not reported as deleted until the store confirms the deletion.
     let closed = session.close(true).await;
-    assert!(!closed.deleted && closed.error.expect("why").to_string().contains("does not answer"));
+    assert!(
+        !closed.deleted && closed.error.expect("an error").to_string().contains("does not answer")
+    );
     assert!(!session.close(false).await.deleted);
     assert!(store.get("thread-7").await.expect("an answer").is_some());
     let reopened = Session::restore_from_store(&fleet, store.clone(), "thread-7", &options()).await;
-    assert_eq!(list_all(&reopened.expect("it is kept").session).await.0, ["skill://r/a"]);
-    // Again, and it is; and it stays so.
+    assert_eq!(list_all(&reopened.expect("a stored session").session).await.0, ["skill://r/a"]);
+    // The second attempt succeeds, and the state stays deleted.
     assert!(session.close(true).await.deleted);
     assert!(session.close(false).await.deleted);
     assert_eq!(store.get("thread-7").await, Ok(None));
-    assert_eq!(session.persist().await, Err(PersistError::Closed), "it does not come back");
+    assert_eq!(
+        session.persist().await,
+        Err(PersistError::Closed),
+        "a closed session is not stored again"
+    );
     let reopened = Session::restore_from_store(&fleet, store, "thread-7", &options()).await;
     assert_eq!(reopened.err(), Some(RestoreError::NotStored("thread-7".to_owned())));
-    // A closed session shows nothing.
+    // A closed session lists and reads nothing.
     for tool in ["skills.list", "skills.read", "other"] {
-        assert_eq!(code(&session, tool, json!({})).await, "SESSION_CLOSED");
+        assert_eq!(error_code(&session, tool, json!({})).await, "SESSION_CLOSED");
     }
-    let told = session.instruction_text(8_000);
-    assert!(told.listed == 0 && told.warnings == ["the session is closed"], "{told:?}");
+    let instructions = session.instruction_text(8_000);
+    assert!(
+        instructions.listed == 0 && instructions.warnings == ["the session is closed"],
+        "{instructions:?}"
+    );
     assert!(session.inject(&"use $a".into()).await.fragments.is_empty());
     let bad = SessionOptions { id: Some("two words".to_owned()), ..options() };
     let error = Session::start(&fleet, vec![], &bad).await.expect_err("no id").to_string();
@@ -271,20 +284,21 @@ async fn closed_and_deleted_or_not() {
     daemon.stop().await;
 }
 
-/// Calls that wait for an executor that does not answer end when the session is closed.
+/// Calls to a silent executor end when the session is closed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
-async fn closed_while_calls_are_under_way() {
-    let (ask, mut asked) = tokio::sync::mpsc::unbounded_channel();
-    let (release, held) = std::sync::mpsc::channel::<()>();
-    let held = std::sync::Mutex::new(held);
+async fn closing_a_session_ends_calls_in_flight() {
+    let (call_sender, mut calls_received) = tokio::sync::mpsc::unbounded_channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
     let read = move |request: &ReadResourceRequest| {
-        let _ = ask.send(());
-        // Until the test is over.
-        let _ = held.lock().expect("no panic").recv();
-        hostile::page(request, "", "")
+        let _ = call_sender.send(());
+        // The call blocks until the end of the test.
+        let _ = released.lock().expect("no panic").recv();
+        hostile::read_response(request, "", "")
     };
     let skills = vec![hostile::skill("r", "skill://r/a")];
-    let silent = Hostile { skills, read: Box::new(read), published: 0, since: Vec::new() };
+    let silent =
+        HostileDaemon { skills, read: Box::new(read), published: 0, resumed_events: Vec::new() };
     let address = hostile::serve(silent).await;
     let fleet = fleet(&[("r", &address)]);
     let session = Session::start(&fleet, vec![published("r")], &options()).await;
@@ -292,10 +306,12 @@ async fn closed_while_calls_are_under_way() {
     let calls: Vec<_> = (0..3)
         .map(|_| {
             let session = session.clone();
-            tokio::spawn(async move { session.call("skills.read", &read_of("r", "a")).await })
+            tokio::spawn(
+                async move { session.call("skills.read", &read_arguments("r", "a")).await },
+            )
         })
         .collect();
-    in_time(asked.recv()).await.expect("a call is under way");
+    in_time(calls_received.recv()).await.expect("a call in flight");
     assert!(!session.close(true).await.deleted, "there is no store");
     for call in calls {
         let result = in_time(call).await.expect("no panic");
@@ -305,37 +321,37 @@ async fn closed_while_calls_are_under_way() {
 }
 
 #[tokio::test]
-async fn scopes() {
+async fn a_scope_closes_its_session_on_every_outcome() {
     let fixture = Fixture::new("skill r/a");
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let fleet = fleet(&[("r", &daemon.address)]);
     let store = Arc::new(MemoryStore::default());
-    let begin = async |id: &str| {
+    let start = async |id: &str| {
         let options = SessionOptions { id: Some(id.to_owned()), ..options() };
         let session = Session::start(&fleet, vec![published("r")], &options).await;
         session.expect("a selection").with_store(store.clone())
     };
     let is_kept = async |id: &str| store.get(id).await.expect("an answer").is_some();
 
-    // Kept or deleted, whatever the scope came to.
+    // The session is kept or deleted, whether the scope succeeds or fails.
     for outcome in [Ok(1), Err("it failed")] {
         let escaped = Arc::new(std::sync::Mutex::new(None));
         let out = escaped.clone();
         let scope = move |session: Arc<Session>| async move {
-            call(&session, "skills.read", read_of("r", "a")).await;
+            call(&session, "skills.read", read_arguments("r", "a")).await;
             *out.lock().expect("no panic") = Some(session);
             outcome
         };
-        let ended = begin("kept").await.run_scope(true, scope).await;
+        let ended = start("kept").await.run_scope(true, scope).await;
         assert_eq!(
             (ended.value, ended.persisted, ended.close_outcome.deleted),
             (outcome, Some(Ok(())), false)
         );
         assert!(is_kept("kept").await);
         let escaped = escaped.lock().expect("no panic").take().expect("the session");
-        assert_eq!(code(&escaped, "skills.list", json!({})).await, "SESSION_CLOSED");
+        assert_eq!(error_code(&escaped, "skills.list", json!({})).await, "SESSION_CLOSED");
         let session = Session::restore_from_store(&fleet, store.clone(), "kept", &options()).await;
-        let session = session.expect("it is kept").session;
+        let session = session.expect("a stored session").session;
         let ended = session.run_scope(false, move |_| async move { outcome }).await;
         assert_eq!(
             (ended.value, ended.persisted, ended.close_outcome.deleted),
@@ -344,18 +360,18 @@ async fn scopes() {
         assert!(!is_kept("kept").await);
     }
 
-    // A panic, and a future that is dropped: closed, and what was kept stays.
+    // If the scope panics or is dropped, the session is closed and the saved state stays.
     for panics in [true, false] {
-        let session = begin("left").await;
-        session.persist().await.expect("it is kept");
-        let (tell, told) = oneshot::channel();
+        let session = start("left").await;
+        session.persist().await.expect("a stored session");
+        let (session_sender, session_receiver) = oneshot::channel();
         let scope = move |session: Arc<Session>| async move {
-            assert!(tell.send(session).is_ok());
+            assert!(session_sender.send(session).is_ok());
             assert!(!panics, "a scope may");
             std::future::pending::<()>().await;
         };
         let task = tokio::spawn(async move { drop(session.run_scope(false, scope).await) });
-        let session = in_time(told).await.expect("the session");
+        let session = in_time(session_receiver).await.expect("the session");
         if !panics {
             assert!(!session.is_closed());
             task.abort();
@@ -367,8 +383,8 @@ async fn scopes() {
 }
 
 #[tokio::test]
-async fn the_example() {
-    let lines = in_time(example::run()).await.expect("it runs");
+async fn the_example_runs() {
+    let lines = in_time(example::run()).await.expect("the example succeeds");
     for part in [
         "kept: Some(Ok(())), deleted: false",
         "the fork reads: {\"resource\":\"skill://mine/triage/SKILL.md\"",

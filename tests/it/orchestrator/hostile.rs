@@ -1,4 +1,4 @@
-//! A daemon that breaks every promise: what it sends is bounded, and nobody else's.
+//! A hostile daemon: responses have size limits, and skills of other roots are rejected.
 
 use std::pin::Pin;
 
@@ -23,15 +23,15 @@ use super::session::{session, value};
 use super::{client, published};
 use crate::harness::in_time;
 
-pub(super) type Read = dyn Fn(&ReadResourceRequest) -> ReadResourceResponse + Send + Sync;
+pub(super) type ReadResponder = dyn Fn(&ReadResourceRequest) -> ReadResourceResponse + Send + Sync;
 
-/// Answers as it was told.
-pub(super) struct Hostile {
+/// Daemon with scripted responses.
+pub(super) struct HostileDaemon {
     pub(super) skills: Vec<Skill>,
-    pub(super) read: Box<Read>,
+    pub(super) read: Box<ReadResponder>,
     pub(super) published: usize,
-    /// What it says on a stream that begins with a token.
-    pub(super) since: Vec<Event>,
+    /// Events of a stream that is resumed with a token.
+    pub(super) resumed_events: Vec<Event>,
 }
 
 pub(super) fn skill(root: &str, package: &str) -> Skill {
@@ -46,7 +46,7 @@ pub(super) fn skill(root: &str, package: &str) -> Skill {
 }
 
 #[tonic::async_trait]
-impl CapabilityService for Hostile {
+impl CapabilityService for HostileDaemon {
     type WatchSkillsStream =
         Pin<Box<dyn Stream<Item = Result<WatchSkillsResponse, Status>> + Send>>;
 
@@ -94,7 +94,7 @@ impl CapabilityService for Hostile {
             Event::Synced(Synced::default()),
         ];
         if !request.get_ref().resume_token.is_empty() {
-            events.clone_from(&self.since);
+            events.clone_from(&self.resumed_events);
         }
         let message =
             |event| Ok(WatchSkillsResponse { epoch: "e".into(), revision: 1, event: Some(event) });
@@ -118,8 +118,8 @@ impl CapabilityService for Hostile {
     }
 }
 
-/// Serves it for as long as the test lasts; its address.
-pub(super) async fn serve(hostile: Hostile) -> String {
+/// Serves the daemon for the duration of the test. Returns its address.
+pub(super) async fn serve(hostile: HostileDaemon) -> String {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     let service = CapabilityServiceServer::new(hostile);
@@ -130,7 +130,11 @@ pub(super) async fn serve(hostile: Hostile) -> String {
     address
 }
 
-pub(super) fn page(request: &ReadResourceRequest, body: &str, next: &str) -> ReadResourceResponse {
+pub(super) fn read_response(
+    request: &ReadResourceRequest,
+    body: &str,
+    next: &str,
+) -> ReadResourceResponse {
     ReadResourceResponse {
         resource: request.resource.clone(),
         body: Some(Body::Contents(body.into())),
@@ -140,40 +144,43 @@ pub(super) fn page(request: &ReadResourceRequest, body: &str, next: &str) -> Rea
 }
 
 #[tokio::test]
-async fn answers_that_make_no_sense() {
-    let cases: Vec<(&str, Box<Read>)> = vec![
-        ("INVALID_RESPONSE", Box::new(|r| page(r, &"x".repeat(100_000), ""))),
-        ("INVALID_RESPONSE", Box::new(|r| page(r, &"x".repeat(5 << 20), ""))),
-        ("INVALID_RESPONSE", Box::new(|r| page(r, "x", &"c".repeat(4_000)))),
-        ("INVALID_RESPONSE", Box::new(|r| page(r, "", "again"))),
-        ("INVALID_RESPONSE", Box::new(|r| ReadResourceResponse { body: None, ..page(r, "", "") })),
+async fn invalid_read_responses_are_errors() {
+    let cases: Vec<(&str, Box<ReadResponder>)> = vec![
+        ("INVALID_RESPONSE", Box::new(|r| read_response(r, &"x".repeat(100_000), ""))),
+        ("INVALID_RESPONSE", Box::new(|r| read_response(r, &"x".repeat(5 << 20), ""))),
+        ("INVALID_RESPONSE", Box::new(|r| read_response(r, "x", &"c".repeat(4_000)))),
+        ("INVALID_RESPONSE", Box::new(|r| read_response(r, "", "again"))),
+        (
+            "INVALID_RESPONSE",
+            Box::new(|r| ReadResourceResponse { body: None, ..read_response(r, "", "") }),
+        ),
         (
             "INVALID_RESPONSE",
             Box::new(|r| ReadResourceResponse {
                 resource: "skill://q/x".into(),
-                ..page(r, "x", "")
+                ..read_response(r, "x", "")
             }),
         ),
         (
             "NOT_TEXT",
             Box::new(|r| ReadResourceResponse {
                 body: Some(Body::Data(vec![0])),
-                ..page(r, "", "")
+                ..read_response(r, "", "")
             }),
         ),
-        // What it gives does not fit at first; then it does.
+        // The first response does not fit into the result. A shorter one does.
         (
             "",
             Box::new(|r| {
-                let asked = usize::try_from(r.max_bytes).expect("it is asked for bytes");
+                let max_bytes = usize::try_from(r.max_bytes).expect("a page size");
                 let cursor = "\u{1}".repeat(500);
-                page(r, &"\u{1}".repeat(asked), &cursor)
+                read_response(r, &"\u{1}".repeat(max_bytes), &cursor)
             }),
         ),
     ];
     for (n, (code, read)) in cases.into_iter().enumerate() {
         let skills = vec![skill("r", "skill://r/a")];
-        let hostile = Hostile { skills, read, published: 0, since: Vec::new() };
+        let hostile = HostileDaemon { skills, read, published: 0, resumed_events: Vec::new() };
         let address = serve(hostile).await;
         let session = session(&[("r", &address)]).await;
         let arguments = json!({
@@ -182,47 +189,47 @@ async fn answers_that_make_no_sense() {
             "resource": "skill://r/a/x"
         });
         let result = in_time(session.call("skills.read", &arguments)).await;
-        let said = value(&result);
-        let told = said["error"]["code"].as_str().unwrap_or_default();
-        assert_eq!(told, code, "case {n}: {said}");
+        let error = value(&result);
+        let actual_code = error["error"]["code"].as_str().unwrap_or_default();
+        assert_eq!(actual_code, code, "case {n}: {error}");
     }
 }
 
 #[tokio::test]
-async fn lists_of_somebody_else() {
+async fn skills_outside_the_selection_are_rejected() {
     for package in ["skill://q/a", "/etc/passwd", ""] {
-        let hostile = Hostile {
+        let hostile = HostileDaemon {
             skills: vec![skill("r", package)],
-            read: Box::new(|r| page(r, "", "")),
+            read: Box::new(|r| read_response(r, "", "")),
             published: 0,
-            since: Vec::new(),
+            resumed_events: Vec::new(),
         };
         let address = serve(hostile).await;
         let mut mirror =
             Mirror::start(&client(&address).await, MirrorSelection::new(vec![published("r")]));
-        let held = in_time(async {
+        let snapshot = in_time(async {
             loop {
-                let held = mirror.changed().await;
-                if held.state != MirrorState::Connecting(None) {
-                    return held;
+                let snapshot = mirror.changed().await;
+                if snapshot.state != MirrorState::Connecting(None) {
+                    return snapshot;
                 }
             }
         })
         .await;
-        let MirrorState::Failed(why) = &held.state else { panic!("{:?}", held.state) };
+        let MirrorState::Failed(why) = &snapshot.state else { panic!("{:?}", snapshot.state) };
         assert!(why.contains("below another root"), "{why}");
-        assert!(held.catalog.skills().is_empty());
+        assert!(snapshot.catalog.skills().is_empty());
     }
 }
 
 #[tokio::test]
-async fn an_answer_over_its_bound() {
-    let hostile = Hostile {
+async fn too_large_responses_are_errors() {
+    let hostile = HostileDaemon {
         skills: Vec::new(),
-        read: Box::new(|r| page(r, "", "")),
-        // Each takes two bytes.
+        read: Box::new(|r| read_response(r, "", "")),
+        // Each root takes two bytes.
         published: 3 << 20,
-        since: Vec::new(),
+        resumed_events: Vec::new(),
     };
     let address = serve(hostile).await;
     let error = in_time(client(&address).await.list_roots()).await.expect_err("too large");
@@ -230,37 +237,38 @@ async fn an_answer_over_its_bound() {
     assert!(status.message().contains("too large"), "{error}");
 }
 
-/// Of the time since, nothing is believed that is not of the selection; the catalog comes all the same.
+/// Changes outside the selection are rejected. The catalog is still complete.
 #[tokio::test]
-async fn changes_of_somebody_else() {
+async fn changes_outside_the_selection_are_rejected() {
     let delta = |root: &str, package: &str| {
         let upserted = vec![skill(root, package)];
         let root_id = root.to_owned();
         Event::Delta(SkillDelta { root_id, upserted, ..SkillDelta::default() })
     };
     let status = RootStatus { id: "q".into(), ..RootStatus::default() };
-    for (since, part) in [
+    for (resumed_events, part) in [
         (delta("q", "skill://q/a"), "not selected"),
         (delta("r", "skill://q/a"), "not selected"),
         (delta("r", "/etc/passwd"), "not selected"),
         (Event::RootStatus(status), "not selected"),
         (Event::Reset(Reset::default()), "does not know the token"),
     ] {
-        let hostile = Hostile {
+        let hostile = HostileDaemon {
             skills: vec![skill("r", "skill://r/a")],
-            read: Box::new(|r| page(r, "", "")),
+            read: Box::new(|r| read_response(r, "", "")),
             published: 0,
-            since: vec![since, Event::Synced(Synced::default())],
+            resumed_events: vec![resumed_events, Event::Synced(Synced::default())],
         };
         let client = client(&serve(hostile).await).await;
         let from = ResumePoint { token: "t".into(), ..ResumePoint::default() };
         let mirror = Mirror::resume(&client, MirrorSelection::new(vec![published("r")]), from);
         assert!(mirror.wait_until_live(crate::harness::HANG_TIMEOUT).await);
-        let held = mirror.snapshot();
-        let ChangesSince::Unknown { reason, roots } = &*held.changes_since.expect("told") else {
-            panic!("believed")
+        let snapshot = mirror.snapshot();
+        let ChangesSince::Unknown { reason, roots } = &*snapshot.changes_since.expect("a report")
+        else {
+            panic!("changes outside the selection were accepted")
         };
         assert!(reason.contains(part) && *roots == ["r"], "{reason}");
-        assert_eq!(held.catalog.skills().len(), 1);
+        assert_eq!(snapshot.catalog.skills().len(), 1);
     }
 }

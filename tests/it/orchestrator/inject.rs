@@ -1,12 +1,12 @@
-//! Skills that a person names: whose they are, what of them a model gets, and that no text gets out.
+//! Skills that a person mentions: resolution of names, size limits of fragments, and escaping.
 
 use caproot::session::{
     InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, Session, SkillMention, UserPrompt,
 };
 use serde_json::Value;
 
-use super::serving;
 use super::session::{read_all, session};
+use super::start_daemon;
 use crate::fixture::Fixture;
 use crate::harness::in_time;
 
@@ -27,32 +27,38 @@ fn packages(injected: &InjectedSkills) -> Vec<&str> {
     injected.fragments.iter().map(|fragment| fragment.package.as_str()).collect()
 }
 
-/// The arguments of the call that a cut fragment ends with.
-fn goes_on(text: &str) -> Value {
+/// Returns the arguments of the `skills.read` call at the end of a truncated fragment.
+fn next_call_arguments(text: &str) -> Value {
     let (_, call) = text.rsplit_once("call skills.read ").expect("a call");
-    let (arguments, _) = call.rsplit_once("]\n</skill>").expect("its end");
+    let (arguments, _) = call.rsplit_once("]\n</skill>").expect("an end");
     serde_json::from_str(arguments).expect("JSON")
 }
 
 #[tokio::test]
-async fn who_is_meant() {
+async fn mentions_resolve_by_name_link_and_selection() {
     let hidden = "file r/quiet/SKILL.md\n| ---\n| description: Quiet.\n| ---
         file r/quiet/agents/openai.yaml\n| policy: {allow_implicit_invocation: false}";
     let fixture =
         Fixture::new(&format!("skill r/pdf\nskill r/mail\nskill r/both\nskill s/both\n{hidden}"));
-    let (r, s) =
-        (serving("r", fixture.path("r"), None).await, serving("s", fixture.path("s"), None).await);
+    let (r, s) = (
+        start_daemon("r", fixture.path("r"), None).await,
+        start_daemon("s", fixture.path("s"), None).await,
+    );
     let session = session(&[("r", &r.address), ("s", &s.address)]).await;
 
-    let told =
+    let injected =
         inject(&session, "use $pdf, $pdf and [$x](skill://s/both/SKILL.md); $HOME $none.").await;
-    assert_eq!(packages(&told), ["skill://r/pdf", "skill://s/both"]);
-    assert!(told.ambiguous.is_empty() && told.omitted.is_empty() && told.replaced.is_empty());
-    assert!(told.fragments[0].text.contains("\ndescription: Does pdf.\n"));
+    assert_eq!(packages(&injected), ["skill://r/pdf", "skill://s/both"]);
+    assert!(
+        injected.ambiguous.is_empty()
+            && injected.omitted.is_empty()
+            && injected.replaced.is_empty()
+    );
+    assert!(injected.fragments[0].text.contains("\ndescription: Does pdf.\n"));
 
-    let told = inject(&session, "$both").await;
-    assert!(told.fragments.is_empty());
-    let [both] = &told.ambiguous[..] else { panic!("{told:?}") };
+    let injected = inject(&session, "$both").await;
+    assert!(injected.fragments.is_empty());
+    let [both] = &injected.ambiguous[..] else { panic!("{injected:?}") };
     let candidates: Vec<_> = both.candidates.iter().map(|c| (&*c.root, &*c.package)).collect();
     assert_eq!(candidates, [("r", "skill://r/both"), ("s", "skill://s/both")]);
 
@@ -62,43 +68,46 @@ async fn who_is_meant() {
         caller_skills: vec!["pdf".into(), "own".into()],
         ..UserPrompt::from("$mail $pdf $own")
     };
-    let told = inject(&session, prompt).await;
-    assert_eq!(packages(&told), ["skill://r/quiet", "skill://r/pdf"]);
-    assert_eq!(told.replaced, ["pdf"]);
-    assert!(!session.instruction_text(8_000).text.contains("quiet"), "only a person calls it");
+    let injected = inject(&session, prompt).await;
+    assert_eq!(packages(&injected), ["skill://r/quiet", "skill://r/pdf"]);
+    assert_eq!(injected.replaced, ["pdf"]);
+    assert!(
+        !session.instruction_text(8_000).text.contains("quiet"),
+        "only persons may use this skill"
+    );
 
     let prompt = UserPrompt {
         mentions: vec![SkillMention { name: "none".into(), handle: String::new() }],
         ..UserPrompt::from("[$pdf](skill://r/none)")
     };
-    let told = inject(&session, prompt).await;
-    let named: Vec<_> = told.omitted.iter().map(|left| left.mention.as_str()).collect();
+    let injected = inject(&session, prompt).await;
+    let named: Vec<_> = injected.omitted.iter().map(|left| left.mention.as_str()).collect();
     assert_eq!(named, ["none", "skill://r/none"]);
     r.stop().await;
     s.stop().await;
 }
 
-/// A skill may have the name of an environment variable; a person who writes one means the variable.
+/// A skill may have the name of an environment variable. A mention of this name means the variable.
 #[tokio::test]
 async fn environment_variables_are_no_mentions() {
     let fixture = Fixture::new("skill r/HOME\nskill r/PATH\nskill r/Path");
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let session = session(&[("r", &daemon.address)]).await;
-    let told = inject(&session, "ls $HOME/bin; export PATH=$PATH:$HOME.").await;
-    assert_eq!(told, InjectedSkills::default());
-    let told = inject(&session, "[$HOME](skill://r/HOME) and $Path").await;
-    assert_eq!(packages(&told), ["skill://r/HOME", "skill://r/Path"]);
+    let injected = inject(&session, "ls $HOME/bin; export PATH=$PATH:$HOME.").await;
+    assert_eq!(injected, InjectedSkills::default());
+    let injected = inject(&session, "[$HOME](skill://r/HOME) and $Path").await;
+    assert_eq!(packages(&injected), ["skill://r/HOME", "skill://r/Path"]);
     let mentions = vec![SkillMention { name: "PATH".into(), handle: String::new() }];
-    let told = inject(&session, UserPrompt { mentions, ..UserPrompt::from("$PATH") }).await;
-    assert_eq!(packages(&told), ["skill://r/PATH"]);
+    let injected = inject(&session, UserPrompt { mentions, ..UserPrompt::from("$PATH") }).await;
+    assert_eq!(packages(&injected), ["skill://r/PATH"]);
     daemon.stop().await;
 }
 
-/// A person picked one skill, which is gone: another one with its name is not taken in its place.
+/// If a person picked a skill that is gone, another skill with the same name is not used instead.
 #[tokio::test]
 async fn a_handle_that_is_gone_blocks_its_name() {
     let fixture = Fixture::new("skill r/deploy\nskill r/other");
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let session = session(&[("r", &daemon.address)]).await;
     let gone = "skill://r/old/deploy";
     let structured = |name: &str| UserPrompt {
@@ -115,19 +124,19 @@ async fn a_handle_that_is_gone_blocks_its_name() {
         (structured(""), vec![gone, "deploy"]),
         (linked, vec![gone]),
     ] {
-        let told = inject(&session, prompt).await;
-        assert_eq!(packages(&told), ["skill://r/other"]);
-        let named: Vec<_> = told.omitted.iter().map(|left| left.mention.as_str()).collect();
+        let injected = inject(&session, prompt).await;
+        assert_eq!(packages(&injected), ["skill://r/other"]);
+        let named: Vec<_> = injected.omitted.iter().map(|left| left.mention.as_str()).collect();
         assert_eq!(named, reported);
-        assert!(told.omitted[0].reason.contains("no skill of this session has this handle"));
+        assert!(injected.omitted[0].reason.contains("no skill of this session has this handle"));
     }
-    let told = inject(&session, "[$other](skill://r/gone) and $deploy").await;
-    assert_eq!(packages(&told), ["skill://r/deploy"], "another name is not blocked");
+    let injected = inject(&session, "[$other](skill://r/gone) and $deploy").await;
+    assert_eq!(packages(&injected), ["skill://r/deploy"], "another name is not blocked");
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn the_name_of_a_plugin_can_be_left_out() {
+async fn the_plugin_name_may_be_omitted() {
     let plugin = |name: &str, skill: &str| {
         format!(
             "file r/{name}/.codex-plugin/plugin.json\n| {{\"name\": \"{name}\"}}\n\
@@ -142,27 +151,27 @@ async fn the_name_of_a_plugin_can_be_left_out() {
         "skill r/pdf".to_owned(),
     ];
     let fixture = Fixture::new(&tree.concat());
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let session = session(&[("r", &daemon.address)]).await;
-    let told = inject(&session, "$deploy. $pdf").await;
-    let names: Vec<_> = told.fragments.iter().map(|fragment| fragment.name.as_str()).collect();
+    let injected = inject(&session, "$deploy. $pdf").await;
+    let names: Vec<_> = injected.fragments.iter().map(|fragment| fragment.name.as_str()).collect();
     assert_eq!(names, ["deploy-plugin:deploy", "pdf"], "a whole name comes first");
-    let told = inject(&session, "$three:pdf").await;
-    assert_eq!(told.fragments[0].name, "three:pdf");
+    let injected = inject(&session, "$three:pdf").await;
+    assert_eq!(injected.fragments[0].name, "three:pdf");
 
-    let told = inject(&session, "$audit, $audit").await;
-    let [audit] = &told.ambiguous[..] else { panic!("{told:?}") };
+    let injected = inject(&session, "$audit, $audit").await;
+    let [audit] = &injected.ambiguous[..] else { panic!("{injected:?}") };
     let candidates: Vec<_> = audit.candidates.iter().map(|c| c.name.as_str()).collect();
     assert_eq!((audit.name.as_str(), candidates), ("audit", vec!["one:audit", "two:audit"]));
-    assert!(told.fragments.is_empty());
-    // The caller's own skill with the whole name is meant, and not a plugin's.
+    assert!(injected.fragments.is_empty());
+    // A skill of the caller with exactly this name wins over a skill of a plugin.
     let own = UserPrompt { caller_skills: vec!["deploy".into()], ..UserPrompt::from("$deploy") };
     assert_eq!(inject(&session, own).await, InjectedSkills::default());
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn large_and_hostile_ones() {
+async fn large_and_hostile_skills_are_truncated_and_escaped() {
     let fixture = Fixture::new("dir r");
     let head = |name: &str| format!("---\nname: {name}\ndescription: A.\n---\n");
     let bodies = [
@@ -175,26 +184,26 @@ async fn large_and_hostile_ones() {
     for (name, body) in &bodies {
         fixture.write(&format!("r/{name}/SKILL.md"), head(name) + body);
     }
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let session = session(&[("r", &daemon.address)]).await;
     for (name, body) in &bodies {
-        let told = inject(&session, format!("${name}").as_str()).await;
-        let [fragment] = &told.fragments[..] else { panic!("{name}: {told:?}") };
+        let injected = inject(&session, format!("${name}").as_str()).await;
+        let [fragment] = &injected.fragments[..] else { panic!("{name}: {injected:?}") };
         let whole = head(name) + body;
         assert_eq!(fragment.truncated, whole.len() > 7_900, "{name}");
         if !fragment.truncated {
             continue;
         }
         assert!(fragment.text.len() > MAX_FRAGMENT_BYTES - 200, "{name} {}", fragment.text.len());
-        // The call goes on exactly where the fragment ends.
-        let rest = read_all(&session, goes_on(&fragment.text)).await;
-        let begun = whole.strip_suffix(&rest).expect("the rest of the file");
-        let shown = fragment.text.replace("<\\", "<");
-        assert!(shown.contains(&format!("{begun}\n[cut here;")), "{name}");
+        // The call continues exactly at the end of the fragment.
+        let rest = read_all(&session, next_call_arguments(&fragment.text)).await;
+        let prefix = whole.strip_suffix(&rest).expect("the rest of the file");
+        let unescaped = fragment.text.replace("<\\", "<");
+        assert!(unescaped.contains(&format!("{prefix}\n[cut here;")), "{name}");
     }
     let all: Vec<_> = bodies.iter().map(|(name, _)| format!("${name}")).collect();
-    let told = inject(&session, all.join(" ").as_str()).await;
-    assert_eq!(told.fragments.len() + told.omitted.len(), bodies.len());
-    assert!(told.fragments.len() >= 4, "{:?}", told.omitted);
+    let injected = inject(&session, all.join(" ").as_str()).await;
+    assert_eq!(injected.fragments.len() + injected.omitted.len(), bodies.len());
+    assert!(injected.fragments.len() >= 4, "{:?}", injected.omitted);
     daemon.stop().await;
 }

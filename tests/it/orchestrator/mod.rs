@@ -1,7 +1,8 @@
-//! The orchestrator's side against real daemons: clients, mirrors, fleets, sessions.
+//! The orchestrator side against real daemons: clients, mirrors, fleets and sessions.
 
-mod apart;
-mod call;
+mod call_command;
+#[cfg(all(feature = "handlers", feature = "mcp"))]
+mod complete_example;
 mod dispatch;
 mod durable;
 #[allow(dead_code, unreachable_pub)]
@@ -11,22 +12,21 @@ pub(crate) mod example_dispatch;
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../examples/orchestrator.rs"]
 pub(crate) mod example_orchestrator;
+mod file_access;
 mod fleet;
 mod hostile;
 mod inject;
-mod invoked;
+mod invocations;
 mod mirror;
 mod readme;
+#[allow(unreachable_pub)]
+mod readme_orchestrator;
+mod resumed_mirrors;
 mod session;
-mod since;
 #[cfg(feature = "mcp")]
 mod sources;
-#[allow(unreachable_pub)]
-mod thirty_lines;
 #[cfg(feature = "handlers")]
 mod tools;
-#[cfg(all(feature = "handlers", feature = "mcp"))]
-mod whole;
 
 use std::path::PathBuf;
 
@@ -36,8 +36,8 @@ use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot
 
 use crate::harness::{Daemon, HANG_TIMEOUT, isolated_env};
 
-/// A daemon of one environment that publishes one directory, at an address or any.
-pub(crate) async fn serving(environment: &str, dir: PathBuf, address: Option<&str>) -> Daemon {
+/// Starts a daemon of one environment that publishes one directory.
+pub(crate) async fn start_daemon(environment: &str, dir: PathBuf, address: Option<&str>) -> Daemon {
     let flags = ServeFlags {
         roots: vec![RootFlag { id: Some(environment.to_owned()), dir }],
         environment_ids: vec![environment.to_owned()],
@@ -45,10 +45,10 @@ pub(crate) async fn serving(environment: &str, dir: PathBuf, address: Option<&st
         ..ServeFlags::default()
     };
     let env = isolated_env(std::path::Path::new("/nonexistent"));
-    Daemon::start_with(Config::from_flags(flags, &env).expect("a good configuration")).await
+    Daemon::start_with(Config::from_flags(flags, &env).expect("a valid configuration")).await
 }
 
-/// The root that such a daemon publishes.
+/// Returns the published root of this environment.
 pub(crate) fn published(environment: &str) -> SelectedCapabilityRoot {
     SelectedCapabilityRoot {
         id: environment.to_owned(),
@@ -60,22 +60,22 @@ pub(crate) fn published(environment: &str) -> SelectedCapabilityRoot {
     }
 }
 
-/// How a daemon at an address is reached.
+/// Returns the configuration of an executor at an address.
 pub(crate) fn executor(address: &str) -> ExecutorConfig {
     let endpoint: DaemonEndpoint = format!("tcp:{address}").parse().expect("an endpoint");
     ExecutorConfig { timeout: HANG_TIMEOUT, ..ExecutorConfig::new(endpoint) }
 }
 
-/// A client of it, which connects when it is first called.
+/// Returns a client that connects with its first call.
 pub(crate) async fn client(address: &str) -> Client {
     let ExecutorConfig { endpoint, timeout, .. } = executor(address);
     Client::connect_lazily(&endpoint, &ClientCredentials::default(), timeout)
         .await
-        .expect("nothing to read")
+        .expect("no credential files")
 }
 
-/// An address of this machine where nobody listens.
-pub(crate) fn nobody() -> String {
+/// Returns an address of this machine without a listener.
+pub(crate) fn unused_address() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").to_string()
 }

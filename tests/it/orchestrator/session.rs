@@ -1,4 +1,4 @@
-//! The two tools against a real daemon: what they give, and what they say when something is wrong.
+//! The tools `skills.list` and `skills.read` against a real daemon: results and errors.
 
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use super::{executor, nobody, published, serving};
+use super::{executor, published, start_daemon, unused_address};
 use crate::fixture::Fixture;
 use crate::harness::{HANG_TIMEOUT, in_time};
 
-/// A session with the published roots of these environments; lost executors show nothing at once.
+/// Starts a session with the published roots of these environments and without a grace period.
 pub(crate) async fn session(executors: &[(&str, &str)]) -> Session {
     let fleet = executors.iter().map(|(id, address)| ((*id).to_owned(), executor(address)));
     let roots = executors.iter().map(|(id, _)| published(id)).collect();
@@ -27,7 +27,7 @@ pub(crate) async fn session(executors: &[(&str, &str)]) -> Session {
     Session::start(&Fleet::from_executors(fleet), roots, &options).await.expect("a selection")
 }
 
-/// A result's JSON, which is within the bound, whether it went well.
+/// Parses a result. Checks its size limit and its success flag.
 pub(crate) fn value(result: &ToolResult) -> Value {
     assert!(result.json.len() <= MAX_RESULT_BYTES, "{} bytes", result.json.len());
     assert!(result.external_context);
@@ -36,20 +36,20 @@ pub(crate) fn value(result: &ToolResult) -> Value {
     value
 }
 
-/// One call that goes well.
+/// Makes a call that must succeed.
 pub(crate) async fn call(session: &Session, tool: &str, arguments: Value) -> Value {
     let result = in_time(session.call(tool, &arguments)).await;
     assert!(result.success, "{tool} {arguments}: {}", result.json);
     value(&result)
 }
 
-/// One call that does not, and its code.
-async fn refused(session: &Session, tool: &str, arguments: Value) -> String {
+/// Makes a call that must fail. Returns the error code.
+async fn error_code(session: &Session, tool: &str, arguments: Value) -> String {
     let result = in_time(session.call(tool, &arguments)).await;
     assert!(!result.success, "{tool} {arguments}: {}", result.json);
     let error = value(&result)["error"].clone();
-    let said = |key: &str| error[key].as_str().is_some_and(|text| !text.is_empty());
-    assert!(said("message") && said("next"), "a model can act on it: {error}");
+    let has_text = |key: &str| error[key].as_str().is_some_and(|text| !text.is_empty());
+    assert!(has_text("message") && has_text("next"), "a model can act on it: {error}");
     error["code"].as_str().expect("a code").to_owned()
 }
 
@@ -61,7 +61,7 @@ fn read_arguments(root: &str, package: &str, resource: &str) -> Value {
     })
 }
 
-/// A whole file by `skills.read`, from arguments on.
+/// Reads a whole file with `skills.read`.
 pub(crate) async fn read_all(session: &Session, mut arguments: Value) -> String {
     let mut contents = String::new();
     loop {
@@ -78,7 +78,7 @@ pub(crate) async fn read_all(session: &Session, mut arguments: Value) -> String 
     }
 }
 
-/// All of `skills.list`: packages, and the warnings of the first page.
+/// Reads all pages of `skills.list`. Returns packages and warnings.
 pub(crate) async fn list_all(session: &Session) -> (Vec<String>, Vec<String>) {
     let (mut packages, mut warnings) = (Vec::new(), Vec::new());
     let mut arguments = json!({});
@@ -96,9 +96,9 @@ pub(crate) async fn list_all(session: &Session) -> (Vec<String>, Vec<String>) {
 }
 
 #[tokio::test]
-async fn the_tools_give_exactly_this() {
+async fn tool_results_have_exactly_this_json() {
     let fixture = Fixture::new("skill r/a\nfile r/a/x.md\n| hello");
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let session = session(&[("r", &daemon.address)]).await;
     let list = session.call("skills.list", &json!({})).await;
     let entry = r#"{"authority":{"kind":"executor","id":"r"},"package":"skill://r/a","name":"a","description":"Does a.","main_resource":"skill://r/a/SKILL.md"}"#;
@@ -127,7 +127,7 @@ async fn the_tools_give_exactly_this() {
 }
 
 #[tokio::test]
-async fn whatever_a_file_holds() {
+async fn any_file_is_read_exactly_in_pages() {
     let fixture = Fixture::new("skill r/a\nfile r/a/bytes\n| \\xff\\0");
     let texts = prop_oneof![
         Just("\u{1}".repeat(20_000)),
@@ -143,7 +143,7 @@ async fn whatever_a_file_holds() {
     for (n, text) in files.iter().enumerate() {
         fixture.write(&format!("r/a/f{n}"), text);
     }
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let session = session(&[("r", &daemon.address)]).await;
     for (n, text) in files.iter().enumerate() {
         let file = format!("skill://r/a/f{n}");
@@ -151,25 +151,27 @@ async fn whatever_a_file_holds() {
         assert_eq!(read, *text, "{file}");
     }
     let bytes = read_arguments("r", "skill://r/a", "skill://r/a/bytes");
-    assert_eq!(refused(&session, "skills.read", bytes).await, "NOT_TEXT");
+    assert_eq!(error_code(&session, "skills.read", bytes).await, "NOT_TEXT");
     daemon.stop().await;
 }
 
-/// Makes good arguments bad.
-type Change = &'static dyn Fn(&mut Value);
+/// Change that makes valid arguments invalid.
+type ArgumentChange = &'static dyn Fn(&mut Value);
 
 #[tokio::test]
-async fn what_is_wrong_is_said() {
+async fn each_error_has_its_code() {
     let fixture = Fixture::new("skill r/a\nfile r/a/long\n| \\{20000*x}\nskill s/b");
-    let (r, s) =
-        (serving("r", fixture.path("r"), None).await, serving("s", fixture.path("s"), None).await);
+    let (r, s) = (
+        start_daemon("r", fixture.path("r"), None).await,
+        start_daemon("s", fixture.path("s"), None).await,
+    );
     let session = session(&[("r", &r.address), ("s", &s.address)]).await;
     let arguments = |change: &dyn Fn(&mut Value)| {
         let mut arguments = read_arguments("r", "skill://r/a", "skill://r/a/SKILL.md");
         change(&mut arguments);
         arguments
     };
-    let cases: &[(&str, Change)] = &[
+    let cases: &[(&str, ArgumentChange)] = &[
         ("INVALID_ARGUMENTS", &|a| a["more"] = json!(1)),
         ("INVALID_ARGUMENTS", &|a| a["authority"]["more"] = json!(1)),
         ("INVALID_ARGUMENTS", &|a| a["package"] = json!(7)),
@@ -190,11 +192,11 @@ async fn what_is_wrong_is_said() {
     ];
     for (code, change) in cases {
         if arguments(change)["cursor"] == "" {
-            // An empty cursor is the first page's, as on the wire.
+            // An empty cursor means the first page, as on the wire.
             call(&session, "skills.read", arguments(change)).await;
             continue;
         }
-        assert_eq!(refused(&session, "skills.read", arguments(change)).await, *code);
+        assert_eq!(error_code(&session, "skills.read", arguments(change)).await, *code);
     }
     for (code, arguments) in [
         ("INVALID_ARGUMENTS", json!({"more": 1})),
@@ -202,26 +204,26 @@ async fn what_is_wrong_is_said() {
         ("INVALID_CURSOR", json!({"cursor": "garbage"})),
         ("CATALOG_CHANGED", json!({"cursor": "AAAAAAAAAAAAAAAA"})),
     ] {
-        assert_eq!(refused(&session, "skills.list", arguments).await, code);
+        assert_eq!(error_code(&session, "skills.list", arguments).await, code);
     }
-    assert_eq!(refused(&session, "skills.write", json!({})).await, "UNKNOWN_TOOL");
+    assert_eq!(error_code(&session, "skills.write", json!({})).await, "UNKNOWN_TOOL");
 
-    // A cursor of another version, and one of another file.
+    // One cursor is of another version, and one is of another file.
     let long = read_arguments("r", "skill://r/a", "skill://r/a/long");
     let page = call(&session, "skills.read", long.clone()).await;
     let mut next = long.clone();
     next["cursor"] = page["next_cursor"].clone();
     let other = arguments(&|a| a["cursor"] = page["next_cursor"].clone());
-    assert_eq!(refused(&session, "skills.read", other).await, "INVALID_CURSOR");
+    assert_eq!(error_code(&session, "skills.read", other).await, "INVALID_CURSOR");
     fixture.write("r/a/long", "y".repeat(20_000));
-    assert_eq!(refused(&session, "skills.read", next.clone()).await, "RESOURCE_CHANGED");
+    assert_eq!(error_code(&session, "skills.read", next.clone()).await, "RESOURCE_CHANGED");
 
-    // An executor that vanishes in the middle of a read takes nothing from the other.
+    // An executor that disappears during a read does not affect the other executor.
     let page = call(&session, "skills.read", long.clone()).await;
     next["cursor"] = page["next_cursor"].clone();
     let address = r.address.clone();
     r.stop().await;
-    assert_eq!(refused(&session, "skills.read", next.clone()).await, "EXECUTOR_UNAVAILABLE");
+    assert_eq!(error_code(&session, "skills.read", next.clone()).await, "EXECUTOR_UNAVAILABLE");
     let mut changes = session.watch();
     in_time(async {
         while list_all(&session).await.0 != ["skill://s/b"] {
@@ -233,8 +235,8 @@ async fn what_is_wrong_is_said() {
     assert!(warnings.len() == 1 && warnings[0].contains("\"r\""), "{warnings:?}");
     let s_read = read_arguments("s", "skill://s/b", "");
     call(&session, "skills.read", s_read).await;
-    // Its cursor outlives it.
-    let r = serving("r", fixture.path("r"), Some(&address)).await;
+    // The cursor is still valid after the restart of the daemon.
+    let r = start_daemon("r", fixture.path("r"), Some(&address)).await;
     in_time(async {
         while list_all(&session).await.0.len() < 2 {
             changes.next().await;
@@ -247,9 +249,9 @@ async fn what_is_wrong_is_said() {
 }
 
 #[tokio::test]
-async fn many_calls_at_once() {
+async fn many_concurrent_calls_have_their_own_results() {
     let fixture = Fixture::new("skill r/a\nfile r/a/x\n| \\{9000*\"}");
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let session = Arc::new(session(&[("r", &daemon.address)]).await);
     let calls = (0..10_000).map(|n| {
         let session = session.clone();
@@ -265,7 +267,7 @@ async fn many_calls_at_once() {
     });
     let calls: Vec<_> = calls.collect();
     for call in calls {
-        // Each has its own result, if only that it should come later.
+        // Each call has its own result. A call may be rejected as overloaded.
         match in_time(call).await.expect("no panic") {
             (false, None) => {}
             (true, Some(code)) => assert_eq!(code, "RESOURCE_NOT_FOUND"),
@@ -278,10 +280,10 @@ async fn many_calls_at_once() {
 #[tokio::test]
 async fn an_unknown_executor_is_a_warning() {
     let fixture = Fixture::new("skill r/a");
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let fleet = Fleet::from_executors([
         ("r".to_owned(), executor(&daemon.address)),
-        ("down".to_owned(), executor(&nobody())),
+        ("down".to_owned(), executor(&unused_address())),
     ]);
     let roots = vec![published("lost"), published("r"), published("down")];
     let options =
@@ -302,9 +304,12 @@ async fn an_unknown_executor_is_a_warning() {
     let named = |id: &str, state| (id.to_owned(), state);
     assert_eq!(states, [named("down", "connecting"), named("lost", "unknown"), named("r", "live")]);
     let lost = read_arguments("lost", "skill://lost/a", "");
-    assert_eq!(refused(&session, "skills.read", lost).await, "EXECUTOR_UNAVAILABLE");
-    let told = session.instruction_text(8_000);
-    assert!(told.text.contains("- a: Does a. (skill://r/a)") && told.warnings.len() == 2);
+    assert_eq!(error_code(&session, "skills.read", lost).await, "EXECUTOR_UNAVAILABLE");
+    let instructions = session.instruction_text(8_000);
+    assert!(
+        instructions.text.contains("- a: Does a. (skill://r/a)")
+            && instructions.warnings.len() == 2
+    );
 
     for (roots, part) in [
         (vec![published("")], "1 to 256 bytes"),
@@ -323,7 +328,7 @@ async fn an_unknown_executor_is_a_warning() {
     daemon.stop().await;
 }
 
-/// Characters that no reviewer sees reach a model in no text but that of the file, which is exact.
+/// Invisible characters are escaped in every text for a model. File contents are exact.
 #[tokio::test]
 async fn hidden_characters_are_escaped() {
     let fixture = Fixture::new("dir r");
@@ -332,13 +337,13 @@ async fn hidden_characters_are_escaped() {
     fixture.write("r/a/SKILL.md", text);
     fixture.write("r/b/SKILL.md", text.replace("Bo", "Mo"));
     fixture.write("r/c/SKILL.md", text.replace("a\u{202e}b", "c\u{202e}"));
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let session = session(&[("r", &daemon.address)]).await;
     let list = call(&session, "skills.list", json!({})).await;
     assert_eq!(list["skills"][0]["name"], r"a\u{202e}b");
     assert_eq!(list["skills"][0]["description"], "Do\\u{200b}es\\u{e0041} 👩\u{200d}🚀.");
-    let told = session.instruction_text(8_000).text;
-    assert!(told.contains(r"- a\u{202e}b: Sh\u{2066}ort. (skill://r/a)"), "{told}");
+    let instructions = session.instruction_text(8_000).text;
+    assert!(instructions.contains(r"- a\u{202e}b: Sh\u{2066}ort. (skill://r/a)"), "{instructions}");
     let several = in_time(session.inject(&UserPrompt {
         mentions: vec![SkillMention { name: "a\u{202e}b".into(), handle: String::new() }],
         ..UserPrompt::default()
@@ -348,7 +353,7 @@ async fn hidden_characters_are_escaped() {
     let named = in_time(session.inject(&"[$c](skill://r/c)".into())).await;
     let (head, body) = named.fragments[0].text.split_once("</package>\n").expect("a head");
     assert!(head.contains(r"<name>c\u{202e}</name>"), "{head}");
-    for text in [&list.to_string(), &told, candidate, head] {
+    for text in [&list.to_string(), &instructions, candidate, head] {
         let hidden = ['\u{200b}', '\u{202e}', '\u{2066}', '\u{e0041}'];
         assert!(!text.contains(hidden), "{text:?}");
     }
@@ -358,15 +363,15 @@ async fn hidden_characters_are_escaped() {
     daemon.stop().await;
 }
 
-/// Executors that cannot be there now do not use up the patience of the start.
+/// Executors that cannot be connected do not delay the start of a session.
 #[tokio::test]
 async fn a_dead_executor_is_not_waited_for() {
     let fixture = Fixture::new("skill r/a\ndir empty");
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let socket = |name: &str| fixture.path("empty").join(name);
     drop(UnixListener::bind(socket("dead.sock")).expect("a socket"));
     let unix = |name| ExecutorConfig::new(DaemonEndpoint::unix(socket(name)).expect("an endpoint"));
-    let address = nobody();
+    let address = unused_address();
     let fleet = Fleet::from_executors([
         ("r".to_owned(), executor(&daemon.address)),
         ("refused".to_owned(), executor(&address)),
@@ -374,53 +379,54 @@ async fn a_dead_executor_is_not_waited_for() {
         ("dead".to_owned(), unix("dead.sock")),
     ]);
     let roots = ["refused", "r", "missing", "dead"].map(published).to_vec();
-    // Far longer than a test may take.
+    // The timeout is longer than the test.
     let options =
         SessionOptions { start_timeout: Duration::from_hours(1), ..SessionOptions::default() };
-    let begun = in_time(Session::start(&fleet, roots, &options)).await;
-    let session = begun.expect("a selection");
+    let session = in_time(Session::start(&fleet, roots, &options)).await;
+    let session = session.expect("a selection");
     let (packages, warnings) = list_all(&session).await;
     assert_eq!((packages, warnings.len()), (vec!["skill://r/a".to_owned()], 3));
     for executor in session.executors() {
         let is_live = executor.environment_id == "r";
         assert_eq!((executor.state == "live", executor.reason.is_none()), (is_live, is_live));
     }
-    // A daemon that starts later comes in by itself.
+    // A daemon that starts later joins the session.
     let mut changes = session.watch();
-    let late = serving("refused", fixture.path("r"), Some(&address)).await;
+    let late_daemon = start_daemon("refused", fixture.path("r"), Some(&address)).await;
     in_time(async {
         while list_all(&session).await.0.len() < 2 {
             changes.next().await;
         }
     })
     .await;
-    late.stop().await;
+    late_daemon.stop().await;
     daemon.stop().await;
 }
 
-/// Fails at first.
-struct Late {
+/// Registry that fails twice and then succeeds.
+struct FailingRegistry {
     address: String,
-    asked: AtomicUsize,
+    request_count: AtomicUsize,
 }
 
-impl ExecutorRegistry for Late {
+impl ExecutorRegistry for FailingRegistry {
     fn find_executor<'a>(&'a self, _: &'a str) -> RegistryFuture<'a> {
-        let asked = self.asked.fetch_add(1, Ordering::Relaxed);
-        let late = || "not yet".to_owned();
-        let answer = (asked > 1).then(|| Some(executor(&self.address))).ok_or_else(late);
+        let request_count = self.request_count.fetch_add(1, Ordering::Relaxed);
+        let error = || "not yet".to_owned();
+        let answer = (request_count > 1).then(|| Some(executor(&self.address))).ok_or_else(error);
         Box::pin(std::future::ready(answer))
     }
 }
 
 #[tokio::test]
-async fn a_registry_is_asked_again() {
+async fn a_failing_registry_is_asked_again() {
     let fixture = Fixture::new("skill r/a");
-    let daemon = serving("r", fixture.path("r"), None).await;
-    let late = Late { address: daemon.address.clone(), asked: AtomicUsize::new(0) };
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let registry =
+        FailingRegistry { address: daemon.address.clone(), request_count: AtomicUsize::new(0) };
     let options = SessionOptions { start_timeout: HANG_TIMEOUT, ..SessionOptions::default() };
-    let begun = Session::start(&Fleet::new(late), vec![published("r")], &options).await;
-    let session = begun.expect("a selection");
+    let session = Session::start(&Fleet::new(registry), vec![published("r")], &options).await;
+    let session = session.expect("a selection");
     assert_eq!(list_all(&session).await.0, ["skill://r/a"]);
     daemon.stop().await;
 }

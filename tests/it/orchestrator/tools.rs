@@ -1,10 +1,10 @@
-//! A session's own tools: what a model is given of them, and what every call comes to.
+//! Custom tools of a session: definitions and instructions for a model, and the outcome of calls.
 
-mod ends;
 #[allow(dead_code)]
 #[path = "../../examples/tools.rs"]
 mod example;
-mod register;
+mod outcomes;
+mod registry;
 
 use std::convert::Infallible;
 
@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{executor, published, serving};
+use super::{executor, published, start_daemon};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
 
@@ -47,8 +47,8 @@ async fn weather(place: Place) -> Result<Weather, String> {
     }
 }
 
-/// A tool of any JSON.
-fn free<F, R>(name: &str, function: F) -> CustomTool
+/// Returns a tool that takes and returns any JSON.
+fn json_tool<F, R>(name: &str, function: F) -> CustomTool
 where
     F: Fn(Value) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Value, String>> + Send + 'static,
@@ -56,30 +56,30 @@ where
     CustomTool::new(name, function).description("Does it.").input_schema(json!({"type": "object"}))
 }
 
-/// One that gives what it gets.
+/// Returns a tool that returns its arguments.
 fn echo(name: &str) -> CustomTool {
-    free(name, |value| async { Ok(value) })
+    json_tool(name, |value| async { Ok(value) })
 }
 
-fn catalog(tools: impl IntoIterator<Item = CustomTool>) -> ToolRegistry {
-    let catalog = ToolRegistry::new();
+fn registry_of(tools: impl IntoIterator<Item = CustomTool>) -> ToolRegistry {
+    let registry = ToolRegistry::new();
     for tool in tools {
-        catalog.register(tool).expect("a good tool");
+        registry.register(tool).expect("a good tool");
     }
-    catalog
+    registry
 }
 
-/// A session without skills.
-async fn begun(tools: &ToolRegistry) -> Session {
+/// Starts a session without skills.
+async fn start_session(tools: &ToolRegistry) -> Session {
     let options = SessionOptions { tools: tools.clone(), ..SessionOptions::default() };
-    Session::start(&Fleet::from_executors([]), Vec::new(), &options).await.expect("it begins")
+    Session::start(&Fleet::from_executors([]), Vec::new(), &options).await.expect("a session")
 }
 
-async fn with(tools: impl IntoIterator<Item = CustomTool>) -> Session {
-    begun(&catalog(tools)).await
+async fn start_session_with(tools: impl IntoIterator<Item = CustomTool>) -> Session {
+    start_session(&registry_of(tools)).await
 }
 
-/// A result's JSON, which is an object within the bound.
+/// Parses a result, which must be an object within the size limit.
 fn value(result: &ToolResult) -> Value {
     assert!(result.json.len() <= MAX_RESULT_BYTES, "{} bytes", result.json.len());
     let value: Value = serde_json::from_str(&result.json).expect("JSON");
@@ -87,30 +87,31 @@ fn value(result: &ToolResult) -> Value {
     value
 }
 
-async fn called(session: &Session, tool: &str, arguments: Value) -> Value {
+async fn tool_value(session: &Session, tool: &str, arguments: Value) -> Value {
     let result = session.call(tool, &arguments).await;
     assert!(result.success && !result.external_context, "{tool} {arguments}: {}", result.json);
     value(&result)
 }
 
-/// Code and message of a call that does not go well.
-async fn refused(session: &Session, tool: &str, arguments: Value) -> (String, String) {
+/// Makes a call that must fail. Returns the error code and message.
+async fn tool_error(session: &Session, tool: &str, arguments: Value) -> (String, String) {
     let result = session.call(tool, &arguments).await;
     assert!(!result.success, "{tool} {arguments}: {}", result.json);
     let error = value(&result)["error"].clone();
-    let said = |key: &str| error[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    assert!(said("next").is_some(), "a model can act on it: {error}");
-    (said("code").expect("a code"), said("message").expect("a message"))
+    let text = |key: &str| error[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    assert!(text("next").is_some(), "a model can act on it: {error}");
+    (text("code").expect("a code"), text("message").expect("a message"))
 }
 
 #[tokio::test]
-async fn a_typed_function() {
+async fn a_typed_function_has_a_schema_and_runs() {
     let fixture = Fixture::new("skill r/a");
-    let daemon = serving("r", fixture.path("r"), None).await;
-    let tools = catalog([CustomTool::new("look", weather).in_namespace("weather"), echo("echo")]);
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let tools =
+        registry_of([CustomTool::new("look", weather).in_namespace("weather"), echo("echo")]);
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
     let options = SessionOptions { tools, ..SessionOptions::default() };
-    let session = Session::start(&fleet, vec![published("r")], &options).await.expect("it begins");
+    let session = Session::start(&fleet, vec![published("r")], &options).await.expect("a session");
 
     let payloads = session.dynamic_tools();
     assert_eq!(json!([payloads[0], payloads[1]]), session.skill_tools());
@@ -124,51 +125,52 @@ async fn a_typed_function() {
         "required": ["name"],
         "additionalProperties": false
     });
-    let looked = json!({
+    let expected_tool = json!({
         "namespace": "weather", "name": "look",
         "description": "Looks the weather of a place up.", "inputSchema": schema
     });
-    assert_eq!(payloads[2], looked);
+    assert_eq!(payloads[2], expected_tool);
     assert_eq!(payloads[3]["name"], "echo");
     assert_eq!((payloads[3].get("namespace"), payloads[4].clone()), (None, Value::Null));
 
-    // What it gives stands in the text, behind the skills, and nowhere else.
-    let told = session.instruction_text(8_000);
+    // The result description is in the instructions, after the skills, and nowhere else.
+    let instructions = session.instruction_text(8_000);
     let results = "\n\n## Results of tools\nThese tools return a JSON object on success:\n\
                    - weather.look: The weather there. JSON Schema: {\"properties\":{\"degrees\":";
-    assert!(told.text.contains("- a: Does a. (skill://r/a)"), "{}", told.text);
-    assert!(told.text.contains(results), "{}", told.text);
-    assert_eq!((told.listed, told.text.contains("echo")), (1, false));
-    for budget in 0..told.text.len() {
+    assert!(instructions.text.contains("- a: Does a. (skill://r/a)"), "{}", instructions.text);
+    assert!(instructions.text.contains(results), "{}", instructions.text);
+    assert_eq!((instructions.listed, instructions.text.contains("echo")), (1, false));
+    for budget in 0..instructions.text.len() {
         let cut = session.instruction_text(budget);
         assert!(cut.text.len() <= budget);
         assert!(cut.text.contains(results.trim()) || !cut.warnings.is_empty(), "{budget}: {cut:?}");
     }
 
-    let given = called(&session, "weather.look", json!({"name": "here", "days": [1, 2]})).await;
-    assert_eq!(given, json!({"degrees": 3, "named": "here"}));
-    let failed = refused(&session, "weather.look", json!({"name": "nowhere"})).await;
+    let result =
+        tool_value(&session, "weather.look", json!({"name": "here", "days": [1, 2]})).await;
+    assert_eq!(result, json!({"degrees": 3, "named": "here"}));
+    let failed = tool_error(&session, "weather.look", json!({"name": "nowhere"})).await;
     let message = "the tool \"weather.look\" failed: there is no such place";
     assert_eq!(failed, ("TOOL_FAILED".to_owned(), message.to_owned()));
     assert!(session.call("skills.list", &json!({})).await.success);
     for unknown in ["look", "weather.", "weather.none", "skills.look"] {
-        assert_eq!(refused(&session, unknown, json!({})).await.0, "UNKNOWN_TOOL");
+        assert_eq!(tool_error(&session, unknown, json!({})).await.0, "UNKNOWN_TOOL");
     }
     daemon.stop().await;
 }
 
-/// A platform that refuses a dot in a name gets none: not in names, not in texts, not in what a model is
-/// told when a call fails.
+/// With flat names, no name, text or error contains a dot.
 #[tokio::test]
 async fn flat_names_are_in_every_text() {
     let tree = "file r/a/SKILL.md\n| ---\n| name: a\n| description: Does a.\n| ---\n| ";
     let fixture = Fixture::new(&format!("{tree}{}", "x".repeat(20_000)));
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
-    let tools = catalog([CustomTool::new("look", weather).in_namespace("weather"), echo("echo")]);
+    let tools =
+        registry_of([CustomTool::new("look", weather).in_namespace("weather"), echo("echo")]);
     let tool_names = ToolNames::flat("skills", "_").expect("valid names");
     let options = SessionOptions { tools, tool_names, ..SessionOptions::default() };
-    let session = Session::start(&fleet, vec![published("r")], &options).await.expect("it begins");
+    let session = Session::start(&fleet, vec![published("r")], &options).await.expect("a session");
 
     let payloads = session.dynamic_tools();
     let names = payloads.as_array().expect("an array").iter().map(|tool| tool["name"].as_str());
@@ -184,8 +186,8 @@ async fn flat_names_are_in_every_text() {
 
     let list = session.call("skills_list", &json!({})).await;
     assert!(list.success, "{}", list.json);
-    let looked = called(&session, "weather_look", json!({"name": "here"})).await;
-    assert_eq!(looked["named"], "here");
+    let result = tool_value(&session, "weather_look", json!({"name": "here"})).await;
+    assert_eq!(result["named"], "here");
     let at = |package: &str, resource: &str, cursor: Value| {
         json!({"authority": {"kind": "executor", "id": "r"}, "package": package,
             "resource": resource, "cursor": cursor})
@@ -213,14 +215,14 @@ async fn flat_names_are_in_every_text() {
 }
 
 #[tokio::test]
-async fn flat_names_that_meet_are_refused() {
+async fn colliding_flat_names_are_rejected() {
     let flat = || ToolNames::flat("skills", "_").expect("valid names");
     for (tools, why) in [
         (vec![echo("b_c").in_namespace("a"), echo("c").in_namespace("a_b")], "\"a_b_c\""),
         (vec![echo("skills_list")], "\"skills_list\""),
         (vec![echo("x").in_namespace(&"y".repeat(63))], "is not valid"),
     ] {
-        let tools = catalog(tools);
+        let tools = registry_of(tools);
         let options = SessionOptions {
             tools: tools.clone(),
             tool_names: flat(),
@@ -229,58 +231,61 @@ async fn flat_names_that_meet_are_refused() {
         let refused = Session::start(&Fleet::from_executors([]), Vec::new(), &options).await;
         let refused = refused.expect_err("no session").to_string();
         assert!(refused.contains(why) && !tools.is_sealed(), "{refused}");
-        begun(&tools).await;
+        start_session(&tools).await;
     }
 }
 
 #[tokio::test]
-async fn given_schemas_win_whole() {
+async fn explicit_schemas_replace_those_of_the_types() {
     let input = json!({"type": "object", "properties": {"name": {"enum": ["x", "y"]}}});
     let output = json!({"type": "object", "description": "Mine."});
     let look = |name| {
         let tool = CustomTool::new(name, weather).input_schema(input.clone());
         tool.output_schema(output.clone()).description("Given.")
     };
-    let session =
-        with([look("look"), look("told").output_description("A\nword.").external_context(true)])
-            .await;
+    let session = start_session_with([
+        look("look"),
+        look("trusted").output_description("A\nword.").external_context(true),
+    ])
+    .await;
     let payloads = session.dynamic_tools();
-    let told = json!({"name": "told", "description": "Given.", "inputSchema": input});
-    assert_eq!(payloads[3], told);
+    let instructions = json!({"name": "trusted", "description": "Given.", "inputSchema": input});
+    assert_eq!(payloads[3], instructions);
     let text = session.instruction_text(8_000).text;
-    let lines = format!("- look: JSON Schema: {output}\n- told: A word. JSON Schema: {output}\n");
+    let lines =
+        format!("- look: JSON Schema: {output}\n- trusted: A word. JSON Schema: {output}\n");
     assert!(text.ends_with(&lines), "{text}");
-    // What the schema allows and the type does not take is the arguments' fault still.
-    let (code, message) = refused(&session, "look", json!({"name": "x", "days": ["7"]})).await;
+    // Arguments that match the schema and not the type are an argument error too.
+    let (code, message) = tool_error(&session, "look", json!({"name": "x", "days": ["7"]})).await;
     assert!(code == "INVALID_ARGUMENTS" && message.contains("at days[0]: "), "{message}");
-    let (code, message) = refused(&session, "look", json!({"name": "z"})).await;
+    let (code, message) = tool_error(&session, "look", json!({"name": "z"})).await;
     assert!(code == "INVALID_ARGUMENTS" && message.contains("at /name: "), "{message}");
-    assert_eq!(called(&session, "look", json!({"name": "x"})).await["named"], "x");
+    assert_eq!(tool_value(&session, "look", json!({"name": "x"})).await["named"], "x");
     for arguments in [json!({"name": "x"}), json!({"name": 1})] {
-        assert!(session.call("told", &arguments).await.external_context);
+        assert!(session.call("trusted", &arguments).await.external_context);
     }
-    // The type's doc is not taken with another's schema.
+    // The doc comment of a type is not used with an explicit schema.
     let bare = CustomTool::new("look", weather).input_schema(json!({"type": "object"}));
     let error = ToolRegistry::new().register(bare).expect_err("no description").to_string();
     assert!(error.contains("the description of the tool \"look\""), "{error}");
 }
 
 #[tokio::test]
-async fn what_is_no_object_is_put_into_one() {
+async fn results_that_are_not_objects_are_wrapped() {
     let text = |Place { name, .. }: Place| async move { Ok::<_, Infallible>(name) };
-    let list = free("list", |value| async move { Ok(json!([value])) });
-    let session = with([CustomTool::new("text", text), list]).await;
-    let given = called(&session, "text", json!({"name": "\u{1}"})).await;
-    assert_eq!(given, json!({"result": "\u{1}"}));
-    assert_eq!(called(&session, "list", json!({})).await, json!({"result": [{}]}));
-    let told = session.instruction_text(8_000).text;
+    let list = json_tool("list", |value| async move { Ok(json!([value])) });
+    let session = start_session_with([CustomTool::new("text", text), list]).await;
+    let result = tool_value(&session, "text", json!({"name": "\u{1}"})).await;
+    assert_eq!(result, json!({"result": "\u{1}"}));
+    assert_eq!(tool_value(&session, "list", json!({})).await, json!({"result": [{}]}));
+    let instructions = session.instruction_text(8_000).text;
     let line = "- text: JSON Schema of its field `result`: {\"type\":\"string\"}\n";
-    assert!(told.ends_with(line) && !told.contains("- list"), "{told}");
+    assert!(instructions.ends_with(line) && !instructions.contains("- list"), "{instructions}");
 }
 
 #[tokio::test]
-async fn arguments_that_do_not_fit() {
-    let session = with([CustomTool::new("look", weather)]).await;
+async fn invalid_arguments_are_rejected_with_their_place() {
+    let session = start_session_with([CustomTool::new("look", weather)]).await;
     let deep = (0..100).fold(json!(1), |inner, _| json!([inner]));
     for (arguments, places) in [
         (Value::Null, &["at the top"][..]),
@@ -294,7 +299,7 @@ async fn arguments_that_do_not_fit() {
         (json!({"name": "x".repeat(2 << 20)}), &["1048576 bytes"]),
         (json!({"name": ["x".repeat(100_000)]}), &["/name"]),
     ] {
-        let (code, message) = refused(&session, "look", arguments).await;
+        let (code, message) = tool_error(&session, "look", arguments).await;
         assert_eq!(code, "INVALID_ARGUMENTS");
         for place in places {
             assert!(message.contains(place), "{place}: {message}");
@@ -304,9 +309,9 @@ async fn arguments_that_do_not_fit() {
 }
 
 #[tokio::test]
-async fn the_example() {
-    let lines = in_time(example::run()).await.expect("it runs");
-    let said = lines.join("\n");
+async fn the_example_runs() {
+    let lines = in_time(example::run()).await.expect("the example succeeds");
+    let output = lines.join("\n");
     for part in [
         "tool \"words\" \"count\": \"Counts the words of a text.\"",
         "- words.count: How many words there are, and the longest of them. JSON Schema: {",
@@ -317,7 +322,7 @@ async fn the_example() {
         "skill://demo/triage-logs",
         "clear: the tools are sealed",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(output.contains(part), "{part}: {output}");
     }
 }
 
@@ -342,10 +347,10 @@ fn any_json() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Whatever is sent, there is a result within the bound; and it is the function's own exactly where the
-    /// arguments are such as its type takes.
+    /// Any arguments give a result within the size limit. The function runs if and only if its type
+    /// accepts the arguments.
     #[test]
-    fn whatever_is_sent(arguments in prop_oneof![
+    fn any_arguments_give_a_bounded_result(arguments in prop_oneof![
         any_json(),
         (any_json(), any_json()).prop_map(|(name, days)| json!({"name": name, "days": days})),
         ("(?s).{0,40}", prop::collection::vec(0_u16..400, 0..4))
@@ -354,10 +359,10 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime").block_on(async {
             let named = |place: Place| async move { Ok::<_, String>(json!({"named": place.name})) };
-            let session = with([CustomTool::new("look", named).description("Looks.")]).await;
+            let session = start_session_with([CustomTool::new("look", named).description("Looks.")]).await;
             let result = session.call("look", &arguments).await;
             let value = value(&result);
-            // A list of its fields is no object, though serde would take it.
+            // serde would accept an array of the fields, but only objects are allowed.
             let place = Some(arguments).filter(Value::is_object).map(serde_json::from_value::<Place>);
             match place {
                 Some(Ok(place)) if result.success => assert_eq!(value["named"], place.name),

@@ -1,4 +1,4 @@
-//! Who may ask changes, while they hold streams.
+//! Changes to `callers` while clients have open streams.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -10,20 +10,20 @@ use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
-use super::Served;
+use super::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Client, in_time, located, rpc_error};
 use crate::watch_harness::{skill_text, watch_request};
 
-const HEAD: &str = "listen: ['unix:run/c.sock', 'tcp:127.0.0.1:0']\n\
+const CONFIG_HEAD: &str = "listen: ['unix:run/c.sock', 'tcp:127.0.0.1:0']\n\
                     roots: [{id: r, path: r}, {id: s, path: s}]\n";
 const TREE: &str = "dir run\nmode 0700 run\nskill r/a\nskill s/b\nfile 1.token\n| one\n\
                     file 2.token\n| two";
 
-/// One stream of both roots.
-struct Watch(Streaming<WatchSkillsResponse>);
+/// Stream of both roots.
+struct RootStream(Streaming<WatchSkillsResponse>);
 
-impl Watch {
+impl RootStream {
     async fn open(mut client: Client, token: Option<&str>) -> Result<Self, Status> {
         let roots = ["r", "s"].map(|id| located(id, &format!("published:{id}")));
         let mut request = Request::new(watch_request(roots.to_vec()));
@@ -34,11 +34,11 @@ impl Watch {
         in_time(client.watch_skills(request)).await.map(|answer| Self(answer.into_inner()))
     }
 
-    /// Goes on to the next state: whether it began anew, and what came and went.
-    async fn synced(&mut self) -> Result<(Option<ResetReason>, Vec<String>), Status> {
+    /// Reads the next state. Returns the reset reason, and the added and removed packages.
+    async fn read_state(&mut self) -> Result<(Option<ResetReason>, Vec<String>), Status> {
         let (mut reset, mut news) = (None, Vec::new());
         loop {
-            let response = in_time(self.0.message()).await?.expect("it ends with a status");
+            let response = in_time(self.0.message()).await?.expect("a status at the end");
             match response.event.expect("an event") {
                 Event::Reset(why) => reset = Some(why.reason()),
                 Event::Delta(delta) => {
@@ -51,10 +51,10 @@ impl Watch {
         }
     }
 
-    /// All up to the end.
-    async fn end(mut self) -> (Code, String) {
+    /// Reads to the end of the stream. Returns its status.
+    async fn read_to_end(mut self) -> (Code, String) {
         loop {
-            if let Err(status) = self.synced().await {
+            if let Err(status) = self.read_state().await {
                 let refused = rpc_error(&status);
                 return (refused.code, refused.reason);
             }
@@ -62,9 +62,9 @@ impl Watch {
     }
 }
 
-/// A client of its own on the Unix socket.
-async fn local(served: &Served) -> Client {
-    let stream = UnixStream::connect(served.fixture.path("run/c.sock")).expect("a connection");
+/// Connects a separate client to the Unix socket.
+async fn connect_unix(process: &DaemonProcess) -> Client {
+    let stream = UnixStream::connect(process.fixture.path("run/c.sock")).expect("a connection");
     stream.set_nonblocking(true).expect("a socket");
     let mut stream = Some(tokio::net::UnixStream::from_std(stream).expect("a socket"));
     let connector = tower::service_fn(move |_| {
@@ -77,73 +77,84 @@ async fn local(served: &Served) -> Client {
     Client::new(channel)
 }
 
-async fn start(rules: &str) -> Served {
+async fn start(rules: &str) -> DaemonProcess {
     let fixture = Fixture::new(TREE);
     for token in ["1.token", "2.token"] {
         fs::set_permissions(fixture.path(token), Permissions::from_mode(0o600)).expect("a mode");
     }
-    fixture.write("caproot.yaml", format!("{HEAD}{rules}"));
+    fixture.write("caproot.yaml", format!("{CONFIG_HEAD}{rules}"));
     let file = fixture.path("caproot.yaml");
-    Served::begin(fixture, |command| command.arg("--config").arg(file)).await
+    DaemonProcess::start_with(fixture, |command| command.arg("--config").arg(file)).await
 }
 
-const ONE: &str = "{name: one, token_file: 1.token}";
-const TWO: &str = "{name: two, token_file: 2.token}";
+const RULE_ONE: &str = "{name: one, token_file: 1.token}";
+const RULE_TWO: &str = "{name: two, token_file: 2.token}";
 
 #[tokio::test]
-async fn who_is_let_in_no_more_loses_the_streams_and_nobody_else_does() {
+async fn only_callers_without_a_rule_lose_their_streams() {
     let uid = rustix::process::geteuid().as_raw();
     let local_rule = format!("{{name: local, uids: [{uid}]}}");
-    let mut served = start(&format!("callers: [{ONE}, {TWO}, {local_rule}]")).await;
-    let tcp = served.daemon.client.clone();
-    let mut one = Watch::open(tcp.clone(), Some("one")).await.expect("let in");
-    let mut two = Watch::open(tcp.clone(), Some("two")).await.expect("let in");
-    let mut local = Watch::open(local(&served).await, None).await.expect("let in");
+    let mut process = start(&format!("callers: [{RULE_ONE}, {RULE_TWO}, {local_rule}]")).await;
+    let tcp = process.daemon.client.clone();
+    let mut one = RootStream::open(tcp.clone(), Some("one")).await.expect("accepted");
+    let mut two = RootStream::open(tcp.clone(), Some("two")).await.expect("accepted");
+    let mut local = RootStream::open(connect_unix(&process).await, None).await.expect("accepted");
     for watch in [&mut one, &mut two, &mut local] {
         let all = ["skill://r/a", "skill://s/b"].map(str::to_owned).to_vec();
-        assert_eq!(watch.synced().await.expect("goes on").1, all);
+        assert_eq!(watch.read_state().await.expect("an open stream").1, all);
     }
-    served.hangup(&format!("{HEAD}callers: [{TWO}, {{name: local, uids: [{}]}}]", uid + 1)).await;
+    process
+        .try_reload(&format!(
+            "{CONFIG_HEAD}callers: [{RULE_TWO}, {{name: local, uids: [{}]}}]",
+            uid + 1
+        ))
+        .await;
     let unknown = (Code::Unauthenticated, "CALLER_UNKNOWN".to_owned());
-    assert_eq!(one.end().await, unknown);
+    assert_eq!(one.read_to_end().await, unknown);
     let not_allowed = (Code::PermissionDenied, "CALLER_NOT_ALLOWED".to_owned());
-    assert_eq!(local.end().await, not_allowed);
-    let again = Watch::open(tcp.clone(), Some("one")).await.err().expect("refused");
+    assert_eq!(local.read_to_end().await, not_allowed);
+    let again = RootStream::open(tcp.clone(), Some("one")).await.err().expect("refused");
     assert_eq!(again.code(), Code::Unauthenticated);
-    served.fixture.write("r/c/SKILL.md", skill_text("c", "New."));
-    assert_eq!(two.synced().await.expect("goes on"), (None, vec!["skill://r/c".to_owned()]));
-    // A token that was replaced counts at the next reload.
-    served.fixture.replace("2.token", "other\n");
+    process.fixture.write("r/c/SKILL.md", skill_text("c", "New."));
+    assert_eq!(
+        two.read_state().await.expect("an open stream"),
+        (None, vec!["skill://r/c".to_owned()])
+    );
+    // A new token in the file applies at the next reload.
+    process.fixture.replace("2.token", "other\n");
     let mode = Permissions::from_mode(0o600);
-    fs::set_permissions(served.fixture.path("2.token"), mode).expect("a mode");
-    served.hangup(&format!("{HEAD}callers: [{TWO}]")).await;
-    assert_eq!(two.end().await, unknown);
-    served.stop().await;
+    fs::set_permissions(process.fixture.path("2.token"), mode).expect("a mode");
+    process.try_reload(&format!("{CONFIG_HEAD}callers: [{RULE_TWO}]")).await;
+    assert_eq!(two.read_to_end().await, unknown);
+    process.stop().await;
 }
 
 #[tokio::test]
-async fn one_who_reads_nothing_is_cut_off_too() {
-    let mut served = start(&format!("callers: [{ONE}]\nlimits: {{max_streams: 1}}")).await;
-    let tcp = served.daemon.client.clone();
-    let deaf = Watch::open(tcp.clone(), Some("one")).await.expect("let in");
-    served.hangup(&format!("{HEAD}callers: [{TWO}]\nlimits: {{max_streams: 1}}")).await;
-    // Its place is free, though it never looked.
+async fn a_client_that_reads_nothing_loses_its_stream_too() {
+    let mut process = start(&format!("callers: [{RULE_ONE}]\nlimits: {{max_streams: 1}}")).await;
+    let tcp = process.daemon.client.clone();
+    let unread = RootStream::open(tcp.clone(), Some("one")).await.expect("accepted");
+    process
+        .try_reload(&format!("{CONFIG_HEAD}callers: [{RULE_TWO}]\nlimits: {{max_streams: 1}}"))
+        .await;
+    // Its stream permit is free, although the client never read.
     in_time(async {
-        while Watch::open(tcp.clone(), Some("two")).await.is_err() {
+        while RootStream::open(tcp.clone(), Some("two")).await.is_err() {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    assert_eq!(deaf.end().await.0, Code::Unauthenticated);
-    served.stop().await;
+    assert_eq!(unread.read_to_end().await.0, Code::Unauthenticated);
+    process.stop().await;
 }
 
 #[tokio::test]
-async fn one_who_is_bound_otherwise_is_told_the_difference() {
+async fn changed_roots_of_a_caller_reach_its_stream_as_a_delta() {
     let bound = |roots: &str| format!("callers: [{{name: one, token_file: 1.token, {roots}}}]");
-    let mut served = start(&bound("roots: [r]")).await;
-    let mut one = Watch::open(served.daemon.client.clone(), Some("one")).await.expect("let in");
-    let (reset, news) = one.synced().await.expect("goes on");
+    let mut process = start(&bound("roots: [r]")).await;
+    let mut one =
+        RootStream::open(process.daemon.client.clone(), Some("one")).await.expect("accepted");
+    let (reset, news) = one.read_state().await.expect("an open stream");
     assert_eq!((reset, news), (Some(ResetReason::Initial), vec!["skill://r/a".to_owned()]));
     for (roots, news) in [
         ("roots: [r, s]", "skill://s/b"),
@@ -151,16 +162,16 @@ async fn one_who_is_bound_otherwise_is_told_the_difference() {
         ("roots: [r, s]", "skill://r/a"),
         ("roots: [r]", "-skill://s/b"),
     ] {
-        served.hangup(&format!("{HEAD}{}", bound(roots))).await;
+        process.try_reload(&format!("{CONFIG_HEAD}{}", bound(roots))).await;
         loop {
-            let (reset, told) = one.synced().await.expect("goes on");
+            let (reset, changes) = one.read_state().await.expect("an open stream");
             assert_eq!(reset, None);
-            // The state of a root may come by itself.
-            if !told.is_empty() {
-                assert_eq!(told, [news], "{roots}");
+            // A root status may arrive in a state of its own.
+            if !changes.is_empty() {
+                assert_eq!(changes, [news], "{roots}");
                 break;
             }
         }
     }
-    served.stop().await;
+    process.stop().await;
 }

@@ -1,10 +1,10 @@
-//! SIGHUP: the real binary with a config file that changes under it, and clients that stay.
+//! SIGHUP: the real binary reloads a changed config file while clients stay connected.
 
+mod applied;
 mod callers;
-mod manager;
-mod refused;
-mod taken;
-mod watched;
+mod rejected;
+mod service_manager;
+mod watch_config;
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -17,43 +17,46 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, in_time};
 
-/// What the log says of a reload that was applied, and of one that was not.
-const DONE: &str = "the configuration was reloaded";
-const REFUSED: &str = "keeping the previous configuration";
+/// Log messages of an applied and of a rejected reload.
+const APPLIED: &str = "the configuration was reloaded";
+const REJECTED: &str = "keeping the previous configuration";
 
-/// `caproot serve` with a config file, its log line by line, and a client of its TCP port.
-struct Served {
+/// `caproot serve` with a config file, its log lines, and a client of its TCP port.
+struct DaemonProcess {
     fixture: Fixture,
     child: Child,
     daemon: Daemon,
     log: UnboundedReceiver<String>,
 }
 
-/// A config file that listens on a free port.
-fn listening(config: &str) -> String {
+/// Adds a listener on a free port to a config.
+fn add_listener(config: &str) -> String {
     let listen = if config.contains("listen:") { "" } else { "listen: ['tcp:127.0.0.1:0']\n" };
     format!("{listen}{config}\n")
 }
 
-impl Served {
+impl DaemonProcess {
     async fn start(tree: &str, config: &str) -> Self {
         let fixture = Fixture::new(tree);
-        fixture.write("caproot.yaml", listening(config));
+        fixture.write("caproot.yaml", add_listener(config));
         let file = fixture.path("caproot.yaml");
-        Self::begin(fixture, |command| command.arg("--config").arg(file)).await
+        Self::start_with(fixture, |command| command.arg("--config").arg(file)).await
     }
 
-    async fn begin(fixture: Fixture, words: impl FnOnce(&mut Command) -> &mut Command) -> Self {
+    async fn start_with(
+        fixture: Fixture,
+        words: impl FnOnce(&mut Command) -> &mut Command,
+    ) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
         command.arg("serve").env_clear().env("HOME", "/nonexistent").current_dir("/");
         words(&mut command).stdin(Stdio::null());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary runs");
-        let (tell, mut log) = unbounded_channel();
+        let (log_sender, mut log) = unbounded_channel();
         let stderr = BufReader::new(child.stderr.take().expect("piped"));
         thread::spawn(move || {
-            // Whoever listened may have gone.
-            stderr.lines().try_for_each(|line| tell.send(line.expect("text")))
+            // The receiver may be gone.
+            stderr.lines().try_for_each(|line| log_sender.send(line.expect("text")))
         });
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let line = tokio::task::spawn_blocking(move || {
@@ -61,7 +64,7 @@ impl Served {
             lines.find_map(|line| line.strip_prefix("listening tcp:").map(str::to_owned))
         });
         let Some(address) = in_time(line).await.expect("no panic") else {
-            panic!("it does not start: {:?}", log.recv().await)
+            panic!("the daemon does not start: {:?}", log.recv().await)
         };
         let daemon = Daemon::connect_to(&address).await;
         Self { fixture, child, daemon, log }
@@ -72,33 +75,33 @@ impl Served {
         kill_process(pid, signal).expect("a signal");
     }
 
-    /// Waits for a line of its log that holds one of these.
-    async fn says(&mut self, parts: &[&str]) -> String {
+    /// Waits for a log line that contains one of these texts.
+    async fn wait_for_log(&mut self, parts: &[&str]) -> String {
         loop {
             let line = in_time(self.log.recv()).await;
-            let line = line.unwrap_or_else(|| panic!("it ends without saying {parts:?}"));
+            let line = line.unwrap_or_else(|| panic!("the daemon ended without logging {parts:?}"));
             if parts.iter().any(|part| line.contains(part)) {
                 return line;
             }
         }
     }
 
-    /// Another file, which is taken.
+    /// Writes another config and waits until it is applied.
     async fn reload(&mut self, config: &str) {
         let before = self.config().await;
-        let said = self.hangup(config).await;
-        assert!(said.contains(DONE), "{said}");
-        // Counted right after it is said.
+        let line = self.try_reload(config).await;
+        assert!(line.contains(APPLIED), "{line}");
+        // The status is updated just after the log line.
         while self.config().await == before {
             tokio::task::yield_now().await;
         }
     }
 
-    /// Another file; what the log says in the end.
-    async fn hangup(&mut self, config: &str) -> String {
-        self.fixture.replace("caproot.yaml", listening(config));
+    /// Writes another config, sends SIGHUP, and returns the log line with the outcome.
+    async fn try_reload(&mut self, config: &str) -> String {
+        self.fixture.replace("caproot.yaml", add_listener(config));
         self.signal(Signal::HUP);
-        self.says(&[DONE, REFUSED]).await
+        self.wait_for_log(&[APPLIED, REJECTED]).await
     }
 
     async fn executor(&self) -> GetExecutorResponse {
@@ -107,10 +110,10 @@ impl Served {
     }
 
     async fn config(&self) -> ConfigStatus {
-        self.executor().await.config.expect("what became of the configuration")
+        self.executor().await.config.expect("a config status")
     }
 
-    /// Ends it; the rest of its log.
+    /// Stops the daemon and returns the remaining log.
     async fn stop(mut self) -> String {
         self.signal(Signal::TERM);
         let mut rest = String::new();
@@ -124,8 +127,8 @@ impl Served {
     }
 }
 
-impl Drop for Served {
-    /// A test that failed leaves no daemon behind.
+impl Drop for DaemonProcess {
+    /// Kills the daemon if a test failed before stopping it.
     fn drop(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());

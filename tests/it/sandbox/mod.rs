@@ -1,7 +1,7 @@
-//! The daemon's own walls, with the real binary: what they deny, what it says of them, and how it
-//! starts where the kernel has none.
+//! Landlock sandbox of the real binary: denied accesses, reported state, and kernels without
+//! Landlock.
 
-mod works;
+mod sandboxed_daemon;
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, in_time};
 
-/// Whether this kernel has all that is needed, asked without the daemon; says loudly where not.
+/// Whether this kernel has the required Landlock version, checked without the daemon.
 fn has_landlock() -> bool {
     let ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
     let ruleset = ruleset.handle_access(AccessFs::from_all(ABI::V4));
@@ -24,24 +24,24 @@ fn has_landlock() -> bool {
     match ruleset.and_then(Ruleset::create) {
         Ok(_) => true,
         Err(error) => {
-            println!("SKIPPED: this kernel has not enough of Landlock: {error}");
+            println!("SKIPPED: this kernel does not have the required Landlock version: {error}");
             false
         }
     }
 }
 
-/// The binary under `strace`, which makes system calls fail or lie; `None`, said loudly, where
-/// nothing may be traced.
-fn lying(inject: &str) -> Option<Command> {
+/// Returns the binary under `strace`, which makes a system call fail, or `None` if tracing is not
+/// permitted.
+fn caproot_with_fault(inject: &str) -> Option<Command> {
     let strace = || {
         let mut command = Command::new("strace");
-        // With -D the daemon is our own child, to which signals go.
+        // With -D the daemon is a direct child of the test and receives its signals.
         command.args(["-D", "-f", "-qq", "-o", "/dev/null"]);
         command.stdin(Stdio::null());
         command
     };
     if !strace().arg("true").status().is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no strace here, or it may not trace, so no other kernel can be had");
+        println!("SKIPPED: strace is missing or may not trace");
         return None;
     }
     let mut command = strace();
@@ -51,32 +51,32 @@ fn lying(inject: &str) -> Option<Command> {
     Some(command)
 }
 
-/// A daemon on a free port, and a client of it.
-async fn serving(flags: &[&OsStr]) -> (DaemonProcess, Daemon) {
+/// Starts a daemon on a free port and connects a client.
+async fn start_daemon(flags: &[&OsStr]) -> (DaemonProcess, Daemon) {
     let serving =
         DaemonProcess::start(&[&["--listen", "tcp:127.0.0.1:0"].map(OsStr::new), flags].concat());
-    let daemon = client(&serving).await;
+    let daemon = connect_client(&serving).await;
     (serving, daemon)
 }
 
-async fn client(serving: &DaemonProcess) -> Daemon {
+async fn connect_client(serving: &DaemonProcess) -> Daemon {
     Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
 }
 
 /// Stops the daemon and returns its log.
-async fn ends_well(serving: DaemonProcess) -> String {
+async fn stop_and_read_log(serving: DaemonProcess) -> String {
     let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
     log
 }
 
-async fn sandbox(daemon: &Daemon) -> SandboxStatus {
+async fn sandbox_status(daemon: &Daemon) -> SandboxStatus {
     let executor = in_time(daemon.client.clone().get_executor(GetExecutorRequest {})).await;
     executor.expect("GetExecutor").into_inner().sandbox.expect("a status")
 }
 
-/// What a daemon in its sandbox tried, and whether it was refused; and how it ended.
-fn self_test(root: &Path, outside: &Path, mode: &str) -> (Option<i32>, Vec<(String, bool)>) {
+/// Runs the self-test in a sandbox. Returns the exit code, and whether each access was denied.
+fn run_self_test(root: &Path, outside: &Path, mode: &str) -> (Option<i32>, Vec<(String, bool)>) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
     command.args(["serve", "--listen", "tcp:127.0.0.1:0", "--sandbox", mode]);
     command.arg("--root").arg(root).arg("--self-test").arg(outside);
@@ -94,13 +94,13 @@ fn self_test(root: &Path, outside: &Path, mode: &str) -> (Option<i32>, Vec<(Stri
 }
 
 #[test]
-fn the_walls_hold() {
+fn the_sandbox_denies_accesses_outside() {
     if !has_landlock() {
         return;
     }
     let fixture = Fixture::new("skill in/root/a");
     let outside = Fixture::new("file f\n| for everybody\nmode 0644 f\nmode 0755 .");
-    let (code, tried) = self_test(&fixture.path("in/root"), &outside.path("f"), "required");
+    let (code, tried) = run_self_test(&fixture.path("in/root"), &outside.path("f"), "required");
     assert_eq!(code, Some(0), "{tried:?}");
     let what: Vec<_> = tried.iter().map(|(what, _)| what.as_str()).collect();
     let needed = [
@@ -113,25 +113,25 @@ fn the_walls_hold() {
         "bind a TCP port",
     ];
     assert!(what.starts_with(&needed), "{what:?}");
-    assert!(tried.iter().all(|(_, refused)| *refused), "{tried:?}");
+    assert!(tried.iter().all(|(_, denied)| *denied), "{tried:?}");
 }
 
 #[test]
-fn without_walls_the_same_is_possible() {
+fn without_a_sandbox_the_same_accesses_succeed() {
     let fixture = Fixture::new("skill in/root/a");
     let outside = Fixture::new("file f\n| for everybody\nmode 0644 f\nmode 0755 .");
-    let (code, tried) = self_test(&fixture.path("in/root"), &outside.path("f"), "off");
+    let (code, tried) = run_self_test(&fixture.path("in/root"), &outside.path("f"), "off");
     assert_eq!(code, Some(1), "{tried:?}");
-    // Not even an ordinary user may read that one.
+    // This file is unreadable for ordinary users even without a sandbox.
     let tried = tried.iter().filter(|(what, _)| what != "read /etc/shadow");
-    let refused: Vec<_> = tried.filter(|(_, refused)| *refused).collect();
-    assert!(refused.is_empty(), "the test tests nothing where {refused:?}");
+    let denied: Vec<_> = tried.filter(|(_, denied)| *denied).collect();
+    assert!(denied.is_empty(), "this kernel denies {denied:?} without a sandbox");
     let left = std::fs::read_dir(fixture.path("in/root")).expect("a directory").count();
-    assert_eq!(left, 1, "what was written is taken away");
+    assert_eq!(left, 1, "the written file is removed");
 }
 
 #[tokio::test]
-async fn what_the_daemon_says_of_itself() {
+async fn the_daemon_reports_its_sandbox() {
     if !has_landlock() {
         return;
     }
@@ -139,94 +139,94 @@ async fn what_the_daemon_says_of_itself() {
     let flags = ["--root", "in/root", "--allow", "b", "--allow", "c", "--allow", "in/root/a"];
     let flags: Vec<_> = flags.chunks(2).flat_map(|f| [f[0].into(), fixture.path(f[1])]).collect();
     let flags: Vec<_> = flags.iter().map(|f| f.as_os_str()).collect();
-    let (serving, daemon) = serving(&flags).await;
-    let status = sandbox(&daemon).await;
+    let (serving, daemon) = start_daemon(&flags).await;
+    let status = sandbox_status(&daemon).await;
     assert_eq!((status.landlock(), status.no_new_privs), (LandlockState::Enforced, true));
     assert!(status.landlock_abi >= 4, "{status:?}");
-    assert_eq!(status.readable_dirs, 3, "one lies inside another");
-    // Every thread took it over from the first.
+    assert_eq!(status.readable_dirs, 3, "one directory lies inside another");
+    // Every thread inherits the restriction from the first thread.
     let tasks = format!("/proc/{}/task", serving.pid());
-    for task in std::fs::read_dir(tasks).expect("its threads") {
+    for task in std::fs::read_dir(tasks).expect("a task directory") {
         let of_task = task.expect("a thread").path().join("status");
-        let of_task = std::fs::read_to_string(of_task).expect("its status");
+        let of_task = std::fs::read_to_string(of_task).expect("a status file");
         assert!(of_task.contains("\nNoNewPrivs:\t1\n"), "{of_task}");
     }
     let mut command = crate::commands::caproot(["status", "--endpoint", serving.endpoint()]);
-    let said = String::from_utf8(command.output().expect("the binary runs").stdout).expect("text");
-    let row = said.lines().find(|line| line.starts_with("sandbox")).expect("a row");
+    let text = String::from_utf8(command.output().expect("the binary runs").stdout).expect("text");
+    let row = text.lines().find(|line| line.starts_with("sandbox")).expect("a row");
     let expected = format!(
         "landlock enforced, ABI {}, reads below 3 directories, no_new_privs",
         status.landlock_abi
     );
     assert!(row.ends_with(&expected), "{row}");
-    let log = ends_well(serving).await;
+    let log = stop_and_read_log(serving).await;
     assert!(log.contains("landlock=\"enforced\"") && !log.contains("WARN"), "{log}");
 }
 
 #[tokio::test]
-async fn a_kernel_without_landlock() {
+async fn a_kernel_without_landlock_is_reported_or_fatal() {
     let fixture = Fixture::new("skill root/a");
     let without = "landlock_create_ruleset:error=ENOSYS";
-    let Some(mut command) = lying(without) else { return };
+    let Some(mut command) = caproot_with_fault(without) else { return };
     let serving = DaemonProcess::spawn(command.arg("--root").arg(fixture.path("root")));
-    let daemon = client(&serving).await;
-    let status = sandbox(&daemon).await;
+    let daemon = connect_client(&serving).await;
+    let status = sandbox_status(&daemon).await;
     assert_eq!((status.landlock(), status.no_new_privs), (LandlockState::Unavailable, true));
     assert_eq!((status.landlock_abi, status.readable_dirs), (0, 0));
     assert_eq!(
         daemon.list(&[crate::harness::located("r", "published:root")]).await.skills.len(),
         1
     );
-    let log = ends_well(serving).await;
+    let log = stop_and_read_log(serving).await;
     assert!(log.contains("WARN") && log.contains("this kernel has no Landlock"), "{log}");
 
-    let Some(command) = lying(without) else { return };
-    assert_refused(command, &fixture, "this kernel has no Landlock");
+    let Some(command) = caproot_with_fault(without) else { return };
+    assert_start_fails(command, &fixture, "this kernel has no Landlock");
 }
 
 #[tokio::test]
-async fn a_kernel_that_is_too_old() {
+async fn an_old_landlock_version_is_reported_or_fatal() {
     if !has_landlock() {
         return;
     }
     let fixture = Fixture::new("skill root/a");
-    // What asks for the version comes first.
+    // The first call asks for the version.
     let old = "landlock_create_ruleset:retval=3:when=1";
-    let Some(mut command) = lying(old) else { return };
+    let Some(mut command) = caproot_with_fault(old) else { return };
     let serving = DaemonProcess::spawn(command.arg("--root").arg(fixture.path("root")));
-    let daemon = client(&serving).await;
-    let status = sandbox(&daemon).await;
+    let daemon = connect_client(&serving).await;
+    let status = sandbox_status(&daemon).await;
     assert_eq!((status.landlock(), status.landlock_abi), (LandlockState::Partial, 3));
     assert_eq!(status.readable_dirs, 1);
-    let log = ends_well(serving).await;
+    let log = stop_and_read_log(serving).await;
     assert!(log.contains("WARN") && log.contains("Landlock ABI 3"), "{log}");
 
-    let Some(command) = lying(old) else { return };
-    assert_refused(command, &fixture, "Landlock ABI 3");
+    let Some(command) = caproot_with_fault(old) else { return };
+    assert_start_fails(command, &fixture, "Landlock ABI 3");
 }
 
 #[tokio::test]
-async fn a_kernel_that_refuses() {
+async fn a_kernel_that_denies_landlock_is_reported_or_fatal() {
     let fixture = Fixture::new("skill root/a");
-    // As a filter of system calls may do it that knows some of them only.
+    // A system call filter that knows only some of the calls behaves like this.
     let refusing = "landlock_restrict_self:error=EPERM";
-    let Some(mut command) = lying(refusing).filter(|_| has_landlock()) else { return };
+    let Some(mut command) = caproot_with_fault(refusing).filter(|_| has_landlock()) else { return };
     let serving = DaemonProcess::spawn(command.arg("--root").arg(fixture.path("root")));
-    let daemon = client(&serving).await;
-    assert_eq!(sandbox(&daemon).await.landlock(), LandlockState::Unavailable);
-    let log = ends_well(serving).await;
+    let daemon = connect_client(&serving).await;
+    assert_eq!(sandbox_status(&daemon).await.landlock(), LandlockState::Unavailable);
+    let log = stop_and_read_log(serving).await;
     assert!(log.contains("WARN") && log.contains("this kernel rejects Landlock"), "{log}");
 
-    let Some(command) = lying(refusing) else { return };
-    assert_refused(command, &fixture, "this kernel rejects Landlock");
+    let Some(command) = caproot_with_fault(refusing) else { return };
+    assert_start_fails(command, &fixture, "this kernel rejects Landlock");
 }
 
-/// A daemon to which the sandbox is required does not start, and says why in one sentence.
-fn assert_refused(mut command: Command, fixture: &Fixture, why: &str) {
+/// Asserts that a daemon with a required sandbox exits with one sentence that contains `why`.
+fn assert_start_fails(mut command: Command, fixture: &Fixture, why: &str) {
     command.args(["--sandbox", "required", "--root"]).arg(fixture.path("root"));
-    let Output { status, stdout, stderr } = command.output().expect("it runs");
-    let said = String::from_utf8(stderr).expect("text");
-    assert_eq!((status.code(), stdout.len()), (Some(78), 0), "{said}");
-    assert!(said.contains("the sandbox is required") && said.contains(why), "{said}");
-    assert_eq!(said.trim_end().lines().count(), 1, "{said}");
+    let Output { status, stdout, stderr } = command.output().expect("the binary runs");
+    let text = String::from_utf8(stderr).expect("text");
+    assert_eq!((status.code(), stdout.len()), (Some(78), 0), "{text}");
+    assert!(text.contains("the sandbox is required") && text.contains(why), "{text}");
+    assert_eq!(text.trim_end().lines().count(), 1, "{text}");
 }

@@ -1,15 +1,15 @@
-//! Lists, page by page, and what holds of each.
+//! Complete lists, and checks that hold for each.
 
 use std::collections::BTreeMap;
 
 use caproot::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
 use tonic::Status;
 
-use super::stage::assert_own;
+use super::shared_state::assert_skill_of_its_root;
 use crate::harness::Daemon;
 
-/// All pages of a list, joined, each checked against the first.
-pub(super) async fn whole_list(
+/// Reads all pages of a list. Checks each page against the first.
+pub(super) async fn list_all_pages(
     daemon: &Daemon,
     request: &ListSkillsRequest,
 ) -> Result<ListSkillsResponse, Status> {
@@ -23,24 +23,24 @@ pub(super) async fn whole_list(
         list.skills.extend(page.skills);
         list.next_page_token = page.next_page_token;
     }
-    assert_whole(&list, request);
+    assert_list_is_valid(&list, request);
     Ok(list)
 }
 
-/// In order, each once, of the roots that were asked for, and as many as the roots say.
-fn assert_whole(list: &ListSkillsResponse, request: &ListSkillsRequest) {
-    let asked = request.selected_capability_roots.iter().map(|root| &root.id);
-    assert!(asked.eq(list.roots.iter().map(|root| &root.id)), "{:?}", list.roots);
+/// Asserts that skills are sorted, unique, of requested roots, and as many as the roots report.
+fn assert_list_is_valid(list: &ListSkillsResponse, request: &ListSkillsRequest) {
+    let requested_ids = request.selected_capability_roots.iter().map(|root| &root.id);
+    assert!(requested_ids.eq(list.roots.iter().map(|root| &root.id)), "{:?}", list.roots);
     let place: BTreeMap<_, _> = list.roots.iter().zip(0..).map(|(r, n)| (&*r.id, n)).collect();
     let mut counts = vec![0; list.roots.len()];
     let keys = list.skills.iter().map(|skill| {
-        assert_own(skill);
+        assert_skill_of_its_root(skill);
         let root: usize = place[&*skill.authority.as_ref().expect("an authority").id];
         counts[root] += 1;
         (root, &skill.name, &skill.package)
     });
     let keys: Vec<_> = keys.collect();
     assert!(keys.is_sorted_by(|a, b| a < b), "in order, each once");
-    let said = list.roots.iter().map(|root| root.counts.as_ref().map_or(0, |c| c.skills));
-    assert!(said.eq(counts), "as many as the roots say: {:?}", list.roots);
+    let reported = list.roots.iter().map(|root| root.counts.as_ref().map_or(0, |c| c.skills));
+    assert!(reported.eq(counts), "as many as the roots say: {:?}", list.roots);
 }

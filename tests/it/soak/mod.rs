@@ -1,18 +1,19 @@
-//! The soak: the real binary over a tree of 5,000 skills that changes all the time, with fifty streams
-//! and readers of all kinds, while it is stopped, killed and started anew; and then a long life of one
-//! daemon, at whose end it takes as much of the machine as at its beginning.
+//! Soak test: the real binary over a tree of 5,000 skills that changes all the time, with fifty
+//! streams and readers of all kinds. In the first half, the daemon is stopped, killed and
+//! restarted. In the second half, one daemon runs on, and its resource usage at the end equals the
+//! usage at the beginning.
 //!
-//! `CAPROOT_SOAK` is about how long, such as `10m`; without it nothing is done. `CAPROOT_SOAK_SEED` repeats
-//! what is changed and asked; not when, since the machine decides that.
+//! `CAPROOT_SOAK` is the approximate duration, such as `10m`; without the variable the test is
+//! skipped. `CAPROOT_SOAK_SEED` repeats the changes and calls, but not their timing.
 
 mod churn;
-mod life;
+mod counters;
+mod daemon_process;
+mod file_contents;
 mod lists;
-mod reads;
-mod stage;
+mod random_calls;
+mod shared_state;
 mod streams;
-mod tally;
-mod texts;
 mod tree;
 
 use std::collections::BTreeSet;
@@ -25,75 +26,79 @@ use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 
 use self::churn::Churn;
-use self::life::{End, HISTORY, Life};
-use self::lists::whole_list;
-use self::reads::{READERS, Reader};
-use self::stage::{Mode, Stage};
-use self::streams::{Client, STREAMS};
-use self::tally::Tally;
+use self::counters::Counters;
+use self::daemon_process::{EndKind, HISTORY, SoakedDaemon};
+use self::lists::list_all_pages;
+use self::random_calls::{RANDOM_CALLERS, RandomCaller};
+use self::shared_state::{Phase, SharedState};
+use self::streams::{STREAMS, WatchClient};
 use self::tree::{ROOTS, Tree};
-use crate::rng::Rng;
 use crate::harness::HANG_TIMEOUT;
 use crate::random_walk::from_env;
+use crate::rng::Rng;
 
-/// The longest that the tree changes before all must be in step.
+/// Longest time of changes between two complete comparisons.
 const ROUND: Duration = Duration::from_secs(10);
 
-/// All that takes part.
+/// Tree, daemon and clients of the soak test.
 struct Soak {
     tree: Arc<Tree>,
-    stage: Arc<Stage>,
+    shared: Arc<SharedState>,
     churn: Option<Churn>,
-    life: Option<Life>,
-    crew: JoinSet<()>,
-    settled: mpsc::Receiver<usize>,
+    process: Option<SoakedDaemon>,
+    clients: JoinSet<()>,
+    reports: mpsc::Receiver<usize>,
     dice: Rng,
     round: Duration,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn through_everything_all_hold_what_is_there_and_nothing_is_left() {
+async fn clients_agree_with_the_tree_and_resource_usage_does_not_grow() {
     let Ok(length) = std::env::var("CAPROOT_SOAK") else {
-        println!("SKIPPED: CAPROOT_SOAK does not say how long to soak");
+        println!("SKIPPED: CAPROOT_SOAK is not set");
         return;
     };
-    let length = humantime::parse_duration(&length).expect("CAPROOT_SOAK is a time");
+    let length = humantime::parse_duration(&length).expect("CAPROOT_SOAK is a duration");
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let seed = from_env("CAPROOT_SOAK_SEED", now.map_or(1, |d| u64::from(d.subsec_nanos())));
     println!("CAPROOT_SOAK_SEED={seed}, for {}", humantime::format_duration(length));
-    let begun = Instant::now();
-    let mut soak = Soak::begin(seed, ROUND.min(length / 4)).await;
-    let first = soak.calm(true).await;
+    let started_at = Instant::now();
+    let mut soak = Soak::start(seed, ROUND.min(length / 4)).await;
+    let first = soak.compare_all(true).await;
 
-    for how in [End::Killed, End::Told].into_iter().cycle().enumerate() {
-        if how.0 > 1 && begun.elapsed() > length / 2 {
+    for end_kind in [EndKind::Killed, EndKind::Terminated].into_iter().cycle().enumerate() {
+        if end_kind.0 > 1 && started_at.elapsed() > length / 2 {
             break;
         }
-        soak.round(Some(how.1)).await;
+        soak.change_and_compare(Some(end_kind.1)).await;
     }
 
-    // A round more, so that every part of the daemon has been at work before it is measured.
-    soak.restart(End::Told).await;
-    soak.round(None).await;
-    soak.undo().await;
-    let before = soak.life().usage_at_rest().await;
+    // One more round before the measurement exercises every part of the daemon.
+    soak.restart(EndKind::Terminated).await;
+    soak.change_and_compare(None).await;
+    soak.restore().await;
+    let before = soak.process().idle_usage().await;
     println!("soak: at the beginning {before}");
     let measured = Instant::now();
     for round in 0.. {
-        if round > 1 && begun.elapsed() > length {
+        if round > 1 && started_at.elapsed() > length {
             break;
         }
-        soak.round(None).await;
+        soak.change_and_compare(None).await;
     }
-    let last = soak.undo().await;
-    let after = soak.life().assert_takes_no_more(before).await;
+    let last = soak.restore().await;
+    let after = soak.process().assert_takes_no_more(before).await;
     println!("soak: at the end {after}, {:.0?} later", measured.elapsed());
 
     for (first, last) in first.iter().zip(last.iter()) {
-        assert_eq!((&first.skills, &first.roots), (&last.skills, &last.roots), "as it was");
-        assert_eq!(first.diagnostics, last.diagnostics, "as it was");
+        assert_eq!(
+            (&first.skills, &first.roots),
+            (&last.skills, &last.roots),
+            "same as at the beginning"
+        );
+        assert_eq!(first.diagnostics, last.diagnostics, "same as at the beginning");
     }
-    let tally = soak.end().await;
+    let counters = soak.stop().await;
     for (what, prefix) in [
         ("changes", "change: "),
         ("calls", "call: "),
@@ -101,44 +106,46 @@ async fn through_everything_all_hold_what_is_there_and_nothing_is_left() {
         ("refusals", "status: "),
         ("streams", "stream: "),
         ("checked", "check: "),
-        ("daemons", "life: "),
+        ("daemons", "daemon: "),
     ] {
-        println!("soak: {what}: {}", tally.line(prefix));
+        println!("soak: {what}: {}", counters.format_prefix(prefix));
     }
     for what in ["check: equal to a list", "check: equal in a calm", "read: whole"] {
-        assert!(tally.of(what) > 0, "nothing was compared: {what}");
+        assert!(counters.get(what) > 0, "nothing was compared: {what}");
     }
-    println!("soak: {:.0?} in all", begun.elapsed());
+    println!("soak: {:.0?} in all", started_at.elapsed());
 }
 
 impl Soak {
-    /// Plants the tree, starts the daemon, and opens all streams.
-    async fn begin(seed: u64, round: Duration) -> Self {
+    /// Creates the tree, starts the daemon, and opens all streams.
+    async fn start(seed: u64, round: Duration) -> Self {
         let tree = Arc::new(Tree::new());
-        let tally = Arc::new(Tally::default());
-        let stage = Arc::new(Stage::new(&tree, tally.clone()));
-        let life = Some(Life::begin(&tree, &stage));
-        let (settle, settled) = mpsc::channel(STREAMS);
+        let counters = Arc::new(Counters::default());
+        let shared = Arc::new(SharedState::new(&tree, counters.clone()));
+        let process = Some(SoakedDaemon::start(&tree, &shared));
+        let (report_sender, reports) = mpsc::channel(STREAMS);
         let mut seeds = Rng::new(seed);
-        let mut crew = JoinSet::new();
+        let mut clients = JoinSet::new();
         for number in 0..STREAMS {
             let seed = seeds.below(u64::MAX);
-            crew.spawn(Client::new(stage.clone(), number, seed, settle.clone()).await.run());
+            clients.spawn(
+                WatchClient::new(shared.clone(), number, seed, report_sender.clone()).await.run(),
+            );
         }
-        for _ in 0..READERS {
-            crew.spawn(Reader::new(stage.clone(), seeds.below(u64::MAX)).await.run());
+        for _ in 0..RANDOM_CALLERS {
+            clients.spawn(RandomCaller::new(shared.clone(), seeds.below(u64::MAX)).await.run());
         }
-        let churn = Some(Churn::new(tree.clone(), seeds.below(u64::MAX), tally));
-        Self { tree, stage, churn, life, crew, settled, dice: seeds, round }
+        let churn = Some(Churn::new(tree.clone(), seeds.below(u64::MAX), counters));
+        Self { tree, shared, churn, process, clients, reports, dice: seeds, round }
     }
 
-    fn life(&self) -> &Life {
-        self.life.as_ref().expect("between restarts there is one")
+    fn process(&self) -> &SoakedDaemon {
+        self.process.as_ref().expect("a running daemon")
     }
 
-    /// Does something to the tree, elsewhere.
+    /// Runs one change of the tree on a blocking thread.
     async fn churn(&mut self, change: impl FnOnce(&mut Churn) + Send + 'static) {
-        let mut churn = self.churn.take().expect("one at a time");
+        let mut churn = self.churn.take().expect("no concurrent use");
         let changed = spawn_blocking(move || {
             change(&mut churn);
             churn
@@ -146,93 +153,100 @@ impl Soak {
         self.churn = Some(changed.await.expect("the tree can be changed"));
     }
 
-    /// Changes the tree for a while, in the middle of which the daemon may end and begin anew; then all
-    /// must be in step.
-    async fn round(&mut self, restart: Option<End>) {
-        self.stage.mode.send_replace(Mode::Busy);
-        let (span, mut churn) = (self.round, self.churn.take().expect("one at a time"));
+    /// Changes the tree for a while and then compares everything. The daemon may be restarted in
+    /// between.
+    async fn change_and_compare(&mut self, restart: Option<EndKind>) {
+        self.shared.phase.send_replace(Phase::Busy);
+        let (span, mut churn) = (self.round, self.churn.take().expect("no concurrent use"));
         let changed = spawn_blocking(move || {
-            churn.go_on(span);
+            churn.change_for(span);
             churn
         });
-        if let Some(how) = restart {
+        if let Some(end_kind) = restart {
             let percent = u32::try_from(20 + self.dice.below(60)).expect("below 100");
             sleep(span * percent / 100).await;
-            self.restart(how).await;
+            self.restart(end_kind).await;
         }
         self.churn = Some(changed.await.expect("the tree can be changed"));
-        self.calm(false).await;
+        self.compare_all(false).await;
     }
 
-    async fn restart(&mut self, how: End) {
-        self.life.take().expect("one at a time").end(how, &self.stage).await;
-        let (tree, stage) = (self.tree.clone(), self.stage.clone());
-        let life = spawn_blocking(move || Life::begin(&tree, &stage)).await;
-        self.life = Some(life.expect("it begins"));
+    async fn restart(&mut self, end_kind: EndKind) {
+        self.process.take().expect("no concurrent use").stop(end_kind, &self.shared).await;
+        let (tree, shared) = (self.tree.clone(), self.shared.clone());
+        let process = spawn_blocking(move || SoakedDaemon::start(&tree, &shared)).await;
+        self.process = Some(process.expect("the daemon starts"));
     }
 
-    /// Makes the tree what it was, and has all states that the daemon still holds be of it.
-    async fn undo(&mut self) -> Arc<Vec<ListSkillsResponse>> {
-        self.churn(Churn::undo).await;
-        self.calm(false).await;
-        let (_, daemon) = self.stage.connect(0, false).await;
+    /// Restores the tree, and replaces all states in the daemon's history by states of the restored
+    /// tree.
+    async fn restore(&mut self) -> Arc<Vec<ListSkillsResponse>> {
+        self.churn(Churn::restore).await;
+        self.compare_all(false).await;
+        let (_, daemon) = self.shared.connect(0, false).await;
         for n in (0..=HISTORY).rev() {
-            self.churn(move |churn| churn.nudge(n == 0)).await;
-            let all = &self.stage.asks[ROOTS.len() + 1];
+            self.churn(move |churn| churn.edit_one_skill_per_root(n == 0)).await;
+            let all = &self.shared.requests[ROOTS.len() + 1];
             let consistency = Consistency::Fresh.into();
             let request = ListSkillsRequest { page_size: 1, consistency, ..all.clone() };
             daemon.try_list(request).await.expect("a fresh list");
         }
         drop(daemon);
-        self.calm(true).await
+        self.compare_all(true).await
     }
 
-    /// Compares what all hold with fresh lists, and these with the tree itself.
-    async fn calm(&mut self, all: bool) -> Arc<Vec<ListSkillsResponse>> {
-        let (_, daemon) = self.stage.connect(0, false).await;
+    /// Compares all replicas with fresh lists, and the lists with the tree.
+    async fn compare_all(&mut self, all: bool) -> Arc<Vec<ListSkillsResponse>> {
+        let (_, daemon) = self.shared.connect(0, false).await;
         let mut lists = Vec::new();
-        for ask in &self.stage.asks {
+        for original in &self.shared.requests {
             let consistency = Consistency::Fresh.into();
-            let request = ListSkillsRequest { consistency, ..ask.clone() };
-            lists.push(whole_list(&daemon, &request).await.expect("a fresh list of what stays"));
+            let request = ListSkillsRequest { consistency, ..original.clone() };
+            lists.push(
+                list_all_pages(&daemon, &request).await.expect("a fresh list of a resting tree"),
+            );
         }
         drop(daemon);
         for (root, list) in ROOTS.iter().zip(&lists) {
-            self.tree.truth(root).assert_is(list, root);
+            self.tree.expected_skills(root).assert_listed(list, root);
         }
         let lists = Arc::new(lists);
-        self.stage.mode.send_replace(Mode::Calm(lists.clone(), all));
-        let begun = Instant::now();
+        self.shared.phase.send_replace(Phase::Calm(lists.clone(), all));
+        let started_at = Instant::now();
         let mut waiting: BTreeSet<_> = (0..STREAMS).collect();
         while !waiting.is_empty() {
-            let number = self.reported(&waiting).await;
-            assert!(waiting.remove(&number), "each tells once");
+            let number = self.wait_for_report(&waiting).await;
+            assert!(waiting.remove(&number), "each client reports once");
         }
-        self.stage.tally.add("check: trees compared", ROOTS.len());
-        let (revision, took) = (lists[ROOTS.len()].revision, begun.elapsed());
-        println!("soak: in step at revision {revision} after {took:.1?}");
+        self.shared.counters.add("check: trees compared", ROOTS.len());
+        let (revision, took) = (lists[ROOTS.len()].revision, started_at.elapsed());
+        println!("soak: all clients agree at revision {revision} after {took:.1?}");
         lists
     }
 
-    /// Waits for the next of the crew to hold what it should; nobody may have ended.
-    async fn reported(&mut self, waiting: &BTreeSet<usize>) -> usize {
+    /// Waits for the next client that agrees with its list. No client may have ended.
+    async fn wait_for_report(&mut self, waiting: &BTreeSet<usize>) -> usize {
         tokio::select! {
-            settled = self.settled.recv() => settled.expect("clients that live"),
-            ended = self.crew.join_next() => {
-                ended.expect("a crew").expect("no panic");
-                panic!("one of the crew went before the end");
+            report = self.reports.recv() => report.expect("a running client"),
+            ended = self.clients.join_next() => {
+                ended.expect("a client").expect("no panic");
+                panic!("a client ended before the end");
             }
-            () = sleep(HANG_TIMEOUT * 3) => panic!("not in step: {waiting:?}"),
+            () = sleep(HANG_TIMEOUT * 3) => panic!("clients {waiting:?} do not agree with their lists"),
         }
     }
 
-    /// Ends all.
-    async fn end(mut self) -> Arc<Tally> {
-        self.stage.mode.send_replace(Mode::End);
-        while let Some(ended) = self.crew.join_next().await {
+    /// Ends all clients and the daemon.
+    async fn stop(mut self) -> Arc<Counters> {
+        self.shared.phase.send_replace(Phase::End);
+        while let Some(ended) = self.clients.join_next().await {
             ended.expect("no panic");
         }
-        self.life.take().expect("one").end(End::Told, &self.stage).await;
-        self.stage.tally.clone()
+        self.process
+            .take()
+            .expect("a running daemon")
+            .stop(EndKind::Terminated, &self.shared)
+            .await;
+        self.shared.counters.clone()
     }
 }

@@ -1,5 +1,6 @@
-//! Fifty clients of `WatchSkills`, of four tempers, through everything that happens. `Replica` checks
-//! each event; what each holds is compared with lists while the tree changes and whenever it is calm.
+//! Fifty clients of `WatchSkills` with four behaviours, across restarts of the daemon. `Replica`
+//! checks each event. Each replica is compared with lists while the tree changes and whenever it
+//! rests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,286 +12,314 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::Status;
 
-use super::lists::whole_list;
-use super::stage::{Mode, Place, Stage, assert_own};
-use crate::rng::Rng;
+use super::lists::list_all_pages;
+use super::shared_state::{DaemonState, Phase, SharedState, assert_skill_of_its_root};
 use crate::harness::{Daemon, HANG_TIMEOUT};
-use crate::watch_harness::watch_request;
 use crate::replica::Replica;
+use crate::rng::Rng;
+use crate::watch_harness::watch_request;
 
-/// So many streams are open at once.
+/// Number of concurrent streams.
 pub(super) const STREAMS: usize = 50;
 
-/// How a client reads.
+/// Reading behaviour of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Temper {
-    /// All at once.
+enum ReadBehavior {
+    /// Reads without pauses.
     Prompt,
-    /// With a pause after each state.
+    /// Pauses after each state.
     Slow,
-    /// Goes away, now and then in the middle of a state, and comes back: with its token, or with nothing.
+    /// Disconnects, sometimes in the middle of a state, and comes back with its token or without
+    /// one.
     Returning,
-    /// Never, but when all is calm at the beginning and the end of what is measured.
+    /// Reads only in the complete comparisons at the beginning and the end of the measurement.
     Never,
 }
 
-/// Why following a stream ended, if the stream did not.
-enum Left {
-    /// There is another daemon.
-    Life,
-    /// The client wanted to.
-    Gone,
-    /// The soak is over.
-    End,
+/// Reason why a client left a stream that is still open.
+enum LeaveReason {
+    /// Another daemon process has started.
+    NewDaemon,
+    /// The client chose to leave.
+    Chosen,
+    /// The test is over.
+    TestEnd,
 }
 
-/// One client.
-pub(super) struct Client {
-    stage: Arc<Stage>,
+/// Client with a stream.
+pub(super) struct WatchClient {
+    shared: Arc<SharedState>,
     number: usize,
-    ask: usize,
-    temper: Temper,
+    request_index: usize,
+    behavior: ReadBehavior,
     dice: Rng,
     replica: Replica,
     daemon: Daemon,
-    /// Of `daemon`.
-    life: u64,
-    /// Of what is held; 0 where nothing is.
-    held_life: u64,
-    /// Whether nothing was read of the stream yet.
-    is_new: bool,
-    mode: watch::Receiver<Mode>,
-    place: watch::Receiver<Place>,
-    /// Where it tells its number when it holds what a calm tree's list says.
-    settled: mpsc::Sender<usize>,
+    /// Number of the daemon process behind `daemon`.
+    process_number: u64,
+    /// Number of the daemon process behind the replica; 0 if the replica is empty.
+    replica_process: u64,
+    /// Whether nothing has been read of the stream.
+    is_unread: bool,
+    phase: watch::Receiver<Phase>,
+    daemon_state: watch::Receiver<DaemonState>,
+    /// Channel for the client's number once its replica agrees with the list.
+    report_sender: mpsc::Sender<usize>,
 }
 
-impl Client {
-    /// The client of this number, connected.
+impl WatchClient {
+    /// Connects the client with this number.
     pub(super) async fn new(
-        stage: Arc<Stage>,
+        shared: Arc<SharedState>,
         number: usize,
         seed: u64,
-        settled: mpsc::Sender<usize>,
+        report_sender: mpsc::Sender<usize>,
     ) -> Self {
-        let temper = match number {
-            0..5 => Temper::Never,
-            5..15 => Temper::Slow,
-            15..25 => Temper::Returning,
-            _ => Temper::Prompt,
+        let behavior = match number {
+            0..5 => ReadBehavior::Never,
+            5..15 => ReadBehavior::Slow,
+            15..25 => ReadBehavior::Returning,
+            _ => ReadBehavior::Prompt,
         };
-        let ask = number * 3 % stage.asks.len();
-        let (life, daemon) = stage.connect(0, temper == Temper::Never).await;
+        let request_index = number * 3 % shared.requests.len();
+        let (process_number, daemon) = shared.connect(0, behavior == ReadBehavior::Never).await;
         let request = WatchSkillsRequest {
-            product: stage.asks[ask].product.clone(),
-            view: stage.asks[ask].view,
-            // So that a calm is soon noticed where nothing else comes.
+            product: shared.requests[request_index].product.clone(),
+            view: shared.requests[request_index].view,
+            // Bookmarks end the wait for a revision if no other event arrives.
             bookmark_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
-            ..watch_request(stage.roots(ask).to_vec())
+            ..watch_request(shared.roots(request_index).to_vec())
         };
         let replica = Replica::new(request);
-        let (held_life, is_new) = (0, true);
-        let (mode, place) = (stage.mode.subscribe(), stage.place.subscribe());
+        let (replica_process, is_unread) = (0, true);
+        let (phase, daemon_state) = (shared.phase.subscribe(), shared.daemon_state.subscribe());
         let dice = Rng::new(seed);
         Self {
-            stage,
+            shared,
             number,
-            ask,
-            temper,
+            request_index,
+            behavior,
             dice,
             replica,
             daemon,
-            life,
-            held_life,
-            is_new,
-            mode,
-            place,
-            settled,
+            process_number,
+            replica_process,
+            is_unread,
+            phase,
+            daemon_state,
+            report_sender,
         }
     }
 
-    /// Follows the daemon through all its lives.
+    /// Follows the stream across all daemon processes.
     pub(super) async fn run(mut self) {
         loop {
-            self.is_new = true;
-            let left = match self.replica.try_resume(&self.daemon).await {
+            self.is_unread = true;
+            let leave_reason = match self.replica.try_resume(&self.daemon).await {
                 Ok(()) => self.follow().await,
                 Err(status) => Err(Some(status)),
             };
-            let after = match left {
-                Ok(Left::End) => return,
-                Ok(Left::Life) => self.life,
-                Ok(Left::Gone) => {
-                    self.stage.tally.add("stream: left and resumed", 1);
+            let after = match leave_reason {
+                Ok(LeaveReason::TestEnd) => return,
+                Ok(LeaveReason::NewDaemon) => self.process_number,
+                Ok(LeaveReason::Chosen) => {
+                    self.shared.counters.add("stream: left and resumed", 1);
                     match self.dice.below(3) {
-                        // By the same connection.
-                        0 if !self.stage.is_over(self.life) => continue,
+                        // The client resumes on the same connection.
+                        0 if !self.shared.is_over(self.process_number) => continue,
                         1 => sleep(Duration::from_millis(self.dice.below(3_000))).await,
                         _ => {}
                     }
-                    self.life - 1
+                    self.process_number - 1
                 }
                 Err(status) => {
-                    let is_over = self.stage.is_over(self.life);
-                    assert!(is_over, "{:?}: the stream ended: {status:?}", self.temper);
+                    let is_over = self.shared.is_over(self.process_number);
+                    assert!(is_over, "{:?}: the stream ended: {status:?}", self.behavior);
                     if let Some(status) = status {
-                        self.stage.judge(self.life, &status, &[]);
+                        self.shared.assert_expected_error(self.process_number, &status, &[]);
                     }
-                    self.life
+                    self.process_number
                 }
             };
-            let is_narrow = self.temper == Temper::Never;
-            (self.life, self.daemon) = self.stage.connect(after, is_narrow).await;
+            let is_narrow = self.behavior == ReadBehavior::Never;
+            (self.process_number, self.daemon) = self.shared.connect(after, is_narrow).await;
         }
     }
 
-    /// Reads by temper, until the stream ends or is left. What is held when it is left is whole.
-    async fn follow(&mut self) -> Result<Left, Option<Status>> {
-        // Some leave between two states, some whenever it is.
-        let (leaves, is_torn) = (self.dice.below(4_000), self.dice.one_in(3));
-        let leaves = Instant::now() + Duration::from_millis(50 + leaves);
+    /// Reads until the stream ends or the client leaves. A replica is always complete at the end.
+    async fn follow(&mut self) -> Result<LeaveReason, Option<Status>> {
+        // One in three clients may leave in the middle of a state.
+        let (leave_at, may_leave_mid_state) = (self.dice.below(4_000), self.dice.one_in(3));
+        let leave_at = Instant::now() + Duration::from_millis(50 + leave_at);
         loop {
-            if self.temper == Temper::Never {
-                let (mode, place, life) = (&mut self.mode, &mut self.place, self.life);
+            if self.behavior == ReadBehavior::Never {
+                let (phase, daemon_state, process_number) =
+                    (&mut self.phase, &mut self.daemon_state, self.process_number);
                 tokio::select! {
-                    changed = mode.changed() => changed.expect("the stage stays"),
-                    other = place.wait_for(|p| p.life > life) => {
-                        drop(other.expect("the stage stays"));
-                        return Ok(Left::Life);
+                    changed = phase.changed() => changed.expect("the shared state exists"),
+                    other = daemon_state.wait_for(|p| p.process_number > process_number) => {
+                        drop(other.expect("the shared state exists"));
+                        return Ok(LeaveReason::NewDaemon);
                     }
                 }
-                // What is still to be looked at below.
-                mode.mark_changed();
+                // The check below must see this change.
+                phase.mark_changed();
             }
-            if self.mode.has_changed().expect("the stage stays") {
-                let mode = self.mode.borrow_and_update().clone();
-                match mode {
-                    Mode::Busy => {}
-                    Mode::Calm(lists, all) => {
-                        if all || self.temper != Temper::Never {
-                            self.settle(&lists[self.ask]).await?;
+            if self.phase.has_changed().expect("the shared state exists") {
+                let phase = self.phase.borrow_and_update().clone();
+                match phase {
+                    Phase::Busy => {}
+                    Phase::Calm(lists, all) => {
+                        if all || self.behavior != ReadBehavior::Never {
+                            self.read_until_equal(&lists[self.request_index]).await?;
                         }
-                        self.settled.send(self.number).await.expect("somebody waits");
+                        self.report_sender.send(self.number).await.expect("a receiver");
                     }
-                    Mode::End => return Ok(Left::End),
+                    Phase::End => return Ok(LeaveReason::TestEnd),
                 }
             }
-            // While all is calm, connections are counted.
-            let may_leave = matches!(*self.mode.borrow(), Mode::Busy);
-            match self.temper {
-                Temper::Never => continue,
-                Temper::Prompt | Temper::Slow => self.step().await?,
-                Temper::Returning if is_torn && may_leave => {
-                    let Ok(step) = timeout_at(leaves, self.step()).await else {
-                        // Perhaps in the middle of a state: then nothing is held.
-                        (self.replica, self.held_life) = (self.replica.forget(), 0);
-                        return Ok(Left::Gone);
+            // No client leaves while the tree rests, because connections are counted then.
+            let may_leave = matches!(*self.phase.borrow(), Phase::Busy);
+            match self.behavior {
+                ReadBehavior::Never => continue,
+                ReadBehavior::Prompt | ReadBehavior::Slow => self.read_state().await?,
+                ReadBehavior::Returning if may_leave_mid_state && may_leave => {
+                    let Ok(step) = timeout_at(leave_at, self.read_state()).await else {
+                        // The replica is discarded, because the client may have left in the middle
+                        // of a state.
+                        (self.replica, self.replica_process) = (self.replica.forget(), 0);
+                        return Ok(LeaveReason::Chosen);
                     };
                     step?;
                 }
-                Temper::Returning => {
-                    self.step().await?;
-                    if Instant::now() > leaves && may_leave {
+                ReadBehavior::Returning => {
+                    self.read_state().await?;
+                    if Instant::now() > leave_at && may_leave {
                         self.replica.close_stream();
-                        return Ok(Left::Gone);
+                        return Ok(LeaveReason::Chosen);
                     }
                 }
             }
-            match self.temper {
-                Temper::Slow => sleep(Duration::from_millis(self.dice.below(1_000))).await,
-                Temper::Prompt if self.dice.one_in(150) => self.compare().await?,
+            match self.behavior {
+                ReadBehavior::Slow => sleep(Duration::from_millis(self.dice.below(1_000))).await,
+                ReadBehavior::Prompt if self.dice.one_in(150) => self.compare_with_list().await?,
                 _ => {}
             }
         }
     }
 
-    /// Reads a state, and judges it.
-    async fn step(&mut self) -> Result<(), Option<Status>> {
+    /// Reads and checks a state.
+    async fn read_state(&mut self) -> Result<(), Option<Status>> {
         let step = self.replica.try_next_batch().await?;
-        let tally = &self.stage.tally;
+        let counters = &self.shared.counters;
         if let Some(why) = step.reset {
             let is_right = match why {
-                ResetReason::Initial => self.is_new && self.held_life == 0,
+                ResetReason::Initial => self.is_unread && self.replica_process == 0,
                 ResetReason::EpochChanged => {
-                    self.is_new && (1..self.life).contains(&self.held_life)
+                    self.is_unread && (1..self.process_number).contains(&self.replica_process)
                 }
-                ResetReason::Compacted => self.is_new && self.held_life == self.life,
+                ResetReason::Compacted => {
+                    self.is_unread && self.replica_process == self.process_number
+                }
                 ResetReason::Resync => true,
                 ResetReason::SelectionChanged | ResetReason::Unspecified => false,
             };
-            assert!(is_right, "{why:?}, held of life {} in {}", self.held_life, self.life);
-            tally.add(&format!("stream: {}", why.as_str_name()), 1);
+            assert!(
+                is_right,
+                "{why:?}, replica of process {} in {}",
+                self.replica_process, self.process_number
+            );
+            counters.add(&format!("stream: {}", why.as_str_name()), 1);
         } else {
-            assert_eq!(self.held_life, self.life, "what was held goes on without a word");
+            assert_eq!(
+                self.replica_process, self.process_number,
+                "a stream of another process starts with a reset"
+            );
         }
-        // What came and went in one step is not there any more.
+        // A package that came and went in one step is not in the replica.
         for skill in step.upserted.iter().filter_map(|package| self.replica.skills.get(package)) {
-            assert_own(skill);
+            assert_skill_of_its_root(skill);
         }
-        tally.add(if step.is_bookmark { "stream: bookmarks" } else { "stream: states" }, 1);
-        tally.add("stream: skills told", step.upserted.len());
-        tally.add("stream: removals told", step.removed.len());
-        (self.held_life, self.is_new) = (self.life, false);
+        counters.add(if step.is_bookmark { "stream: bookmarks" } else { "stream: states" }, 1);
+        counters.add("stream: skills received", step.upserted.len());
+        counters.add("stream: removals received", step.removed.len());
+        (self.replica_process, self.is_unread) = (self.process_number, false);
         if !step.is_bookmark {
             let skills = self.replica.skills.values();
-            self.stage.note(self.life, self.ask, self.replica.revision, skills);
+            self.shared.record_catalog(
+                self.process_number,
+                self.request_index,
+                self.replica.revision,
+                skills,
+            );
         }
         Ok(())
     }
 
-    /// Asks for a fresh list while the tree changes, and reads on up to its revision. A stream that
-    /// merged states may pass it by.
-    async fn compare(&mut self) -> Result<(), Option<Status>> {
+    /// Calls `ListSkills` while the tree changes, and reads up to its revision. A stream that
+    /// merged states may skip the revision.
+    async fn compare_with_list(&mut self) -> Result<(), Option<Status>> {
         let consistency = Consistency::Fresh.into();
-        let ask = ListSkillsRequest { consistency, ..self.stage.asks[self.ask].clone() };
-        let list = match whole_list(&self.daemon, &ask).await {
+        let request =
+            ListSkillsRequest { consistency, ..self.shared.requests[self.request_index].clone() };
+        let list = match list_all_pages(&self.daemon, &request).await {
             Ok(list) => list,
             Err(status) => {
-                self.stage.judge(self.life, &status, &["CATALOG_CHANGED"]);
+                self.shared.assert_expected_error(
+                    self.process_number,
+                    &status,
+                    &["CATALOG_CHANGED"],
+                );
                 return Ok(());
             }
         };
-        assert_eq!(list.epoch, self.replica.epoch, "one life is one epoch");
-        self.stage.note(self.life, self.ask, list.revision, list.skills.iter());
+        assert_eq!(list.epoch, self.replica.epoch, "one epoch for each process");
+        self.shared.record_catalog(
+            self.process_number,
+            self.request_index,
+            list.revision,
+            list.skills.iter(),
+        );
         while self.replica.revision < list.revision && !self.replica.matches(&list) {
-            self.step().await?;
+            self.read_state().await?;
         }
-        let is_there = self.replica.revision <= list.revision;
-        let agrees = !is_there || self.replica.matches(&list);
-        assert!(agrees, "another state: {}", self.difference(&list));
-        let what = if is_there { "check: equal to a list" } else { "check: lists passed by" };
-        self.stage.tally.add(what, 1);
+        let is_comparable = self.replica.revision <= list.revision;
+        let agrees = !is_comparable || self.replica.matches(&list);
+        assert!(agrees, "the replica differs: {}", self.difference(&list));
+        let what = if is_comparable { "check: equal to a list" } else { "check: lists passed by" };
+        self.shared.counters.add(what, 1);
         Ok(())
     }
 
-    /// Reads on until this list is held, of a tree that does not change.
-    async fn settle(&mut self, list: &ListSkillsResponse) -> Result<(), Option<Status>> {
+    /// Reads until the replica agrees with a list of the resting tree.
+    async fn read_until_equal(&mut self, list: &ListSkillsResponse) -> Result<(), Option<Status>> {
         let end = Instant::now() + HANG_TIMEOUT * 2;
-        // What is read up to there may be what was held before: then, too, it is to be read.
+        // An older state may agree by chance, so the client reads up to the revision in any case.
         let behind = |client: &Self| {
-            client.held_life != client.life || client.replica.revision < list.revision
+            client.replica_process != client.process_number
+                || client.replica.revision < list.revision
         };
         while behind(self) || !self.replica.matches(list) {
-            assert!(Instant::now() < end, "not in step: {}", self.difference(list));
-            self.step().await?;
+            assert!(Instant::now() < end, "the replica differs: {}", self.difference(list));
+            self.read_state().await?;
         }
         self.replica.assert_plugins_match(&self.daemon).await;
-        self.stage.tally.add("check: equal in a calm", 1);
+        self.shared.counters.add("check: equal in a calm", 1);
         Ok(())
     }
 
-    /// What is held otherwise than a list says, in short.
+    /// Describes the difference between the replica and a list.
     fn difference(&self, list: &ListSkillsResponse) -> String {
-        let Self { replica, number, temper, life, .. } = self;
-        let mut held: Vec<_> =
+        let Self { replica, number, behavior, process_number, .. } = self;
+        let mut differing_roots: Vec<_> =
             list.roots.iter().filter(|r| replica.roots.get(&r.id) != Some(*r)).collect();
-        held.truncate(1);
+        differing_roots.truncate(1);
         let other = list.skills.iter().filter(|s| replica.skills.get(&s.package) != Some(*s));
         let other: Vec<_> = other.map(|s| (s, replica.skills.get(&s.package))).collect();
         let skills = (replica.skills.len(), list.skills.len());
         format!(
-            "client {number} ({temper:?}, life {life}) holds revision {}, the list is {}; skills {skills:?}; \
-             {} differ, such as {:?}; roots {held:?}",
+            "client {number} ({behavior:?}, process {process_number}) holds revision {}, the list is {}; skills {skills:?}; \
+             {} differ, such as {:?}; roots {differing_roots:?}",
             replica.revision,
             list.revision,
             other.len(),

@@ -1,49 +1,49 @@
-//! Certificate authorities of our own, and certificates as tests want them.
+//! Test certificate authorities, and certificates with given names and dates.
 
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyPair, SanType,
     date_time_ymd,
 };
 
-/// An authority, known to whoever is given its certificate.
+/// Certificate authority. Clients trust it through its certificate.
 pub(super) struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
-/// What a certificate is to say.
+/// Contents of a test certificate.
 #[derive(Default)]
-pub(super) struct Wanted {
-    /// Names, in this order.
+pub(super) struct CertificateSpec {
+    /// Subject alternative names, in this order.
     pub names: Vec<SanType>,
-    /// The years in which its time begins and ends.
+    /// First and last year of validity.
     pub years: Option<(i32, i32)>,
-    /// An extension as bytes.
+    /// Extension as raw bytes.
     pub extension: Option<CustomExtension>,
 }
 
-impl Wanted {
-    /// For localhost and its address.
+impl CertificateSpec {
+    /// Returns the contents of a certificate for `localhost` and 127.0.0.1.
     pub(super) fn server() -> Self {
-        Self::named("localhost").and(SanType::IpAddress([127, 0, 0, 1].into()))
+        Self::for_host("localhost").with_name(SanType::IpAddress([127, 0, 0, 1].into()))
     }
 
-    /// For a host.
-    pub(super) fn named(host: &str) -> Self {
-        Self::default().and(dns(host))
+    /// Returns the contents of a certificate for a host name.
+    pub(super) fn for_host(host: &str) -> Self {
+        Self::default().with_name(dns(host))
     }
 
-    /// For a client with a URI.
+    /// Returns the contents of a client certificate with a URI.
     pub(super) fn client(name: &str) -> Self {
-        Self::default().and(uri(name))
+        Self::default().with_name(uri(name))
     }
 
-    pub(super) fn and(mut self, name: SanType) -> Self {
+    pub(super) fn with_name(mut self, name: SanType) -> Self {
         self.names.push(name);
         self
     }
 
-    pub(super) fn valid(self, from: i32, to: i32) -> Self {
+    pub(super) fn valid_years(self, from: i32, to: i32) -> Self {
         Self { years: Some((from, to)), ..self }
     }
 }
@@ -70,22 +70,22 @@ impl Authority {
         &self.pem
     }
 
-    /// A certificate and its key, in PEM.
-    pub(super) fn issue(&self, wanted: &Wanted) -> (String, String) {
+    /// Issues a certificate and its key, in PEM.
+    pub(super) fn issue(&self, spec: &CertificateSpec) -> (String, String) {
         let key = KeyPair::generate().expect("a key");
-        (self.sign(wanted, &key).pem(), key.serialize_pem())
+        (self.sign(spec, &key).pem(), key.serialize_pem())
     }
 
-    /// A certificate in DER.
-    pub(super) fn der(&self, wanted: &Wanted) -> Vec<u8> {
-        self.sign(wanted, &KeyPair::generate().expect("a key")).der().to_vec()
+    /// Issues a certificate in DER.
+    pub(super) fn der(&self, spec: &CertificateSpec) -> Vec<u8> {
+        self.sign(spec, &KeyPair::generate().expect("a key")).der().to_vec()
     }
 
-    fn sign(&self, wanted: &Wanted, key: &KeyPair) -> rcgen::Certificate {
+    fn sign(&self, spec: &CertificateSpec, key: &KeyPair) -> rcgen::Certificate {
         let mut params = CertificateParams::default();
-        params.subject_alt_names.clone_from(&wanted.names);
-        params.custom_extensions.extend(wanted.extension.clone());
-        if let Some((from, to)) = wanted.years {
+        params.subject_alt_names.clone_from(&spec.names);
+        params.custom_extensions.extend(spec.extension.clone());
+        if let Some((from, to)) = spec.years {
             params.not_before = date_time_ymd(from, 1, 1);
             params.not_after = date_time_ymd(to, 1, 1);
         }

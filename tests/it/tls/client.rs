@@ -1,130 +1,147 @@
-//! What clients say of a daemon over TLS, and with which exit code: the daemon proves who it is.
+//! Clients that verify a daemon over TLS: error messages and exit codes.
 
-use super::authority::{Authority, Wanted};
-use super::{Pki, Served, ended_with, list};
+use super::authority::{Authority, CertificateSpec};
+use super::{Pki, TlsDaemon, list, run_command};
 use crate::commands::caproot;
 
 #[tokio::test]
-async fn a_list_over_tls() {
+async fn a_list_over_tls_succeeds() {
     let pki = Pki::new();
-    let mut served = pki.serve(&[]).await;
-    served.says("serving TLS").await;
-    let ca = pki.arg("ca.pem");
+    let mut daemon = pki.serve(&[]).await;
+    daemon.wait_for_log("serving TLS").await;
+    let ca = pki.path_arg("ca.pem");
     for endpoint in [
-        served.endpoint(),
-        format!("https://localhost:{}/", served.port),
-        format!("tls:127.0.0.1:{}", served.port),
+        daemon.endpoint(),
+        format!("https://localhost:{}/", daemon.port),
+        format!("tls:127.0.0.1:{}", daemon.port),
     ] {
-        let said = list(["--endpoint", &endpoint, "--ca", &ca], &[]).await;
-        assert_eq!(said.code, Some(0), "{endpoint}: {}", said.stderr);
-        assert!(String::from_utf8_lossy(&said.stdout).contains("Does a."));
+        let output = list(["--endpoint", &endpoint, "--ca", &ca], &[]).await;
+        assert_eq!(output.code, Some(0), "{endpoint}: {}", output.stderr);
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Does a."));
     }
-    // By the variables, and with the machine's own authorities.
+    // The settings come from variables, with the authorities of the machine.
     for variable in ["CAPROOT_CA", "SSL_CERT_FILE"] {
-        let endpoint = served.endpoint();
-        let said = list([""; 0], &[("CAPROOT_ENDPOINT", &endpoint), (variable, &ca)]).await;
-        assert_eq!(said.code, Some(0), "{variable}: {}", said.stderr);
+        let endpoint = daemon.endpoint();
+        let output = list([""; 0], &[("CAPROOT_ENDPOINT", &endpoint), (variable, &ca)]).await;
+        assert_eq!(output.code, Some(0), "{variable}: {}", output.stderr);
     }
-    served.says("connected over TLS").await;
-    served.stop().await;
+    daemon.wait_for_log("connected over TLS").await;
+    daemon.stop().await;
 }
 
-/// A list that must fail with a sentence that holds this, a hint and this exit code.
-async fn fails(flags: &[&str], code: i32, says: &str) {
-    let said = list(flags, &[("SSL_CERT_FILE", "/dev/null")]).await;
-    assert_eq!(said.code, Some(code), "{flags:?}: {}", said.stderr);
-    assert!(said.stdout.is_empty());
-    assert!(said.stderr.lines().count() <= 2, "a sentence and a hint: {}", said.stderr);
-    let first = said.stderr.lines().next().expect("a sentence");
-    assert!(first.contains(says), "{says:?} in {first}");
+/// Asserts that `caproot list` fails with this message, a hint and this exit code.
+async fn assert_list_fails(flags: &[&str], code: i32, expected: &str) {
+    let output = list(flags, &[("SSL_CERT_FILE", "/dev/null")]).await;
+    assert_eq!(output.code, Some(code), "{flags:?}: {}", output.stderr);
+    assert!(output.stdout.is_empty());
+    assert!(output.stderr.lines().count() <= 2, "a sentence and a hint: {}", output.stderr);
+    let first = output.stderr.lines().next().expect("a sentence");
+    assert!(first.contains(expected), "{expected:?} in {first}");
 }
 
 #[tokio::test]
-async fn a_plain_client_is_told_so() {
+async fn a_client_without_tls_gets_an_error_that_names_tls() {
     let pki = Pki::new();
-    let served = pki.serve(&[]).await;
-    let endpoint = format!("tcp:127.0.0.1:{}", served.port);
-    // What is left of the connection differs from time to time; what is said must not.
+    let daemon = pki.serve(&[]).await;
+    let endpoint = format!("tcp:127.0.0.1:{}", daemon.port);
+    // The state of the closed connection varies between runs. The message must not.
     for _ in 0..10 {
-        fails(&["--endpoint", &endpoint], 3, "the server requires TLS").await;
+        assert_list_fails(&["--endpoint", &endpoint], 3, "the server requires TLS").await;
     }
     let mut watch = caproot(["watch", "--endpoint", &endpoint]);
-    let said = ended_with(&mut watch).await;
-    assert_eq!(said.code, Some(3), "it does not try for ever: {}", said.stderr);
-    served.stop().await;
+    let output = run_command(&mut watch).await;
+    assert_eq!(output.code, Some(3), "the command retries forever: {}", output.stderr);
+    daemon.stop().await;
 }
 
 #[tokio::test]
-async fn what_speaks_no_tls() {
+async fn servers_without_tls_are_reported() {
     let pki = Pki::new();
-    let served = Served::start(&pki.fixture, &[]).await;
-    let ca = pki.arg("ca.pem");
-    fails(&["--endpoint", &served.endpoint(), "--ca", &ca], 3, "does not speak TLS").await;
-    served.stop().await;
+    let daemon = TlsDaemon::start(&pki.fixture, &[]).await;
+    let ca = pki.path_arg("ca.pem");
+    assert_list_fails(&["--endpoint", &daemon.endpoint(), "--ca", &ca], 3, "does not speak TLS")
+        .await;
+    daemon.stop().await;
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let endpoint = format!("tls:{}", taken.local_addr().expect("an address"));
     let silent = ["--endpoint", &endpoint, "--ca", &ca, "--timeout", "300ms"];
-    fails(&silent, 3, "no connection within 300ms").await;
+    assert_list_fails(&silent, 3, "no connection within 300ms").await;
     drop(taken);
-    fails(&["--endpoint", &endpoint, "--ca", &ca], 3, "no daemon answers").await;
+    assert_list_fails(&["--endpoint", &endpoint, "--ca", &ca], 3, "no daemon answers").await;
 }
 
 #[tokio::test]
-async fn whose_certificate_is_not_trusted() {
+async fn untrusted_certificates_are_rejected() {
     let pki = Pki::new();
     let other = Authority::new("another");
     pki.fixture.write("other.pem", other.pem());
-    let served = pki.serve(&[]).await;
-    let (endpoint, ca, other) = (served.endpoint(), pki.arg("ca.pem"), pki.arg("other.pem"));
+    let daemon = pki.serve(&[]).await;
+    let (endpoint, ca, other) =
+        (daemon.endpoint(), pki.path_arg("ca.pem"), pki.path_arg("other.pem"));
     let unknown = "an authority that is not trusted";
-    fails(&["--endpoint", &endpoint, "--ca", &other], 3, unknown).await;
+    assert_list_fails(&["--endpoint", &endpoint, "--ca", &other], 3, unknown).await;
     let namesake = Authority::new("ours");
     pki.fixture.write("namesake.pem", namesake.pem());
-    fails(&["--endpoint", &endpoint, "--ca", &pki.arg("namesake.pem")], 3, unknown).await;
-    // It is none of the machine's: there are none.
-    fails(&["--endpoint", &endpoint], 78, "certificate store is empty").await;
+    assert_list_fails(
+        &["--endpoint", &endpoint, "--ca", &pki.path_arg("namesake.pem")],
+        3,
+        unknown,
+    )
+    .await;
+    // The authority is not in the store of the machine, which is empty here.
+    assert_list_fails(&["--endpoint", &endpoint], 78, "certificate store is empty").await;
     let named = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "b.example"];
-    fails(&named, 3, "not for b.example, but for localhost, 127.0.0.1").await;
+    assert_list_fails(&named, 3, "not for b.example, but for localhost, 127.0.0.1").await;
     let nonsense = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "no name"];
-    fails(&nonsense, 78, "\"no name\" is no name").await;
-    served.stop().await;
+    assert_list_fails(&nonsense, 78, "\"no name\" is no name").await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_certificate_by_another_name() {
+async fn a_certificate_for_another_name_needs_server_name() {
     let pki = Pki::new();
-    pki.issue("server", &Wanted::named("executor.example"));
-    let served = pki.serve(&[]).await;
-    let (endpoint, ca) = (served.endpoint(), pki.arg("ca.pem"));
-    fails(&["--endpoint", &endpoint, "--ca", &ca], 3, "not for localhost, but for exec").await;
+    pki.issue("server", &CertificateSpec::for_host("executor.example"));
+    let daemon = pki.serve(&[]).await;
+    let (endpoint, ca) = (daemon.endpoint(), pki.path_arg("ca.pem"));
+    assert_list_fails(
+        &["--endpoint", &endpoint, "--ca", &ca],
+        3,
+        "not for localhost, but for exec",
+    )
+    .await;
     let flags = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "executor.example"];
-    let said = list(flags, &[]).await;
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    served.stop().await;
+    let output = list(flags, &[]).await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_certificate_out_of_its_time() {
-    for (from, to, says) in [(2000, 2001, "has expired"), (3000, 3001, "is not valid yet")] {
+async fn expired_and_future_certificates_are_rejected() {
+    for (from, to, expected) in [(2000, 2001, "has expired"), (3000, 3001, "is not valid yet")] {
         let pki = Pki::new();
-        pki.issue("server", &Wanted::server().valid(from, to));
-        // It is the operator's to know: the daemon starts.
-        let mut served = pki.serve(&[]).await;
-        let warning = served.says("WARN").await;
+        pki.issue("server", &CertificateSpec::server().valid_years(from, to));
+        // The daemon starts: only clients reject the certificate.
+        let mut daemon = pki.serve(&[]).await;
+        let warning = daemon.wait_for_log("WARN").await;
         assert!(warning.contains("server.pem"), "{warning}");
-        fails(&["--endpoint", &served.endpoint(), "--ca", &pki.arg("ca.pem")], 3, says).await;
-        served.stop().await;
+        assert_list_fails(
+            &["--endpoint", &daemon.endpoint(), "--ca", &pki.path_arg("ca.pem")],
+            3,
+            expected,
+        )
+        .await;
+        daemon.stop().await;
     }
 }
 
 #[tokio::test]
-async fn files_that_cannot_be_used() {
+async fn unusable_credential_files_are_reported() {
     let pki = Pki::new();
-    let served = pki.serve(&[]).await;
-    let endpoint = served.endpoint();
+    let daemon = pki.serve(&[]).await;
+    let endpoint = daemon.endpoint();
     let [ca, client, key, other_key] =
-        ["ca.pem", "client.pem", "client.key", "server.key"].map(|file| pki.arg(file));
-    for (flags, says) in [
+        ["ca.pem", "client.pem", "client.key", "server.key"].map(|file| pki.path_arg(file));
+    for (flags, expected) in [
         (&["--ca", "/nonexistent"][..], "/nonexistent does not exist"),
         (&["--ca", &key], "contains no PEM certificate"),
         (
@@ -134,11 +151,11 @@ async fn files_that_cannot_be_used() {
         (&["--ca", &ca, "--cert", &key, "--key", &client], "; "),
         (&["--ca", &ca, "--cert", "/dev/zero", "--key", &key], "/dev/zero is not a regular file"),
     ] {
-        fails(&[&["--endpoint", &endpoint], flags].concat(), 78, says).await;
+        assert_list_fails(&[&["--endpoint", &endpoint], flags].concat(), 78, expected).await;
     }
     for half in [["--cert", client.as_str()], ["--key", key.as_str()]] {
-        let said = list(["--endpoint", &endpoint].iter().chain(&half), &[]).await;
-        assert_eq!(said.code, Some(2), "{}", said.stderr);
+        let output = list(["--endpoint", &endpoint].iter().chain(&half), &[]).await;
+        assert_eq!(output.code, Some(2), "{}", output.stderr);
     }
-    served.stop().await;
+    daemon.stop().await;
 }

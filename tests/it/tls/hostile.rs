@@ -1,52 +1,52 @@
-//! Whoever connects to a TLS listener and does not mean it: says nothing, or nonsense.
+//! Hostile connections to a TLS listener: silent clients and invalid bytes.
 
 use std::io::ErrorKind;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::{Pki, Served};
+use super::{Pki, TlsDaemon};
 use crate::harness::in_time;
 
-async fn open(served: &Served) -> TcpStream {
-    in_time(TcpStream::connect(("127.0.0.1", served.port))).await.expect("a connection")
+async fn open_connection(daemon: &TlsDaemon) -> TcpStream {
+    in_time(TcpStream::connect(("127.0.0.1", daemon.port))).await.expect("a connection")
 }
 
-/// Reads until the daemon has ended the connection; gives what it sent.
-async fn closed(mut stream: TcpStream) -> Vec<u8> {
-    let mut said = Vec::new();
-    match in_time(stream.read_to_end(&mut said)).await {
+/// Reads until the daemon closes the connection. Returns the received bytes.
+async fn read_until_closed(mut stream: TcpStream) -> Vec<u8> {
+    let mut output = Vec::new();
+    match in_time(stream.read_to_end(&mut output)).await {
         Ok(_) => {}
         Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
     }
-    said
+    output
 }
 
 #[tokio::test]
-async fn who_says_nothing_holds_up_nobody_and_is_sent_away() {
+async fn silent_connections_are_closed_and_do_not_block_others() {
     let pki = Pki::new();
-    let mut served = pki.serve(&[]).await;
+    let mut daemon = pki.serve(&[]).await;
     let mut silent = Vec::new();
     for _ in 0..100 {
-        silent.push(open(&served).await);
+        silent.push(open_connection(&daemon).await);
     }
-    // A handshake that begins and does not go on.
+    // This handshake starts and never finishes.
     silent[0].write_all(b"\x16\x03\x01\x02\x00\x01").await.expect("sent");
-    let client = served.admitted(&pki.trusting()).await;
-    let line = served.says("timed out").await;
+    let client = daemon.connect_and_call(&pki.ca_credentials()).await;
+    let line = daemon.wait_for_log("timed out").await;
     assert!(line.contains("10s"), "{line}");
     for stream in silent {
-        assert!(closed(stream).await.is_empty());
+        assert!(read_until_closed(stream).await.is_empty());
     }
-    // It was no connection of theirs.
+    // The limit applies to handshakes, so the established connection is still open.
     in_time(client.clone().get_executor()).await.expect("an answer");
-    served.stop().await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
-async fn nonsense_is_sent_away() {
+async fn connections_with_invalid_bytes_are_closed_and_logged() {
     let pki = Pki::new();
-    let mut served = pki.serve_mutual().await;
+    let mut daemon = pki.serve_mutual().await;
     let hello_of = |len: usize| {
         let record = u16::try_from(len + 4).expect("a record").to_be_bytes();
         let body = u16::try_from(len).expect("a handshake").to_be_bytes();
@@ -56,7 +56,7 @@ async fn nonsense_is_sent_away() {
     let (plain, broken) = ("does not speak TLS", "TLS handshake failed");
     let nonsense: [(&str, Vec<u8>, &str, &str); 6] = [
         ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), "WARN", plain),
-        // One line is enough for all that comes from one address in a while.
+        // The log has at most one warning per address and interval.
         ("text", b"GET / HTTP/1.1\r\n\r\n".repeat(600), "DEBUG", plain),
         ("zeros", vec![0; 10_000], "DEBUG", plain),
         ("a record of nothing", b"\x16\x03\x03\x00\x00".to_vec(), "DEBUG", broken),
@@ -64,26 +64,26 @@ async fn nonsense_is_sent_away() {
         ("an alert", b"\x15\x03\x03\x00\x02\x02\x28".to_vec(), "DEBUG", broken),
     ];
     for (what, bytes, level, why) in nonsense {
-        let mut stream = open(&served).await;
-        // The daemon may be done with it before all of it is sent.
+        let mut stream = open_connection(&daemon).await;
+        // The daemon may close the connection before all bytes are sent.
         let _ = stream.write_all(&bytes).await;
-        let said = closed(stream).await;
-        assert!(said.len() < 100, "{what}: {said:?}");
-        let line = served.says(why).await;
+        let output = read_until_closed(stream).await;
+        assert!(output.len() < 100, "{what}: {output:?}");
+        let line = daemon.wait_for_log(why).await;
         assert!(line.contains(level), "{what}: {line}");
     }
-    served.admitted(&pki.showing("client")).await;
-    served.stop().await;
+    daemon.connect_and_call(&pki.client_credentials("client")).await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
-async fn who_leaves_in_the_middle_is_no_matter() {
+async fn clients_that_disconnect_during_the_handshake_do_no_harm() {
     let pki = Pki::new();
-    let mut served = pki.serve(&[]).await;
+    let mut daemon = pki.serve(&[]).await;
     for _ in 0..20 {
-        drop(open(&served).await);
+        drop(open_connection(&daemon).await);
     }
-    served.says("TLS handshake failed").await;
-    served.admitted(&pki.trusting()).await;
-    served.stop().await;
+    daemon.wait_for_log("TLS handshake failed").await;
+    daemon.connect_and_call(&pki.ca_credentials()).await;
+    daemon.stop().await;
 }

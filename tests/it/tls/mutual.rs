@@ -1,83 +1,84 @@
-//! Mutual TLS: who gets in by its certificate, and by which names the daemon then knows it.
+//! Mutual TLS: accepted and rejected client certificates, and the names that the daemon reads from
+//! them.
 
-use super::authority::{Authority, Wanted, dns};
+use super::authority::{Authority, CertificateSpec, dns};
 use super::{CLIENT, Pki, list};
 use caproot::client::{ConnectError, TlsError};
 
 #[tokio::test]
-async fn the_names_of_a_client_arrive() {
+async fn the_daemon_logs_the_names_of_a_client_certificate() {
     let pki = Pki::new();
-    pki.issue("many", &Wanted::client("urn:x:y").and(dns("Client.Example")));
-    pki.issue("nameless", &Wanted::default());
-    let mut served = pki.serve_mutual().await;
+    pki.issue("many", &CertificateSpec::client("urn:x:y").with_name(dns("Client.Example")));
+    pki.issue("nameless", &CertificateSpec::default());
+    let mut daemon = pki.serve_mutual().await;
     for (name, names) in [
         ("client", format!("names=[{CLIENT:?}]")),
         ("many", r#"names=["urn:x:y", "client.example"]"#.to_owned()),
         ("nameless", "names=[]".to_owned()),
     ] {
-        let mut client = served.admitted(&pki.showing(name)).await;
-        let line = served.says("connected over TLS").await;
+        let mut client = daemon.connect_and_call(&pki.client_credentials(name)).await;
+        let line = daemon.wait_for_log("connected over TLS").await;
         assert!(line.contains(&names), "{names} in {line}");
         client.list_roots().await.expect("an answer");
     }
-    served.stop().await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
-async fn whoever_shows_no_good_certificate_is_turned_away() {
+async fn clients_without_a_valid_certificate_are_rejected() {
     let pki = Pki::new();
-    pki.issue("expired", &Wanted::client(CLIENT).valid(2000, 2001));
-    pki.write("foreign", &Authority::new("theirs").issue(&Wanted::client(CLIENT)));
-    pki.write("namesake", &Authority::new("ours").issue(&Wanted::client(CLIENT)));
-    let mut served = pki.serve_mutual().await;
-    let refused = |name| {
-        let credentials = pki.showing(name);
-        let served = &served;
+    pki.issue("expired", &CertificateSpec::client(CLIENT).valid_years(2000, 2001));
+    pki.write("foreign", &Authority::new("theirs").issue(&CertificateSpec::client(CLIENT)));
+    pki.write("namesake", &Authority::new("ours").issue(&CertificateSpec::client(CLIENT)));
+    let mut daemon = pki.serve_mutual().await;
+    let rejection = |name| {
+        let credentials = pki.client_credentials(name);
+        let daemon = &daemon;
         async move {
-            match served.connect(&credentials).await {
+            match daemon.connect(&credentials).await {
                 Err(ConnectError::Tls { error, .. }) => error,
                 other => panic!("{name}: {other:?}"),
             }
         }
     };
-    let foreign = refused("foreign").await;
+    let foreign = rejection("foreign").await;
     assert!(matches!(foreign, TlsError::CertificateRejected(why) if why.contains("authority")));
-    let expired = refused("expired").await;
+    let expired = rejection("expired").await;
     assert!(matches!(expired, TlsError::CertificateRejected(why) if why.contains("expired")));
-    let namesake = refused("namesake").await;
+    let namesake = rejection("namesake").await;
     assert!(matches!(namesake, TlsError::CertificateRejected(why) if why.contains("signature")));
-    match served.connect(&pki.trusting()).await {
+    match daemon.connect(&pki.ca_credentials()).await {
         Err(ConnectError::Tls { error: TlsError::CertificateRequired, .. }) => {}
         other => panic!("{other:?}"),
     }
     for why in ["UnknownIssuer", "expired", "BadSignature", "presents no certificate"] {
-        let line = served.says("TLS handshake rejected").await;
+        let line = daemon.wait_for_log("TLS handshake rejected").await;
         assert!(line.contains("WARN") && line.contains(why), "{why} in {line}");
     }
-    served.admitted(&pki.showing("client")).await;
-    served.stop().await;
+    daemon.connect_and_call(&pki.client_credentials("client")).await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
-async fn the_exit_code_says_that_it_is_not_permitted() {
+async fn a_rejected_certificate_gives_exit_code_5() {
     let pki = Pki::new();
-    pki.write("foreign", &Authority::new("ours").issue(&Wanted::client(CLIENT)));
-    let served = pki.serve_mutual().await;
-    let (endpoint, ca) = (served.endpoint(), pki.arg("ca.pem"));
+    pki.write("foreign", &Authority::new("ours").issue(&CertificateSpec::client(CLIENT)));
+    let daemon = pki.serve_mutual().await;
+    let (endpoint, ca) = (daemon.endpoint(), pki.path_arg("ca.pem"));
     let tls = ["--endpoint", &endpoint, "--ca", &ca];
-    // Each at its own moment of the handshake's end.
+    // The client may notice the rejection at different points of the handshake.
     for _ in 0..10 {
-        let said = list(tls, &[]).await;
-        assert_eq!(said.code, Some(5), "{}", said.stderr);
-        assert!(said.stderr.contains("requires a client certificate"), "{}", said.stderr);
+        let output = list(tls, &[]).await;
+        assert_eq!(output.code, Some(5), "{}", output.stderr);
+        assert!(output.stderr.contains("requires a client certificate"), "{}", output.stderr);
     }
-    let (cert, key) = (pki.arg("foreign.pem"), pki.arg("foreign.key"));
-    let said = list(tls.iter().chain(&["--cert", &cert, "--key", &key]), &[]).await;
-    assert_eq!(said.code, Some(5), "{}", said.stderr);
-    assert!(said.stderr.contains("rejected the client certificate"), "{}", said.stderr);
-    let (cert, key) = (pki.arg("client.pem"), pki.arg("client.key"));
+    let (cert, key) = (pki.path_arg("foreign.pem"), pki.path_arg("foreign.key"));
+    let output = list(tls.iter().chain(&["--cert", &cert, "--key", &key]), &[]).await;
+    assert_eq!(output.code, Some(5), "{}", output.stderr);
+    assert!(output.stderr.contains("rejected the client certificate"), "{}", output.stderr);
+    let (cert, key) = (pki.path_arg("client.pem"), pki.path_arg("client.key"));
     let env = [("CAPROOT_CERT", cert.as_str()), ("CAPROOT_KEY", key.as_str())];
-    let said = list(tls, &env).await;
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    served.stop().await;
+    let output = list(tls, &env).await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    daemon.stop().await;
 }

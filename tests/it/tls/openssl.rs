@@ -1,4 +1,4 @@
-//! Another implementation of TLS against ours, and no session that is resumed.
+//! Interoperability with OpenSSL, required ALPN, and no session resumption.
 
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
@@ -11,22 +11,26 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::{Pki, Served};
+use super::{Pki, TlsDaemon};
 use crate::harness::in_time;
 
-/// What `openssl s_client` says of the daemon; nothing where there is no openssl.
-async fn s_client(served: &Served, pki: &Pki, flags: &'static [&'static str]) -> Option<String> {
+/// Returns the output of `openssl s_client`, or `None` if openssl is not installed.
+async fn run_s_client(
+    daemon: &TlsDaemon,
+    pki: &Pki,
+    flags: &'static [&'static str],
+) -> Option<String> {
     let mut command = Command::new("openssl");
-    command.arg("s_client").arg("-connect").arg(format!("127.0.0.1:{}", served.port));
-    command.arg("-CAfile").arg(pki.arg("ca.pem")).args(flags).stdin(Stdio::null());
-    let ran = in_time(tokio::task::spawn_blocking(move || command.output())).await;
-    match ran.expect("no panic") {
-        Ok(ended) => {
-            let said = [ended.stdout, ended.stderr].concat();
-            Some(String::from_utf8_lossy(&said).into_owned())
+    command.arg("s_client").arg("-connect").arg(format!("127.0.0.1:{}", daemon.port));
+    command.arg("-CAfile").arg(pki.path_arg("ca.pem")).args(flags).stdin(Stdio::null());
+    let result = in_time(tokio::task::spawn_blocking(move || command.output())).await;
+    match result.expect("no panic") {
+        Ok(output_bytes) => {
+            let output = [output_bytes.stdout, output_bytes.stderr].concat();
+            Some(String::from_utf8_lossy(&output).into_owned())
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            println!("SKIPPED: there is no openssl here");
+            println!("SKIPPED: openssl is not installed");
             None
         }
         Err(error) => panic!("{error}"),
@@ -34,10 +38,10 @@ async fn s_client(served: &Served, pki: &Pki, flags: &'static [&'static str]) ->
 }
 
 #[tokio::test]
-async fn openssl_agrees() {
+async fn openssl_negotiates_versions_and_alpn() {
     let pki = Pki::new();
-    let served = pki.serve(&[]).await;
-    for (flags, says) in [
+    let daemon = pki.serve(&[]).await;
+    for (flags, expected) in [
         (
             &["-alpn", "h2", "-tls1_3"][..],
             &["TLSv1.3", "ALPN protocol: h2", "return code: 0 (ok)"][..],
@@ -50,18 +54,18 @@ async fn openssl_agrees() {
             &["SSL alert number", "Cipher is (NONE)"],
         ),
     ] {
-        let Some(said) = s_client(&served, &pki, flags).await else { return };
-        for part in says {
-            assert!(said.contains(part), "{flags:?}: {part:?} in {said}");
+        let Some(output) = run_s_client(&daemon, &pki, flags).await else { return };
+        for part in expected {
+            assert!(output.contains(part), "{flags:?}: {part:?} in {output}");
         }
     }
-    served.stop().await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
-async fn http_2_must_be_asked_for_and_no_session_is_resumed() {
+async fn alpn_is_required_and_no_session_is_resumed() {
     let pki = Pki::new();
-    let mut served = pki.serve(&[]).await;
+    let mut daemon = pki.serve(&[]).await;
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(pki.authority.pem().as_bytes()).expect("PEM");
     roots.add(ca).expect("an authority");
@@ -72,7 +76,7 @@ async fn http_2_must_be_asked_for_and_no_session_is_resumed() {
         .with_no_client_auth();
     let connect = |config: &ClientConfig| {
         let connector = TlsConnector::from(Arc::new(config.clone()));
-        let port = served.port;
+        let port = daemon.port;
         async move {
             let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("a connection");
             let name = "localhost".try_into().expect("a name");
@@ -80,16 +84,16 @@ async fn http_2_must_be_asked_for_and_no_session_is_resumed() {
         }
     };
     let mut stream = connect(&config).await;
-    assert_eq!(in_time(stream.read(&mut [0])).await.expect("it is closed in order"), 0);
+    assert_eq!(in_time(stream.read(&mut [0])).await.expect("an orderly close"), 0);
     config.alpn_protocols = vec![b"h2".to_vec()];
     for _ in 0..3 {
         let mut stream = connect(&config).await;
-        // Something of HTTP/2, after which a ticket would have come; the client speaks first.
+        // The client speaks first. A session ticket would arrive with the settings frame.
         let begin = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
-        in_time(stream.write_all(begin)).await.expect("it is taken");
-        assert_eq!(in_time(stream.read(&mut [0])).await.expect("its settings"), 1);
+        in_time(stream.write_all(begin)).await.expect("sent");
+        assert_eq!(in_time(stream.read(&mut [0])).await.expect("a settings frame"), 1);
         assert_eq!(stream.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
     }
-    served.says("does not offer HTTP/2").await;
-    served.stop().await;
+    daemon.wait_for_log("does not offer HTTP/2").await;
+    daemon.stop().await;
 }

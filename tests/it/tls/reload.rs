@@ -1,5 +1,5 @@
-//! Certificates that change while the daemon serves: new connections get the new ones, and open streams
-//! live on.
+//! Certificate changes at run time: new connections use the new certificates, and open streams
+//! continue.
 
 use std::fs;
 
@@ -10,13 +10,13 @@ use caproot::proto::caproot::v1::WatchSkillsRequest;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::authority::{Authority, Wanted};
-use super::{CLIENT, Pki, Served};
+use super::authority::{Authority, CertificateSpec};
+use super::{CLIENT, Pki, TlsDaemon};
 use crate::harness::in_time;
 use crate::watch_harness::skill_text;
 
-/// A stream of the published root that has told all there is.
-async fn watching(client: &mut Client) -> SkillWatch {
+/// Opens a stream of the published root and reads its first state.
+async fn open_watch(client: &mut Client) -> SkillWatch {
     let roots = client.list_roots().await.expect("roots").roots;
     let selected = roots.into_iter().filter_map(|root| root.selected_capability_root);
     let request = WatchSkillsRequest {
@@ -24,12 +24,12 @@ async fn watching(client: &mut Client) -> SkillWatch {
         ..WatchSkillsRequest::default()
     };
     let mut watch = client.watch_skills(request);
-    synced(&mut watch).await;
+    read_new_descriptions(&mut watch).await;
     watch
 }
 
-/// Goes on to the next state; the descriptions of skills that are new in it.
-async fn synced(watch: &mut SkillWatch) -> Vec<String> {
+/// Reads the next state. Returns the descriptions of upserted skills.
+async fn read_new_descriptions(watch: &mut SkillWatch) -> Vec<String> {
     let mut news = Vec::new();
     loop {
         match in_time(watch.next()).await.expect("the watch goes on") {
@@ -45,32 +45,32 @@ async fn synced(watch: &mut SkillWatch) -> Vec<String> {
     }
 }
 
-/// A skill changes, and the stream says so.
-async fn lives(watch: &mut SkillWatch, pki: &Pki, says: &str) {
-    pki.fixture.write("root/a/SKILL.md", skill_text("a", says));
-    assert_eq!(synced(watch).await, [says]);
+/// Asserts that the stream reports a skill change.
+async fn assert_stream_continues(watch: &mut SkillWatch, pki: &Pki, expected: &str) {
+    pki.fixture.write("root/a/SKILL.md", skill_text("a", expected));
+    assert_eq!(read_new_descriptions(watch).await, [expected]);
 }
 
-async fn refused(served: &Served, credentials: &ClientCredentials) -> TlsError {
-    match served.connect(credentials).await {
+async fn connect_error(daemon: &TlsDaemon, credentials: &ClientCredentials) -> TlsError {
+    match daemon.connect(credentials).await {
         Err(ConnectError::Tls { error, .. }) => error,
         other => panic!("{other:?}"),
     }
 }
 
 #[tokio::test]
-async fn streams_outlive_the_certificate() {
+async fn streams_continue_after_a_certificate_change() {
     let pki = Pki::new();
-    let mut served = pki.serve(&[]).await;
-    let mut watch = watching(&mut served.admitted(&pki.trusting()).await).await;
-    let before = pki.trusting();
+    let mut daemon = pki.serve(&[]).await;
+    let mut watch = open_watch(&mut daemon.connect_and_call(&pki.ca_credentials()).await).await;
+    let before = pki.ca_credentials();
     let now =
         ClientCredentials { ca: Some(pki.fixture.path("new.pem")), ..ClientCredentials::default() };
     let mut found_by = String::new();
     for turn in ["by rename", "in place", "both at once"] {
         let authority = Authority::new("another");
         pki.fixture.write("new.pem", authority.pem());
-        let (certificate, key) = authority.issue(&Wanted::server());
+        let (certificate, key) = authority.issue(&CertificateSpec::server());
         match turn {
             "by rename" => {
                 pki.fixture.replace("server.pem", certificate);
@@ -80,7 +80,7 @@ async fn streams_outlive_the_certificate() {
                 pki.fixture.write("server.key", key);
                 pki.fixture.write("server.pem", certificate);
             }
-            // As a mounted secret changes: its directory is another one.
+            // A mounted secret changes like this: a link points to another directory.
             _ => {
                 pki.fixture.write("next/server.pem", certificate);
                 pki.fixture.write("next/server.key", key);
@@ -92,27 +92,27 @@ async fn streams_outlive_the_certificate() {
                 }
             }
         }
-        found_by.push_str(&served.says("certificate files changed").await);
-        served.says("the certificates changed").await;
-        served.admitted(&now).await;
-        assert_eq!(refused(&served, &before).await, TlsError::UnknownAuthority, "{turn}");
-        lives(&mut watch, &pki, turn).await;
+        found_by.push_str(&daemon.wait_for_log("certificate files changed").await);
+        daemon.wait_for_log("the certificates changed").await;
+        daemon.connect_and_call(&now).await;
+        assert_eq!(connect_error(&daemon, &before).await, TlsError::UnknownAuthority, "{turn}");
+        assert_stream_continues(&mut watch, &pki, turn).await;
     }
-    // The timer may come first once, but hardly three times.
+    // The periodic check may find one change first, but hardly all three.
     assert!(found_by.contains("found_by=\"event\""), "{found_by}");
-    let log = served.stop().await;
+    let log = daemon.stop().await;
     assert!(!log.contains("ERROR"), "{log}");
 }
 
 #[tokio::test]
-async fn a_bad_new_certificate_leaves_the_old_one() {
+async fn a_bad_new_certificate_keeps_the_old_one() {
     let pki = Pki::new();
-    let mut served = pki.serve_mutual().await;
-    let client = pki.showing("client");
-    let mut watch = watching(&mut served.admitted(&client).await).await;
+    let mut daemon = pki.serve_mutual().await;
+    let client = pki.client_credentials("client");
+    let mut watch = open_watch(&mut daemon.connect_and_call(&client).await).await;
     let good = fs::read(pki.fixture.path("server.pem")).expect("the certificate");
-    let other = pki.authority.issue(&Wanted::server()).0;
-    let expired = pki.authority.issue(&Wanted::server().valid(2000, 2001));
+    let other = pki.authority.issue(&CertificateSpec::server()).0;
+    let expired = pki.authority.issue(&CertificateSpec::server().valid_years(2000, 2001));
     let bad: [(&str, &dyn Fn(), &str); 5] = [
         ("another's", &|| pki.fixture.replace("server.pem", &other), "is not the key of the"),
         ("half", &|| pki.fixture.write("server.pem", &good[..good.len() / 2]), "in the middle of"),
@@ -124,59 +124,59 @@ async fn a_bad_new_certificate_leaves_the_old_one() {
         ("expired", &|| pki.write("server", &expired), "expired on 2001-01-01"),
         ("no authority", &|| pki.fixture.write("ca.pem", "none"), "no certificate in PEM"),
     ];
-    for (what, spoil, says) in bad {
+    for (what, spoil, expected) in bad {
         spoil();
-        let line = served.says(says).await;
+        let line = daemon.wait_for_log(expected).await;
         assert!(line.contains("ERROR") && line.contains("keeping the old ones"), "{what}: {line}");
-        // By the file as it was; the client's own copy is not what is tested.
+        // The daemon reads `ca.pem`, which may be spoiled here. The client uses an intact copy.
         let ca = pki.fixture.path("kept.pem");
         pki.fixture.write("kept.pem", pki.authority.pem());
-        served.admitted(&ClientCredentials { ca: Some(ca), ..client.clone() }).await;
-        lives(&mut watch, &pki, what).await;
+        daemon.connect_and_call(&ClientCredentials { ca: Some(ca), ..client.clone() }).await;
+        assert_stream_continues(&mut watch, &pki, what).await;
     }
     pki.fixture.write("ca.pem", pki.authority.pem());
-    pki.issue("server", &Wanted::server());
-    served.says("the certificates changed").await;
-    served.admitted(&client).await;
-    lives(&mut watch, &pki, "mended").await;
-    served.stop().await;
+    pki.issue("server", &CertificateSpec::server());
+    daemon.wait_for_log("the certificates changed").await;
+    daemon.connect_and_call(&client).await;
+    assert_stream_continues(&mut watch, &pki, "mended").await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
-async fn clients_of_an_authority_that_is_replaced_stay_and_do_not_come_again() {
+async fn after_a_client_ca_change_old_clients_stay_connected_but_cannot_reconnect() {
     let pki = Pki::new();
     pki.fixture.write("clients.pem", pki.authority.pem());
-    let mut served = pki.serve(&["--tls-client-ca", &pki.arg("clients.pem")]).await;
-    let old = pki.showing("client");
-    let mut watch = watching(&mut served.admitted(&old).await).await;
+    let mut daemon = pki.serve(&["--tls-client-ca", &pki.path_arg("clients.pem")]).await;
+    let old = pki.client_credentials("client");
+    let mut watch = open_watch(&mut daemon.connect_and_call(&old).await).await;
     let next = Authority::new("next");
-    pki.write("next", &next.issue(&Wanted::client(CLIENT)));
+    pki.write("next", &next.issue(&CertificateSpec::client(CLIENT)));
     assert!(matches!(
-        refused(&served, &pki.showing("next")).await,
+        connect_error(&daemon, &pki.client_credentials("next")).await,
         TlsError::CertificateRejected(_)
     ));
     pki.fixture.replace("clients.pem", next.pem());
-    served.says("the certificates changed").await;
-    served.admitted(&pki.showing("next")).await;
-    assert!(matches!(refused(&served, &old).await, TlsError::CertificateRejected(_)));
-    lives(&mut watch, &pki, "still here").await;
-    served.stop().await;
+    daemon.wait_for_log("the certificates changed").await;
+    daemon.connect_and_call(&pki.client_credentials("next")).await;
+    assert!(matches!(connect_error(&daemon, &old).await, TlsError::CertificateRejected(_)));
+    assert_stream_continues(&mut watch, &pki, "still here").await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_client_takes_its_own_new_files_when_it_connects_again() {
+async fn a_client_reads_its_new_ca_file_when_it_reconnects() {
     let pki = Pki::new();
-    let mut served = pki.serve(&[]).await;
-    let mut client = served.admitted(&pki.trusting()).await;
+    let mut daemon = pki.serve(&[]).await;
+    let mut client = daemon.connect_and_call(&pki.ca_credentials()).await;
     let authority = Authority::new("another");
-    pki.write("server", &authority.issue(&Wanted::server()));
+    pki.write("server", &authority.issue(&CertificateSpec::server()));
     pki.fixture.write("ca.pem", authority.pem());
-    served.says("the certificates changed").await;
-    let port = served.port;
-    served.stop().await;
+    daemon.wait_for_log("the certificates changed").await;
+    let port = daemon.port;
+    daemon.stop().await;
     let listen = format!("tcp:127.0.0.1:{port}");
     let again = pki.serve(&["--listen", &listen]).await;
-    // The first call may still find the connection that is gone.
+    // The first call may still use the lost connection.
     let roots = in_time(async {
         loop {
             if let Ok(answer) = client.list_roots().await {
@@ -189,40 +189,41 @@ async fn a_client_takes_its_own_new_files_when_it_connects_again() {
 }
 
 #[tokio::test]
-async fn other_files_by_another_config() {
+async fn a_reloaded_config_can_name_other_certificate_files() {
     let pki = Pki::new();
     let write = |name: &str| {
         let config = format!("tls: {{certificate: {name}.pem, key: {name}.key}}\n");
         pki.fixture.replace("caproot.yaml", config);
     };
     write("server");
-    let mut served = Served::start(&pki.fixture, &["--config", &pki.arg("caproot.yaml")]).await;
-    let mut watch = watching(&mut served.admitted(&pki.trusting()).await).await;
+    let mut daemon =
+        TlsDaemon::start(&pki.fixture, &["--config", &pki.path_arg("caproot.yaml")]).await;
+    let mut watch = open_watch(&mut daemon.connect_and_call(&pki.ca_credentials()).await).await;
     let authority = Authority::new("another");
-    pki.write("other", &authority.issue(&Wanted::server()));
+    pki.write("other", &authority.issue(&CertificateSpec::server()));
     pki.fixture.write("new.pem", authority.pem());
     let now =
         ClientCredentials { ca: Some(pki.fixture.path("new.pem")), ..ClientCredentials::default() };
-    let hangup = |served: &Served| {
-        let pid = i32::try_from(served.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+    let hangup = |daemon: &TlsDaemon| {
+        let pid = i32::try_from(daemon.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
         kill_process(pid, Signal::HUP).expect("a signal");
     };
     write("other");
-    hangup(&served);
-    served.says("the configuration was reloaded").await;
-    served.admitted(&now).await;
-    assert_eq!(refused(&served, &pki.trusting()).await, TlsError::UnknownAuthority);
-    lives(&mut watch, &pki, "still here").await;
-    // Those that are named now are the ones that are looked at.
+    hangup(&daemon);
+    daemon.wait_for_log("the configuration was reloaded").await;
+    daemon.connect_and_call(&now).await;
+    assert_eq!(connect_error(&daemon, &pki.ca_credentials()).await, TlsError::UnknownAuthority);
+    assert_stream_continues(&mut watch, &pki, "still here").await;
+    // The daemon watches the files of the new config.
     let authority = Authority::new("a third");
-    pki.write("other", &authority.issue(&Wanted::server()));
+    pki.write("other", &authority.issue(&CertificateSpec::server()));
     pki.fixture.write("new.pem", authority.pem());
-    served.says("the certificates changed").await;
-    served.admitted(&now).await;
-    // No TLS at all is for the next start.
+    daemon.wait_for_log("the certificates changed").await;
+    daemon.connect_and_call(&now).await;
+    // Removing `tls` needs a restart.
     pki.fixture.replace("caproot.yaml", "audit: false\n");
-    hangup(&served);
-    served.says("needs a restart: tls").await;
-    served.admitted(&now).await;
-    served.stop().await;
+    hangup(&daemon);
+    daemon.wait_for_log("needs a restart: tls").await;
+    daemon.connect_and_call(&now).await;
+    daemon.stop().await;
 }

@@ -1,5 +1,5 @@
-//! Tokens of clients: what is sent, where it is not sent, and files that hold none. What the daemon makes
-//! of a token is no matter here: another server listens.
+//! Client tokens: sent on safe connections only, and token files that are invalid. The server is a
+//! stub, so the daemon's own checks are not involved.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -17,44 +17,44 @@ use super::{Pki, list};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
 
-type Heard = Arc<Mutex<Vec<MetadataMap>>>;
+type ReceivedMetadata = Arc<Mutex<Vec<MetadataMap>>>;
 
-/// A health service that keeps what came with each call.
-struct Listening {
-    heard: Heard,
+/// Health service that records the metadata of each call.
+struct HealthServer {
+    received: ReceivedMetadata,
     address: SocketAddr,
 }
 
-impl Listening {
-    async fn new(fixture: &Fixture, bind: &str) -> Self {
-        let heard = Heard::default();
+impl HealthServer {
+    async fn start(fixture: &Fixture, bind: &str) -> Self {
+        let received = ReceivedMetadata::default();
         let listener = TcpListener::bind(bind).await.expect("a free port");
         let address = listener.local_addr().expect("an address");
         let unix = tokio::net::UnixListener::bind(fixture.path("h.sock")).expect("a socket");
         let (_, health) = tonic_health::server::health_reporter();
-        let keep = heard.clone();
-        let keep = move |request: Request<()>| -> Result<_, Status> {
-            keep.lock().expect("no panic").push(request.metadata().clone());
+        let record = received.clone();
+        let record = move |request: Request<()>| -> Result<_, Status> {
+            record.lock().expect("no panic").push(request.metadata().clone());
             Ok(request)
         };
-        let service = InterceptedService::new(health, keep);
+        let service = InterceptedService::new(health, record);
         let server = || Server::builder().add_service(service.clone());
         tokio::spawn(server().serve_with_incoming(TcpListenerStream::new(listener)));
         tokio::spawn(server().serve_with_incoming(UnixListenerStream::new(unix)));
-        Self { heard, address }
+        Self { received, address }
     }
 
-    /// What came with the only call.
-    fn token(&self) -> Option<String> {
-        let mut heard = self.heard.lock().expect("no panic");
-        let [only] = heard.as_slice() else { panic!("one call: {heard:?}") };
+    /// Returns the token of the only call.
+    fn take_only_token(&self) -> Option<String> {
+        let mut received = self.received.lock().expect("no panic");
+        let [only] = received.as_slice() else { panic!("one call: {received:?}") };
         let token = only.get("authorization").map(|v| v.to_str().expect("text").to_owned());
-        heard.clear();
+        received.clear();
         token
     }
 }
 
-async fn call(endpoint: &str, credentials: &ClientCredentials) -> Result<(), ConnectError> {
+async fn check_health(endpoint: &str, credentials: &ClientCredentials) -> Result<(), ConnectError> {
     let endpoint: DaemonEndpoint = endpoint.parse().expect("an endpoint");
     let mut client = Client::connect(&endpoint, credentials, Duration::from_secs(30)).await?;
     in_time(client.check_health()).await.expect("an answer");
@@ -62,66 +62,68 @@ async fn call(endpoint: &str, credentials: &ClientCredentials) -> Result<(), Con
 }
 
 #[tokio::test]
-async fn a_token_goes_with_each_call_within_this_machine() {
+async fn a_token_is_sent_with_calls_within_this_machine() {
     let fixture = Fixture::new("file token\n| \\tabc.def-~+/==\\r");
-    let listening = Listening::new(&fixture, "127.0.0.1:0").await;
+    let server = HealthServer::start(&fixture, "127.0.0.1:0").await;
     let token_file = Some(fixture.path("token"));
     let credentials = ClientCredentials { token_file, ..ClientCredentials::default() };
     let socket = format!("unix:{}", fixture.path("h.sock").display());
-    let port = listening.address.port();
+    let port = server.address.port();
     for endpoint in [format!("tcp:127.0.0.1:{port}"), format!("http://localhost:{port}"), socket] {
-        call(&endpoint, &credentials).await.expect("a connection");
-        assert_eq!(listening.token().as_deref(), Some("Bearer abc.def-~+/=="), "{endpoint}");
+        check_health(&endpoint, &credentials).await.expect("a connection");
+        assert_eq!(server.take_only_token().as_deref(), Some("Bearer abc.def-~+/=="), "{endpoint}");
     }
-    call(&format!("tcp:127.0.0.1:{port}"), &ClientCredentials::default())
+    check_health(&format!("tcp:127.0.0.1:{port}"), &ClientCredentials::default())
         .await
         .expect("a connection");
-    assert_eq!(listening.token(), None);
+    assert_eq!(server.take_only_token(), None);
     let text = format!("{credentials:?}");
     assert!(!text.contains("abc"), "{text}");
 }
 
-/// An address of this machine that is not loopback, if it has one.
+/// Returns a non-loopback address of this machine, if there is one.
 fn own_address() -> Option<SocketAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    // Sends nothing; asks the kernel which address it would send from.
+    // `connect` on UDP sends nothing and makes the kernel choose a source address.
     socket.connect("192.0.2.1:9").ok()?;
     socket.local_addr().ok().filter(|address| !address.ip().is_loopback())
 }
 
 #[tokio::test]
-async fn a_token_is_not_sent_where_others_can_read_it() {
+async fn a_token_is_not_sent_in_cleartext_to_other_machines() {
     let fixture = Fixture::new("file token\n| secret");
     let Some(address) = own_address() else {
         println!("SKIPPED: this machine has no address but loopback");
         return;
     };
-    let listening = Listening::new(&fixture, &format!("{}:0", address.ip())).await;
-    let endpoint = format!("tcp:{}", listening.address);
+    let server = HealthServer::start(&fixture, &format!("{}:0", address.ip())).await;
+    let endpoint = format!("tcp:{}", server.address);
     let credentials = ClientCredentials {
         token_file: Some(fixture.path("token")),
         ..ClientCredentials::default()
     };
-    match call(&endpoint, &credentials).await {
+    match check_health(&endpoint, &credentials).await {
         Err(error @ ConnectError::TokenInCleartext { .. }) => {
             assert!(!error.to_string().contains("secret"), "{error}");
         }
         other => panic!("{other:?}"),
     }
-    call(&endpoint, &ClientCredentials::default()).await.expect("without a token it is as before");
-    assert_eq!(listening.token(), None);
+    check_health(&endpoint, &ClientCredentials::default())
+        .await
+        .expect("without a token it is as before");
+    assert_eq!(server.take_only_token(), None);
     let token = fixture.path("token");
     let token = token.to_str().expect("a path in UTF-8");
-    let said = list(["--endpoint", &endpoint], &[("CAPROOT_TOKEN_FILE", token)]).await;
-    assert_eq!(said.code, Some(78), "{}", said.stderr);
-    assert!(said.stderr.contains("the token is not sent to tcp:"), "{}", said.stderr);
+    let output = list(["--endpoint", &endpoint], &[("CAPROOT_TOKEN_FILE", token)]).await;
+    assert_eq!(output.code, Some(78), "{}", output.stderr);
+    assert!(output.stderr.contains("the token is not sent to tcp:"), "{}", output.stderr);
 }
 
 #[tokio::test]
-async fn files_that_hold_no_token() {
+async fn invalid_token_files_are_rejected() {
     let pki = Pki::new();
-    let served = pki.serve(&[]).await;
-    for (content, says) in [
+    let daemon = pki.serve(&[]).await;
+    for (content, expected) in [
         (&b""[..], "holds no token"),
         (b" \n\t", "holds no token"),
         (b"a b", "white space"),
@@ -131,17 +133,19 @@ async fn files_that_hold_no_token() {
         (&[b'a'; 9_000], "over 8 KiB"),
     ] {
         pki.fixture.write("token", content);
-        let (endpoint, ca, token) = (served.endpoint(), pki.arg("ca.pem"), pki.arg("token"));
-        let said = list(["--endpoint", &endpoint, "--ca", &ca, "--token-file", &token], &[]).await;
-        assert_eq!(said.code, Some(78), "{content:?}: {}", said.stderr);
-        assert!(said.stderr.contains(says), "{content:?}: {}", said.stderr);
+        let (endpoint, ca, token) =
+            (daemon.endpoint(), pki.path_arg("ca.pem"), pki.path_arg("token"));
+        let output =
+            list(["--endpoint", &endpoint, "--ca", &ca, "--token-file", &token], &[]).await;
+        assert_eq!(output.code, Some(78), "{content:?}: {}", output.stderr);
+        assert!(output.stderr.contains(expected), "{content:?}: {}", output.stderr);
     }
     pki.fixture.write("token", "good\n");
-    let (endpoint, ca, token) = (served.endpoint(), pki.arg("ca.pem"), pki.arg("token"));
+    let (endpoint, ca, token) = (daemon.endpoint(), pki.path_arg("ca.pem"), pki.path_arg("token"));
     let flags = ["--endpoint", &endpoint, "--ca", &ca, "--token-file"];
-    let said = list(flags.iter().chain(&[token.as_str()]), &[]).await;
-    assert_eq!(said.code, Some(0), "{}", said.stderr);
-    let said = list(flags.iter().chain(&["/nonexistent"]), &[]).await;
-    assert_eq!(said.code, Some(78), "{}", said.stderr);
-    served.stop().await;
+    let output = list(flags.iter().chain(&[token.as_str()]), &[]).await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let output = list(flags.iter().chain(&["/nonexistent"]), &[]).await;
+    assert_eq!(output.code, Some(78), "{}", output.stderr);
+    daemon.stop().await;
 }

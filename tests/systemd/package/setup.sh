@@ -1,10 +1,10 @@
-# Sourced before the boot, in the repository, with `root` as the new root: brings the packages of the
-# directory that `CAPROOT_DEBS` names, old.deb and new.deb, callers, and skills to publish.
+# Sourced in the repository before the boot, with `root` as the new root directory. Installs old.deb and
+# new.deb from the directory `CAPROOT_DEBS`, users, and skills to publish.
 install -D -m 0644 -t "$root/opt/debs" "$CAPROOT_DEBS"/old.deb "$CAPROOT_DEBS"/new.deb
-# On images of containers it keeps packages from starting anything; and what packages of this name left
-# is not to be seen.
+# In container images, policy-rc.d keeps packages from starting services. A previous installation may
+# have left /etc/caproot.
 rm -rf "$root/usr/sbin/policy-rc.d" "$root/etc/caproot"
-# Indexes of manual pages take longer than all of the test.
+# The index of manual pages takes longer than the whole test.
 rm -f "$root/var/lib/man-db/auto-update"
 id=64910
 for name in alice bob carol; do

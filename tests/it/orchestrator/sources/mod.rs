@@ -1,13 +1,13 @@
-//! Several sources of one session: merged by one rule, each answering for itself alone.
+//! Several sources in one session: one merge rule, and independent errors.
 
-mod bounds;
+mod custom;
 #[allow(dead_code)]
 #[path = "../../../examples/sources.rs"]
 mod example;
 mod hostile;
-mod own;
+mod limits;
+mod mock_server;
 mod process;
-mod server;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use caproot::session::{Session, SessionOptions, SkillSource, UserPrompt};
 use serde_json::{Value, json};
 
 use super::session::{call, list_all, read_all, value};
-use super::{executor, nobody, published, serving};
+use super::{executor, published, start_daemon, unused_address};
 use crate::fixture::Fixture;
 use crate::harness::{HANG_TIMEOUT, in_time};
 
@@ -31,13 +31,13 @@ fn options() -> SessionOptions {
     }
 }
 
-async fn local(fixture: &Fixture, directories: &[&str]) -> Arc<dyn SkillSource> {
+async fn local_source(fixture: &Fixture, directories: &[&str]) -> Arc<dyn SkillSource> {
     let directories = directories.iter().map(|dir| ((*dir).to_owned(), fixture.path(dir)));
     let source = LocalSource::start("here", directories.collect(), &options()).await;
     Arc::new(source.expect("good directories"))
 }
 
-async fn mcp(name: &str, url: &str) -> Arc<dyn SkillSource> {
+async fn mcp_source(name: &str, url: &str) -> Arc<dyn SkillSource> {
     let server = McpServerConfig {
         start_timeout: HANG_TIMEOUT,
         ..McpServerConfig::new(name, McpEndpoint::http(url))
@@ -45,8 +45,8 @@ async fn mcp(name: &str, url: &str) -> Arc<dyn SkillSource> {
     Arc::new(McpSource::start(server).await.expect("a good name"))
 }
 
-/// A session without executors.
-async fn of(others: Vec<Arc<dyn SkillSource>>) -> Session {
+/// Starts a session without executors.
+async fn start_session(others: Vec<Arc<dyn SkillSource>>) -> Session {
     let session =
         Session::start_with(&Fleet::from_executors([]), Vec::new(), others, &options()).await;
     session.expect("sources")
@@ -56,24 +56,25 @@ fn arguments(kind: &str, id: &str, package: &str, resource: &str) -> Value {
     json!({"authority": {"kind": kind, "id": id}, "package": package, "resource": resource})
 }
 
-/// The code and the JSON of a read that is refused.
-async fn refused(session: &Session, arguments: Value) -> (String, String) {
+/// Reads with an expected error. Returns its code and the result's JSON.
+async fn read_error(session: &Session, arguments: Value) -> (String, String) {
     let result = in_time(session.call("skills.read", &arguments)).await;
     assert!(!result.success, "{arguments}: {}", result.json);
     (value(&result)["error"]["code"].as_str().expect("a code").to_owned(), result.json)
 }
 
 #[tokio::test]
-async fn one_rule_merges_them() {
+async fn sources_are_merged_by_kind() {
     let fixture = Fixture::new(
         "skill r/pdf\nskill r/mail\nskill mine/pdf\nskill mine/notes\nskill more/notes\n\
          file mine/notes/x.md\n| of mine",
     );
-    let daemon = serving("r", fixture.path("r"), None).await;
-    let there = server::of_skills(&[("pdf", &[]), ("notes", &[]), ("draw", &[])]).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let mock = mock_server::start_with_skills(&[("pdf", &[]), ("notes", &[]), ("draw", &[])]).await;
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
-    // The order in which they are given does not count.
-    let others = vec![mcp("docs", &there.url).await, local(&fixture, &["mine", "more"]).await];
+    // The order of the sources does not matter.
+    let others =
+        vec![mcp_source("docs", &mock.url).await, local_source(&fixture, &["mine", "more"]).await];
     let session = Session::start_with(&fleet, vec![published("r")], others, &options()).await;
     let session = session.expect("sources");
 
@@ -94,7 +95,7 @@ async fn one_rule_merges_them() {
     assert_eq!(kinds[2]["authority"], json!({"kind": "local", "id": "mine"}));
     assert_eq!(kinds[4]["authority"], json!({"kind": "mcp", "id": "docs"}));
 
-    // Each is read by its own authority, also one that is not listed; and by no other.
+    // Each skill is read from its own authority only, also if it is not listed.
     let read = |kind, id, package: &str| read_all(&session, arguments(kind, id, package, ""));
     assert!(read("executor", "r", "skill://r/pdf").await.contains("Does pdf."));
     assert!(read("local", "mine", "skill://mine/pdf").await.contains("Does pdf."));
@@ -112,29 +113,30 @@ async fn one_rule_merges_them() {
         ("local", "mine", "skill://more/notes", "WRONG_AUTHORITY"),
         ("executor", "r", "skill://r/notes", "PACKAGE_NOT_FOUND"),
     ] {
-        let (said, _) = refused(&session, arguments(kind, id, package, "")).await;
-        assert_eq!(said, code, "{kind} {id} {package}");
+        let (actual_code, _) = read_error(&session, arguments(kind, id, package, "")).await;
+        assert_eq!(actual_code, code, "{kind} {id} {package}");
     }
 
-    // A name means what is listed; two of one kind are ambiguous.
+    // A name refers to a listed skill. Two listed skills of one kind are ambiguous.
     let prompt = UserPrompt::from("$pdf $draw $notes [$x](mcp+skill://docs/draw)");
-    let told = in_time(session.inject(&prompt)).await;
-    let of: Vec<_> = told.fragments.iter().map(|fragment| fragment.package.as_str()).collect();
-    assert_eq!(of, ["skill://r/pdf", "mcp+skill://docs/draw"]);
-    let candidates = &told.ambiguous[0].candidates;
-    let of: Vec<_> = candidates.iter().map(|c| (c.kind.as_str(), c.root.as_str())).collect();
-    assert_eq!(of, [("local", "mine"), ("local", "more")]);
+    let injected = in_time(session.inject(&prompt)).await;
+    let packages: Vec<_> =
+        injected.fragments.iter().map(|fragment| fragment.package.as_str()).collect();
+    assert_eq!(packages, ["skill://r/pdf", "mcp+skill://docs/draw"]);
+    let candidates = &injected.ambiguous[0].candidates;
+    let roots: Vec<_> = candidates.iter().map(|c| (c.kind.as_str(), c.root.as_str())).collect();
+    assert_eq!(roots, [("local", "mine"), ("local", "more")]);
     daemon.stop().await;
 }
 
 #[tokio::test]
-async fn a_directory_is_followed() {
+async fn a_local_source_follows_its_directories() {
     let mut fixture =
         Fixture::new("skill mine/a\nskill elsewhere/b\nlink mine/out -> $TMP/elsewhere");
-    let session = of(vec![local(&fixture, &["mine", "later"]).await]).await;
+    let session = start_session(vec![local_source(&fixture, &["mine", "later"]).await]).await;
     let mut changes = session.watch();
     let (packages, warnings) = list_all(&session).await;
-    // Contained like an executor's, and a directory that is not there is a warning.
+    // A link to the outside is not followed, and a missing directory is a warning.
     assert_eq!(packages, ["skill://mine/a"]);
     assert!(warnings[0].contains("\"later\""), "{warnings:?}");
     fixture.add("skill later/c\nskill mine/d");
@@ -153,21 +155,21 @@ async fn a_directory_is_followed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_used_is_a_warning() {
+async fn unusable_sources_are_warnings() {
     let fixture = Fixture::new("skill r/pdf\nskill mine/pdf\nskill mine/b");
-    let r = serving("r", fixture.path("r"), None).await;
+    let r = start_daemon("r", fixture.path("r"), None).await;
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&r.address))]);
-    let nowhere = format!("http://{}/mcp", nobody());
-    let others = vec![local(&fixture, &["mine"]).await, mcp("gone", &nowhere).await];
+    let nowhere = format!("http://{}/mcp", unused_address());
+    let others = vec![local_source(&fixture, &["mine"]).await, mcp_source("gone", &nowhere).await];
     let session = Session::start_with(&fleet, vec![published("r")], others, &options()).await;
     let session = session.expect("sources");
     let (packages, warnings) = list_all(&session).await;
     assert_eq!(packages, ["skill://r/pdf", "skill://mine/b"]);
     assert!(warnings.iter().any(|w| w.contains("the MCP server \"gone\" cannot be used")));
     let gone = arguments("mcp", "gone", "mcp+skill://gone/pdf", "");
-    assert_eq!(refused(&session, gone).await.0, "SOURCE_UNAVAILABLE");
+    assert_eq!(read_error(&session, gone).await.0, "SOURCE_UNAVAILABLE");
 
-    // The executor is lost: its name does not come to mean the local skill.
+    // If the executor is lost, its name does not refer to the local skill.
     let mut changes = session.watch();
     r.stop().await;
     in_time(async {
@@ -179,14 +181,15 @@ async fn what_cannot_be_used_is_a_warning() {
     let (_, warnings) = list_all(&session).await;
     assert!(warnings.iter().any(|w| w.contains("environment \"r\" cannot be used")));
     let read = arguments("executor", "r", "skill://r/pdf", "");
-    assert_eq!(refused(&session, read).await.0, "EXECUTOR_UNAVAILABLE");
+    assert_eq!(read_error(&session, read).await.0, "EXECUTOR_UNAVAILABLE");
     assert!(in_time(session.inject(&UserPrompt::from("$pdf"))).await.fragments.is_empty());
 }
 
 #[tokio::test]
-async fn two_sources_of_one_authority_are_none() {
+async fn two_sources_of_one_authority_are_an_error() {
     let fixture = Fixture::new("skill mine/a");
-    let twice = vec![local(&fixture, &["mine"]).await, local(&fixture, &["mine"]).await];
+    let twice =
+        vec![local_source(&fixture, &["mine"]).await, local_source(&fixture, &["mine"]).await];
     let session =
         Session::start_with(&Fleet::from_executors([]), Vec::new(), twice, &options()).await;
     let error = session.expect_err("one authority twice").to_string();
@@ -196,9 +199,9 @@ async fn two_sources_of_one_authority_are_none() {
 #[tokio::test]
 async fn the_example_runs() {
     let fixture = Fixture::new("dir scratch");
-    let there = server::of_skills(&[("draw", &[])]).await;
-    let said = in_time(example::run(&fixture.path("scratch"), Some(&there.url))).await;
-    let said = said.expect("it runs");
+    let mock = mock_server::start_with_skills(&[("draw", &[])]).await;
+    let text = in_time(example::run(&fixture.path("scratch"), Some(&mock.url))).await;
+    let text = text.expect("the example succeeds");
     for part in [
         "- draw: Does draw. (mcp+skill://docs/draw)",
         "- notes: Keeps notes. (skill://mine/notes)",
@@ -206,7 +209,7 @@ async fn the_example_runs() {
         "the local source \"here\" are not listed",
         "All about pdf.",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(text.contains(part), "{part}: {text}");
     }
-    assert!(!said.contains("as a person has it"), "{said}");
+    assert!(!text.contains("as a person has it"), "{text}");
 }

@@ -1,31 +1,34 @@
-//! An MCP server that is a process of its own: `caproot mcp`, over a daemon's skills. What the two agree on
-//! is what the daemon has; a change comes through both.
+//! `caproot mcp` as the MCP server of a session. The session has the daemon's skills and sees
+//! changes.
 
 use std::sync::Arc;
 
 use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::session::SkillSource;
 
-use super::super::serving;
 use super::super::session::{list_all, read_all};
-use super::{arguments, of};
+use super::super::start_daemon;
+use super::{arguments, start_session};
 use crate::fixture::Fixture;
 use crate::harness::{HANG_TIMEOUT, in_time};
 
 #[tokio::test]
-async fn caproot_is_its_own_host() {
+async fn a_session_uses_caproot_mcp_as_a_source() {
     let large = "ä\"x\n".repeat(10_000);
     let mut fixture = Fixture::new("skill r/a\nskill r/b\nfile r/a/deep/x%20y.md\n| hello");
     fixture.write("r/a/large.md", &large);
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let endpoint = format!("tcp:{}", daemon.address);
-    let way = McpEndpoint::Process {
+    let endpoint_config = McpEndpoint::Process {
         program: env!("CARGO_BIN_EXE_caproot").to_owned(),
         arguments: ["mcp", "--endpoint", &endpoint].map(str::to_owned).to_vec(),
     };
-    let server = McpServerConfig { start_timeout: HANG_TIMEOUT, ..McpServerConfig::new("own", way) };
+    let server = McpServerConfig {
+        start_timeout: HANG_TIMEOUT,
+        ..McpServerConfig::new("own", endpoint_config)
+    };
     let source = Arc::new(McpSource::start(server).await.expect("a name"));
-    let session = of(vec![source.clone() as Arc<dyn SkillSource>]).await;
+    let session = start_session(vec![source.clone() as Arc<dyn SkillSource>]).await;
     let (packages, warnings) = list_all(&session).await;
     assert_eq!(packages, ["mcp+skill://own/r/a", "mcp+skill://own/r/b"], "{warnings:?}");
     assert!(warnings.is_empty(), "{warnings:?}");
@@ -38,7 +41,7 @@ async fn caproot_is_its_own_host() {
     assert_eq!(files[0].resource, "mcp+skill://own/r/a/SKILL.md");
     assert_eq!(files.len(), 3);
 
-    // It says that a list changed, and the source is another.
+    // The server reports a changed list, and the source follows.
     let mut changes = session.watch();
     fixture.add("skill r/c");
     in_time(async {

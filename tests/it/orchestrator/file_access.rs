@@ -1,6 +1,6 @@
-//! An orchestrator that has no file of any executor: a process in a mount namespace of its own, where
-//! the executors' directory is empty, with three daemons of which one is killed and one edited. strace
-//! shows that it does not even look.
+//! File access of an orchestrator: its process runs in a mount namespace without the executors'
+//! files. One of three daemons is killed and one edited. strace shows that the process does not
+//! even try to open an executor's file.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,15 +13,15 @@ use caproot::proto::caproot::v1::{
 };
 use serde_json::{Value, json};
 
-use super::call::{Calling, write_fleet};
-use super::{client, nobody};
+use super::call_command::{CallProcess, write_fleet};
+use super::{client, unused_address};
 use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::HANG_TIMEOUT;
 
 const ENVIRONMENTS: [&str; 3] = ["one", "two", "three"];
 
-/// A real daemon of one environment that allows one directory.
+/// Starts a daemon of one environment that allows one directory.
 fn serve(environment: &str, dir: &Path, address: &str) -> DaemonProcess {
     let listen = format!("tcp:{address}");
     let flags = ["--environment-id", environment, "--listen", &listen, "--allow"].map(OsStr::new);
@@ -39,10 +39,10 @@ fn root(environment: &str, dir: &Path) -> SelectedCapabilityRoot {
     }
 }
 
-/// What fresh lists of the executors that are there give, as `skills.list` shows it.
-async fn fresh(there: &[(&str, &str)], fixture: &Fixture) -> Vec<Value> {
+/// Lists the skills of these executors with fresh lists, in the format of `skills.list`.
+async fn list_from_daemons(daemons: &[(&str, &str)], fixture: &Fixture) -> Vec<Value> {
     let mut all = Vec::new();
-    for (environment, address) in there {
+    for (environment, address) in daemons {
         let request = ListSkillsRequest {
             selected_capability_roots: vec![root(environment, &fixture.path(environment))],
             view: SkillView::Basic.into(),
@@ -64,13 +64,13 @@ async fn fresh(there: &[(&str, &str)], fixture: &Fixture) -> Vec<Value> {
     all
 }
 
-/// All pages of the process's `skills.list`.
-fn listed(calling: &mut Calling) -> Vec<Value> {
+/// Reads all pages of `skills.list` of the process.
+fn read_list(process: &mut CallProcess) -> Vec<Value> {
     let (mut skills, mut arguments) = (Vec::new(), json!({}));
     loop {
-        let page = calling.call("skills.list", &arguments);
+        let page = process.call("skills.list", &arguments);
         if page.get("error").is_some() {
-            // The list changed between two of its pages.
+            // The list changed between two pages.
             (skills, arguments) = (Vec::new(), json!({}));
             continue;
         }
@@ -82,20 +82,20 @@ fn listed(calling: &mut Calling) -> Vec<Value> {
     }
 }
 
-/// Waits until the process lists this, by its events.
-async fn until_listed(mut calling: Calling, expected: Vec<Value>) -> Calling {
-    let looked = tokio::task::spawn_blocking(move || {
-        while listed(&mut calling) != expected {
-            calling.wait_for_event();
+/// Waits for events until the process lists these skills.
+async fn wait_for_list(mut process: CallProcess, expected: Vec<Value>) -> CallProcess {
+    let task = tokio::task::spawn_blocking(move || {
+        while read_list(&mut process) != expected {
+            process.wait_for_event();
         }
-        calling
+        process
     });
-    tokio::time::timeout(3 * HANG_TIMEOUT, looked).await.expect("no hang").expect("no panic")
+    tokio::time::timeout(3 * HANG_TIMEOUT, task).await.expect("no hang").expect("no panic")
 }
 
-fn read(calling: &mut Calling, environment: &str, name: &str) -> Value {
+fn read(process: &mut CallProcess, environment: &str, name: &str) -> Value {
     let root = format!("root-{environment}");
-    calling.call(
+    process.call(
         "skills.read",
         &json!({
             "authority": {"kind": "executor", "id": root},
@@ -106,13 +106,13 @@ fn read(calling: &mut Calling, environment: &str, name: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_file_of_an_executor() {
-    // What the orchestrator has, and what the executors have.
+async fn the_orchestrator_opens_no_file_of_an_executor() {
+    // The orchestrator has `own`, and the executors have `fixture`.
     let own = Fixture::new("dir own");
     let fixture = Fixture::new("repeat 60 skill one/s{}\nskill two/a\nskill two/b\nskill three/a");
     let log = own.path("own/log");
     let hide = format!("mount -t tmpfs none {} && exec \"$@\"", fixture.top().display());
-    let inside = || {
+    let in_namespace = || {
         let mut command = Command::new("unshare");
         command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &hide, "sh"]);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -120,22 +120,20 @@ async fn no_file_of_an_executor() {
     };
     let trace: [&OsStr; 7] =
         ["strace", "-D", "-f", "-qq", "-e", "trace=%file", "-o"].map(OsStr::new);
-    let tried = inside().args(trace).arg(&log).arg("true").stderr(Stdio::null()).status();
-    let is_traced = tried.is_ok_and(|status| status.success());
-    let tried = inside().arg("true").stderr(Stdio::null()).status();
-    if !tried.is_ok_and(|status| status.success()) {
+    let status = in_namespace().args(trace).arg(&log).arg("true").stderr(Stdio::null()).status();
+    let is_traced = status.is_ok_and(|status| status.success());
+    let status = in_namespace().arg("true").stderr(Stdio::null()).status();
+    if !status.is_ok_and(|status| status.success()) {
         println!(
-            "SKIPPED: no user namespaces here, so no process can be without the executors' files"
+            "SKIPPED: user namespaces are not available, so the executors' files cannot be hidden"
         );
         return;
     }
     if !is_traced {
-        println!(
-            "SKIPPED: there is no strace here, or it may not trace: what is opened was not looked at"
-        );
+        println!("SKIPPED: strace is missing or may not trace, so opened files are not checked");
     }
 
-    let addresses = [nobody(), nobody(), nobody()];
+    let addresses = [unused_address(), unused_address(), unused_address()];
     let daemons: Vec<_> = ENVIRONMENTS.iter().zip(&addresses).collect();
     let start = |n: usize| serve(ENVIRONMENTS[n], &fixture.path(ENVIRONMENTS[n]), &addresses[n]);
     let (_one, two, _three) = (start(0), start(1), start(2));
@@ -147,55 +145,55 @@ async fn no_file_of_an_executor() {
     }).collect();
     own.write("own/selected.json", json!(selection).to_string());
 
-    let mut command = inside();
+    let mut command = in_namespace();
     if is_traced {
         command.args(trace).arg(&log);
     }
     command.arg(env!("CARGO_BIN_EXE_caproot")).args(["call", "--events", "--fleet"]);
     command.arg(own.path("own/fleet.yaml")).arg("--selected").arg(own.path("own/selected.json"));
-    let calling = Calling::of(&mut command);
-    // Another mirror, in this process, to compare with.
+    let process = CallProcess::start(&mut command);
+    // A mirror in the test process watches the same daemon.
     let selection = MirrorSelection::new(vec![root("two", &fixture.path("two"))]);
     let mut mirror = Mirror::start(&client(&addresses[1]).await, selection);
 
-    let mut calling = until_listed(calling, fresh(&all, &fixture).await).await;
-    assert_eq!(read(&mut calling, "one", "s07")["resource"], "skill://root-one/s07/SKILL.md");
+    let mut process = wait_for_list(process, list_from_daemons(&all, &fixture).await).await;
+    assert_eq!(read(&mut process, "one", "s07")["resource"], "skill://root-one/s07/SKILL.md");
 
-    // One is edited.
+    // One skill is edited.
     fixture.write("three/a/SKILL.md", "---\nname: a\ndescription: Edited.\n---\nNew text.\n");
     fs::rename(fixture.path("one/s07"), fixture.path("one/t07")).expect("a rename");
-    let mut calling = until_listed(calling, fresh(&all, &fixture).await).await;
-    let contents = read(&mut calling, "three", "a")["contents"].clone();
+    let mut process = wait_for_list(process, list_from_daemons(&all, &fixture).await).await;
+    let contents = read(&mut process, "three", "a")["contents"].clone();
     assert!(contents.as_str().expect("text").ends_with("New text.\n"));
-    assert_eq!(read(&mut calling, "one", "s07")["error"]["code"], "PACKAGE_NOT_FOUND");
+    assert_eq!(read(&mut process, "one", "s07")["error"]["code"], "PACKAGE_NOT_FOUND");
 
-    // One is killed: its skills go, with a warning, and the others' stay.
+    // One daemon is killed: its skills disappear with a warning, and the other skills stay.
     drop(two);
     let without = [all[0], all[2]];
-    let mut calling = until_listed(calling, fresh(&without, &fixture).await).await;
-    assert_eq!(read(&mut calling, "two", "a")["error"]["code"], "EXECUTOR_UNAVAILABLE");
-    let warnings = calling.call("skills.list", &json!({}))["warnings"].clone();
+    let mut process = wait_for_list(process, list_from_daemons(&without, &fixture).await).await;
+    assert_eq!(read(&mut process, "two", "a")["error"]["code"], "EXECUTOR_UNAVAILABLE");
+    let warnings = process.call("skills.list", &json!({}))["warnings"].clone();
     assert!(warnings[0].as_str().expect("a warning").contains("\"two\""), "{warnings}");
-    assert_eq!(read(&mut calling, "three", "a")["contents"], contents);
+    assert_eq!(read(&mut process, "three", "a")["contents"], contents);
 
-    // It comes back, changed.
+    // The daemon restarts with other skills.
     fs::remove_dir_all(fixture.path("two/b")).expect("a directory");
     fixture.write("two/c/SKILL.md", "---\ndescription: Came meanwhile.\n---\n");
     let _two = start(1);
-    let expected = fresh(&all, &fixture).await;
-    let mut calling = until_listed(calling, expected).await;
-    assert_eq!(read(&mut calling, "two", "c")["truncated"], false);
+    let expected = list_from_daemons(&all, &fixture).await;
+    let mut process = wait_for_list(process, expected).await;
+    assert_eq!(read(&mut process, "two", "c")["truncated"], false);
     while mirror.snapshot().catalog.skill("skill://root-two/c").is_none() {
         tokio::time::timeout(HANG_TIMEOUT, mirror.changed()).await.expect("no hang");
     }
 
-    let code = tokio::task::spawn_blocking(move || calling.end()).await.expect("no panic");
+    let code = tokio::task::spawn_blocking(move || process.end()).await.expect("no panic");
     assert_eq!(code, Some(0));
     if is_traced {
         let log = fs::read_to_string(&log).expect("a log");
-        assert!(log.contains("selected.json"), "it is traced");
+        assert!(log.contains("selected.json"), "the trace has the process's own files");
         let top = fixture.top().to_str().expect("UTF-8");
-        let looked: Vec<_> = log.lines().filter(|line| line.contains(top)).collect();
-        assert!(looked.is_empty(), "{looked:#?}");
+        let accesses: Vec<_> = log.lines().filter(|line| line.contains(top)).collect();
+        assert!(accesses.is_empty(), "{accesses:#?}");
     }
 }

@@ -1,5 +1,4 @@
-//! Sources of somebody's own making: the rule of names as a law over any of them, and what a session takes
-//! from one that keeps no promise.
+//! Custom sources: the name rule as a property over any sources, and limits for a hostile source.
 
 use std::collections::BTreeSet;
 use std::future::{pending, ready};
@@ -16,21 +15,21 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::session::{call, list_all};
-use super::{arguments, of, refused};
+use super::{arguments, read_error, start_session};
 
-/// What a read gives; `None`: nothing, for ever.
-type Page = fn(&TextPageRequest) -> Option<TextPage>;
+/// Response to a read. `None` never answers.
+type ReadResponse = fn(&TextPageRequest) -> Option<TextPage>;
 
 #[derive(Debug, Clone)]
-struct Odd {
+struct CustomSource {
     kind: SourceKind,
     id: String,
     names: Vec<String>,
     unavailable: bool,
-    page: Page,
+    page: ReadResponse,
 }
 
-impl Odd {
+impl CustomSource {
     fn new(kind: SourceKind, id: &str, names: &[&str]) -> Self {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         Self { kind, id: id.to_owned(), names, unavailable: false, page: |_| None }
@@ -41,7 +40,7 @@ impl Odd {
     }
 }
 
-impl SkillSource for Odd {
+impl SkillSource for CustomSource {
     fn kind(&self) -> SourceKind {
         self.kind
     }
@@ -82,21 +81,21 @@ impl SkillSource for Odd {
 
     fn read_page<'a>(
         &'a self,
-        wanted: &'a TextPageRequest,
+        request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
-        match (self.page)(wanted) {
+        match (self.page)(request) {
             Some(page) => Box::pin(ready(Ok(page))),
             None => Box::pin(pending()),
         }
     }
 }
 
-fn any_source(at: usize) -> impl Strategy<Value = Odd> {
+fn any_source(at: usize) -> impl Strategy<Value = CustomSource> {
     let names = prop::collection::btree_set("[a-f]", 0..4);
     let kind = prop::sample::select(SourceKind::ALL.to_vec());
     (kind, names, prop::bool::weighted(0.3)).prop_map(move |(kind, names, unavailable)| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        Odd { unavailable, ..Odd::new(kind, &format!("s{at}"), &names) }
+        CustomSource { unavailable, ..CustomSource::new(kind, &format!("s{at}"), &names) }
     })
 }
 
@@ -104,16 +103,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_name_is_of_the_earliest_kind(
+    fn a_name_belongs_to_the_earliest_kind(
         sources in (any_source(0), any_source(1), any_source(2), any_source(3)),
     ) {
         let sources = [sources.0, sources.1, sources.2, sources.3];
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let (packages, warnings) = runtime.expect("a runtime").block_on(async {
             let shared = sources.iter().map(|source| Arc::new(source.clone()) as Arc<dyn SkillSource>);
-            list_all(&of(shared.collect()).await).await
+            list_all(&start_session(shared.collect()).await).await
         });
-        let is_taken = |source: &Odd, name: &String| {
+        let is_taken = |source: &CustomSource, name: &String| {
             sources.iter().any(|other| other.kind < source.kind && other.names.contains(name))
         };
         let mut expected = BTreeSet::new();
@@ -133,31 +132,34 @@ proptest! {
 }
 
 #[tokio::test]
-async fn whatever_a_source_says_is_bounded() {
-    // What each is, and the code that it is refused with; none: it is taken.
-    let cases: [(Page, Option<&str>); 5] = [
+async fn invalid_pages_of_a_custom_source_are_rejected() {
+    // The response, and the expected error code; `None` if the response is valid.
+    let cases: [(ReadResponse, Option<&str>); 5] = [
         (|_| None, Some("SOURCE_UNAVAILABLE")),
         (
-            |wanted| Some(whole(wanted, "x".repeat(wanted.max_bytes + 1), "")),
+            |request| Some(text_page(request, "x".repeat(request.max_bytes + 1), "")),
             Some("INVALID_RESPONSE"),
         ),
-        (|wanted| Some(whole(wanted, "x".to_owned(), &"c".repeat(513))), Some("INVALID_RESPONSE")),
-        (|wanted| Some(whole(wanted, String::new(), "more")), Some("INVALID_RESPONSE")),
-        (|wanted| Some(whole(wanted, "\u{1}".repeat(wanted.max_bytes), "")), None),
+        (
+            |request| Some(text_page(request, "x".to_owned(), &"c".repeat(513))),
+            Some("INVALID_RESPONSE"),
+        ),
+        (|request| Some(text_page(request, String::new(), "more")), Some("INVALID_RESPONSE")),
+        (|request| Some(text_page(request, "\u{1}".repeat(request.max_bytes), "")), None),
     ];
     for (page, code) in cases {
-        let source = Odd { page, ..Odd::new(SourceKind::Mcp, "odd", &["a"]) };
+        let source = CustomSource { page, ..CustomSource::new(SourceKind::Mcp, "odd", &["a"]) };
         let read = arguments("mcp", "odd", &source.package("a"), "");
-        let session = of(vec![Arc::new(source)]).await;
+        let session = start_session(vec![Arc::new(source)]).await;
         match code {
-            Some(code) => assert_eq!(refused(&session, read).await.0, code),
+            Some(code) => assert_eq!(read_error(&session, read).await.0, code),
             None => assert!(call(&session, "skills.read", read).await["contents"].is_string()),
         }
         assert_eq!(call(&session, "skills.list", json!({})).await["skills"][0]["name"], "a");
     }
 }
 
-fn whole(wanted: &TextPageRequest, contents: String, next_cursor: &str) -> TextPage {
-    let resource = format!("{}/SKILL.md", wanted.package);
+fn text_page(request: &TextPageRequest, contents: String, next_cursor: &str) -> TextPage {
+    let resource = format!("{}/SKILL.md", request.package);
     TextPage { resource, contents, next_cursor: next_cursor.to_owned() }
 }

@@ -1,5 +1,5 @@
-//! A server of Skills over MCP in this process, which says whatever a test wants: one answer of JSON for
-//! each request, or none at all.
+//! Mock server of Skills over MCP with scripted responses: one JSON result for each request, or
+//! none.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,46 +16,46 @@ use sha2::{Digest as _, Sha256};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-/// A server that runs until this is dropped.
-pub(super) struct Mock {
+/// Mock server that runs until it is dropped.
+pub(super) struct MockServer {
     pub(super) url: String,
-    /// How many files it was asked for.
+    /// Number of file requests.
     pub(super) reads: Arc<AtomicUsize>,
     task: JoinHandle<()>,
 }
 
-impl Drop for Mock {
+impl Drop for MockServer {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// `sha256:` and the hash.
+/// Returns `sha256:` and the hash.
 pub(super) fn digest(text: &str) -> String {
     let hash = Sha256::digest(text.as_bytes());
     hash.iter().fold("sha256:".to_owned(), |digest, byte| format!("{digest}{byte:02x}"))
 }
 
-/// The SKILL.md of a skill that is served here.
-pub(super) fn main(name: &str) -> String {
+/// Returns the SKILL.md of a served skill.
+pub(super) fn skill_text(name: &str) -> String {
     format!("---\nname: {name}\ndescription: Does {name}.\n---\nServed {name}.\n")
 }
 
-/// What `resources` of an entry has for a file.
+/// Returns the entry of a file in `resources`.
 pub(super) fn file(uri: &str, text: &str) -> Value {
     json!({"uri": uri, "digest": digest(text), "size": text.len()})
 }
 
-/// An entry of `skills/list`, with files beside its SKILL.md.
+/// Returns an entry of `skills/list` with additional files.
 pub(super) fn entry(name: &str, files: &[(&str, &str)]) -> Value {
     let uri = format!("skill://{name}/SKILL.md");
     let others = files.iter().map(|(path, text)| file(&format!("skill://{name}/{path}"), text));
-    let resources: Vec<_> = std::iter::once(file(&uri, &main(name))).chain(others).collect();
+    let resources: Vec<_> = std::iter::once(file(&uri, &skill_text(name))).chain(others).collect();
     let frontmatter = json!({"name": name, "description": format!("Does {name}.")});
     json!({"uri": uri, "frontmatter": frontmatter, "resources": resources})
 }
 
-/// What `skills/list` answers.
+/// Returns a result of `skills/list`.
 pub(super) fn page(skills: &[Value], next: Option<&str>) -> Value {
     let mut page =
         json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "skills": skills});
@@ -65,18 +65,18 @@ pub(super) fn page(skills: &[Value], next: Option<&str>) -> Value {
     page
 }
 
-/// What `resources/read` answers.
+/// Returns a result of `resources/read`.
 pub(super) fn contents(uri: &str, text: &str) -> Value {
     let contents = json!([{"uri": uri, "mimeType": "text/markdown", "text": text}]);
     json!({"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "contents": contents})
 }
 
-/// A server that lists these skills with these files, and gives them.
-pub(super) async fn of_skills(skills: &[(&str, &[(&str, &str)])]) -> Mock {
+/// Starts a server that lists and serves these skills and files.
+pub(super) async fn start_with_skills(skills: &[(&str, &[(&str, &str)])]) -> MockServer {
     let entries: Vec<Value> = skills.iter().map(|(name, files)| entry(name, files)).collect();
     let mut texts = std::collections::HashMap::new();
     for (name, files) in skills {
-        texts.insert(format!("skill://{name}/SKILL.md"), main(name));
+        texts.insert(format!("skill://{name}/SKILL.md"), skill_text(name));
         for (path, text) in *files {
             texts.insert(format!("skill://{name}/{path}"), (*text).to_owned());
         }
@@ -91,40 +91,40 @@ pub(super) async fn of_skills(skills: &[(&str, &[(&str, &str)])]) -> Mock {
     .await
 }
 
-/// A server that answers `skills/list` and `resources/read` so.
+/// Starts a server with these answers to `skills/list` and `resources/read`.
 pub(super) async fn start(
-    answers: impl FnMut(&str, &Value) -> Option<Value> + Send + 'static,
-) -> Mock {
-    start_at("127.0.0.1:0", answers).await
+    handler: impl FnMut(&str, &Value) -> Option<Value> + Send + 'static,
+) -> MockServer {
+    start_at("127.0.0.1:0", handler).await
 }
 
-/// The same at an address.
+/// Starts a server at an address, with these answers.
 pub(super) async fn start_at(
     address: &str,
-    answers: impl FnMut(&str, &Value) -> Option<Value> + Send + 'static,
-) -> Mock {
+    handler: impl FnMut(&str, &Value) -> Option<Value> + Send + 'static,
+) -> MockServer {
     let listener = TcpListener::bind(address).await.expect("a free port");
     let url = format!("http://{}/mcp", listener.local_addr().expect("an address"));
     let reads = Arc::new(AtomicUsize::new(0));
-    let (counted, answers) = (reads.clone(), Arc::new(Mutex::new(answers)));
+    let (read_counter, handler) = (reads.clone(), Arc::new(Mutex::new(handler)));
     let task = tokio::spawn(async move {
         loop {
             let Ok((stream, _)) = listener.accept().await else { continue };
-            let (counted, answers) = (counted.clone(), answers.clone());
+            let (read_counter, handler) = (read_counter.clone(), handler.clone());
             let service = service_fn(move |request: Request<Incoming>| {
-                let (counted, answers) = (counted.clone(), answers.clone());
-                async move { Ok::<_, Infallible>(answer(request, &counted, &*answers).await) }
+                let (read_counter, handler) = (read_counter.clone(), handler.clone());
+                async move { Ok::<_, Infallible>(answer(request, &read_counter, &*handler).await) }
             });
             tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
         }
     });
-    Mock { url, reads, task }
+    MockServer { url, reads, task }
 }
 
 async fn answer(
     request: Request<Incoming>,
     reads: &AtomicUsize,
-    answers: &Mutex<impl FnMut(&str, &Value) -> Option<Value> + Send>,
+    handler: &Mutex<impl FnMut(&str, &Value) -> Option<Value> + Send>,
 ) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     if request.method() != Method::POST {
@@ -149,12 +149,12 @@ async fn answer(
             if method == "resources/read" {
                 reads.fetch_add(1, Ordering::SeqCst);
             }
-            answers.lock().expect("no panic")(method, &message["params"])
+            handler.lock().expect("no panic")(method, &message["params"])
         }
     };
     let Some(result) = result else { return std::future::pending().await };
-    let said = json!({"jsonrpc": "2.0", "id": id, "result": result});
-    *response.body_mut() = Full::new(Bytes::from(said.to_string()));
+    let reply = json!({"jsonrpc": "2.0", "id": id, "result": result});
+    *response.body_mut() = Full::new(Bytes::from(reply.to_string()));
     let json = http::HeaderValue::from_static("application/json");
     response.headers_mut().insert(http::header::CONTENT_TYPE, json);
     response

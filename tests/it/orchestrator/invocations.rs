@@ -1,4 +1,4 @@
-//! What a session counts, and the spans that it makes.
+//! Invocation metrics and spans of a session.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -8,16 +8,16 @@ use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-use super::serving;
 use super::session::{call, session, value};
+use super::start_daemon;
 use crate::fixture::Fixture;
 use crate::harness::in_time;
 
-/// Lines of JSON.
+/// Log writer with JSON lines.
 #[derive(Debug, Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
+struct LogLines(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Lines {
+impl Write for LogLines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.lock().expect("no panic").extend_from_slice(bytes);
         Ok(bytes.len())
@@ -28,7 +28,7 @@ impl Write for Lines {
     }
 }
 
-impl MakeWriter<'_> for Lines {
+impl MakeWriter<'_> for LogLines {
     type Writer = Self;
 
     fn make_writer(&self) -> Self {
@@ -36,13 +36,13 @@ impl MakeWriter<'_> for Lines {
     }
 }
 
-fn read_of(package: &str) -> Value {
+fn read_arguments(package: &str) -> Value {
     json!({"authority": {"kind": "executor", "id": "r"}, "package": package, "resource": ""})
 }
 
 #[tokio::test]
-async fn counted_and_traced() {
-    let lines = Lines::default();
+async fn invocations_are_counted_and_traced() {
+    let lines = LogLines::default();
     let subscriber = tracing_subscriber::fmt()
         .json()
         .with_span_events(FmtSpan::CLOSE)
@@ -50,25 +50,25 @@ async fn counted_and_traced() {
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let fixture = Fixture::new("skill r/a\nskill r/b");
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let session = session(&[("r", &daemon.address)]).await;
-    // Whether somebody wants a span is asked once, of whichever thread makes it first: that may be one of
-    // another test, where nobody does. It is asked here once more.
+    // tracing caches the interest of a callsite at its first use, which may be in another test
+    // without a subscriber. So the callsite is used once more, and the cache is rebuilt.
     drop(session.fork(ForkScope::All).expect("open").call("skills.list", &json!({})).await);
     tracing::callsite::rebuild_interest_cache();
     lines.0.lock().expect("no panic").clear();
     call(&session, "skills.list", json!({})).await;
     for _ in 0..2 {
-        call(&session, "skills.read", read_of("skill://r/a")).await;
+        call(&session, "skills.read", read_arguments("skill://r/a")).await;
     }
-    let gone = in_time(session.call("skills.read", &read_of("skill://r/none"))).await;
+    let gone = in_time(session.call("skills.read", &read_arguments("skill://r/none"))).await;
     assert_eq!(value(&gone)["error"]["code"], "PACKAGE_NOT_FOUND");
     in_time(session.call("made-up", &json!({}))).await;
     let injected = in_time(session.inject(&UserPrompt::from("use $b"))).await;
     let text = &injected.fragments[0].text;
 
-    let told = session.metrics();
-    let rows: Vec<_> = told
+    let metrics = session.metrics();
+    let rows: Vec<_> = metrics
         .invocations
         .iter()
         .map(|s| {
@@ -85,11 +85,11 @@ async fn counted_and_traced() {
             ("session", "", InvocationKind::Tool, "UNKNOWN_TOOL", 1),
         ]
     );
-    let inject = &told.invocations[2];
+    let inject = &metrics.invocations[2];
     assert!(inject.explicit && inject.bytes == text.len() as u64);
-    assert!(told.invocations.iter().all(|s| *s.buckets.last().expect("one") == s.count));
+    assert!(metrics.invocations.iter().all(|s| *s.buckets.last().expect("one") == s.count));
     let skills: Vec<_> =
-        told.skills.iter().map(|s| (s.skill.as_str(), s.by_tool, s.explicit)).collect();
+        metrics.skills.iter().map(|s| (s.skill.as_str(), s.by_tool, s.explicit)).collect();
     assert_eq!(skills, [("skill://r/a", 2, 0), ("skill://r/b", 0, 1)]);
 
     let written = lines.0.lock().expect("no panic").clone();
@@ -115,20 +115,21 @@ async fn counted_and_traced() {
     daemon.stop().await;
 }
 
-/// Whoever stops waiting for a call is counted, too.
+/// A dropped call is counted too.
 #[tokio::test]
-async fn a_call_that_is_dropped() {
+async fn a_dropped_call_is_counted() {
     let fixture = Fixture::new("skill r/a");
-    let daemon = serving("r", fixture.path("r"), None).await;
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
     let session = session(&[("r", &daemon.address)]).await;
     {
-        let arguments = read_of("skill://r/a");
+        let arguments = read_arguments("skill://r/a");
         let call = std::pin::pin!(session.call("skills.read", &arguments));
-        // Asked once, it waits for the daemon.
+        // The first poll sends the request to the daemon.
         assert!(futures_util::poll!(call).is_pending());
     }
-    let told = session.metrics();
-    let outcomes: Vec<_> = told.invocations.iter().map(|s| (s.outcome.as_str(), s.count)).collect();
+    let metrics = session.metrics();
+    let outcomes: Vec<_> =
+        metrics.invocations.iter().map(|s| (s.outcome.as_str(), s.count)).collect();
     assert_eq!(outcomes, [("DROPPED", 1)]);
     daemon.stop().await;
 }

@@ -1,14 +1,14 @@
-//! README's table of what bounds an MCP server that is a source, against the code.
+//! README's table of the limits of an MCP source agrees with the code.
 
 use caproot::host::limits;
 
 use crate::readme::{table, ticked};
 
 #[test]
-fn the_table_of_bounds() {
+fn readme_lists_the_limits_of_an_mcp_source() {
     let span = |span| humantime::format_duration(span).to_string();
     let number = |number: usize| number.to_string();
-    let real = [
+    let actual = [
         ("MAX_PAGES", number(limits::MAX_PAGES)),
         ("MAX_LISTING_BYTES", number(limits::MAX_LISTING_BYTES)),
         ("MAX_SKILLS", number(limits::MAX_SKILLS)),
@@ -27,10 +27,10 @@ fn the_table_of_bounds() {
         ("LEAST_PAUSE", span(limits::MIN_RETRY_DELAY)),
         ("LONGEST_PAUSE", span(limits::MAX_RETRY_DELAY)),
     ];
-    let said = table("| bound of an MCP source | is | beyond |").into_iter();
-    let said: Vec<_> =
-        said.map(|row| (ticked(&row[0]).concat(), row[1].replace(',', ""))).collect();
-    assert_eq!(said, real.map(|(name, value)| (name.to_owned(), value)));
+    let documented = table("| bound of an MCP source | is | beyond |").into_iter();
+    let documented: Vec<_> =
+        documented.map(|row| (ticked(&row[0]).concat(), row[1].replace(',', ""))).collect();
+    assert_eq!(documented, actual.map(|(name, value)| (name.to_owned(), value)));
     let source = include_str!("../../../../src/host/limits.rs");
-    assert_eq!(source.matches("pub const ").count(), said.len());
+    assert_eq!(source.matches("pub const ").count(), documented.len());
 }

@@ -1,5 +1,4 @@
-//! Mirrors that go on from where an earlier one was: what they tell is exactly what changed, whatever was
-//! edited in between, and while they begin.
+//! Resumed mirrors report exactly the changes since the earlier mirror, also during edits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,10 +16,10 @@ use proptest::test_runner::TestRunner;
 
 use super::client;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG_TIMEOUT, in_time, selected, isolated_env};
+use crate::harness::{Daemon, HANG_TIMEOUT, in_time, isolated_env, selected};
 
-/// A daemon that allows the fixture, at an address or any.
-async fn allowing(fixture: &Fixture, address: Option<&str>) -> Daemon {
+/// Starts a daemon that allows the fixture.
+async fn start_daemon_allowing(fixture: &Fixture, address: Option<&str>) -> Daemon {
     let flags = ServeFlags {
         allow: vec![fixture.top().to_owned()],
         listen: vec![format!("tcp:{}", address.unwrap_or("127.0.0.1:0"))],
@@ -35,7 +34,7 @@ fn roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
 }
 
 /// Waits until the daemon has seen every edit.
-async fn settled(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) {
+async fn wait_for_scan(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) {
     let request = ListSkillsRequest {
         selected_capability_roots: roots.to_vec(),
         consistency: Consistency::Fresh.into(),
@@ -44,13 +43,13 @@ async fn settled(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) {
     daemon.try_list(request).await.expect("a list");
 }
 
-/// The first state of a mirror that is live, or the one after it.
-async fn live(mirror: &mut Mirror) -> MirrorSnapshot {
+/// Returns the first live state of a mirror, or a later one.
+async fn wait_until_live(mirror: &mut Mirror) -> MirrorSnapshot {
     assert!(mirror.wait_until_live(HANG_TIMEOUT).await);
     mirror.snapshot()
 }
 
-/// The packages that are others, and those that are gone.
+/// Returns the changed and the removed packages.
 fn difference(before: &MirrorSnapshot, after: &MirrorSnapshot) -> (Vec<String>, Vec<String>) {
     let upserted = after.catalog.skills().iter();
     let upserted = upserted.filter(|s| before.catalog.skill(&s.package) != Some(s));
@@ -105,43 +104,43 @@ fn apply(fixture: &Fixture, edits: &[Edit]) {
 }
 
 #[tokio::test]
-async fn exactly_what_changed() {
+async fn a_resumed_mirror_reports_exactly_the_changes() {
     let fixture = Fixture::new("skill x/s0\nskill x/s1\nskill y/s0\ndir other");
     let roots = roots(&fixture);
     let selection = MirrorSelection::new(roots.clone());
-    let mut daemon = allowing(&fixture, None).await;
+    let mut daemon = start_daemon_allowing(&fixture, None).await;
     let address = daemon.address.clone();
     let client = client(&address).await;
     let mut runner = TestRunner::deterministic();
     let (mut exact, mut unknown) = (0, 0);
     for round in 0..24 {
-        settled(&daemon, &roots).await;
+        wait_for_scan(&daemon, &roots).await;
         let mut mirror = Mirror::start(&client, selection.clone());
-        let before = live(&mut mirror).await;
+        let before = wait_until_live(&mut mirror).await;
         let point = ResumePoint::from_snapshot(&before).expect("a state");
         drop(mirror);
 
         let edits = edits().new_tree(&mut runner).expect("edits").current();
         apply(&fixture, &edits);
-        let restarts = round % 4 == 3;
-        if restarts {
+        let is_restarted = round % 4 == 3;
+        if is_restarted {
             daemon.stop().await;
-            daemon = allowing(&fixture, Some(&address)).await;
+            daemon = start_daemon_allowing(&fixture, Some(&address)).await;
         }
-        settled(&daemon, &roots).await;
+        wait_for_scan(&daemon, &roots).await;
         let mut mirror = Mirror::resume(&client, selection.clone(), point);
-        let after = live(&mut mirror).await;
-        let since = after.changes_since.clone().expect("it is told with the first state");
+        let after = wait_until_live(&mut mirror).await;
+        let since = after.changes_since.clone().expect("a report with the first state");
         let (changed, gone) = difference(&before, &after);
         match &*since {
             ChangesSince::Known { revision, upserted, removed, .. } => {
                 assert_eq!(*revision, after.revision, "{edits:?}");
                 assert_eq!((upserted, removed), (&changed, &gone), "{edits:?}");
-                assert!(!restarts || (changed.is_empty() && gone.is_empty()));
+                assert!(!is_restarted || (changed.is_empty() && gone.is_empty()));
                 exact += 1;
             }
             ChangesSince::Unknown { reason, roots } => {
-                assert!(restarts && reason.contains("restarted"), "{edits:?}: {reason}");
+                assert!(is_restarted && reason.contains("restarted"), "{edits:?}: {reason}");
                 let touched: BTreeSet<_> =
                     changed.iter().chain(&gone).map(|p| root_of(p)).collect();
                 assert_eq!(touched, roots.iter().map(String::as_str).collect(), "{edits:?}");
@@ -153,18 +152,18 @@ async fn exactly_what_changed() {
     daemon.stop().await;
 }
 
-/// While the daemon publishes one change after the other, of what is selected and of other roots.
+/// The daemon publishes changes of selected and other roots while mirrors resume.
 #[tokio::test(flavor = "multi_thread")]
-async fn while_it_changes() {
+async fn mirrors_resume_while_skills_change() {
     let fixture = Arc::new(Fixture::new("skill x/s0\nskill y/s0\nskill other/s0"));
     let (roots, other) = (roots(&fixture), selected("other", fixture.path("other")));
     let selection = MirrorSelection::new(roots.clone());
-    let daemon = allowing(&fixture, None).await;
+    let daemon = start_daemon_allowing(&fixture, None).await;
     let client = client(&daemon.address).await;
     let mut others = Mirror::start(&client, MirrorSelection::new(vec![other]));
-    live(&mut others).await;
+    wait_until_live(&mut others).await;
     let mut mirror = Mirror::start(&client, selection.clone());
-    let before = live(&mut mirror).await;
+    let before = wait_until_live(&mut mirror).await;
     let point = ResumePoint::from_snapshot(&before).expect("a state");
     let (stop, mut n) = (Arc::new(AtomicBool::new(false)), 0_u8);
     let editor = std::thread::spawn({
@@ -176,45 +175,45 @@ async fn while_it_changes() {
                 let edit = if n % 7 == 6 { Edit::Remove(root, 0) } else { write };
                 apply(&fixture, &[edit]);
                 n = n.wrapping_add(1);
-                // A pace that leaves the daemon time to publish what it saw.
+                // The pause lets the daemon publish each change.
                 std::thread::sleep(std::time::Duration::from_millis(3));
             }
         }
     });
-    // Until something changed.
+    // Waits for the first change.
     in_time(mirror.changed()).await;
     let mut resumed: Vec<_> =
         (0..16).map(|_| Mirror::resume(&client, selection.clone(), point.clone())).collect();
     let mut exact = 0;
-    // Each is looked at as soon as it is there.
-    for first in join_all(resumed.iter_mut().map(live)).await {
+    // Each mirror is checked as soon as it is live.
+    for first in join_all(resumed.iter_mut().map(wait_until_live)).await {
         let ChangesSince::Known { revision, upserted, removed, .. } =
-            &*first.changes_since.clone().expect("told")
+            &*first.changes_since.clone().expect("a report")
         else {
             continue;
         };
         if *revision == first.revision && first.state == MirrorState::Live {
-            let told = (upserted.clone(), removed.clone());
-            assert_eq!(told, difference(&before, &first));
+            let reported = (upserted.clone(), removed.clone());
+            assert_eq!(reported, difference(&before, &first));
             exact += 1;
         }
     }
     stop.store(true, Ordering::Relaxed);
     editor.join().expect("no panic");
-    println!("{exact} of 16 were compared at the revision that they told of");
+    println!("{exact} of 16 were compared at the reported revision");
     assert!(exact > 0);
     daemon.stop().await;
 }
 
-/// A token that no daemon made, and one of another selection: the fingerprints still tell.
+/// With an invalid token or a token of another selection, fingerprints still detect changes.
 #[tokio::test]
-async fn tokens_that_say_nothing() {
+async fn invalid_resume_tokens_fall_back_to_fingerprints() {
     let fixture = Fixture::new("skill x/s0\nskill y/s0");
     let roots = roots(&fixture);
-    let daemon = allowing(&fixture, None).await;
+    let daemon = start_daemon_allowing(&fixture, None).await;
     let client = client(&daemon.address).await;
     let mut mirror = Mirror::start(&client, MirrorSelection::new(roots.clone()));
-    let point = ResumePoint::from_snapshot(&live(&mut mirror).await).expect("a state");
+    let point = ResumePoint::from_snapshot(&wait_until_live(&mut mirror).await).expect("a state");
     let narrow = MirrorSelection::new(roots[..1].to_vec());
     let cases = [
         (ResumePoint { token: "garbage".into(), ..point.clone() }, "does not know the token"),
@@ -224,11 +223,11 @@ async fn tokens_that_say_nothing() {
     for changed in [false, true] {
         if changed {
             apply(&fixture, &[Edit::Write("x", 0, 1)]);
-            settled(&daemon, &roots).await;
+            wait_for_scan(&daemon, &roots).await;
         }
         for (point, part) in cases.clone() {
             let mut mirror = Mirror::resume(&client, narrow.clone(), point);
-            match &*live(&mut mirror).await.changes_since.expect("told") {
+            match &*wait_until_live(&mut mirror).await.changes_since.expect("a report") {
                 ChangesSince::Known { upserted, removed, .. } => {
                     assert!(!changed && upserted.is_empty() && removed.is_empty());
                 }

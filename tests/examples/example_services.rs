@@ -1,4 +1,4 @@
-//! Everybody that the great example has to do with: two daemons, a directory, an MCP server, a platform.
+//! Services of the orchestrator example: two daemons, a directory, an MCP server and a platform.
 
 use std::error::Error;
 use std::fs;
@@ -25,7 +25,7 @@ use tokio::task::JoinHandle;
 use super::manager::HttpManager;
 use super::service::Service;
 
-pub(crate) struct Stage {
+pub(crate) struct ExampleServices {
     pub(crate) fleet: Fleet,
     pub(crate) service: Service,
     pub(crate) manager: Arc<HttpManager>,
@@ -37,23 +37,25 @@ pub(crate) struct Stage {
     mcp: (Child, String),
 }
 
-/// A daemon; elsewhere, it runs on the executor's machine.
+/// Daemon. In production, it runs on the executor's machine.
 struct Daemon {
     stop: oneshot::Sender<()>,
     running: JoinHandle<Result<(), server::StartError>>,
 }
 
-impl Stage {
-    /// Starts everybody, with a few skills each.
-    pub(crate) async fn set(command: &[String]) -> Result<Self, Box<dyn Error>> {
+impl ExampleServices {
+    /// Starts all services, with a few skills each.
+    pub(crate) async fn start(command: &[String]) -> Result<Self, Box<dyn Error>> {
         let dir = tempfile::tempdir()?;
-        skill(&dir.path().join("build/deploy"), "deploy", "Deploys.")?;
-        skill(&dir.path().join("docs/style"), "style", "Writes well.")?;
-        skill(&dir.path().join("local/notes"), "notes", "Keeps notes.")?;
-        skill(&dir.path().join("local/deploy"), "deploy", "Deploys, as a person has it.")?;
-        let (build, build_at) = serve(&dir.path().join("build"), "build", "127.0.0.1:0").await?;
-        let (docs, docs_at) = serve(&dir.path().join("docs"), "docs", "127.0.0.1:0").await?;
-        let executors = [("build", &build_at), ("docs", &docs_at)];
+        write_skill(&dir.path().join("build/deploy"), "deploy", "Deploys.")?;
+        write_skill(&dir.path().join("docs/style"), "style", "Writes well.")?;
+        write_skill(&dir.path().join("local/notes"), "notes", "Keeps notes.")?;
+        write_skill(&dir.path().join("local/deploy"), "deploy", "Deploys, as a person has it.")?;
+        let (build, build_endpoint) =
+            start_daemon(&dir.path().join("build"), "build", "127.0.0.1:0").await?;
+        let (docs, docs_endpoint) =
+            start_daemon(&dir.path().join("docs"), "docs", "127.0.0.1:0").await?;
+        let executors = [("build", &build_endpoint), ("docs", &docs_endpoint)];
         let executors = executors.map(|(id, at)| (id.to_owned(), ExecutorConfig::new(at.clone())));
         let service = Service::start().await;
         Ok(Self {
@@ -63,13 +65,13 @@ impl Stage {
             dir,
             _build: build,
             docs: Some(docs),
-            docs_address: docs_at.to_string().replace("tcp:", ""),
+            docs_address: docs_endpoint.to_string().replace("tcp:", ""),
             command: command.to_vec(),
-            mcp: start(command).await?,
+            mcp: start_mcp_server(command).await?,
         })
     }
 
-    /// What the platform selected.
+    /// Returns the roots that the platform selects.
     pub(crate) fn selected() -> Result<Vec<SelectedCapabilityRoot>, Box<dyn Error>> {
         let root = |id: &str| {
             json!({"id": id, "location": {
@@ -79,8 +81,8 @@ impl Stage {
         Ok(parse_selected_roots(&selected.to_string())?)
     }
 
-    /// A directory of this machine, and the MCP server.
-    pub(crate) async fn others(
+    /// Returns a local source and an MCP source.
+    pub(crate) async fn other_sources(
         &self,
         options: &SessionOptions,
     ) -> Result<Vec<Arc<dyn SkillSource>>, Box<dyn Error>> {
@@ -91,13 +93,14 @@ impl Stage {
     }
 
     pub(crate) async fn stop_docs(&mut self) -> Result<(), Box<dyn Error>> {
-        let Daemon { stop, running } = self.docs.take().ok_or("it is stopped")?;
+        let Daemon { stop, running } = self.docs.take().ok_or("docs is not running")?;
         drop(stop);
         Ok(running.await??)
     }
 
     pub(crate) async fn start_docs(&mut self) -> Result<(), Box<dyn Error>> {
-        let (docs, _) = serve(&self.dir.path().join("docs"), "docs", &self.docs_address).await?;
+        let (docs, _) =
+            start_daemon(&self.dir.path().join("docs"), "docs", &self.docs_address).await?;
         self.docs = Some(docs);
         Ok(())
     }
@@ -107,17 +110,17 @@ impl Stage {
     }
 
     pub(crate) async fn start_mcp(&mut self) -> Result<(), Box<dyn Error>> {
-        self.mcp = start(&self.command).await?;
+        self.mcp = start_mcp_server(&self.command).await?;
         Ok(())
     }
 
     pub(crate) fn add_release(&self) -> io::Result<()> {
-        skill(&self.dir.path().join("build/release"), "release", "Makes a release.")
+        write_skill(&self.dir.path().join("build/release"), "release", "Makes a release.")
     }
 }
 
-/// A daemon of one environment that publishes one directory, and where it is reached.
-async fn serve(
+/// Starts a daemon of one environment that publishes one directory. Returns its endpoint, too.
+async fn start_daemon(
     dir: &Path,
     id: &str,
     address: &str,
@@ -137,18 +140,18 @@ async fn serve(
     Ok((Daemon { stop, running }, endpoint))
 }
 
-/// Starts an MCP server, which says where it listens.
-async fn start(command: &[String]) -> Result<(Child, String), Box<dyn Error>> {
+/// Starts an MCP server. Returns its URL, too.
+async fn start_mcp_server(command: &[String]) -> Result<(Child, String), Box<dyn Error>> {
     let (program, arguments) = command.split_first().ok_or("orchestrator COMMAND ARGUMENT…")?;
     let mut child =
         Command::new(program).args(arguments).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
-    let stdout = child.stdout.take().ok_or("it has a stdout")?;
+    let stdout = child.stdout.take().ok_or("the process has no stdout")?;
     let line = BufReader::new(stdout).lines().next_line().await?.unwrap_or_default();
     let url = line.strip_prefix("listening ").ok_or("the MCP server does not listen")?;
     Ok((child, url.to_owned()))
 }
 
-fn skill(dir: &Path, name: &str, description: &str) -> io::Result<()> {
+fn write_skill(dir: &Path, name: &str, description: &str) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let text = format!("---\nname: {name}\ndescription: {description}\n---\nAll about {name}.\n");
     fs::write(dir.join("SKILL.md"), text)

@@ -1,4 +1,4 @@
-//! The catalog of own tools: what it takes, when it can be changed, and what README says of it.
+//! Registry of custom tools: validation, sealing, and README's description.
 
 use std::time::Duration;
 
@@ -10,55 +10,56 @@ use caproot::session::{
 use serde_json::{Value, json};
 
 use super::super::published;
-use super::{begun, called, catalog, echo, refused};
+use super::{echo, registry_of, start_session, tool_error, tool_value};
 use crate::readme;
 
 #[allow(unreachable_pub)]
-#[path = "../own_tools.rs"]
-mod shown;
+#[path = "../readme_tools.rs"]
+mod readme_tools;
 
 #[tokio::test]
-async fn only_before_a_session_begins() {
-    let tools = catalog([echo("a"), echo("b"), echo("c").in_namespace("b")]);
+async fn a_registry_is_sealed_once_a_session_starts() {
+    let tools = registry_of([echo("a"), echo("b"), echo("c").in_namespace("b")]);
     assert_eq!(tools.unregister("none"), Err(ToolRegistryError::NoSuchTool("none".to_owned())));
     assert_eq!(tools.unregister("b"), Ok(()));
     assert_eq!(tools.names(), ["a", "b.c"]);
-    // A session that does not begin seals nothing.
+    // A session that fails to start does not seal the registry.
     let options = SessionOptions { tools: tools.clone(), ..SessionOptions::default() };
-    let begun_wrong =
+    let failed_start =
         Session::start(&Fleet::from_executors([]), vec![published("")], &options).await;
-    assert!(begun_wrong.is_err() && !tools.is_sealed());
+    assert!(failed_start.is_err() && !tools.is_sealed());
 
-    let session = begun(&tools).await;
+    let session = start_session(&tools).await;
     let elsewhere = tools.clone();
     assert!(elsewhere.is_sealed() && elsewhere == tools);
     for refused in [elsewhere.register(echo("d")), elsewhere.unregister("a"), elsewhere.clear()] {
         assert_eq!(refused, Err(ToolRegistryError::Sealed));
     }
     let sentence = ToolRegistryError::Sealed.to_string();
-    assert!(sentence.contains("before the start"), "it says what to do: {sentence}");
-    assert_eq!(called(&session, "b.c", json!({})).await, json!({}));
-    // Another session may have the same, or others.
-    assert_eq!(begun(&tools).await.dynamic_tools(), session.dynamic_tools());
+    assert!(sentence.contains("before the start"), "the error says what to do: {sentence}");
+    assert_eq!(tool_value(&session, "b.c", json!({})).await, json!({}));
+    // Another session may use the same registry or a changed copy.
+    assert_eq!(start_session(&tools).await.dynamic_tools(), session.dynamic_tools());
     let copy = tools.copy();
     assert!(copy != tools && !copy.is_sealed());
     copy.unregister("a").expect("open");
-    let narrower = begun(&copy).await;
-    assert_eq!(refused(&narrower, "a", json!({})).await.0, "UNKNOWN_TOOL");
-    called(&session, "a", json!({})).await;
+    let narrower = start_session(&copy).await;
+    assert_eq!(tool_error(&narrower, "a", json!({})).await.0, "UNKNOWN_TOOL");
+    tool_value(&session, "a", json!({})).await;
     copy.copy().clear().expect("open");
     assert_eq!(copy.names(), ["b.c"]);
 }
 
 #[tokio::test]
-async fn names_and_what_else_is_refused() {
+async fn invalid_tools_are_rejected() {
     let long = "x".repeat(65);
     for name in ["", "a.b", "a b", "ä", "a/b", "a\n", &long] {
         let named = ToolRegistryError::InvalidName(name.to_owned());
         assert_eq!(ToolRegistry::new().register(echo(name)), Err(named.clone()));
         assert_eq!(ToolRegistry::new().register(echo("a").in_namespace(name)), Err(named));
     }
-    let tools = catalog([echo(&long[1..]).in_namespace(&long[1..]), echo("A-z_9"), echo("skills")]);
+    let tools =
+        registry_of([echo(&long[1..]).in_namespace(&long[1..]), echo("A-z_9"), echo("skills")]);
     for namespace in ["skills", "Skills"] {
         let refused = tools.register(echo("list").in_namespace(namespace));
         assert_eq!(refused, Err(ToolRegistryError::Reserved("list".to_owned())));
@@ -107,23 +108,23 @@ async fn names_and_what_else_is_refused() {
 }
 
 #[tokio::test]
-async fn the_program_of_readme() {
-    let program = include_str!("../own_tools.rs");
+async fn readme_has_the_program_and_it_runs() {
+    let program = include_str!("../readme_tools.rs");
     let readme = include_str!("../../../../README.md");
     assert!(readme.contains(&format!("```rust\n{program}```\n")), "README has the program");
-    let session = begun(&shown::options().expect("good tools").tools).await;
+    let session = start_session(&readme_tools::options().expect("good tools").tools).await;
     let tool = &session.dynamic_tools()[2];
     assert_eq!(tool["description"], "Counts the words of a text.");
-    let given = called(&session, "words.count", json!({"text": "two words"})).await;
-    assert_eq!(given, json!({"words": 2}));
-    assert_eq!(refused(&session, "words.count", json!({"text": " "})).await.0, "TOOL_FAILED");
+    let result = tool_value(&session, "words.count", json!({"text": "two words"})).await;
+    assert_eq!(result, json!({"words": 2}));
+    assert_eq!(tool_error(&session, "words.count", json!({"text": " "})).await.0, "TOOL_FAILED");
 }
 
 #[test]
-fn bounds_in_readme() {
+fn readme_lists_the_limits_of_custom_tools() {
     let count = |n: usize| n.to_string();
     let time = |span: Duration| humantime::format_duration(span).to_string();
-    let real = [
+    let actual = [
         ("MAX_TOOLS", count(limits::MAX_TOOLS)),
         ("MAX_NAME_BYTES", count(limits::MAX_NAME_BYTES)),
         ("MAX_DESCRIPTION_BYTES", count(limits::MAX_DESCRIPTION_BYTES)),
@@ -136,11 +137,12 @@ fn bounds_in_readme() {
         ("MAX_RUNNING", count(limits::MAX_CONCURRENT_CALLS)),
         ("TURN", time(limits::PERMIT_TIMEOUT)),
     ];
-    let said = readme::table("| bound of own tools | is | beyond |").into_iter();
-    let said: Vec<_> =
-        said.map(|row| (readme::ticked(&row[0]).concat(), row[1].replace(',', ""))).collect();
-    assert_eq!(said, real.map(|(name, value)| (name.to_owned(), value)));
-    // One that is new and not in this list has no row either. One is of every result.
+    let documented = readme::table("| bound of own tools | is | beyond |").into_iter();
+    let documented: Vec<_> =
+        documented.map(|row| (readme::ticked(&row[0]).concat(), row[1].replace(',', ""))).collect();
+    assert_eq!(documented, actual.map(|(name, value)| (name.to_owned(), value)));
+    // A new constant that is missing from this list is missing from the table too. One of the rows
+    // is for results of all tools.
     let source = include_str!("../../../../src/session/tools/limits.rs");
-    assert_eq!(source.matches("pub const ").count(), said.len() - 1);
+    assert_eq!(source.matches("pub const ").count(), documented.len() - 1);
 }

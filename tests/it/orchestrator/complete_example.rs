@@ -1,17 +1,18 @@
-//! The example of an orchestrator that has everything, with `caproot mcp` as its MCP server.
+//! The orchestrator example, with `caproot mcp` as its MCP server.
 
 use std::path::Path;
 
-use super::{example_orchestrator, serving};
+use super::{example_orchestrator, start_daemon};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_thread_goes_on_while_one_of_each_fails() {
+async fn a_thread_continues_while_one_source_of_each_kind_fails() {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees/demo");
-    let daemon = serving("web", demo, None).await;
+    let daemon = start_daemon("web", demo, None).await;
     let endpoint = format!("tcp:{}", daemon.address);
     let command =
         [env!("CARGO_BIN_EXE_caproot"), "mcp", "--endpoint", &endpoint, "--http", "127.0.0.1:0"];
-    let said = example_orchestrator::run(&command.map(str::to_owned)).await.expect("it goes on");
+    let lines =
+        example_orchestrator::run(&command.map(str::to_owned)).await.expect("the example succeeds");
     for line in [
         "listed: \"mcp\" \"triage-logs\"",
         "own tool: {\"words\":3}",
@@ -31,9 +32,9 @@ async fn a_thread_goes_on_while_one_of_each_fails() {
         "answered twice: []",
         "still pending: []",
     ] {
-        assert!(said.iter().any(|s| s == line), "{line}\n{said:#?}");
+        assert!(lines.iter().any(|s| s == line), "{line}\n{lines:#?}");
     }
     let read = |line: &&String| line.starts_with("read while") && line.ends_with("_UNAVAILABLE");
-    assert_eq!(said.iter().filter(read).count(), 2, "{said:#?}");
+    assert_eq!(lines.iter().filter(read).count(), 2, "{lines:#?}");
     daemon.stop().await;
 }

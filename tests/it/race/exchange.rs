@@ -1,5 +1,5 @@
-//! Where the races are run: a root, a directory outside that holds the same with a secret in it, and
-//! a thread that exchanges one for the other.
+//! Trees for races: a root, a directory outside with the same files and a secret, and a thread that
+//! exchanges the two.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use crate::fixture::Fixture;
 use crate::reads::digest;
 
-/// In the content and in the path of everything outside.
+/// Text in the content and in the path of everything outside.
 pub(super) const SECRET: &str = "secret-of-outside";
 
-/// How often something is exchanged before others have their turn.
+/// Exchanges before the thread yields.
 const BURST: usize = 100;
 
-/// What is read: package and file.
+/// Files to read: package and resource.
 pub(super) const FILES: [(&str, &str); 6] = [
     ("a", "SKILL.md"),
     ("a", "x.md"),
@@ -28,21 +28,22 @@ pub(super) const FILES: [(&str, &str); 6] = [
     ("b", "SKILL.md"),
 ];
 
-/// What is exchanged.
+/// Kind of exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Storm {
-    /// A directory, and a link to a directory outside.
+pub(super) enum ExchangeKind {
+    /// A directory and a link to a directory outside.
     Directories,
-    /// A file, and a link to a file outside.
+    /// A file and a link to a file outside.
     Files,
-    /// A directory is moved out; there a secret takes the place of what it holds; then all goes back.
+    /// A directory moves out, a secret replaces its content outside, then both move back.
     Moved,
 }
 
-impl Storm {
+impl ExchangeKind {
     pub(super) const ALL: [Self; 3] = [Self::Directories, Self::Files, Self::Moved];
 
-    /// Places below the root, each with a link beside it to the same place outside.
+    /// Paths below the root that are exchanged. Each has a link next to it that leads to the same
+    /// path outside.
     fn places(self) -> &'static [&'static str] {
         match self {
             Self::Directories => &["a/docs", "a/agents", "b", "p/.codex-plugin"],
@@ -54,39 +55,39 @@ impl Storm {
     }
 }
 
-/// The trees.
-pub(super) struct Arena {
+/// Directory trees of a race.
+pub(super) struct RaceFixture {
     fixture: Fixture,
-    /// What must not come out.
+    /// Byte strings that no answer may contain.
     secrets: Vec<Vec<u8>>,
 }
 
-/// A storm that goes on.
-pub(super) struct Race {
+/// Thread that makes exchanges.
+pub(super) struct ExchangeThread {
     stop: Arc<AtomicBool>,
     exchanges: Arc<AtomicU64>,
     thread: JoinHandle<()>,
 }
 
-impl Arena {
+impl RaceFixture {
     pub(super) fn new() -> Self {
         let skill =
-            |name: &str, says: &str| format!("---\nname: {name}\ndescription: {says}\n---\n");
+            |name: &str, text: &str| format!("---\nname: {name}\ndescription: {text}\n---\n");
         let inside = "What lies inside.";
         let fixture = Fixture::new("skill root/a\nskill root/p/s");
-        for (top, says) in [("root", inside), (SECRET, SECRET)] {
-            fixture.write(&format!("{top}/a/x.md"), says);
-            fixture.write(&format!("{top}/a/docs/x.md"), says);
-            let sidecar = format!("interface:\n  display_name: {says}\n");
+        for (top, text) in [("root", inside), (SECRET, SECRET)] {
+            fixture.write(&format!("{top}/a/x.md"), text);
+            fixture.write(&format!("{top}/a/docs/x.md"), text);
+            let sidecar = format!("interface:\n  display_name: {text}\n");
             fixture.write(&format!("{top}/a/agents/openai.yaml"), sidecar);
-            fixture.write(&format!("{top}/b/SKILL.md"), skill("b", says));
+            fixture.write(&format!("{top}/b/SKILL.md"), skill("b", text));
             let manifest =
                 format!("{{\"name\": \"{}\"}}", if top == "root" { "kit" } else { SECRET });
             fixture.write(&format!("{top}/p/.codex-plugin/plugin.json"), manifest);
         }
         fixture.write(&format!("{SECRET}/a/docs/{SECRET}.md"), SECRET);
         std::os::unix::fs::symlink("../x.md", fixture.path("root/a/docs/up.md")).expect("a link");
-        // Where `up.md` would lead from a directory that was moved out.
+        // `up.md` leads here if its directory was moved out.
         fixture.write("away/x.md", SECRET);
         let mut secrets = vec![SECRET.as_bytes().to_vec()];
         for file in ["a/x.md", "a/agents/openai.yaml", "b/SKILL.md", "p/.codex-plugin/plugin.json"]
@@ -102,18 +103,20 @@ impl Arena {
         self.fixture.path("root")
     }
 
-    /// Whether an answer holds anything of what lies outside: its content, its digest, its path.
-    pub(super) fn betrays(&self, answer: &[u8]) -> bool {
+    /// Whether an answer contains content, a digest or a path from outside.
+    pub(super) fn contains_secret(&self, answer: &[u8]) -> bool {
         let holds = |secret: &Vec<u8>| answer.windows(secret.len()).any(|part| part == secret);
         self.secrets.iter().any(holds)
     }
 
-    /// Lets a storm go on until its race is ended; `None` where files cannot be exchanged.
-    pub(super) fn begin(&self, storm: Storm) -> Option<Race> {
-        let pairs: Vec<_> = storm.places().iter().map(|place| self.pair(storm, place)).collect();
+    /// Starts exchanges that run until `ExchangeThread::stop`. Returns `None` if the filesystem
+    /// cannot exchange files.
+    pub(super) fn start_exchanges(&self, kind: ExchangeKind) -> Option<ExchangeThread> {
+        let pairs: Vec<_> =
+            kind.places().iter().map(|place| self.exchange_paths(kind, place)).collect();
         let [one, other] = ["x.md", "away/x.md"].map(|file| self.fixture.path(file));
         fs::write(&one, SECRET).expect("write");
-        if let Err(error) = exchange(&one, &other) {
+        if let Err(error) = swap_entries(&one, &other) {
             println!("SKIPPED: files cannot be exchanged on this filesystem: {error}");
             return None;
         }
@@ -124,58 +127,58 @@ impl Arena {
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     for pair in pairs.iter().cycle().take(BURST) {
-                        pair.turn();
+                        pair.exchange_once();
                         exchanges.fetch_add(1, Ordering::Relaxed);
                     }
-                    // Somebody must be there to race with.
+                    // The thread yields, so that readers race with it.
                     thread::yield_now();
                 }
             })
         };
-        Some(Race { stop, exchanges, thread })
+        Some(ExchangeThread { stop, exchanges, thread })
     }
 
-    fn pair(&self, storm: Storm, place: &str) -> Pair {
+    fn exchange_paths(&self, kind: ExchangeKind, place: &str) -> ExchangePaths {
         let inside = self.fixture.path(&format!("root/{place}"));
         let outside = self.fixture.path(&format!("{SECRET}/{place}"));
-        if storm == Storm::Moved {
+        if kind == ExchangeKind::Moved {
             let name = if outside.join("SKILL.md").exists() { "SKILL.md" } else { "x.md" };
             let away = self.fixture.path(&format!("away/{}", place.replace('/', "-")));
-            return Pair::Moved { inside, away, secret: outside.join(name), name };
+            return ExchangePaths::Moved { inside, away, secret: outside.join(name), name };
         }
         let link = inside.with_extension("link");
         std::os::unix::fs::symlink(outside, &link).expect("a link");
-        Pair::Exchanged(inside, link)
+        ExchangePaths::Exchanged(inside, link)
     }
 }
 
-/// What is exchanged in one turn.
-enum Pair {
+/// Paths of one exchange.
+enum ExchangePaths {
     Exchanged(PathBuf, PathBuf),
     Moved { inside: PathBuf, away: PathBuf, secret: PathBuf, name: &'static str },
 }
 
-impl Pair {
-    fn turn(&self) {
+impl ExchangePaths {
+    fn exchange_once(&self) {
         match self {
-            Self::Exchanged(one, other) => exchange(one, other).expect("an exchange"),
+            Self::Exchanged(one, other) => swap_entries(one, other).expect("an exchange"),
             Self::Moved { inside, away, secret, name } => {
                 fs::rename(inside, away).expect("move out");
-                exchange(secret, &away.join(name)).expect("an exchange");
-                exchange(secret, &away.join(name)).expect("an exchange");
+                swap_entries(secret, &away.join(name)).expect("an exchange");
+                swap_entries(secret, &away.join(name)).expect("an exchange");
                 fs::rename(away, inside).expect("move in");
             }
         }
     }
 }
 
-fn exchange(one: &PathBuf, other: &PathBuf) -> rustix::io::Result<()> {
+fn swap_entries(one: &PathBuf, other: &PathBuf) -> rustix::io::Result<()> {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)
 }
 
-impl Race {
-    /// Ends the storm; gives how often something was exchanged.
-    pub(super) fn end(self) -> u64 {
+impl ExchangeThread {
+    /// Stops the exchanges. Returns the number of exchanges.
+    pub(super) fn stop(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("no panic");
         self.exchanges.load(Ordering::Relaxed)
