@@ -103,7 +103,7 @@ async fn resolve_shows_plugins_and_selected_roots() {
     let output = run(&daemon, "resolve").await;
     assert_eq!(output.code, Some(0));
     let line = output.text().lines().nth(1).expect("a root");
-    assert!(line.starts_with("skills  READY  PLUGIN kit 1.2: 1 skill, 1 left out; "), "{line}");
+    assert!(line.starts_with("skills  READY  PLUGIN kit 1.2: 1 skill, 1 omitted; "), "{line}");
     assert!(output.stderr.contains("error[NO_FRONTMATTER] skill://skills/bad/SKILL.md"));
     assert!(output.stderr.ends_with("1 root, 1 error\n"), "{}", output.stderr);
 
@@ -220,7 +220,7 @@ async fn path_prints_the_file_of_a_handle() {
     // The daemon does not disclose the directory of a published root.
     let output = run(&daemon, "path skill://skills/pdf").await;
     assert_eq!(output.code, Some(78));
-    for part in ["/etc/caproot/caproot.yaml cannot be read", "--config FILE", "--root ID=DIR"] {
+    for part in ["cannot read /etc/caproot/caproot.yaml", "--config FILE", "--root ID=DIR"] {
         assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
     }
     daemon.stop().await;
@@ -264,7 +264,7 @@ async fn path_reads_published_roots_from_the_config_file() {
     }
     let output = run(&daemon, "path pdf --config /nonexistent.yaml").await;
     assert_eq!(output.code, Some(78));
-    for part in ["/nonexistent.yaml cannot be read", "--root ID=DIR"] {
+    for part in ["cannot read /nonexistent.yaml", "--root ID=DIR"] {
         assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
     }
     daemon.stop().await;

@@ -251,7 +251,7 @@ async fn messages_name_the_problem_of_a_location() {
         (located("r", &longest), Some((RootReason::NotAllowed, "outside every allowed root"))),
         (located("r", &too_long), Some(long)),
         (located("r", &format!("file://{longest}")), Some(long)),
-        (located("r", "relative"), Some((RootReason::InvalidPath, "no absolute path"))),
+        (located("r", "relative"), Some((RootReason::InvalidPath, "not an absolute path"))),
         (
             located("r", fixture.path("root/gone").to_str().expect("UTF-8")),
             Some((RootReason::NotFound, "nothing is at")),

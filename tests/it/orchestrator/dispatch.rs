@@ -230,13 +230,13 @@ fn readme_lists_the_limits_of_a_dispatcher() {
     let options = DispatchOptions::default();
     let seconds = |span: Duration| span.as_secs().to_string();
     let actual = [
-        ("at_once", options.max_in_flight.to_string()),
-        ("remembered", options.max_remembered.to_string()),
-        ("unsent", options.max_unsent.to_string()),
-        ("page", options.page_size.to_string()),
-        ("answer_within", seconds(options.answer_timeout)),
-        ("manager_within", seconds(options.manager_timeout)),
-        ("turn_within", seconds(options.turn_timeout)),
+        ("max_in_flight", options.max_in_flight.to_string()),
+        ("max_remembered", options.max_remembered.to_string()),
+        ("max_unsent", options.max_unsent.to_string()),
+        ("page_size", options.page_size.to_string()),
+        ("answer_timeout", seconds(options.answer_timeout)),
+        ("manager_timeout", seconds(options.manager_timeout)),
+        ("turn_timeout", seconds(options.turn_timeout)),
     ];
     let number = |cell: &str| match humantime::parse_duration(cell) {
         Ok(span) => seconds(span),

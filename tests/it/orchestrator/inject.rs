@@ -199,7 +199,7 @@ async fn large_and_hostile_skills_are_truncated_and_escaped() {
         let rest = read_all(&session, next_call_arguments(&fragment.text)).await;
         let prefix = whole.strip_suffix(&rest).expect("the rest of the file");
         let unescaped = fragment.text.replace("<\\", "<");
-        assert!(unescaped.contains(&format!("{prefix}\n[cut here;")), "{name}");
+        assert!(unescaped.contains(&format!("{prefix}\n[truncated here;")), "{name}");
     }
     let all: Vec<_> = bodies.iter().map(|(name, _)| format!("${name}")).collect();
     let injected = inject(&session, all.join(" ").as_str()).await;

@@ -58,7 +58,7 @@ async fn a_bad_file_is_rejected_with_all_its_errors() {
     assert_eq!((config.applied_reloads, config.rejected_reloads), (0, 1));
     assert_eq!(config.load_time, before.load_time);
     let text = status_output(&process, &[]);
-    assert!(text.contains("REFUSED") && text.contains("3:21 limits.max_roots"), "{text}");
+    assert!(text.contains("REJECTED") && text.contains("3:21 limits.max_roots"), "{text}");
     let json: Value =
         serde_json::from_str(&status_output(&process, &["--output", "json"])).expect("JSON");
     let reported = &json["executor"]["config"]["lastRejection"]["errors"];
@@ -76,7 +76,7 @@ async fn a_bad_file_is_rejected_with_all_its_errors() {
     assert_eq!(process.config().await.last_rejection.expect("a rejection").errors, [""; 0]);
     process.reload(&format!("{PLAIN}\ndisabled_skills: [{{name: a}}]")).await;
     assert_eq!(process.config().await.last_rejection, None);
-    assert!(!status_output(&process, &[]).contains("REFUSED"));
+    assert!(!status_output(&process, &[]).contains("REJECTED"));
     assert_eq!(replica.next_change().await.removed.len(), 1, "the next valid file applies");
     process.stop().await;
 }

@@ -35,9 +35,9 @@ async fn config_check_reports_every_tls_error_with_its_position() {
         (
             "certificate: none.pem, key: none.key, client_ca: none",
             &[
-                "1:20: tls.certificate: \"none.pem\" does not exist",
-                "1:35: tls.key: \"none.key\" does not exist",
-                "1:56: tls.client_ca: \"none\" does not exist",
+                "1:20: tls.certificate: invalid value \"none.pem\": does not exist",
+                "1:35: tls.key: invalid value \"none.key\": does not exist",
+                "1:56: tls.client_ca: invalid value \"none\": does not exist",
             ][..],
         ),
         (

@@ -115,14 +115,18 @@ async fn a_bad_new_certificate_keeps_the_old_one() {
     let expired = pki.authority.issue(&CertificateSpec::server().valid_years(2000, 2001));
     let bad: [(&str, &dyn Fn(), &str); 5] = [
         ("another's", &|| pki.fixture.replace("server.pem", &other), "is not the key of the"),
-        ("half", &|| pki.fixture.write("server.pem", &good[..good.len() / 2]), "in the middle of"),
+        (
+            "half",
+            &|| pki.fixture.write("server.pem", &good[..good.len() / 2]),
+            "ends within a PEM section",
+        ),
         (
             "none",
             &|| fs::remove_file(pki.fixture.path("server.pem")).expect("removed"),
             "not exist",
         ),
         ("expired", &|| pki.write("server", &expired), "expired on 2001-01-01"),
-        ("no authority", &|| pki.fixture.write("ca.pem", "none"), "no certificate in PEM"),
+        ("no authority", &|| pki.fixture.write("ca.pem", "none"), "no PEM certificate"),
     ];
     for (what, spoil, expected) in bad {
         spoil();

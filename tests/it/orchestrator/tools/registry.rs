@@ -134,8 +134,8 @@ fn readme_lists_the_limits_of_custom_tools() {
         ("MAX_RESULT_BYTES", count(MAX_RESULT_BYTES)),
         ("TIME_LIMIT", time(limits::DEFAULT_TIME_LIMIT)),
         ("MAX_TIME_LIMIT", time(limits::MAX_TIME_LIMIT)),
-        ("MAX_RUNNING", count(limits::MAX_CONCURRENT_CALLS)),
-        ("TURN", time(limits::PERMIT_TIMEOUT)),
+        ("MAX_CONCURRENT_CALLS", count(limits::MAX_CONCURRENT_CALLS)),
+        ("PERMIT_TIMEOUT", time(limits::PERMIT_TIMEOUT)),
     ];
     let documented = readme::table("| bound of own tools | is | beyond |").into_iter();
     let documented: Vec<_> =
