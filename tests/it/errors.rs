@@ -254,7 +254,7 @@ async fn messages_name_the_problem_of_a_location() {
         (located("r", "relative"), Some((RootReason::InvalidPath, "not an absolute path"))),
         (
             located("r", fixture.path("root/gone").to_str().expect("UTF-8")),
-            Some((RootReason::NotFound, "nothing is at")),
+            Some((RootReason::NotFound, "does not exist")),
         ),
     ] {
         let status = daemon.list(std::slice::from_ref(&root)).await.roots.remove(0);

@@ -43,8 +43,8 @@ async fn config_check_reports_every_tls_error_with_its_position() {
         (
             "certificate: server.key, key: server.pem",
             &[
-                "1:20: tls.certificate: \"server.key\" contains no PEM certificate",
-                "1:37: tls.key: \"server.pem\" contains no PEM private key",
+                "1:20: tls.certificate: invalid value \"server.key\": contains no PEM certificate",
+                "1:37: tls.key: invalid value \"server.pem\": contains no PEM private key",
             ],
         ),
         (
