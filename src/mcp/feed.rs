@@ -48,7 +48,7 @@ pub struct SkillSubscription {
 }
 
 /// Reason why a stream ended.
-enum StreamEnd {
+enum FeedStreamEnd {
     /// The published roots changed.
     RootsChanged,
     /// The daemon rejected the watch.
@@ -67,10 +67,10 @@ pub(super) async fn follow_daemon(
     let mut feed = CatalogFeed { client, subscription, state, say, had_state: false };
     loop {
         let why = match feed.publish_stream().await {
-            StreamEnd::RootsChanged => continue,
-            StreamEnd::Rejected(cause) if !feed.had_state => return Err(cause),
-            StreamEnd::Rejected(cause) => cause.to_string(),
-            StreamEnd::Invalid(why) => why,
+            FeedStreamEnd::RootsChanged => continue,
+            FeedStreamEnd::Rejected(cause) if !feed.had_state => return Err(cause),
+            FeedStreamEnd::Rejected(cause) => cause.to_string(),
+            FeedStreamEnd::Invalid(why) => why,
         };
         feed.publish_lost(why);
         tokio::time::sleep(REJECTED_RETRY_DELAY).await;
@@ -90,7 +90,7 @@ struct CatalogFeed<F> {
 
 impl<F: Fn(String)> CatalogFeed<F> {
     /// Publishes the states of one stream until the stream cannot go on.
-    async fn publish_stream(&mut self) -> StreamEnd {
+    async fn publish_stream(&mut self) -> FeedStreamEnd {
         let roots: Arc<[SelectedCapabilityRoot]> = self.subscription.roots.clone().into();
         let selection = MirrorSelection {
             product: self.subscription.product.clone(),
@@ -106,13 +106,13 @@ impl<F: Fn(String)> CatalogFeed<F> {
                     self.publish_lost(cause.to_string());
                     continue;
                 }
-                Err(cause) => return StreamEnd::Rejected(cause),
+                Err(cause) => return FeedStreamEnd::Rejected(cause),
             };
             let restarted = !epoch.is_empty() && epoch != event.epoch;
             epoch.clone_from(&event.epoch);
             if restarted && self.subscription.follows_published && self.refresh_roots().await {
                 (self.say)("the published roots of the daemon have changed".to_owned());
-                return StreamEnd::RootsChanged;
+                return FeedStreamEnd::RootsChanged;
             }
             match stream.apply_event(event) {
                 Ok(None) => {}
@@ -120,7 +120,7 @@ impl<F: Fn(String)> CatalogFeed<F> {
                     let catalog = update.changed.then(|| build_catalog(&roots, &update.catalog));
                     self.publish_catalog(catalog);
                 }
-                Err(why) => return StreamEnd::Invalid(why),
+                Err(why) => return FeedStreamEnd::Invalid(why),
             }
         }
     }

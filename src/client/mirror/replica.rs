@@ -32,12 +32,12 @@ pub(crate) struct MirrorReplica<S> {
     /// Catalog of the last complete state.
     complete: Arc<MirrorCatalog<S>>,
     /// Changes since the last complete state.
-    pending: PendingChanges,
+    pending: IncompleteState,
 }
 
-/// Changes that are not complete yet.
+/// Changes since the last complete state.
 #[derive(Debug, Default)]
-struct PendingChanges {
+struct IncompleteState {
     /// Whether an event was applied.
     is_dirty: bool,
     /// Whether the changes replace the whole state.
@@ -122,7 +122,7 @@ impl<S> MirrorReplica<S> {
             max_bytes: selection.max_bytes,
             expected: ExpectedEvent::Reset,
             complete: Arc::default(),
-            pending: PendingChanges::default(),
+            pending: IncompleteState::default(),
         }
     }
 
@@ -152,8 +152,11 @@ impl<S> MirrorReplica<S> {
                 self.roots.iter_mut().for_each(|root| *root = RootReplica::default());
                 self.skill_names.clear();
                 (self.bytes, self.expected) = (0, ExpectedEvent::Any);
-                self.pending =
-                    PendingChanges { is_dirty: true, is_reset: true, ..PendingChanges::default() };
+                self.pending = IncompleteState {
+                    is_dirty: true,
+                    is_reset: true,
+                    ..IncompleteState::default()
+                };
             }
             Event::RootStatus(status) => self.apply_status(status)?,
             Event::Delta(delta) => self.apply_delta(delta)?,
