@@ -76,7 +76,7 @@
 //! | full scan | periodic rescan of a root that finds changes for which inotify had no event |
 //! | handle | `skill://` URI of a resource of a skill or plugin, valid for the selection of its root |
 //! | manifest | file that describes a plugin, such as `plugin.json` |
-//! | mirror | copy of a daemon's catalogs in a client, kept current by `WatchSkills` |
+//! | mirror | copy of a daemon's catalogs in a client, kept current by `WatchSkills`; sessions, `caproot mcp` and `caproot watch` have one |
 //! | omitted | found but not in the response; a diagnostic gives the reason |
 //! | package | directory of a skill or plugin, with its resources |
 //! | quota, permit | limit of concurrent calls, streams or connections of a caller; the right to one of them |

@@ -1,206 +1,179 @@
-//! Text lines for the changes of a watch. The reporter holds the state of the stream and reports
-//! each complete state.
+//! Text lines for the changes of a watch: the difference of two catalogs.
 
-use super::plugins::PluginChangeReporter;
+use super::plugins::plugin_changes;
 use super::report::{diagnostic_line, root_reason_name};
 use super::table::truncate_to_width;
 use super::text::{EscapedText, escape_text};
-use crate::proto::caproot::v1::watch_skills_response::Event;
+use crate::client::{MirrorCatalog, MirrorUpdate};
 use crate::proto::caproot::v1::{
-    Diagnostic, DiagnosticList, RemovalReason, RootState, RootStatus, Severity, Skill, SkillDelta,
-    WatchMode, WatchSkillsResponse,
+    Diagnostic, RemovalReason, RootState, RootStatus, Severity, Skill, WatchMode,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Maximum width of a description.
 const MAX_DESCRIPTION_COLUMNS: usize = 100;
 
-/// State of the stream, and the events since.
+/// Diagnostics by root id.
+type DiagnosticsByRoot<'a> = BTreeMap<&'a str, Vec<&'a Diagnostic>>;
+
+/// Reporter of each complete state.
 #[derive(Default)]
 pub(super) struct ChangeReporter {
-    /// By package.
-    skills: BTreeMap<String, Skill>,
-    /// By root id.
-    roots: BTreeMap<String, RootStatus>,
-    /// By root id.
-    diagnostics: BTreeMap<String, Vec<Diagnostic>>,
-    plugins: PluginChangeReporter,
-    pending: PendingState,
-}
-
-/// State that is not complete yet.
-#[derive(Default)]
-struct PendingState {
-    /// Whether it replaces the whole state.
-    replaces_all: bool,
-    roots: Vec<RootStatus>,
-    removed: Vec<(String, String)>,
-    upserted: Vec<Skill>,
-    /// Deltas without their skills.
-    plugins: Vec<SkillDelta>,
-    /// Whole lists, by root id.
-    diagnostics: BTreeMap<String, Vec<Diagnostic>>,
+    /// Catalog of the last state.
+    catalog: Arc<MirrorCatalog>,
+    shows_bookmarks: bool,
 }
 
 impl ChangeReporter {
-    /// Discards the incomplete state of a lost stream.
-    pub(super) fn discard_pending(&mut self) {
-        self.pending = PendingState::default();
+    pub(super) fn new(shows_bookmarks: bool) -> Self {
+        Self { shows_bookmarks, ..Self::default() }
     }
 
-    /// Applies an event. If the event completes a state, returns its lines.
-    pub(super) fn apply_event(&mut self, message: WatchSkillsResponse) -> Vec<String> {
-        let revision = message.revision;
-        let pending = &mut self.pending;
-        match message.event {
-            Some(Event::Reset(_)) => {
-                *pending = PendingState { replaces_all: true, ..PendingState::default() }
-            }
-            Some(Event::RootStatus(status)) => pending.roots.push(status),
-            Some(Event::Delta(mut delta)) => {
-                let removed = std::mem::take(&mut delta.removed);
-                pending.upserted.append(&mut delta.upserted);
-                pending.removed.extend(removed.into_iter().map(|removed| {
-                    let why = removal_reason_name(removed.reason);
-                    (removed.package, why)
-                }));
-                pending.plugins.push(delta);
-            }
-            Some(Event::Diagnostics(list)) => pending.add_diagnostics(list),
-            Some(Event::Synced(_)) => {
-                let pending = std::mem::take(pending);
-                let replaces_all = pending.replaces_all;
-                let mut lines = self.apply_state(pending);
-                if replaces_all {
-                    lines.push(format!("= synced at revision {revision}"));
-                }
-                return lines;
-            }
-            Some(Event::Bookmark(_)) => return vec![format!("= unchanged at revision {revision}")],
-            // Event of a newer daemon.
-            None => {}
+    /// Returns the lines of a complete state.
+    pub(super) fn report_update(&mut self, update: &MirrorUpdate) -> Vec<String> {
+        let before = std::mem::replace(&mut self.catalog, update.catalog.clone());
+        let mut lines = if update.changed { catalog_changes(&before, update) } else { Vec::new() };
+        let revision = update.revision;
+        if update.is_bookmark {
+            let bookmark =
+                self.shows_bookmarks.then(|| format!("= unchanged at revision {revision}"));
+            lines.extend(bookmark);
+        } else if update.is_reset {
+            lines.push(format!("= synced at revision {revision}"));
         }
-        Vec::new()
-    }
-
-    fn apply_state(&mut self, mut pending: PendingState) -> Vec<String> {
-        if pending.replaces_all {
-            self.reduce_to_differences(&mut pending);
-        }
-        let mut lines: Vec<_> =
-            pending.roots.into_iter().filter_map(|r| self.record_root_status(r)).collect();
-        let mut fresh = Vec::new();
-        for (root, list) in pending.diagnostics {
-            let before = self.diagnostics.get(&root).map_or(&[][..], Vec::as_slice);
-            fresh.extend(list.iter().filter(|problem| !before.contains(problem)).cloned());
-            self.diagnostics.insert(root, list);
-        }
-        for (package, why) in pending.removed {
-            if let Some(skill) = self.skills.remove(&package) {
-                lines.push(skill_line('-', &skill, &why));
-            }
-        }
-        for skill in pending.upserted {
-            let before = self.skills.get(&skill.package);
-            let sign = if before.is_some() { '~' } else { '+' };
-            let cause = skill
-                .stale
-                .then(|| blocking_diagnostic(&self.diagnostics, &skill))
-                .flatten()
-                .cloned();
-            if let Some(cause) = &cause {
-                // The line of the skill has the diagnostic.
-                fresh.retain(|problem| problem != cause);
-            }
-            let what = match (skill.stale, cause) {
-                (true, Some(cause)) => format!("stale: {}", short_diagnostic(&cause)),
-                (true, None) => "stale: its file can no longer be read".to_owned(),
-                (false, _) => {
-                    truncate_to_width(&escape_text(&skill.description), MAX_DESCRIPTION_COLUMNS)
-                }
-            };
-            lines.push(skill_line(sign, &skill, &what));
-            self.skills.insert(skill.package.clone(), skill);
-        }
-        lines.extend(self.plugins.apply_deltas(pending.plugins, pending.replaces_all));
-        lines.extend(fresh.iter().filter_map(diagnostic_line).map(|text| format!("! {text}")));
         lines
     }
+}
 
-    /// Reduces a state that replaces everything to its differences.
-    fn reduce_to_differences(&mut self, pending: &mut PendingState) {
-        let now: BTreeSet<_> = pending.upserted.iter().map(|s| s.package.as_str()).collect();
-        let gone = self.skills.values().filter(|skill| !now.contains(skill.package.as_str()));
-        let gone: Vec<_> = gone
-            .map(|skill| (skill.package.clone(), pending.removal_reason(skill).to_owned()))
-            .collect();
-        pending.removed = gone;
-        pending.upserted.retain(|skill| self.skills.get(&skill.package) != Some(skill));
-        self.diagnostics.retain(|root, _| pending.diagnostics.contains_key(root));
-        self.roots.retain(|id, _| pending.roots.iter().any(|root| root.id == *id));
-    }
-
-    /// Returns the line of a root whose state changed. A root that is ready at first has no line.
-    fn record_root_status(&mut self, root: RootStatus) -> Option<String> {
-        let describe = |root: &RootStatus| {
-            let mut line = match root.state() {
-                RootState::Ready => "READY".to_owned(),
-                RootState::Pending => "PENDING".to_owned(),
-                RootState::Unavailable | RootState::Unspecified => {
-                    format!("UNAVAILABLE {}", root_reason_name(root.reason))
-                }
-            };
-            let polled = root.watch_mode() == WatchMode::Polling;
-            for message in [(true, &root.message), (polled, &root.watch_message)] {
-                if let (true, text) = message
-                    && !text.is_empty()
-                {
-                    line = format!("{line} {}", EscapedText(text));
-                }
-            }
-            line
+/// Returns the lines of the differences between a catalog and the next state.
+fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String> {
+    let now = &*update.catalog;
+    let mut lines: Vec<_> = now.roots().iter().filter_map(|root| root_line(before, root)).collect();
+    let diagnostics = diagnostics_by_root(now);
+    let mut fresh = new_diagnostics(&diagnostics_by_root(before), &diagnostics);
+    for skill in removed_skills(before, now) {
+        let reason = match update.removed.get(&skill.package) {
+            Some(reason) => removal_reason_name(*reason),
+            None => reason_after_reset(now, &diagnostics, skill).to_owned(),
         };
-        let now = describe(&root);
-        let id = escape_text(&root.id);
-        let before = self.roots.insert(root.id.clone(), root);
-        let is_news = before.map_or(now != "READY", |before| describe(&before) != now);
-        is_news.then(|| format!("! root {id}: {now}"))
+        lines.push(skill_line('-', skill, &reason));
     }
+    for skill in now.skills() {
+        let sign = match before.skill(&skill.package) {
+            Some(before) if Arc::ptr_eq(before, skill) || before == skill => continue,
+            Some(_) => '~',
+            None => '+',
+        };
+        let cause = skill.stale.then(|| blocking_diagnostic(&diagnostics, skill)).flatten();
+        if let Some(cause) = cause {
+            // The line of the skill has the diagnostic.
+            fresh.retain(|problem| *problem != cause);
+        }
+        let what = match (skill.stale, cause) {
+            (true, Some(cause)) => format!("stale: {}", short_diagnostic(cause)),
+            (true, None) => "stale: its file can no longer be read".to_owned(),
+            (false, _) => {
+                truncate_to_width(&escape_text(&skill.description), MAX_DESCRIPTION_COLUMNS)
+            }
+        };
+        lines.push(skill_line(sign, skill, &what));
+    }
+    lines.extend(plugin_changes(before, now));
+    let problems = fresh.into_iter().filter_map(diagnostic_line);
+    lines.extend(problems.map(|text| format!("! {text}")));
+    lines
+}
+
+/// Returns the line of a root whose state changed. A root that is ready at first has no line.
+fn root_line(before: &MirrorCatalog, root: &RootStatus) -> Option<String> {
+    let now = describe_root(root);
+    let before = before.roots().iter().find(|before| before.id == root.id);
+    let is_news = before.map_or(now != "READY", |before| describe_root(before) != now);
+    is_news.then(|| format!("! root {}: {now}", EscapedText(&root.id)))
+}
+
+fn describe_root(root: &RootStatus) -> String {
+    let mut line = match root.state() {
+        RootState::Ready => "READY".to_owned(),
+        RootState::Pending => "PENDING".to_owned(),
+        RootState::Unavailable | RootState::Unspecified => {
+            format!("UNAVAILABLE {}", root_reason_name(root.reason))
+        }
+    };
+    let polled = root.watch_mode() == WatchMode::Polling;
+    for message in [(true, &root.message), (polled, &root.watch_message)] {
+        if let (true, text) = message
+            && !text.is_empty()
+        {
+            line = format!("{line} {}", EscapedText(text));
+        }
+    }
+    line
+}
+
+fn diagnostics_by_root(catalog: &MirrorCatalog) -> DiagnosticsByRoot<'_> {
+    let mut by_root = DiagnosticsByRoot::new();
+    for problem in catalog.diagnostics() {
+        by_root.entry(&problem.root_id).or_default().push(problem);
+    }
+    by_root
+}
+
+/// Returns the diagnostics that are in `now` only.
+fn new_diagnostics<'a>(
+    before: &DiagnosticsByRoot<'_>,
+    now: &DiagnosticsByRoot<'a>,
+) -> Vec<&'a Diagnostic> {
+    let mut new = Vec::new();
+    for (root, list) in now {
+        let before = before.get(root).map_or(&[][..], Vec::as_slice);
+        if before != list.as_slice() {
+            new.extend(list.iter().filter(|problem| !before.contains(problem)));
+        }
+    }
+    new
+}
+
+/// Returns the skills that are in `before` only, by root and by package.
+fn removed_skills<'a>(before: &'a MirrorCatalog, now: &MirrorCatalog) -> Vec<&'a Arc<Skill>> {
+    let removed = before.skills().iter().filter(|skill| now.skill(&skill.package).is_none());
+    let mut removed: Vec<_> = removed.collect();
+    for of_root in removed.chunk_by_mut(|a, b| a.authority == b.authority) {
+        of_root.sort_by(|a, b| a.package.cmp(&b.package));
+    }
+    removed
 }
 
 /// Returns the error that blocks a skill, if there is one.
 fn blocking_diagnostic<'a>(
-    problems: &'a BTreeMap<String, Vec<Diagnostic>>,
+    diagnostics: &DiagnosticsByRoot<'a>,
     skill: &Skill,
 ) -> Option<&'a Diagnostic> {
-    let root = &skill.authority.as_ref()?.id;
-    let is_cause = |problem: &&Diagnostic| {
+    let is_cause = |problem: &&&Diagnostic| {
         problem.severity() == Severity::Error && problem.resource == skill.main_resource
     };
-    problems.get(root)?.iter().find(is_cause)
+    diagnostics.get(root_of(skill))?.iter().find(is_cause).copied()
 }
 
-impl PendingState {
-    /// Returns the reason why the skill is missing in a state that replaces everything.
-    fn removal_reason(&self, skill: &Skill) -> &'static str {
-        let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
-        let root = self.roots.iter().find(|root| root.id == id);
-        if root.is_some_and(|root| root.state() != RootState::Ready) {
-            "ROOT_UNAVAILABLE"
-        } else if blocking_diagnostic(&self.diagnostics, skill).is_some() {
-            "INVALID"
-        } else {
-            "no longer listed"
-        }
+/// Returns the reason why a skill is missing in a state that replaces everything.
+fn reason_after_reset(
+    now: &MirrorCatalog,
+    diagnostics: &DiagnosticsByRoot<'_>,
+    skill: &Skill,
+) -> &'static str {
+    let root = now.roots().iter().find(|root| root.id == root_of(skill));
+    if root.is_some_and(|root| root.state() != RootState::Ready) {
+        "ROOT_UNAVAILABLE"
+    } else if blocking_diagnostic(diagnostics, skill).is_some() {
+        "INVALID"
+    } else {
+        "no longer listed"
     }
+}
 
-    fn add_diagnostics(&mut self, list: DiagnosticList) {
-        let diagnostics = self.diagnostics.entry(list.root_id).or_default();
-        if !list.continued {
-            diagnostics.clear();
-        }
-        diagnostics.extend(list.diagnostics);
-    }
+fn root_of(skill: &Skill) -> &str {
+    skill.authority.as_ref().map_or("", |authority| &authority.id)
 }
 
 fn skill_line(sign: char, skill: &Skill, what: &str) -> String {
@@ -230,12 +203,35 @@ fn removal_reason_name(reason: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::ChangeReporter;
+    use crate::client::{MirrorReplica, MirrorSelection};
     use crate::proto::caproot::v1::watch_skills_response::Event;
     use crate::proto::caproot::v1::{
         Authority, Diagnostic, DiagnosticCode, DiagnosticList, RemovalReason, RemovedSkill, Reset,
-        RootReason, RootState, RootStatus, Severity, Skill, SkillDelta, Synced,
-        WatchSkillsResponse,
+        RootReason, RootState, RootStatus, SelectedCapabilityRoot, Severity, Skill, SkillDelta,
+        Synced, WatchSkillsResponse,
     };
+
+    /// Stream of one root, and the reporter of its states.
+    struct ReportedStream {
+        replica: MirrorReplica<Skill>,
+        reporter: ChangeReporter,
+    }
+
+    impl ReportedStream {
+        fn new() -> Self {
+            let root = SelectedCapabilityRoot { id: "r".into(), location: None };
+            let selection = MirrorSelection::new(vec![root]);
+            let replica = MirrorReplica::new(&selection, |_, skill| skill);
+            Self { replica, reporter: ChangeReporter::default() }
+        }
+
+        fn apply_event(&mut self, event: Event) -> Vec<String> {
+            let event = Some(event);
+            let message = WatchSkillsResponse { revision: 7, event, ..Default::default() };
+            let update = self.replica.apply_event(message).expect("a valid event");
+            update.map(|update| self.reporter.report_update(&update)).unwrap_or_default()
+        }
+    }
 
     fn skill(name: &str, description: &str) -> Skill {
         Skill {
@@ -249,16 +245,11 @@ mod tests {
     }
 
     fn apply_events(
-        reporter: &mut ChangeReporter,
+        stream: &mut ReportedStream,
         events: impl IntoIterator<Item = Event>,
     ) -> Vec<String> {
         let events = events.into_iter().chain([Event::Synced(Synced::default())]);
-        let message = |event| WatchSkillsResponse {
-            revision: 7,
-            event: Some(event),
-            ..WatchSkillsResponse::default()
-        };
-        events.flat_map(|event| reporter.apply_event(message(event))).collect()
+        events.flat_map(|event| stream.apply_event(event)).collect()
     }
 
     fn upserted(skills: Vec<Skill>) -> Event {
@@ -279,9 +270,9 @@ mod tests {
 
     #[test]
     fn each_change_is_a_line() {
-        let reporter = &mut ChangeReporter::default();
+        let stream = &mut ReportedStream::new();
         let first = apply_events(
-            reporter,
+            stream,
             [
                 Event::Reset(Reset::default()),
                 root(RootState::Ready, RootReason::Unspecified),
@@ -292,7 +283,7 @@ mod tests {
         assert_eq!(first, [r"+ a  skill://r/a  One\u{1b}.", &long, "= synced at revision 7"]);
 
         assert_eq!(
-            apply_events(reporter, [upserted(vec![skill("a", "Two.")])]),
+            apply_events(stream, [upserted(vec![skill("a", "Two.")])]),
             ["~ a  skill://r/a  Two."]
         );
         let broken = Diagnostic {
@@ -312,7 +303,7 @@ mod tests {
         };
         let stale = Skill { stale: true, ..skill("a", "Two.") };
         assert_eq!(
-            apply_events(reporter, [upserted(vec![stale]), Event::Diagnostics(problems)]),
+            apply_events(stream, [upserted(vec![stale]), Event::Diagnostics(problems)]),
             [
                 "~ a  skill://r/a  stale: error[YAML_SYNTAX] line 3:7: no YAML",
                 "! error[YAML_SYNTAX] skill://r/c/SKILL.md:3:7: no YAML",
@@ -322,26 +313,23 @@ mod tests {
             package: "skill://r/a".into(),
             reason: RemovalReason::RootUnavailable.into(),
         }];
-        let gone = Event::Delta(SkillDelta { removed, ..SkillDelta::default() });
+        let gone =
+            Event::Delta(SkillDelta { root_id: "r".into(), removed, ..SkillDelta::default() });
         assert_eq!(
-            apply_events(reporter, [root(RootState::Unavailable, RootReason::NotFound), gone]),
+            apply_events(stream, [root(RootState::Unavailable, RootReason::NotFound), gone]),
             ["! root r: UNAVAILABLE NOT_FOUND Create it.", "- a  skill://r/a  ROOT_UNAVAILABLE"]
         );
     }
 
     #[test]
     fn reset_reports_only_differences() {
-        let reporter = &mut ChangeReporter::default();
+        let stream = &mut ReportedStream::new();
         let reset = || Event::Reset(Reset::default());
-        apply_events(reporter, [reset(), upserted(vec![skill("a", "A."), skill("b", "B.")])]);
-        let lost = WatchSkillsResponse {
-            event: Some(upserted(vec![skill("x", "X.")])),
-            ..WatchSkillsResponse::default()
-        };
-        assert!(reporter.apply_event(lost).is_empty());
-        reporter.discard_pending();
+        apply_events(stream, [reset(), upserted(vec![skill("a", "A."), skill("b", "B.")])]);
+        let incomplete = upserted(vec![skill("x", "X.")]);
+        assert!(stream.apply_event(incomplete).is_empty(), "lost before its end");
         assert_eq!(
-            apply_events(reporter, [reset(), upserted(vec![skill("a", "A."), skill("c", "C.")])]),
+            apply_events(stream, [reset(), upserted(vec![skill("a", "A."), skill("c", "C.")])]),
             [
                 "- b  skill://r/b  no longer listed",
                 "+ c  skill://r/c  C.",

@@ -2,11 +2,13 @@
 
 use super::table::truncate_to_width;
 use super::text::{EscapedText, escape_text};
+use crate::client::{MirrorCatalog, root_id};
 use crate::proto::caproot::v1::{
-    Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponents, SkillDelta,
+    Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponents,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 /// Maximum width of a text in a tree or line.
 const MAX_TEXT_COLUMNS: usize = 100;
@@ -14,65 +16,49 @@ const MAX_TEXT_COLUMNS: usize = 100;
 /// Kind, name and details of a component.
 type ComponentLine = (&'static str, String, String);
 
-/// State of the plugins by package, and of the marketplaces by root id.
-#[derive(Default)]
-pub(super) struct PluginChangeReporter {
-    plugins: BTreeMap<String, Plugin>,
-    marketplaces: BTreeMap<String, Vec<Marketplace>>,
+/// Returns the lines of the plugins and marketplaces that differ between two catalogs.
+pub(super) fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String> {
+    let (old, new) = (plugins_by_package(before), plugins_by_package(now));
+    let gone = before.plugins().iter().filter(|plugin| !new.contains_key(plugin.package.as_str()));
+    let mut lines: Vec<_> =
+        gone.map(|plugin| plugin_line('-', plugin, "no longer there")).collect();
+    let changed = |plugin: &&Arc<Plugin>| {
+        let before = old.get(plugin.package.as_str());
+        before.is_none_or(|before| !Arc::ptr_eq(before, plugin) && before != plugin)
+    };
+    let changed: Vec<_> = now.plugins().iter().filter(changed).collect();
+    let same_lists = before.marketplaces() == now.marketplaces();
+    for root in now.roots() {
+        for plugin in changed.iter().filter(|plugin| is_below(&plugin.package, &root.id)) {
+            lines.push(match old.get(plugin.package.as_str()) {
+                None => plugin_line('+', plugin, &component_counts(plugin)),
+                Some(before) => plugin_line('~', plugin, &plugin_difference(before, plugin)),
+            });
+        }
+        if same_lists {
+            continue;
+        }
+        let lists = marketplaces_of(now, &root.id);
+        if marketplaces_of(before, &root.id) != lists {
+            let parts: Vec<_> = lists.into_iter().map(marketplace_text).collect();
+            let parts = if parts.is_empty() { "none".to_owned() } else { parts.join(", ") };
+            lines.push(format!("~ marketplaces of root {}: {parts}", EscapedText(&root.id)));
+        }
+    }
+    lines
 }
 
-impl PluginChangeReporter {
-    /// Applies deltas and returns a line for each change. With `replaces_all`, the deltas are the
-    /// whole state.
-    pub(super) fn apply_deltas(
-        &mut self,
-        deltas: Vec<SkillDelta>,
-        replaces_all: bool,
-    ) -> Vec<String> {
-        let mut lines = Vec::new();
-        let mut gone: Vec<String> = Vec::new();
-        if replaces_all {
-            let now = deltas.iter().flat_map(|delta| &delta.upserted_plugins);
-            let now: BTreeSet<&str> = now.map(|plugin| plugin.package.as_str()).collect();
-            gone.extend(
-                self.plugins.keys().filter(|package| !now.contains(package.as_str())).cloned(),
-            );
-            let listed: BTreeSet<_> = deltas.iter().map(|delta| delta.root_id.clone()).collect();
-            self.marketplaces.retain(|root, _| listed.contains(root));
-        }
-        gone.extend(deltas.iter().flat_map(|delta| delta.removed_plugins.clone()));
-        for package in gone {
-            if let Some(plugin) = self.plugins.remove(&package) {
-                lines.push(plugin_line('-', &plugin, "no longer there"));
-            }
-        }
-        for delta in deltas {
-            for plugin in delta.upserted_plugins {
-                let before = self.plugins.get(&plugin.package);
-                if before == Some(&plugin) {
-                    continue;
-                }
-                lines.push(match before {
-                    None => plugin_line('+', &plugin, &component_counts(&plugin)),
-                    Some(before) => plugin_line('~', &plugin, &plugin_difference(before, &plugin)),
-                });
-                self.plugins.insert(plugin.package.clone(), plugin);
-            }
-            if let Some(lists) = delta.marketplaces {
-                let lists = lists.marketplaces;
-                if self.marketplaces.get(&delta.root_id).is_none_or(|before| *before != lists) {
-                    let parts: Vec<_> = lists.iter().map(marketplace_text).collect();
-                    let parts = if parts.is_empty() { "none".to_owned() } else { parts.join(", ") };
-                    lines.push(format!(
-                        "~ marketplaces of root {}: {parts}",
-                        EscapedText(&delta.root_id)
-                    ));
-                    self.marketplaces.insert(delta.root_id, lists);
-                }
-            }
-        }
-        lines
-    }
+fn plugins_by_package(catalog: &MirrorCatalog) -> HashMap<&str, &Arc<Plugin>> {
+    catalog.plugins().iter().map(|plugin| (plugin.package.as_str(), plugin)).collect()
+}
+
+fn marketplaces_of<'a>(catalog: &'a MirrorCatalog, root: &str) -> Vec<&'a Marketplace> {
+    catalog.marketplaces().iter().filter(|list| is_below(&list.declared_by, root)).collect()
+}
+
+/// Whether a handle belongs to the root with this id.
+fn is_below(handle: &str, root: &str) -> bool {
+    root_id(handle).as_deref() == Some(root)
 }
 
 /// Returns the lines of a root's plugins with their components.
@@ -219,10 +205,14 @@ fn server_text(server: &McpServer) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{PluginChangeReporter, plugin_tree};
+    use super::{plugin_changes, plugin_tree};
+    use crate::client::{MirrorReplica, MirrorSelection};
+    use crate::proto::caproot::v1::watch_skills_response::Event;
     use crate::proto::caproot::v1::{
-        App, McpServer, McpTransport, Plugin, PluginComponents, SkillDelta,
+        App, Marketplace, MarketplaceList, McpServer, McpTransport, Plugin, PluginComponents,
+        Reset, RootStatus, SelectedCapabilityRoot, SkillDelta, Synced, WatchSkillsResponse,
     };
+    use std::sync::Arc;
 
     fn plugin(name: &str, servers: &[&str]) -> Plugin {
         let server = |name: &&str| McpServer {
@@ -264,8 +254,25 @@ mod tests {
 
     #[test]
     fn changes_are_reported() {
-        let mut reporter = PluginChangeReporter::default();
-        let mut apply = |delta, replaces_all| reporter.apply_deltas(vec![delta], replaces_all);
+        let root = SelectedCapabilityRoot { id: "r".into(), location: None };
+        let selection = MirrorSelection::new(vec![root]);
+        let mut replica = MirrorReplica::new(&selection, |_, skill| skill);
+        let mut before = Arc::default();
+        let mut apply = |delta, replaces_all: bool| {
+            let status = RootStatus { id: "r".into(), ..RootStatus::default() };
+            let reset = [Event::Reset(Reset::default()), Event::RootStatus(status)];
+            let events = reset.into_iter().filter(|_| replaces_all);
+            for event in events.chain([Event::Delta(delta), Event::Synced(Synced::default())]) {
+                let event = Some(event);
+                let message = WatchSkillsResponse { event, ..WatchSkillsResponse::default() };
+                if let Some(update) = replica.apply_event(message).expect("a valid event") {
+                    let lines = plugin_changes(&before, &update.catalog);
+                    before = update.catalog;
+                    return lines;
+                }
+            }
+            panic!("a complete state")
+        };
         assert_eq!(
             apply(delta(vec![plugin("p", &["s"])], &[]), true),
             ["+ plugin p  skill://r/p  mcp 1, app 1"]
@@ -275,7 +282,19 @@ mod tests {
             ["~ plugin q  skill://r/p  was p, -mcp s, +mcp t"]
         );
         assert!(apply(delta(vec![plugin("q", &["t"])], &[]), true).is_empty());
-        let gone = ["- plugin q  skill://r/p  no longer there"];
-        assert_eq!(apply(delta(vec![], &["skill://r/p"]), false), gone);
+        let list = |name: &str| {
+            let declared_by = "skill://r/.claude-plugin/marketplace.json".into();
+            let list = Marketplace { declared_by, name: name.into(), ..Marketplace::default() };
+            let marketplaces = Some(MarketplaceList { marketplaces: vec![list] });
+            SkillDelta { marketplaces, ..delta(vec![], &[]) }
+        };
+        assert_eq!(apply(list("m"), false), ["~ marketplaces of root r: m: 0 plugins"]);
+        assert!(apply(list("m"), false).is_empty());
+        let gone = ["- plugin q  skill://r/p  no longer there", "~ marketplaces of root r: none"];
+        let without_lists = SkillDelta {
+            marketplaces: Some(MarketplaceList::default()),
+            ..delta(vec![], &["skill://r/p"])
+        };
+        assert_eq!(apply(without_lists, false), gone);
     }
 }

@@ -8,16 +8,19 @@ use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_stderr, write_stdout};
 use super::signals::stop_signal;
 use super::text::{escape_json, escape_text};
-use crate::client::{CallError, WatchMessage, json};
+use crate::client::{CallError, MirrorSelection, MirrorStream, WatchMessage, json};
 use crate::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::watch_skills_response::Event;
-use crate::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsRequest, WatchSkillsResponse};
+use crate::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsResponse};
 use clap::Args;
 use jiff::Zoned;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use std::error::Error as _;
 use std::io;
+
+/// Maximum size of the catalog in wire bytes, so that an invalid daemon cannot fill the memory.
+const MAX_CATALOG_BYTES: usize = 1 << 30;
 
 /// Show every change of the skills and plugins below roots
 ///
@@ -65,37 +68,35 @@ pub(super) async fn run(args: WatchArgs, env: &ProcessEnv) -> Result<u8, Command
 async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let (mut client, _) = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut client, env).await?;
-    let mut watch = client.watch_skills(WatchSkillsRequest {
-        selected_capability_roots: roots,
+    let selection = MirrorSelection {
         product: args.product,
         // Only the full view has plugins.
-        view: SkillView::Full.into(),
-        ..WatchSkillsRequest::default()
-    });
-    let mut reporter = ChangeReporter::default();
+        view: SkillView::Full,
+        max_bytes: MAX_CATALOG_BYTES,
+        ..MirrorSelection::new(roots)
+    };
+    let mut stream = MirrorStream::start(&client, &selection, |_, skill| skill);
+    let mut reporter = ChangeReporter::new(args.bookmarks);
     let mut outage = OutageReporter::default();
     loop {
-        let event = match watch.next().await? {
+        let event = match stream.next().await? {
             WatchMessage::Lost { cause, .. } => {
-                reporter.discard_pending();
                 outage.report_lost(&cause);
                 continue;
             }
             WatchMessage::Event(event) => *event,
         };
         outage.report_reconnected(&event);
-        if matches!(event.event, Some(Event::Bookmark(_))) && !args.bookmarks {
-            continue;
-        }
+        let is_bookmark = matches!(event.event, Some(Event::Bookmark(_)));
         let lines = match args.output {
             OutputFormat::Text => {
+                let update = stream.apply_event(event);
+                let update = update.map_err(|why| CommandFailure::invalid_response(&why))?;
+                let lines = update.map(|update| reporter.report_update(&update));
                 let now = Zoned::now().strftime("%H:%M:%S").to_string();
-                reporter
-                    .apply_event(event)
-                    .into_iter()
-                    .map(|line| format!("{now} {line}"))
-                    .collect()
+                lines.into_iter().flatten().map(|line| format!("{now} {line}")).collect()
             }
+            OutputFormat::Json if is_bookmark && !args.bookmarks => continue,
             OutputFormat::Json => vec![json_line(&event)?],
         };
         write_lines(lines).await?;

@@ -34,8 +34,12 @@ pub use handle::{enclosing_package, root_id};
 pub use mirror::{
     ChangesSince, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
 };
+pub(crate) use mirror::{MirrorStream, MirrorUpdate};
 pub use read::MAX_CURSOR_BYTES;
 pub use retry::RetryPolicy;
 pub use selected_roots::{SelectedRootsError, parse_selected_roots};
 pub use tls_error::TlsError;
 pub use watch::{SkillWatch, WatchMessage};
+
+#[cfg(test)]
+pub(crate) use mirror::MirrorReplica;

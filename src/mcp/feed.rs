@@ -1,21 +1,18 @@
-//! Follows the daemon: applies its events to a replica and publishes each complete revision.
-//! Reconnects if the daemon is lost.
+//! Follows the daemon and publishes each complete revision of its catalog.
 
 use super::catalog::McpCatalog;
 use super::limits::{MAX_CATALOG_BYTES, MAX_SKILLS};
 use super::skill_record::SkillRecord;
-use crate::client::{CallError, Client, SkillWatch, WatchMessage};
-use crate::proto::caproot::v1::watch_skills_response::Event;
-use crate::proto::caproot::v1::{
-    RootStatus, SelectedCapabilityRoot, SkillDelta, SkillView, WatchSkillsRequest,
-    WatchSkillsResponse,
+use crate::client::{
+    CallError, Client, MirrorCatalog, MirrorSelection, MirrorStream, WatchMessage,
 };
-use std::collections::HashMap;
+use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Delay after a rejected watch, if the daemon had sent a state before.
+/// Delay after a rejected watch, if the daemon had sent a state before, and after a violation of
+/// the protocol.
 const REJECTED_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Published catalog and the state of its connection.
@@ -50,207 +47,173 @@ pub struct SkillSubscription {
     pub product: String,
 }
 
+/// Reason why a stream ended.
+enum FeedStreamEnd {
+    /// The published roots changed.
+    RootsChanged,
+    /// The daemon rejected the watch.
+    Rejected(CallError),
+    /// The daemon violated the protocol, or the catalog exceeds the size limit. Has the reason.
+    Invalid(String),
+}
+
 /// Follows the daemon. Returns only if the daemon rejects the first watch.
 pub(super) async fn follow_daemon(
     client: Client,
-    mut subscription: SkillSubscription,
+    subscription: SkillSubscription,
     state: watch::Sender<FeedState>,
     say: impl Fn(String),
 ) -> Result<(), CallError> {
-    let mut went_well = false;
+    let mut feed = CatalogFeed { client, subscription, state, say, had_state: false };
     loop {
-        let mut watch = open_watch(&client, &subscription);
-        let mut replica = SkillReplica::new(subscription.roots.clone());
-        let mut epoch = String::new();
-        let cause = loop {
-            match watch.next().await {
-                Ok(WatchMessage::Event(event)) => {
-                    let restarted = !epoch.is_empty() && epoch != event.epoch;
-                    epoch.clone_from(&event.epoch);
-                    if restarted
-                        && subscription.follows_published
-                        && refresh_roots(&client, &mut subscription).await
-                    {
-                        say("the published roots of the daemon have changed".to_owned());
-                        break None;
-                    }
-                    if replica.apply_event(*event) {
-                        went_well = true;
-                        publish_catalog(&state, replica.take_catalog(), &say);
-                    }
-                }
-                Ok(WatchMessage::Lost { cause, .. }) => publish_lost(&state, &cause, &say),
-                Err(cause) => break Some(cause),
-            }
+        let why = match feed.publish_stream().await {
+            FeedStreamEnd::RootsChanged => continue,
+            FeedStreamEnd::Rejected(cause) if !feed.had_state => return Err(cause),
+            FeedStreamEnd::Rejected(cause) => cause.to_string(),
+            FeedStreamEnd::Invalid(why) => why,
         };
-        let Some(cause) = cause else { continue };
-        if !went_well {
-            return Err(cause);
-        }
-        publish_lost(&state, &cause, &say);
+        feed.publish_lost(why);
         tokio::time::sleep(REJECTED_RETRY_DELAY).await;
     }
 }
 
-fn open_watch(client: &Client, subscription: &SkillSubscription) -> SkillWatch {
-    client.watch_skills(WatchSkillsRequest {
-        selected_capability_roots: subscription.roots.clone(),
-        product: subscription.product.clone(),
-        view: SkillView::Full.into(),
-        ..WatchSkillsRequest::default()
-    })
+/// Publisher of the daemon's catalog.
+struct CatalogFeed<F> {
+    client: Client,
+    subscription: SkillSubscription,
+    state: watch::Sender<FeedState>,
+    /// Receives a message if the daemon is lost or connected again.
+    say: F,
+    /// Whether a state was published.
+    had_state: bool,
 }
 
-/// Reads the published roots again. Returns whether they changed.
-async fn refresh_roots(client: &Client, subscription: &mut SkillSubscription) -> bool {
-    // If the daemon does not respond, the watch reports the failure.
-    let Ok(published) = client.clone().list_roots().await else { return false };
-    let roots = published.roots.into_iter().filter_map(|root| root.selected_capability_root);
-    let roots: Vec<_> = roots.collect();
-    let differ = roots != subscription.roots;
-    subscription.roots = roots;
-    differ
-}
-
-fn publish_catalog(
-    state: &watch::Sender<FeedState>,
-    catalog: Option<McpCatalog>,
-    say: &impl Fn(String),
-) {
-    let mut was_lost = false;
-    state.send_modify(|state| {
-        was_lost = matches!(state.sync, SyncState::Lost(_));
-        state.sync = SyncState::Synced;
-        if let Some(catalog) = catalog {
-            state.catalog = Arc::new(catalog);
-        }
-    });
-    if was_lost {
-        say("reconnected".to_owned());
-    }
-}
-
-fn publish_lost(state: &watch::Sender<FeedState>, cause: &CallError, say: &impl Fn(String)) {
-    let lost = state.send_if_modified(|state| {
-        let lost = !matches!(state.sync, SyncState::Lost(_));
-        if lost {
-            state.sync = SyncState::Lost(cause.to_string());
-        }
-        lost
-    });
-    if lost {
-        say(format!("{cause}; reconnecting"));
-    }
-}
-
-/// Copy of the daemon's skills to which events are applied.
-struct SkillReplica {
-    roots: Arc<[SelectedCapabilityRoot]>,
-    root_indexes: HashMap<String, usize>,
-    skills: HashMap<String, Arc<SkillRecord>>,
-    statuses: HashMap<String, RootStatus>,
-    /// Text bytes of `skills`.
-    text_bytes: usize,
-    is_truncated: bool,
-    /// Whether an event was applied since the last catalog.
-    has_changed: bool,
-}
-
-impl SkillReplica {
-    fn new(roots: Vec<SelectedCapabilityRoot>) -> Self {
-        let root_indexes = roots.iter().enumerate().map(|(n, root)| (root.id.clone(), n)).collect();
-        Self {
-            roots: roots.into(),
-            root_indexes,
-            skills: HashMap::new(),
-            statuses: HashMap::new(),
-            text_bytes: 0,
-            is_truncated: false,
-            has_changed: true,
-        }
-    }
-
-    /// Applies an event. Returns whether the revision is complete. After an incomplete state, the
-    /// next state begins with a `reset`.
-    fn apply_event(&mut self, event: WatchSkillsResponse) -> bool {
-        match event.event {
-            Some(Event::Reset(_)) => {
-                *self = Self::new(self.roots.to_vec());
-            }
-            Some(Event::RootStatus(status)) => {
-                self.has_changed = true;
-                // Statuses of other roots are ignored, so that their number is limited.
-                if self.root_indexes.contains_key(&status.id) {
-                    let RootStatus { id, state, reason, .. } = status;
-                    let kept = RootStatus { id, state, reason, ..RootStatus::default() };
-                    self.statuses.insert(kept.id.clone(), kept);
+impl<F: Fn(String)> CatalogFeed<F> {
+    /// Publishes the states of one stream until the stream cannot go on.
+    async fn publish_stream(&mut self) -> FeedStreamEnd {
+        let roots: Arc<[SelectedCapabilityRoot]> = self.subscription.roots.clone().into();
+        let selection = MirrorSelection {
+            product: self.subscription.product.clone(),
+            view: SkillView::Full,
+            ..MirrorSelection::new(self.subscription.roots.clone())
+        };
+        let mut stream = MirrorStream::start(&self.client, &selection, SkillRecord::from_skill);
+        let mut epoch = String::new();
+        loop {
+            let event = match stream.next().await {
+                Ok(WatchMessage::Event(event)) => *event,
+                Ok(WatchMessage::Lost { cause, .. }) => {
+                    self.publish_lost(cause.to_string());
+                    continue;
                 }
+                Err(cause) => return FeedStreamEnd::Rejected(cause),
+            };
+            let restarted = !epoch.is_empty() && epoch != event.epoch;
+            epoch.clone_from(&event.epoch);
+            if restarted && self.subscription.follows_published && self.refresh_roots().await {
+                (self.say)("the published roots of the daemon have changed".to_owned());
+                return FeedStreamEnd::RootsChanged;
             }
-            Some(Event::Delta(delta)) => self.apply_delta(delta),
-            Some(Event::Synced(_) | Event::Bookmark(_)) => return true,
-            Some(Event::Diagnostics(_)) | None => {}
-        }
-        false
-    }
-
-    fn apply_delta(&mut self, delta: SkillDelta) {
-        self.has_changed = true;
-        let Some(root) = self.root_indexes.get(&delta.root_id).copied() else { return };
-        for gone in delta.removed {
-            self.remove_skill(&gone.package);
-        }
-        for skill in delta.upserted {
-            self.remove_skill(&skill.package);
-            let left = MAX_CATALOG_BYTES - self.text_bytes;
-            let mut entry = SkillRecord::from_skill(root, skill);
-            if entry.text_bytes() > left {
-                self.is_truncated = true;
-                entry = entry.without_frontmatter();
+            match stream.apply_event(event) {
+                Ok(None) => {}
+                Ok(Some(update)) => {
+                    let catalog = update.changed.then(|| build_catalog(&roots, &update.catalog));
+                    self.publish_catalog(catalog);
+                }
+                Err(why) => return FeedStreamEnd::Invalid(why),
             }
-            if entry.text_bytes() > left || self.skills.len() >= MAX_SKILLS {
-                self.is_truncated = true;
-                continue;
-            }
-            self.text_bytes += entry.text_bytes();
-            self.skills.insert(entry.package.clone(), Arc::new(entry));
         }
     }
 
-    fn remove_skill(&mut self, package: &str) {
-        if let Some(entry) = self.skills.remove(package) {
-            self.text_bytes -= entry.text_bytes();
+    /// Reads the published roots again. Returns whether they changed.
+    async fn refresh_roots(&mut self) -> bool {
+        // If the daemon does not respond, the watch reports the failure.
+        let Ok(published) = self.client.list_roots().await else { return false };
+        let roots = published.roots.into_iter().filter_map(|root| root.selected_capability_root);
+        let roots: Vec<_> = roots.collect();
+        let differ = roots != self.subscription.roots;
+        self.subscription.roots = roots;
+        differ
+    }
+
+    /// Publishes a complete state. If `catalog` is `None`, the catalog is unchanged.
+    fn publish_catalog(&mut self, catalog: Option<McpCatalog>) {
+        self.had_state = true;
+        let mut was_lost = false;
+        self.state.send_modify(|state| {
+            was_lost = matches!(state.sync, SyncState::Lost(_));
+            state.sync = SyncState::Synced;
+            if let Some(catalog) = catalog {
+                state.catalog = Arc::new(catalog);
+            }
+        });
+        if was_lost {
+            (self.say)("reconnected".to_owned());
         }
     }
 
-    /// Returns the catalog of the events so far, or `None` if nothing changed.
-    fn take_catalog(&mut self) -> Option<McpCatalog> {
-        std::mem::take(&mut self.has_changed).then(|| {
-            // In the order of the selection.
-            let statuses = self.roots.iter().filter_map(|root| self.statuses.get(&root.id));
-            McpCatalog::new(self.roots.clone(), self.skills.values(), statuses, self.is_truncated)
-        })
+    /// Publishes that the daemon is lost. The first cause stays until the daemon is back.
+    fn publish_lost(&self, cause: String) {
+        let sentence = format!("{cause}; reconnecting");
+        let lost = self.state.send_if_modified(|state| {
+            let lost = !matches!(state.sync, SyncState::Lost(_));
+            if lost {
+                state.sync = SyncState::Lost(cause);
+            }
+            lost
+        });
+        if lost {
+            (self.say)(sentence);
+        }
     }
+}
+
+fn build_catalog(
+    roots: &Arc<[SelectedCapabilityRoot]>,
+    catalog: &MirrorCatalog<SkillRecord>,
+) -> McpCatalog {
+    let (records, is_truncated) = limit_records(catalog.skills(), MAX_CATALOG_BYTES);
+    McpCatalog::new(roots.clone(), records.iter(), catalog.roots().iter(), is_truncated)
+}
+
+/// Returns the records that the limits allow, and whether a limit applied. If a record exceeds
+/// `max_bytes` only with its frontmatter, the frontmatter is omitted.
+fn limit_records(records: &[Arc<SkillRecord>], max_bytes: usize) -> (Vec<Arc<SkillRecord>>, bool) {
+    let (mut kept, mut left, mut is_truncated) = (Vec::new(), max_bytes, false);
+    for record in records {
+        let mut record = record.clone();
+        if record.text_bytes() > left {
+            is_truncated = true;
+            record = Arc::new(Arc::unwrap_or_clone(record).without_frontmatter());
+        }
+        if record.text_bytes() > left || kept.len() >= MAX_SKILLS {
+            is_truncated = true;
+            continue;
+        }
+        left -= record.text_bytes();
+        kept.push(record);
+    }
+    (kept, is_truncated)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Event, SkillDelta, SkillRecord, SkillReplica, WatchSkillsResponse};
+    use super::{MirrorSelection, SkillRecord, build_catalog, limit_records};
+    use crate::client::MirrorReplica;
     use crate::mcp::skill_record::tests::skill;
+    use crate::proto::caproot::v1::watch_skills_response::Event;
     use crate::proto::caproot::v1::{
-        Bookmark, RemovedSkill, Reset, SelectedCapabilityRoot, Skill, Synced,
+        Bookmark, RemovedSkill, Reset, SelectedCapabilityRoot, Skill, SkillDelta, Synced,
+        WatchSkillsResponse,
     };
+    use std::sync::Arc;
 
-    fn apply_event(replica: &mut SkillReplica, event: Event) -> Option<Vec<String>> {
-        let whole =
-            replica.apply_event(WatchSkillsResponse { event: Some(event), ..Default::default() });
-        let catalog = whole.then(|| replica.take_catalog()).flatten()?;
-        Some(
-            catalog
-                .skills_after(None)
-                .iter()
-                .map(super::super::catalog::ServedSkill::main_uri)
-                .collect(),
-        )
+    fn apply_event(replica: &mut MirrorReplica<SkillRecord>, event: Event) -> Option<Vec<String>> {
+        let message = WatchSkillsResponse { event: Some(event), ..Default::default() };
+        let update = replica.apply_event(message).expect("a valid event")?;
+        let catalog = update.changed.then(|| build_catalog(&[].into(), &update.catalog))?;
+        let uris = catalog.skills_after(None).iter();
+        Some(uris.map(super::super::catalog::ServedSkill::main_uri).collect())
     }
 
     fn delta(upserted: Vec<Skill>, removed: &[&str]) -> Event {
@@ -268,7 +231,8 @@ mod tests {
     #[test]
     fn only_complete_revisions_are_published() {
         let root = SelectedCapabilityRoot { id: "r".into(), location: None };
-        let mut replica = SkillReplica::new(vec![root]);
+        let selection = MirrorSelection::new(vec![root]);
+        let mut replica = MirrorReplica::new(&selection, SkillRecord::from_skill);
         let synced = || Event::Synced(Synced::default());
         assert_eq!(apply_event(&mut replica, Event::Reset(Reset::default())), None);
         let both = vec![skill("skill://r/a", "a"), skill("skill://r/b", "b")];
@@ -288,26 +252,32 @@ mod tests {
             apply_event(&mut replica, synced()).expect("a revision"),
             ["skill://r/b/SKILL.md"]
         );
-        let weight = replica.text_bytes;
         apply_event(&mut replica, delta(vec![skill("skill://r/b", "b")], &[]));
-        assert_eq!(replica.text_bytes, weight, "a replaced skill is counted once");
+        let uris = apply_event(&mut replica, synced()).expect("a revision");
+        assert_eq!(uris, ["skill://r/b/SKILL.md"], "a replaced skill is listed once");
         assert_eq!(apply_event(&mut replica, Event::Reset(Reset::default())), None);
         assert_eq!(apply_event(&mut replica, synced()), Some(vec![]));
     }
 
     #[test]
     fn skills_beyond_the_limit_are_omitted() {
-        let root = SelectedCapabilityRoot { id: "r".into(), location: None };
-        let bare = SkillRecord::from_skill(0, skill("skill://r/a", "a"))
-            .without_frontmatter()
-            .text_bytes();
-        for (left, skills) in [(bare, 1), (bare - 1, 0)] {
-            let mut replica = SkillReplica::new(vec![root.clone()]);
-            replica.text_bytes = super::MAX_CATALOG_BYTES - left;
-            apply_event(&mut replica, delta(vec![skill("skill://r/a", "a")], &[]));
-            let catalog = replica.take_catalog().expect("a change");
-            assert!(catalog.omissions().is_some());
-            assert_eq!(catalog.skills_after(None).len(), skills);
+        let records = ["a", "b"].map(|name| {
+            Arc::new(SkillRecord::from_skill(0, skill(&format!("skill://r/{name}"), name)))
+        });
+        let [full, _] = records.each_ref().map(|record| record.text_bytes());
+        let bare = (*records[1]).clone().without_frontmatter().text_bytes();
+        for (max, skills, with_frontmatter) in [
+            (2 * full, 2, 2),
+            (2 * full - 1, 2, 1),
+            (full + bare, 2, 1),
+            (full + bare - 1, 1, 1),
+            (bare, 1, 0),
+            (bare - 1, 0, 0),
+        ] {
+            let (kept, is_truncated) = limit_records(&records, max);
+            assert_eq!((kept.len(), is_truncated), (skills, max < 2 * full), "{max}");
+            let complete = kept.iter().filter(|record| record.frontmatter.is_some());
+            assert_eq!(complete.count(), with_frontmatter, "{max}");
         }
     }
 }

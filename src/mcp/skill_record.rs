@@ -156,6 +156,8 @@ fn number_json(number: f64) -> Value {
 #[cfg(test)]
 pub(super) mod tests {
     use super::{Skill, SkillRecord};
+    use crate::client::root_id;
+    use crate::proto::caproot::v1::Authority;
     use prost_types::value::Kind;
     use prost_types::{ListValue, Struct, Value};
     use serde_json::json;
@@ -172,7 +174,9 @@ pub(super) mod tests {
     pub(in crate::mcp) fn skill(package: &str, name: &str) -> Skill {
         let fields = [("name", text(name)), ("description", text("Does  it."))];
         let fields = fields.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
+        let id = root_id(package).expect("a handle");
         Skill {
+            authority: Some(Authority { kind: "executor".into(), id }),
             package: package.into(),
             main_resource: format!("{package}/SKILL.md"),
             name: name.into(),

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Complete state of one executor's catalog: the content of `ListSkills` and `ResolveRoots` at one
-/// revision.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct MirrorCatalog {
-    skills: Vec<Arc<Skill>>,
+/// revision. Has each skill as an `S`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MirrorCatalog<S = Skill> {
+    skills: Vec<Arc<S>>,
     by_package: HashMap<Box<str>, usize>,
     plugins: Vec<Arc<Plugin>>,
     marketplaces: Vec<Marketplace>,
@@ -16,28 +16,35 @@ pub struct MirrorCatalog {
     diagnostics: Vec<Diagnostic>,
 }
 
-impl MirrorCatalog {
-    /// Creates the catalog. The skills must be in list order.
-    pub(super) fn new(
-        skills: Vec<Arc<Skill>>,
+impl<S> Default for MirrorCatalog<S> {
+    fn default() -> Self {
+        Self::new([], (vec![], vec![]), vec![], vec![])
+    }
+}
+
+impl<S> MirrorCatalog<S> {
+    /// Creates the catalog. The skills, each with its package, must be in list order.
+    pub(super) fn new<'a>(
+        skills: impl IntoIterator<Item = (&'a str, Arc<S>)>,
         (plugins, marketplaces): (Vec<Arc<Plugin>>, Vec<Marketplace>),
         roots: Vec<RootStatus>,
         diagnostics: Vec<Diagnostic>,
     ) -> Self {
-        let entry = |(at, skill): (usize, &Arc<Skill>)| (skill.package.as_str().into(), at);
-        let by_package = skills.iter().enumerate().map(entry).collect();
+        let skills = skills.into_iter().enumerate();
+        let (by_package, skills) =
+            skills.map(|(at, (package, skill))| ((package.into(), at), skill)).unzip();
         Self { skills, by_package, plugins, marketplaces, roots, diagnostics }
     }
 
     /// Skills in the order of `ListSkills`: by root as selected, then by name, then by package.
     #[must_use]
-    pub fn skills(&self) -> &[Arc<Skill>] {
+    pub fn skills(&self) -> &[Arc<S>] {
         &self.skills
     }
 
     /// Returns the skill with this handle.
     #[must_use]
-    pub fn skill(&self, package: &str) -> Option<&Arc<Skill>> {
+    pub fn skill(&self, package: &str) -> Option<&Arc<S>> {
         self.by_package.get(package).map(|at| &self.skills[*at])
     }
 

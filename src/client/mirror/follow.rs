@@ -1,13 +1,12 @@
 //! Task of a mirror: follows one stream and publishes each complete state.
 
 use super::reconciler::ResumeReconciler;
-use super::replica::{MirrorReplica, ReplicaUpdate};
+use super::stream::MirrorStream;
 use super::{
     ChangesSince, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
 };
 use crate::client::call::Client;
-use crate::client::watch::{SkillWatch, WatchMessage};
-use crate::proto::caproot::v1::WatchSkillsRequest;
+use crate::client::watch::WatchMessage;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -37,41 +36,32 @@ pub(super) async fn follow_executor(
     from: Option<ResumePoint>,
     publisher: SnapshotPublisher,
 ) {
-    let request = WatchSkillsRequest {
-        selected_capability_roots: selection.roots.clone(),
-        product: selection.product.clone(),
-        view: selection.view.into(),
-        bookmark_interval: selection.bookmark_interval.try_into().ok(),
-        ..WatchSkillsRequest::default()
-    };
-    let mut reconciler =
-        from.map(|from| ResumeReconciler::new(&client, &request, from, selection.max_bytes));
+    let mut reconciler = from.map(|from| ResumeReconciler::new(&client, &selection, from));
     loop {
-        let mut replica = MirrorReplica::new(&selection);
-        let mut watch = client.watch_skills(request.clone());
-        let why = apply_stream(&mut watch, &mut replica, &mut reconciler, &publisher).await;
-        drop(watch);
+        let mut stream = MirrorStream::start(&client, &selection, |_, skill| skill);
+        let why = publish_stream(&mut stream, &mut reconciler, &publisher).await;
+        drop(stream);
         publisher.publish_lost(&why, true);
         tokio::time::sleep(REJECTED_RETRY_DELAY).await;
     }
 }
 
-/// Applies the events of a stream until the stream cannot go on. Returns the reason.
-async fn apply_stream(
-    watch: &mut SkillWatch,
-    replica: &mut MirrorReplica,
+/// Publishes the states of a stream until the stream cannot go on. Returns the reason.
+async fn publish_stream(
+    stream: &mut MirrorStream,
     reconciler: &mut Option<ResumeReconciler>,
     publisher: &SnapshotPublisher,
 ) -> String {
-    // Whether the replica differs from the published catalog.
+    // Whether the last state differs from the published catalog.
     let mut news = false;
     loop {
-        match watch.next().await {
-            Ok(WatchMessage::Event(event)) => match replica.apply_event(*event) {
-                Ok(ReplicaUpdate::Partial) => {}
-                Ok(ReplicaUpdate::Complete { epoch, revision, token, changed }) => {
-                    news |= changed;
-                    let catalog = news.then(|| Arc::new(replica.catalog()));
+        match stream.next().await {
+            Ok(WatchMessage::Event(event)) => match stream.apply_event(*event) {
+                Ok(None) => {}
+                Ok(Some(update)) => {
+                    news |= update.changed;
+                    let catalog = news.then_some(update.catalog);
+                    let (epoch, revision, token) = (update.epoch, update.revision, update.token);
                     let state = RevisionState { epoch, revision, token };
                     let mut since = None;
                     if let Some(with) = reconciler {
@@ -80,7 +70,7 @@ async fn apply_stream(
                         if since.is_none() {
                             // The two streams are at different revisions: this stream asks for the
                             // current revision.
-                            watch.reopen();
+                            stream.reopen();
                             continue;
                         }
                         *reconciler = None;
@@ -91,7 +81,6 @@ async fn apply_stream(
                 Err(why) => return why,
             },
             Ok(WatchMessage::Lost { cause, .. }) => {
-                replica.handle_disconnect();
                 publisher.publish_lost(&cause.to_string(), cause.is_connection_refused());
             }
             Err(cause) => return cause.to_string(),

@@ -6,9 +6,15 @@ mod follow;
 mod reconciler;
 mod replica;
 mod resume;
+mod stream;
 
 pub use catalog::MirrorCatalog;
+pub(crate) use replica::MirrorUpdate;
 pub use resume::{ChangesSince, ResumePoint};
+pub(crate) use stream::MirrorStream;
+
+#[cfg(test)]
+pub(crate) use replica::MirrorReplica;
 
 use super::call::Client;
 use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};

@@ -2,7 +2,7 @@
 //! stream has the changes since the resume token. Both are opened in turn until they are at the
 //! same revision. If that fails, fingerprints tell which roots changed.
 
-use super::{ChangesSince, MirrorCatalog, ResumePoint};
+use super::{ChangesSince, MirrorCatalog, MirrorSelection, ResumePoint};
 use crate::client::call::Client;
 use crate::client::handle::root_id;
 use crate::client::watch::WatchMessage;
@@ -58,18 +58,14 @@ impl ChangedIds {
 }
 
 impl ResumeReconciler {
-    pub(super) fn new(
-        client: &Client,
-        request: &WatchSkillsRequest,
-        from: ResumePoint,
-        max_bytes: usize,
-    ) -> Self {
-        let request = WatchSkillsRequest { resume_token: from.token.clone(), ..request.clone() };
+    pub(super) fn new(client: &Client, selection: &MirrorSelection, from: ResumePoint) -> Self {
+        let request =
+            WatchSkillsRequest { resume_token: from.token.clone(), ..selection.watch_request() };
         Self {
             client: client.clone(),
             request,
             resume_point: from,
-            max_bytes,
+            max_bytes: selection.max_bytes,
             rounds: 0,
             deadline: None,
         }

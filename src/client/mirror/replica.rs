@@ -14,19 +14,38 @@ use std::sync::Arc;
 /// Size of an entry in addition to its own bytes.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
 
-/// Copy of the catalog to which events are applied.
-pub(super) struct MirrorReplica {
-    /// Index of each selected root, by id.
+/// Copy of the catalog to which events are applied. Keeps each skill as an `S`.
+#[derive(Debug)]
+pub(crate) struct MirrorReplica<S> {
+    /// Index of each selected root in the selection, by id.
     root_indexes: HashMap<String, usize>,
-    /// State of each selected root.
-    roots: Vec<RootReplica>,
+    /// State of each selected root. The state of a root that is selected twice is at its first
+    /// index.
+    roots: Vec<RootReplica<S>>,
+    /// Converts a skill. The number is the index of its root in the selection.
+    convert: fn(usize, Skill) -> S,
     /// Name of each skill by package. Name and package are the key in `RootReplica::skills`.
     skill_names: HashMap<String, String>,
     bytes: usize,
     max_bytes: usize,
     expected: ExpectedEvent,
-    /// Whether an event was applied since the last complete state.
+    /// Catalog of the last complete state.
+    complete: Arc<MirrorCatalog<S>>,
+    /// Changes since the last complete state.
+    pending: IncompleteState,
+}
+
+/// Changes since the last complete state.
+#[derive(Debug, Default)]
+struct IncompleteState {
+    /// Whether an event was applied.
     is_dirty: bool,
+    /// Whether the changes replace the whole state.
+    is_reset: bool,
+    /// Reason of each removal since the last reset, by package.
+    removed: HashMap<String, i32>,
+    /// Size of `removed`.
+    removed_bytes: usize,
 }
 
 /// Next event that is allowed.
@@ -38,10 +57,10 @@ enum ExpectedEvent {
     Any,
 }
 
-#[derive(Default)]
-struct RootReplica {
+#[derive(Debug)]
+struct RootReplica<S> {
     /// By name and package, in list order.
-    skills: BTreeMap<(String, String), Arc<Skill>>,
+    skills: BTreeMap<(String, String), StoredSkill<S>>,
     /// By package.
     plugins: BTreeMap<String, Arc<Plugin>>,
     marketplaces: Vec<Marketplace>,
@@ -49,91 +68,127 @@ struct RootReplica {
     diagnostics: Vec<Diagnostic>,
 }
 
-/// Effect of an event.
-#[derive(Debug, PartialEq)]
-pub(super) enum ReplicaUpdate {
-    /// The state is incomplete.
-    Partial,
-    /// The state is complete at this revision.
-    Complete {
-        /// Start of the daemon.
-        epoch: Arc<str>,
-        /// Revision of that start.
-        revision: u64,
-        /// Resume token of this state.
-        token: Arc<str>,
-        /// Whether the copy differs from the last complete state.
-        changed: bool,
-    },
+#[derive(Debug)]
+struct StoredSkill<S> {
+    skill: Arc<S>,
+    bytes: usize,
 }
 
-impl MirrorReplica {
-    pub(super) fn new(selection: &MirrorSelection) -> Self {
-        let mut root_indexes = HashMap::new();
-        for root in &selection.roots {
-            let next = root_indexes.len();
-            root_indexes.entry(root.id.clone()).or_insert(next);
+impl<S> Default for RootReplica<S> {
+    fn default() -> Self {
+        Self {
+            skills: BTreeMap::new(),
+            plugins: BTreeMap::new(),
+            marketplaces: Vec::new(),
+            status: None,
+            diagnostics: Vec::new(),
         }
-        let roots = root_indexes.iter().map(|_| RootReplica::default()).collect();
+    }
+}
+
+/// Complete state of a stream.
+#[derive(Debug)]
+pub(crate) struct MirrorUpdate<S = Skill> {
+    /// Start of the daemon.
+    pub(crate) epoch: Arc<str>,
+    /// Revision of that start.
+    pub(crate) revision: u64,
+    /// Resume token of this state.
+    pub(crate) token: Arc<str>,
+    /// Catalog of this state. If nothing changed, the same `Arc` as in the last state.
+    pub(crate) catalog: Arc<MirrorCatalog<S>>,
+    /// Whether the daemon sent changes since the last state.
+    pub(crate) changed: bool,
+    /// Whether the daemon sent the whole state. Then `removed` is empty.
+    pub(crate) is_reset: bool,
+    /// Whether the state is a bookmark.
+    pub(crate) is_bookmark: bool,
+    /// Reason of each removal since the last state, by package.
+    pub(crate) removed: HashMap<String, i32>,
+}
+
+impl<S> MirrorReplica<S> {
+    pub(crate) fn new(selection: &MirrorSelection, convert: fn(usize, Skill) -> S) -> Self {
+        let mut root_indexes = HashMap::new();
+        for (index, root) in selection.roots.iter().enumerate() {
+            root_indexes.entry(root.id.clone()).or_insert(index);
+        }
         Self {
             root_indexes,
-            roots,
+            roots: selection.roots.iter().map(|_| RootReplica::default()).collect(),
+            convert,
             skill_names: HashMap::new(),
             bytes: 0,
             max_bytes: selection.max_bytes,
             expected: ExpectedEvent::Reset,
-            is_dirty: false,
+            complete: Arc::default(),
+            pending: IncompleteState::default(),
         }
     }
 
     /// Records that the stream was lost. The next stream resumes from the last complete state or
     /// starts with a `reset`.
     pub(super) fn handle_disconnect(&mut self) {
-        if self.is_dirty {
+        if self.pending.is_dirty {
             self.expected = ExpectedEvent::Reset;
         }
     }
 
-    /// Applies an event. The error is the reason to end the stream.
-    pub(super) fn apply_event(
+    /// Applies an event. Returns the state that the event completes. The error is the reason to end
+    /// the stream.
+    pub(crate) fn apply_event(
         &mut self,
         message: WatchSkillsResponse,
-    ) -> Result<ReplicaUpdate, String> {
-        let event = message.event.ok_or("the daemon sent an empty event")?;
-        let begins = matches!(event, Event::Reset(_));
+    ) -> Result<Option<MirrorUpdate<S>>, String> {
+        let begins = matches!(message.event, Some(Event::Reset(_)));
+        let is_bookmark = matches!(message.event, Some(Event::Bookmark(_)));
         if self.expected == ExpectedEvent::Reset && !begins {
             return Err("the daemon resumed from an incomplete state".to_owned());
         }
+        // An event that a newer daemon defines has no meaning here.
+        let Some(event) = message.event else { return Ok(None) };
         match event {
             Event::Reset(_) => {
                 self.roots.iter_mut().for_each(|root| *root = RootReplica::default());
                 self.skill_names.clear();
-                (self.bytes, self.expected, self.is_dirty) = (0, ExpectedEvent::Any, true);
+                (self.bytes, self.expected) = (0, ExpectedEvent::Any);
+                self.pending = IncompleteState {
+                    is_dirty: true,
+                    is_reset: true,
+                    ..IncompleteState::default()
+                };
             }
             Event::RootStatus(status) => self.apply_status(status)?,
             Event::Delta(delta) => self.apply_delta(delta)?,
             Event::Diagnostics(list) => self.apply_diagnostics(list)?,
             Event::Synced(Synced { resume_token }) | Event::Bookmark(Bookmark { resume_token }) => {
-                let changed = std::mem::take(&mut self.is_dirty);
-                let (epoch, token) = (message.epoch.into(), resume_token.into());
-                return Ok(ReplicaUpdate::Complete {
-                    epoch,
+                let pending = std::mem::take(&mut self.pending);
+                if pending.is_dirty {
+                    self.complete = Arc::new(self.catalog());
+                }
+                return Ok(Some(MirrorUpdate {
+                    epoch: message.epoch.into(),
                     revision: message.revision,
-                    token,
-                    changed,
-                });
+                    token: resume_token.into(),
+                    catalog: self.complete.clone(),
+                    changed: pending.is_dirty,
+                    is_reset: pending.is_reset,
+                    is_bookmark,
+                    removed: pending.removed,
+                }));
             }
         }
-        if self.bytes > self.max_bytes {
+        if self.bytes + self.pending.removed_bytes > self.max_bytes {
             let most = self.max_bytes;
             return Err(format!("the catalog exceeds the mirror's limit of {most} bytes"));
         }
-        Ok(ReplicaUpdate::Partial)
+        Ok(None)
     }
 
     /// Returns the catalog of the events so far.
-    pub(super) fn catalog(&self) -> MirrorCatalog {
-        let skills = self.roots.iter().flat_map(|root| root.skills.values().cloned()).collect();
+    fn catalog(&self) -> MirrorCatalog<S> {
+        let skills = self.roots.iter().flat_map(|root| &root.skills);
+        let skills = skills.map(|((_, package), stored)| (package.as_str(), stored.skill.clone()));
         let roots = self.roots.iter().filter_map(|root| root.status.clone()).collect();
         let diagnostics = self.roots.iter().flat_map(|root| root.diagnostics.clone()).collect();
         let plugins = self.roots.iter().flat_map(|root| root.plugins.values().cloned()).collect();
@@ -141,14 +196,14 @@ impl MirrorReplica {
         MirrorCatalog::new(skills, (plugins, lists), roots, diagnostics)
     }
 
-    fn root_mut(&mut self, id: &str) -> Result<&mut RootReplica, String> {
+    fn root_mut(&mut self, id: &str) -> Result<&mut RootReplica<S>, String> {
         let index =
             self.root_indexes.get(id).ok_or("the daemon sent a root that was not selected")?;
         Ok(&mut self.roots[*index])
     }
 
     fn apply_status(&mut self, status: RootStatus) -> Result<(), String> {
-        self.is_dirty = true;
+        self.pending.is_dirty = true;
         let added = message_bytes(&status);
         let before = self.root_mut(&status.id)?.status.replace(status);
         self.adjust_bytes(added, before.as_ref().map_or(0, message_bytes));
@@ -156,7 +211,7 @@ impl MirrorReplica {
     }
 
     fn apply_diagnostics(&mut self, list: DiagnosticList) -> Result<(), String> {
-        self.is_dirty = true;
+        self.pending.is_dirty = true;
         let added: usize = list.diagnostics.iter().map(message_bytes).sum();
         let root = self.root_mut(&list.root_id)?;
         let mut gone = 0;
@@ -170,10 +225,16 @@ impl MirrorReplica {
     }
 
     fn apply_delta(&mut self, delta: SkillDelta) -> Result<(), String> {
-        self.is_dirty = true;
-        self.root_mut(&delta.root_id)?;
+        self.pending.is_dirty = true;
+        let selected = self.root_indexes.get(&delta.root_id).copied();
+        let index = selected.ok_or("the daemon sent a root that was not selected")?;
         for removed in delta.removed {
-            self.remove_skill(&delta.root_id, &removed.package)?;
+            if self.remove_skill(&delta.root_id, &removed.package)? {
+                let bytes = removed.package.len() + ENTRY_OVERHEAD_BYTES;
+                if self.pending.removed.insert(removed.package, removed.reason).is_none() {
+                    self.pending.removed_bytes += bytes;
+                }
+            }
         }
         for skill in delta.upserted {
             let owner = skill.authority.as_ref().map(|authority| authority.id.as_str());
@@ -184,10 +245,12 @@ impl MirrorReplica {
                 return Err("the daemon lists a skill below another root".to_owned());
             }
             self.remove_skill(&delta.root_id, &skill.package)?;
-            self.bytes += message_bytes(&skill);
+            let bytes = message_bytes(&skill);
+            self.bytes += bytes;
             self.skill_names.insert(skill.package.clone(), skill.name.clone());
             let key = (skill.name.clone(), skill.package.clone());
-            self.root_mut(&delta.root_id)?.skills.insert(key, Arc::new(skill));
+            let skill = Arc::new((self.convert)(index, skill));
+            self.roots[index].skills.insert(key, StoredSkill { skill, bytes });
         }
         self.apply_plugins(&delta.root_id, delta.upserted_plugins, &delta.removed_plugins)?;
         if let Some(list) = delta.marketplaces {
@@ -225,12 +288,15 @@ impl MirrorReplica {
         self.bytes = (self.bytes + added).saturating_sub(gone);
     }
 
-    fn remove_skill(&mut self, root: &str, package: &str) -> Result<(), String> {
-        let Some((package, name)) = self.skill_names.remove_entry(package) else { return Ok(()) };
+    /// Removes a skill. Returns whether the copy had the skill.
+    fn remove_skill(&mut self, root: &str, package: &str) -> Result<bool, String> {
+        let Some((package, name)) = self.skill_names.remove_entry(package) else {
+            return Ok(false);
+        };
         let gone = self.root_mut(root)?.skills.remove(&(name, package));
         let gone = gone.ok_or("the daemon removes a skill of another root")?;
-        self.adjust_bytes(0, message_bytes(&*gone));
-        Ok(())
+        self.adjust_bytes(0, gone.bytes);
+        Ok(true)
     }
 }
 

@@ -133,7 +133,8 @@ mod tests {
             })
         };
         let root = |id: &str| RootStatus { id: id.into(), ..RootStatus::default() };
-        let skills = skills.iter().map(skill).collect();
+        let skills: Vec<_> = skills.iter().map(skill).collect();
+        let skills = skills.iter().map(|skill| (skill.package.as_str(), skill.clone()));
         MirrorCatalog::new(skills, (vec![], vec![]), vec![root("a"), root("b")], vec![])
     }
 

@@ -1,12 +1,31 @@
 //! Valid and invalid events applied to a replica.
 
-use super::{MirrorReplica, ReplicaUpdate};
+use super::MirrorUpdate;
 use crate::client::mirror::MirrorSelection;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{
     Authority, Bookmark, Marketplace, MarketplaceList, Plugin, RemovedSkill, Reset, RootStatus,
     SelectedCapabilityRoot, Skill, SkillDelta, Synced, WatchSkillsResponse,
 };
+use std::sync::Arc;
+
+type MirrorReplica = super::MirrorReplica<Skill>;
+
+/// Epoch, revision, token, and whether the catalog changed.
+type CompleteState = (Arc<str>, u64, Arc<str>, bool);
+
+fn new_replica(selection: &MirrorSelection) -> MirrorReplica {
+    MirrorReplica::new(selection, |_, skill| skill)
+}
+
+fn apply(
+    replica: &mut MirrorReplica,
+    message: WatchSkillsResponse,
+) -> Result<Option<CompleteState>, String> {
+    let state =
+        |update: MirrorUpdate| (update.epoch, update.revision, update.token, update.changed);
+    Ok(replica.apply_event(message)?.map(state))
+}
 
 fn selection(ids: &[&str]) -> MirrorSelection {
     let root = |id: &&str| SelectedCapabilityRoot { id: (*id).into(), location: None };
@@ -47,7 +66,7 @@ fn names(replica: &MirrorReplica) -> Vec<String> {
 
 #[test]
 fn skills_are_in_list_order() {
-    let mut replica = MirrorReplica::new(&selection(&["z", "a", "z"]));
+    let mut replica = new_replica(&selection(&["z", "a", "z"]));
     let status =
         |id: &str| Event::RootStatus(RootStatus { id: id.into(), ..RootStatus::default() });
     for part in [
@@ -57,16 +76,14 @@ fn skills_are_in_list_order() {
         delta("a", vec![skill("a", "y"), skill("a", "b")], &[]),
         delta("z", vec![skill("z", "c")], &[]),
     ] {
-        assert_eq!(replica.apply_event(event(part)), Ok(ReplicaUpdate::Partial));
+        assert_eq!(apply(&mut replica, event(part)), Ok(None));
     }
-    let state = |changed| {
-        Ok(ReplicaUpdate::Complete { epoch: "e".into(), revision: 7, token: "".into(), changed })
-    };
-    assert_eq!(replica.apply_event(event(synced())), state(true));
+    let state = |changed| Ok(Some(("e".into(), 7, "".into(), changed)));
+    assert_eq!(apply(&mut replica, event(synced())), state(true));
     assert_eq!(names(&replica), ["skill://z/c", "skill://a/b", "skill://a/y"]);
     let roots: Vec<_> = replica.catalog().roots().iter().map(|root| root.id.clone()).collect();
     assert_eq!(roots, ["z", "a"]);
-    assert_eq!(replica.apply_event(event(Event::Bookmark(Bookmark::default()))), state(false));
+    assert_eq!(apply(&mut replica, event(Event::Bookmark(Bookmark::default()))), state(false));
     assert!(
         replica
             .apply_event(event(delta(
@@ -99,7 +116,7 @@ fn skills_are_in_list_order() {
     };
     assert!(replica.apply_event(event(Event::Delta(gone))).is_ok());
     assert_eq!((replica.catalog().plugins().len(), replica.bytes), (0, before));
-    assert_eq!(replica.apply_event(event(reset())), Ok(ReplicaUpdate::Partial));
+    assert_eq!(apply(&mut replica, event(reset())), Ok(None));
     assert_eq!((names(&replica).len(), replica.bytes), (0, 0), "nothing is counted twice");
 }
 
@@ -115,7 +132,7 @@ fn foreign_roots_are_rejected() {
         delta("a", vec![Skill::default()], &[]),
         Event::RootStatus(RootStatus::default()),
     ] {
-        let mut replica = MirrorReplica::new(&selection(&["a"]));
+        let mut replica = new_replica(&selection(&["a"]));
         assert!(replica.apply_event(event(reset())).is_ok());
         assert!(replica.apply_event(event(bad.clone())).is_err(), "{bad:?}");
     }
@@ -123,7 +140,7 @@ fn foreign_roots_are_rejected() {
 
 #[test]
 fn partial_state_cannot_be_resumed() {
-    let mut replica = MirrorReplica::new(&selection(&["a"]));
+    let mut replica = new_replica(&selection(&["a"]));
     assert!(replica.apply_event(event(synced())).is_err(), "no state yet");
     assert!(
         replica.apply_event(event(reset())).is_ok() && replica.apply_event(event(synced())).is_ok()
@@ -138,15 +155,51 @@ fn partial_state_cannot_be_resumed() {
 
 #[test]
 fn byte_limit_is_enforced() {
-    let mut replica =
-        MirrorReplica::new(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
+    let mut replica = new_replica(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
     assert!(replica.apply_event(event(reset())).is_ok());
     let one_more = |n| event(delta("a", vec![skill("a", &format!("s{n}"))], &[]));
     let refused = (0..100).find(|n| replica.apply_event(one_more(*n)).is_err());
     assert!(refused.is_some_and(|n| n > 10), "{refused:?}");
     // A skill that is sent again replaces its earlier size.
-    let mut replica =
-        MirrorReplica::new(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
+    let mut replica = new_replica(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
     assert!(replica.apply_event(event(reset())).is_ok());
     assert!((0..1_000).all(|_| replica.apply_event(one_more(1)).is_ok()));
+}
+
+#[test]
+fn removal_reasons_last_until_the_state_is_complete() {
+    let mut replica = new_replica(&selection(&["a"]));
+    let both = vec![skill("a", "x"), skill("a", "y")];
+    for part in [reset(), delta("a", both, &["x"])] {
+        assert!(replica.apply_event(event(part)).is_ok_and(|update| update.is_none()));
+    }
+    let mut complete = |parts: Vec<Event>| {
+        for part in parts {
+            assert!(replica.apply_event(event(part)).is_ok_and(|update| update.is_none()));
+        }
+        replica.apply_event(event(synced())).expect("valid").expect("a state")
+    };
+    let first = complete(vec![]);
+    assert!(first.is_reset && first.changed && first.removed.is_empty());
+    let second = complete(vec![delta("a", vec![], &["x", "none"])]);
+    assert_eq!(second.removed.into_iter().collect::<Vec<_>>(), [("skill://a/x".into(), 1)]);
+    assert!(!second.is_reset && !Arc::ptr_eq(&first.catalog, &second.catalog));
+    let unknown = WatchSkillsResponse::default();
+    assert!(replica.apply_event(unknown).is_ok_and(|update| update.is_none()), "a newer daemon's");
+    let third = replica.apply_event(event(Event::Bookmark(Bookmark::default())));
+    let third = third.expect("valid").expect("a state");
+    assert!(third.is_bookmark && third.removed.is_empty() && !third.changed);
+    assert!(Arc::ptr_eq(&second.catalog, &third.catalog));
+}
+
+#[test]
+fn removals_count_towards_the_byte_limit() {
+    let mut replica = new_replica(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
+    assert!(replica.apply_event(event(reset())).is_ok());
+    let mut add_and_remove = |n: usize| {
+        let name = format!("s{n}");
+        let added = replica.apply_event(event(delta("a", vec![skill("a", &name)], &[])));
+        added.and_then(|_| replica.apply_event(event(delta("a", vec![], &[&name]))))
+    };
+    assert!((0..100).any(|n| add_and_remove(n).is_err()));
 }
