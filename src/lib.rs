@@ -65,12 +65,15 @@
 //! | term | meaning |
 //! | --- | --- |
 //! | allowed directory | directory of the config key `allow`; no file outside the allowed directories is opened |
+//! | bookmark | event of a stream without a change; its token resumes the stream later |
 //! | caller | client of a call as authenticated: a Unix user, the names of a certificate, or the holder of a token |
 //! | catalog | immutable, sorted list of the skills and plugins of one root |
 //! | component | part of a plugin: a hook, an MCP server, an LSP server, a command, an app |
 //! | cursor, page token | opaque position in a list or file; it carries the revision or version that it belongs to |
 //! | debounce | delay until a root has had no event for `watch.debounce`, at most `watch.max_debounce` |
 //! | diagnostic | problem of a skill, plugin or root as data: code, severity, path, text |
+//! | environment | name of the executor's file system in a selection; a daemon answers for one or more |
+//! | epoch | random number of a daemon's process; revisions of different epochs cannot be compared |
 //! | executor | machine on which a daemon runs and on which the files are |
 //! | frontmatter | YAML between the `---` lines at the start of a SKILL.md |
 //! | full scan | periodic rescan of a root that finds changes for which inotify had no event |
@@ -78,12 +81,15 @@
 //! | manifest | file that describes a plugin, such as `plugin.json` |
 //! | mirror | copy of a daemon's catalogs in a client, kept current by `WatchSkills`; sessions, `caproot mcp` and `caproot watch` have one |
 //! | omitted | found but not in the response; a diagnostic gives the reason |
+//! | orchestrator | program that selects roots and calls the daemons; it has no access to their files |
 //! | package | directory of a skill or plugin, with its resources |
+//! | published root | directory that the operator gave an id, for selections such as `published:ID` |
 //! | quota, permit | limit of concurrent calls, streams or connections of a caller; the right to one of them |
 //! | redacted | replaced by `<redacted>` because the value is a secret |
 //! | reload | reading the config file again, on SIGHUP; a reload is applied whole or rejected whole |
 //! | resolved path | allowed directory and relative path to which a path leads, all links followed |
 //! | resource | file of a package that may be read |
+//! | resume token | position of a stream; a new stream with the token gets only the changes since |
 //! | revision | number of a published snapshot; it grows with each change |
 //! | root | directory that the platform selected, with its id |
 //! | scan, rescan | reading the directories and files of a root; of its changed directories only |
@@ -149,7 +155,7 @@
 //!    if the kernel has no openat2(2). It checks that the file is a regular file of the expected
 //!    version, takes its digest from a bounded cache or computes it, reads one page, and compares
 //!    the version again.
-//! 4. `grpc` encodes the page without copying it.
+//! 4. `grpc` encodes the page into an HTTP body with fewer copies than tonic's codec makes.
 //!
 //! # How the daemon starts and reloads
 //!
@@ -166,7 +172,7 @@
 //!
 //! # How a tool call of a session travels
 //!
-//! A session asks its sources through one trait, [`session::Source`]. The source of an executor
+//! A session asks its sources through one trait, [`session::SkillSource`]. The source of an executor
 //! holds a [`client::Mirror`]; `local` runs a daemon in the process; `host` follows an MCP server.
 //! A read whose JSON is larger than the tool's limit is repeated with a smaller page. A custom
 //! tool's arguments are checked against its schema, and the tool runs in its own task that ends
@@ -178,7 +184,7 @@
 //! `serde_yaml` reads skills and plugins; only `domain/yaml.rs` names it, with the limits on
 //! nesting and aliases. `domain/yaml/fast_path.rs` reads plain `key: value` lines in a fraction of
 //! the time, and tests compare both. `saphyr-parser` reads the files of operators and
-//! orchestrators, where each error needs its line; only `document.rs` names it.
+//! orchestrators, where each error needs its line; only `yaml_document.rs` names it.
 #![doc = include_str!("../README.md")]
 
 #[cfg(not(target_os = "linux"))]
