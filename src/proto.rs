@@ -1,5 +1,5 @@
 //! Generated types of `proto/caproot/v1`, for the gRPC service and for clients.
-#![allow(missing_docs, clippy::pedantic, unreachable_pub, unused_qualifications)]
+#![allow(missing_docs, clippy::pedantic, clippy::doc_lazy_continuation, unused_qualifications)]
 
 use prost::Message;
 use std::marker::PhantomData;

@@ -33,7 +33,7 @@ pub(super) fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
     let code = code.transpose()?;
     match (args.output, code) {
         (OutputFormat::Text, Some(code)) => {
-            write_stdout(|stdout| write!(stdout, "{}", explanation_markdown(code)))?
+            write_stdout(|stdout| write!(stdout, "{}", explanation_markdown(code)))?;
         }
         (OutputFormat::Json, Some(code)) => print_json(&explanation_json(code))?,
         (OutputFormat::Json, None) => print_json(&DiagnosticCode::ALL.map(explanation_json))?,

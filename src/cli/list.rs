@@ -180,7 +180,7 @@ fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFa
                 );
             }
             Err(why) => {
-                lines.push(format!("error[UNAVAILABLE] {environment}: {}", escape_text(why)))
+                lines.push(format!("error[UNAVAILABLE] {environment}: {}", escape_text(why)));
             }
         }
     }

@@ -86,8 +86,8 @@ fn still_resolves(root: &ResolvedRootDir, path: &[u8]) -> Option<bool> {
     if at(path_or_slash(&dir.path).as_os_str().as_encoded_bytes())? != dir.identity? {
         return Some(false);
     }
-    let opened = root.snapshot.open_cached(&root.path, OFlags::PATH | OFlags::NOFOLLOW);
-    Some(at(path)? == identity(opened.ok()?)?)
+    let file = root.snapshot.open_cached(&root.path, OFlags::PATH | OFlags::NOFOLLOW);
+    Some(at(path)? == identity(file.ok()?)?)
 }
 
 fn identity(fd: OwnedFd) -> Option<(u64, u64)> {

@@ -1,6 +1,6 @@
 //! Resolution of the links in a path, component by component, without opening a file. The result is
 //! only text: a user must open it beneath a descriptor without following links. Source:
-//! path_resolution(7).
+//! `path_resolution(7)`.
 
 use rustix::fs::{CWD, PROC_SUPER_MAGIC, readlinkat, statfs};
 use rustix::io::Errno;

@@ -273,10 +273,10 @@ impl ScannedRoot {
         let mut links_checked = false;
         while let Some(path) = queue.pop() {
             let Some(dir) = self.dirs.get_mut(&path) else { continue };
-            let listed = lister.list_dir(&dir.to_scan(&path), dir.token(), &mut buffers);
+            let result = lister.list_dir(&dir.to_scan(&path), dir.token(), &mut buffers);
             progress.tick();
             let was_listed = dir.listing().is_ok();
-            let (change, is_stable) = dir.replace_listing(&path, listed, settled, truncated);
+            let (change, is_stable) = dir.replace_listing(&path, result, settled, truncated);
             if !is_stable {
                 unstable.push(dir.token());
             }

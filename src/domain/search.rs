@@ -381,7 +381,7 @@ impl SkillSearch {
             counts: self.counts,
             truncated: self.truncated,
         };
-        SearchOutcome { findings: findings, entered_dirs: self.entered_dirs }
+        SearchOutcome { findings, entered_dirs: self.entered_dirs }
     }
 
     fn stop_at_limit(&mut self, name: &str, value: usize, at: RelPath) {

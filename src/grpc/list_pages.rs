@@ -1,4 +1,4 @@
-//! Pages of ListSkills and ResolveRoots.
+//! Pages of `ListSkills` and `ResolveRoots`.
 
 use super::encoded_body::MessageBuf;
 use super::plugin_message::{marketplace_message, plugin_message};
@@ -18,7 +18,7 @@ use tonic::Status;
 const MAX_DIAGNOSTIC_BYTES: usize = 512 << 10;
 /// Bytes reserved for the token, the epoch and the framing.
 const RESERVED_BYTES: usize = 1 << 10;
-/// Tag that distinguishes page tokens of ResolveRoots from those of ListSkills.
+/// Tag that distinguishes page tokens of `ResolveRoots` from those of `ListSkills`.
 const RESOLVE_TOKEN_TAG: u8 = 2;
 /// Number of the field `skills`.
 const SKILLS_FIELD: u32 = 1;
@@ -35,7 +35,7 @@ pub(super) struct ListQuery<'a> {
     pub(super) page_size: usize,
 }
 
-/// Element of a page of ResolveRoots.
+/// Element of a page of `ResolveRoots`.
 enum ResolvedItem {
     Marketplace(Box<pb::Marketplace>),
     Plugin(Box<pb::Plugin>),
@@ -158,7 +158,7 @@ impl ListQuery<'_> {
         None
     }
 
-    /// Returns the query that a page token of ResolveRoots must match.
+    /// Returns the query that a page token of `ResolveRoots` must match.
     pub(super) fn resolve_token_binding(&self) -> Vec<u8> {
         let mut bytes = self.page_token_binding();
         bytes.insert(0, RESOLVE_TOKEN_TAG);

@@ -1,4 +1,4 @@
-//! Cache of encoded pages of ListSkills, shared by all callers with the same query. A page is
+//! Cache of encoded pages of `ListSkills`, shared by all callers with the same query. A page is
 //! cached on its second request, so that a page that is requested once costs no memory. The cache
 //! can be as large as all catalogs, so it is dropped when idle.
 

@@ -171,15 +171,15 @@ mod tests {
     #[tokio::test]
     async fn waiting_ends_are_woken() {
         let (mut sender, mut receiver) = pull_channel();
-        let sending = tokio::spawn(async move {
+        let sender_task = tokio::spawn(async move {
             for n in 0..100 {
                 sender.wait_for_demand().await.expect("receiver requested a value");
                 sender.send(n);
             }
         });
-        let received: Vec<_> = (&mut receiver).collect().await;
-        assert_eq!(received, (0..100).collect::<Vec<_>>(), "all values in order");
-        sending.await.expect("sender task");
+        let values: Vec<_> = (&mut receiver).collect().await;
+        assert_eq!(values, (0..100).collect::<Vec<_>>(), "all values in order");
+        sender_task.await.expect("sender task");
         let (mut sender, receiver) = pull_channel::<()>();
         let closing = tokio::spawn(async move { sender.wait_for_close().await });
         tokio::task::yield_now().await;

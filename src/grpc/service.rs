@@ -29,7 +29,7 @@ pub struct GrpcService {
     shutdown: watch::Receiver<bool>,
     /// Quota of open streams.
     stream_quota: Quota,
-    /// Cached pages of ListSkills.
+    /// Cached pages of `ListSkills`.
     page_cache: PageCache,
     /// Cached events of streams.
     event_cache: EventCache,

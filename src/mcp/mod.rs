@@ -59,7 +59,7 @@ pub async fn serve(
                 }
             }
             ServerTransport::Http(listener, allowed) => {
-                http::serve_http(executor, listener, allowed).await
+                http::serve_http(executor, listener, allowed).await;
             }
         }
     };

@@ -92,7 +92,7 @@ impl RuntimeListener {
                 TcpListener::from_std(listener).map(Self::Tcp)
             }
         };
-        registered.map_err(|e| StartError::internal(format!("registering a listener failed: {e}")))
+        registered.map_err(|e| StartError::internal(&format!("registering a listener failed: {e}")))
     }
 
     /// Returns the address, as `unix:/…` or `tcp:127.0.0.1:43210`.

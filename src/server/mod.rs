@@ -153,7 +153,7 @@ pub async fn build_daemon_on(
         listeners.grpc.into_iter().map(RuntimeListener::from_bound).collect::<Result<_, _>>()?;
     let metrics_listener = listeners.metrics.map(RuntimeListener::from_bound).transpose()?;
     let epoch =
-        random().map_err(|e| StartError::internal(format!("reading random bytes failed: {e}")))?;
+        random().map_err(|e| StartError::internal(&format!("reading random bytes failed: {e}")))?;
     heap::set_mmap_threshold();
     let mut limits = config.limits.clone();
     open_file_limit::raise_open_file_limit(&mut limits);
@@ -190,7 +190,7 @@ pub async fn build_daemon_on(
             // grpcurl decodes the details of errors with these descriptors.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
-    let internal = |e: tonic_reflection::server::Error| StartError::internal(e.to_string());
+    let internal = |e: tonic_reflection::server::Error| StartError::internal(&e.to_string());
     let reflection_v1 = reflection().build_v1().map_err(internal)?;
     let reflection_v1alpha = reflection().build_v1alpha().map_err(internal)?;
     // A client that compresses its requests compresses those to health and reflection, too.
@@ -297,7 +297,7 @@ impl BoundDaemon {
             () = reloading => ExitReason::NeedsRestart,
             () = certificates => ExitReason::Stopped,
             Some(ended) = servers.join_next() => {
-                return Err(StartError::internal(format!("a listener task ended: {ended:?}")));
+                return Err(StartError::internal(&format!("a listener task ended: {ended:?}")));
             }
         };
         service_manager::notify_stopping(DRAIN_TIMEOUT);
@@ -329,7 +329,7 @@ impl StartError {
         Self { message, exit_code: 73 }
     }
 
-    fn internal(message: String) -> Self {
+    fn internal(message: &str) -> Self {
         Self { message: format!("internal error: {message}"), exit_code: 70 }
     }
 

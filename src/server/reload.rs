@@ -151,7 +151,7 @@ impl ConfigReloader {
         reloads.config_file = file;
         match plan {
             Ok(ReloadPlan::Apply(config, restart)) => {
-                self.apply_config(*config, restart, reloads).await
+                self.apply_config(*config, restart, reloads).await;
             }
             Ok(ReloadPlan::Restart(keys)) => {
                 tracing::warn!("restarting to apply: {}", keys.join(", "));

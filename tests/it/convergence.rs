@@ -15,7 +15,7 @@ use crate::random_walk::{RandomWalk, from_env};
 use crate::replica::Replica;
 use crate::watch_harness::{fresh_list, skill_text, watch_request, watch_status};
 
-/// RevisionRecord of recorded and listed states. All holders of one revision must hold the same state.
+/// `RevisionRecord` of recorded and listed states. All holders of one revision must hold the same state.
 #[derive(Default)]
 struct RevisionRecord(BTreeMap<u64, BTreeMap<String, Skill>>);
 

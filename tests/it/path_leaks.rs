@@ -41,7 +41,7 @@ impl Recorder {
                 let recorded = recorded.clone();
                 thread::spawn(move || {
                     copy(server, client, |bytes| {
-                        recorded.lock().expect("the record").extend(bytes)
+                        recorded.lock().expect("the record").extend(bytes);
                     });
                 });
             }

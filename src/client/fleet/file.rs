@@ -207,7 +207,7 @@ impl FleetFileReader<'_> {
                 "endpoint" => match text.parse::<DaemonEndpoint>() {
                     Ok(parsed) => endpoint = Some(parsed),
                     Err(error) => {
-                        self.record_error(Some(entry.node.position), &key, error.to_string())
+                        self.record_error(Some(entry.node.position), &key, error.to_string());
                     }
                 },
                 "timeout" => match parse_timeout(text) {

@@ -23,7 +23,7 @@ fn rule(name: &str, text: &str) -> CallerRule {
             "san" => rule.sans.push(SanPattern::parse(value()).expect("a name")),
             "token" => rule.needs_token = true,
             "in" => {
-                rule.access_scope = AccessScope::Directories([value().as_bytes().into()].into())
+                rule.access_scope = AccessScope::Directories([value().as_bytes().into()].into());
             }
             _ => panic!("{word}"),
         }

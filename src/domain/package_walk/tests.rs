@@ -43,7 +43,7 @@ fn list_page(
             // The walk returned the link as a file already.
             WalkEntryKind::LinkedDirectory if below.is_empty() => {}
             WalkEntryKind::Directory | WalkEntryKind::LinkedDirectory => {
-                walk.enter_dir((), path, below)
+                walk.enter_dir((), path, below);
             }
         }
     }

@@ -120,7 +120,7 @@ impl ExpectedSkills {
             if name == "SKILL.md" {
                 match fs::read(&path).map(|bytes| recognize(&bytes, root)) {
                     Ok(ContentKind::Skill(description)) => {
-                        drop(self.listable.insert(relative.to_owned(), description))
+                        drop(self.listable.insert(relative.to_owned(), description));
                     }
                     Ok(ContentKind::Unknown) => panic!("{} has unknown content", path.display()),
                     _ => drop(self.undefined.insert(relative.to_owned())),
