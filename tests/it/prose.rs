@@ -130,7 +130,7 @@ fn findings(path: &Path, text: &str) -> Vec<String> {
     let compile = |pattern: &str| Regex::new(pattern).expect("a pattern");
     let constructions: Vec<_> =
         CONSTRUCTIONS.iter().map(|(name, pattern)| (*name, compile(pattern))).collect();
-    let (headless, literal) = (compile(HEADLESS), compile(r#""((?:[^"\\]|\\.){12,})""#));
+    let (headless, string_pattern) = (compile(HEADLESS), compile(r#""((?:[^"\\]|\\.){12,})""#));
     let mut found = vec![];
     let mut last_doc_line = None;
     let mut in_fence = false;
@@ -140,7 +140,7 @@ fn findings(path: &Path, text: &str) -> Vec<String> {
         if in_fence || is_fence {
             continue;
         }
-        let Some(prose) = prose(path, line, &literal) else { continue };
+        let Some(prose) = prose(path, line, &string_pattern) else { continue };
         let begins_doc = prose.in_doc && last_doc_line != Some(number - 1);
         if prose.in_doc {
             last_doc_line = Some(number);

@@ -106,7 +106,8 @@ async fn a_greedy_user_does_not_lock_out_another() {
     }
     let (code, log) = serving.terminate_async().await;
     assert_eq!(code, Some(0), "{log}");
-    let lines = log.lines().filter(|line| line.contains("max_connections_per_caller is 20"));
+    let lines =
+        log.lines().filter(|line| line.contains("max_connections_per_caller, 20, is reached"));
     assert!(lines.clone().count() == 1, "{log}");
     assert!(lines.clone().all(|line| line.contains("uid 0")), "{log}");
 }

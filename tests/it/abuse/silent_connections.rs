@@ -85,6 +85,7 @@ async fn connections_without_a_preface_are_closed_after_a_timeout() {
     let log = victim.stop().await;
     assert!(begun.elapsed() < PREFACE_TIMEOUT / 2, "{:?}", begun.elapsed());
     drop(silent);
-    let warnings = log.lines().filter(|line| line.contains("max_connections_per_caller is 256"));
+    let warnings =
+        log.lines().filter(|line| line.contains("max_connections_per_caller, 256, is reached"));
     assert!((1..=3).contains(&warnings.count()), "a rate-limited warning: {log}");
 }

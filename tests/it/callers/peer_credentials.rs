@@ -206,7 +206,7 @@ async fn client_commands_of_other_users_follow_the_rules() {
     for (user, code, expected) in [
         (USER, 0, "1 skill in 1 root"),
         (ProcessUser { groups: &[7_100], ..OTHER_USER }, 0, "1 skill in 1 root"),
-        (OTHER_USER, 5, "PERMISSION_DENIED CALLER_NOT_ALLOWED: no rule lets this caller in"),
+        (OTHER_USER, 5, "PERMISSION_DENIED CALLER_NOT_ALLOWED: no rule matches this caller"),
     ] {
         let mut command = command_as(user, &["list", "--endpoint", &endpoint]);
         let done = tokio::task::spawn_blocking(move || command.output());
