@@ -14,13 +14,13 @@ const MAX_CHANGED_MOUNTS: usize = 1_000;
 
 /// Changes below one root since the last rescan.
 #[derive(Debug, Default)]
-pub(super) struct PendingChanges {
+pub struct PendingChanges {
     changes: Mutex<ChangeSet>,
     wakeup: Notify,
 }
 
 /// Work that the pending changes require.
-pub(super) enum DueWork {
+pub enum DueWork {
     FullScan,
     PartialScan {
         dirty: DirtyDirs,
@@ -48,30 +48,30 @@ struct ChangeSet {
 }
 
 impl PendingChanges {
-    pub(super) fn notify_root_task(&self) {
+    pub fn notify_root_task(&self) {
         self.wakeup.notify_one();
     }
 
     /// Waits for a notification. A notification that came while the task was busy counts.
-    pub(super) async fn notified(&self) {
+    pub async fn notified(&self) {
         self.wakeup.notified().await;
     }
 
-    pub(super) fn require_full_rescan(&self) {
+    pub fn require_full_rescan(&self) {
         self.record_change(|changes| changes.needs_full_rescan = true);
     }
 
-    pub(super) fn record_dirty_dirs(&self, tokens: impl IntoIterator<Item = u64>) {
+    pub fn record_dirty_dirs(&self, tokens: impl IntoIterator<Item = u64>) {
         self.record_change(|changes| changes.dirty_tokens.extend(tokens));
     }
 
-    pub(super) fn take_changed_mounts(&self) -> HashSet<Box<[u8]>> {
+    pub fn take_changed_mounts(&self) -> HashSet<Box<[u8]>> {
         std::mem::take(&mut self.lock_changes().changed_mounts)
     }
 
     /// Takes the changes that are due. If a caller waits, all changes are due at once; else the
     /// debounce time must be over.
-    pub(super) fn take_due(
+    pub fn take_due(
         &self,
         is_requested: bool,
         needs_full_scan: bool,
@@ -147,20 +147,20 @@ impl WatchListener for PendingChanges {
 
 /// Registers the directories of one root with the inotify watcher.
 #[derive(Debug)]
-pub(super) struct WatchRegistrar {
+pub struct WatchRegistrar {
     watcher: InotifyWatcher,
     listener: Arc<dyn WatchListener>,
     first_failure: Mutex<Option<PollReason>>,
 }
 
 impl WatchRegistrar {
-    pub(super) fn new(watcher: &InotifyWatcher, changes: &Arc<PendingChanges>) -> Self {
+    pub fn new(watcher: &InotifyWatcher, changes: &Arc<PendingChanges>) -> Self {
         let listener: Arc<dyn WatchListener> = changes.clone();
         Self { watcher: watcher.clone(), listener, first_failure: Mutex::default() }
     }
 
     /// Returns the reason why the first directory could not be watched; `None` if all are watched.
-    pub(super) fn first_failure(&self) -> Option<PollReason> {
+    pub fn first_failure(&self) -> Option<PollReason> {
         *self.first_failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -69,22 +69,22 @@ impl Default for WatchTiming {
 
 /// Policy that is applied, with the scopes of callers.
 #[derive(Debug)]
-pub(super) struct CatalogPolicy {
-    pub(super) environments: Arc<[String]>,
+pub struct CatalogPolicy {
+    pub environments: Arc<[String]>,
     scopes: ScopeCache,
     /// All published roots, in any scope.
     published_roots: Arc<[PublishedRoot]>,
     rules: SearchRules,
-    pub(super) timing: WatchTiming,
+    pub timing: WatchTiming,
 }
 
 impl CatalogPolicy {
-    pub(super) fn from_config(opener: OpenMethod, config: PolicyConfig) -> Self {
+    pub fn from_config(opener: OpenMethod, config: PolicyConfig) -> Self {
         Self::new(config, |allowed_dirs, roots| ScopeCache::new(opener, allowed_dirs, roots))
     }
 
     /// Returns the successor of this policy.
-    pub(super) fn with_config(&self, config: PolicyConfig) -> Self {
+    pub fn with_config(&self, config: PolicyConfig) -> Self {
         Self::new(config, |allowed_dirs, roots| self.scopes.with_policy(allowed_dirs, roots))
     }
 
@@ -98,20 +98,20 @@ impl CatalogPolicy {
         Self { environments: environments.into(), scopes, published_roots, rules, timing }
     }
 
-    pub(super) fn limits(&self) -> &Limits {
+    pub fn limits(&self) -> &Limits {
         &self.rules.limits
     }
 
-    pub(super) fn scope_for(&self, access_scope: &AccessScope) -> Arc<CatalogScope> {
+    pub fn scope_for(&self, access_scope: &AccessScope) -> Arc<CatalogScope> {
         self.scopes.scope_for(access_scope)
     }
 
     /// Whether both policies resolve every selection to the same roots.
-    pub(super) fn resolves_selections_like(&self, other: &Self) -> bool {
+    pub fn resolves_selections_like(&self, other: &Self) -> bool {
         self.published_roots == other.published_roots && self.environments == other.environments
     }
 
-    pub(super) fn root_keys(
+    pub fn root_keys(
         &self,
         access_scope: &AccessScope,
         selection: &[SelectedRoot],
@@ -120,7 +120,7 @@ impl CatalogPolicy {
         selection.iter().map(|selected| scope.root_key(selected, &self.environments)).collect()
     }
 
-    pub(super) fn scan_target(&self, key: &RootKey) -> ScanTarget {
+    pub fn scan_target(&self, key: &RootKey) -> ScanTarget {
         ScanTarget {
             path: (*key.path).into(),
             rules: self.rules.clone(),
@@ -129,11 +129,7 @@ impl CatalogPolicy {
     }
 
     /// Returns the rules for reading and listing the files of a package.
-    pub(super) fn read_rule<'a>(
-        &'a self,
-        catalog: &'a Catalog,
-        package: &RelPath,
-    ) -> ReadRules<'a> {
+    pub fn read_rule<'a>(&'a self, catalog: &'a Catalog, package: &RelPath) -> ReadRules<'a> {
         let disabled_skills = DisabledSkills {
             packages: catalog.disabled_packages(),
             rules: &self.rules.disable_rules,

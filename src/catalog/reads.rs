@@ -76,7 +76,7 @@ struct KeyedCatalog {
 }
 
 /// See [`CatalogStore::read`].
-pub(super) async fn read(
+pub async fn read(
     store: &CatalogStore,
     request: ReadRequest,
     wait_budget: WaitBudget,
@@ -115,7 +115,7 @@ async fn read_from_disk(
 }
 
 /// See [`CatalogStore::list_files`].
-pub(super) async fn list_files(
+pub async fn list_files(
     store: &CatalogStore,
     request: FilesRequest,
     wait_budget: WaitBudget,

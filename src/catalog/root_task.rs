@@ -56,7 +56,7 @@ struct RootTask {
 }
 
 /// Returns a future that keeps the catalog of a root up to date until the root is idle.
-pub(super) fn run_root_task(
+pub fn run_root_task(
     store: CatalogStore,
     key: RootKey,
     handle: &RootTaskHandle,

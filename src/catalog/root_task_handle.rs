@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Requested scans, reads and leases of one root. Scans are numbered from 1.
 #[derive(Debug)]
-pub(super) struct RootTaskHandle {
+pub struct RootTaskHandle {
     /// Latest scan that a caller waits for.
     requested_scan: u64,
     /// Latest scan that started.
@@ -27,7 +27,7 @@ pub(super) struct RootTaskHandle {
 }
 
 impl RootTaskHandle {
-    pub(super) fn new(max_reads: usize) -> Self {
+    pub fn new(max_reads: usize) -> Self {
         Self {
             requested_scan: 0,
             started_scan: 0,
@@ -40,46 +40,42 @@ impl RootTaskHandle {
         }
     }
 
-    pub(super) fn changes(&self) -> &Arc<PendingChanges> {
+    pub fn changes(&self) -> &Arc<PendingChanges> {
         &self.changes
     }
 
-    pub(super) fn in_flight(&self) -> &InFlightWork {
+    pub fn in_flight(&self) -> &InFlightWork {
         &self.in_flight
     }
 
-    pub(super) fn read_permits(&self) -> Arc<Semaphore> {
+    pub fn read_permits(&self) -> Arc<Semaphore> {
         self.read_permits.clone()
     }
 
     /// Replaces the semaphore of reads. Reads in flight do not count against the new semaphore.
-    pub(super) fn set_max_reads(&mut self, max_reads: usize) {
+    pub fn set_max_reads(&mut self, max_reads: usize) {
         self.read_permits = Arc::new(Semaphore::new(max_reads));
     }
 
-    pub(super) fn lease(&self) -> Arc<()> {
+    pub fn lease(&self) -> Arc<()> {
         self.lease_token.clone()
     }
 
-    pub(super) fn is_leased(&self) -> bool {
+    pub fn is_leased(&self) -> bool {
         Arc::strong_count(&self.lease_token) > 1
     }
 
-    pub(super) fn touch(&mut self) {
+    pub fn touch(&mut self) {
         self.last_used_at = Instant::now();
     }
 
     /// Whether the root has no lease and was not used for longer than `timeout`.
-    pub(super) fn is_idle(&self, timeout: Duration) -> bool {
+    pub fn is_idle(&self, timeout: Duration) -> bool {
         !self.is_leased() && self.last_used_at.elapsed() > timeout
     }
 
     /// Requests a scan and wakes the task of the root.
-    pub(super) fn request_scan(
-        &mut self,
-        consistency: ConsistencyLevel,
-        is_first: bool,
-    ) -> RequestedScan {
+    pub fn request_scan(&mut self, consistency: ConsistencyLevel, is_first: bool) -> RequestedScan {
         let number = match consistency {
             ConsistencyLevel::Cached if self.is_scanning() => self.started_scan,
             // The scan in flight may have passed the changed directory already.
@@ -92,20 +88,20 @@ impl RootTaskHandle {
     }
 
     /// Whether a caller waits for a scan that has not started.
-    pub(super) fn has_requested_scan(&self) -> bool {
+    pub fn has_requested_scan(&self) -> bool {
         self.requested_scan > self.started_scan
     }
 
-    pub(super) fn start_scan(&mut self) {
+    pub fn start_scan(&mut self) {
         self.started_scan += 1;
     }
 
     /// Marks the scan that started last as completed.
-    pub(super) fn complete_scan(&self) {
+    pub fn complete_scan(&self) {
         self.completed_scan.send_replace(self.started_scan);
     }
 
-    pub(super) fn is_scanning(&self) -> bool {
+    pub fn is_scanning(&self) -> bool {
         self.started_scan > *self.completed_scan.borrow()
     }
 }

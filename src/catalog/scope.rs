@@ -15,26 +15,26 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Allowed directories and published roots of one access scope.
 #[derive(Debug)]
-pub(super) struct CatalogScope {
+pub struct CatalogScope {
     id: usize,
-    pub(super) allowed_dirs: AllowedDirs,
+    pub allowed_dirs: AllowedDirs,
     /// In scope order, then by id.
-    pub(super) published_roots: Arc<[PublishedRoot]>,
+    pub published_roots: Arc<[PublishedRoot]>,
     /// Paths of `published_roots`, by id.
     paths_by_id: HashMap<Box<str>, Arc<[u8]>>,
 }
 
 /// Identity of a catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct RootKey {
+pub struct RootKey {
     scope_id: usize,
     /// Absolute path of the root, as selected.
-    pub(super) path: Arc<[u8]>,
+    pub path: Arc<[u8]>,
 }
 
 /// Scopes that callers used under one policy.
 #[derive(Debug)]
-pub(super) struct ScopeCache {
+pub struct ScopeCache {
     opener: OpenMethod,
     allowed_dirs: Vec<PathBuf>,
     published_roots: Arc<[PublishedRoot]>,
@@ -45,7 +45,7 @@ pub(super) struct ScopeCache {
 
 impl CatalogScope {
     /// Resolves a selected root to the key of its catalog.
-    pub(super) fn root_key(
+    pub fn root_key(
         &self,
         selected: &SelectedRoot,
         environments: &[String],
@@ -60,13 +60,13 @@ impl CatalogScope {
         Ok(RootKey { scope_id: self.id, path })
     }
 
-    pub(super) fn contains_key(&self, key: &RootKey) -> bool {
+    pub fn contains_key(&self, key: &RootKey) -> bool {
         key.scope_id == self.id
     }
 }
 
 impl ScopeCache {
-    pub(super) fn new(
+    pub fn new(
         opener: OpenMethod,
         allowed_dirs: Vec<PathBuf>,
         published_roots: Arc<[PublishedRoot]>,
@@ -76,7 +76,7 @@ impl ScopeCache {
     }
 
     /// Returns an empty cache for a new policy. Access scopes keep their ids.
-    pub(super) fn with_policy(
+    pub fn with_policy(
         &self,
         allowed_dirs: Vec<PathBuf>,
         published_roots: Arc<[PublishedRoot]>,
@@ -86,7 +86,7 @@ impl ScopeCache {
     }
 
     /// Returns the scope of an access scope. All calls return the same `Arc`.
-    pub(super) fn scope_for(&self, access_scope: &AccessScope) -> Arc<CatalogScope> {
+    pub fn scope_for(&self, access_scope: &AccessScope) -> Arc<CatalogScope> {
         let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(scope) = scopes.get(access_scope) {
             return scope.clone();

@@ -38,7 +38,7 @@ pub enum PollReason {
 
 /// Snapshots and tasks of all roots in use. All roots share one revision counter.
 #[derive(Debug)]
-pub(super) struct StoreState<T> {
+pub struct StoreState<T> {
     revision: u64,
     /// Snapshots that are kept per root.
     max_history: usize,
@@ -83,46 +83,46 @@ impl<T> RootRecord<T> {
 }
 
 impl<T> StoreState<T> {
-    pub(super) fn new(max_history: usize) -> Self {
+    pub fn new(max_history: usize) -> Self {
         Self { revision: 0, max_history, history_floor: 0, use_count: 0, roots: HashMap::new() }
     }
 
-    pub(super) fn revision(&self) -> u64 {
+    pub fn revision(&self) -> u64 {
         self.revision
     }
 
-    pub(super) fn history_floor(&self) -> u64 {
+    pub fn history_floor(&self) -> u64 {
         self.history_floor
     }
 
     /// Starts a revision from which selections resolve to other roots. Clients cannot resume from
     /// an earlier revision.
-    pub(super) fn discard_resume_points(&mut self) {
+    pub fn discard_resume_points(&mut self) {
         self.revision += 1;
         self.history_floor = self.revision;
     }
 
-    pub(super) fn set_max_history(&mut self, max_history: usize) {
+    pub fn set_max_history(&mut self, max_history: usize) {
         self.max_history = max_history;
         for root in self.roots.values_mut() {
             root.truncate_history(max_history);
         }
     }
 
-    pub(super) fn iter_roots(&self) -> impl Iterator<Item = (&RootKey, Option<&RootSnapshot>)> {
+    pub fn iter_roots(&self) -> impl Iterator<Item = (&RootKey, Option<&RootSnapshot>)> {
         self.roots.iter().map(|(key, root)| (key, root.latest()))
     }
 
-    pub(super) fn task_handles_mut(&mut self) -> impl Iterator<Item = &mut T> {
+    pub fn task_handles_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.roots.values_mut().map(|root| &mut root.task_handle)
     }
 
-    pub(super) fn task_handle_mut(&mut self, key: &RootKey) -> Option<&mut T> {
+    pub fn task_handle_mut(&mut self, key: &RootKey) -> Option<&mut T> {
         Some(&mut self.roots.get_mut(key)?.task_handle)
     }
 
     /// Records a use of a root, and adds the root if it is unknown. `new` creates the task handle.
-    pub(super) fn touch_or_insert(&mut self, key: &RootKey, new: impl FnOnce() -> T) -> &mut T {
+    pub fn touch_or_insert(&mut self, key: &RootKey, new: impl FnOnce() -> T) -> &mut T {
         self.use_count += 1;
         let root = self.roots.entry(key.clone()).or_insert_with(|| RootRecord {
             history: VecDeque::new(),
@@ -134,7 +134,7 @@ impl<T> StoreState<T> {
     }
 
     /// Records a use of a root; `None` if the root has no snapshot.
-    pub(super) fn touch_known(&mut self, key: &RootKey) -> Option<(&RootSnapshot, &mut T)> {
+    pub fn touch_known(&mut self, key: &RootKey) -> Option<(&RootSnapshot, &mut T)> {
         let root = self.roots.get_mut(key)?;
         let (_, snapshot) = root.history.back()?;
         self.use_count += 1;
@@ -142,12 +142,12 @@ impl<T> StoreState<T> {
         Some((snapshot, &mut root.task_handle))
     }
 
-    pub(super) fn remove_root(&mut self, key: &RootKey) {
+    pub fn remove_root(&mut self, key: &RootKey) {
         self.roots.remove(key);
     }
 
     /// Removes least recently used roots until `max_roots` are left. Busy roots stay.
-    pub(super) fn evict_idle_roots(&mut self, max_roots: usize, is_busy: impl Fn(&T) -> bool) {
+    pub fn evict_idle_roots(&mut self, max_roots: usize, is_busy: impl Fn(&T) -> bool) {
         while self.roots.len() > max_roots {
             let idle = self.roots.iter().filter(|(_, root)| !is_busy(&root.task_handle));
             let Some((key, _)) = idle.min_by_key(|(_, root)| root.last_use) else { return };
@@ -158,7 +158,7 @@ impl<T> StoreState<T> {
 
     /// Stores a scan result; `None` means that the catalog did not change. Returns whether the
     /// snapshot differs from the last snapshot, which creates a new revision.
-    pub(super) fn publish_snapshot(
+    pub fn publish_snapshot(
         &mut self,
         key: &RootKey,
         catalog: Option<Result<Arc<Catalog>, RootReason>>,
@@ -186,12 +186,12 @@ impl<T> StoreState<T> {
         true
     }
 
-    pub(super) fn latest_snapshot(&self, key: &RootKey) -> Option<&RootSnapshot> {
+    pub fn latest_snapshot(&self, key: &RootKey) -> Option<&RootSnapshot> {
         self.roots.get(key)?.latest()
     }
 
     /// Returns the snapshot of a root at a revision; `None` if the history starts later.
-    pub(super) fn snapshot_at(&self, key: &RootKey, revision: u64) -> Option<&RootSnapshot> {
+    pub fn snapshot_at(&self, key: &RootKey, revision: u64) -> Option<&RootSnapshot> {
         let history = &self.roots.get(key)?.history;
         let mut newest_first = history.iter().rev();
         newest_first.find(|(first, _)| *first <= revision).map(|(_, snapshot)| snapshot)

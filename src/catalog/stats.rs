@@ -61,14 +61,14 @@ pub struct WatchStats {
 
 /// Scans since the start of the daemon.
 #[derive(Debug, Default)]
-pub(super) struct ScanCounters {
+pub struct ScanCounters {
     full_scans: AtomicU64,
     partial_scans: AtomicU64,
     total_micros: AtomicU64,
 }
 
 impl ScanCounters {
-    pub(super) fn record_scan(&self, is_full: bool, duration: Duration) {
+    pub fn record_scan(&self, is_full: bool, duration: Duration) {
         let counter = if is_full { &self.full_scans } else { &self.partial_scans };
         counter.fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);

@@ -26,7 +26,7 @@ pub struct WaitBudget {
 }
 
 /// Scan that a call waits for.
-pub(super) struct RequestedScan {
+pub struct RequestedScan {
     number: u64,
     completed: watch::Receiver<u64>,
     /// Disk work of the root, also of earlier scans.
@@ -37,14 +37,14 @@ pub(super) struct RequestedScan {
 
 /// Progress of the disk work of one root. Cheap to clone; all clones share one state.
 #[derive(Debug, Clone, Default)]
-pub(super) struct InFlightWork(Arc<Mutex<Option<Arc<ScanProgress>>>>);
+pub struct InFlightWork(Arc<Mutex<Option<Arc<ScanProgress>>>>);
 
 impl InFlightWork {
-    pub(super) fn start(&self) -> Arc<ScanProgress> {
+    pub fn start(&self) -> Arc<ScanProgress> {
         self.lock().insert(Arc::default()).clone()
     }
 
-    pub(super) fn finish(&self) {
+    pub fn finish(&self) {
         *self.lock() = None;
     }
 
@@ -64,7 +64,7 @@ impl InFlightWork {
 }
 
 impl RequestedScan {
-    pub(super) fn new(
+    pub fn new(
         number: u64,
         completed: watch::Receiver<u64>,
         in_flight: InFlightWork,

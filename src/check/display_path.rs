@@ -61,7 +61,7 @@ impl fmt::Display for DisplayPath {
 }
 
 /// Writes bytes as escaped text. Bytes that are not UTF-8 are written as `\xff`.
-pub(super) fn write_escaped_bytes(f: &mut impl fmt::Write, bytes: &[u8]) -> fmt::Result {
+pub fn write_escaped_bytes(f: &mut impl fmt::Write, bytes: &[u8]) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         write!(f, "{}", EscapedText(chunk.valid()))?;
         for byte in chunk.invalid() {

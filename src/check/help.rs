@@ -6,7 +6,7 @@ use crate::domain::value::compact::ValueRef;
 use crate::domain::{DiagnosticCode, FileProblem, Severity, Skill, frontmatter};
 
 /// Returns the help for a problem. `skill` is the skill at the path of the problem.
-pub(super) fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String {
+pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String {
     let exact = match (problem.code, problem.severity) {
         (DiagnosticCode::NameInvalid, Severity::Error) => {
             Some("give the skill a name of 1 to 64 plain characters".to_owned())

@@ -20,7 +20,7 @@ const MAX_SELECTED_BYTES: u64 = 16 << 20;
 
 /// Flags of the connection to a daemon.
 #[derive(Debug, Args)]
-pub(super) struct ConnectionArgs {
+pub struct ConnectionArgs {
     /// Address of the daemon: unix:PATH, tcp:HOST:PORT or tls:HOST:PORT [default: the first default
     /// socket that answers]
     #[arg(long, value_name = "ENDPOINT", env = "CAPROOT_ENDPOINT")]
@@ -48,7 +48,7 @@ pub(super) struct ConnectionArgs {
 }
 
 /// Parses a timeout.
-pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
+pub fn parse_timeout(text: &str) -> Result<Duration, String> {
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     // A gRPC deadline has at most eight digits; a day is far below that limit.
     let fits = !span.is_zero() && span <= Duration::from_hours(24);
@@ -57,7 +57,7 @@ pub(super) fn parse_timeout(text: &str) -> Result<Duration, String> {
 
 impl ConnectionArgs {
     /// Connects. Also returns the endpoint.
-    pub(super) async fn connect(
+    pub async fn connect(
         &self,
         env: &ProcessEnv,
     ) -> Result<(Client, DaemonEndpoint), CommandFailure> {
@@ -66,7 +66,7 @@ impl ConnectionArgs {
     }
 
     /// Connects. Also returns the configuration of the connection.
-    pub(super) async fn connect_executor(
+    pub async fn connect_executor(
         &self,
         env: &ProcessEnv,
     ) -> Result<(Client, ExecutorConfig), CommandFailure> {
@@ -86,7 +86,7 @@ impl ConnectionArgs {
 
     /// Rejects `--endpoint` next to `--fleet`. The variable `CAPROOT_ENDPOINT` is allowed and
     /// ignored.
-    pub(super) fn reject_endpoint(&self) -> Result<(), CommandFailure> {
+    pub fn reject_endpoint(&self) -> Result<(), CommandFailure> {
         if self.endpoint.is_some() && std::env::var_os("CAPROOT_ENDPOINT").is_none() {
             let sentence = "--endpoint cannot be used with --fleet: the file has the endpoints";
             return Err(CommandFailure::new(exit::USAGE, sentence));
@@ -97,7 +97,7 @@ impl ConnectionArgs {
 
 /// Flags of the selected roots. The default is the published roots.
 #[derive(Debug, Args)]
-pub(super) struct SelectionArgs {
+pub struct SelectionArgs {
     /// Root: a directory on the executor, a file: URI or published:ID; repeat for more [default:
     /// every published root]
     #[arg(long, value_name = "[ID=]DIR", value_parser = root_arg_parser())]
@@ -112,30 +112,28 @@ pub(super) struct SelectionArgs {
 }
 
 /// Returns a parser of `[ID=]DIR` that accepts bytes that are not UTF-8.
-pub(super) fn root_arg_parser() -> impl TypedValueParser<Value = RootArg> {
+pub fn root_arg_parser() -> impl TypedValueParser<Value = RootArg> {
     OsStringValueParser::new().try_map(RootArg::parse)
 }
 
 impl SelectionArgs {
     /// Whether no flag selects a root, so that the published roots are selected.
-    pub(super) fn selects_published(&self) -> bool {
+    pub fn selects_published(&self) -> bool {
         self.root.is_empty() && self.selected.is_none()
     }
 
     /// Whether the roots are read from stdin.
-    pub(super) fn is_of_stdin(&self) -> bool {
+    pub fn is_of_stdin(&self) -> bool {
         self.selected.as_deref() == Some(Path::new("-"))
     }
 
     /// Reads the roots of `--selected`, if the flag is set.
-    pub(super) fn roots_from_file(
-        &self,
-    ) -> Result<Option<Vec<SelectedCapabilityRoot>>, CommandFailure> {
+    pub fn roots_from_file(&self) -> Result<Option<Vec<SelectedCapabilityRoot>>, CommandFailure> {
         self.selected.as_deref().map(read_selected_file).transpose()
     }
 
     /// Returns the selected roots. Calls the daemon only for values that the flags do not have.
-    pub(super) async fn selected_roots(
+    pub async fn selected_roots(
         &self,
         client: &mut Client,
         env: &ProcessEnv,

@@ -53,7 +53,7 @@ Responses:
 Examples:
   echo '{\"method\":\"call\",\"tool\":\"skills.list\",\"arguments\":{}}' | caproot call
   caproot call --fleet fleet.yaml --selected thread-start.json --events")]
-pub(super) struct CallArgs {
+pub struct CallArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub(super) struct CallArgs {
 }
 
 /// Answers requests until stdin ends or a signal comes.
-pub(super) async fn run(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub async fn run(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let stop = stop_signal().map_err(|error| {
         CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
     })?;

@@ -19,19 +19,19 @@ type DiagnosticsByRoot<'a> = BTreeMap<&'a str, Vec<&'a Diagnostic>>;
 
 /// Reporter of each complete state.
 #[derive(Default)]
-pub(super) struct ChangeReporter {
+pub struct ChangeReporter {
     /// Catalog of the last state.
     catalog: Arc<MirrorCatalog>,
     shows_bookmarks: bool,
 }
 
 impl ChangeReporter {
-    pub(super) fn new(shows_bookmarks: bool) -> Self {
+    pub fn new(shows_bookmarks: bool) -> Self {
         Self { shows_bookmarks, ..Self::default() }
     }
 
     /// Returns the lines of a complete state.
-    pub(super) fn report_update(&mut self, update: &MirrorUpdate) -> Vec<String> {
+    pub fn report_update(&mut self, update: &MirrorUpdate) -> Vec<String> {
         let before = std::mem::replace(&mut self.catalog, update.catalog.clone());
         let mut lines = if update.changed { catalog_changes(&before, update) } else { Vec::new() };
         let revision = update.revision;

@@ -43,7 +43,7 @@ Examples:
   caproot check skills --output sarif > skills.sarif
   caproot explain YAML_SYNTAX                   explanation of a code")]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
-pub(super) struct CheckArgs {
+pub struct CheckArgs {
     /// Skill, plugin or directory of skills and plugins; repeat for more
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
@@ -77,7 +77,7 @@ enum CheckFormat {
 }
 
 /// Checks the directories once, or with `--watch` after each change.
-pub(super) async fn run(args: CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub async fn run(args: CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     if args.watch { run_on_changes(args, env).await } else { run_once(&args, env).await }
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Check a config file, or print an example file with every key
 #[derive(Debug, Args)]
-pub(super) struct ConfigArgs {
+pub struct ConfigArgs {
     #[command(subcommand)]
     command: ConfigCommand,
 }
@@ -52,7 +52,7 @@ Examples:
 struct ConfigExampleArgs {}
 
 /// Runs the subcommand.
-pub(super) fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     match &args.command {
         ConfigCommand::Check(args) => check_config_file(args, env),
         ConfigCommand::Example(ConfigExampleArgs {}) => {
@@ -135,7 +135,7 @@ fn config_check_json(file: &Path, loaded: &Result<Config, Vec<ConfigError>>) -> 
 
 /// Returns a config error as JSON. For an error of the whole file, `line` and `column` are 0, as in
 /// a diagnostic.
-pub(super) fn config_error_json(error: &ConfigError) -> Value {
+pub fn config_error_json(error: &ConfigError) -> Value {
     let (line, column) = error.position.map_or((0, 0), |at| (at.line, at.column));
     json!({
         "file": error.file.as_ref().map(|file| file.to_string_lossy()),
@@ -148,7 +148,7 @@ pub(super) fn config_error_json(error: &ConfigError) -> Value {
 }
 
 /// Parses a config error from its JSON.
-pub(super) fn config_error_from_json(json: &Value) -> ConfigError {
+pub fn config_error_from_json(json: &Value) -> ConfigError {
     let text = |key: &str| json[key].as_str().map(str::to_owned);
     let number = |key: &str| json[key].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
     let at = TextPosition { line: number("line"), column: number("column") };

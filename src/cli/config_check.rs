@@ -20,11 +20,11 @@ const MAX_ANSWER_BYTES: u64 = 1 << 20;
 
 /// Process that checks the config file.
 #[derive(Debug)]
-pub(super) struct ConfigChecker(Mutex<Child>);
+pub struct ConfigChecker(Mutex<Child>);
 
 impl ConfigChecker {
     /// Starts this program again with the same flags.
-    pub(super) fn start() -> io::Result<Self> {
+    pub fn start() -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(std::env::args_os().skip(1)).arg("--check-config");
         // Only the daemon talks to the service manager.
@@ -36,7 +36,7 @@ impl ConfigChecker {
     }
 
     /// Returns every error that would keep a new process from starting with the file. Blocks.
-    pub(super) fn check(&self) -> io::Result<Vec<ConfigError>> {
+    pub fn check(&self) -> io::Result<Vec<ConfigError>> {
         let mut child = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Child { stdin, stdout, .. } = &mut *child;
         let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
@@ -52,7 +52,7 @@ impl ConfigChecker {
 
 /// Runs the checking process: answers each input line with the errors of the file, until stdin
 /// ends.
-pub(super) fn answer_check_requests(
+pub fn answer_check_requests(
     load: impl Fn() -> Result<Config, Vec<ConfigError>>,
 ) -> Result<u8, CommandFailure> {
     let reading = SandboxPolicy { allowed_dirs: vec!["/".into()], ..SandboxPolicy::default() };

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 Examples:
   caproot explain                  list of all codes
   caproot explain yaml_syntax      one code, in any letter case")]
-pub(super) struct ExplainArgs {
+pub struct ExplainArgs {
     /// Code in the brackets of a diagnostic of `caproot check` or `caproot list`
     #[arg(value_name = "CODE")]
     code: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct ExplainArgs {
 }
 
 /// Prints the explanation, or the list of codes.
-pub(super) fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
+pub fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
     let code =
         args.code.as_deref().map(|text| find_code(text).map_err(|near| unknown_code(text, near)));
     let code = code.transpose()?;

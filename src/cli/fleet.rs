@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 /// Reads a fleet file. The failure has all errors of the file.
-pub(super) async fn read_fleet(file: &Path) -> Result<Fleet, CommandFailure> {
+pub async fn read_fleet(file: &Path) -> Result<Fleet, CommandFailure> {
     Fleet::from_file(file).await.map_err(|errors| {
         let sentences: Vec<_> = errors.0.iter().map(FleetFileError::to_string).collect();
         CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
@@ -16,10 +16,7 @@ pub(super) async fn read_fleet(file: &Path) -> Result<Fleet, CommandFailure> {
 }
 
 /// Creates a fleet in which one executor has all environments of the roots.
-pub(super) fn single_executor_fleet(
-    executor: &ExecutorConfig,
-    roots: &[SelectedCapabilityRoot],
-) -> Fleet {
+pub fn single_executor_fleet(executor: &ExecutorConfig, roots: &[SelectedCapabilityRoot]) -> Fleet {
     let environment = |root: &SelectedCapabilityRoot| {
         root.location.as_ref().map_or_else(String::new, |l| l.environment_id.clone())
     };

@@ -13,7 +13,7 @@ const MAX_CANDIDATES: usize = 10;
 
 /// Package or file on the command line.
 #[derive(Debug, Clone)]
-pub(super) enum PackageArg {
+pub enum PackageArg {
     /// Handle.
     Handle(String),
     /// Qualified name of a skill, such as `deploy` or `kit:deploy`.
@@ -22,7 +22,7 @@ pub(super) enum PackageArg {
 
 impl PackageArg {
     /// Parses a handle or a name.
-    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
         if root_id(text).is_some() {
             return Ok(Self::Handle(text.to_owned()));
         }
@@ -33,7 +33,7 @@ impl PackageArg {
     }
 
     /// Returns the handle. A name must belong to exactly one skill of the roots.
-    pub(super) async fn resolve(
+    pub async fn resolve(
         self,
         client: &mut Client,
         roots: &[SelectedCapabilityRoot],
@@ -90,7 +90,7 @@ fn list_request(roots: Vec<SelectedCapabilityRoot>, consistency: Consistency) ->
 }
 
 /// Returns the selected root of the handle.
-pub(super) fn find_root(
+pub fn find_root(
     handle: &str,
     roots: Vec<SelectedCapabilityRoot>,
 ) -> Result<SelectedCapabilityRoot, CommandFailure> {
@@ -110,7 +110,7 @@ pub(super) fn find_root(
 /// Finds the listed skill whose package is the handle or contains the handle. Without a skill, the
 /// caller sends the handle itself as the package: the daemon then reports the problem of the handle
 /// or the root.
-pub(super) async fn find_skill(
+pub async fn find_skill(
     client: &mut Client,
     root: &SelectedCapabilityRoot,
     handle: &str,
@@ -123,7 +123,7 @@ pub(super) async fn find_skill(
 }
 
 /// Finds the plugin whose package is the handle or contains the handle.
-pub(super) async fn find_plugin_package(
+pub async fn find_plugin_package(
     client: &mut Client,
     root: &SelectedCapabilityRoot,
     handle: &str,

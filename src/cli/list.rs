@@ -41,7 +41,7 @@ Examples:
   caproot list --selected thread-start.json      roots that a platform selected
   caproot list --fleet fleet.yaml                published roots of the executors of a file
   caproot list --output json | jq -r '.skills[].package'")]
-pub(super) struct ListArgs {
+pub struct ListArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub(super) struct ListArgs {
 }
 
 /// Prints the skills.
-pub(super) async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let view = match args.output {
         OutputFormat::Text => SkillView::Basic,
         OutputFormat::Json => SkillView::Full,
@@ -103,7 +103,7 @@ pub(super) async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandF
 }
 
 /// Returns the consistency for `--fresh`.
-pub(super) fn consistency(fresh: bool) -> Consistency {
+pub fn consistency(fresh: bool) -> Consistency {
     if fresh { Consistency::Fresh } else { Consistency::Cached }
 }
 

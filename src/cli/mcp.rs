@@ -26,7 +26,7 @@ Examples:
   caproot mcp --tools                            for hosts whose model sees tools only
   caproot mcp --http 127.0.0.1:7421              over HTTP, for this machine only
   caproot mcp --http 0.0.0.0:7421 --insecure-http --allow-host skills.example.org")]
-pub(super) struct McpArgs {
+pub struct McpArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
@@ -81,7 +81,7 @@ fn parse_origin(text: &str) -> Result<String, String> {
 }
 
 /// Serves until stdin ends, a signal comes or the daemon rejects the watch.
-pub(super) async fn run(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub async fn run(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let stop = stop_signal().map_err(|error| {
         CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
     })?;

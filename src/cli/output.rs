@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, IsTerminal as _, Write};
 
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum OutputFormat {
+pub enum OutputFormat {
     /// For people
     Text,
     /// For programs: JSON; for responses of a daemon, proto3 JSON
@@ -18,7 +18,7 @@ pub(super) enum OutputFormat {
 }
 
 /// Lets `write` print to stdout, and flushes it.
-pub(super) fn write_stdout(
+pub fn write_stdout(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), CommandFailure> {
     let mut stdout = BufWriter::new(io::stdout().lock());
@@ -28,7 +28,7 @@ pub(super) fn write_stdout(
 }
 
 /// Prints a value as JSON: on several lines on a terminal, otherwise on one line.
-pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandFailure> {
+pub fn print_json(value: &impl Serialize) -> Result<(), CommandFailure> {
     // Serialized before printing, so that nothing is printed if the value has no JSON form.
     let text = if io::stdout().is_terminal() {
         serde_json::to_string_pretty(value)
@@ -41,7 +41,7 @@ pub(super) fn print_json(value: &impl Serialize) -> Result<(), CommandFailure> {
 
 /// Prints rows in aligned columns that fit the terminal, below a header. Without rows, prints
 /// nothing.
-pub(super) fn print_table<const N: usize>(
+pub fn print_table<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
 ) -> Result<(), CommandFailure> {
@@ -49,7 +49,7 @@ pub(super) fn print_table<const N: usize>(
 }
 
 /// Prints the table without truncation, independent of the terminal's width.
-pub(super) fn print_full_table<const N: usize>(
+pub fn print_full_table<const N: usize>(
     head: [&str; N],
     rows: &[[String; N]],
 ) -> Result<(), CommandFailure> {
@@ -70,14 +70,14 @@ fn print_lines<const N: usize>(
 }
 
 /// Prints a response of the daemon as proto3 JSON.
-pub(super) fn print_message(message: &impl json::JsonMessage) -> Result<(), CommandFailure> {
+pub fn print_message(message: &impl json::JsonMessage) -> Result<(), CommandFailure> {
     print_json(
         &json::to_dynamic(message).map_err(|error| CommandFailure::invalid_response(&error))?,
     )
 }
 
 /// Prints lines to stderr. Write errors are ignored.
-pub(super) fn print_stderr(lines: &[String]) {
+pub fn print_stderr(lines: &[String]) {
     let mut stderr = BufWriter::new(io::stderr().lock());
     for line in lines {
         let _ = writeln!(stderr, "{line}");
@@ -86,7 +86,7 @@ pub(super) fn print_stderr(lines: &[String]) {
 }
 
 /// Whether stdout supports color: a terminal with color, and `NO_COLOR` is not set.
-pub(super) fn stdout_supports_color() -> bool {
+pub fn stdout_supports_color() -> bool {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let is_dumb = set("TERM").is_none_or(|term| term == "dumb");
     io::stdout().is_terminal() && set("NO_COLOR").is_none() && !is_dumb

@@ -36,7 +36,7 @@ Examples:
   python3 \"$(caproot path skill://user/pdf/scripts/fill.py)\" form.pdf
   caproot path deploy-kit:deploy --config /srv/caproot.yaml
   caproot path skill://team/a --root team=/srv/skills --allow /srv/shared")]
-pub(super) struct PathArgs {
+pub struct PathArgs {
     /// Handle of a package or file, or the name of a skill if no other skill has the name
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
     package: PackageArg,
@@ -57,7 +57,7 @@ pub(super) struct PathArgs {
 }
 
 /// Prints the path.
-pub(super) async fn run(args: PathArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub async fn run(args: PathArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let (mut client, _) = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut client, env).await?;
     let handle = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;

@@ -17,7 +17,7 @@ const MAX_TEXT_COLUMNS: usize = 100;
 type ComponentLine = (&'static str, String, String);
 
 /// Returns the lines of the plugins and marketplaces that differ between two catalogs.
-pub(super) fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String> {
+pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String> {
     let (old, new) = (plugins_by_package(before), plugins_by_package(now));
     let gone = before.plugins().iter().filter(|plugin| !new.contains_key(plugin.package.as_str()));
     let mut lines: Vec<_> =
@@ -62,7 +62,7 @@ fn is_below(handle: &str, root: &str) -> bool {
 }
 
 /// Returns the lines of a root's plugins with their components.
-pub(super) fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<String> {
+pub fn plugin_tree(plugins: &[Plugin], marketplaces: &[Marketplace]) -> Vec<String> {
     let mut lines = Vec::new();
     for list in marketplaces {
         lines.push(format!("  marketplace {}", marketplace_text(list)));

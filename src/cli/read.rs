@@ -30,7 +30,7 @@ Examples:
   caproot read skill://skills/pdf/scripts/fill.py > fill.py
   caproot read skill://deploy/a --root deploy=/opt/plugins/deploy
   caproot read skill://skills/pdf --output json | jq -r .digest")]
-pub(super) struct ReadArgs {
+pub struct ReadArgs {
     /// Handle of a package or file, or the name of a skill if no other skill has the name; `caproot
     /// list --long` shows both
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
@@ -52,7 +52,7 @@ pub(super) struct ReadArgs {
 }
 
 /// Prints the file.
-pub(super) async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let (mut client, _) = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut client, env).await?;
     let consistency = consistency(args.fresh);

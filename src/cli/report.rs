@@ -8,19 +8,19 @@ use crate::proto::caproot::v1::{
 use std::fmt::Write as _;
 
 /// Hint if the daemon publishes no root to this caller.
-pub(super) const NOTHING_PUBLISHED: &str = "hint: no root is published to you: list directories under \
+pub const NOTHING_PUBLISHED: &str = "hint: no root is published to you: list directories under \
      `roots` in the daemon's config file and reload it, start the daemon with --root DIR, or select a \
      directory here with --root DIR";
 
 /// Returns the lines for roots that are not ready, for diagnostics from WARNING up, and for the
 /// summary.
-pub(super) fn skills_report(list: &ListSkillsResponse) -> Vec<String> {
+pub fn skills_report(list: &ListSkillsResponse) -> Vec<String> {
     let what = format!("{} in ", count_with_noun(list.skills.len(), "skill"));
     report_lines(&what, &list.roots, &list.diagnostics, list.truncated)
 }
 
 /// Returns the report of resolved roots.
-pub(super) fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
+pub fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
     let status = |root: &ResolvedRoot| RootStatus {
         id: root.id.clone(),
         state: root.state,
@@ -36,7 +36,7 @@ pub(super) fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
 }
 
 /// Returns the report of published roots.
-pub(super) fn roots_report(answer: &ListRootsResponse) -> Vec<String> {
+pub fn roots_report(answer: &ListRootsResponse) -> Vec<String> {
     let status = |root: &PublishedRoot| RootStatus {
         id: root.id.clone(),
         state: root.state,
@@ -49,7 +49,7 @@ pub(super) fn roots_report(answer: &ListRootsResponse) -> Vec<String> {
 }
 
 /// Returns the state of a root, with the reason if there is one.
-pub(super) fn root_state_text(state: RootState, reason: i32) -> String {
+pub fn root_state_text(state: RootState, reason: i32) -> String {
     let name = strip_enum_prefix(state.as_str_name(), "ROOT_STATE_");
     if state == RootState::Unavailable {
         format!("{name} {}", root_reason_name(reason))
@@ -82,7 +82,7 @@ fn root_line(root: &RootStatus) -> Option<String> {
 }
 
 /// Returns the name of the reason, or its number if the daemon is newer than this client.
-pub(super) fn root_reason_name(reason: i32) -> String {
+pub fn root_reason_name(reason: i32) -> String {
     RootReason::try_from(reason).map_or_else(
         |number| number.0.to_string(),
         |reason| strip_enum_prefix(reason.as_str_name(), "ROOT_REASON_").to_owned(),
@@ -90,7 +90,7 @@ pub(super) fn root_reason_name(reason: i32) -> String {
 }
 
 /// Formats a diagnostic from WARNING up as one line.
-pub(super) fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
+pub fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
     let severity = match diagnostic.severity() {
         Severity::Error => "error",
         Severity::Warning => "warning",
@@ -123,7 +123,7 @@ fn with_message(mut line: String, message: &str) -> String {
     line
 }
 
-pub(super) fn strip_enum_prefix<'a>(name: &'a str, prefix: &str) -> &'a str {
+pub fn strip_enum_prefix<'a>(name: &'a str, prefix: &str) -> &'a str {
     name.strip_prefix(prefix).unwrap_or(name)
 }
 
@@ -151,7 +151,7 @@ fn summary_line(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: 
     line
 }
 
-pub(super) fn count_with_noun(count: usize, thing: &str) -> String {
+pub fn count_with_noun(count: usize, thing: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {thing}{plural}")
 }

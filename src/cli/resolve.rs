@@ -25,7 +25,7 @@ Examples:
   caproot resolve                                every published root
   caproot resolve --root ./skills --fresh        a directory, scanned again
   caproot resolve --selected thread-start.json --output json | jq '.roots[].diagnostics'")]
-pub(super) struct ResolveArgs {
+pub struct ResolveArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(super) struct ResolveArgs {
 }
 
 /// Prints the roots.
-pub(super) async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let (mut client, _) = args.connection.connect(env).await?;
     let request = ResolveRootsRequest {
         selected_capability_roots: args.selection.selected_roots(&mut client, env).await?,

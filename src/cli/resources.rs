@@ -23,7 +23,7 @@ Examples:
   caproot resources skill://skills/pdf
   caproot resources skill://skills/pdf --digests --output json | jq -r '.resources[].digest'
   caproot resources skill://deploy/a --root deploy=/opt/plugins/deploy")]
-pub(super) struct ResourcesArgs {
+pub struct ResourcesArgs {
     /// Handle of a package, or the name of a skill if no other skill has the name; `caproot list
     /// --long` shows both
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
@@ -41,7 +41,7 @@ pub(super) struct ResourcesArgs {
 }
 
 /// Prints the files.
-pub(super) async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let (mut client, _) = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut client, env).await?;
     let package = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;

@@ -13,15 +13,15 @@ const URI_PATH_ENCODE_SET: &AsciiSet =
 
 /// Value of one `--root` flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct RootArg {
-    pub(super) id: Option<String>,
-    pub(super) dir: OsString,
+pub struct RootArg {
+    pub id: Option<String>,
+    pub dir: OsString,
 }
 
 impl RootArg {
     /// Parses `[ID=]DIR`. A value that starts like a path or URI (`/`, `./`, `../`, `file:`,
     /// `published:`) has no id, so that a directory may have a `=` in its name.
-    pub(super) fn parse(text: OsString) -> Result<Self, &'static str> {
+    pub fn parse(text: OsString) -> Result<Self, &'static str> {
         let bytes = text.as_bytes();
         let starts: [&[u8]; 5] = [b"/", b"./", b"../", b"file:", b"published:"];
         let bare = starts.iter().any(|start| bytes.starts_with(start));
@@ -45,7 +45,7 @@ impl RootArg {
 
 /// Returns the selection for the flags. A relative directory is made absolute as text only. The
 /// executor, which may be another machine, resolves links and `..`.
-pub(super) fn select_roots(
+pub fn select_roots(
     args: &[RootArg],
     environment_id: &str,
     current_dir: Option<&Path>,
@@ -89,7 +89,7 @@ fn wire_path(dir: &OsStr, current_dir: Option<&Path>) -> Result<String, &'static
 }
 
 /// Returns the `file:` URI of an absolute path.
-pub(super) fn file_uri(path: &[u8]) -> String {
+pub fn file_uri(path: &[u8]) -> String {
     format!("file://{}", percent_encode(path, URI_PATH_ENCODE_SET))
 }
 

@@ -19,7 +19,7 @@ use clap::Args;
 Examples:
   caproot roots
   caproot roots --output json | jq '.roots[].selectedCapabilityRoot'   for --selected")]
-pub(super) struct RootsArgs {
+pub struct RootsArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// Output format
@@ -28,7 +28,7 @@ pub(super) struct RootsArgs {
 }
 
 /// Prints the roots.
-pub(super) async fn run(args: RootsArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub async fn run(args: RootsArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let (mut client, _) = args.connection.connect(env).await?;
     let answer = client.list_roots().await?;
     match args.output {

@@ -68,7 +68,7 @@ Examples:
       --tls-key server.key --tls-client-ca clients.pem    other machines, by certificate
   caproot serve --config /etc/caproot.yaml                configuration from a file")]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
-pub(super) struct ServeArgs {
+pub struct ServeArgs {
     /// Read this config file; each flag below replaces the value of the file, lists as a whole
     /// [default: none]
     #[arg(long, value_name = "FILE")]
@@ -126,7 +126,7 @@ pub(super) struct ServeArgs {
 
 /// Daemon with bound listeners and sandbox, ready for its runtime.
 #[derive(Debug)]
-pub(super) struct PreparedDaemon {
+pub struct PreparedDaemon {
     config: Config,
     listeners: BoundListeners,
     /// Held until the daemon ends.
@@ -140,7 +140,7 @@ pub(super) struct PreparedDaemon {
 
 /// Result of the work before the runtime starts.
 #[derive(Debug)]
-pub(super) enum ServePreparation {
+pub enum ServePreparation {
     Daemon(Box<PreparedDaemon>),
     /// The command is finished, with this exit code.
     Finished(u8),
@@ -159,7 +159,7 @@ impl From<StartError> for CommandFailure {
 }
 
 /// Does all work that must be done while the process has one thread.
-pub(super) fn prepare_daemon(
+pub fn prepare_daemon(
     args: ServeArgs,
     env: &ProcessEnv,
 ) -> Result<ServePreparation, CommandFailure> {
@@ -231,7 +231,7 @@ fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, Vec<ConfigE
 }
 
 /// Runs the daemon until a signal stops it.
-pub(super) async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
+pub async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
     let PreparedDaemon {
         config,
         listeners,

@@ -7,14 +7,14 @@ use tokio::sync::{Notify, oneshot};
 
 /// Signal handlers of the daemon. Once they exist, no signal ends the process by itself.
 #[derive(Debug)]
-pub(super) struct DaemonSignals {
+pub struct DaemonSignals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
 
 /// Returns a future that ends at the first SIGTERM or SIGINT from now on.
-pub(super) fn stop_signal() -> io::Result<impl Future<Output = ()> + Send> {
+pub fn stop_signal() -> io::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
@@ -26,7 +26,7 @@ pub(super) fn stop_signal() -> io::Result<impl Future<Output = ()> + Send> {
 }
 
 impl DaemonSignals {
-    pub(super) fn new() -> io::Result<Self> {
+    pub fn new() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
@@ -37,7 +37,7 @@ impl DaemonSignals {
     /// Runs `run`, and sends `stop` at the first SIGTERM or SIGINT. At the second signal, drops
     /// `run` and returns `None`. Each SIGHUP notifies `hangups`; several signals at once may be one
     /// notification.
-    pub(super) async fn run_until_stopped<T>(
+    pub async fn run_until_stopped<T>(
         mut self,
         run: impl Future<Output = T>,
         stop: oneshot::Sender<()>,

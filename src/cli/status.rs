@@ -26,7 +26,7 @@ Examples:
   caproot status --endpoint tcp:127.0.0.1:5000 --timeout 2s
   caproot status --limits                               with the limits of requests and roots
   caproot status --output json | jq .executor.limits")]
-pub(super) struct StatusArgs {
+pub struct StatusArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// Also show the limits; json always has them
@@ -38,7 +38,7 @@ pub(super) struct StatusArgs {
 }
 
 /// Prints health and description.
-pub(super) async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let (mut client, endpoint) = args.connection.connect(env).await?;
     let health = client.check_health().await?;
     let serving = health == ServingStatus::Serving;

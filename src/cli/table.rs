@@ -9,10 +9,7 @@ const GAP: &str = "  ";
 /// first column takes at most half of the width, the last column takes the rest, and each other
 /// column takes at most a quarter. Truncated text ends with `…`. Without a width, nothing is
 /// truncated.
-pub(super) fn table_lines<const N: usize>(
-    rows: &[[String; N]],
-    width: Option<usize>,
-) -> Vec<String> {
+pub fn table_lines<const N: usize>(rows: &[[String; N]], width: Option<usize>) -> Vec<String> {
     let widths: [usize; N] = std::array::from_fn(|column| {
         let widest = rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
         let most = match (column, width) {
@@ -45,7 +42,7 @@ fn pad_to_width(cell: &str, width: usize) -> String {
 }
 
 /// Truncates text to a width, with `…` at the end.
-pub(super) fn truncate_to_width(text: &str, width: usize) -> String {
+pub fn truncate_to_width(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }

@@ -4,7 +4,7 @@ use crate::domain::escape::is_misleading;
 pub(super) use crate::domain::escape::{EscapedText, escape_text};
 
 /// Escapes misleading characters in JSON text. The JSON value stays the same.
-pub(super) fn escape_json(json: &str) -> String {
+pub fn escape_json(json: &str) -> String {
     let mut shown = String::with_capacity(json.len());
     for c in json.chars() {
         // A line feed in the text is layout. In a string it is already escaped.

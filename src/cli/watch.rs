@@ -36,7 +36,7 @@ Examples:
   caproot watch --root ./skills                  a directory
   caproot watch --selected thread-start.json     roots that a platform selected
   caproot watch --output json | jq -c .delta.removed")]
-pub(super) struct WatchArgs {
+pub struct WatchArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub(super) struct WatchArgs {
 }
 
 /// Prints changes until a signal comes, stdout is closed or the watch fails.
-pub(super) async fn run(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+pub async fn run(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     // Before the first line, so that a reader of the line can stop the command properly.
     let stop = stop_signal().map_err(|error| {
         CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
@@ -124,7 +124,7 @@ async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
 
 /// Waits until the reader of stdout is gone. Never returns if that cannot be known, as for a file.
 /// Without this, only the next write would fail.
-pub(super) async fn stdout_closed() {
+pub async fn stdout_closed() {
     let polled = tokio::task::spawn_blocking(|| {
         let stdout = io::stdout();
         // No events are requested: poll(2) always reports ERR and HUP.

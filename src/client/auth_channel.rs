@@ -29,14 +29,14 @@ impl TlsRequired {
 
 /// Channel with the token of each call, and with the flag of its connections.
 #[derive(Debug, Clone)]
-pub(super) struct AuthChannel {
+pub struct AuthChannel {
     channel: Channel,
     token: BearerToken,
     alert_flag: TlsAlertFlag,
 }
 
 impl AuthChannel {
-    pub(super) fn new(channel: Channel, token: BearerToken, alert_flag: TlsAlertFlag) -> Self {
+    pub fn new(channel: Channel, token: BearerToken, alert_flag: TlsAlertFlag) -> Self {
         Self { channel, token, alert_flag }
     }
 }
@@ -44,10 +44,10 @@ impl AuthChannel {
 /// Flag: a connection without TLS received a TLS alert. The error of a broken connection depends on
 /// timing, so the alert is recorded separately.
 #[derive(Debug, Clone, Default)]
-pub(super) struct TlsAlertFlag(Arc<AtomicBool>);
+pub struct TlsAlertFlag(Arc<AtomicBool>);
 
 impl TlsAlertFlag {
-    pub(super) fn record_alert(&self) {
+    pub fn record_alert(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -54,7 +54,7 @@ impl CallError {
 }
 
 /// Generated client on an authenticated channel.
-pub(super) type ServiceClient = CapabilityServiceClient<AuthChannel>;
+pub type ServiceClient = CapabilityServiceClient<AuthChannel>;
 
 /// Maximum size of one message of the daemon. A page of caproot is under 1 MiB. A larger message
 /// fails its call before it is read into memory.

@@ -89,7 +89,7 @@ pub async fn open_channel(
 
 /// Time of the first connection. A lost connection is opened again in both modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ConnectMode {
+pub enum ConnectMode {
     /// Before the channel is returned. Without a connection there is no channel.
     Eager,
     /// With the first call, and with each later call while there is no connection.
@@ -99,7 +99,7 @@ pub(super) enum ConnectMode {
 /// Opens a channel with credentials, and returns the flag of its TLS alerts. The channel itself
 /// adds no token. If a token is set and the connection is neither encrypted nor local, opening
 /// fails.
-pub(super) async fn open_channel_with(
+pub async fn open_channel_with(
     endpoint: &DaemonEndpoint,
     credentials: &ClientCredentials,
     timeout: Duration,
@@ -263,14 +263,14 @@ fn connector_error(error: &transport::Error) -> ConnectorError {
 }
 
 /// Returns the connection failure that made the call fail, if there is one.
-pub(super) fn connection_failure(status: &Status) -> Option<String> {
+pub fn connection_failure(status: &Status) -> Option<String> {
     let error = root_cause(status.source()?)?;
     Some(error.to_string())
 }
 
 /// Whether a call failed without a connection for a reason that the operating system reports at
 /// once: the socket is missing, this user may not use the socket, or the connection is refused.
-pub(super) fn is_connection_refused(status: &Status) -> bool {
+pub fn is_connection_refused(status: &Status) -> bool {
     let refusals = [ErrorKind::NotFound, ErrorKind::ConnectionRefused, ErrorKind::PermissionDenied];
     let error = status.source().and_then(root_cause);
     matches!(error, Some(ConnectorError::Io(cause)) if refusals.contains(&cause.kind()))

@@ -70,7 +70,7 @@ impl ClientCredentials {
 
 /// Token of each call, if there is one.
 #[derive(Clone, Default)]
-pub(super) struct BearerToken(Arc<TokenState>);
+pub struct BearerToken(Arc<TokenState>);
 
 #[derive(Default)]
 struct TokenState {
@@ -80,7 +80,7 @@ struct TokenState {
 
 impl BearerToken {
     /// Reads the file, if there is one.
-    pub(super) async fn read(file: Option<PathBuf>) -> Result<Self, String> {
+    pub async fn read(file: Option<PathBuf>) -> Result<Self, String> {
         let value = match &file {
             Some(file) => Some(read_token(file).await?),
             None => None,
@@ -90,7 +90,7 @@ impl BearerToken {
 
     /// Reads the file again. If the file cannot be read, the old token stays. Returns whether the
     /// token changed.
-    pub(super) async fn reload(&self) -> bool {
+    pub async fn reload(&self) -> bool {
         let Some(file) = &self.0.file else { return false };
         let Ok(value) = read_token(file).await else { return false };
         let mut current = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +100,7 @@ impl BearerToken {
     }
 
     /// Returns the `authorization` header.
-    pub(super) fn header(&self) -> Option<HeaderValue> {
+    pub fn header(&self) -> Option<HeaderValue> {
         self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -7,7 +7,7 @@ use crate::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
 /// How often a list starts again if its revision is gone.
 const MAX_RESTARTS: usize = 3;
 
-pub(super) async fn list_skills(
+pub async fn list_skills(
     client: &Client,
     request: &ListSkillsRequest,
 ) -> Result<ListSkillsResponse, CallError> {

@@ -4,7 +4,7 @@ use prost::Message;
 use std::collections::HashSet;
 
 /// Maximum number of pages of one response: ten million entries at the daemon's default page size.
-pub(super) const MAX_PAGES: usize = 10_000;
+pub const MAX_PAGES: usize = 10_000;
 /// Maximum size of one response: 20,000 skills of 50 KiB.
 const MAX_BYTES: usize = 1 << 30;
 /// Maximum size of a page token.
@@ -12,7 +12,7 @@ const MAX_TOKEN_BYTES: usize = 16 << 10;
 
 /// Size and tokens of the pages so far.
 #[derive(Default)]
-pub(super) struct PageTracker {
+pub struct PageTracker {
     tokens: HashSet<String>,
     count: usize,
     bytes: usize,
@@ -20,7 +20,7 @@ pub(super) struct PageTracker {
 
 impl PageTracker {
     /// Counts a page. Returns the token of the next page, if there is one.
-    pub(super) fn record_page(
+    pub fn record_page(
         &mut self,
         page: &impl Message,
         token: &str,
@@ -43,7 +43,7 @@ impl PageTracker {
     }
 
     /// Whether only one page was counted so far.
-    pub(super) fn is_first(&self) -> bool {
+    pub fn is_first(&self) -> bool {
         self.count == 1
     }
 }

@@ -13,7 +13,7 @@ const DEFAULT_PAGE_BYTES: usize = 8_192;
 /// Maximum size of a cursor. The cursors of caproot have a fifth of this size.
 pub const MAX_CURSOR_BYTES: usize = 512;
 
-pub(super) async fn read_resource(
+pub async fn read_resource(
     client: &Client,
     request: &ReadResourceRequest,
     hold: usize,
@@ -43,7 +43,7 @@ pub(super) async fn read_resource(
     }
 }
 
-pub(super) async fn read_page(
+pub async fn read_page(
     client: &Client,
     request: &ReadResourceRequest,
 ) -> Result<ReadResourceResponse, CallError> {

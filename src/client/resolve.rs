@@ -7,7 +7,7 @@ use crate::proto::caproot::v1::{ResolveRootsRequest, ResolveRootsResponse};
 /// How often the call starts again if its revision is gone.
 const MAX_RESTARTS: usize = 3;
 
-pub(super) async fn resolve_roots(
+pub async fn resolve_roots(
     client: &Client,
     request: ResolveRootsRequest,
 ) -> Result<ResolveRootsResponse, CallError> {

@@ -4,7 +4,7 @@ use super::call::{CallError, Client, ServiceClient};
 use super::pages::PageTracker;
 use crate::proto::caproot::v1::{ListResourcesRequest, ListResourcesResponse};
 
-pub(super) async fn list_resources_until(
+pub async fn list_resources_until(
     client: &Client,
     request: &ListResourcesRequest,
     enough: usize,

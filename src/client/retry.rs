@@ -39,7 +39,7 @@ impl Default for RetryPolicy {
 }
 
 /// Calls `attempt` with the remaining time of the deadline until it succeeds or no retry is left.
-pub(super) async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
+pub async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
     retries: RetryPolicy,
     deadline: Duration,
     attempt: impl Fn(Duration) -> F,

@@ -14,11 +14,11 @@ use tokio::sync::oneshot;
 const TLS_ALERT_PREFIX: [u8; 2] = [21, 3];
 
 /// Byte stream of a connection.
-pub(super) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Connection that inspects the first bytes received.
-pub(super) struct TlsProbeIo {
+pub struct TlsProbeIo {
     io: Box<dyn ByteStream>,
     state: ProbeState,
 }
@@ -34,12 +34,12 @@ enum ProbeState {
 
 impl TlsProbeIo {
     /// Wraps a connection without TLS.
-    pub(super) fn plain(io: impl ByteStream + 'static, alert: TlsAlertFlag) -> Self {
+    pub fn plain(io: impl ByteStream + 'static, alert: TlsAlertFlag) -> Self {
         Self { io: Box::new(io), state: ProbeState::DetectAlert(alert) }
     }
 
     /// Wraps a connection with TLS. The first bytes, or the error, are reported to `first_bytes`.
-    pub(super) fn tls(
+    pub fn tls(
         io: impl ByteStream + 'static,
         first_bytes: Option<oneshot::Sender<io::Result<()>>>,
     ) -> Self {

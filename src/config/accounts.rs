@@ -11,12 +11,12 @@ use std::sync::{Mutex, PoisonError};
 static ID_CACHE: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new());
 
 /// Returns the number of a user.
-pub(super) fn uid(text: &str) -> Result<u32, String> {
+pub fn uid(text: &str) -> Result<u32, String> {
     id(text, "user", |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
 }
 
 /// Returns the number of a group.
-pub(super) fn gid(text: &str) -> Result<u32, String> {
+pub fn gid(text: &str) -> Result<u32, String> {
     id(text, "group", |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
 }
 

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// Makes a path absolute; relative paths start at `base`. Keeps `..`, because a link may precede
 /// it.
-pub(super) fn absolute_path(dir: &Path, base: Option<&Path>) -> Result<PathBuf, String> {
+pub fn absolute_path(dir: &Path, base: Option<&Path>) -> Result<PathBuf, String> {
     if dir.as_os_str().is_empty() {
         return Err("must not be empty; give a path".to_owned());
     }
@@ -23,7 +23,7 @@ pub(super) fn absolute_path(dir: &Path, base: Option<&Path>) -> Result<PathBuf, 
 }
 
 /// Parses `unix:PATH` or `tcp:HOST:PORT`.
-pub(super) fn parse_listener(text: &str, base: Option<&Path>) -> Result<ListenAddress, String> {
+pub fn parse_listener(text: &str, base: Option<&Path>) -> Result<ListenAddress, String> {
     if let Some(path) = text.strip_prefix("unix:").filter(|p| !p.is_empty()) {
         let path = path.strip_prefix("//").unwrap_or(path);
         return Ok(ListenAddress::Unix(absolute_path(path.as_ref(), base)?));
@@ -42,22 +42,19 @@ pub(super) fn parse_listener(text: &str, base: Option<&Path>) -> Result<ListenAd
 }
 
 /// Parses the address of a listener that never has TLS, and therefore must be local.
-pub(super) fn parse_local_listener(
-    text: &str,
-    base: Option<&Path>,
-) -> Result<ListenAddress, String> {
+pub fn parse_local_listener(text: &str, base: Option<&Path>) -> Result<ListenAddress, String> {
     let listener = parse_listener(text, base)?;
     require_local(&listener)?;
     Ok(listener)
 }
 
 /// Rejects an address that other machines can reach.
-pub(super) fn require_local(listener: &ListenAddress) -> Result<(), String> {
+pub fn require_local(listener: &ListenAddress) -> Result<(), String> {
     require_loopback(listener, "")
 }
 
 /// Rejects an address that other machines can reach, and suggests TLS.
-pub(super) fn require_local_or_tls(listener: &ListenAddress) -> Result<(), String> {
+pub fn require_local_or_tls(listener: &ListenAddress) -> Result<(), String> {
     require_loopback(listener, "configure `tls`, or ")
 }
 
@@ -70,13 +67,13 @@ fn require_loopback(listener: &ListenAddress, other_fix: &str) -> Result<(), Str
 }
 
 /// Returns the port of an address that is not on loopback.
-pub(super) fn remote_port(listener: &ListenAddress) -> Option<u16> {
+pub fn remote_port(listener: &ListenAddress) -> Option<u16> {
     let ListenAddress::Tcp(address) = listener else { return None };
     (!address.ip().to_canonical().is_loopback()).then(|| address.port())
 }
 
 /// Returns the address to listen on if none is configured.
-pub(super) fn default_listener(env: &ProcessEnv) -> ListenAddress {
+pub fn default_listener(env: &ProcessEnv) -> ListenAddress {
     if let Some(dir) = env.unit_runtime_dir.as_ref().or(env.xdg_runtime_dir.as_ref()) {
         return ListenAddress::Unix(dir.join("caproot.sock"));
     }

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 
 /// Warning if no directory is published or allowed.
-pub(super) const NOTHING_PUBLISHED: &str = "nothing is published, so callers find no skills: list \
+pub const NOTHING_PUBLISHED: &str = "nothing is published, so callers find no skills: list \
      directories under `roots` in the config file, or start the daemon with --root DIR";
 
 /// User and group of the daemon in the system unit.
@@ -25,7 +25,7 @@ struct DaemonUser {
 }
 
 /// Implements [`Config::advice`].
-pub(super) fn warnings(config: &Config, env: &ProcessEnv) -> Vec<String> {
+pub fn warnings(config: &Config, env: &ProcessEnv) -> Vec<String> {
     let user = DaemonUser::of(env);
     let mut warnings = Vec::new();
     if config.published_roots.is_empty() && !config.allowed_dirs.is_empty() {

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// Keys of one rule.
-pub(super) const KEYS: [&str; 6] = ["name", "uids", "gids", "sans", "token_file", "roots"];
+pub const KEYS: [&str; 6] = ["name", "uids", "gids", "sans", "token_file", "roots"];
 
 /// Most rules: each rule costs time in every call.
 const MAX_RULES: usize = 256;
@@ -30,7 +30,7 @@ pub struct CallerRules {
 
 /// Rule of the file whose roots are not resolved yet.
 #[derive(Debug)]
-pub(super) struct RuleDraft {
+pub struct RuleDraft {
     rule: CallerRule,
     token_file: Option<TokenFile>,
     /// Roots that the rule grants; `None` for all.
@@ -47,7 +47,7 @@ enum RuleRoot {
 }
 
 /// Reads the rules. `is_root` returns whether a root with this id is published.
-pub(super) fn read(
+pub fn read(
     item: &ConfigValue<'_>,
     base: Option<&Path>,
     is_root: impl Fn(&RootId) -> bool,
@@ -103,7 +103,7 @@ pub(super) fn read(
 }
 
 /// Resolves the roots of the rules to directories.
-pub(super) fn resolve_rules(
+pub fn resolve_rules(
     drafts: Vec<RuleDraft>,
     published: &[PublishedRoot],
     allowed: &[PathBuf],

@@ -7,7 +7,7 @@ use crate::domain::{RelPath, RootId};
 use globset::Glob;
 
 /// Keys of one rule.
-pub(super) const KEYS: [&str; 3] = ["root", "path", "name"];
+pub const KEYS: [&str; 3] = ["root", "path", "name"];
 
 /// Most rules, and most bytes of a glob: both cost time in every scan.
 const MAX_RULES: usize = 1_000;
@@ -16,7 +16,7 @@ const MAX_GLOB_BYTES: usize = 256;
 const MAX_NAME_CHARS: usize = 128;
 
 /// Reads the rules. `is_root` returns whether a root with this id is published.
-pub(super) fn read(
+pub fn read(
     item: &ConfigValue<'_>,
     is_root: impl Fn(&RootId) -> bool,
     reader: &mut ConfigReader<'_>,

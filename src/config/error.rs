@@ -65,13 +65,13 @@ impl std::error::Error for ConfigError {}
 
 /// Collected errors. Counts errors beyond [`MAX_ERRORS`] without keeping them.
 #[derive(Debug, Default)]
-pub(super) struct ConfigErrors {
+pub struct ConfigErrors {
     errors: Vec<ConfigError>,
     omitted: usize,
 }
 
 impl ConfigErrors {
-    pub(super) fn add(&mut self, error: ConfigError) {
+    pub fn add(&mut self, error: ConfigError) {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push(error);
         } else {
@@ -80,13 +80,13 @@ impl ConfigErrors {
     }
 
     /// Whether `matches` returns true for an error.
-    pub(super) fn any(&self, matches: impl FnMut(&ConfigError) -> bool) -> bool {
+    pub fn any(&self, matches: impl FnMut(&ConfigError) -> bool) -> bool {
         self.errors.iter().any(matches)
     }
 
     /// Returns the errors of the file, sorted by position, and then the errors of flags. `Ok` if no
     /// error was added.
-    pub(super) fn into_result(mut self) -> Result<(), Vec<ConfigError>> {
+    pub fn into_result(mut self) -> Result<(), Vec<ConfigError>> {
         if self.errors.is_empty() {
             return Ok(());
         }

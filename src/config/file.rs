@@ -13,7 +13,7 @@ use std::path::Path;
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Reads the text of a file.
-pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
+pub fn read(path: &Path) -> Result<String, ConfigError> {
     let mut bytes = Vec::new();
     // Not by the size in the metadata: a pipe has none.
     let outcome = File::open(path).and_then(|f| f.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
@@ -34,7 +34,7 @@ pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
 }
 
 /// Decodes the bytes of a file as UTF-8.
-pub(super) fn decode(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
+pub fn decode(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(ConfigError::file(
             path,
@@ -55,7 +55,7 @@ pub(super) fn decode(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError>
 
 /// Parses the text of a file. Adds every error to `errors` and returns the valid settings. For the
 /// parameters, see [`settings::read`].
-pub(super) fn parse(
+pub fn parse(
     path: &Path,
     text: Result<String, ConfigError>,
     by_flag: impl Fn(&RootId) -> bool,

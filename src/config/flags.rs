@@ -39,7 +39,7 @@ pub struct RootFlag {
 }
 
 /// Reports the listeners of `--listen` that other machines can reach.
-pub(super) fn reject_remote_listeners<'a>(
+pub fn reject_remote_listeners<'a>(
     listeners: impl Iterator<Item = &'a ListenAddress>,
     errors: &mut ConfigErrors,
 ) {
@@ -53,11 +53,7 @@ pub(super) fn reject_remote_listeners<'a>(
 }
 
 /// Checks the flags.
-pub(super) fn check(
-    flags: ServeFlags,
-    env: &ProcessEnv,
-    errors: &mut ConfigErrors,
-) -> CheckedFlags {
+pub fn check(flags: ServeFlags, env: &ProcessEnv, errors: &mut ConfigErrors) -> CheckedFlags {
     let base = env.current_dir.as_deref();
     let listeners = flags.listen.iter().filter_map(|text| {
         let report = |reason| errors.add(ConfigError::flag("--listen", text, reason));
@@ -156,10 +152,10 @@ fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {
 }
 
 /// Ids of the directories where Codex keeps skills.
-pub(super) const DEFAULT_ROOT_IDS: [&str; 5] = ["repo", "user", "codex", "system", "admin"];
+pub const DEFAULT_ROOT_IDS: [&str; 5] = ["repo", "user", "codex", "system", "admin"];
 
 /// Returns the directories where Codex keeps skills, without missing ones.
-pub(super) fn default_roots(env: &ProcessEnv) -> Vec<PublishedRoot> {
+pub fn default_roots(env: &ProcessEnv) -> Vec<PublishedRoot> {
     let home = env.home.as_deref();
     let codex = env.codex_home.clone().or_else(|| home.map(|h| h.join(".codex")));
     let codex = codex.as_deref();

@@ -9,17 +9,17 @@ use crate::endpoint::ProcessEnv;
 const SOURCE_NAME: &str = "LISTEN_FDS";
 
 /// Returns the addresses of the inherited sockets for gRPC.
-pub(super) fn grpc_listeners(env: &ProcessEnv) -> Vec<ListenAddress> {
+pub fn grpc_listeners(env: &ProcessEnv) -> Vec<ListenAddress> {
     env.inherited_sockets.iter().filter(|socket| !is_for_metrics(socket)).map(listener).collect()
 }
 
 /// Whether no inherited socket serves gRPC, so that the daemon needs its own.
-pub(super) fn has_no_grpc_sockets(env: &ProcessEnv) -> bool {
+pub fn has_no_grpc_sockets(env: &ProcessEnv) -> bool {
     env.inherited_sockets.iter().all(is_for_metrics)
 }
 
 /// Reports inherited sockets that other machines can reach without TLS.
-pub(super) fn reject_remote_listeners(env: &ProcessEnv, errors: &mut ConfigErrors) {
+pub fn reject_remote_listeners(env: &ProcessEnv, errors: &mut ConfigErrors) {
     for address in grpc_listeners(env) {
         if let Err(reason) = require_local_or_tls(&address) {
             errors.add(ConfigError::flag(SOURCE_NAME, &address_text(&address), reason));
@@ -28,7 +28,7 @@ pub(super) fn reject_remote_listeners(env: &ProcessEnv, errors: &mut ConfigError
 }
 
 /// Checks the inherited socket for metrics. `metrics.listen` must not be set next to it.
-pub(super) fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut ConfigErrors) {
+pub fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut ConfigErrors) {
     let Some(socket) = env.inherited_sockets.iter().find(|socket| is_for_metrics(socket)) else {
         return;
     };
@@ -44,7 +44,7 @@ pub(super) fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut Config
 
 /// Returns a warning for each inherited socket that every user can connect to. Only relevant if
 /// `callers` is not set.
-pub(super) fn open_socket_warnings(env: &ProcessEnv) -> Vec<String> {
+pub fn open_socket_warnings(env: &ProcessEnv) -> Vec<String> {
     let open = env.inherited_sockets.iter().filter_map(|socket| match socket {
         InheritedSocketInfo::Unix { path, open_to_all: true, for_metrics: false } => {
             Some(path.display())
@@ -61,7 +61,7 @@ pub(super) fn open_socket_warnings(env: &ProcessEnv) -> Vec<String> {
 }
 
 /// Returns a warning if `socket` is set and has no effect, because every Unix socket is inherited.
-pub(super) fn unused_socket_section_warning<'a>(
+pub fn unused_socket_section_warning<'a>(
     env: &ProcessEnv,
     mut own: impl Iterator<Item = &'a ListenAddress>,
 ) -> Option<String> {

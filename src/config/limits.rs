@@ -7,8 +7,8 @@ use crate::domain::Limits;
 use crate::domain::limits::MAX_DIAGNOSTICS;
 
 /// Key and bounds of a limit. The protocol uses the same key.
-pub(super) struct LimitBounds {
-    pub(super) key: &'static str,
+pub struct LimitBounds {
+    pub key: &'static str,
     min: u64,
     max: u64,
     /// Whether the limit is a size in bytes.
@@ -18,7 +18,7 @@ pub(super) struct LimitBounds {
 impl LimitBounds {
     /// Returns the bounds as text, such as `1 to 4096`.
     #[cfg(test)]
-    pub(super) fn describe(&self) -> String {
+    pub fn describe(&self) -> String {
         let show = |n| if self.is_size { section::size(n) } else { n.to_string() };
         format!("{} to {}", show(self.min), show(self.max))
     }
@@ -26,7 +26,7 @@ impl LimitBounds {
 
 /// Bounds of all limits. With a value outside of the bounds, the daemon would be useless or could
 /// use up the memory.
-pub(super) const ALL: [LimitBounds; KEYS.len()] = [
+pub const ALL: [LimitBounds; KEYS.len()] = [
     count("max_roots", 1, 4_096),
     count("max_depth", 1, 1_000),
     count("max_directories", 1, 10_000_000),
@@ -46,7 +46,7 @@ pub(super) const ALL: [LimitBounds; KEYS.len()] = [
 ];
 
 /// Keys of the section.
-pub(super) const KEYS: [&str; 16] = [
+pub const KEYS: [&str; 16] = [
     "max_roots",
     "max_depth",
     "max_directories",
@@ -70,7 +70,7 @@ const fn count(key: &'static str, min: u64, max: u64) -> LimitBounds {
 }
 
 /// Reads the limits. Absent keys have their defaults.
-pub(super) fn read(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Limits {
+pub fn read(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Limits {
     let mut given = |key: &str| {
         let limit = ALL.iter().find(|limit| limit.key == key)?;
         let item = section.get(key)?;

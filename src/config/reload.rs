@@ -27,7 +27,7 @@ pub struct RestartRequired {
 }
 
 /// Implements [`Config::restrict_to_reloadable`].
-pub(super) fn restrict(
+pub fn restrict(
     new: Config,
     old: &Config,
     may_read: impl Fn(&Path) -> bool,

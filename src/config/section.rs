@@ -18,19 +18,19 @@ const MIN_SIMILARITY: f64 = 0.75;
 const MAX_KEY_CHARS: usize = 64;
 
 /// Reads values of one file and collects errors.
-pub(super) struct ConfigReader<'a> {
-    pub(super) file: &'a Path,
-    pub(super) errors: &'a mut ConfigErrors,
+pub struct ConfigReader<'a> {
+    pub file: &'a Path,
+    pub errors: &'a mut ConfigErrors,
 }
 
 /// Value with its full key.
-pub(super) struct ConfigValue<'a> {
+pub struct ConfigValue<'a> {
     key: String,
     node: &'a DocumentNode,
 }
 
 /// Mapping whose keys are known and unique.
-pub(super) struct ConfigSection<'a> {
+pub struct ConfigSection<'a> {
     key: String,
     position: TextPosition,
     entries: Vec<&'a DocumentEntry>,
@@ -38,13 +38,13 @@ pub(super) struct ConfigSection<'a> {
 
 impl ConfigReader<'_> {
     /// Reports an error in a value.
-    pub(super) fn report_error(&mut self, value: &ConfigValue<'_>, reason: impl Display) {
+    pub fn report_error(&mut self, value: &ConfigValue<'_>, reason: impl Display) {
         let error = self.error_for(value, reason);
         self.errors.add(error);
     }
 
     /// Creates an error about a value without reporting it.
-    pub(super) fn error_for(&self, value: &ConfigValue<'_>, reason: impl Display) -> ConfigError {
+    pub fn error_for(&self, value: &ConfigValue<'_>, reason: impl Display) -> ConfigError {
         let node = value.node;
         let is_scalar = !matches!(node.value, DocumentValue::List(_) | DocumentValue::Map(_));
         ConfigError {
@@ -78,7 +78,7 @@ impl ConfigReader<'_> {
     }
 
     /// Reads the whole document as a mapping. An empty document is an empty mapping.
-    pub(super) fn top_section<'a>(
+    pub fn top_section<'a>(
         &mut self,
         node: &'a DocumentNode,
         known: &'static [&'static str],
@@ -94,7 +94,7 @@ impl ConfigReader<'_> {
     }
 
     /// Reads a mapping that may have the keys `known`.
-    pub(super) fn section<'a>(
+    pub fn section<'a>(
         &mut self,
         value: &ConfigValue<'a>,
         known: &'static [&'static str],
@@ -128,7 +128,7 @@ impl ConfigReader<'_> {
     }
 
     /// Returns the value of a required key.
-    pub(super) fn required<'a>(
+    pub fn required<'a>(
         &mut self,
         section: &ConfigSection<'a>,
         key: &str,
@@ -147,7 +147,7 @@ impl ConfigReader<'_> {
     }
 
     /// Reads a text that is not empty.
-    pub(super) fn text<'a>(&mut self, value: &ConfigValue<'a>) -> Option<&'a str> {
+    pub fn text<'a>(&mut self, value: &ConfigValue<'a>) -> Option<&'a str> {
         match &value.node.value {
             DocumentValue::Text(text) if text.is_empty() => {
                 self.report_error(value, "must not be empty");
@@ -167,7 +167,7 @@ impl ConfigReader<'_> {
     }
 
     /// Reads a text and parses it. Reports the error of `parse`.
-    pub(super) fn parsed<T, E: Display>(
+    pub fn parsed<T, E: Display>(
         &mut self,
         value: &ConfigValue<'_>,
         parse: impl FnOnce(&str) -> Result<T, E>,
@@ -177,7 +177,7 @@ impl ConfigReader<'_> {
     }
 
     /// Reads a text or a number, as spelled in the file, and parses it.
-    pub(super) fn number_or_text<T, E: Display>(
+    pub fn number_or_text<T, E: Display>(
         &mut self,
         value: &ConfigValue<'_>,
         parse: impl FnOnce(&str) -> Result<T, E>,
@@ -191,7 +191,7 @@ impl ConfigReader<'_> {
     }
 
     /// Reads `true` or `false`.
-    pub(super) fn boolean(&mut self, value: &ConfigValue<'_>) -> Option<bool> {
+    pub fn boolean(&mut self, value: &ConfigValue<'_>) -> Option<bool> {
         if let DocumentValue::Bool(boolean) = value.node.value {
             return Some(boolean);
         }
@@ -200,7 +200,7 @@ impl ConfigReader<'_> {
     }
 
     /// Reads a number from 0 to 1.
-    pub(super) fn ratio(&mut self, value: &ConfigValue<'_>) -> Option<f64> {
+    pub fn ratio(&mut self, value: &ConfigValue<'_>) -> Option<f64> {
         let number = match &value.node.value {
             DocumentValue::Number(text) => text.parse().ok().filter(|n| (0.0..=1.0).contains(n)),
             _ => None,
@@ -212,11 +212,7 @@ impl ConfigReader<'_> {
     }
 
     /// Reads a whole number within bounds.
-    pub(super) fn count(
-        &mut self,
-        value: &ConfigValue<'_>,
-        bounds: &RangeInclusive<u64>,
-    ) -> Option<u64> {
+    pub fn count(&mut self, value: &ConfigValue<'_>, bounds: &RangeInclusive<u64>) -> Option<u64> {
         let number = match &value.node.value {
             DocumentValue::Number(text) => text.parse().ok().filter(|n| bounds.contains(n)),
             _ => None,
@@ -229,11 +225,7 @@ impl ConfigReader<'_> {
     }
 
     /// Reads a size within bounds, as a number of bytes or with a unit, such as `256MiB`.
-    pub(super) fn bytes(
-        &mut self,
-        value: &ConfigValue<'_>,
-        bounds: &RangeInclusive<u64>,
-    ) -> Option<u64> {
+    pub fn bytes(&mut self, value: &ConfigValue<'_>, bounds: &RangeInclusive<u64>) -> Option<u64> {
         let number = match &value.node.value {
             DocumentValue::Number(text) => text.parse().ok(),
             DocumentValue::Text(text) => text.parse::<ByteSize>().map(|size| size.as_u64()).ok(),
@@ -248,7 +240,7 @@ impl ConfigReader<'_> {
     }
 
     /// Reads the items of a list.
-    pub(super) fn list<'a>(&mut self, value: &ConfigValue<'a>) -> Vec<ConfigValue<'a>> {
+    pub fn list<'a>(&mut self, value: &ConfigValue<'a>) -> Vec<ConfigValue<'a>> {
         let DocumentValue::List(nodes) = &value.node.value else {
             self.report_type(value, "a list", "; write `[a, b]`, or one `- a` a line");
             return Vec::new();
@@ -258,7 +250,7 @@ impl ConfigReader<'_> {
     }
 
     /// Reads the items of a list. Reports `if_empty` for an empty list.
-    pub(super) fn list_unless_empty<'a>(
+    pub fn list_unless_empty<'a>(
         &mut self,
         value: &ConfigValue<'a>,
         if_empty: &str,
@@ -271,7 +263,7 @@ impl ConfigReader<'_> {
 
     /// Reads a list of unique texts and parses each. Reports `if_empty`, if there is one, for an
     /// empty list.
-    pub(super) fn unique_texts<T: Clone + Eq + Hash, E: Display>(
+    pub fn unique_texts<T: Clone + Eq + Hash, E: Display>(
         &mut self,
         value: &ConfigValue<'_>,
         if_empty: Option<&str>,
@@ -286,7 +278,7 @@ impl ConfigReader<'_> {
 
     /// Reads a list of unique numbers or texts and parses each. Reports `if_empty` for an empty
     /// list.
-    pub(super) fn unique_numbers_or_texts<T: Clone + Eq + Hash, E: Display>(
+    pub fn unique_numbers_or_texts<T: Clone + Eq + Hash, E: Display>(
         &mut self,
         value: &ConfigValue<'_>,
         if_empty: &str,
@@ -317,7 +309,7 @@ impl ConfigReader<'_> {
 
 impl<'a> ConfigSection<'a> {
     /// Returns the value of a key.
-    pub(super) fn get(&self, key: &str) -> Option<ConfigValue<'a>> {
+    pub fn get(&self, key: &str) -> Option<ConfigValue<'a>> {
         let entry = self.entries.iter().find(|entry| &*entry.key == key)?;
         Some(ConfigValue { key: join(&self.key, key), node: &entry.node })
     }
@@ -325,13 +317,13 @@ impl<'a> ConfigSection<'a> {
 
 impl ConfigValue<'_> {
     /// Returns the line of the value.
-    pub(super) fn line(&self) -> u32 {
+    pub fn line(&self) -> u32 {
         self.node.position.line
     }
 }
 
 /// Formats a size with the largest unit that divides it.
-pub(super) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
         Some((unit, name)) => format!("{}{name}", bytes / unit),

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 /// Keys by section.
 #[cfg(test)]
-pub(super) const SECTIONS: [(&str, &[&str]); 13] = [
+pub const SECTIONS: [(&str, &[&str]); 13] = [
     ("", &TOP),
     ("socket", &socket_access::KEYS),
     ("roots", &ROOT),
@@ -65,7 +65,7 @@ const MAX_DEBOUNCE: Duration = Duration::from_secs(10);
 
 /// Reads the document of a file. `by_flag` returns whether a flag publishes a root; `allow_remote`
 /// is set if a flag allows listeners that other machines can reach.
-pub(super) fn read(
+pub fn read(
     node: &DocumentNode,
     file: &Path,
     base: Option<&Path>,
@@ -183,11 +183,11 @@ fn read_log(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> LogCo
     LogConfig { filter: filter.unwrap_or(default.filter), format: format.unwrap_or(default.format) }
 }
 
-pub(super) fn default_excluded_dirs() -> Vec<Box<[u8]>> {
+pub fn default_excluded_dirs() -> Vec<Box<[u8]>> {
     names(&DEFAULT_SKIPPED_DIRS)
 }
 
-pub(super) fn default_resource_dirs() -> Vec<Box<[u8]>> {
+pub fn default_resource_dirs() -> Vec<Box<[u8]>> {
     names(&DEFAULT_RESOURCE_DIRS)
 }
 
@@ -256,7 +256,7 @@ fn scope(text: &str) -> Result<RootScope, &'static str> {
 }
 
 /// Parses the path of a directory. A missing directory is valid, because it may be created later.
-pub(super) fn parse_directory(text: &str, base: Option<&Path>) -> Result<PathBuf, String> {
+pub fn parse_directory(text: &str, base: Option<&Path>) -> Result<PathBuf, String> {
     if text == "~" || text.starts_with("~/") {
         return Err("`~` is not expanded; write the full path".to_owned());
     }

@@ -6,7 +6,7 @@ use crate::endpoint::ProcessEnv;
 use std::path::{Path, PathBuf};
 
 /// Keys of the section.
-pub(super) const KEYS: [&str; 2] = ["mode", "group"];
+pub const KEYS: [&str; 2] = ["mode", "group"];
 
 /// Default group of a socket in the runtime directory of the unit, if the group exists.
 const UNIT_GROUP: &str = "caproot";
@@ -60,7 +60,7 @@ impl SocketAccessRules {
 }
 
 /// Reads the section. A mode that admits every user needs `callers`.
-pub(super) fn read(
+pub fn read(
     section: &ConfigSection<'_>,
     has_callers: bool,
     reader: &mut ConfigReader<'_>,

@@ -7,7 +7,7 @@ use crate::certs::{self, CertFileError, CertFileKind};
 use std::path::{Path, PathBuf};
 
 /// Keys of `tls`.
-pub(super) const KEYS: [&str; 3] = ["certificate", "key", "client_ca"];
+pub const KEYS: [&str; 3] = ["certificate", "key", "client_ca"];
 
 /// Certificate files of the daemon. Every TCP listener uses them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct TlsFlags {
 
 /// TLS settings of flags or of a file.
 #[derive(Debug, Default)]
-pub(super) struct TlsSettings {
+pub struct TlsSettings {
     certificate_and_key: Option<(PathBuf, PathBuf)>,
     client_ca: Option<PathBuf>,
     insecure_tcp: bool,
@@ -53,13 +53,13 @@ pub(super) struct TlsSettings {
 
 impl TlsSettings {
     /// Whether other machines may connect to listeners.
-    pub(super) fn allows_remote(&self) -> bool {
+    pub fn allows_remote(&self) -> bool {
         self.is_requested || self.insecure_tcp
     }
 }
 
 /// Reads `tls` and `insecure_tcp` of a file.
-pub(super) fn read(
+pub fn read(
     section: Option<ConfigValue<'_>>,
     insecure_item: Option<&ConfigValue<'_>>,
     base: Option<&Path>,
@@ -109,7 +109,7 @@ fn files(
 }
 
 /// Checks the flags, and reads the files that they name.
-pub(super) fn check_flags(
+pub fn check_flags(
     flags: &TlsFlags,
     base: Option<&Path>,
     errors: &mut ConfigErrors,
@@ -173,7 +173,7 @@ fn check_files(
 }
 
 /// Merges both settings. Flags replace keys of the file; certificate and key are replaced together.
-pub(super) fn merge_flags_and_file(
+pub fn merge_flags_and_file(
     flags: TlsSettings,
     file: TlsSettings,
     errors: &mut ConfigErrors,
@@ -198,7 +198,7 @@ pub(super) fn merge_flags_and_file(
 
 /// Returns warnings about certificates, or about listeners that other machines can reach without
 /// TLS.
-pub(super) fn warnings(tls: Option<&TlsFiles>, listeners: &[ListenAddress]) -> Vec<String> {
+pub fn warnings(tls: Option<&TlsFiles>, listeners: &[ListenAddress]) -> Vec<String> {
     if let Some(files) = tls {
         let identity = certs::load_identity(&files.certificate, &files.key);
         return identity.map(|identity| identity.warnings).unwrap_or_default();

@@ -4,7 +4,7 @@ use super::section::{ConfigReader, ConfigSection};
 use http::Uri;
 
 /// Keys of the section.
-pub(super) const KEYS: [&str; 2] = ["otlp", "ratio"];
+pub const KEYS: [&str; 2] = ["otlp", "ratio"];
 
 /// Collector of spans and ratio of traced calls.
 #[derive(Debug, Clone, PartialEq)]
@@ -17,10 +17,7 @@ pub struct TraceConfig {
     pub ratio: f64,
 }
 
-pub(super) fn read(
-    section: &ConfigSection<'_>,
-    reader: &mut ConfigReader<'_>,
-) -> Option<TraceConfig> {
+pub fn read(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Option<TraceConfig> {
     let ratio = section.get("ratio").map(|item| reader.ratio(&item));
     let otlp = reader.required(section, "otlp")?;
     let (otlp, port) = reader.parsed(&otlp, collector)?;

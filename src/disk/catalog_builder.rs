@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Skills of the last catalog by package.
 #[derive(Debug, Default)]
-pub(super) struct CatalogBuilder(HashMap<RelPath, BuiltSkill>);
+pub struct CatalogBuilder(HashMap<RelPath, BuiltSkill>);
 
 #[derive(Debug)]
 struct BuiltSkill {
@@ -42,7 +42,7 @@ impl SkillProblems {
 impl CatalogBuilder {
     /// Returns the new skill of a package of which only the SKILL.md changed. Returns `None` if the
     /// catalog would change in other ways too, or if the package was not built from `old`.
-    pub(super) fn replace_skill(
+    pub fn replace_skill(
         &mut self,
         package: &RelPath,
         old: &Arc<SkillFile>,
@@ -63,7 +63,7 @@ impl CatalogBuilder {
     }
 
     /// Assigns the namespaces, removes the disabled skills, and builds the catalog.
-    pub(super) fn build_catalog(
+    pub fn build_catalog(
         &mut self,
         mut namespaces: NamespaceResolver<'_>,
         mut filter: SkillFilter<'_>,

@@ -21,7 +21,7 @@ const LOOKUP_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Directories of the configuration.
 #[derive(Debug)]
-pub(super) struct ConfiguredDirs {
+pub struct ConfiguredDirs {
     dirs: Vec<Arc<ConfiguredDir>>,
     /// Index in `dirs` of each path.
     index_by_path: Arc<HashMap<Box<[u8]>, usize>>,
@@ -29,18 +29,18 @@ pub(super) struct ConfiguredDirs {
 
 /// Result of looking up a configured directory.
 #[derive(Debug)]
-pub(super) struct AllowedDir {
+pub struct AllowedDir {
     /// Absolute path without links, as raw bytes without trailing `/`.
-    pub(super) path: Vec<u8>,
+    pub path: Vec<u8>,
     /// Reason why the resolution of the configured path stopped early.
-    pub(super) stop: Option<ResolveStop>,
+    pub stop: Option<ResolveStop>,
     /// Descriptor of the directory, or the error of opening it.
-    pub(super) fd: Io<OwnedFd>,
-    pub(super) identity: Option<(u64, u64)>,
+    pub fd: Io<OwnedFd>,
+    pub identity: Option<(u64, u64)>,
 }
 
 /// Function that opens a directory by an absolute path without links.
-pub(super) trait OpenDirFn: Fn(&[u8]) -> Io<OwnedFd> + Copy + Send + 'static {}
+pub trait OpenDirFn: Fn(&[u8]) -> Io<OwnedFd> + Copy + Send + 'static {}
 impl<T: Fn(&[u8]) -> Io<OwnedFd> + Copy + Send + 'static> OpenDirFn for T {}
 
 #[derive(Debug)]
@@ -60,19 +60,19 @@ struct LookupState {
 
 impl ConfiguredDirs {
     /// Takes absolute paths.
-    pub(super) fn new(paths: Vec<PathBuf>) -> Self {
+    pub fn new(paths: Vec<PathBuf>) -> Self {
         let index = paths.iter().enumerate().map(|(at, p)| (p.as_os_str().as_bytes().into(), at));
         let index_by_path = Arc::new(index.collect());
         let dirs = paths.into_iter().map(|path| ConfiguredDir { path, state: Mutex::default() });
         Self { dirs: dirs.map(Arc::new).collect(), index_by_path }
     }
 
-    pub(super) fn index_by_path(&self) -> Arc<HashMap<Box<[u8]>, usize>> {
+    pub fn index_by_path(&self) -> Arc<HashMap<Box<[u8]>, usize>> {
         self.index_by_path.clone()
     }
 
     /// Looks up all directories. Returns the indexes of the directories that do not respond.
-    pub(super) fn refresh_all(&self, open: impl OpenDirFn) -> Vec<usize> {
+    pub fn refresh_all(&self, open: impl OpenDirFn) -> Vec<usize> {
         let (mut next, mut unresponsive) = (0, Vec::new());
         while next < self.dirs.len() {
             let (sender, receiver) = channel();
@@ -109,17 +109,17 @@ impl ConfiguredDirs {
     }
 
     /// Looks up one directory without a timeout.
-    pub(super) fn refresh_blocking(&self, index: usize, open: impl OpenDirFn) {
+    pub fn refresh_blocking(&self, index: usize, open: impl OpenDirFn) {
         self.dirs[index].refresh(open);
     }
 
     /// Returns the last known state of each directory: the same `Arc` as before if nothing changed.
-    pub(super) fn last_known(&self) -> Vec<Arc<AllowedDir>> {
+    pub fn last_known(&self) -> Vec<Arc<AllowedDir>> {
         self.dirs.iter().map(|dir| dir.last_known()).collect()
     }
 
     /// Whether a path begins with the configured path of this index.
-    pub(super) fn is_prefix_of(&self, index: usize, path: &[u8]) -> bool {
+    pub fn is_prefix_of(&self, index: usize, path: &[u8]) -> bool {
         Path::new(OsStr::from_bytes(path)).starts_with(&self.dirs[index].path)
     }
 }

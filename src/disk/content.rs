@@ -14,19 +14,19 @@ const HEAD_BYTES: usize = MAX_FRONTMATTER_BYTES + 4_096;
 const CHUNK_BYTES: usize = 64 << 10;
 
 /// Result of reading the start of a file.
-pub(super) struct FileHead {
+pub struct FileHead {
     /// Whether the start is the whole file.
-    pub(super) is_complete: bool,
+    pub is_complete: bool,
     /// Digest of the whole file; `None` if the file exceeds the limit.
-    pub(super) digest: Option<ContentDigest>,
+    pub digest: Option<ContentDigest>,
     /// Problem with hidden characters: in the whole file, or in its start if the file exceeds the
     /// limit.
-    pub(super) hidden: Option<FileProblem>,
+    pub hidden: Option<FileProblem>,
 }
 
 /// Replaces `bytes` by the start of a file. Unless the file exceeds `max_bytes`, digests the whole
 /// file and checks it for hidden characters.
-pub(super) fn read_head(
+pub fn read_head(
     mut file: &File,
     size: u64,
     max_bytes: u64,
@@ -62,25 +62,25 @@ pub(super) fn read_head(
 
 /// Reads a small file. If the file exceeds the limit, reads one byte more than the limit, so that
 /// the parser reports the size.
-pub(super) fn read_small_file(file: &File) -> io::Result<Vec<u8>> {
+pub fn read_small_file(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(MAX_MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
 /// A page of a file, with the properties of the whole file.
-pub(super) struct DigestedPage {
+pub struct DigestedPage {
     /// Size of the file. If the file exceeds the limit, this is the limit plus one, and the other
     /// fields have no meaning.
-    pub(super) size: u64,
-    pub(super) digest: ContentDigest,
-    pub(super) utf8: bool,
-    pub(super) page: Vec<u8>,
+    pub size: u64,
+    pub digest: ContentDigest,
+    pub utf8: bool,
+    pub page: Vec<u8>,
 }
 
 /// Reads a file to its end, regardless of its reported size, but at most one byte beyond
 /// `max_bytes`. Keeps up to `len` bytes from `offset` on.
-pub(super) fn read_digested_page(
+pub fn read_digested_page(
     file: &File,
     offset: u64,
     len: usize,
@@ -110,7 +110,7 @@ pub(super) fn read_digested_page(
 
 /// Digests a file of `size` bytes. Returns the digest and whether the file is UTF-8; `None` if the
 /// file has another size. Cancellation is an error.
-pub(super) fn digest_file(
+pub fn digest_file(
     file: &File,
     size: u64,
     cancel_token: &CancelToken,
@@ -135,7 +135,7 @@ pub(super) fn digest_file(
 }
 
 /// Reads up to `len` bytes at `offset`.
-pub(super) fn read_range(file: &File, offset: u64, len: usize) -> io::Result<PageBytes> {
+pub fn read_range(file: &File, offset: u64, len: usize) -> io::Result<PageBytes> {
     PageBytes::read(len, |buffer| {
         let mut filled = 0;
         while filled < len {

@@ -19,11 +19,11 @@ pub struct DigestCache(Mutex<LruCache<FileVersion, KnownDigest>>);
 
 /// Digest of a file version.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct KnownDigest {
-    pub(super) digest: ContentDigest,
-    pub(super) utf8: bool,
+pub struct KnownDigest {
+    pub digest: ContentDigest,
+    pub utf8: bool,
     /// Whether the file is on a local disk.
-    pub(super) is_on_local_disk: bool,
+    pub is_on_local_disk: bool,
 }
 
 impl Default for DigestCache {

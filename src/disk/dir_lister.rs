@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Parameters of a listing.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct DirLister<'a> {
+pub struct DirLister<'a> {
     snapshot: &'a AllowedDirsSnapshot,
     limits: &'a Limits,
     /// Name for the root, if the root is a skill without a name.
@@ -28,17 +28,17 @@ pub(super) struct DirLister<'a> {
 
 /// Buffers that are reused for each listing.
 #[derive(Debug, Default)]
-pub(super) struct ListBuffers {
+pub struct ListBuffers {
     names: Vec<u8>,
     head: Vec<u8>,
 }
 
 /// A listing, with its watches and fingerprints.
 #[derive(Debug)]
-pub(super) struct ListedDir {
-    pub(super) listing: Result<DirListing, FileProblem>,
-    pub(super) guards: DirWatches,
-    pub(super) fingerprints: SkillFileFingerprints,
+pub struct ListedDir {
+    pub listing: Result<DirListing, FileProblem>,
+    pub guards: DirWatches,
+    pub fingerprints: SkillFileFingerprints,
 }
 
 /// Watches and fingerprints of a listing in progress.
@@ -50,7 +50,7 @@ struct ListingRecord {
 
 impl<'a> DirLister<'a> {
     /// Creates a lister for the root with this absolute path.
-    pub(super) fn new(
+    pub fn new(
         snapshot: &'a AllowedDirsSnapshot,
         limits: &'a Limits,
         root_path: &'a [u8],
@@ -62,7 +62,7 @@ impl<'a> DirLister<'a> {
 
     /// Watches a directory under a token, then lists the directory: in this order no change is
     /// missed. Returns a problem if the directory cannot be listed.
-    pub(super) fn list_dir(
+    pub fn list_dir(
         &self,
         to_scan: &DirToScan,
         token: u64,
@@ -269,21 +269,20 @@ impl ListingRecord {
 }
 
 /// Path of a sidecar below its package.
-pub(super) fn sidecar_path() -> RelPath {
+pub fn sidecar_path() -> RelPath {
     RelPath::new(b"agents/openai.yaml").expect("two segments")
 }
 
-pub(super) const MANIFEST_DIRECTORIES: [&str; 3] =
-    [".codex-plugin", ".claude-plugin", ".cursor-plugin"];
+pub const MANIFEST_DIRECTORIES: [&str; 3] = [".codex-plugin", ".claude-plugin", ".cursor-plugin"];
 
 /// Whether a directory is a manifest directory of a plugin.
-pub(super) fn is_manifest_directory(dir: &ResolvedPath) -> bool {
+pub fn is_manifest_directory(dir: &ResolvedPath) -> bool {
     let name = dir.rel_path.file_name().unwrap_or_default();
     MANIFEST_DIRECTORIES.iter().any(|manifest| manifest.as_bytes() == name)
 }
 
 /// Path of a manifest below its manifest directory.
-pub(super) fn manifest_file() -> RelPath {
+pub fn manifest_file() -> RelPath {
     RelPath::new(b"plugin.json").expect("one segment")
 }
 
@@ -295,7 +294,7 @@ fn is_skill_like(name: &[u8]) -> bool {
 
 /// Returns the names and kinds of directory entries in byte order. Returns at most `most + 1`
 /// entries, the first by name: the last shows that there are more. Overwrites `buffer`.
-pub(super) fn read_names(
+pub fn read_names(
     dir: &OwnedFd,
     max_entries: usize,
     buffer: &mut Vec<u8>,
@@ -329,12 +328,12 @@ pub(super) fn read_names(
     Ok(names)
 }
 
-pub(super) fn vanished_problem() -> FileProblem {
+pub fn vanished_problem() -> FileProblem {
     unreadable_problem(ResolveError::Missing, Severity::Error)
 }
 
 /// Converts the error of opening a file to a problem.
-pub(super) fn open_problem(error: OpenError, severity: Severity) -> FileProblem {
+pub fn open_problem(error: OpenError, severity: Severity) -> FileProblem {
     match error {
         OpenError::NotRegular => FileProblem::new(
             DiagnosticCode::NotRegular,
@@ -383,9 +382,9 @@ fn unreadable_problem(error: ResolveError, severity: Severity) -> FileProblem {
 }
 
 const TOO_MANY_OPEN_FILES: &str = "too many open files; raise the limit of open files";
-pub(super) const READ_FAILED: &str = "read failed; check the filesystem";
+pub const READ_FAILED: &str = "read failed; check the filesystem";
 
 /// Whether a problem may disappear without a change below the root, and so without an event.
-pub(super) fn is_transient(problem: &FileProblem) -> bool {
+pub fn is_transient(problem: &FileProblem) -> bool {
     [TOO_MANY_OPEN_FILES, READ_FAILED].contains(&&*problem.message)
 }

@@ -9,7 +9,7 @@ pub struct WatchGuard(#[allow(dead_code)] Box<dyn Send + Sync>);
 
 /// Watches of one directory. There are thousands of directories, and nearly all have one watch.
 #[derive(Debug)]
-pub(super) enum DirWatches {
+pub enum DirWatches {
     One(#[allow(dead_code)] WatchGuard),
     Many(#[allow(dead_code)] Vec<WatchGuard>),
 }
@@ -41,7 +41,7 @@ impl DirWatcher for NoDirWatcher {
 }
 
 /// Watches a file if it has hard links. Call this before the file is read.
-pub(super) fn watch_hard_links(
+pub fn watch_hard_links(
     watcher: &dyn DirWatcher,
     opened: &OpenFile,
     token: u64,

@@ -35,10 +35,10 @@ pub struct AllowedDirsSnapshot {
 
 /// Resolved paths of the published roots.
 #[derive(Debug)]
-pub(super) struct PublishedPaths {
+pub struct PublishedPaths {
     /// One for each published root; `None` if the root could not be resolved.
-    pub(super) by_root: Box<[Option<ResolvedPath>]>,
-    pub(super) all: Arc<HashSet<ResolvedPath>>,
+    pub by_root: Box<[Option<ResolvedPath>]>,
+    pub all: Arc<HashSet<ResolvedPath>>,
 }
 
 /// Reason why a path or link cannot be resolved.
@@ -327,7 +327,7 @@ impl AllowedDirsSnapshot {
 }
 
 /// Device and inode.
-pub(super) fn identity(stat: &Stat) -> (u64, u64) {
+pub fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
@@ -348,7 +348,7 @@ fn strip_dir_prefix<'a>(path: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
 }
 
 /// Returns the path, or `/` if it is empty.
-pub(super) fn path_or_slash(path: &[u8]) -> &Path {
+pub fn path_or_slash(path: &[u8]) -> &Path {
     let path = if path.is_empty() { b"/" } else { path };
     Path::new(OsStr::from_bytes(path))
 }

@@ -18,7 +18,7 @@ pub struct DisabledSkills<'a> {
 
 /// Filter that hides the files of disabled skills from one enabled package.
 #[derive(Debug)]
-pub(super) struct DisabledFileFilter<'a> {
+pub struct DisabledFileFilter<'a> {
     packages: &'a DisabledPackages,
     rule_paths: ResolvedGlobs<'a>,
     root: &'a ResolvedPath,
@@ -53,7 +53,7 @@ impl<'a> DisabledSkills<'a> {
 impl DisabledFileFilter<'_> {
     /// Whether a file of the package belongs to a disabled skill by its walked path or its resolved
     /// path.
-    pub(super) fn excludes(&self, resource: &RelPath, real: &ResolvedPath) -> bool {
+    pub fn excludes(&self, resource: &RelPath, real: &ResolvedPath) -> bool {
         let walked_path = self.package.join_path(resource);
         let below = real.strip_prefix(self.root);
         self.packages.covers_path(&walked_path, self.package)
@@ -66,7 +66,7 @@ impl DisabledFileFilter<'_> {
 
 /// Filter that removes the disabled skills of one root.
 #[derive(Debug)]
-pub(super) struct SkillFilter<'a> {
+pub struct SkillFilter<'a> {
     rules: &'a DisableRules,
     rule_paths: ResolvedGlobs<'a>,
     root: &'a ResolvedPath,
@@ -75,7 +75,7 @@ pub(super) struct SkillFilter<'a> {
 
 impl<'a> SkillFilter<'a> {
     /// Resolves the rules in this snapshot.
-    pub(super) fn new(
+    pub fn new(
         snapshot: &AllowedDirsSnapshot,
         root: &'a ResolvedPath,
         published: &[PublishedRoot],
@@ -91,7 +91,7 @@ impl<'a> SkillFilter<'a> {
 
     /// Whether a skill is disabled by its walked path, its resolved path or its name. Records
     /// disabled skills.
-    pub(super) fn take_if_disabled(
+    pub fn take_if_disabled(
         &mut self,
         package: &RelPath,
         real_path: Option<&ResolvedPath>,
@@ -117,7 +117,7 @@ impl<'a> SkillFilter<'a> {
     }
 
     /// Returns the disabled packages.
-    pub(super) fn disabled_packages(self) -> DisabledPackages {
+    pub fn disabled_packages(self) -> DisabledPackages {
         DisabledPackages::new(self.disabled_packages)
     }
 }

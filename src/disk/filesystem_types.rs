@@ -23,7 +23,7 @@ const OVERLAYFS_MAGIC: u32 = 0x794c_7630;
 const LOCAL_DISK_MAGICS: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 
 /// Whether an open file is on a local disk.
-pub(super) fn is_on_local_disk(file: &File) -> bool {
+pub fn is_on_local_disk(file: &File) -> bool {
     fstatfs(file).is_ok_and(|stat| LOCAL_DISK_MAGICS.contains(&filesystem_magic(&stat)))
 }
 
@@ -35,11 +35,11 @@ fn filesystem_magic(stat: &StatFs) -> u32 {
 
 /// Filesystems found so far, by device.
 #[derive(Debug, Default)]
-pub(super) struct FilesystemTypes(HashMap<u64, u32>);
+pub struct FilesystemTypes(HashMap<u64, u32>);
 
 impl FilesystemTypes {
     /// Records the filesystem of a directory on this device.
-    pub(super) fn record_filesystem(
+    pub fn record_filesystem(
         &mut self,
         snapshot: &AllowedDirsSnapshot,
         dir: &ResolvedPath,
@@ -54,13 +54,13 @@ impl FilesystemTypes {
         self.0.insert(device, filesystem_magic(&stat));
     }
 
-    pub(super) fn no_inotify_support(&self) -> Option<&'static str> {
+    pub fn no_inotify_support(&self) -> Option<&'static str> {
         let name =
             |kind: &u32| NO_INOTIFY_MAGICS.iter().find(|(magic, _)| magic == kind).map(|(_, n)| *n);
         self.0.values().find_map(name)
     }
 
-    pub(super) fn has_overlay(&self) -> bool {
+    pub fn has_overlay(&self) -> bool {
         self.0.values().any(|kind| *kind == OVERLAYFS_MAGIC)
     }
 }

@@ -10,25 +10,25 @@ use std::num::NonZero;
 
 /// Hash of a file's version, in a seventh of the version's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct FileFingerprint(NonZero<u64>);
+pub struct FileFingerprint(NonZero<u64>);
 
 /// Fingerprints of the SKILL.md and the sidecar of one directory at the time of reading.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct SkillFileFingerprints {
-    pub(super) skill_file: Option<FileFingerprint>,
-    pub(super) sidecar: Option<FileFingerprint>,
+pub struct SkillFileFingerprints {
+    pub skill_file: Option<FileFingerprint>,
+    pub sidecar: Option<FileFingerprint>,
     /// Whether a file in the directory has hard links.
-    pub(super) has_hard_links: bool,
+    pub has_hard_links: bool,
 }
 
 impl FileFingerprint {
-    pub(super) fn from_version(version: &FileVersion) -> Self {
+    pub fn from_version(version: &FileVersion) -> Self {
         let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(version);
         Self(NonZero::new(hash).unwrap_or(NonZero::<u64>::MIN))
     }
 
     /// Whether `walked` below `dir` leads to another version now.
-    pub(super) fn is_outdated(
+    pub fn is_outdated(
         self,
         snapshot: &AllowedDirsSnapshot,
         dir: &ResolvedPath,
@@ -41,7 +41,7 @@ impl FileFingerprint {
 }
 
 impl SkillFileFingerprints {
-    pub(super) fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
+    pub fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
         let is_other = |read: Option<FileFingerprint>, path: &RelPath| {
             read.is_some_and(|read| read.is_outdated(snapshot, dir, path))
         };

@@ -17,19 +17,19 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 /// Manifests by directory.
-pub(super) type ManifestsByDir = HashMap<ResolvedPath, ManifestLookup>;
+pub type ManifestsByDir = HashMap<ResolvedPath, ManifestLookup>;
 
 /// Namespaces by directory.
-pub(super) type NamespaceCache = HashMap<ResolvedPath, Option<Arc<PluginNamespace>>>;
+pub type NamespaceCache = HashMap<ResolvedPath, Option<Arc<PluginNamespace>>>;
 
 /// Manifest files of one directory.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct ManifestLookup {
-    pub(super) manifest: Option<PluginManifest>,
+pub struct ManifestLookup {
+    pub manifest: Option<PluginManifest>,
     /// First manifest file that exists.
-    pub(super) file: Option<RelPath>,
+    pub file: Option<RelPath>,
     /// Other manifest files, which are ignored.
-    pub(super) other_files: Vec<RelPath>,
+    pub other_files: Vec<RelPath>,
     /// Fingerprint of the file; `None` if the file could not be opened.
     fingerprint: Option<FileFingerprint>,
     /// Problems of files below the directory.
@@ -38,17 +38,17 @@ pub(super) struct ManifestLookup {
 
 impl ManifestLookup {
     /// Returns the manifest and its path below the directory.
-    pub(super) fn usable_manifest(&self) -> Option<(PluginManifest, RelPath)> {
+    pub fn usable_manifest(&self) -> Option<(PluginManifest, RelPath)> {
         Some((self.manifest.clone()?, self.file.clone()?))
     }
 
     /// Whether the manifest file cannot be used.
-    pub(super) fn is_broken(&self) -> bool {
+    pub fn is_broken(&self) -> bool {
         self.manifest.is_none() && self.file.is_some()
     }
 
     /// Whether the manifest changed since it was read.
-    pub(super) fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
+    pub fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
         let Some((fingerprint, file)) = self.fingerprint.zip(self.file.as_ref()) else {
             return false;
         };
@@ -59,13 +59,13 @@ impl ManifestLookup {
     }
 
     /// Whether the manifest could not be read, and a new attempt may succeed.
-    pub(super) fn has_transient_error(&self) -> bool {
+    pub fn has_transient_error(&self) -> bool {
         self.problems.iter().any(|(_, problem)| is_transient(problem))
     }
 }
 
 /// Resolver of the namespaces of one scan.
-pub(super) struct NamespaceResolver<'a> {
+pub struct NamespaceResolver<'a> {
     snapshot: &'a AllowedDirsSnapshot,
     root: &'a ResolvedPath,
     /// Scanned directories, and whether they may hold a manifest.
@@ -76,7 +76,7 @@ pub(super) struct NamespaceResolver<'a> {
 
 impl<'a> NamespaceResolver<'a> {
     /// Creates a resolver. `namespace_cache` has the namespaces of an earlier resolver of the scan.
-    pub(super) fn new(
+    pub fn new(
         snapshot: &'a AllowedDirsSnapshot,
         root: &'a ResolvedPath,
         entered_dirs: &'a HashMap<ResolvedPath, bool>,
@@ -86,16 +86,16 @@ impl<'a> NamespaceResolver<'a> {
         Self { snapshot, root, entered_dirs, manifests, namespace_cache }
     }
 
-    pub(super) fn into_cache(self) -> NamespaceCache {
+    pub fn into_cache(self) -> NamespaceCache {
         self.namespace_cache
     }
 
-    pub(super) fn root(&self) -> &'a ResolvedPath {
+    pub fn root(&self) -> &'a ResolvedPath {
         self.root
     }
 
     /// Returns the namespace of a directory.
-    pub(super) fn find_namespace(
+    pub fn find_namespace(
         &mut self,
         dir: &ResolvedPath,
         diagnostics: &mut BoundedDiagnostics,
@@ -125,7 +125,7 @@ impl<'a> NamespaceResolver<'a> {
     }
 
     /// Returns the manifest of the root, after a call of [`Self::find_namespace`] for the root.
-    pub(super) fn root_manifest(&self) -> Option<PluginManifest> {
+    pub fn root_manifest(&self) -> Option<PluginManifest> {
         self.manifests.get(self.root)?.manifest.clone()
     }
 
@@ -159,7 +159,7 @@ impl<'a> NamespaceResolver<'a> {
 /// Reads the manifest of a directory. Above the caller's access scope, the manifest only provides
 /// the plugin's name: a skill has one name for every caller, and disable rules match this name. Its
 /// problems are not reported there.
-pub(super) fn read_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> ManifestLookup {
+pub fn read_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> ManifestLookup {
     if snapshot.is_in_access_scope(dir) {
         return read_first_manifest(snapshot, dir);
     }

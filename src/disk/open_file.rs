@@ -15,19 +15,19 @@ const TRIES: usize = 4;
 
 /// Regular file, open for reading.
 #[derive(Debug)]
-pub(super) struct OpenFile {
-    pub(super) file: File,
-    pub(super) version: FileVersion,
+pub struct OpenFile {
+    pub file: File,
+    pub version: FileVersion,
     /// Whether any user may execute the file.
-    pub(super) executable: bool,
+    pub executable: bool,
     /// Whether the file has more than one hard link.
-    pub(super) has_hard_links: bool,
-    pub(super) real_path: ResolvedPath,
+    pub has_hard_links: bool,
+    pub real_path: ResolvedPath,
 }
 
 impl OpenFile {
     /// Whether the file still has the version that was opened.
-    pub(super) fn is_unchanged(&self) -> Result<bool, OpenError> {
+    pub fn is_unchanged(&self) -> Result<bool, OpenError> {
         Ok(version_from_stat(&fstat(&self.file).map_err(resolve_error)?) == self.version)
     }
 }
@@ -42,13 +42,13 @@ pub enum OpenError {
 }
 
 /// File or directory to which a path leads, not opened for reading.
-pub(super) struct PathTarget {
-    pub(super) real_path: ResolvedPath,
-    pub(super) stat: Stat,
+pub struct PathTarget {
+    pub real_path: ResolvedPath,
+    pub stat: Stat,
 }
 
 /// Finds the target of `walked` below `dir`.
-pub(super) fn find_target(
+pub fn find_target(
     snapshot: &AllowedDirsSnapshot,
     dir: &ResolvedPath,
     walked: &RelPath,
@@ -77,7 +77,7 @@ pub(super) fn find_target(
 }
 
 /// Opens the regular file at `walked` below `dir`.
-pub(super) fn open_file(
+pub fn open_file(
     snapshot: &AllowedDirsSnapshot,
     dir: &ResolvedPath,
     walked: &RelPath,
@@ -98,7 +98,7 @@ pub(super) fn open_file(
 
 /// Opens the regular file at a resolved path. Does not block: a FIFO opens at once, and is closed
 /// again.
-pub(super) fn open_real_path(
+pub fn open_real_path(
     snapshot: &AllowedDirsSnapshot,
     real_path: ResolvedPath,
 ) -> Result<OpenFile, OpenError> {
@@ -127,7 +127,7 @@ fn check_regular_file(fd: OwnedFd, real_path: ResolvedPath) -> Result<OpenFile, 
 }
 
 /// Returns the target of a link in a directory.
-pub(super) fn follow_link(
+pub fn follow_link(
     snapshot: &AllowedDirsSnapshot,
     dir: &ResolvedPath,
     dir_fd: &OwnedFd,
@@ -141,7 +141,7 @@ pub(super) fn follow_link(
 
 /// Returns the current target of a link; `None` if the entry is not a link or its target does not
 /// exist.
-pub(super) fn follow_link_now(
+pub fn follow_link_now(
     snapshot: &AllowedDirsSnapshot,
     dir: &ResolvedPath,
     name: &[u8],
@@ -162,7 +162,7 @@ fn stat_path(snapshot: &AllowedDirsSnapshot, real_path: &ResolvedPath) -> rustix
     fstat(snapshot.open(real_path, OFlags::PATH | OFlags::NOFOLLOW)?)
 }
 
-pub(super) fn version_from_stat(stat: &Stat) -> FileVersion {
+pub fn version_from_stat(stat: &Stat) -> FileVersion {
     let (device, inode) = identity(stat);
     // The types of the kernel differ by architecture. The values are not negative.
     #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, clippy::unnecessary_cast)]
@@ -175,7 +175,7 @@ pub(super) fn version_from_stat(stat: &Stat) -> FileVersion {
     }
 }
 
-pub(super) fn resolve_error(error: Errno) -> ResolveError {
+pub fn resolve_error(error: Errno) -> ResolveError {
     match error {
         Errno::NOENT | Errno::NAMETOOLONG => ResolveError::Missing,
         Errno::NOTDIR => ResolveError::NotADirectory,

@@ -28,19 +28,19 @@ pub struct ReadRules<'a> {
 }
 
 /// Package in a snapshot.
-pub(super) struct ResolvedPackage<'a> {
-    pub(super) snapshot: &'a AllowedDirsSnapshot,
+pub struct ResolvedPackage<'a> {
+    pub snapshot: &'a AllowedDirsSnapshot,
     root: &'a ResolvedPath,
     /// Path as walked from the root, links included.
     walked_path: &'a RelPath,
     /// Resolved path.
-    pub(super) real_path: ResolvedPath,
+    pub real_path: ResolvedPath,
     rules: ReadRules<'a>,
     disabled_files: DisabledFileFilter<'a>,
 }
 
 impl<'a> ResolvedPackage<'a> {
-    pub(super) fn resolve(
+    pub fn resolve(
         root: &'a ResolvedRootDir,
         walked_path: &'a RelPath,
         rules: ReadRules<'a>,
@@ -51,7 +51,7 @@ impl<'a> ResolvedPackage<'a> {
 
     /// Returns the path of a file under the assumption that no component is a link. Returns `None`
     /// if the file may not be read. Does not access the filesystem.
-    pub(super) fn unlinked_file_path(
+    pub fn unlinked_file_path(
         root: &'a ResolvedRootDir,
         walked_path: &'a RelPath,
         rules: ReadRules<'a>,
@@ -80,7 +80,7 @@ impl<'a> ResolvedPackage<'a> {
     }
 
     /// Opens a file by its path as walked from the package, if the file may be read.
-    pub(super) fn open(&self, resource: &RelPath) -> Result<OpenFile, FileReadError> {
+    pub fn open(&self, resource: &RelPath) -> Result<OpenFile, FileReadError> {
         self.check_walked_path(resource)?;
         let opened = open_file::open_file(self.snapshot, &self.real_path, resource)?;
         self.check_real_path(resource, &opened.real_path)?;
@@ -130,7 +130,7 @@ impl<'a> ResolvedPackage<'a> {
 
     /// Whether a list may follow a link to a directory. The name of a directory above the root is
     /// not checked, because files below the root may be listed.
-    pub(super) fn may_enter(&self, dir: &ResolvedPath) -> bool {
+    pub fn may_enter(&self, dir: &ResolvedPath) -> bool {
         let holds_root = dir.dir_index == self.root.dir_index
             && self.root.rel_path.strip_prefix(&dir.rel_path).is_some();
         holds_root

@@ -19,7 +19,7 @@ struct ListSlot(Mutex<Option<(u64, ListedDir)>>);
 
 /// Lists directories under new tokens. Uses several threads for many directories. Calls `take` on
 /// this thread in the order of `dirs`, as soon as all earlier directories are listed.
-pub(super) fn list_dirs(
+pub fn list_dirs(
     lister: &DirLister<'_>,
     dirs: &[DirToScan],
     next_token: &AtomicU64,

@@ -10,17 +10,17 @@ const MAX_LINKS: u32 = 40;
 
 /// A path without links, `.` and `..`, as far as it exists.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct PathResolution {
+pub struct PathResolution {
     /// Absolute path as raw bytes, without trailing `/`; the root of the file system is empty.
     /// Components that do not exist are kept, with `..` removed.
-    pub(super) real: Vec<u8>,
+    pub real: Vec<u8>,
     /// Reason why the resolution stopped before the last component.
-    pub(super) stop: Option<ResolveStop>,
+    pub stop: Option<ResolveStop>,
 }
 
 /// Reason why a resolution stopped early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ResolveStop {
+pub enum ResolveStop {
     Missing,
     NotADirectory,
     Denied,
@@ -32,19 +32,19 @@ pub(super) enum ResolveStop {
 }
 
 /// Resolves an absolute path.
-pub(super) fn resolve_path(path: &[u8]) -> PathResolution {
+pub fn resolve_path(path: &[u8]) -> PathResolution {
     resolve_path_from(Vec::new(), path, 0)
 }
 
 /// Returns each directory in which the resolution of an absolute path looks up a name, with the
 /// name. A change of such an entry may change the resolution. A missing component is looked up in
 /// its deepest existing ancestor.
-pub(super) fn path_lookups(path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub fn path_lookups(path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     path_lookups_from(Vec::new(), path)
 }
 
 /// Returns the lookups of a path relative to `real`, a directory without links in its path.
-pub(super) fn path_lookups_from(real: Vec<u8>, path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
+pub fn path_lookups_from(real: Vec<u8>, path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut steps = Vec::new();
     let note = |dir: &[u8], name: &[u8]| steps.push((dir.to_vec(), name.to_vec()));
     resolve_path_with(real, path, 0, note, |_| {});
@@ -53,13 +53,13 @@ pub(super) fn path_lookups_from(real: Vec<u8>, path: &[u8]) -> Vec<(Vec<u8>, Vec
 
 /// Resolves a path relative to `real`, a directory without links in its path. `links` is the number
 /// of links that were followed before.
-pub(super) fn resolve_path_from(real: Vec<u8>, path: &[u8], links: u32) -> PathResolution {
+pub fn resolve_path_from(real: Vec<u8>, path: &[u8], links: u32) -> PathResolution {
     resolve_path_with(real, path, links, |_, _| {}, |_| {})
 }
 
 /// Resolves a path, and calls `left` with each directory that a `..` of the path itself leaves. A
 /// `..` in the target of a link is not reported.
-pub(super) fn resolve_path_reporting_exits(
+pub fn resolve_path_reporting_exits(
     real: Vec<u8>,
     path: &[u8],
     links: u32,

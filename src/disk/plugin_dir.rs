@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Files of one directory that has a manifest, or of the root, which may have marketplaces.
 #[derive(Debug)]
-pub(super) struct PluginDir {
+pub struct PluginDir {
     token: u64,
     #[allow(dead_code)] // Held for its `Drop`.
     guards: Vec<WatchGuard>,
@@ -40,7 +40,7 @@ struct MarketplaceFile {
 
 impl PluginDir {
     /// Watches and reads the files that a manifest names, and the marketplaces of a root.
-    pub(super) fn read(
+    pub fn read(
         reader: &PluginReader<'_>,
         dir: &ResolvedPath,
         is_root: bool,
@@ -72,7 +72,7 @@ impl PluginDir {
     }
 
     /// Adds the last good version of files that no longer parse, and the last plugin.
-    pub(super) fn with_last(mut self, last: Option<Self>) -> Self {
+    pub fn with_last(mut self, last: Option<Self>) -> Self {
         if let Some(last) = last {
             self.keep_last_good(&last);
             self.built_plugin = last.built_plugin;
@@ -82,7 +82,7 @@ impl PluginDir {
 
     /// Reads the files again. Returns whether they changed, and whether they were used as they are.
     /// If `settled` is false and a file no longer parses, only the watches are replaced.
-    pub(super) fn reread(
+    pub fn reread(
         &mut self,
         reader: &PluginReader<'_>,
         dir: &ResolvedPath,
@@ -104,27 +104,27 @@ impl PluginDir {
     }
 
     /// Whether the files were read for this manifest.
-    pub(super) fn has_manifest(&self, manifest: Option<&(PluginManifest, RelPath)>) -> bool {
+    pub fn has_manifest(&self, manifest: Option<&(PluginManifest, RelPath)>) -> bool {
         self.manifest.as_ref() == manifest
     }
 
     /// Returns the JSON files with their resolved paths.
-    pub(super) fn json_files(&self) -> impl Iterator<Item = (&RelPath, Option<&ResolvedPath>)> {
+    pub fn json_files(&self) -> impl Iterator<Item = (&RelPath, Option<&ResolvedPath>)> {
         let files = self.contents.files.iter().filter(|file| file.kind.is_json());
         files.map(|file| (&file.file, file.real_path.as_ref()))
     }
 
-    pub(super) fn marketplaces(&self) -> impl Iterator<Item = &PluginMarketplace> {
+    pub fn marketplaces(&self) -> impl Iterator<Item = &PluginMarketplace> {
         self.marketplace_files.iter().filter_map(|file| file.marketplace.as_ref())
     }
 
     /// Whether a file could not be read, and a new attempt may succeed.
-    pub(super) fn has_transient_error(&self) -> bool {
+    pub fn has_transient_error(&self) -> bool {
         self.contents.has_transient_error()
     }
 
     /// Whether a file of the plugin changed since it was read.
-    pub(super) fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
+    pub fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
         let is_other = |read: FileFingerprint, file| read.is_outdated(snapshot, dir, file);
         self.contents.files.iter().any(|read| is_other(read.fingerprint, &read.file))
             || self.marketplace_files.iter().any(|read| {
@@ -132,7 +132,7 @@ impl PluginDir {
             })
     }
 
-    pub(super) fn token(&self) -> u64 {
+    pub fn token(&self) -> u64 {
         self.token
     }
 
@@ -147,11 +147,7 @@ impl PluginDir {
     }
 
     /// Reports the problems of the files.
-    pub(super) fn report_problems(
-        &self,
-        walked_path: &RelPath,
-        diagnostics: &mut BoundedDiagnostics,
-    ) {
+    pub fn report_problems(&self, walked_path: &RelPath, diagnostics: &mut BoundedDiagnostics) {
         let files = self.contents.files.iter().map(|file| (&file.file, &file.problems));
         let lists = self.marketplace_files.iter().map(|list| (&list.file, &list.problems));
         let of_files = files.chain(lists);
@@ -166,7 +162,7 @@ impl PluginDir {
 
     /// Builds the plugin within the remaining budget of the root. An unchanged plugin keeps its
     /// `Arc`. The problem reports components that exceed the budget.
-    pub(super) fn build_plugin(
+    pub fn build_plugin(
         &mut self,
         walked_path: &RelPath,
         other_files: &[RelPath],

@@ -27,40 +27,40 @@ const MAX_DIRECTORIES: usize = 200;
 
 /// Parameters for reading a plugin.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PluginReader<'a> {
-    pub(super) snapshot: &'a AllowedDirsSnapshot,
+pub struct PluginReader<'a> {
+    pub snapshot: &'a AllowedDirsSnapshot,
     limits: &'a Limits,
     skipped_dirs: &'a [Box<[u8]>],
     follow_links: bool,
-    pub(super) watcher: &'a dyn DirWatcher,
+    pub watcher: &'a dyn DirWatcher,
 }
 
 /// Contents of a plugin's files.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct PluginContents {
+pub struct PluginContents {
     /// Files with components, in the order of the kinds.
-    pub(super) files: Vec<PluginFile>,
+    pub files: Vec<PluginFile>,
     /// Problems by path below the plugin.
-    pub(super) problems: Vec<(RelPath, FileProblem)>,
+    pub problems: Vec<(RelPath, FileProblem)>,
     /// Images that exist.
-    pub(super) images: [Option<RelPath>; 3],
-    pub(super) screenshots: Vec<RelPath>,
+    pub images: [Option<RelPath>; 3],
+    pub screenshots: Vec<RelPath>,
 }
 
 /// Contents of one file.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct PluginFile {
-    pub(super) kind: ComponentKind,
+pub struct PluginFile {
+    pub kind: ComponentKind,
     /// Path below the plugin, as named in the manifest.
-    pub(super) file: RelPath,
+    pub file: RelPath,
     /// Resolved path.
-    pub(super) real_path: Option<ResolvedPath>,
-    pub(super) fingerprint: FileFingerprint,
+    pub real_path: Option<ResolvedPath>,
+    pub fingerprint: FileFingerprint,
     /// Components; `None` if the file cannot be used.
-    pub(super) components: Option<PluginComponents>,
-    pub(super) problems: Vec<FileProblem>,
+    pub components: Option<PluginComponents>,
+    pub problems: Vec<FileProblem>,
     /// Whether `components` are the last good version of a file that can no longer be used.
-    pub(super) stale: bool,
+    pub stale: bool,
 }
 
 /// State of reading one plugin.
@@ -84,14 +84,14 @@ enum DeclaredTarget {
 
 impl PluginContents {
     /// Whether a file could not be read, and a new attempt may succeed.
-    pub(super) fn has_transient_error(&self) -> bool {
+    pub fn has_transient_error(&self) -> bool {
         let mut problems = self.files.iter().flat_map(|file| &file.problems);
         problems.any(is_transient) || self.problems.iter().any(|(_, problem)| is_transient(problem))
     }
 
     /// Uses the last good version of files that can no longer be used. Returns whether there were
     /// any.
-    pub(super) fn keep_last_good(&mut self, last: &Self) -> bool {
+    pub fn keep_last_good(&mut self, last: &Self) -> bool {
         let mut kept = false;
         for file in self.files.iter_mut().filter(|file| file.components.is_none()) {
             let old =
@@ -105,7 +105,7 @@ impl PluginContents {
 }
 
 impl<'a> PluginReader<'a> {
-    pub(super) fn new(
+    pub fn new(
         snapshot: &'a AllowedDirsSnapshot,
         rules: &'a SearchRules,
         watcher: &'a dyn DirWatcher,
@@ -120,7 +120,7 @@ impl<'a> PluginReader<'a> {
     }
 
     /// Watches and reads the files of a plugin. `file` is the path of its manifest.
-    pub(super) fn read(
+    pub fn read(
         &self,
         dir: &ResolvedPath,
         manifest: &PluginManifest,
@@ -143,7 +143,7 @@ impl<'a> PluginReader<'a> {
     }
 
     /// Watches each directory on a path below `dir`, for the entry of the next component.
-    pub(super) fn watch_path(
+    pub fn watch_path(
         &self,
         dir: &ResolvedPath,
         path: &RelPath,
@@ -161,7 +161,7 @@ impl<'a> PluginReader<'a> {
     }
 
     /// Opens a regular file below a directory, if no link leads out of the directory.
-    pub(super) fn open(&self, dir: &ResolvedPath, path: &RelPath) -> Result<OpenFile, FileProblem> {
+    pub fn open(&self, dir: &ResolvedPath, path: &RelPath) -> Result<OpenFile, FileProblem> {
         let opened = open_file::open_file(self.snapshot, dir, path);
         let opened = opened.map_err(|e| open_problem(e, Severity::Error))?;
         self.check_path(dir, path, &opened.real_path)?;

@@ -15,50 +15,50 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Manifests and plugins by directory.
 #[derive(Debug, Default)]
-pub(super) struct PluginIndex {
-    pub(super) manifests: ManifestsByDir,
+pub struct PluginIndex {
+    pub manifests: ManifestsByDir,
     dirs: HashMap<ResolvedPath, PluginDir>,
 }
 
 /// Plugins and marketplaces of a catalog.
 #[derive(Debug, Default)]
-pub(super) struct PluginSet {
-    pub(super) plugins: Vec<Arc<Plugin>>,
-    pub(super) marketplaces: Vec<PluginMarketplace>,
-    pub(super) manifest_files: ManifestFiles,
+pub struct PluginSet {
+    pub plugins: Vec<Arc<Plugin>>,
+    pub marketplaces: Vec<PluginMarketplace>,
+    pub manifest_files: ManifestFiles,
 }
 
 impl PluginIndex {
     /// Takes the plugins of the last scan over, but not its manifests.
-    pub(super) fn take_plugins(&mut self, last: Self) {
+    pub fn take_plugins(&mut self, last: Self) {
         self.dirs = last.dirs;
     }
 
-    pub(super) fn remove_if(&mut self, is_removed: impl Fn(&ResolvedPath) -> bool) {
+    pub fn remove_if(&mut self, is_removed: impl Fn(&ResolvedPath) -> bool) {
         self.manifests.retain(|dir, _| !is_removed(dir));
         self.dirs.retain(|dir, _| !is_removed(dir));
     }
 
-    pub(super) fn forget_manifest(&mut self, dir: &ResolvedPath) {
+    pub fn forget_manifest(&mut self, dir: &ResolvedPath) {
         self.manifests.remove(dir);
     }
 
     /// Forgets the manifests that could not be read for a transient reason. Returns whether there
     /// were any.
-    pub(super) fn forget_failed_manifests(&mut self) -> bool {
+    pub fn forget_failed_manifests(&mut self) -> bool {
         let before = self.manifests.len();
         self.manifests.retain(|_, manifest| !manifest.has_transient_error());
         self.manifests.len() < before
     }
 
     /// Whether a manifest could not be read for a transient reason.
-    pub(super) fn has_failed_manifest(&self) -> bool {
+    pub fn has_failed_manifest(&self) -> bool {
         self.manifests.values().any(ManifestLookup::has_transient_error)
     }
 
     /// Forgets the manifest of a directory. If `settled` is false, a good manifest that no longer
     /// parses is kept. Returns whether the manifest was forgotten.
-    pub(super) fn reread_manifest(
+    pub fn reread_manifest(
         &mut self,
         dir: &ResolvedPath,
         snapshot: &AllowedDirsSnapshot,
@@ -74,7 +74,7 @@ impl PluginIndex {
 
     /// Returns the directories whose manifest changed since it was read, with the manifest
     /// directory of each.
-    pub(super) fn outdated_manifests<'a>(
+    pub fn outdated_manifests<'a>(
         &'a self,
         snapshot: &'a AllowedDirsSnapshot,
     ) -> impl Iterator<Item = (&'a ResolvedPath, ResolvedPath)> {
@@ -86,27 +86,24 @@ impl PluginIndex {
     }
 
     /// Returns the token of each plugin directory.
-    pub(super) fn tokens(&self) -> impl Iterator<Item = (u64, &ResolvedPath)> {
+    pub fn tokens(&self) -> impl Iterator<Item = (u64, &ResolvedPath)> {
         self.dirs.iter().map(|(path, dir)| (dir.token(), path))
     }
 
     /// Returns the tokens of plugins with files that could not be read for a transient reason.
-    pub(super) fn failed_tokens(&self) -> impl Iterator<Item = u64> {
+    pub fn failed_tokens(&self) -> impl Iterator<Item = u64> {
         self.dirs.values().filter(|dir| dir.has_transient_error()).map(PluginDir::token)
     }
 
     /// Returns the tokens of plugins with files that changed since they were read.
-    pub(super) fn outdated_tokens(
-        &self,
-        snapshot: &AllowedDirsSnapshot,
-    ) -> impl Iterator<Item = u64> {
+    pub fn outdated_tokens(&self, snapshot: &AllowedDirsSnapshot) -> impl Iterator<Item = u64> {
         let outdated = self.dirs.iter().filter(|(path, dir)| dir.is_outdated(snapshot, path));
         outdated.map(|(_, dir)| dir.token())
     }
 
     /// Reads a plugin again. Returns whether the plugin changed. If `settled` is false, a plugin
     /// with files that no longer parse stays unchanged, and its token is added to `unstable`.
-    pub(super) fn reread(
+    pub fn reread(
         &mut self,
         dir: &ResolvedPath,
         is_root: bool,
@@ -124,7 +121,7 @@ impl PluginIndex {
 
     /// Returns all plugins and marketplaces of `candidates`. If `trusted` is set, plugins that were
     /// read before are not read again.
-    pub(super) fn collect(
+    pub fn collect(
         &mut self,
         candidates: &[DirToScan],
         root: &ResolvedPath,

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Watches of the path to a root and of the directories above the root. The watches of the scanned
 /// directories belong to these.
 #[derive(Debug, Default)]
-pub(super) struct RootWatches {
+pub struct RootWatches {
     roles: HashMap<u64, WatchRole>,
     /// Watches of the directories on the path to the root.
     path_guards: Vec<WatchGuard>,
@@ -27,7 +27,7 @@ pub(super) struct RootWatches {
 
 /// Relation of a watched directory to the root.
 #[derive(Debug, Clone)]
-pub(super) enum WatchRole {
+pub enum WatchRole {
     /// The directory was listed.
     Listed(ResolvedPath),
     /// The directory has a plugin, or is the root with a marketplace.
@@ -40,30 +40,30 @@ pub(super) enum WatchRole {
 
 impl RootWatches {
     /// Returns the role of a token; `None` if the directory is no longer part of the root.
-    pub(super) fn role(&self, token: u64) -> Option<&WatchRole> {
+    pub fn role(&self, token: u64) -> Option<&WatchRole> {
         self.roles.get(&token)
     }
 
-    pub(super) fn reserve(&mut self, additional: usize) {
+    pub fn reserve(&mut self, additional: usize) {
         self.roles.reserve(additional);
     }
 
-    pub(super) fn insert_listed(&mut self, token: u64, dir: ResolvedPath) {
+    pub fn insert_listed(&mut self, token: u64, dir: ResolvedPath) {
         self.roles.insert(token, WatchRole::Listed(dir));
     }
 
-    pub(super) fn remove(&mut self, token: u64) {
+    pub fn remove(&mut self, token: u64) {
         self.roles.remove(&token);
     }
 
     /// Replaces the tokens of all plugins.
-    pub(super) fn replace_plugins(&mut self, plugins: impl Iterator<Item = (u64, ResolvedPath)>) {
+    pub fn replace_plugins(&mut self, plugins: impl Iterator<Item = (u64, ResolvedPath)>) {
         self.roles.retain(|_, role| !matches!(role, WatchRole::Plugin(_)));
         self.roles.extend(plugins.map(|(token, dir)| (token, WatchRole::Plugin(dir))));
     }
 
     /// Returns the token of a directory above the root.
-    pub(super) fn ancestor_token(&self, dir: &ResolvedPath) -> Option<u64> {
+    pub fn ancestor_token(&self, dir: &ResolvedPath) -> Option<u64> {
         let is_same = |role: &WatchRole| matches!(role, WatchRole::Ancestor(above) if above == dir);
         self.roles.iter().find(|(_, role)| is_same(role)).map(|(token, _)| *token)
     }
@@ -75,7 +75,7 @@ impl RootWatches {
     }
 
     /// Watches each directory on the path to the root, for the entry of the next component.
-    pub(super) fn watch_root_path(
+    pub fn watch_root_path(
         &mut self,
         path: &[u8],
         next_token: &AtomicU64,
@@ -92,7 +92,7 @@ impl RootWatches {
     }
 
     /// Watches the places for manifests above the root.
-    pub(super) fn watch_ancestors(
+    pub fn watch_ancestors(
         &mut self,
         root: &ScannedRoot,
         next_token: &AtomicU64,
@@ -124,7 +124,7 @@ impl RootWatches {
     /// Watches the places above the root again if one of them is dirty, because a manifest
     /// directory may have been created. Forgets the manifests above the root. Returns whether a
     /// place was dirty.
-    pub(super) fn rewatch_ancestors(
+    pub fn rewatch_ancestors(
         &mut self,
         dirty: &HashSet<u64>,
         root: &mut ScannedRoot,

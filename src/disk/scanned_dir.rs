@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 /// Scanned directories. The values are large, and unlike a `HashMap`, an `IndexMap` has no empty
 /// slots of their size.
-pub(super) type ScannedDirs = IndexMap<ResolvedPath, ScannedDir>;
+pub type ScannedDirs = IndexMap<ResolvedPath, ScannedDir>;
 
 /// State of one scanned directory.
 #[derive(Debug)]
-pub(super) struct ScannedDir {
+pub struct ScannedDir {
     /// Path from the root as walked, links included.
     walked_path: RelPath,
     /// Whether the walked path has a link.
@@ -35,7 +35,7 @@ pub(super) struct ScannedDir {
 }
 
 /// Difference between two listings of a directory.
-pub(super) enum DirChange {
+pub enum DirChange {
     /// No difference for a scan.
     None,
     /// Only the content of the SKILL.md differs: old and new file.
@@ -45,21 +45,21 @@ pub(super) enum DirChange {
 }
 
 /// Directories of the last scan and of the scan in progress.
-pub(super) struct DirReuse {
+pub struct DirReuse {
     /// Directories of the last scan that were not reached yet.
-    pub(super) previous: ScannedDirs,
-    pub(super) current: ScannedDirs,
+    pub previous: ScannedDirs,
+    pub current: ScannedDirs,
 }
 
 impl DirReuse {
     /// Whether the last scan listed the directory, and its listing is still good.
-    pub(super) fn can_reuse(&self, dir: &DirToScan) -> bool {
+    pub fn can_reuse(&self, dir: &DirToScan) -> bool {
         let previous = self.previous.get(&dir.resolved);
         previous.is_some_and(|last| !last.is_stale && last.walked_path == dir.path)
     }
 
     /// Passes the last listing of a directory to the search.
-    pub(super) fn keep_dir(&mut self, dir: DirToScan, search: &mut SkillSearch) {
+    pub fn keep_dir(&mut self, dir: DirToScan, search: &mut SkillSearch) {
         if let Some(last) = self.previous.swap_remove(&dir.resolved) {
             self.current.insert(dir.resolved.clone(), last);
         }
@@ -71,7 +71,7 @@ impl DirReuse {
 impl ScannedDir {
     /// Takes a new listing. If the listing is equal to the last one, reuses its memory. If the
     /// SKILL.md no longer parses, keeps its last good version.
-    pub(super) fn new(dir: DirToScan, token: u64, listed: ListedDir, last: Option<Self>) -> Self {
+    pub fn new(dir: DirToScan, token: u64, listed: ListedDir, last: Option<Self>) -> Self {
         let last = last.and_then(|last| last.listing.ok());
         let listing = listed.listing.map(|new| reuse_unchanged(new, last));
         let ListedDir { guards, fingerprints, .. } = listed;
@@ -86,28 +86,28 @@ impl ScannedDir {
         }
     }
 
-    pub(super) fn token(&self) -> u64 {
+    pub fn token(&self) -> u64 {
         self.token
     }
 
-    pub(super) fn walked_path(&self) -> &RelPath {
+    pub fn walked_path(&self) -> &RelPath {
         &self.walked_path
     }
 
-    pub(super) fn listing(&self) -> &Result<Arc<DirListing>, FileProblem> {
+    pub fn listing(&self) -> &Result<Arc<DirListing>, FileProblem> {
         &self.listing
     }
 
-    pub(super) fn fingerprints(&self) -> &SkillFileFingerprints {
+    pub fn fingerprints(&self) -> &SkillFileFingerprints {
         &self.fingerprints
     }
 
-    pub(super) fn mark_stale(&mut self) {
+    pub fn mark_stale(&mut self) {
         self.is_stale = true;
     }
 
     /// Returns the directory for a new listing of it.
-    pub(super) fn to_scan(&self, path: &ResolvedPath) -> DirToScan {
+    pub fn to_scan(&self, path: &ResolvedPath) -> DirToScan {
         DirToScan {
             path: self.walked_path.clone(),
             resolved: path.clone(),
@@ -117,7 +117,7 @@ impl ScannedDir {
 
     /// Replaces the listing. If `settled` is false, a SKILL.md that no longer parses keeps its last
     /// version. Returns the difference, and whether the new listing was used as it is.
-    pub(super) fn replace_listing(
+    pub fn replace_listing(
         &mut self,
         path: &ResolvedPath,
         listed: ListedDir,
@@ -139,7 +139,7 @@ impl ScannedDir {
 
     /// Whether a new listing may differ although inotify reported nothing: a link target moved, or
     /// a read failed that may succeed now.
-    pub(super) fn has_unreported_change(
+    pub fn has_unreported_change(
         &self,
         path: &ResolvedPath,
         snapshot: &AllowedDirsSnapshot,

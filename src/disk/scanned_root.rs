@@ -27,7 +27,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Result of the last scan of a usable root.
 #[derive(Debug)]
-pub(super) struct ScannedRoot {
+pub struct ScannedRoot {
     snapshot: Arc<AllowedDirsSnapshot>,
     path: ResolvedPath,
     identity: (u64, u64),
@@ -44,27 +44,27 @@ pub(super) struct ScannedRoot {
 }
 
 /// Parameters of one scan.
-pub(super) struct ScanContext<'a> {
-    pub(super) target: &'a ScanTarget,
-    pub(super) next_token: &'a AtomicU64,
-    pub(super) watcher: &'a dyn DirWatcher,
-    pub(super) progress: &'a ScanProgress,
+pub struct ScanContext<'a> {
+    pub target: &'a ScanTarget,
+    pub next_token: &'a AtomicU64,
+    pub watcher: &'a dyn DirWatcher,
+    pub progress: &'a ScanProgress,
 }
 
 /// Result of listing dirty directories again.
 #[derive(Default)]
-pub(super) struct RelistOutcome {
+pub struct RelistOutcome {
     /// Skills of which only the content changed.
-    pub(super) skills: Vec<Arc<Skill>>,
+    pub skills: Vec<Arc<Skill>>,
     /// Whether other changes need a scan.
-    pub(super) scan_again: bool,
+    pub scan_again: bool,
     /// Directories that were replaced by other directories with the same path.
-    pub(super) replaced: Vec<ResolvedPath>,
+    pub replaced: Vec<ResolvedPath>,
 }
 
 impl ScannedRoot {
     /// Resolves and opens a root that has not been scanned yet.
-    pub(super) fn resolve(
+    pub fn resolve(
         target: &ScanTarget,
         snapshot: Arc<AllowedDirsSnapshot>,
     ) -> Result<Self, RootReason> {
@@ -99,7 +99,7 @@ impl ScannedRoot {
 
     /// Takes the results of the last scan over. Returns its directories with their paths in the new
     /// snapshot; directories outside the new snapshot are dropped.
-    pub(super) fn take_over(&mut self, mut last: Self) -> ScannedDirs {
+    pub fn take_over(&mut self, mut last: Self) -> ScannedDirs {
         let dirs = last.take_dirs();
         (self.catalog_builder, self.catalog) = (last.catalog_builder, last.catalog);
         self.plugins.take_plugins(last.plugins);
@@ -112,39 +112,39 @@ impl ScannedRoot {
         dirs.into_iter().filter_map(|(path, dir)| Some((moved(path)?, dir))).collect()
     }
 
-    pub(super) fn take_dirs(&mut self) -> ScannedDirs {
+    pub fn take_dirs(&mut self) -> ScannedDirs {
         std::mem::take(&mut self.dirs)
     }
 
-    pub(super) fn snapshot(&self) -> &AllowedDirsSnapshot {
+    pub fn snapshot(&self) -> &AllowedDirsSnapshot {
         &self.snapshot
     }
 
-    pub(super) fn path(&self) -> &ResolvedPath {
+    pub fn path(&self) -> &ResolvedPath {
         &self.path
     }
 
-    pub(super) fn catalog(&self) -> Option<&Arc<Catalog>> {
+    pub fn catalog(&self) -> Option<&Arc<Catalog>> {
         self.catalog.as_ref()
     }
 
-    pub(super) fn filesystems(&self) -> &FilesystemTypes {
+    pub fn filesystems(&self) -> &FilesystemTypes {
         &self.filesystems
     }
 
     /// Whether a hard-linked file was listed since the last call.
-    pub(super) fn take_new_hard_links(&mut self) -> bool {
+    pub fn take_new_hard_links(&mut self) -> bool {
         std::mem::take(&mut self.has_new_hard_links)
     }
 
     /// Forgets the skills that were built by the rules of the last target.
-    pub(super) fn forget_built_skills(&mut self) {
+    pub fn forget_built_skills(&mut self) {
         self.catalog_builder = CatalogBuilder::default();
     }
 
     /// Scans the root. Lists the directories that are not in `old`. If `trusted` is set, a
     /// directory in `old` that is not stale is not listed again.
-    pub(super) fn scan(
+    pub fn scan(
         &mut self,
         old: ScannedDirs,
         trusted: bool,
@@ -242,7 +242,7 @@ impl ScannedRoot {
     }
 
     /// Returns the directories to list again after a change in a listed directory.
-    pub(super) fn dirs_to_relist(&self, dir: &ResolvedPath) -> Vec<ResolvedPath> {
+    pub fn dirs_to_relist(&self, dir: &ResolvedPath) -> Vec<ResolvedPath> {
         // Directories that could not be listed are not watched: retry them with their parent.
         let mut dirs = self.unlisted_dirs_in(dir);
         dirs.push(dir.clone());
@@ -257,7 +257,7 @@ impl ScannedRoot {
 
     /// Lists directories again. If `settled` is false, a SKILL.md that no longer parses keeps its
     /// last version, and the token of its directory is added to `unstable`.
-    pub(super) fn relist(
+    pub fn relist(
         &mut self,
         dirs: HashSet<ResolvedPath>,
         settled: bool,
@@ -309,7 +309,7 @@ impl ScannedRoot {
     }
 
     /// Replaces skills in the catalog. Returns the new catalog; `None` if `skills` is empty.
-    pub(super) fn replace_skills(&mut self, skills: &[Arc<Skill>]) -> Option<Arc<Catalog>> {
+    pub fn replace_skills(&mut self, skills: &[Arc<Skill>]) -> Option<Arc<Catalog>> {
         let catalog = self.catalog.as_ref().filter(|_| !skills.is_empty())?;
         let catalog = Arc::new(catalog.with_replaced_skills(skills));
         self.catalog = Some(catalog.clone());
@@ -318,7 +318,7 @@ impl ScannedRoot {
 
     /// Marks everything stale that was read in the directories of these tokens, below them, or
     /// below the targets of their links. Returns whether there is such a directory.
-    pub(super) fn invalidate_moved(&mut self, moved: &HashSet<u64>, watches: &RootWatches) -> bool {
+    pub fn invalidate_moved(&mut self, moved: &HashSet<u64>, watches: &RootWatches) -> bool {
         let listed = moved.iter().filter_map(|token| match watches.role(*token) {
             Some(WatchRole::Listed(dir)) => Some(dir),
             _ => None,
@@ -329,7 +329,7 @@ impl ScannedRoot {
     }
 
     /// Marks these directories and everything below them stale.
-    pub(super) fn mark_stale(&mut self, replaced: &[ResolvedPath]) {
+    pub fn mark_stale(&mut self, replaced: &[ResolvedPath]) {
         let is_in =
             |path: &ResolvedPath| replaced.iter().any(|top| path.strip_prefix(top).is_some());
         if replaced.is_empty() {
@@ -370,7 +370,7 @@ impl ScannedRoot {
 
     /// Returns the tokens of directories that need a rescan although inotify reported nothing, with
     /// the directories at `mounts`.
-    pub(super) fn unreported_changes(
+    pub fn unreported_changes(
         &self,
         mounts: &HashSet<Box<[u8]>>,
         progress: &ScanProgress,
@@ -390,11 +390,7 @@ impl ScannedRoot {
     }
 
     /// Returns the tokens of directories in which a file changed since it was read.
-    pub(super) fn outdated_tokens(
-        &self,
-        watches: &RootWatches,
-        progress: &ScanProgress,
-    ) -> HashSet<u64> {
+    pub fn outdated_tokens(&self, watches: &RootWatches, progress: &ScanProgress) -> HashSet<u64> {
         let snapshot = &self.snapshot;
         let is_outdated = |(path, dir): &(&ResolvedPath, &ScannedDir)| {
             progress.tick();
@@ -411,32 +407,32 @@ impl ScannedRoot {
     }
 
     /// Whether the root's path leads to another directory than before, or the snapshot is another.
-    pub(super) fn has_moved(&self, snapshot: &Arc<AllowedDirsSnapshot>, path: &[u8]) -> bool {
+    pub fn has_moved(&self, snapshot: &Arc<AllowedDirsSnapshot>, path: &[u8]) -> bool {
         let Ok(path) = snapshot.resolve(path) else { return true };
         let Ok(fd) = snapshot.open(&path, OFlags::PATH | OFlags::DIRECTORY) else { return true };
         let is_same = fstat(&fd).is_ok_and(|stat| identity(&stat) == self.identity);
         !is_same || !Arc::ptr_eq(snapshot, &self.snapshot) || path != self.path
     }
 
-    pub(super) fn forget_manifest(&mut self, dir: &ResolvedPath) {
+    pub fn forget_manifest(&mut self, dir: &ResolvedPath) {
         self.plugins.forget_manifest(dir);
     }
 
-    pub(super) fn forget_failed_manifests(&mut self) -> bool {
+    pub fn forget_failed_manifests(&mut self) -> bool {
         self.plugins.forget_failed_manifests()
     }
 
     /// If a directory is a manifest directory, forgets its manifest. If `settled` is false, a good
     /// manifest that no longer parses is kept. Returns whether the manifest was forgotten; `None`
     /// for other directories.
-    pub(super) fn reread_manifest_in(&mut self, dir: &ResolvedPath, settled: bool) -> Option<bool> {
+    pub fn reread_manifest_in(&mut self, dir: &ResolvedPath, settled: bool) -> Option<bool> {
         let parent = dir.parent().filter(|_| is_manifest_directory(dir))?;
         Some(self.plugins.reread_manifest(&parent, &self.snapshot, settled))
     }
 
     /// Reads plugins again. Returns whether anything changed. If `settled` is false, a plugin with
     /// files that no longer parse stays unchanged, and its token is added to `unstable`.
-    pub(super) fn reread_plugins(
+    pub fn reread_plugins(
         &mut self,
         dirs: &HashSet<ResolvedPath>,
         settled: bool,

@@ -7,7 +7,7 @@ const MAX_NAME_CHARS: usize = 64;
 
 /// Returns the name of a directory with collapsed white space, and a problem if the name is not
 /// UTF-8.
-pub(super) fn name_from_directory(dir_name: &[u8]) -> (Box<str>, Option<FileProblem>) {
+pub fn name_from_directory(dir_name: &[u8]) -> (Box<str>, Option<FileProblem>) {
     let name = String::from_utf8_lossy(dir_name);
     let problem = std::str::from_utf8(dir_name).is_err().then(|| {
         let message = "the directory's name is not UTF-8; invalid bytes are replaced";
@@ -17,7 +17,7 @@ pub(super) fn name_from_directory(dir_name: &[u8]) -> (Box<str>, Option<FileProb
 }
 
 /// Checks that a name can be used. The error states the violated rule.
-pub(super) fn check_name(name: &str) -> Result<(), String> {
+pub fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() {
         return Err("no name is set, and the directory has no name to use instead".into());
     }
@@ -34,7 +34,7 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
 }
 
 /// Returns a message for each rule of the Agent Skills format that a usable name violates.
-pub(super) fn format_violations(name: &str) -> Vec<String> {
+pub fn format_violations(name: &str) -> Vec<String> {
     let quoted = text::quote_word(name);
     let mut violations = Vec::new();
     if !name.chars().all(is_allowed_char) {

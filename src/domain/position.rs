@@ -2,7 +2,7 @@
 
 /// Returns the line and column of the byte at `index`, or of the end of the text if `index` is
 /// beyond the end.
-pub(super) fn position_of_byte(text: &[u8], index: usize) -> (u32, u32) {
+pub fn position_of_byte(text: &[u8], index: usize) -> (u32, u32) {
     let before = &text[..index.min(text.len())];
     let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
     let line = before[..start].split(|b| *b == b'\n').count();
@@ -13,7 +13,7 @@ pub(super) fn position_of_byte(text: &[u8], index: usize) -> (u32, u32) {
 /// Returns the line and column of a key in block-style YAML. The first key of `path` must begin a
 /// line. Each next key is searched in the lines below, up to the next line that is not indented.
 /// Returns (0, 0) if the key is not found, for example in flow style.
-pub(super) fn position_of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
+pub fn position_of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
     let mut lines = yaml.lines().zip(1..).peekable();
     let mut found = (0, 0);
     for (level, key) in path.iter().enumerate() {

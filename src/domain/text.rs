@@ -6,7 +6,7 @@ use super::escape::is_misleading;
 const MAX_QUOTED_CHARS: usize = 64;
 
 /// Joins the words with one space, without white space around them.
-pub(super) fn collapse_whitespace(text: &str) -> Box<str> {
+pub fn collapse_whitespace(text: &str) -> Box<str> {
     if is_whitespace_collapsed(text.as_bytes()) {
         return text.into();
     }
@@ -30,18 +30,18 @@ fn is_whitespace_collapsed(text: &[u8]) -> bool {
 }
 
 /// Whether the text has more than `max` characters.
-pub(super) fn exceeds_chars(text: &str, max: usize) -> bool {
+pub fn exceeds_chars(text: &str, max: usize) -> bool {
     text.len() > max && text.chars().nth(max).is_some()
 }
 
 /// Returns the first `max` characters.
-pub(super) fn truncate_chars(text: &str, max: usize) -> &str {
+pub fn truncate_chars(text: &str, max: usize) -> &str {
     text.char_indices().nth(max).map_or(text, |(end, _)| &text[..end])
 }
 
 /// Quotes an untrusted word with backticks. Truncates the word and escapes misleading characters,
 /// so that the word cannot pose as a part of the message.
-pub(super) fn quote_word(text: &str) -> String {
+pub fn quote_word(text: &str) -> String {
     let mut out = String::from("`");
     out.push_str(&escape_misleading(truncate_chars(text, MAX_QUOTED_CHARS)));
     out.push_str(if exceeds_chars(text, MAX_QUOTED_CHARS) { "…`" } else { "`" });
@@ -49,7 +49,7 @@ pub(super) fn quote_word(text: &str) -> String {
 }
 
 /// Escapes control characters and hidden characters.
-pub(super) fn escape_misleading(text: &str) -> String {
+pub fn escape_misleading(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if is_misleading(c) { out.extend(c.escape_default()) } else { out.push(c) }
@@ -58,7 +58,7 @@ pub(super) fn escape_misleading(text: &str) -> String {
 }
 
 /// Quotes at most eight untrusted words and appends the number of the others.
-pub(super) fn quote_words<'a>(words: impl ExactSizeIterator<Item = &'a str>) -> String {
+pub fn quote_words<'a>(words: impl ExactSizeIterator<Item = &'a str>) -> String {
     const MAX: usize = 8;
     let more = words.len().saturating_sub(MAX);
     let quoted = words.take(MAX).map(quote_word).collect::<Vec<_>>().join(", ");

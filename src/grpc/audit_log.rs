@@ -46,7 +46,7 @@ struct RefusalLimiter {
 
 /// Caller of a call, as far as known.
 #[derive(Debug, Clone, Default)]
-pub(super) struct AuditSubject {
+pub struct AuditSubject {
     peer: Option<PeerIdentity>,
     caller: Option<Caller>,
 }
@@ -63,7 +63,7 @@ struct AuditFields {
 
 /// Method and resources of a call.
 #[derive(Debug, Clone, Default)]
-pub(super) struct AuditTarget {
+pub struct AuditTarget {
     method: &'static str,
     root: Option<String>,
     package: Option<String>,
@@ -223,7 +223,7 @@ impl Drop for AuditLogInner {
 
 impl AuditSubject {
     /// Reads the peer and the caller from the extensions of a request.
-    pub(super) fn from_extensions(extensions: &Extensions) -> Self {
+    pub fn from_extensions(extensions: &Extensions) -> Self {
         Self { peer: extensions.get().cloned(), caller: extensions.get().cloned() }
     }
 
@@ -255,10 +255,7 @@ impl AuditSubject {
 
 impl AuditTarget {
     /// Creates the target of a call target these roots.
-    pub(super) fn for_roots<'a>(
-        method: &'static str,
-        ids: impl IntoIterator<Item = &'a str>,
-    ) -> Self {
+    pub fn for_roots<'a>(method: &'static str, ids: impl IntoIterator<Item = &'a str>) -> Self {
         let mut root = String::new();
         let mut ids = ids.into_iter();
         for id in ids.by_ref() {
@@ -276,7 +273,7 @@ impl AuditTarget {
     }
 
     /// Adds the handles of a package and a resource. An empty handle is omitted.
-    pub(super) fn with_handles(self, package: &str, resource: &str) -> Self {
+    pub fn with_handles(self, package: &str, resource: &str) -> Self {
         let logged = |handle: &str| {
             (!handle.is_empty()).then(|| truncate_escaped(handle, MAX_LOGGED_HANDLE_BYTES))
         };

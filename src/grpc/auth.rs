@@ -167,12 +167,12 @@ impl CallerCredentials {
 
 /// Returns the authenticated caller of a request. A request without a caller bypassed this layer
 /// and is denied.
-pub(super) fn authenticated_caller(extensions: &Extensions) -> Result<&Caller, Status> {
+pub fn authenticated_caller(extensions: &Extensions) -> Result<&Caller, Status> {
     extensions.get::<Caller>().ok_or_else(|| caller_denied(AuthDenial::Unauthenticated))
 }
 
 /// Returns the credentials of a request.
-pub(super) fn caller_credentials(extensions: &Extensions) -> Result<CallerCredentials, Status> {
+pub fn caller_credentials(extensions: &Extensions) -> Result<CallerCredentials, Status> {
     extensions
         .get::<CallerCredentials>()
         .cloned()

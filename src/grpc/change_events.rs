@@ -17,7 +17,7 @@ use std::sync::Arc;
 const MAX_FRAGMENT_BYTES: usize = 60 << 10;
 
 /// Returns the events that lead from one view to another, in order. Each event is built on demand.
-pub(super) fn change_events<'a>(
+pub fn change_events<'a>(
     query: &'a ListQuery<'a>,
     old: Option<&'a CatalogView>,
     new: &'a CatalogView,

@@ -18,7 +18,7 @@ const ACCEPT_ENCODING_HEADER: &str = "grpc-accept-encoding";
 const LIST_METHODS: [&str; 4] = ["ListRoots", "ResolveRoots", "ListSkills", "ListResources"];
 
 /// Whether the caller accepts a compressed list.
-pub(super) fn accepts_compression(metadata: &MetadataMap) -> bool {
+pub fn accepts_compression(metadata: &MetadataMap) -> bool {
     metadata.contains_key(ACCEPT_ENCODING_HEADER)
 }
 

@@ -28,19 +28,19 @@ const MAX_FIELD_HEADER_BYTES: usize = 15;
 const MAX_COPIED_BYTES: usize = 16 << 10;
 
 /// Stream type of the generated trait. Always empty: a [`BodyOverride`] has the events.
-pub(super) type WatchResponseStream =
+pub type WatchResponseStream =
     Pin<Box<dyn Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
 
 /// Response extension with the body to send instead of the message.
 #[derive(Clone)]
-pub(super) struct BodyOverride {
+pub struct BodyOverride {
     messages: Arc<Mutex<Option<MessageStream>>>,
     /// Length of the message, if the body is a single message.
     message_len: Option<usize>,
 }
 
 /// Encoded message, in one or two chunks.
-pub(super) struct EncodedMessage {
+pub struct EncodedMessage {
     head: Bytes,
     /// Contents that are too long to copy.
     tail: Option<Bytes>,
@@ -48,7 +48,7 @@ pub(super) struct EncodedMessage {
 
 /// Buffer for an encoded message. Protobuf merges concatenated encodings, so a message can be
 /// encoded field by field.
-pub(super) struct MessageBuf(Vec<u8>);
+pub struct MessageBuf(Vec<u8>);
 
 type MessageStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 
@@ -60,7 +60,7 @@ struct EncodedBody {
 
 /// Creates a response with a stream of encoded events. Calls `record_denied` with each denied root
 /// when its event is sent.
-pub(super) fn encoded_event_response(
+pub fn encoded_event_response(
     response: Response<EventStream>,
     record_denied: impl Fn(&str) + Send + 'static,
 ) -> Response<WatchResponseStream> {
@@ -79,7 +79,7 @@ pub(super) fn encoded_event_response(
 
 /// Creates a response with an encoded message. `message` is not sent; only wrappers of the service
 /// read it.
-pub(super) fn encoded_response<T>(message: T, encoded: EncodedMessage) -> Response<T> {
+pub fn encoded_response<T>(message: T, encoded: EncodedMessage) -> Response<T> {
     let message_len = encoded.message_len();
     let mut response = Response::new(message);
     let chunks = stream::iter(encoded.into_chunks().map(Ok));
@@ -89,7 +89,7 @@ pub(super) fn encoded_response<T>(message: T, encoded: EncodedMessage) -> Respon
 
 /// Encodes a message with its prefix, and appends text or bytes as field `number`. Long contents
 /// become a chunk of their own.
-pub(super) fn encode_with_field(
+pub fn encode_with_field(
     message: &impl Message,
     number: u32,
     contents: impl AsRef<[u8]> + Send + 'static,
@@ -113,14 +113,14 @@ pub(super) fn encode_with_field(
 }
 
 /// Encodes a message with its prefix.
-pub(super) fn encode_message(message: &impl Message) -> Result<Bytes, Status> {
+pub fn encode_message(message: &impl Message) -> Result<Bytes, Status> {
     let mut buffer = MessageBuf::with_capacity(message.encoded_len());
     buffer.append_message(message);
     buffer.finish()
 }
 
 /// Decodes a message with its prefix.
-pub(super) fn decode_message<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
+pub fn decode_message<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
     let value = M::decode(message.slice(PREFIX_BYTES..));
     value.map_err(|error| {
         Status::internal(format!("internal error: cannot decode a response: {error}"))
@@ -129,19 +129,19 @@ pub(super) fn decode_message<M: Message + Default>(message: &Bytes) -> Result<M,
 
 impl MessageBuf {
     /// Creates a buffer with room for `bytes` bytes; it can grow.
-    pub(super) fn with_capacity(bytes: usize) -> Self {
+    pub fn with_capacity(bytes: usize) -> Self {
         let mut buffer = Vec::with_capacity(PREFIX_BYTES + bytes);
         buffer.resize(PREFIX_BYTES, 0);
         Self(buffer)
     }
 
     /// Appends the fields of a message.
-    pub(super) fn append_message(&mut self, message: &impl Message) {
+    pub fn append_message(&mut self, message: &impl Message) {
         message.encode_raw(&mut self.0);
     }
 
     /// Appends fields if they fit into `room` bytes, and returns their length.
-    pub(super) fn try_append_fields(
+    pub fn try_append_fields(
         &mut self,
         room: usize,
         write: impl FnOnce(&mut Vec<u8>),
@@ -157,7 +157,7 @@ impl MessageBuf {
     }
 
     /// Returns the message with its prefix.
-    pub(super) fn finish(self) -> Result<Bytes, Status> {
+    pub fn finish(self) -> Result<Bytes, Status> {
         self.finish_with_tail(0)
     }
 
@@ -175,11 +175,11 @@ impl MessageBuf {
 
 impl EncodedMessage {
     /// Returns the length without the prefix.
-    pub(super) fn message_len(&self) -> usize {
+    pub fn message_len(&self) -> usize {
         self.head.len() + self.tail.as_ref().map_or(0, Bytes::len) - PREFIX_BYTES
     }
 
-    pub(super) fn into_chunks(self) -> impl Iterator<Item = Bytes> {
+    pub fn into_chunks(self) -> impl Iterator<Item = Bytes> {
         std::iter::once(self.head).chain(self.tail)
     }
 }
@@ -199,12 +199,12 @@ impl BodyOverride {
     }
 
     /// Returns the length of the message, if the body is a single message and the length is known.
-    pub(super) fn message_len(&self) -> Option<usize> {
+    pub fn message_len(&self) -> Option<usize> {
         self.message_len
     }
 
     /// Returns the body, or `None` if it was taken before.
-    pub(super) fn take_body(&self) -> Option<Body> {
+    pub fn take_body(&self) -> Option<Body> {
         let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner).take();
         messages.map(|messages| Body::new(EncodedBody { messages, is_ended: false }))
     }

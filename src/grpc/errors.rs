@@ -29,18 +29,18 @@ fn error_status(
 
 /// Invalid field of a request.
 #[derive(Debug)]
-pub(super) struct BadField {
+pub struct BadField {
     field: String,
     problem: String,
     reason: &'static str,
 }
 
 impl BadField {
-    pub(super) fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into(), reason: "INVALID_ARGUMENT" }
     }
 
-    pub(super) fn with_reason(self, reason: &'static str) -> Self {
+    pub fn with_reason(self, reason: &'static str) -> Self {
         Self { reason, ..self }
     }
 }
@@ -56,7 +56,7 @@ impl From<BadField> for Status {
 
 /// Error of a method, with or without a root.
 #[derive(Debug)]
-pub(super) enum RpcError {
+pub enum RpcError {
     AuthorityMismatch,
     CatalogChanged,
     Read(PackageReadError),
@@ -70,7 +70,7 @@ impl From<DeadlineExceeded> for RpcError {
 }
 
 impl RpcError {
-    pub(super) fn into_status(self, root: Option<&str>) -> Status {
+    pub fn into_status(self, root: Option<&str>) -> Status {
         let mut metadata = HashMap::new();
         if let Some(root) = root {
             metadata.insert("root_id".to_owned(), root.to_owned());
@@ -170,7 +170,7 @@ fn read_error(
 
 /// Returns the status of a denied caller. It is independent of the request, so the caller learns
 /// nothing about the roots.
-pub(super) fn caller_denied(denial: AuthDenial) -> Status {
+pub fn caller_denied(denial: AuthDenial) -> Status {
     let (code, reason, message) = match denial {
         AuthDenial::Unauthenticated => (
             Code::Unauthenticated,
@@ -188,20 +188,20 @@ pub(super) fn caller_denied(denial: AuthDenial) -> Status {
 }
 
 /// Returns the status of a call during shutdown.
-pub(super) fn shutting_down() -> Status {
+pub fn shutting_down() -> Status {
     let detail = Some(retry_after(Duration::from_secs(1)));
     error_status(Code::Unavailable, "SHUTTING_DOWN", "the daemon stops", HashMap::new(), detail)
 }
 
 /// Returns the status of a stream over the quota of open streams.
-pub(super) fn too_many_streams(exceeded: QuotaExceeded) -> Status {
+pub fn too_many_streams(exceeded: QuotaExceeded) -> Status {
     let QuotaExceeded { limit_name, limit } = exceeded;
     let message = format!("{limit_name} is {limit}, and all are open; close one, or retry later");
     quota_exceeded("TOO_MANY_STREAMS", exceeded, &message, Duration::from_secs(5))
 }
 
 /// Returns the status of a call over the quota of calls in flight or of buffered bytes.
-pub(super) fn overloaded(exceeded: QuotaExceeded) -> Status {
+pub fn overloaded(exceeded: QuotaExceeded) -> Status {
     let QuotaExceeded { limit_name, limit } = exceeded;
     let message = format!(
         "{limit_name} is {limit}, and calls in flight use it up; read their responses, or retry later"
@@ -223,12 +223,12 @@ fn retry_after(delay: Duration) -> ErrorDetail {
 }
 
 /// Returns the status of a call whose deadline passed.
-pub(super) fn call_deadline_exceeded() -> Status {
+pub fn call_deadline_exceeded() -> Status {
     deadline_exceeded("the call did not finish before its deadline; set a longer deadline")
 }
 
 /// Returns the status of a call whose request did not arrive in time.
-pub(super) fn request_timed_out() -> Status {
+pub fn request_timed_out() -> Status {
     deadline_exceeded("the request did not arrive in time; send all of it at once")
 }
 
@@ -238,6 +238,6 @@ fn deadline_exceeded(message: &str) -> Status {
 
 /// Returns the status of a request without the peer of its connection, which is a bug of the
 /// daemon.
-pub(super) fn missing_peer() -> Status {
+pub fn missing_peer() -> Status {
     Status::internal("internal error: the request has no peer address")
 }

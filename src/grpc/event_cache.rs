@@ -17,11 +17,11 @@ const MIN_SWEEP_LEN: usize = 64;
 
 /// Cache of encoded events. All clones share the same entries.
 #[derive(Debug, Clone, Default)]
-pub(super) struct EventCache(Arc<Mutex<CachedEvents>>);
+pub struct EventCache(Arc<Mutex<CachedEvents>>);
 
 /// Key of the events between two views. Streams with equal keys send the same events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct TransitionKey {
+pub struct TransitionKey {
     query_digest: [u8; 32],
     from_revision: Option<u64>,
     to_revision: u64,
@@ -32,13 +32,13 @@ pub(super) struct TransitionKey {
 
 /// Encoded event.
 #[derive(Debug)]
-pub(super) struct EncodedEvent {
+pub struct EncodedEvent {
     /// Message with its prefix.
     bytes: Bytes,
     /// Root in the event that the caller may not use.
-    pub(super) denied_root: Option<String>,
+    pub denied_root: Option<String>,
     /// Whether the event ends a state.
-    pub(super) is_synced: bool,
+    pub is_synced: bool,
 }
 
 /// Owner of the bytes. An event is cached as long as a part of its bytes is not sent.
@@ -57,7 +57,7 @@ struct CachedEvents {
 impl TransitionKey {
     /// Creates a key from the bytes of a query and the revisions of two views. Every root of both
     /// views must be known.
-    pub(super) fn new(
+    pub fn new(
         query: &[u8],
         from_revision: Option<u64>,
         to_revision: u64,
@@ -73,7 +73,7 @@ impl TransitionKey {
 }
 
 impl EncodedEvent {
-    pub(super) fn new(event: &pb::WatchSkillsResponse) -> Result<Self, Status> {
+    pub fn new(event: &pb::WatchSkillsResponse) -> Result<Self, Status> {
         let denied_root = match &event.event {
             Some(Event::RootStatus(root)) if root.reason() == pb::RootReason::NotAllowed => {
                 Some(root.id.clone())
@@ -85,7 +85,7 @@ impl EncodedEvent {
     }
 
     /// Returns the message with its prefix.
-    pub(super) fn into_bytes(self: Arc<Self>) -> Bytes {
+    pub fn into_bytes(self: Arc<Self>) -> Bytes {
         Bytes::from_owner(SharedBytes(self))
     }
 }
@@ -98,16 +98,12 @@ impl AsRef<[u8]> for SharedBytes {
 
 impl EventCache {
     /// Returns event `number` of a transition, if it is cached.
-    pub(super) fn get(
-        &self,
-        transition: &TransitionKey,
-        number: usize,
-    ) -> Option<Arc<EncodedEvent>> {
+    pub fn get(&self, transition: &TransitionKey, number: usize) -> Option<Arc<EncodedEvent>> {
         self.lock().by_key.get(&(*transition, number))?.upgrade()
     }
 
     /// Adds an event. If another stream added the event first, returns the existing event.
-    pub(super) fn insert(
+    pub fn insert(
         &self,
         transition: &TransitionKey,
         number: usize,

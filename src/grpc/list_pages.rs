@@ -26,13 +26,13 @@ const MAX_WARNINGS: usize = 16;
 const MAX_WARNING_BYTES: usize = 256;
 
 /// Query of a list, without the position of the page.
-pub(super) struct ListQuery<'a> {
+pub struct ListQuery<'a> {
     /// Access scope of the caller. Tokens are only valid for callers with the same scope.
-    pub(super) access_scope: &'a AccessScope,
-    pub(super) selection: &'a [SelectedRoot],
-    pub(super) product: &'a str,
-    pub(super) view: pb::SkillView,
-    pub(super) page_size: usize,
+    pub access_scope: &'a AccessScope,
+    pub selection: &'a [SelectedRoot],
+    pub product: &'a str,
+    pub view: pb::SkillView,
+    pub page_size: usize,
 }
 
 /// Element of a page of `ResolveRoots`.
@@ -60,12 +60,12 @@ impl ResolvedItem {
 impl ListQuery<'_> {
     /// Returns the query that a page token must match. A length precedes each text, so that
     /// different queries have different bytes.
-    pub(super) fn page_token_binding(&self) -> Vec<u8> {
+    pub fn page_token_binding(&self) -> Vec<u8> {
         self.encode_with_roots(self.selection.iter())
     }
 
     /// Returns the query that a resume token must match. The order of the roots does not matter.
-    pub(super) fn resume_token_binding(&self) -> Vec<u8> {
+    pub fn resume_token_binding(&self) -> Vec<u8> {
         let mut roots: Vec<_> = self.selection.iter().collect();
         // Ids are unique in a selection.
         roots.sort_unstable_by(|a, b| a.id.cmp(&b.id));
@@ -86,7 +86,7 @@ impl ListQuery<'_> {
     }
 
     /// Builds the part that is on every page: the states of the roots.
-    pub(super) fn page_header(&self, view: &CatalogView) -> pb::ListSkillsResponse {
+    pub fn page_header(&self, view: &CatalogView) -> pb::ListSkillsResponse {
         pb::ListSkillsResponse {
             roots: view.roots.iter().map(|r| root_status(r, self.product)).collect(),
             ..pb::ListSkillsResponse::default()
@@ -95,7 +95,7 @@ impl ListQuery<'_> {
 
     /// Encodes the page that begins at a root and a skill. Also returns its message, without the
     /// skills.
-    pub(super) fn encode_page(
+    pub fn encode_page(
         &self,
         epoch: u64,
         view: &CatalogView,
@@ -159,14 +159,14 @@ impl ListQuery<'_> {
     }
 
     /// Returns the query that a page token of `ResolveRoots` must match.
-    pub(super) fn resolve_token_binding(&self) -> Vec<u8> {
+    pub fn resolve_token_binding(&self) -> Vec<u8> {
         let mut bytes = self.page_token_binding();
         bytes.insert(0, RESOLVE_TOKEN_TAG);
         bytes
     }
 
     /// Builds the page that begins at a root and at one of its marketplaces and plugins.
-    pub(super) fn resolved_page(
+    pub fn resolved_page(
         &self,
         epoch: u64,
         view: &CatalogView,
@@ -217,12 +217,12 @@ impl ListQuery<'_> {
 }
 
 /// Formats the epoch of a response.
-pub(super) fn format_epoch(epoch: u64) -> String {
+pub fn format_epoch(epoch: u64) -> String {
     format!("{epoch:016x}")
 }
 
 /// Returns the diagnostics of each root, most severe first. The roots share the byte limit equally.
-pub(super) fn root_diagnostics(view: &CatalogView, product: &str) -> Vec<Vec<pb::Diagnostic>> {
+pub fn root_diagnostics(view: &CatalogView, product: &str) -> Vec<Vec<pb::Diagnostic>> {
     let all = view.roots.iter().map(|root| VisibleRoot::new(root, product));
     let mut all: Vec<_> = all.map(|s| s.map(|s| s.diagnostics()).unwrap_or_default()).collect();
     let roots_with_diagnostics = all.iter().filter(|d| !d.is_empty()).count().max(1);

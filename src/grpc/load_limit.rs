@@ -48,10 +48,10 @@ pub struct LoadLimit<S> {
 
 /// Response extension that marks a stream. A stream has a permit of the stream quota instead.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct StreamMarker;
+pub struct StreamMarker;
 
 /// Returns the quota key of a request. Every request carries the peer of its connection.
-pub(super) fn request_quota_key(extensions: &Extensions) -> Result<QuotaKey, Status> {
+pub fn request_quota_key(extensions: &Extensions) -> Result<QuotaKey, Status> {
     extensions.get::<PeerIdentity>().map(PeerIdentity::quota_key).ok_or_else(missing_peer)
 }
 

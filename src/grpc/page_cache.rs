@@ -20,11 +20,11 @@ const IDLE_EXPIRY: Duration = Duration::from_secs(30);
 
 /// Cache of encoded pages.
 #[derive(Debug, Default)]
-pub(super) struct PageCache(Arc<Mutex<CachedPages>>);
+pub struct PageCache(Arc<Mutex<CachedPages>>);
 
 /// Key of a page. Pages with equal keys are byte-identical.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct PageKey {
+pub struct PageKey {
     revision: u64,
     begin: (usize, usize),
     page_size: usize,
@@ -44,7 +44,7 @@ struct CachedPages {
 
 impl PageKey {
     /// Returns `None` if the page can change without a new revision, or if the query is too long.
-    pub(super) fn new(
+    pub fn new(
         query: &[u8],
         page_size: usize,
         view: &CatalogView,
@@ -59,7 +59,7 @@ impl PageKey {
 
 impl PageCache {
     /// Returns a cached page.
-    pub(super) fn get(&self, key: &PageKey) -> Option<Bytes> {
+    pub fn get(&self, key: &PageKey) -> Option<Bytes> {
         let mut pages = lock(&self.0);
         pages.used_since_check = true;
         let at = pages.entries.iter().position(|(cached, _)| cached == key)?;
@@ -70,7 +70,7 @@ impl PageCache {
     }
 
     /// Caches a page on its second request. On the first request, only remembers its key.
-    pub(super) fn insert(&self, key: PageKey, page: &Bytes) {
+    pub fn insert(&self, key: PageKey, page: &Bytes) {
         let mut pages = lock(&self.0);
         if !std::mem::replace(&mut pages.has_expiry_task, true) {
             // The task ends when the cache is idle.

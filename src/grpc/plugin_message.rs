@@ -9,7 +9,7 @@ use crate::domain::{ContentDigest, Plugin, PluginMarketplace, RelPath, RootId};
 use crate::proto::caproot::v1 as pb;
 
 /// Builds the message of a plugin below the root with this id.
-pub(super) fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
+pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
     let encoder = PluginEncoder { root, package: &plugin.package };
     let PluginInfo { description, keywords, author, homepage, repository, license, interface } =
         &plugin.manifest.declarations.info;
@@ -38,7 +38,7 @@ pub(super) fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
 }
 
 /// Builds the message of a marketplace below the root with this id.
-pub(super) fn marketplace_message(root: &RootId, list: &PluginMarketplace) -> pb::Marketplace {
+pub fn marketplace_message(root: &RootId, list: &PluginMarketplace) -> pb::Marketplace {
     pb::Marketplace {
         declared_by: handle_or_empty(root, Some(&list.declared_by)),
         name: (*list.name).to_owned(),

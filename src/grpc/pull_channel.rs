@@ -10,15 +10,15 @@ use std::task::{Context, Poll, Waker};
 
 /// Sending end.
 #[derive(Debug)]
-pub(super) struct PullSender<T>(Arc<Mutex<PullSlot<T>>>);
+pub struct PullSender<T>(Arc<Mutex<PullSlot<T>>>);
 
 /// Receiving end, a stream of values.
 #[derive(Debug)]
-pub(super) struct PullReceiver<T>(Arc<Mutex<PullSlot<T>>>);
+pub struct PullReceiver<T>(Arc<Mutex<PullSlot<T>>>);
 
 /// The receiver was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ReceiverClosed;
+pub struct ReceiverClosed;
 
 /// State that both ends share.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ struct PullSlot<T> {
 }
 
 /// Creates a channel.
-pub(super) fn pull_channel<T>() -> (PullSender<T>, PullReceiver<T>) {
+pub fn pull_channel<T>() -> (PullSender<T>, PullReceiver<T>) {
     let slot = PullSlot {
         value: None,
         is_requested: false,
@@ -62,7 +62,7 @@ fn close_slot<T>(slot: &Mutex<PullSlot<T>>) {
 
 impl<T> PullSender<T> {
     /// Waits until the receiver requests a value.
-    pub(super) async fn wait_for_demand(&mut self) -> Result<(), ReceiverClosed> {
+    pub async fn wait_for_demand(&mut self) -> Result<(), ReceiverClosed> {
         poll_fn(|context| {
             let mut slot = lock(&self.0);
             if slot.is_closed {
@@ -78,7 +78,7 @@ impl<T> PullSender<T> {
     }
 
     /// Sends a value. Discards the value if the slot is full.
-    pub(super) fn send(&mut self, value: T) {
+    pub fn send(&mut self, value: T) {
         let mut slot = lock(&self.0);
         if slot.value.is_some() || slot.is_closed {
             return;
@@ -91,7 +91,7 @@ impl<T> PullSender<T> {
     }
 
     /// Waits until the receiver is dropped.
-    pub(super) async fn wait_for_close(&mut self) {
+    pub async fn wait_for_close(&mut self) {
         poll_fn(|context| {
             let mut slot = lock(&self.0);
             if slot.is_closed {

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 /// Validates a selection. A root that the request repeats with the same location is kept once.
-pub(super) fn parse_selection(
+pub fn parse_selection(
     roots: Vec<pb::SelectedCapabilityRoot>,
     max_roots: usize,
 ) -> Result<Vec<SelectedRoot>, BadField> {
@@ -56,7 +56,7 @@ fn parse_root(root: pb::SelectedCapabilityRoot, field: &str) -> Result<SelectedR
 }
 
 /// Returns the maximum number of skills or files on a page.
-pub(super) fn parse_page_size(requested: i32) -> Result<usize, BadField> {
+pub fn parse_page_size(requested: i32) -> Result<usize, BadField> {
     match usize::try_from(requested) {
         Ok(0) => Ok(MAX_PAGE_SIZE),
         Ok(requested) => Ok(requested.min(MAX_PAGE_SIZE)),
@@ -64,7 +64,7 @@ pub(super) fn parse_page_size(requested: i32) -> Result<usize, BadField> {
     }
 }
 
-pub(super) fn parse_consistency(requested: i32) -> Result<catalog::ConsistencyLevel, BadField> {
+pub fn parse_consistency(requested: i32) -> Result<catalog::ConsistencyLevel, BadField> {
     match pb::Consistency::try_from(requested) {
         Ok(pb::Consistency::Unspecified | pb::Consistency::Cached) => {
             Ok(catalog::ConsistencyLevel::Cached)
@@ -74,7 +74,7 @@ pub(super) fn parse_consistency(requested: i32) -> Result<catalog::ConsistencyLe
     }
 }
 
-pub(super) fn parse_view(requested: i32) -> Result<pb::SkillView, BadField> {
+pub fn parse_view(requested: i32) -> Result<pb::SkillView, BadField> {
     match pb::SkillView::try_from(requested) {
         Ok(pb::SkillView::Unspecified) => Ok(pb::SkillView::Full),
         Ok(view) => Ok(view),
@@ -96,17 +96,17 @@ fn parse_bookmark_interval(requested: Option<prost_types::Duration>) -> Result<D
 }
 
 /// Validated request of a stream.
-pub(super) struct WatchRequest {
-    pub(super) selection: Vec<SelectedRoot>,
-    pub(super) resume_token: String,
-    pub(super) bookmark_interval: Duration,
+pub struct WatchRequest {
+    pub selection: Vec<SelectedRoot>,
+    pub resume_token: String,
+    pub bookmark_interval: Duration,
     product: String,
     view: pb::SkillView,
 }
 
 impl WatchRequest {
     /// Returns the query that the stream shows to a caller with this access scope.
-    pub(super) fn list_query<'a>(&'a self, access_scope: &'a AccessScope) -> ListQuery<'a> {
+    pub fn list_query<'a>(&'a self, access_scope: &'a AccessScope) -> ListQuery<'a> {
         ListQuery {
             access_scope,
             selection: &self.selection,
@@ -118,7 +118,7 @@ impl WatchRequest {
 }
 
 /// Validates the request of a stream.
-pub(super) fn parse_watch_request(
+pub fn parse_watch_request(
     request: pb::WatchSkillsRequest,
     max_roots: usize,
 ) -> Result<WatchRequest, BadField> {
@@ -132,9 +132,7 @@ pub(super) fn parse_watch_request(
 }
 
 /// Validates a read, except its authority.
-pub(super) fn parse_read_request(
-    request: pb::ReadResourceRequest,
-) -> Result<ReadRequest, BadField> {
+pub fn parse_read_request(request: pb::ReadResourceRequest) -> Result<ReadRequest, BadField> {
     let root = parse_root(request.root.unwrap_or_default(), "root")?;
     let package = parse_handle("package", &request.package, &root.id)?;
     let resource = match &*request.resource {
@@ -176,9 +174,7 @@ pub(super) fn parse_read_request(
 }
 
 /// Validates a list of files, except its authority.
-pub(super) fn parse_files_request(
-    request: &pb::ListResourcesRequest,
-) -> Result<FilesRequest, BadField> {
+pub fn parse_files_request(request: &pb::ListResourcesRequest) -> Result<FilesRequest, BadField> {
     let root = parse_root(request.root.clone().unwrap_or_default(), "root")?;
     let package = parse_handle("package", &request.package, &root.id)?;
     let max_files = parse_page_size(request.page_size)?;
@@ -214,7 +210,7 @@ fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadFi
 
 /// Returns the timeout in the `grpc-timeout` header: up to 8 digits and a unit. Source: gRPC over
 /// HTTP/2, "Timeout".
-pub(super) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+pub fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 {

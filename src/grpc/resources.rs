@@ -13,7 +13,7 @@ const DATA_FIELD: u32 = 3;
 
 /// Returns the query that a page token must match: the request without page size, page token and
 /// authority. The authority is validated separately.
-pub(super) fn page_token_binding(request: &pb::ListResourcesRequest) -> Vec<u8> {
+pub fn page_token_binding(request: &pb::ListResourcesRequest) -> Vec<u8> {
     let pb::ListResourcesRequest { root, package, include_digests, .. } = request;
     let query = pb::ListResourcesRequest {
         root: root.clone(),
@@ -25,11 +25,7 @@ pub(super) fn page_token_binding(request: &pb::ListResourcesRequest) -> Vec<u8> 
 }
 
 /// Builds the message of a file below the root with this id.
-pub(super) fn resource_message(
-    root: &RootId,
-    package: &RelPath,
-    file: &ListedFile,
-) -> pb::Resource {
+pub fn resource_message(root: &RootId, package: &RelPath, file: &ListedFile) -> pb::Resource {
     let path = package.join_path(&file.path);
     let by_content = file.digest.map(|(_, utf8)| media_type_of_content(utf8));
     pb::Resource {
@@ -42,13 +38,13 @@ pub(super) fn resource_message(
 }
 
 /// Guesses the media type from the name, otherwise from whether the contents are text.
-pub(super) fn media_type(path: &RelPath, body: Option<&PageBody>) -> String {
+pub fn media_type(path: &RelPath, body: Option<&PageBody>) -> String {
     let is_text = matches!(body, Some(PageBody::Text(_)));
     media_type_of_name(path).unwrap_or_else(|| media_type_of_content(is_text)).to_owned()
 }
 
 /// Encodes a page with its contents, which `page` itself does not contain.
-pub(super) fn encode_page(
+pub fn encode_page(
     page: &pb::ReadResourceResponse,
     body: Option<PageBody>,
 ) -> Result<EncodedMessage, Status> {

@@ -14,34 +14,34 @@ use std::sync::Arc;
 
 /// Root as visible in one response: to a caller, for a product, under an id.
 #[derive(Clone, Copy)]
-pub(super) struct VisibleRoot<'a> {
-    pub(super) id: &'a RootId,
-    pub(super) catalog: &'a Catalog,
+pub struct VisibleRoot<'a> {
+    pub id: &'a RootId,
+    pub catalog: &'a Catalog,
     watch_mode: WatchMode,
     product: &'a str,
 }
 
 impl<'a> VisibleRoot<'a> {
     /// Returns `None` if the root is not ready.
-    pub(super) fn new(root: &'a RootView, product: &'a str) -> Option<Self> {
+    pub fn new(root: &'a RootView, product: &'a str) -> Option<Self> {
         let RootState::Snapshot(snapshot) = &root.state else { return None };
         let catalog = snapshot.catalog.as_ref().ok()?;
         Some(Self { id: &root.id, catalog, watch_mode: snapshot.watch_mode, product })
     }
 
     /// Returns the visible skills with their indices in the catalog, starting at `from`.
-    pub(super) fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
+    pub fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
         let skills = (from..).zip(self.catalog.skills(from));
         skills.map(|(at, skill)| (at, &**skill)).filter(|(_, s)| self.is_listed(s))
     }
 
     /// Whether a skill of the catalog is listed for this product and root id.
-    pub(super) fn is_listed(&self, skill: &Skill) -> bool {
+    pub fn is_listed(&self, skill: &Skill) -> bool {
         self.has_valid_handle(skill) && skill.is_visible_to_product(self.product)
     }
 
     /// Returns the plugins with a valid handle, by package.
-    pub(super) fn plugins(&self) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
+    pub fn plugins(&self) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
         let Self { id, catalog, .. } = *self;
         catalog.plugins().iter().filter(move |plugin| plugin.check_handle(id).is_ok())
     }
@@ -52,7 +52,7 @@ impl<'a> VisibleRoot<'a> {
 
     /// Returns the diagnostics, most severe first: those of the catalog, and those that depend on
     /// the root id.
-    pub(super) fn diagnostics(&self) -> Vec<pb::Diagnostic> {
+    pub fn diagnostics(&self) -> Vec<pb::Diagnostic> {
         let may_be_too_long = !self.catalog.lists_all(self.id, "");
         let skills = may_be_too_long.then(|| self.catalog.skills(0)).into_iter().flatten();
         let plugins = may_be_too_long.then(|| self.catalog.plugins()).into_iter().flatten();
@@ -72,7 +72,7 @@ impl<'a> VisibleRoot<'a> {
         Some(Diagnostic { resource: None, problem })
     }
 
-    pub(super) fn counts(&self) -> pb::RootCounts {
+    pub fn counts(&self) -> pb::RootCounts {
         let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let all = self.catalog.len();
         let (listed, too_long) = if self.catalog.lists_all(self.id, self.product) {
@@ -113,7 +113,7 @@ fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
     (state, pb::RootReason::Unspecified, message.to_owned())
 }
 
-pub(super) fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
+pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
     let (state, reason, message) = root_state(&root.state);
     let visible = VisibleRoot::new(root, product);
     let (watch_mode, watch_message) = match &root.state {
@@ -137,7 +137,7 @@ pub(super) fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
     }
 }
 
-pub(super) fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
+pub fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
     let status = root_status(root, "");
     let visible = VisibleRoot::new(root, "");
     let header = visible.as_ref().map(|s| &s.catalog.header);
@@ -161,7 +161,7 @@ pub(super) fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
 }
 
 /// Builds the messages of the published roots.
-pub(super) fn published_roots(
+pub fn published_roots(
     view: &CatalogView,
     roots: &[PublishedRoot],
     environment: &str,
@@ -207,7 +207,7 @@ fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
 }
 
 /// Returns the handle of a path below a root, or an empty string if the handle would be too long.
-pub(super) fn handle_or_empty(root: &RootId, path: Option<&RelPath>) -> String {
+pub fn handle_or_empty(root: &RootId, path: Option<&RelPath>) -> String {
     let text = path.map(|path| handle::format_handle(root, path));
     text.filter(|h| h.len() <= MAX_HANDLE_BYTES).unwrap_or_default()
 }
@@ -235,7 +235,7 @@ fn polling_message(reason: PollReason) -> String {
     format!("polled every few seconds: {cause}; {fix}")
 }
 
-pub(super) fn removal_reason(reason: RemovalReason) -> pb::RemovalReason {
+pub fn removal_reason(reason: RemovalReason) -> pb::RemovalReason {
     match reason {
         RemovalReason::Deleted => pb::RemovalReason::Deleted,
         RemovalReason::Invalid => pb::RemovalReason::Invalid,
@@ -245,7 +245,7 @@ pub(super) fn removal_reason(reason: RemovalReason) -> pb::RemovalReason {
     }
 }
 
-pub(super) fn scope(scope: RootScope) -> pb::Scope {
+pub fn scope(scope: RootScope) -> pb::Scope {
     match scope {
         RootScope::Repo => pb::Scope::Repo,
         RootScope::User => pb::Scope::User,

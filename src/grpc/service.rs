@@ -35,7 +35,7 @@ pub struct GrpcService {
     event_cache: EventCache,
 }
 
-pub(super) type RpcResult<T> = Result<Response<T>, Status>;
+pub type RpcResult<T> = Result<Response<T>, Status>;
 
 /// Page token and required freshness of a request for a page.
 struct PageRequest<'a> {

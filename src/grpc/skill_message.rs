@@ -8,7 +8,7 @@ use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
 
 /// Builds the message of a skill below the root with this id.
-pub(super) fn skill_message(
+pub fn skill_message(
     root: &RootId,
     root_scope: Option<RootScope>,
     skill: &Skill,
@@ -21,7 +21,7 @@ pub(super) fn skill_message(
 
 /// Encodes the message of a skill. Most fields are written directly, without a value of the
 /// message.
-pub(super) fn encode_skill(
+pub fn encode_skill(
     root: &RootId,
     root_scope: Option<RootScope>,
     skill: &Skill,

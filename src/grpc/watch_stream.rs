@@ -29,10 +29,10 @@ use tonic::Status;
 const WATCH_METHOD_PATH: &str = "/caproot.v1.CapabilityService/WatchSkills";
 
 /// Encoded events of one stream.
-pub(super) type EventStream = Pin<Box<dyn Stream<Item = Result<Arc<EncodedEvent>, Status>> + Send>>;
+pub type EventStream = Pin<Box<dyn Stream<Item = Result<Arc<EncodedEvent>, Status>> + Send>>;
 
 /// State of one stream.
-pub(super) struct WatchStream {
+pub struct WatchStream {
     store: CatalogStore,
     /// Credentials of the caller.
     credentials: CallerCredentials,
@@ -66,7 +66,7 @@ enum StreamInterruption {
 impl WatchStream {
     /// Starts the task of a stream and returns its events. The task ends when the client
     /// disconnects, the caller is denied, or the daemon stops.
-    pub(super) fn spawn(
+    pub fn spawn(
         store: CatalogStore,
         credentials: CallerCredentials,
         request: WatchRequest,

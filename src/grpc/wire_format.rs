@@ -11,21 +11,21 @@ use prost_types::Struct;
 const MAX_EXACT_INTEGER: u64 = 1 << 53;
 
 /// Writes a text, unless it is empty.
-pub(super) fn write_text(number: u32, text: &str, out: &mut Vec<u8>) {
+pub fn write_text(number: u32, text: &str, out: &mut Vec<u8>) {
     if !text.is_empty() {
         write_repeated_text(number, text, out);
     }
 }
 
 /// Writes a text even if it is empty, as an element of a repeated field.
-pub(super) fn write_repeated_text(number: u32, text: &str, out: &mut Vec<u8>) {
+pub fn write_repeated_text(number: u32, text: &str, out: &mut Vec<u8>) {
     encode_key(number, WireType::LengthDelimited, out);
     encode_varint(text.len() as u64, out);
     out.extend_from_slice(text.as_bytes());
 }
 
 /// Writes a message with the fields that `fill` writes.
-pub(super) fn write_message(number: u32, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
+pub fn write_message(number: u32, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     encode_key(number, WireType::LengthDelimited, out);
     let start = out.len();
     fill(out);
@@ -37,7 +37,7 @@ pub(super) fn write_message(number: u32, out: &mut Vec<u8>, fill: impl FnOnce(&m
 }
 
 /// Writes a mapping as a `google.protobuf.Struct`. Other values give an empty struct.
-pub(super) fn write_struct(number: u32, value: ValueRef<'_>, out: &mut Vec<u8>) {
+pub fn write_struct(number: u32, value: ValueRef<'_>, out: &mut Vec<u8>) {
     write_message(number, out, |out| {
         if let ValueRef::Map(entries) = value {
             write_struct_fields(entries, out);
@@ -46,7 +46,7 @@ pub(super) fn write_struct(number: u32, value: ValueRef<'_>, out: &mut Vec<u8>) 
 }
 
 /// Converts a mapping to a `google.protobuf.Struct`. Other values give an empty struct.
-pub(super) fn to_struct(value: &DynamicValue) -> Struct {
+pub fn to_struct(value: &DynamicValue) -> Struct {
     let (compact, mut bytes) = (encode(value), Vec::new());
     if let ValueRef::Map(entries) = ValueRef::decode(&compact) {
         write_struct_fields(entries, &mut bytes);

@@ -11,14 +11,14 @@ const URI_SCHEME: &str = "skill://";
 const MAIN_FILE_SUFFIX: &str = "/SKILL.md";
 
 /// Returns whether a server can have this name.
-pub(super) fn is_server_name(name: &str) -> bool {
+pub fn is_server_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     (1..=64).contains(&name.len()) && name.bytes().all(plain) && !is_dots(name)
 }
 
 /// Returns whether a URI is a file below `skill://` with a single spelling: no query, no fragment,
 /// and no segment that is empty, `.` or `..`, or contains an encoded slash.
-pub(super) fn is_file_uri(uri: &str) -> bool {
+pub fn is_file_uri(uri: &str) -> bool {
     let Some(path) = uri.strip_prefix(URI_SCHEME) else { return false };
     let plain = |b: u8| b.is_ascii_graphic() && !b"?#\\<>\"{}|^`".contains(&b);
     let is_plain_segment = |segment: &str| {
@@ -33,27 +33,27 @@ pub(super) fn is_file_uri(uri: &str) -> bool {
 }
 
 /// Returns the directory of a SKILL.md.
-pub(super) fn skill_dir(uri: &str) -> Option<&str> {
+pub fn skill_dir(uri: &str) -> Option<&str> {
     uri.strip_suffix(MAIN_FILE_SUFFIX).filter(|_| is_file_uri(uri))
 }
 
 /// Returns whether a file is below a directory.
-pub(super) fn is_in_dir(uri: &str, directory: &str) -> bool {
+pub fn is_in_dir(uri: &str, directory: &str) -> bool {
     is_file_uri(uri) && uri.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Returns the handle of a URI.
-pub(super) fn to_handle(server: &str, uri: &str) -> String {
+pub fn to_handle(server: &str, uri: &str) -> String {
     format!("{HANDLE_SCHEME}{server}/{}", uri.strip_prefix(URI_SCHEME).unwrap_or(uri))
 }
 
 /// Returns the server of a handle.
-pub(super) fn handle_server(handle: &str) -> Option<&str> {
+pub fn handle_server(handle: &str) -> Option<&str> {
     handle.strip_prefix(HANDLE_SCHEME)?.split_once('/').map(|(server, _)| server)
 }
 
 /// Returns the URI of a file's handle.
-pub(super) fn handle_to_uri(handle: &str) -> Option<String> {
+pub fn handle_to_uri(handle: &str) -> Option<String> {
     let (_, path) = handle.strip_prefix(HANDLE_SCHEME)?.split_once('/')?;
     Some(format!("{URI_SCHEME}{path}")).filter(|uri| is_file_uri(uri))
 }

@@ -68,18 +68,18 @@ impl fmt::Debug for McpEndpoint {
 }
 
 /// Initialized connection. Closed on drop.
-pub(super) struct McpConnection {
+pub struct McpConnection {
     service: RunningService<RoleClient, HostHandler>,
     _child: Option<Child>,
 }
 
 impl McpConnection {
-    pub(super) fn peer(&self) -> &Peer<RoleClient> {
+    pub fn peer(&self) -> &Peer<RoleClient> {
         self.service.peer()
     }
 
     /// Waits until the connection ends.
-    pub(super) async fn wait_closed(&self) {
+    pub async fn wait_closed(&self) {
         while !self.service.is_transport_closed() {
             tokio::time::sleep(CLOSE_POLL_INTERVAL).await;
         }
@@ -87,10 +87,7 @@ impl McpConnection {
 }
 
 /// Connects to a server. Errors are the end of a sentence.
-pub(super) async fn connect(
-    endpoint: &McpEndpoint,
-    relist: Arc<Notify>,
-) -> Result<McpConnection, String> {
+pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpConnection, String> {
     let host = HostHandler { relist };
     // Newer servers answer a discovery request; older servers need the initialize handshake.
     let lifecycle = ClientLifecycleMode::Auto {

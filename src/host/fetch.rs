@@ -22,14 +22,14 @@ const TAG_RANGE: std::ops::Range<usize> = 7..31;
 
 /// Text file that passed verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct VerifiedFile {
+pub struct VerifiedFile {
     digest: String,
     text: Arc<str>,
 }
 
 /// Latest verified files, the most recent first.
 #[derive(Debug, Default)]
-pub(super) struct VerifiedFileCache(VecDeque<(String, VerifiedFile)>);
+pub struct VerifiedFileCache(VecDeque<(String, VerifiedFile)>);
 
 impl VerifiedFileCache {
     /// Returns the file at a URI, if this version is cached.
@@ -47,7 +47,7 @@ impl VerifiedFileCache {
 }
 
 /// Fetches and verifies a file of a skill.
-pub(super) async fn fetch_file(
+pub async fn fetch_file(
     state: &McpSourceState,
     entry: &RemoteSkill,
     uri: &str,
@@ -190,7 +190,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 /// Position in a version of a file where a page begins.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct McpFileCursor {
+pub struct McpFileCursor {
     offset: usize,
     /// Digest tag of the file; `None` at the beginning.
     version: Option<String>,
@@ -198,7 +198,7 @@ pub(super) struct McpFileCursor {
 
 /// Parses a cursor; an empty cursor is the beginning. Returns `None` if the cursor is not of this
 /// file.
-pub(super) fn parse_cursor(cursor: &str, uri: &str) -> Option<McpFileCursor> {
+pub fn parse_cursor(cursor: &str, uri: &str) -> Option<McpFileCursor> {
     if cursor.is_empty() {
         return Some(McpFileCursor { offset: 0, version: None });
     }
@@ -216,7 +216,7 @@ fn digest_tag(digest: &str) -> &str {
 
 impl McpFileCursor {
     /// Returns the page of a file at the cursor.
-    pub(super) fn cut_page(
+    pub fn cut_page(
         self,
         uri: &str,
         resource: String,

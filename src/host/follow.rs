@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Follows a server. Never returns.
-pub(super) async fn follow_server(
+pub async fn follow_server(
     server: McpServerConfig,
     sender: watch::Sender<McpSourceState>,
     relist: Arc<Notify>,

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use std::collections::HashSet;
 
 /// Returns the first difference as the end of a sentence about the file, or `None`.
-pub(super) fn find_difference(text: &str, listed: &Map<String, Value>) -> Option<String> {
+pub fn find_difference(text: &str, listed: &Map<String, Value>) -> Option<String> {
     let Some(frontmatter) = fenced_frontmatter(text) else {
         return Some("it has no frontmatter".to_owned());
     };

@@ -16,10 +16,10 @@ use tokio::time::timeout;
 const MAX_REPORTED: usize = 4;
 
 /// Skills of a server by package.
-pub(super) type RemoteSkills = HashMap<String, Arc<RemoteSkill>>;
+pub type RemoteSkills = HashMap<String, Arc<RemoteSkill>>;
 
 /// Fetches the list. An unchanged entry of `before` is reused.
-pub(super) async fn list_skills(
+pub async fn list_skills(
     server: &str,
     peer: &Peer<RoleClient>,
     before: &RemoteSkills,

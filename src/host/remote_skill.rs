@@ -17,13 +17,13 @@ const MAX_DESCRIPTION_CHARS: usize = 1_024;
 
 /// Entry of a server's list.
 #[derive(Debug)]
-pub(super) struct RemoteSkill {
-    pub(super) skill: Arc<Skill>,
+pub struct RemoteSkill {
+    pub skill: Arc<Skill>,
     /// URI of the SKILL.md.
-    pub(super) uri: String,
+    pub uri: String,
     directory: String,
     /// Frontmatter in the list.
-    pub(super) frontmatter: Map<String, Value>,
+    pub frontmatter: Map<String, Value>,
     /// Declared files by URI; `None` if the server declares no files.
     files: Option<HashMap<String, SkillResource>>,
     /// Error of a failed verification. Once set, no file of the skill is read.
@@ -42,7 +42,7 @@ pub struct McpSkillFile {
 }
 
 /// Declaration of one file.
-pub(super) enum ExpectedFile<'a> {
+pub enum ExpectedFile<'a> {
     /// The server declares the digest and the size.
     Declared(&'a SkillResource),
     /// The server declares no files.
@@ -53,7 +53,7 @@ pub(super) enum ExpectedFile<'a> {
 
 impl RemoteSkill {
     /// Returns the entry, or the reason for its rejection.
-    pub(super) fn from_listed(server: &str, listed: Listed) -> Result<Self, String> {
+    pub fn from_listed(server: &str, listed: Listed) -> Result<Self, String> {
         let Listed { uri, frontmatter, resources, .. } = listed;
         let directory = skill_dir(&uri).ok_or("its URI is not a SKILL.md below skill://")?;
         let directory = directory.to_owned();
@@ -90,12 +90,12 @@ impl RemoteSkill {
     }
 
     /// Returns the handle of the SKILL.md.
-    pub(super) fn main_resource(&self) -> String {
+    pub fn main_resource(&self) -> String {
         self.skill.main_resource.clone()
     }
 
     /// Returns the declared files, SKILL.md first.
-    pub(super) fn files(&self, server: &str) -> Vec<McpSkillFile> {
+    pub fn files(&self, server: &str) -> Vec<McpSkillFile> {
         let mut files: Vec<_> = self.files.iter().flat_map(HashMap::values).collect();
         files.sort_by_key(|file| (file.uri != self.uri, &file.uri));
         let declared = |file: &SkillResource| McpSkillFile {
@@ -107,12 +107,12 @@ impl RemoteSkill {
     }
 
     /// Returns whether the server declares no files.
-    pub(super) fn is_dynamic(&self) -> bool {
+    pub fn is_dynamic(&self) -> bool {
         self.files.is_none()
     }
 
     /// Returns the declaration of a file.
-    pub(super) fn expected_file(&self, uri: &str) -> ExpectedFile<'_> {
+    pub fn expected_file(&self, uri: &str) -> ExpectedFile<'_> {
         match &self.files {
             Some(files) => files.get(uri).map_or(ExpectedFile::Missing, ExpectedFile::Declared),
             None if is_in_dir(uri, &self.directory) => ExpectedFile::Undeclared,
@@ -121,17 +121,17 @@ impl RemoteSkill {
     }
 
     /// Records the error of a failed verification.
-    pub(super) fn mark_rejected(&self, error: &ToolError) {
+    pub fn mark_rejected(&self, error: &ToolError) {
         // The first error stays.
         let _ = self.rejection.set(error.clone());
     }
 
-    pub(super) fn rejection(&self) -> Option<ToolError> {
+    pub fn rejection(&self) -> Option<ToolError> {
         self.rejection.get().cloned()
     }
 
     /// Returns whether the list has the same values.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
+    pub fn is_same(&self, other: &Self) -> bool {
         (&self.skill, &self.uri, &self.frontmatter, &self.files)
             == (&other.skill, &other.uri, &other.frontmatter, &other.files)
     }

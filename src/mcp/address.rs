@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Address of a skill.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum SkillAddress {
+pub enum SkillAddress {
     /// URI of the skill: the handle of its package, or the handle with its last directory replaced
     /// by the name.
     Uri(String),
@@ -29,7 +29,7 @@ fn is_valid_name(name: &str) -> bool {
 /// Returns the address of each package, given the name in its frontmatter if there is one. A URI
 /// never means files of two packages, except if one package contains the other and both mean the
 /// same file.
-pub(super) fn assign_addresses<'a>(
+pub fn assign_addresses<'a>(
     skills: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
 ) -> BTreeMap<&'a str, SkillAddress> {
     let skills: BTreeMap<&str, Option<&str>> = skills.into_iter().collect();
@@ -62,7 +62,7 @@ pub(super) fn assign_addresses<'a>(
 }
 
 /// Returns the directories above a URI, nearest first, up to the root's URI.
-pub(super) fn parent_uris(uri: &str) -> impl Iterator<Item = &str> {
+pub fn parent_uris(uri: &str) -> impl Iterator<Item = &str> {
     let root = "skill://".len();
     let slashes = uri.char_indices().rev().filter(move |(at, c)| *c == '/' && *at >= root);
     slashes.map(|(at, _)| &uri[..at])

@@ -38,7 +38,7 @@ const OMITTED_META_KEY: &str = "caproot/omitted";
 
 /// Skills of a daemon, for any number of MCP sessions.
 #[derive(Debug)]
-pub(super) struct McpBackend {
+pub struct McpBackend {
     client: Client,
     state: watch::Receiver<FeedState>,
     tool_session: Option<Session>,
@@ -64,11 +64,7 @@ enum SkillListItem {
 }
 
 impl McpBackend {
-    pub(super) fn new(
-        client: Client,
-        state: watch::Receiver<FeedState>,
-        tools: Option<Session>,
-    ) -> Self {
+    pub fn new(client: Client, state: watch::Receiver<FeedState>, tools: Option<Session>) -> Self {
         Self {
             client,
             state,
@@ -80,17 +76,17 @@ impl McpBackend {
     }
 
     /// Returns a receiver of the states from now on.
-    pub(super) fn state_receiver(&self) -> watch::Receiver<FeedState> {
+    pub fn state_receiver(&self) -> watch::Receiver<FeedState> {
         self.state.clone()
     }
 
     /// Returns the session whose tools are served, if there is one.
-    pub(super) fn tool_session(&self) -> Option<&Session> {
+    pub fn tool_session(&self) -> Option<&Session> {
         self.tool_session.as_ref()
     }
 
     /// Takes a permit for one `subscriptions/listen`.
-    pub(super) fn acquire_listen_permit(&self) -> Result<OwnedSemaphorePermit, McpCallError> {
+    pub fn acquire_listen_permit(&self) -> Result<OwnedSemaphorePermit, McpCallError> {
         self.listen_permits
             .clone()
             .try_acquire_owned()
@@ -98,7 +94,7 @@ impl McpBackend {
     }
 
     /// `resources/list`: the SKILL.md of every skill that a model may use by itself.
-    pub(super) async fn list_resources(
+    pub async fn list_resources(
         &self,
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, McpCallError> {
@@ -129,7 +125,7 @@ impl McpBackend {
     }
 
     /// `skills/list`: the skills that the standard allows, each with its files.
-    pub(super) async fn list_skills(
+    pub async fn list_skills(
         &self,
         cursor: Option<&str>,
     ) -> Result<ListSkillsResult, McpCallError> {
@@ -182,7 +178,7 @@ impl McpBackend {
     }
 
     /// `skills/get`: one skill of `skills/list`.
-    pub(super) async fn get_skill(&self, uri: &str) -> Result<Skill, McpCallError> {
+    pub async fn get_skill(&self, uri: &str) -> Result<Skill, McpCallError> {
         let permit = self.acquire_call_permit().await?;
         let skill = permit.catalog.skill_by_main_uri(uri).ok_or(FileError::NotFound)?;
         match self.list_item(&permit.catalog, skill).await? {
@@ -194,14 +190,14 @@ impl McpBackend {
     }
 
     /// `resources/read`: a file of a skill.
-    pub(super) async fn read_resource(&self, uri: &str) -> Result<ResourceContents, McpCallError> {
+    pub async fn read_resource(&self, uri: &str) -> Result<ResourceContents, McpCallError> {
         let permit = self.acquire_call_permit().await?;
         let found = permit.catalog.resolve_uri(uri).ok_or(FileError::NotFound)?;
         Ok(files::read_file(&mut self.client.clone(), uri, &found).await?)
     }
 
     /// `resources/directory/read`: the children of a skill's directory, or of a directory below it.
-    pub(super) async fn read_directory(
+    pub async fn read_directory(
         &self,
         uri: &str,
         cursor: Option<&str>,
@@ -235,7 +231,7 @@ impl McpBackend {
     }
 
     /// `prompts/list`: the skills that only a person may start.
-    pub(super) async fn list_prompts(
+    pub async fn list_prompts(
         &self,
         cursor: Option<&str>,
     ) -> Result<ListPromptsResult, McpCallError> {
@@ -261,7 +257,7 @@ impl McpBackend {
     }
 
     /// `prompts/get`: the whole SKILL.md, for a model that follows it now.
-    pub(super) async fn get_prompt(&self, name: &str) -> Result<GetPromptResult, McpCallError> {
+    pub async fn get_prompt(&self, name: &str) -> Result<GetPromptResult, McpCallError> {
         let permit = self.acquire_call_permit().await?;
         let skill = permit.catalog.skill_by_prompt(name).ok_or(McpCallError::UnknownPrompt)?;
         let uri = skill.main_uri();

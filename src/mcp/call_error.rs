@@ -9,7 +9,7 @@ use tonic::Code;
 
 /// Error of an MCP call.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum McpCallError {
+pub enum McpCallError {
     /// Too many calls or subscriptions are in flight.
     #[error("too many {0} in flight; try again later")]
     Busy(&'static str),
@@ -38,7 +38,7 @@ impl From<CallError> for McpCallError {
 
 impl McpCallError {
     /// Converts to the error of the protocol, with the URI if there is one.
-    pub(super) fn to_error_data(&self, uri: Option<&str>) -> ErrorData {
+    pub fn to_error_data(&self, uri: Option<&str>) -> ErrorData {
         let message = self.to_string();
         let data =
             |reason: &str, retry: bool| Some(json!({"uri": uri, "reason": reason, "retry": retry}));

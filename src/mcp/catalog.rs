@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Catalog of one revision.
 #[derive(Debug, Default)]
-pub(super) struct McpCatalog {
+pub struct McpCatalog {
     roots: Arc<[SelectedCapabilityRoot]>,
     /// By root, qualified name and package.
     skills: Vec<ServedSkill>,
@@ -34,26 +34,26 @@ pub(super) struct McpCatalog {
 
 /// Skill with its address.
 #[derive(Debug)]
-pub(super) struct ServedSkill {
-    pub(super) record: Arc<SkillRecord>,
-    pub(super) address: SkillAddress,
+pub struct ServedSkill {
+    pub record: Arc<SkillRecord>,
+    pub address: SkillAddress,
     /// Name of the prompt by which a person starts the skill. `None` if a model may use the skill
     /// by itself: then the skill is in the lists.
-    pub(super) prompt_name: Option<String>,
+    pub prompt_name: Option<String>,
 }
 
 /// File or directory that a URI means.
 #[derive(Debug)]
-pub(super) struct ResolvedUri<'a> {
-    pub(super) skill: &'a ServedSkill,
-    pub(super) root: &'a SelectedCapabilityRoot,
+pub struct ResolvedUri<'a> {
+    pub skill: &'a ServedSkill,
+    pub root: &'a SelectedCapabilityRoot,
     /// Handle of the file or directory.
-    pub(super) handle: String,
+    pub handle: String,
 }
 
 impl McpCatalog {
     /// Creates the catalog of these skills.
-    pub(super) fn new<'a>(
+    pub fn new<'a>(
         roots: Arc<[SelectedCapabilityRoot]>,
         entries: impl Iterator<Item = &'a Arc<SkillRecord>>,
         statuses: impl Iterator<Item = &'a RootStatus>,
@@ -116,20 +116,20 @@ impl McpCatalog {
     }
 
     /// Returns the skills after a position in the order of [`sort_key`].
-    pub(super) fn skills_after(&self, last: Option<(usize, &str, &str)>) -> &[ServedSkill] {
+    pub fn skills_after(&self, last: Option<(usize, &str, &str)>) -> &[ServedSkill] {
         let start =
             last.map_or(0, |last| self.skills.partition_point(|s| sort_key(&s.record) <= last));
         &self.skills[start..]
     }
 
     /// Returns the root of a skill.
-    pub(super) fn root_of(&self, entry: &SkillRecord) -> &SelectedCapabilityRoot {
+    pub fn root_of(&self, entry: &SkillRecord) -> &SelectedCapabilityRoot {
         // The records were created with the indexes of this selection.
         &self.roots[entry.root_index]
     }
 
     /// Finds the innermost skill of a URI, and the handle that the URI means.
-    pub(super) fn resolve_uri(&self, uri: &str) -> Option<ResolvedUri<'_>> {
+    pub fn resolve_uri(&self, uri: &str) -> Option<ResolvedUri<'_>> {
         if uri.len() > MAX_URI_BYTES || !uri.starts_with("skill://") {
             return None;
         }
@@ -141,54 +141,54 @@ impl McpCatalog {
     }
 
     /// Finds the skill with this SKILL.md URI.
-    pub(super) fn skill_by_main_uri(&self, uri: &str) -> Option<&ServedSkill> {
+    pub fn skill_by_main_uri(&self, uri: &str) -> Option<&ServedSkill> {
         let skill = self.by_uri.get(uri.strip_suffix("/SKILL.md")?)?;
         self.skills.get(*skill)
     }
 
     /// Finds the skill that this prompt starts.
-    pub(super) fn skill_by_prompt(&self, name: &str) -> Option<&ServedSkill> {
+    pub fn skill_by_prompt(&self, name: &str) -> Option<&ServedSkill> {
         self.skills.get(*self.by_prompt.get(name)?)
     }
 
     /// Returns the omissions of the lists: roots that are not ready, and whether skills exceed the
     /// limit. `None` if the lists are complete.
-    pub(super) fn omissions(&self) -> Option<Value> {
+    pub fn omissions(&self) -> Option<Value> {
         let is_whole = self.not_ready.is_empty() && !self.is_truncated;
         (!is_whole)
             .then(|| json!({"rootsNotReady": self.not_ready, "truncated": self.is_truncated}))
     }
 
     /// Whether the lists of resources are equal in both catalogs, except for sizes.
-    pub(super) fn lists_same_resources(&self, other: &Self) -> bool {
+    pub fn lists_same_resources(&self, other: &Self) -> bool {
         self.resources_hash == other.resources_hash
     }
 
     /// Whether the lists of prompts are equal in both catalogs.
-    pub(super) fn lists_same_prompts(&self, other: &Self) -> bool {
+    pub fn lists_same_prompts(&self, other: &Self) -> bool {
         self.prompts_hash == other.prompts_hash
     }
 }
 
 impl ServedSkill {
     /// Returns the URI of the skill's directory.
-    pub(super) fn uri(&self) -> &str {
+    pub fn uri(&self) -> &str {
         served_uri(&self.record, &self.address)
     }
 
     /// Returns the URI of its SKILL.md.
-    pub(super) fn main_uri(&self) -> String {
+    pub fn main_uri(&self) -> String {
         format!("{}/SKILL.md", self.uri())
     }
 
     /// Returns the URI of one of its files, by the file's handle.
-    pub(super) fn uri_for_handle(&self, handle: &str) -> Option<String> {
+    pub fn uri_for_handle(&self, handle: &str) -> Option<String> {
         let rest = handle.strip_prefix(&self.record.package)?;
         rest.starts_with('/').then(|| format!("{}{rest}", self.uri()))
     }
 
     /// Returns its name in lists: the name in the frontmatter if the standard allows it.
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         match (&self.address, &self.record.frontmatter) {
             (SkillAddress::Uri(_), Some(author)) => &author.name,
             _ => &self.record.name,
@@ -204,7 +204,7 @@ fn served_uri<'a>(entry: &'a SkillRecord, address: &'a SkillAddress) -> &'a str 
 }
 
 /// Sort key of lists: root, qualified name, package.
-pub(super) fn sort_key(entry: &SkillRecord) -> (usize, &str, &str) {
+pub fn sort_key(entry: &SkillRecord) -> (usize, &str, &str) {
     (entry.root_index, &entry.name, &entry.package)
 }
 

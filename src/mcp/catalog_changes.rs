@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Receiver of the catalog changes for one client.
-pub(super) struct CatalogChanges {
+pub struct CatalogChanges {
     state: watch::Receiver<FeedState>,
     /// Last catalog that the client was notified of; `None` before the first catalog.
     last_seen: Option<Arc<McpCatalog>>,
@@ -15,14 +15,14 @@ pub(super) struct CatalogChanges {
 
 /// Difference of two revisions.
 #[derive(Debug)]
-pub(super) struct CatalogChange {
+pub struct CatalogChange {
     before: Arc<McpCatalog>,
     after: Arc<McpCatalog>,
 }
 
 impl CatalogChanges {
     /// Starts at the current revision.
-    pub(super) fn new(mut state: watch::Receiver<FeedState>) -> Self {
+    pub fn new(mut state: watch::Receiver<FeedState>) -> Self {
         let now = state.borrow_and_update();
         let last_seen = (now.sync != SyncState::Connecting).then(|| now.catalog.clone());
         drop(now);
@@ -30,7 +30,7 @@ impl CatalogChanges {
     }
 
     /// Waits for the next change. Returns `None` after the last change. Cancel-safe.
-    pub(super) async fn next(&mut self) -> Option<CatalogChange> {
+    pub async fn next(&mut self) -> Option<CatalogChange> {
         loop {
             self.state.changed().await.ok()?;
             let now = self.state.borrow_and_update();
@@ -49,17 +49,17 @@ impl CatalogChanges {
 
 impl CatalogChange {
     /// Whether lists of resources changed in names, descriptions or fields.
-    pub(super) fn resources_changed(&self) -> bool {
+    pub fn resources_changed(&self) -> bool {
         !self.before.lists_same_resources(&self.after)
     }
 
     /// Whether lists of prompts changed in names or descriptions.
-    pub(super) fn prompts_changed(&self) -> bool {
+    pub fn prompts_changed(&self) -> bool {
         !self.before.lists_same_prompts(&self.after)
     }
 
     /// Whether the SKILL.md at this URI changed, appeared or disappeared.
-    pub(super) fn resource_updated(&self, uri: &str) -> bool {
+    pub fn resource_updated(&self, uri: &str) -> bool {
         let version = |catalog: &McpCatalog| {
             catalog
                 .skill_by_main_uri(uri)

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// List of a cursor. A cursor of another list is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ListKind {
+pub enum ListKind {
     Resources,
     Skills,
     Directory,
@@ -26,12 +26,12 @@ impl ListKind {
 }
 
 /// Encodes the cursor after an entry with this sort key.
-pub(super) fn encode_cursor(list: ListKind, (root, name, package): (usize, &str, &str)) -> String {
+pub fn encode_cursor(list: ListKind, (root, name, package): (usize, &str, &str)) -> String {
     URL_SAFE_NO_PAD.encode([list.mark(), &root.to_string(), name, package].join("\n"))
 }
 
 /// Decodes a cursor of this list. Returns `None` if the cursor is invalid.
-pub(super) fn decode_cursor(list: ListKind, cursor: &str) -> Option<(usize, String, String)> {
+pub fn decode_cursor(list: ListKind, cursor: &str) -> Option<(usize, String, String)> {
     let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
     let mut parts = text.splitn(4, '\n');
     let mark = parts.next()?;

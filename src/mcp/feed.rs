@@ -17,16 +17,16 @@ const REJECTED_RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Published catalog and the state of its connection.
 #[derive(Debug, Clone, Default)]
-pub(super) struct FeedState {
+pub struct FeedState {
     /// Catalog of the last complete revision.
-    pub(super) catalog: Arc<McpCatalog>,
+    pub catalog: Arc<McpCatalog>,
     /// State of the connection.
-    pub(super) sync: SyncState,
+    pub sync: SyncState,
 }
 
 /// State of the connection to the daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) enum SyncState {
+pub enum SyncState {
     /// The first state has not come yet.
     #[default]
     Connecting,
@@ -58,7 +58,7 @@ enum FeedStreamEnd {
 }
 
 /// Follows the daemon. Returns only if the daemon rejects the first watch.
-pub(super) async fn follow_daemon(
+pub async fn follow_daemon(
     client: Client,
     subscription: SkillSubscription,
     state: watch::Sender<FeedState>,

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 /// Files of a skill in `skills/list`.
 #[derive(Debug, PartialEq)]
-pub(super) enum SkillFiles {
+pub enum SkillFiles {
     /// All files.
     Files(Vec<SkillResource>),
     /// The skill does not meet the standard: too many or too large files, or a file without a
@@ -32,7 +32,7 @@ pub(super) enum SkillFiles {
 
 /// Error of a file or directory.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FileError {
+pub enum FileError {
     /// No such file.
     #[error("no such resource")]
     NotFound,
@@ -55,7 +55,7 @@ pub(super) enum FileError {
 
 /// Lists all files of a skill with their digests. The files of a skill over the limits are not
 /// digested, because that could take too long.
-pub(super) async fn list_skill_files(
+pub async fn list_skill_files(
     client: &mut Client,
     root: &SelectedCapabilityRoot,
     skill: &ServedSkill,
@@ -92,7 +92,7 @@ fn is_within_bounds(listed: &ListResourcesResponse) -> bool {
 }
 
 /// Lists the children of a directory, by name.
-pub(super) async fn list_children(
+pub async fn list_children(
     client: &mut Client,
     found: &ResolvedUri<'_>,
 ) -> Result<Vec<McpResource>, FileError> {
@@ -137,7 +137,7 @@ fn child(uri: String, name: &str, file: Option<&Resource>) -> McpResource {
 }
 
 /// Reads the whole content of a file with one call.
-pub(super) async fn read_file(
+pub async fn read_file(
     client: &mut Client,
     uri: &str,
     found: &ResolvedUri<'_>,

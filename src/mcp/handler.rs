@@ -33,7 +33,7 @@ const INSTRUCTIONS: &str = "The Agent Skills of an executor. Each resource that 
 
 /// Handler of one session.
 #[derive(Debug)]
-pub(super) struct McpHandler {
+pub struct McpHandler {
     backend: Arc<McpBackend>,
     /// URIs that a client of the older protocol subscribed to.
     subscribed: Arc<Mutex<BTreeSet<String>>>,
@@ -42,7 +42,7 @@ pub(super) struct McpHandler {
 }
 
 impl McpHandler {
-    pub(super) fn new(backend: Arc<McpBackend>) -> Self {
+    pub fn new(backend: Arc<McpBackend>) -> Self {
         Self { backend, subscribed: Arc::default(), notifier: OnceLock::new() }
     }
 }

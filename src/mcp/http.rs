@@ -73,11 +73,7 @@ impl HttpListener {
 type McpHttpService = StreamableHttpService<McpHandler, LimitedSessionManager>;
 
 /// Serves until the future is dropped. The connections are dropped with it.
-pub(super) async fn serve_http(
-    executor: Arc<McpBackend>,
-    listener: HttpListener,
-    allowed: HttpAllowlist,
-) {
+pub async fn serve_http(executor: Arc<McpBackend>, listener: HttpListener, allowed: HttpAllowlist) {
     let hosts = LOOPBACK.map(str::to_owned).into_iter().chain(allowed.hosts);
     let origins = LOOPBACK_ORIGINS.map(str::to_owned).into_iter().chain(allowed.origins);
     let config = StreamableHttpServerConfig::default()

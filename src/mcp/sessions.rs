@@ -17,13 +17,13 @@ use std::time::Duration;
 
 /// Sessions, oldest first.
 #[derive(Debug)]
-pub(super) struct LimitedSessionManager {
+pub struct LimitedSessionManager {
     inner: LocalSessionManager,
     order: Mutex<VecDeque<SessionId>>,
 }
 
 impl LimitedSessionManager {
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         let mut inner = LocalSessionManager::default();
         inner.session_config.keep_alive = Some(SESSION_IDLE_TIMEOUT);
         // Responses are not cached: a client that lost a response repeats the request.

@@ -12,41 +12,41 @@ const MAX_SAFE_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 /// Skill as the daemon lists it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct SkillRecord {
+pub struct SkillRecord {
     /// Index of its root in the selection.
-    pub(super) root_index: usize,
+    pub root_index: usize,
     /// Its handle.
-    pub(super) package: String,
+    pub package: String,
     /// The handle of its SKILL.md.
     main_resource: String,
     /// Its qualified name.
-    pub(super) name: String,
+    pub name: String,
     /// Description of the daemon.
     description: String,
     /// Digest of its SKILL.md. Empty if the SKILL.md is too large.
-    pub(super) digest: String,
+    pub digest: String,
     /// Size of its SKILL.md.
-    pub(super) size: u64,
+    pub size: u64,
     /// Frontmatter of the author. `None` without the fields that the standard requires.
-    pub(super) frontmatter: Option<AuthorFrontmatter>,
+    pub frontmatter: Option<AuthorFrontmatter>,
     /// Whether the policy forbids implicit invocation, so that only a person may start the skill.
-    pub(super) forbids_implicit: bool,
+    pub forbids_implicit: bool,
     /// Hash of the listed fields, without the size.
-    pub(super) listing_hash: u64,
+    pub listing_hash: u64,
 }
 
 /// Frontmatter of a skill.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct AuthorFrontmatter {
-    pub(super) name: String,
-    pub(super) description: String,
+pub struct AuthorFrontmatter {
+    pub name: String,
+    pub description: String,
     /// All fields as a JSON object. Text takes a fraction of the memory of the parsed form.
     json: Box<str>,
 }
 
 impl SkillRecord {
     /// Creates the record of a skill. `root` is the index of its root in the selection.
-    pub(super) fn from_skill(root: usize, skill: Skill) -> Self {
+    pub fn from_skill(root: usize, skill: Skill) -> Self {
         let author = skill.frontmatter.and_then(AuthorFrontmatter::from_struct);
         let policy = skill.policy.unwrap_or_default();
         let mut shown = DefaultHasher::new();
@@ -67,12 +67,12 @@ impl SkillRecord {
     }
 
     /// Removes the frontmatter, which is most of the text.
-    pub(super) fn without_frontmatter(self) -> Self {
+    pub fn without_frontmatter(self) -> Self {
         Self { frontmatter: None, ..self }
     }
 
     /// Returns the number of text bytes.
-    pub(super) fn text_bytes(&self) -> usize {
+    pub fn text_bytes(&self) -> usize {
         let texts =
             [&self.package, &self.main_resource, &self.name, &self.description, &self.digest];
         let author = self
@@ -83,7 +83,7 @@ impl SkillRecord {
     }
 
     /// Returns the description: the frontmatter's if the record has the frontmatter.
-    pub(super) fn description(&self) -> &str {
+    pub fn description(&self) -> &str {
         self.frontmatter.as_ref().map_or(&self.description, |author| &author.description)
     }
 }
@@ -100,7 +100,7 @@ impl AuthorFrontmatter {
     }
 
     /// Returns all fields except the name and the description, with hidden characters escaped.
-    pub(super) fn extra_fields(&self) -> Map<String, Value> {
+    pub fn extra_fields(&self) -> Map<String, Value> {
         let mut fields: Map<String, Value> = serde_json::from_str(&self.json).unwrap_or_default();
         fields.remove("name");
         fields.remove("description");

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Opens the transport on stdin and stdout.
-pub(super) fn stdio_transport() -> impl Transport<RoleServer, Error = io::Error> + 'static {
+pub fn stdio_transport() -> impl Transport<RoleServer, Error = io::Error> + 'static {
     let (stdin, stdout): (StdioReader, StdioWriter) = stdio_pipes();
     let lines = AsyncRwTransport::new_server(stdin, stdout);
     LimitedTransport::new(lines.with_max_line_length(MAX_REQUEST_BYTES), MAX_STDIO_REQUESTS)

@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 
 /// Paths with a Landlock rule. All paths exist and contain no links.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct SandboxPaths {
+pub struct SandboxPaths {
     /// Directories below which the process can read. No directory contains another.
-    pub(super) read_dirs: BTreeSet<PathBuf>,
+    pub read_dirs: BTreeSet<PathBuf>,
     /// Single files that the process can read.
-    pub(super) files: BTreeSet<PathBuf>,
+    pub files: BTreeSet<PathBuf>,
     /// Directories in which the process can remove sockets.
-    pub(super) socket_dirs: BTreeSet<PathBuf>,
+    pub socket_dirs: BTreeSet<PathBuf>,
 }
 
 /// Collects the paths, and warnings to the operator.
-pub(super) fn collect_paths(policy: &SandboxPolicy) -> (SandboxPaths, Vec<String>) {
+pub fn collect_paths(policy: &SandboxPolicy) -> (SandboxPaths, Vec<String>) {
     let mut warnings = Vec::new();
     let mut read_dirs = BTreeSet::new();
     for dir in &policy.allowed_dirs {
@@ -79,7 +79,7 @@ fn dirs_above_root(root: &Path, allowed: &BTreeSet<PathBuf>) -> (Vec<PathBuf>, O
 }
 
 /// Returns the directory, or its nearest ancestor that exists, without links.
-pub(super) fn deepest_existing_dir(dir: &Path) -> Option<PathBuf> {
+pub fn deepest_existing_dir(dir: &Path) -> Option<PathBuf> {
     dir.ancestors().find_map(|dir| dir.canonicalize().ok().filter(|dir| dir.is_dir()))
 }
 

@@ -12,14 +12,14 @@ use std::path::PathBuf;
 
 /// Oldest ABI with all required rights: ABI 1 restricts reading, writing and executing, ABI 3
 /// truncation, ABI 4 TCP.
-pub(super) const REQUIRED_ABI: u32 = 4;
+pub const REQUIRED_ABI: u32 = 4;
 
 /// Newest ABI whose rights are restricted if the kernel supports them. ABI 5 adds ioctl(2) of
 /// devices, ABI 6 signals and abstract Unix sockets.
 const REQUESTED_ABI: ABI = ABI::V6;
 
 /// Restricts the calling thread. Returns the Landlock ABI of the kernel, 0 without Landlock.
-pub(super) fn restrict_thread(
+pub fn restrict_thread(
     paths: &SandboxPaths,
     procfs: &[OwnedFd],
     connect_ports: &[u16],

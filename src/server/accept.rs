@@ -28,7 +28,7 @@ const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
 
 /// Limit of open connections of all listeners. Clones share their state.
 #[derive(Debug, Clone)]
-pub(super) struct ConnectionLimiter {
+pub struct ConnectionLimiter {
     /// Permits of all connections. One accepted connection per listener waits for a permit; further
     /// connections wait in the backlog of the kernel.
     connection_permits: Arc<Semaphore>,
@@ -48,7 +48,7 @@ struct AcceptLogs {
 
 /// Source of connections.
 #[derive(Debug)]
-pub(super) enum ConnectionSource {
+pub enum ConnectionSource {
     Unix(UnixListener),
     /// Uses TLS if a certificate is configured.
     Tcp(TcpListener, Option<Arc<ReloadableTls>>),
@@ -69,7 +69,7 @@ struct ConnectionPermit {
 }
 
 impl ConnectionLimiter {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub fn new(limits: &Limits) -> Self {
         let each = ("max_connections_per_caller", limits.max_connections_per_caller);
         Self {
             connection_permits: Arc::new(Semaphore::new(limits.max_connections)),
@@ -82,7 +82,7 @@ impl ConnectionLimiter {
     }
 
     /// Changes the limit of connections of one caller. The total limit is fixed.
-    pub(super) fn set_limits(&self, limits: &Limits) {
+    pub fn set_limits(&self, limits: &Limits) {
         self.caller_quota.set_limits(usize::MAX, limits.max_connections_per_caller);
     }
 
@@ -153,7 +153,7 @@ impl ConnectionLimiter {
 
     /// Serves connections until shutdown, and then drains calls in flight. Dropping the future
     /// aborts the calls.
-    pub(super) async fn serve_connections(
+    pub async fn serve_connections(
         self,
         source: ConnectionSource,
         server: Http2Server,

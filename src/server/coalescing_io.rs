@@ -15,15 +15,15 @@ const BUFFER_BYTES: usize = 40 << 10;
 /// Connection with a write buffer. Clones share the buffer. The task that writes is also the task
 /// that sends, so nothing waits for the lock.
 #[derive(Debug)]
-pub(super) struct CoalescingIo<T>(Arc<Mutex<BufWriter<T>>>);
+pub struct CoalescingIo<T>(Arc<Mutex<BufWriter<T>>>);
 
 impl<T: AsyncWrite + Unpin> CoalescingIo<T> {
-    pub(super) fn new(io: T) -> Self {
+    pub fn new(io: T) -> Self {
         Self(Arc::new(Mutex::new(BufWriter::with_capacity(BUFFER_BYTES, io))))
     }
 
     /// Polls `connection` until its end, and sends the buffer after each poll.
-    pub(super) async fn drive_connection<R>(
+    pub async fn drive_connection<R>(
         &self,
         mut connection: Pin<&mut impl Future<Output = R>>,
     ) -> io::Result<R> {

@@ -20,7 +20,7 @@ const WRONG_PROTOCOL_RESPONSE: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// Accepted connection.
-pub(super) struct PeerConnection {
+pub struct PeerConnection {
     io: Box<dyn ConnectionIo>,
     peer: PeerIdentity,
     /// Bytes that `read_preface` read, of which `preface_replayed` were read again by HTTP/2.
@@ -33,7 +33,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ConnectionIo for T {}
 
 impl PeerConnection {
     /// Wraps a Unix connection and reads the credentials of the peer.
-    pub(super) fn unix(stream: UnixStream) -> io::Result<Self> {
+    pub fn unix(stream: UnixStream) -> io::Result<Self> {
         let cred = rustix::net::sockopt::socket_peercred(&stream)?;
         let own = std::iter::once(cred.gid.as_raw());
         let gids: Arc<[u32]> = own.chain(super::groups::peer_groups(&stream)?).collect();
@@ -41,7 +41,7 @@ impl PeerConnection {
         Ok(Self::new(AuthorityFilter::new(stream), peer))
     }
 
-    pub(super) fn tcp(stream: TcpStream, address: SocketAddr) -> io::Result<Self> {
+    pub fn tcp(stream: TcpStream, address: SocketAddr) -> io::Result<Self> {
         // Without Nagle's algorithm, which delays small responses until the peer acknowledges
         // earlier ones.
         stream.set_nodelay(true)?;
@@ -49,11 +49,7 @@ impl PeerConnection {
     }
 
     /// Wraps a TLS connection whose client certificate has `names`.
-    pub(super) fn tls(
-        stream: TlsStream<TcpStream>,
-        address: SocketAddr,
-        names: Arc<[String]>,
-    ) -> Self {
+    pub fn tls(stream: TlsStream<TcpStream>, address: SocketAddr, names: Arc<[String]>) -> Self {
         Self::new(stream, PeerIdentity::Remote { address, names })
     }
 
@@ -68,7 +64,7 @@ impl PeerConnection {
     }
 
     /// Reads the HTTP/2 preface. Until then, a connection costs only its socket.
-    pub(super) async fn read_preface(mut self) -> io::Result<Self> {
+    pub async fn read_preface(mut self) -> io::Result<Self> {
         let (preface, head) = self.preface_bytes.split_at_mut(PREFACE.len());
         self.io.read_exact(preface).await?;
         if *preface != *PREFACE {
@@ -84,7 +80,7 @@ impl PeerConnection {
         Ok(self)
     }
 
-    pub(super) fn peer(&self) -> PeerIdentity {
+    pub fn peer(&self) -> PeerIdentity {
         self.peer.clone()
     }
 }

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd as _};
 const MAX_GROUPS: usize = 65_536;
 
 /// Returns the groups that the peer had when it connected, by `SO_PEERGROUPS` of socket(7).
-pub(super) fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
+pub fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
     let socket = socket.as_fd();
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {

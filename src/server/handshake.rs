@@ -20,10 +20,7 @@ const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_LINGER_BYTES: u64 = 1 << 16;
 
 /// Does the handshake, and logs its failure.
-pub(super) async fn accept_tls(
-    tls: &ReloadableTls,
-    stream: TcpStream,
-) -> io::Result<PeerConnection> {
+pub async fn accept_tls(tls: &ReloadableTls, stream: TcpStream) -> io::Result<PeerConnection> {
     // Without Nagle's algorithm, which delays small responses until the peer acknowledges earlier
     // ones.
     stream.set_nodelay(true)?;
@@ -54,7 +51,7 @@ pub(super) async fn accept_tls(
 
 /// Closes a connection so that the peer receives the last bytes, which describe the error. Closing
 /// a socket with unread bytes resets the connection, and the peer may lose the last bytes.
-pub(super) async fn lingering_close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+pub async fn lingering_close(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
     let drain = async {
         if stream.shutdown().await.is_ok() {
             let rest = &mut stream.take(MAX_LINGER_BYTES);

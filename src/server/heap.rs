@@ -21,11 +21,11 @@ const TRIM_DELAY: Duration = Duration::from_secs(1);
 /// Trims the heap after connections were closed. Counts the closed connections since the last trim.
 /// Clones share their state.
 #[derive(Debug, Default, Clone)]
-pub(super) struct HeapTrimmer(Arc<AtomicUsize>);
+pub struct HeapTrimmer(Arc<AtomicUsize>);
 
 impl HeapTrimmer {
     /// Trims the heap after [`TRIM_DELAY`].
-    pub(super) fn schedule_trim(&self) {
+    pub fn schedule_trim(&self) {
         if self.0.fetch_add(1, Ordering::Relaxed) > 0 {
             return;
         }
@@ -56,7 +56,7 @@ fn trim() {
 }
 
 /// Sets the mmap threshold of glibc, once per process.
-pub(super) fn set_mmap_threshold() {
+pub fn set_mmap_threshold() {
     #[cfg(target_env = "gnu")]
     {
         static ONCE: std::sync::Once = std::sync::Once::new();

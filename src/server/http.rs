@@ -44,13 +44,13 @@ const REFLECTION: &str = "/grpc.reflection.";
 
 /// HTTP/2 server that is shared by all connections.
 #[derive(Debug, Clone)]
-pub(super) struct Http2Server {
+pub struct Http2Server {
     http: http2::Builder<TokioExecutor>,
     service: CallMetricsService<CatchPanic<LoadLimit<Routes>, PanicResponder>>,
 }
 
 impl Http2Server {
-    pub(super) fn new(
+    pub fn new(
         routes: Routes,
         load_limit: &LoadLimitLayer,
         calls: &CallMetricsLayer,
@@ -75,7 +75,7 @@ impl Http2Server {
     }
 
     /// Serves one connection until either side closes it. After `shutdown`, drains calls in flight.
-    pub(super) async fn serve_connection(
+    pub async fn serve_connection(
         &self,
         connection: PeerConnection,
         shutdown: impl Future<Output = ()>,

@@ -24,7 +24,7 @@ pub struct InheritedSockets {
 
 /// Inherited socket. Its owner removes the socket file; the daemon does not.
 #[derive(Debug)]
-pub(super) enum InheritedListener {
+pub enum InheritedListener {
     Unix(UnixListener),
     Tcp(TcpListener),
 }

@@ -24,7 +24,7 @@ const BACKLOG: i32 = 1_024;
 
 /// Bound listener that is not registered with a runtime yet.
 #[derive(Debug)]
-pub(super) enum BoundListener {
+pub enum BoundListener {
     Unix(OwnedFd, SocketLock),
     Tcp(OwnedFd),
     Inherited(InheritedListener),
@@ -32,7 +32,7 @@ pub(super) enum BoundListener {
 
 /// Bound listener of the current runtime.
 #[derive(Debug)]
-pub(super) enum RuntimeListener {
+pub enum RuntimeListener {
     /// Without a lock, the socket is inherited, and its owner removes the socket file.
     Unix(UnixListener, Option<SocketLock>),
     Tcp(TcpListener),
@@ -40,7 +40,7 @@ pub(super) enum RuntimeListener {
 
 /// Lock of a socket path. Removes the socket file when dropped.
 #[derive(Debug)]
-pub(super) struct SocketLock {
+pub struct SocketLock {
     path: PathBuf,
     /// Device and inode of the socket file.
     file_id: (u64, u64),
@@ -52,7 +52,7 @@ pub(super) struct SocketLock {
 }
 
 impl BoundListener {
-    pub(super) fn bind(
+    pub fn bind(
         listener: &ListenAddress,
         access_rules: &SocketAccessRules,
     ) -> Result<Self, StartError> {
@@ -72,7 +72,7 @@ impl BoundListener {
 
 impl RuntimeListener {
     /// Registers a listener with the current runtime.
-    pub(super) fn from_bound(bound: BoundListener) -> Result<Self, StartError> {
+    pub fn from_bound(bound: BoundListener) -> Result<Self, StartError> {
         let registered = match bound {
             BoundListener::Unix(fd, socket_lock) => {
                 if let Some(group) = socket_lock.missing_group {
@@ -96,7 +96,7 @@ impl RuntimeListener {
     }
 
     /// Returns the address, as `unix:/…` or `tcp:127.0.0.1:43210`.
-    pub(super) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         match self {
             Self::Unix(listener, _) => {
                 let address = listener.local_addr().ok();

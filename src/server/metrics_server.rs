@@ -18,7 +18,7 @@ trait ScrapeIo: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ScrapeIo for T {}
 
 /// Serves scrapes until the handle is dropped.
-pub(super) fn serve_metrics(listener: RuntimeListener, metrics: Metrics) -> AbortOnDropHandle<()> {
+pub fn serve_metrics(listener: RuntimeListener, metrics: Metrics) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async move {
         let permits = Arc::new(Semaphore::new(MAX_SCRAPES));
         // The semaphore is never closed.

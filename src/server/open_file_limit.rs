@@ -9,7 +9,7 @@ const RESERVED_FILES: usize = 512;
 
 /// Raises the soft limit to the hard limit. If that does not suffice, lowers `max_connections`, to
 /// half of the files or more.
-pub(super) fn raise_open_file_limit(limits: &mut Limits) {
+pub fn raise_open_file_limit(limits: &mut Limits) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         tracing::debug!(%error, ?current, "raising the limit of open files failed");

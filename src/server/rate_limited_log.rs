@@ -12,7 +12,7 @@ const MAX_HANDSHAKE_MESSAGES: usize = 10;
 
 /// Rate limit of one kind of message: one per [`MIN_INTERVAL`].
 #[derive(Debug, Default)]
-pub(super) struct RateLimitedLog(Mutex<LogInterval>);
+pub struct RateLimitedLog(Mutex<LogInterval>);
 
 #[derive(Debug, Default)]
 struct LogInterval {
@@ -24,7 +24,7 @@ struct LogInterval {
 /// Rate limit of messages about failed TLS handshakes: one per [`MIN_INTERVAL`] for each address
 /// and cause.
 #[derive(Debug, Default)]
-pub(super) struct HandshakeLog(Mutex<RecentMessages>);
+pub struct HandshakeLog(Mutex<RecentMessages>);
 
 #[derive(Debug, Default)]
 struct RecentMessages {
@@ -36,7 +36,7 @@ struct RecentMessages {
 impl RateLimitedLog {
     /// Counts an event. Returns the number of events since the last message if a message may be
     /// logged now.
-    pub(super) fn record_event(&self) -> Option<u64> {
+    pub fn record_event(&self) -> Option<u64> {
         self.record_event_at(Instant::now())
     }
 
@@ -55,7 +55,7 @@ impl RateLimitedLog {
 impl HandshakeLog {
     /// Records a failed handshake. Returns the number of suppressed messages if a message may be
     /// logged now.
-    pub(super) fn record_failure(&self, address: IpAddr, cause: &str) -> Option<u64> {
+    pub fn record_failure(&self, address: IpAddr, cause: &str) -> Option<u64> {
         self.record_failure_at(Instant::now(), address, cause)
     }
 

@@ -80,7 +80,7 @@ struct ConfigFileWatch {
 
 /// Applies new configurations to the daemon.
 #[derive(Debug)]
-pub(super) struct ConfigReloader {
+pub struct ConfigReloader {
     targets: ReloadTargets,
     /// Applied configuration.
     config: Config,
@@ -90,7 +90,7 @@ pub(super) struct ConfigReloader {
 }
 
 impl ConfigReloader {
-    pub(super) fn new(
+    pub fn new(
         targets: ReloadTargets,
         config: Config,
         max_connections: usize,
@@ -101,7 +101,7 @@ impl ConfigReloader {
 
     /// Reloads on request, and after changes of the file if `watch_config` is set. Returns when a
     /// new process is needed.
-    pub(super) async fn run(mut self, mut reloads: ReloadSource) {
+    pub async fn run(mut self, mut reloads: ReloadSource) {
         let mut watch = None;
         loop {
             if !self.config.watch_config {
@@ -330,7 +330,7 @@ async fn wait_for_file_change(file: Option<&ConfigFile>, watch: &mut Option<Conf
 }
 
 /// Returns the rules of callers with their tokens.
-pub(super) fn auth_config(config: &Config) -> AuthRules {
+pub fn auth_config(config: &Config) -> AuthRules {
     let callers = config.callers.as_ref().map(|rules| {
         let names = rules.callers.rules.iter().map(|rule| rule.name.clone());
         let files = rules.token_files.iter().cloned();
@@ -342,7 +342,7 @@ pub(super) fn auth_config(config: &Config) -> AuthRules {
 }
 
 /// Returns the policy of the catalog store under the limits in use.
-pub(super) fn policy_config(config: &Config, limits: Limits) -> PolicyConfig {
+pub fn policy_config(config: &Config, limits: Limits) -> PolicyConfig {
     PolicyConfig {
         environments: config.environment_ids.clone(),
         allowed_dirs: config.allowed_dirs.clone(),
@@ -353,7 +353,7 @@ pub(super) fn policy_config(config: &Config, limits: Limits) -> PolicyConfig {
 }
 
 /// Returns the time since the Unix epoch.
-pub(super) fn unix_time() -> Duration {
+pub fn unix_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 

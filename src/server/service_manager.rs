@@ -21,7 +21,7 @@ pub fn has_service_manager() -> bool {
 }
 
 /// Reports readiness once every published root has a state. PENDING is a state.
-pub(super) async fn notify_ready(store: &CatalogStore, state: &watch::Receiver<ConfigState>) {
+pub async fn notify_ready(store: &CatalogStore, state: &watch::Receiver<ConfigState>) {
     if !has_service_manager() {
         return;
     }
@@ -35,7 +35,7 @@ pub(super) async fn notify_ready(store: &CatalogStore, state: &watch::Receiver<C
 }
 
 /// Sends status messages and watchdog pings. Never returns.
-pub(super) async fn run_notifications(store: &CatalogStore, state: watch::Receiver<ConfigState>) {
+pub async fn run_notifications(store: &CatalogStore, state: watch::Receiver<ConfigState>) {
     if !has_service_manager() {
         return std::future::pending().await;
     }
@@ -49,7 +49,7 @@ pub(super) async fn run_notifications(store: &CatalogStore, state: watch::Receiv
 }
 
 /// Reports the start of a reload.
-pub(super) fn notify_reloading() {
+pub fn notify_reloading() {
     match NotifyState::monotonic_usec_now() {
         // The service manager matches the time with its reload request.
         Ok(now) => send_notification(&[NotifyState::Reloading, now]),
@@ -58,7 +58,7 @@ pub(super) fn notify_reloading() {
 }
 
 /// Reports the end of a reload that was applied or rejected.
-pub(super) fn notify_reloaded(store: &CatalogStore, state: &ConfigState) {
+pub fn notify_reloaded(store: &CatalogStore, state: &ConfigState) {
     send_notification(&[
         NotifyState::Ready,
         NotifyState::Status(&status_line(&store.stats(), state)),
@@ -66,13 +66,13 @@ pub(super) fn notify_reloaded(store: &CatalogStore, state: &ConfigState) {
 }
 
 /// Reports the end of a reload that needs a new process.
-pub(super) fn notify_restarting(keys: &[String]) {
+pub fn notify_restarting(keys: &[String]) {
     let status = format!("restarting for {}", keys.join(", "));
     send_notification(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
 /// Reports the shutdown, which may take as long as `drain`.
-pub(super) fn notify_stopping(drain: Duration) {
+pub fn notify_stopping(drain: Duration) {
     let micros = u32::try_from(drain.as_micros()).unwrap_or(u32::MAX);
     send_notification(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(micros)]);
 }

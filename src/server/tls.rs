@@ -19,16 +19,16 @@ use tokio_rustls::TlsAcceptor;
 const WRITE_GRACE: Duration = Duration::from_secs(2);
 
 /// ALPN name of HTTP/2, the only supported protocol.
-pub(super) const ALPN: &[u8] = b"h2";
+pub const ALPN: &[u8] = b"h2";
 
 /// TLS configuration that can be replaced.
 #[derive(Debug)]
-pub(super) struct ReloadableTls {
+pub struct ReloadableTls {
     current: Mutex<CurrentTls>,
     /// Held while reading files, so that concurrent readers install files in the order of reading.
     read_lock: Mutex<()>,
     /// Rate limit of messages about failed handshakes.
-    pub(super) handshake_log: HandshakeLog,
+    pub handshake_log: HandshakeLog,
 }
 
 #[derive(Debug)]
@@ -43,11 +43,11 @@ struct CurrentTls {
 
 /// Errors of certificate files. Prints on one line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UnusableTlsFiles(Vec<CertFileError>);
+pub struct UnusableTlsFiles(Vec<CertFileError>);
 
 impl ReloadableTls {
     /// Reads the files and builds the first configuration.
-    pub(super) fn load(files: TlsFiles) -> Result<Self, UnusableTlsFiles> {
+    pub fn load(files: TlsFiles) -> Result<Self, UnusableTlsFiles> {
         let new_stamps = file_stamps(&files);
         let (config, identity) = build_tls_config(&files)?;
         log_loaded("serving TLS", &identity, files.client_ca.is_some());
@@ -59,7 +59,7 @@ impl ReloadableTls {
 
     /// Replaces the files. Does nothing if the files are the last ones read. If the new files are
     /// unusable, keeps the old configuration. Logs the result. Blocks on the disk.
-    pub(super) fn reload_files(&self, files: TlsFiles) -> Result<(), UnusableTlsFiles> {
+    pub fn reload_files(&self, files: TlsFiles) -> Result<(), UnusableTlsFiles> {
         let _reading = self.read_lock.lock().unwrap_or_else(PoisonError::into_inner);
         let new_stamps = file_stamps(&files);
         if self.with_current(|current| {
@@ -131,7 +131,7 @@ impl ReloadableTls {
     }
 
     /// Watches the files and reloads changed ones. Never returns.
-    pub(super) async fn watch_files(self: &Arc<Self>) {
+    pub async fn watch_files(self: &Arc<Self>) {
         let (watched, mut hints) =
             file_watch::start_file_watcher(|sentence| tracing::warn!("{sentence}"));
         let mut pending: Option<PendingFiles> = None;
@@ -181,7 +181,7 @@ impl ReloadableTls {
     }
 
     /// Returns an acceptor with the current configuration.
-    pub(super) fn acceptor(&self) -> TlsAcceptor {
+    pub fn acceptor(&self) -> TlsAcceptor {
         self.with_current(|current| current.config.clone()).into()
     }
 

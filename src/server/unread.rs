@@ -18,7 +18,7 @@ const MAX_DRAIN_BYTES: usize = 64 << 10;
 
 /// Body of a request. If the body is dropped before its end, [`UnreadRest`] receives the rest.
 #[derive(Debug)]
-pub(super) struct RequestBody<B: Body> {
+pub struct RequestBody<B: Body> {
     /// `None` only during drop.
     body: Option<B>,
     rest: Option<Sender<B>>,
@@ -26,17 +26,17 @@ pub(super) struct RequestBody<B: Body> {
 
 /// Rest of a request that its method did not read.
 #[derive(Debug)]
-pub(super) struct UnreadRest<B>(Receiver<B>);
+pub struct UnreadRest<B>(Receiver<B>);
 
 /// Splits the body of a request into the part for the method and the unread rest.
-pub(super) fn split_unread<B: Body>(body: B) -> (RequestBody<B>, UnreadRest<B>) {
+pub fn split_unread<B: Body>(body: B) -> (RequestBody<B>, UnreadRest<B>) {
     let (rest, unread) = channel();
     (RequestBody { body: Some(body), rest: Some(rest) }, UnreadRest(unread))
 }
 
 impl<B: Body<Data = Bytes> + Unpin> UnreadRest<B> {
     /// Reads the rest to its end if the method dropped the body.
-    pub(super) async fn drain(mut self) {
+    pub async fn drain(mut self) {
         let Ok(mut body) = self.0.try_recv() else { return };
         let read = async {
             let mut bytes = 0;

@@ -7,12 +7,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// Parses the arguments of a tool.
-pub(super) fn parse_arguments<A: DeserializeOwned>(arguments: &Value) -> Result<A, ToolError> {
+pub fn parse_arguments<A: DeserializeOwned>(arguments: &Value) -> Result<A, ToolError> {
     A::deserialize(arguments).map_err(|error| invalid_arguments(&error.to_string()))
 }
 
 /// Returns the error of arguments that cannot be parsed.
-pub(super) fn invalid_arguments(reason: &str) -> ToolError {
+pub fn invalid_arguments(reason: &str) -> ToolError {
     let hint = "Call again with exactly the fields of the tool's schema.";
     ToolError::with_hint(
         ToolErrorCode::InvalidArguments,
@@ -23,7 +23,7 @@ pub(super) fn invalid_arguments(reason: &str) -> ToolError {
 
 /// Returns the two tools as a platform registers tools: name, description and JSON Schema of the
 /// arguments, and a namespace unless the names are flat.
-pub(super) fn dynamic_tools(names: &ToolNames) -> Value {
+pub fn dynamic_tools(names: &ToolNames) -> Value {
     let cursor = json!({
         "type": ["string", "null"],
         "description": "next_cursor of the previous result, unchanged; omit it in the first call"

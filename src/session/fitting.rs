@@ -14,7 +14,7 @@ const MIN_BYTES: usize = 4;
 
 /// Reads a page of at most `first_bytes` bytes. `fit` returns how many bytes of a page fit; the
 /// page is used if all bytes fit.
-pub(super) async fn read_fitting(
+pub async fn read_fitting(
     source: &dyn SkillSource,
     mut request: TextPageRequest,
     first_bytes: usize,

@@ -12,13 +12,13 @@ const CLOSING_TAG: &str = "\n</skill>\n";
 
 /// Fragment without its body.
 #[derive(Debug)]
-pub(super) struct FragmentFrame {
+pub struct FragmentFrame {
     head: String,
     continuation: String,
 }
 
 impl FragmentFrame {
-    pub(super) fn for_skill(skill: &SharedSkill) -> Self {
+    pub fn for_skill(skill: &SharedSkill) -> Self {
         let authority = serde_json::to_string(&AuthorityRef::of_skill(skill)).unwrap_or_default();
         let head = format!(
             "<skill>\n<name>{}</name>\n<authority>{}</authority>\n<package>{}</package>\n",
@@ -30,7 +30,7 @@ impl FragmentFrame {
     }
 
     /// Returns the frame of a fragment that is truncated at a cursor.
-    pub(super) fn truncated_at(
+    pub fn truncated_at(
         mut self,
         skill: &SharedSkill,
         resource: &str,
@@ -51,12 +51,12 @@ impl FragmentFrame {
     }
 
     /// Returns the bytes of the fragment without its body.
-    pub(super) fn overhead(&self) -> usize {
+    pub fn overhead(&self) -> usize {
         self.head.len() + self.continuation.len() + CLOSING_TAG.len()
     }
 
     /// Returns the fragment with a body.
-    pub(super) fn wrap_body(&self, body: &str) -> String {
+    pub fn wrap_body(&self, body: &str) -> String {
         format!("{}{}{}{CLOSING_TAG}", self.head, escape_skill_tags(body), self.continuation)
     }
 }
@@ -68,7 +68,7 @@ fn escape_markup(text: &str) -> String {
 
 /// Returns a text in which no tag `skill` begins or ends: a backslash follows the `<` of each such
 /// tag, in any spelling.
-pub(super) fn escape_skill_tags(body: &str) -> String {
+pub fn escape_skill_tags(body: &str) -> String {
     let mut safe = String::with_capacity(body.len());
     let mut rest = body;
     while let Some(index) = rest.find('<') {
@@ -90,7 +90,7 @@ fn is_skill_tag(after: &str) -> bool {
 }
 
 /// Returns the length of the longest prefix of a body with at most `room` bytes after escaping.
-pub(super) fn fitting_bytes(body: &str, room: usize) -> usize {
+pub fn fitting_bytes(body: &str, room: usize) -> usize {
     if escape_skill_tags(body).len() <= room {
         return body.len();
     }

@@ -98,7 +98,7 @@ pub struct OmittedMention {
 }
 
 /// Reads the skills that a prompt mentions.
-pub(super) async fn inject(session: &Session, prompt: &UserPrompt) -> InjectedSkills {
+pub async fn inject(session: &Session, prompt: &UserPrompt) -> InjectedSkills {
     let view = session.current_view();
     let mut injected = InjectedSkills::default();
     let skills = resolve_mentions(&view, prompt, &mut injected);

@@ -77,7 +77,7 @@ impl SkillLine {
 }
 
 /// Writes the instruction text.
-pub(super) fn write_instructions(
+pub fn write_instructions(
     skills: &[SharedSkill],
     budget: usize,
     warnings: &[String],

@@ -115,7 +115,7 @@ pub enum RestoreError {
 }
 
 /// Returns the error of a call on a closed session.
-pub(super) fn session_closed_error() -> ToolError {
+pub fn session_closed_error() -> ToolError {
     ToolError::from_code(ToolErrorCode::SessionClosed, "the session is closed")
 }
 

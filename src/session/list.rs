@@ -15,7 +15,7 @@ const MAX_WARNINGS_BYTES: usize = 2_048;
 
 /// Page of the list, as a model gets it.
 #[derive(Debug, Serialize)]
-pub(super) struct SkillListPage<'a> {
+pub struct SkillListPage<'a> {
     skills: Vec<SkillListEntry<'a>>,
     next_cursor: Option<String>,
     warnings: Vec<String>,
@@ -34,20 +34,20 @@ struct SkillListEntry<'a> {
 
 /// Authority that lists a skill.
 #[derive(Debug, Serialize)]
-pub(super) struct AuthorityRef<'a> {
-    pub(super) kind: &'a str,
-    pub(super) id: &'a str,
+pub struct AuthorityRef<'a> {
+    pub kind: &'a str,
+    pub id: &'a str,
 }
 
 /// Position in a view where a page begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SkillListCursor {
+pub struct SkillListCursor {
     view_id: u64,
     index: u32,
 }
 
 impl<'a> AuthorityRef<'a> {
-    pub(super) fn of_skill(skill: &'a SharedSkill) -> Self {
+    pub fn of_skill(skill: &'a SharedSkill) -> Self {
         let authority = skill.authority.as_ref();
         Self {
             kind: authority.map_or("", |authority| &authority.kind),
@@ -60,11 +60,11 @@ impl SkillListCursor {
     /// Characters of an encoded cursor.
     const ENCODED_LEN: usize = 16;
 
-    pub(super) fn view_id(self) -> u64 {
+    pub fn view_id(self) -> u64 {
         self.view_id
     }
 
-    pub(super) fn index(self) -> usize {
+    pub fn index(self) -> usize {
         self.index as usize
     }
 
@@ -75,7 +75,7 @@ impl SkillListCursor {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         if text.len() != Self::ENCODED_LEN {
             return None;
         }
@@ -90,7 +90,7 @@ impl SkillListCursor {
 /// first skill does not fit, its description is truncated; if the skill does not fit without a
 /// description, the skill is omitted with a warning. The first page has the warnings of the view.
 /// `truncated` means that more pages follow or that a limit cut a scan short.
-pub(super) fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
+pub fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
     let mut warnings = if begin == 0 { page_warnings(view) } else { Vec::new() };
     let mut skills: Vec<SkillListEntry<'_>> = Vec::new();
     let mut omitted = 0_usize;

@@ -41,7 +41,7 @@ pub struct SkillMention {
 
 /// Mention of a skill, as found in a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum ParsedMention {
+pub enum ParsedMention {
     /// Handle, next to a name that may be empty.
     Handle {
         /// Handle of the skill.

@@ -23,7 +23,7 @@ const OUTCOME_OK: &str = "OK";
 /// Label of the keys beyond [`MAX_SERIES`].
 const OVERFLOW_LABEL: &str = "other";
 /// Source kind and id of an invocation that calls no source.
-pub(super) const SESSION_SOURCE: (&str, &str) = ("session", "");
+pub const SESSION_SOURCE: (&str, &str) = ("session", "");
 /// Limits of the labels in bytes.
 const MAX_HANDLE_BYTES: usize = 2_048;
 const MAX_NAME_BYTES: usize = 256;
@@ -94,7 +94,7 @@ pub struct SkillCount {
 
 /// Counters of one session.
 #[derive(Debug, Default)]
-pub(super) struct InvocationCounters(Mutex<CounterState>);
+pub struct InvocationCounters(Mutex<CounterState>);
 
 #[derive(Debug, Default)]
 struct CounterState {
@@ -124,7 +124,7 @@ struct InvocationRecord<'a> {
 }
 
 /// Invocation in flight. Counted when it finishes, or as `DROPPED` on drop.
-pub(super) struct InvocationGuard<'a> {
+pub struct InvocationGuard<'a> {
     counters: &'a InvocationCounters,
     kind: InvocationKind,
     source: (&'static str, String),
@@ -166,7 +166,7 @@ impl InvocationCounters {
         totals[2] += bytes;
     }
 
-    pub(super) fn snapshot(&self) -> InvocationMetrics {
+    pub fn snapshot(&self) -> InvocationMetrics {
         let counters = lock(&self.0);
         let series = counters.series.iter().map(|((source_kind, id, kind, outcome), totals)| {
             InvocationSeries {
@@ -193,7 +193,7 @@ impl InvocationCounters {
 
 impl<'a> InvocationGuard<'a> {
     /// Starts an invocation of a source, given by its kind and id.
-    pub(super) fn start(
+    pub fn start(
         counters: &'a InvocationCounters,
         kind: InvocationKind,
         (source_kind, id): (&'static str, &str),
@@ -218,17 +218,17 @@ impl<'a> InvocationGuard<'a> {
     }
 
     /// Returns the span in which the work of the invocation runs.
-    pub(super) fn span(&self) -> Span {
+    pub fn span(&self) -> Span {
         self.span.clone()
     }
 
     /// Finishes the invocation with the result of a tool.
-    pub(super) fn finish_with_result(mut self, result: &ToolResult) {
+    pub fn finish_with_result(mut self, result: &ToolResult) {
         self.record_outcome(&outcome_code(result), result.json.len());
     }
 
     /// Finishes the invocation with the text of a fragment, or with an error.
-    pub(super) fn finish_with_fragment(mut self, text: Result<&str, &ToolError>) {
+    pub fn finish_with_fragment(mut self, text: Result<&str, &ToolError>) {
         match text {
             Ok(text) => self.record_outcome(OUTCOME_OK, text.len()),
             Err(error) => self.record_outcome(error.code().name(), 0),

@@ -39,7 +39,7 @@ struct AuthorityArgument {
 
 /// Page of a file, as a model gets it.
 #[derive(Debug, Serialize)]
-pub(super) struct ReadPage {
+pub struct ReadPage {
     resource: String,
     contents: String,
     next_cursor: Option<String>,
@@ -66,7 +66,7 @@ impl ReadArguments {
 }
 
 /// Reads the largest page that fits into a result.
-pub(super) async fn read_page(session: &Session, arguments: &Value) -> Result<ReadPage, ToolError> {
+pub async fn read_page(session: &Session, arguments: &Value) -> Result<ReadPage, ToolError> {
     let arguments: ReadArguments = parse_arguments(arguments)?;
     arguments.check_sizes()?;
     let ReadArguments { authority, package, resource, cursor } = arguments;

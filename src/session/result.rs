@@ -249,12 +249,12 @@ impl ToolResult {
 }
 
 /// Returns the bytes of a text in a JSON string.
-pub(super) fn json_escaped_len(text: &str) -> usize {
+pub fn json_escaped_len(text: &str) -> usize {
     text.bytes().map(json_escaped_byte_len).sum()
 }
 
 /// Returns the length of the longest prefix of a text with at most `room` bytes in a JSON string.
-pub(super) fn json_escaped_prefix_len(text: &str, room: usize) -> usize {
+pub fn json_escaped_prefix_len(text: &str, room: usize) -> usize {
     let mut used = 0;
     let end = text.bytes().position(|byte| {
         used += json_escaped_byte_len(byte);

@@ -31,7 +31,7 @@ pub enum SavedError {
 /// Saved state.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct SavedSession {
+pub struct SavedSession {
     format: String,
     version: u64,
     id: String,
@@ -76,7 +76,7 @@ struct SavedExecutor {
 }
 
 impl SavedSession {
-    pub(super) fn new(
+    pub fn new(
         id: &str,
         product: &str,
         selection: &[SelectedCapabilityRoot],
@@ -101,7 +101,7 @@ impl SavedSession {
     }
 
     /// Returns the state as JSON, if the JSON is within the limit.
-    pub(super) fn to_json(&self) -> Result<String, SavedError> {
+    pub fn to_json(&self) -> Result<String, SavedError> {
         let text = serde_json::to_string(self);
         let text = text.map_err(|error| SavedError::Corrupt(error.to_string()))?;
         if text.len() > MAX_SAVED_BYTES { Err(SavedError::TooLarge(text.len())) } else { Ok(text) }
@@ -109,7 +109,7 @@ impl SavedSession {
 
     /// Parses a state. Returns warnings for the omitted parts. Only the id and the selection of
     /// another version are read.
-    pub(super) fn parse(text: &str) -> Result<(Self, Vec<String>), SavedError> {
+    pub fn parse(text: &str) -> Result<(Self, Vec<String>), SavedError> {
         if text.len() > MAX_SAVED_BYTES {
             return Err(SavedError::TooLarge(text.len()));
         }
@@ -149,20 +149,20 @@ impl SavedSession {
         Ok((Self { id, selection, ..Self::default() }, warnings))
     }
 
-    pub(super) fn id(&self) -> &str {
+    pub fn id(&self) -> &str {
         &self.id
     }
 
-    pub(super) fn product(&self) -> &str {
+    pub fn product(&self) -> &str {
         &self.product
     }
 
-    pub(super) fn selection(&self) -> Vec<SelectedCapabilityRoot> {
+    pub fn selection(&self) -> Vec<SelectedCapabilityRoot> {
         self.selection.iter().map(SavedRoot::to_selected).collect()
     }
 
     /// Returns the resume point of each executor, by environment.
-    pub(super) fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
+    pub fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
         let point = |executor: &SavedExecutor| {
             let SavedExecutor { environment_id, resume_token, epoch, revision, fingerprints } =
                 executor.clone();
@@ -185,7 +185,7 @@ struct SavedHeader {
 }
 
 /// Checks that a session can have this id.
-pub(super) fn check_session_id(id: &str) -> Result<(), String> {
+pub fn check_session_id(id: &str) -> Result<(), String> {
     let is_valid =
         !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(|b| b.is_ascii_graphic());
     if is_valid {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// Returns the text on one line: each run of white space and control characters becomes one blank,
 /// and hidden characters are escaped.
-pub(super) fn single_line(text: &str) -> String {
+pub fn single_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     let breaks =
         |c: char| c.is_whitespace() || c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
@@ -22,7 +22,7 @@ pub(super) fn single_line(text: &str) -> String {
 }
 
 /// Returns the text, or its longest prefix with a `…` in at most `bytes` bytes.
-pub(super) fn truncate_with_ellipsis(text: &str, bytes: usize) -> String {
+pub fn truncate_with_ellipsis(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
     }

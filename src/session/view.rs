@@ -21,22 +21,22 @@ const MAX_NAMES_BYTES: usize = 120;
 
 /// Skills and warnings of a session at one moment.
 #[derive(Debug)]
-pub(super) struct SessionView {
+pub struct SessionView {
     /// Random, so that a cursor of another session matches no view.
-    pub(super) id: u64,
+    pub id: u64,
     /// Sorted by kind of source, root as selected, name and package; includes hidden skills.
-    pub(super) skills: Vec<SharedSkill>,
+    pub skills: Vec<SharedSkill>,
     /// How many of the skills only a user may invoke.
-    pub(super) hidden: usize,
+    pub hidden: usize,
     /// Warnings for a model, each on one line.
-    pub(super) warnings: Vec<String>,
+    pub warnings: Vec<String>,
     /// Whether a limit cut a scan short.
-    pub(super) truncated: bool,
+    pub truncated: bool,
 }
 
 /// Latest view and the views before it.
 #[derive(Debug, Default)]
-pub(super) struct SessionViewCache {
+pub struct SessionViewCache {
     /// The latest view comes first.
     views: VecDeque<Arc<SessionView>>,
     /// Snapshots from which the latest view was built.
@@ -58,13 +58,13 @@ pub struct ChangedSource {
 }
 
 /// Returns whether only a user may invoke a skill, by its name.
-pub(super) fn is_hidden(skill: &SharedSkill) -> bool {
+pub fn is_hidden(skill: &SharedSkill) -> bool {
     skill.policy.as_ref().is_some_and(|policy| policy.allow_implicit_invocation == Some(false))
 }
 
 impl SessionView {
     /// Returns the view of a closed session.
-    pub(super) fn closed() -> Self {
+    pub fn closed() -> Self {
         let warnings = vec!["the session is closed".to_owned()];
         Self { id: 0, skills: Vec::new(), hidden: 0, warnings, truncated: false }
     }
@@ -119,7 +119,7 @@ impl SessionView {
 
 impl SessionViewCache {
     /// Returns the view of these snapshots: the cached view if no snapshot changed.
-    pub(super) fn current(
+    pub fn current(
         &mut self,
         sources: &[Arc<dyn SkillSource>],
         snapshots: Vec<SourceSnapshot>,
@@ -139,7 +139,7 @@ impl SessionViewCache {
     }
 
     /// Returns a cached view.
-    pub(super) fn find(&self, id: u64) -> Option<Arc<SessionView>> {
+    pub fn find(&self, id: u64) -> Option<Arc<SessionView>> {
         self.views.iter().find(|view| view.id == id).cloned()
     }
 }

@@ -53,14 +53,14 @@ struct MethodCodeLabels {
 
 /// Metrics of calls. Cheap to clone; all clones share the counters.
 #[derive(Debug, Clone)]
-pub(super) struct CallMetrics {
+pub struct CallMetrics {
     finished: Family<MethodCodeLabels, Counter>,
     in_flight: Family<MethodLabels, Gauge>,
     duration_seconds: Family<MethodLabels, Histogram>,
 }
 
 impl CallMetrics {
-    pub(super) fn new(registry: &mut Registry) -> Self {
+    pub fn new(registry: &mut Registry) -> Self {
         // From a list of a cached catalog to the first scan of a large root.
         let buckets = || Histogram::new([0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0]);
         let duration_seconds = Family::new_with_constructor(buckets as fn() -> Histogram);

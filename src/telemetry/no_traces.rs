@@ -7,25 +7,25 @@ use tracing_subscriber::layer::Identity;
 
 /// Provider that cannot exist.
 #[derive(Debug)]
-pub(super) enum SpanProvider {}
+pub enum SpanProvider {}
 
 /// Returns an error: this build cannot export spans.
-pub(super) fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, String> {
+pub fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, String> {
     Err(format!(
         "cannot send spans to {}: caproot was built without the feature `otlp`",
         traces.otlp
     ))
 }
 
-pub(super) fn span_layer(provider: &SpanProvider) -> Identity {
+pub fn span_layer(provider: &SpanProvider) -> Identity {
     match *provider {}
 }
 
-pub(super) fn flush_spans(provider: &SpanProvider) {
+pub fn flush_spans(provider: &SpanProvider) {
     match *provider {}
 }
 
 /// Returns the span of a call, for log lines only.
-pub(super) fn call_span(method: &'static str, _: &HeaderMap) -> Span {
+pub fn call_span(method: &'static str, _: &HeaderMap) -> Span {
     tracing::info_span!(target: "caproot::call", "call", method)
 }

@@ -17,11 +17,11 @@ use tracing_subscriber::registry::LookupSpan;
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Provider that exports spans.
-pub(super) type SpanProvider = SdkTracerProvider;
+pub type SpanProvider = SdkTracerProvider;
 
 /// Builds a provider that sends batches of spans to an OTLP collector from a separate thread. The
 /// queue of the library is bounded: if the collector is too slow, spans are dropped.
-pub(super) fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, String> {
+pub fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, String> {
     let exporter = SpanExporter::builder()
         .with_tonic()
         .with_endpoint(&traces.otlp)
@@ -40,21 +40,21 @@ pub(super) fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, 
 }
 
 /// Returns the layer that turns tracing spans into OpenTelemetry spans.
-pub(super) fn span_layer<S: Subscriber + for<'a> LookupSpan<'a>>(
+pub fn span_layer<S: Subscriber + for<'a> LookupSpan<'a>>(
     provider: &SpanProvider,
 ) -> OpenTelemetryLayer<S, SdkTracer> {
     tracing_opentelemetry::layer().with_tracer(provider.tracer("caproot"))
 }
 
 /// Sends the remaining spans, for at most [`EXPORT_TIMEOUT`].
-pub(super) fn flush_spans(provider: &SpanProvider) {
+pub fn flush_spans(provider: &SpanProvider) {
     if let Err(error) = provider.shutdown_with_timeout(EXPORT_TIMEOUT) {
         tracing::warn!(%error, "cannot send the remaining spans");
     }
 }
 
 /// Returns the span of a call, as a child of the caller's span if the request has a `traceparent`.
-pub(super) fn call_span(method: &'static str, headers: &HeaderMap) -> Span {
+pub fn call_span(method: &'static str, headers: &HeaderMap) -> Span {
     let span = tracing::info_span!(
         target: "caproot::call",
         "call",

@@ -10,7 +10,7 @@ const MOUNTINFO_PATH: &str = "/proc/self/mountinfo";
 
 /// Mount table of the daemon, as of the last read.
 #[derive(Debug)]
-pub(super) struct MountTable {
+pub struct MountTable {
     file: File,
     mounts: HashSet<MountEntry>,
 }
@@ -25,7 +25,7 @@ struct MountEntry {
 }
 
 impl MountTable {
-    pub(super) fn open() -> io::Result<Self> {
+    pub fn open() -> io::Result<Self> {
         let mut table = Self { file: File::open(MOUNTINFO_PATH)?, mounts: HashSet::new() };
         table.mounts = table.read()?;
         Ok(table)
@@ -33,7 +33,7 @@ impl MountTable {
 
     /// Returns the paths at which filesystems were mounted or unmounted since the last call. Reads
     /// the table only if poll(2) reports a change.
-    pub(super) fn take_changed_mount_points(&mut self) -> io::Result<Vec<Box<[u8]>>> {
+    pub fn take_changed_mount_points(&mut self) -> io::Result<Vec<Box<[u8]>>> {
         let mut poll_fds = [PollFd::new(&self.file, PollFlags::PRI)];
         let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
         if poll(&mut poll_fds, Some(&no_wait))? == 0 {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Interests, by watch descriptor.
 #[derive(Debug, Default)]
-pub(super) struct WatchRegistry {
+pub struct WatchRegistry {
     /// Number of the interest that was added last.
     last_number: u64,
     by_descriptor: HashMap<i32, DirInterests>,
@@ -32,7 +32,7 @@ struct WatchInterest {
 
 /// Key of an interest in the registry.
 #[derive(Debug)]
-pub(super) struct InterestId {
+pub struct InterestId {
     descriptor: i32,
     number: u64,
 }
@@ -40,16 +40,16 @@ pub(super) struct InterestId {
 impl WatchRegistry {
     /// Takes all interests of an instance that failed. The numbers continue, so that a key of the
     /// old instance never removes an interest of the new instance with the same descriptor.
-    pub(super) fn take_all(&mut self) -> Self {
+    pub fn take_all(&mut self) -> Self {
         let last_number = self.last_number;
         std::mem::replace(self, Self { last_number, ..Self::default() })
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.by_descriptor.len()
     }
 
-    pub(super) fn add(
+    pub fn add(
         &mut self,
         descriptor: i32,
         listener: Arc<dyn WatchListener>,
@@ -69,7 +69,7 @@ impl WatchRegistry {
     }
 
     /// Removes an interest. Returns the watch descriptor if it has no interest left.
-    pub(super) fn remove(&mut self, id: &InterestId) -> Option<i32> {
+    pub fn remove(&mut self, id: &InterestId) -> Option<i32> {
         let has_id = |interest: &WatchInterest| interest.number == id.number;
         match self.by_descriptor.get_mut(&id.descriptor)? {
             DirInterests::Single(interest) if has_id(interest) => {}
@@ -91,13 +91,13 @@ impl WatchRegistry {
     }
 
     /// Removes all interests in a directory whose watch the kernel removed.
-    pub(super) fn remove_descriptor(&mut self, descriptor: i32) {
+    pub fn remove_descriptor(&mut self, descriptor: i32) {
         self.by_descriptor.remove(&descriptor);
     }
 
     /// Returns the listeners of an event, each with its token and whether the interest is in a
     /// single entry.
-    pub(super) fn matching_listeners(
+    pub fn matching_listeners(
         &self,
         descriptor: i32,
         name: Option<&[u8]>,
@@ -114,7 +114,7 @@ impl WatchRegistry {
     }
 
     /// Returns each listener once, also if it has several interests.
-    pub(super) fn distinct_listeners(&self) -> impl Iterator<Item = Arc<dyn WatchListener>> {
+    pub fn distinct_listeners(&self) -> impl Iterator<Item = Arc<dyn WatchListener>> {
         let all =
             self.by_descriptor.values().flat_map(DirInterests::iter).map(|(e, _)| &e.listener);
         let once: HashMap<_, _> = all.map(|l| (Arc::as_ptr(l).cast::<()>(), l.clone())).collect();

@@ -61,7 +61,7 @@ impl fmt::Display for FleetFileErrors {
 impl std::error::Error for FleetFileErrors {}
 
 /// Reads the file. Relative paths in the file start at the file's directory.
-pub(super) async fn read(path: &Path) -> Result<BTreeMap<String, ExecutorConfig>, FleetFileErrors> {
+pub async fn read(path: &Path) -> Result<BTreeMap<String, ExecutorConfig>, FleetFileErrors> {
     parse(path, text(path).await)
 }
 

@@ -24,13 +24,13 @@ struct RevisionState {
 }
 
 /// Publisher of the mirror's snapshots.
-pub(super) struct SnapshotPublisher {
+pub struct SnapshotPublisher {
     snapshots: watch::Sender<MirrorSnapshot>,
     message_count: watch::Sender<u64>,
 }
 
 /// Keeps the mirror current. Never returns.
-pub(super) async fn follow_executor(
+pub async fn follow_executor(
     client: Client,
     selection: MirrorSelection,
     from: Option<ResumePoint>,
@@ -89,7 +89,7 @@ async fn publish_stream(
 }
 
 impl SnapshotPublisher {
-    pub(super) fn new(
+    pub fn new(
         snapshots: watch::Sender<MirrorSnapshot>,
         message_count: watch::Sender<u64>,
     ) -> Self {

@@ -18,7 +18,7 @@ const RECONCILE_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ROUNDS: usize = 64;
 
 /// Reconciler of a mirror that was resumed and has no first state yet.
-pub(super) struct ResumeReconciler {
+pub struct ResumeReconciler {
     client: Client,
     request: WatchSkillsRequest,
     resume_point: ResumePoint,
@@ -58,7 +58,7 @@ impl ChangedIds {
 }
 
 impl ResumeReconciler {
-    pub(super) fn new(client: &Client, selection: &MirrorSelection, from: ResumePoint) -> Self {
+    pub fn new(client: &Client, selection: &MirrorSelection, from: ResumePoint) -> Self {
         let request =
             WatchSkillsRequest { resume_token: from.token.clone(), ..selection.watch_request() };
         Self {
@@ -73,7 +73,7 @@ impl ResumeReconciler {
 
     /// Returns the changes up to `revision`, or `None` if the daemon is at another revision by now.
     /// The caller then retries with its new revision.
-    pub(super) async fn reconcile(
+    pub async fn reconcile(
         &mut self,
         epoch: &str,
         revision: u64,

@@ -128,7 +128,7 @@ impl<S> MirrorReplica<S> {
 
     /// Records that the stream was lost. The next stream resumes from the last complete state or
     /// starts with a `reset`.
-    pub(super) fn handle_disconnect(&mut self) {
+    pub fn handle_disconnect(&mut self) {
         if self.pending.is_dirty {
             self.expected = ExpectedEvent::Reset;
         }

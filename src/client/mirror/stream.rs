@@ -47,7 +47,7 @@ impl<S> MirrorStream<S> {
 
     /// Opens the watch again at the last complete state, so that the daemon sends its current
     /// revision.
-    pub(super) fn reopen(&mut self) {
+    pub fn reopen(&mut self) {
         self.watch.reopen();
     }
 }

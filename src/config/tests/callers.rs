@@ -12,7 +12,7 @@ use std::path::Path;
 use tempfile::NamedTempFile;
 
 /// Creates a token file.
-pub(super) fn token(mode: u32) -> NamedTempFile {
+pub fn token(mode: u32) -> NamedTempFile {
     let mut file = NamedTempFile::new().expect("a file");
     file.write_all(b"s3cret\n").expect("written");
     fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).expect("a mode");

@@ -1,7 +1,7 @@
 //! Invalid files named `f`, and the error of each.
 
 /// Text of a file, and a part of its only error.
-pub(super) const CASES: &[(&str, &str)] = &[
+pub const CASES: &[(&str, &str)] = &[
     ("lisen: []", "f:1:1: lisen: unknown key; did you mean `listen`?"),
     ("Environment-IDs: [a]", "Environment-IDs: unknown key; did you mean `environment_ids`?"),
     ("colour: red", "f:1:1: colour: unknown key; the keys are environment_ids, listen,"),

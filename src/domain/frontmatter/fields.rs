@@ -48,7 +48,7 @@ struct FrontmatterReader<'a> {
 
 /// Reads the fields of `value`, parsed from `yaml`, which begins on line 2 of the file. Returns
 /// `None` if the name or the description is invalid.
-pub(super) fn read(
+pub fn read(
     value: DynamicValue,
     yaml: &str,
     dir_name: Option<&[u8]>,

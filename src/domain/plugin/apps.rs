@@ -17,7 +17,7 @@ pub struct PluginApp {
 }
 
 /// Reads `{"apps": {NAME: {"id": …}}}` or only the inner object.
-pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<PluginApp> {
+pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<PluginApp> {
     let inner = value.get("apps").filter(|inner| {
         inner.as_map().is_some() && inner.get("id").is_none_or(|id| id.as_text().is_none())
     });

@@ -14,7 +14,7 @@ pub const MAX_ROOT_PLUGINS: usize = 5_000;
 /// Truncates each list of components to `MAX_COMPONENTS` and all of them together to `room` bytes
 /// on the wire, of which each component takes `overhead` in addition to its texts. Subtracts the
 /// bytes of the components that fit from `room` and returns how many components were omitted.
-pub(super) fn truncate_components(
+pub fn truncate_components(
     components: &mut PluginComponents,
     room: &mut usize,
     overhead: usize,

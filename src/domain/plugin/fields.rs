@@ -7,21 +7,21 @@ use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, RelPath, Severity
 /// Maximum number of problems reported for one file. Bounds the cost of a hostile file.
 const MAX_PROBLEMS: usize = 64;
 /// Maximum length of a name.
-pub(super) const MAX_NAME_CHARS: usize = 128;
+pub const MAX_NAME_CHARS: usize = 128;
 /// Maximum length of other texts, except long descriptions.
-pub(super) const MAX_TEXT_CHARS: usize = 1_024;
+pub const MAX_TEXT_CHARS: usize = 1_024;
 /// Maximum number of items in a list or mapping of a component.
-pub(super) const MAX_ITEMS: usize = 256;
+pub const MAX_ITEMS: usize = 256;
 
 /// Reads fields and records the problems of one file.
-pub(super) struct PluginFieldReader<'p> {
+pub struct PluginFieldReader<'p> {
     problems: &'p mut Vec<FileProblem>,
     remaining_problems: usize,
 }
 
 /// A mapping and its label in messages.
 #[derive(Clone, Copy)]
-pub(super) struct LabeledMapping<'v> {
+pub struct LabeledMapping<'v> {
     value: &'v DynamicValue,
     /// Prefix of the keys in messages, such as `mcpServers`. Empty for the document.
     key_prefix: &'v str,
@@ -30,16 +30,16 @@ pub(super) struct LabeledMapping<'v> {
 }
 
 impl<'v> LabeledMapping<'v> {
-    pub(super) fn root(value: &'v DynamicValue) -> Self {
+    pub fn root(value: &'v DynamicValue) -> Self {
         Self { value, key_prefix: "", component: "" }
     }
 
-    pub(super) fn new(value: &'v DynamicValue, key_prefix: &'v str, component: &'v str) -> Self {
+    pub fn new(value: &'v DynamicValue, key_prefix: &'v str, component: &'v str) -> Self {
         Self { value, key_prefix, component }
     }
 
     /// Returns the value of a key, or `None` if the key is absent or null.
-    pub(super) fn non_null_value(self, key: &str) -> Option<&'v DynamicValue> {
+    pub fn non_null_value(self, key: &str) -> Option<&'v DynamicValue> {
         self.value.get(key).filter(|value| **value != DynamicValue::Null)
     }
 
@@ -59,11 +59,11 @@ impl<'v> LabeledMapping<'v> {
 }
 
 impl<'p> PluginFieldReader<'p> {
-    pub(super) fn new(problems: &'p mut Vec<FileProblem>) -> Self {
+    pub fn new(problems: &'p mut Vec<FileProblem>) -> Self {
         Self { problems, remaining_problems: MAX_PROBLEMS }
     }
 
-    pub(super) fn report_problem(
+    pub fn report_problem(
         &mut self,
         code: DiagnosticCode,
         severity: Severity,
@@ -75,12 +75,12 @@ impl<'p> PluginFieldReader<'p> {
         }
     }
 
-    pub(super) fn report_warning(&mut self, code: DiagnosticCode, why: impl Into<String>) {
+    pub fn report_warning(&mut self, code: DiagnosticCode, why: impl Into<String>) {
         self.report_problem(code, Severity::Warning, why);
     }
 
     /// Reports that possible secrets of `subject` were redacted.
-    pub(super) fn report_redacted(&mut self, subject: &str) {
+    pub fn report_redacted(&mut self, subject: &str) {
         let why = format!(
             "{subject} contains a possible secret, which is redacted; \
              read it from the environment: `${{NAME}}`"
@@ -89,7 +89,7 @@ impl<'p> PluginFieldReader<'p> {
     }
 
     /// Reports a component that is omitted. `what` is its kind, such as `MCP server`.
-    pub(super) fn report_unusable(&mut self, what: &str, name: &str, why: &str) {
+    pub fn report_unusable(&mut self, what: &str, name: &str, why: &str) {
         let name = text::quote_word(&secret_filter::redact_in_text(name));
         self.report_problem(
             DiagnosticCode::ComponentInvalid,
@@ -98,7 +98,7 @@ impl<'p> PluginFieldReader<'p> {
         );
     }
 
-    pub(super) fn report_wrong_type(
+    pub fn report_wrong_type(
         &mut self,
         at: LabeledMapping<'_>,
         key: &str,
@@ -111,12 +111,7 @@ impl<'p> PluginFieldReader<'p> {
     }
 
     /// Reads a text as a single line, with secrets redacted, truncated to `max` characters.
-    pub(super) fn read_line(
-        &mut self,
-        at: LabeledMapping<'_>,
-        key: &str,
-        max: usize,
-    ) -> Option<Box<str>> {
+    pub fn read_line(&mut self, at: LabeledMapping<'_>, key: &str, max: usize) -> Option<Box<str>> {
         let value = at.non_null_value(key)?;
         let Some(found) = value.as_text() else {
             self.report_wrong_type(at, key, value, "text");
@@ -132,7 +127,7 @@ impl<'p> PluginFieldReader<'p> {
 
     /// Reads a text that must not be truncated, such as a path. Omits a text over `max` characters.
     /// Secrets are not redacted.
-    pub(super) fn read_verbatim<'v>(
+    pub fn read_verbatim<'v>(
         &mut self,
         at: LabeledMapping<'v>,
         key: &str,
@@ -151,7 +146,7 @@ impl<'p> PluginFieldReader<'p> {
         (!found.trim().is_empty()).then(|| found.trim())
     }
 
-    pub(super) fn read_bool(&mut self, at: LabeledMapping<'_>, key: &str) -> Option<bool> {
+    pub fn read_bool(&mut self, at: LabeledMapping<'_>, key: &str) -> Option<bool> {
         match at.non_null_value(key)? {
             DynamicValue::Bool(flag) => Some(*flag),
             other => {
@@ -163,7 +158,7 @@ impl<'p> PluginFieldReader<'p> {
 
     /// Reads a duration and returns milliseconds. `unit` is the number of milliseconds in the
     /// author's unit.
-    pub(super) fn read_duration_ms(
+    pub fn read_duration_ms(
         &mut self,
         at: LabeledMapping<'_>,
         key: &str,
@@ -189,18 +184,13 @@ impl<'p> PluginFieldReader<'p> {
     }
 
     /// Reads a list of texts, or a single text, with secrets redacted. Omits invalid items.
-    pub(super) fn read_lines(
-        &mut self,
-        at: LabeledMapping<'_>,
-        key: &str,
-        max: usize,
-    ) -> Box<[Box<str>]> {
+    pub fn read_lines(&mut self, at: LabeledMapping<'_>, key: &str, max: usize) -> Box<[Box<str>]> {
         let lines = self.read_verbatim_list(at, key, max);
         lines.into_iter().map(|line| secret_filter::redact_in_text(line).into()).collect()
     }
 
     /// Reads a list of texts, or a single text. Omits invalid items. Secrets are not redacted.
-    pub(super) fn read_verbatim_list<'v>(
+    pub fn read_verbatim_list<'v>(
         &mut self,
         at: LabeledMapping<'v>,
         key: &str,
@@ -230,7 +220,7 @@ impl<'p> PluginFieldReader<'p> {
     }
 
     /// Reads the entries of a mapping. Returns no entries if the key is absent.
-    pub(super) fn read_entries<'v>(
+    pub fn read_entries<'v>(
         &mut self,
         at: LabeledMapping<'v>,
         key: &str,
@@ -249,7 +239,7 @@ impl<'p> PluginFieldReader<'p> {
     }
 
     /// Reports the keys that are not in `known`.
-    pub(super) fn report_unknown_keys(&mut self, at: LabeledMapping<'_>, known: &[&str]) {
+    pub fn report_unknown_keys(&mut self, at: LabeledMapping<'_>, known: &[&str]) {
         let entries = at.value.as_map().unwrap_or_default();
         let keys = entries.iter().map(|(key, _)| &**key);
         let keys = keys.filter(|key| !known.contains(key) && *key != "$schema");
@@ -270,7 +260,7 @@ impl<'p> PluginFieldReader<'p> {
     }
 
     /// Returns the first `MAX_COMPONENTS` components of a file and reports how many are omitted.
-    pub(super) fn take_components<'v>(
+    pub fn take_components<'v>(
         &mut self,
         what: &str,
         entries: &'v [(Box<str>, DynamicValue)],
@@ -284,7 +274,7 @@ impl<'p> PluginFieldReader<'p> {
     }
 
     /// Returns the name of a component with secrets redacted, or reports why the name is invalid.
-    pub(super) fn check_component_name(&mut self, what: &str, name: &str) -> Option<Box<str>> {
+    pub fn check_component_name(&mut self, what: &str, name: &str) -> Option<Box<str>> {
         let name = text::collapse_whitespace(&secret_filter::redact_in_text(name));
         let why = if name.is_empty() {
             "has no name"
@@ -298,13 +288,13 @@ impl<'p> PluginFieldReader<'p> {
     }
 
     /// Reads a URL with secrets redacted.
-    pub(super) fn read_url(&mut self, at: LabeledMapping<'_>, key: &str) -> Option<Box<str>> {
+    pub fn read_url(&mut self, at: LabeledMapping<'_>, key: &str) -> Option<Box<str>> {
         let url = self.read_verbatim(at, key, MAX_TEXT_CHARS)?;
         Some(secret_filter::redact_in_url(url).0.into())
     }
 
     /// Parses a path inside the plugin. Reports an invalid path.
-    pub(super) fn parse_plugin_path(&mut self, key: &str, text: &str) -> Option<RelPath> {
+    pub fn parse_plugin_path(&mut self, key: &str, text: &str) -> Option<RelPath> {
         let path = plugin_path::parse_plugin_path(text);
         if path.is_none() {
             let text = secret_filter::redact_in_path(text);

@@ -66,7 +66,7 @@ pub struct PluginHook {
 }
 
 /// Reads `{"hooks": {EVENT: [{"matcher": …, "hooks": [{…}]}]}}` or only the inner object.
-pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<PluginHook> {
+pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<PluginHook> {
     let inner = value.get("hooks").filter(|inner| inner.as_map().is_some());
     if inner.is_some() {
         fields

@@ -55,7 +55,7 @@ pub struct PluginInterface {
 }
 
 /// Reads the description of the plugin from its manifest.
-pub(super) fn read(fields: &mut PluginFieldReader<'_>, root: LabeledMapping<'_>) -> PluginInfo {
+pub fn read(fields: &mut PluginFieldReader<'_>, root: LabeledMapping<'_>) -> PluginInfo {
     PluginInfo {
         description: fields.read_line(root, "description", MAX_TEXT_CHARS),
         keywords: fields.read_lines(root, "keywords", MAX_SHORT_TEXT_CHARS),
@@ -68,7 +68,7 @@ pub(super) fn read(fields: &mut PluginFieldReader<'_>, root: LabeledMapping<'_>)
 }
 
 /// Reads an author: a name or an object.
-pub(super) fn read_author(
+pub fn read_author(
     fields: &mut PluginFieldReader<'_>,
     at: LabeledMapping<'_>,
     key: &str,

@@ -20,7 +20,7 @@ pub struct LspServer {
 }
 
 /// Reads `{"lspServers": {NAME: {…}}}` or only the inner object.
-pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<LspServer> {
+pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<LspServer> {
     let inner = value.get("lspServers").filter(|inner| inner.as_map().is_some());
     if inner.is_some() {
         fields.report_unknown_keys(LabeledMapping::root(value), &["lspServers"]);

@@ -88,7 +88,7 @@ const KNOWN_KEYS: &[&str] = &[
 ];
 
 /// Reads `{"mcpServers": {NAME: {…}}}` or only the inner object.
-pub(super) fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<McpServer> {
+pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<McpServer> {
     let root = LabeledMapping::root(value);
     let inner = ["mcpServers", "mcp_servers"].into_iter().find_map(|key| {
         let inner = value.get(key).filter(|inner| inner.as_map().is_some())?;

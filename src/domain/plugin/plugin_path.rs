@@ -4,13 +4,13 @@ use super::secret_filter;
 use crate::domain::RelPath;
 
 /// Parses `./` and a path inside the plugin. The path may end in `/`; `./` is the plugin itself.
-pub(super) fn parse_plugin_path(text: &str) -> Option<RelPath> {
+pub fn parse_plugin_path(text: &str) -> Option<RelPath> {
     parse_path_below(text.strip_prefix('.').filter(|rest| rest.starts_with('/'))?)
 }
 
 /// Parses a working directory inside the plugin. In contrast to other paths, `./` is optional and
 /// the path may begin with a placeholder for the plugin's directory.
-pub(super) fn parse_working_dir(text: &str) -> Option<RelPath> {
+pub fn parse_working_dir(text: &str) -> Option<RelPath> {
     const PLACEHOLDERS: [&str; 3] =
         ["${CLAUDE_PLUGIN_ROOT}", "${PLUGIN_ROOT}", "${CODEX_PLUGIN_ROOT}"];
     if text == "." {

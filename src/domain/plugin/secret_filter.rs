@@ -98,7 +98,7 @@ const PLAIN_VALUE_NAMES: [&str; 18] = [
 const AUTH_SCHEMES: [&str; 4] = ["bearer", "basic", "token", "digest"];
 
 /// Returns the value of an environment variable or header if the value is harmless.
-pub(super) fn reportable_value(name: &str, value: &str) -> Option<Box<str>> {
+pub fn reportable_value(name: &str, value: &str) -> Option<Box<str>> {
     let text = value.trim();
     let plain_name = PLAIN_VALUE_NAMES.contains(&&*name.to_ascii_lowercase());
     let harmless = is_placeholder_text(text)
@@ -108,12 +108,12 @@ pub(super) fn reportable_value(name: &str, value: &str) -> Option<Box<str>> {
 }
 
 /// Whether a redacted value is likely a secret, in contrast to an unknown value.
-pub(super) fn is_likely_secret(name: &str, value: &str) -> bool {
+pub fn is_likely_secret(name: &str, value: &str) -> bool {
     !value.trim().is_empty() && (is_secret_name(name) || looks_random(value))
 }
 
 /// Redacts tokens and the user information of URLs in free text.
-pub(super) fn redact_in_text(text: &str) -> String {
+pub fn redact_in_text(text: &str) -> String {
     if !has_token(text) && !text.contains("://") {
         return text.to_owned();
     }
@@ -137,7 +137,7 @@ pub(super) fn redact_in_text(text: &str) -> String {
 }
 
 /// Formats an invalid path for a message. Absolute paths are not disclosed.
-pub(super) fn redact_in_path(path: &str) -> String {
+pub fn redact_in_path(path: &str) -> String {
     if path.starts_with(['/', '\\', '~']) || path.get(1..2) == Some(":") {
         return "an absolute path".to_owned();
     }
@@ -216,7 +216,7 @@ fn looks_random(text: &str) -> bool {
 }
 
 /// Whether a text contains a token of a well-known service or a PEM private key.
-pub(super) fn has_token(text: &str) -> bool {
+pub fn has_token(text: &str) -> bool {
     let is_token = |(at, start): (usize, &str)| {
         let before = text[..at].bytes().next_back();
         let rest = &text[at + start.len()..];

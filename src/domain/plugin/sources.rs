@@ -7,7 +7,7 @@ use crate::domain::limits::MAX_MANIFEST_BYTES;
 use crate::domain::{DiagnosticCode, DynamicValue, FileProblem, RelPath, json};
 
 /// Known keys of a manifest in all supported formats.
-pub(super) const MANIFEST_KEYS: &[&str] = &[
+pub const MANIFEST_KEYS: &[&str] = &[
     "name",
     "version",
     "description",
@@ -129,7 +129,7 @@ impl ComponentSources {
 }
 
 /// Reads the keys of a manifest that declare components.
-pub(super) fn read(
+pub fn read(
     fields: &mut PluginFieldReader<'_>,
     root: LabeledMapping<'_>,
 ) -> (ComponentSources, PluginComponents) {

@@ -38,7 +38,7 @@ impl SidecarMapping<'_> {
 }
 
 /// Reads the fields of a sidecar. `yaml` is the text of the file, for positions of problems.
-pub(super) fn read(yaml: &str, value: &DynamicValue) -> (SkillSidecar, Vec<FileProblem>) {
+pub fn read(yaml: &str, value: &DynamicValue) -> (SkillSidecar, Vec<FileProblem>) {
     let mut reader = SidecarReader { yaml, problems: Vec::new() };
     let sidecar = reader.read_sidecar(value);
     (sidecar, reader.problems)

@@ -46,7 +46,7 @@ impl StateDepths {
 
 /// Returns the offset of the first bracket that may be inside more than `max` others, or `None` if
 /// there is certainly no such bracket.
-pub(super) fn find_bracket_deeper_than(max: usize, text: &str) -> Option<usize> {
+pub fn find_bracket_deeper_than(max: usize, text: &str) -> Option<usize> {
     let opens = |b: &u8| matches!(b, b'[' | b'{');
     // Nearly every text ends here.
     if text.bytes().filter(opens).count() <= max {

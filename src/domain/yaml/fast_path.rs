@@ -15,7 +15,7 @@ const PLAIN_PUNCTUATION: [char; 10] = ['–', '—', '‘', '’', '“', '”',
 type MapEntries = Vec<(Box<str>, DynamicValue)>;
 
 /// Parses a text, or returns `None` if the text is not certainly simple.
-pub(super) fn parse(text: &str) -> Option<DynamicValue> {
+pub fn parse(text: &str) -> Option<DynamicValue> {
     let mut lines = text.split_terminator('\n').peekable();
     let mut entries = MapEntries::new();
     while let Some(line) = lines.next() {

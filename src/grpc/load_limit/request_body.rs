@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tonic::codegen::StdError;
 
 /// Request body with a quota.
-pub(super) struct CountedRequestBody<B> {
+pub struct CountedRequestBody<B> {
     body: B,
     /// Permit for the received bytes, until the method has the whole request.
     byte_permit: QuotaPermit,
@@ -21,7 +21,7 @@ pub(super) struct CountedRequestBody<B> {
 }
 
 impl<B> CountedRequestBody<B> {
-    pub(super) fn new(body: B, byte_permit: QuotaPermit, deadline: Option<Instant>) -> Self {
+    pub fn new(body: B, byte_permit: QuotaPermit, deadline: Option<Instant>) -> Self {
         Self { body, byte_permit, deadline, deadline_timer: None }
     }
 }

@@ -14,7 +14,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 /// Response body with a quota.
-pub(super) struct CountedResponseBody {
+pub struct CountedResponseBody {
     body: Body,
     /// Quota of the chunks. `None` for a stream, which buffers only a few chunks.
     quota: Option<ResponseQuota>,
@@ -23,7 +23,7 @@ pub(super) struct CountedResponseBody {
 }
 
 /// Permits of one response.
-pub(super) struct ResponseQuota {
+pub struct ResponseQuota {
     quota_key: QuotaKey,
     byte_quota: Quota,
     /// Total bytes of the response, if known. The whole message is in memory from the start, so the
@@ -43,13 +43,13 @@ struct CountedChunk {
 }
 
 impl CountedResponseBody {
-    pub(super) fn new(body: Body, quota: Option<ResponseQuota>) -> Self {
+    pub fn new(body: Body, quota: Option<ResponseQuota>) -> Self {
         Self { body, quota, is_aborted: false }
     }
 }
 
 impl ResponseQuota {
-    pub(super) fn new(
+    pub fn new(
         quota_key: QuotaKey,
         byte_quota: Quota,
         total_bytes: Option<usize>,

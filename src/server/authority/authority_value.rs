@@ -7,7 +7,7 @@ const REPLACEMENT: u8 = b'-';
 
 /// Value of `:authority` that arrives in pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct AuthorityValue(ValueState);
+pub struct AuthorityValue(ValueState);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ValueState {
@@ -37,7 +37,7 @@ struct HuffmanValueState {
 }
 
 impl AuthorityValue {
-    pub(super) fn new(huffman: bool) -> Self {
+    pub fn new(huffman: bool) -> Self {
         Self(if huffman {
             ValueState::Huffman(HuffmanValueState::default())
         } else {
@@ -46,7 +46,7 @@ impl AuthorityValue {
     }
 
     /// Rewrites the next bytes of the value.
-    pub(super) fn rewrite(&mut self, bytes: &mut [u8]) {
+    pub fn rewrite(&mut self, bytes: &mut [u8]) {
         match &mut self.0 {
             ValueState::Plain(plain) => bytes.iter_mut().for_each(|byte| plain.rewrite(byte)),
             ValueState::Huffman(huffman) => bytes.iter_mut().for_each(|byte| huffman.rewrite(byte)),

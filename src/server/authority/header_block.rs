@@ -10,11 +10,11 @@ const AUTHORITY_INDEX: u32 = 1;
 
 /// Invalid or unsupported bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Http2ParseError;
+pub struct Http2ParseError;
 
 /// Header block that arrives in pieces.
 #[derive(Debug, Default)]
-pub(super) struct HeaderBlock(HeaderBlockState);
+pub struct HeaderBlock(HeaderBlockState);
 
 /// Meaning of the next byte.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ enum HeaderString {
 
 impl HeaderBlock {
     /// Parses and rewrites the next bytes of the block.
-    pub(super) fn rewrite(&mut self, mut bytes: &mut [u8]) -> Result<(), Http2ParseError> {
+    pub fn rewrite(&mut self, mut bytes: &mut [u8]) -> Result<(), Http2ParseError> {
         while let [first, ..] = *bytes {
             if let HeaderBlockState::StringBytes { remaining, string } = &mut self.0 {
                 let (now, later) = bytes.split_at_mut(bytes.len().min(*remaining));
@@ -75,7 +75,7 @@ impl HeaderBlock {
     }
 
     /// Whether the block may end here.
-    pub(super) fn is_complete(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.0 == HeaderBlockState::FieldStart
     }
 }

@@ -21,9 +21,9 @@ pub const MAX_PAGE_CALLS: usize = 10_000;
 /// Polls of one drain.
 const MAX_POLLS: usize = 100;
 /// Longest delay between two polls.
-pub(super) const MAX_POLL_DELAY: Duration = Duration::from_secs(2);
+pub const MAX_POLL_DELAY: Duration = Duration::from_secs(2);
 /// Consecutive polls that may fail, each with all its attempts.
-pub(super) const MAX_FAILED_POLLS: usize = 10;
+pub const MAX_FAILED_POLLS: usize = 10;
 
 /// Error of [`CallDispatcher::drain`]. All started calls have ended.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +36,7 @@ pub struct DrainError {
 }
 
 /// Calls that one drain or turn has started.
-pub(super) struct PollRun<'a> {
+pub struct PollRun<'a> {
     dispatcher: &'a CallDispatcher,
     in_flight: FuturesUnordered<oneshot::Receiver<DispatchRecord>>,
     drained: DrainSummary,
@@ -54,7 +54,7 @@ struct PollSummary {
 }
 
 impl<'a> PollRun<'a> {
-    pub(super) fn new(dispatcher: &'a CallDispatcher) -> Self {
+    pub fn new(dispatcher: &'a CallDispatcher) -> Self {
         Self {
             dispatcher,
             in_flight: FuturesUnordered::new(),
@@ -64,7 +64,7 @@ impl<'a> PollRun<'a> {
     }
 
     /// Answers everything that is pending, and waits for the end of all calls.
-    pub(super) async fn drain(mut self) -> Result<DrainSummary, DrainError> {
+    pub async fn drain(mut self) -> Result<DrainSummary, DrainError> {
         let outcome = self.poll_until_complete().await;
         self.wait_for_all().await;
         match outcome {
@@ -96,7 +96,7 @@ impl<'a> PollRun<'a> {
     }
 
     /// Polls for calls until an error.
-    pub(super) async fn poll_until_error(&mut self) -> DispatchError {
+    pub async fn poll_until_error(&mut self) -> DispatchError {
         let (mut delays, mut failed) = (poll_backoff(), 0);
         loop {
             self.failed.clear();
@@ -123,11 +123,11 @@ impl<'a> PollRun<'a> {
     }
 
     /// Waits until all calls have ended.
-    pub(super) async fn wait_for_all(&mut self) {
+    pub async fn wait_for_all(&mut self) {
         while self.wait_for_one().await.is_some() {}
     }
 
-    pub(super) fn into_summary(self) -> DrainSummary {
+    pub fn into_summary(self) -> DrainSummary {
         self.drained
     }
 
@@ -235,7 +235,7 @@ impl<'a> PollRun<'a> {
 }
 
 /// Returns the delays between polls, each twice the delay before.
-pub(super) fn poll_backoff() -> ExponentialBackoff {
+pub fn poll_backoff() -> ExponentialBackoff {
     ExponentialBuilder::new()
         .with_min_delay(RETRY_DELAY)
         .with_max_delay(MAX_POLL_DELAY)

@@ -21,17 +21,17 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 /// State that all jobs of a dispatcher share.
-pub(super) struct DispatchContext {
+pub struct DispatchContext {
     manager: Arc<dyn CallManager>,
     handler: Arc<dyn CallHandler>,
-    pub(super) options: DispatchOptions,
+    pub options: DispatchOptions,
     tracker: Mutex<CallTracker>,
     /// Notified at the end of each job.
     call_ended: Notify,
 }
 
 /// Work for a call in flight.
-pub(super) enum DispatchJob {
+pub enum DispatchJob {
     Answer { tool: String, arguments: Value },
     Resend(UnsentAnswer),
 }
@@ -46,7 +46,7 @@ struct CallAnswer {
 
 /// Error of [`run_guarded`].
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-pub(super) enum GuardedRunError {
+pub enum GuardedRunError {
     #[error("no answer within {}", humantime::format_duration(*.0))]
     TimedOut(Duration),
     #[error("a panic")]
@@ -54,7 +54,7 @@ pub(super) enum GuardedRunError {
 }
 
 impl DispatchContext {
-    pub(super) fn new(
+    pub fn new(
         manager: Arc<dyn CallManager>,
         handler: Arc<dyn CallHandler>,
         options: DispatchOptions,
@@ -64,22 +64,22 @@ impl DispatchContext {
         Self { manager, handler, options, tracker, call_ended }
     }
 
-    pub(super) fn tracker(&self) -> MutexGuard<'_, CallTracker> {
+    pub fn tracker(&self) -> MutexGuard<'_, CallTracker> {
         lock(&self.tracker)
     }
 
     /// Checks that the delivery mode allows polling.
-    pub(super) fn check_polling(&self) -> Result<(), DispatchError> {
+    pub fn check_polling(&self) -> Result<(), DispatchError> {
         self.tracker().check_mode(DeliveryMode::Polled).map_err(DispatchError::Mode)
     }
 
     /// Waits for the end of a job.
-    pub(super) async fn wait_for_call_end(&self) {
+    pub async fn wait_for_call_end(&self) {
         self.call_ended.notified().await;
     }
 
     /// Runs a job and reports its record.
-    pub(super) async fn run_job(&self, request_id: RequestId, job: DispatchJob) -> DispatchRecord {
+    pub async fn run_job(&self, request_id: RequestId, job: DispatchJob) -> DispatchRecord {
         let answer = match job {
             DispatchJob::Answer { tool, arguments } => self.run_tool(&tool, &arguments).await,
             DispatchJob::Resend(UnsentAnswer { tool, result }) => {
@@ -143,7 +143,7 @@ impl DispatchContext {
     }
 
     /// Fetches a page of pending calls.
-    pub(super) async fn fetch_page(&self, token: Option<&str>) -> Result<PendingPage, String> {
+    pub async fn fetch_page(&self, token: Option<&str>) -> Result<PendingPage, String> {
         let attempt = || async {
             let page = async { self.manager.list_pending(token, self.options.page_size).await };
             run_guarded(self.options.manager_timeout, page)
@@ -177,7 +177,7 @@ fn retry_policy() -> ConstantBuilder {
 }
 
 /// Runs code of the embedding program with a time limit, and catches its panics.
-pub(super) async fn run_guarded<T>(
+pub async fn run_guarded<T>(
     limit: Duration,
     work: impl Future<Output = T>,
 ) -> Result<T, GuardedRunError> {

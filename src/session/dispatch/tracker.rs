@@ -28,14 +28,14 @@ impl fmt::Display for DeliveryMode {
 
 /// Answer that the manager did not take.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct UnsentAnswer {
-    pub(super) tool: String,
-    pub(super) result: ToolResult,
+pub struct UnsentAnswer {
+    pub tool: String,
+    pub result: ToolResult,
 }
 
 /// Status of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CallStatus {
+pub enum CallStatus {
     /// Unknown, or forgotten.
     New,
     InFlight,
@@ -45,7 +45,7 @@ pub(super) enum CallStatus {
 
 /// Each id is in at most one of `in_flight`, `unsent`, `done` and `pinned_done`.
 #[derive(Debug)]
-pub(super) struct CallTracker {
+pub struct CallTracker {
     mode: Option<DeliveryMode>,
     /// Limited by the permits; never forgotten.
     in_flight: HashSet<RequestId>,
@@ -62,7 +62,7 @@ pub(super) struct CallTracker {
 
 impl CallTracker {
     /// Returns a tracker with limits of the done ids and of the unsent answers.
-    pub(super) fn new(done: NonZeroUsize, unsent: usize) -> Self {
+    pub fn new(done: NonZeroUsize, unsent: usize) -> Self {
         Self {
             mode: None,
             in_flight: HashSet::new(),
@@ -75,28 +75,28 @@ impl CallTracker {
     }
 
     /// Checks that calls may be delivered in this mode. Returns the current mode as an error.
-    pub(super) fn check_mode(&self, mode: DeliveryMode) -> Result<(), DeliveryMode> {
+    pub fn check_mode(&self, mode: DeliveryMode) -> Result<(), DeliveryMode> {
         self.mode.filter(|current| *current != mode).map_or(Ok(()), Err)
     }
 
     /// Sets the mode.
-    pub(super) fn set_mode(&mut self, mode: DeliveryMode) -> Result<(), DeliveryMode> {
+    pub fn set_mode(&mut self, mode: DeliveryMode) -> Result<(), DeliveryMode> {
         self.check_mode(mode)?;
         self.mode = Some(mode);
         Ok(())
     }
 
     /// Resets the mode.
-    pub(super) fn reset_mode(&mut self) {
+    pub fn reset_mode(&mut self) {
         self.mode = None;
     }
 
-    pub(super) fn mode(&self) -> Option<DeliveryMode> {
+    pub fn mode(&self) -> Option<DeliveryMode> {
         self.mode
     }
 
     /// Returns the status of a call, and marks the id as used.
-    pub(super) fn look_up(&mut self, id: &RequestId) -> CallStatus {
+    pub fn look_up(&mut self, id: &RequestId) -> CallStatus {
         if self.in_flight.contains(id) {
             CallStatus::InFlight
         } else if self.unsent.contains(id) {
@@ -109,12 +109,12 @@ impl CallTracker {
     }
 
     /// Adds a waiter with an id.
-    pub(super) fn add_waiter(&mut self, id: &RequestId) {
+    pub fn add_waiter(&mut self, id: &RequestId) {
         *self.waiter_counts.entry(id.clone()).or_default() += 1;
     }
 
     /// Removes a waiter with an id.
-    pub(super) fn remove_waiter(&mut self, id: &RequestId) {
+    pub fn remove_waiter(&mut self, id: &RequestId) {
         let Some(waiting) = self.waiter_counts.get_mut(id) else { return };
         *waiting -= 1;
         if *waiting == 0 {
@@ -126,33 +126,33 @@ impl CallTracker {
     }
 
     /// Returns whether no call may start, as its answer might exceed the limit of unsent answers.
-    pub(super) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.in_flight.len() + self.unsent.len() >= self.max_unsent
     }
 
     /// Records the start of a new call.
-    pub(super) fn start_call(&mut self, id: &RequestId) {
+    pub fn start_call(&mut self, id: &RequestId) {
         self.in_flight.insert(id.clone());
     }
 
     /// Moves an unsent answer to the calls in flight, and returns the answer.
-    pub(super) fn start_resend(&mut self, id: &RequestId) -> Option<UnsentAnswer> {
+    pub fn start_resend(&mut self, id: &RequestId) -> Option<UnsentAnswer> {
         let unsent = self.unsent.pop(id)?;
         self.in_flight.insert(id.clone());
         Some(unsent)
     }
 
     /// Returns the ids of unsent answers, the oldest attempt first.
-    pub(super) fn unsent(&self) -> Vec<RequestId> {
+    pub fn unsent(&self) -> Vec<RequestId> {
         self.unsent.iter().rev().map(|(id, _)| id.clone()).collect()
     }
 
-    pub(super) fn oldest_unsent(&self) -> Option<RequestId> {
+    pub fn oldest_unsent(&self) -> Option<RequestId> {
         self.unsent.peek_lru().map(|(id, _)| id.clone())
     }
 
     /// Records the end of a call in flight: done, or with an unsent answer.
-    pub(super) fn finish_call(&mut self, id: RequestId, unsent: Option<UnsentAnswer>) {
+    pub fn finish_call(&mut self, id: RequestId, unsent: Option<UnsentAnswer>) {
         self.in_flight.remove(&id);
         match unsent {
             Some(unsent) => drop(self.unsent.put(id, unsent)),
@@ -163,7 +163,7 @@ impl CallTracker {
 
     /// Returns whether an id is remembered. Does not count as a use of the id.
     #[cfg(test)]
-    pub(super) fn contains(&self, id: &RequestId) -> bool {
+    pub fn contains(&self, id: &RequestId) -> bool {
         self.in_flight.contains(id)
             || self.unsent.contains(id)
             || self.pinned_done.contains(id)
@@ -171,7 +171,7 @@ impl CallTracker {
     }
 
     /// Returns how many ids are remembered.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.in_flight.len() + self.unsent.len() + self.pinned_done.len() + self.done.len()
     }
 }

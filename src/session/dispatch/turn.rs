@@ -102,7 +102,7 @@ impl fmt::Display for TerminalStatuses {
 }
 
 /// Runs `send`, and answers calls until the thread has a terminal status.
-pub(super) async fn run_turn(
+pub async fn run_turn(
     dispatcher: &CallDispatcher,
     thread: &dyn AgentThread,
     send: impl Future<Output = Result<(), TurnError>>,

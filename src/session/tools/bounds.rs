@@ -29,14 +29,14 @@ impl io::Write for BoundedWriter {
 
 /// Error of [`write_bounded_json`].
 #[derive(Debug)]
-pub(super) enum JsonWriteError {
+pub enum JsonWriteError {
     TooLarge,
     /// JSON cannot represent the value.
     NotJson(String),
 }
 
 /// Checks that a value has at most `bytes` bytes of JSON and [`MAX_DEPTH`] levels.
-pub(super) fn check_json_bounds(value: &Value, bytes: usize) -> Result<(), String> {
+pub fn check_json_bounds(value: &Value, bytes: usize) -> Result<(), String> {
     if is_deeper(value, MAX_DEPTH) {
         return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
     }
@@ -45,10 +45,7 @@ pub(super) fn check_json_bounds(value: &Value, bytes: usize) -> Result<(), Strin
 }
 
 /// Writes at most `bytes` bytes of JSON. A larger value never takes more memory.
-pub(super) fn write_bounded_json(
-    value: &impl Serialize,
-    bytes: usize,
-) -> Result<String, JsonWriteError> {
+pub fn write_bounded_json(value: &impl Serialize, bytes: usize) -> Result<String, JsonWriteError> {
     let mut writer = BoundedWriter { remaining: bytes, bytes: Some(Vec::new()) };
     match serde_json::to_writer(&mut writer, value) {
         Ok(()) => String::from_utf8(writer.bytes.unwrap_or_default())

@@ -72,7 +72,7 @@ struct RegistryState {
 
 /// Custom tools of one session.
 #[derive(Debug)]
-pub(super) struct ToolSet {
+pub struct ToolSet {
     tools: Arc<[Arc<RegisteredTool>]>,
     names: ToolNames,
     permits: Arc<Semaphore>,
@@ -199,7 +199,7 @@ fn flat_tools(
 
 impl ToolSet {
     /// Appends the payloads of the tools, as a platform registers tools.
-    pub(super) fn append_payloads(&self, mut payloads: Value) -> Value {
+    pub fn append_payloads(&self, mut payloads: Value) -> Value {
         if let Value::Array(payloads) = &mut payloads {
             payloads.extend(self.tools.iter().map(|tool| tool.to_payload()));
         }
@@ -207,22 +207,22 @@ impl ToolSet {
     }
 
     /// Returns whether a tool has this full name.
-    pub(super) fn contains(&self, name: &str) -> bool {
+    pub fn contains(&self, name: &str) -> bool {
         self.tools.iter().any(|tool| tool.full_name() == name)
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
     /// Calls a tool. Returns `None` if no tool has this full name.
-    pub(super) async fn call_tool(&self, name: &str, arguments: &Value) -> Option<ToolResult> {
+    pub async fn call_tool(&self, name: &str, arguments: &Value) -> Option<ToolResult> {
         let tool = self.tools.iter().find(|tool| tool.full_name() == name)?;
         Some(tool.call(arguments, &self.permits, &self.names).await)
     }
 
     /// Returns the instruction text of the skills, followed by the results of the tools.
-    pub(super) fn write_instructions(
+    pub fn write_instructions(
         &self,
         budget: usize,
         skills: impl Fn(usize) -> InstructionText,

@@ -10,7 +10,7 @@ const HEAD: &str = "## Results of tools\nThese tools return a JSON object on suc
 
 /// Description of the result of one tool.
 #[derive(Debug, Clone)]
-pub(super) struct ResultText {
+pub struct ResultText {
     name: String,
     description: Option<String>,
     /// Schema with a label.
@@ -28,7 +28,7 @@ enum DetailLevel {
 impl ResultText {
     /// Returns the description of a result, or `None` if there is neither a description nor a
     /// schema.
-    pub(super) fn describe(
+    pub fn describe(
         name: &str,
         description: Option<String>,
         schema: Option<&Value>,
@@ -44,7 +44,7 @@ impl ResultText {
     }
 
     /// Returns a copy for a tool with another name.
-    pub(super) fn with_name(self, name: &str) -> Self {
+    pub fn with_name(self, name: &str) -> Self {
         Self { name: name.to_owned(), ..self }
     }
 
@@ -62,7 +62,7 @@ impl ResultText {
 
 /// Returns the text of the skills, followed by the text of the results. Results take at most half
 /// of the budget from the skills, and all bytes that the skills do not use.
-pub(super) fn append_results(
+pub fn append_results(
     texts: &[&ResultText],
     budget: usize,
     skills: impl Fn(usize) -> InstructionText,
