@@ -1,6 +1,6 @@
 //! Admits gRPC clients that send the path of the Unix socket as `:authority`, percent-encoded like
 //! grpcio or unencoded. RFC 3986 does not allow such an authority, and `h2` rejects the request
-//! (hyperium/h2#487). The daemon does not use the authority, so [`AuthorityFilter`] overwrites the
+//! (hyperium/h2#487). The daemon does not use the authority, so `AuthorityFilter` overwrites the
 //! invalid characters in place. The bytes keep their length and are neither buffered nor delayed.
 
 mod authority_value;

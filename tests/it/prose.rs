@@ -135,9 +135,9 @@ fn findings(path: &Path, text: &str) -> Vec<String> {
     let mut last_doc_line = None;
     let mut in_fence = false;
     for (number, line) in (1..).zip(text.lines()) {
-        let is_fence = line.trim_start().starts_with("```");
-        in_fence ^= is_fence && path.extension().is_some_and(|e| e == "md");
-        if in_fence || is_fence {
+        let opens_or_closes = line.trim_start().starts_with("```");
+        in_fence ^= opens_or_closes && path.extension().is_some_and(|e| e == "md");
+        if in_fence || opens_or_closes {
             continue;
         }
         let Some(prose) = prose(path, line, &string_pattern) else { continue };
