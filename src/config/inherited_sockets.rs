@@ -33,12 +33,12 @@ pub fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut ConfigErrors)
         return;
     };
     let address = listener(socket);
-    let reason_twice =
+    let duplicate =
         "the socket unit passes a socket for metrics, but `metrics.listen` is set too; remove one";
     if let Err(reason) = require_local(&address) {
         errors.add(ConfigError::flag(SOURCE_NAME, &address_text(&address), reason));
     } else if in_file {
-        errors.add(ConfigError::flag(SOURCE_NAME, &address_text(&address), reason_twice));
+        errors.add(ConfigError::flag(SOURCE_NAME, &address_text(&address), duplicate));
     }
 }
 

@@ -17,7 +17,7 @@ const MIN_SIMILARITY: f64 = 0.75;
 /// Most characters of an unknown key that are compared.
 const MAX_KEY_CHARS: usize = 64;
 
-/// Reads values of one file and collects errors.
+/// Reader of the values of one file, which collects errors.
 pub struct ConfigReader<'a> {
     pub file: &'a Path,
     pub errors: &'a mut ConfigErrors,

@@ -104,11 +104,11 @@ mod tests {
     use std::task::{Context, Poll};
     use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
-    /// Writer that accepts `at_once` bytes in every second call, and counts writes.
+    /// Writer that accepts `max_write` bytes in every second call, and counts writes.
     #[derive(Debug, Default)]
     struct NarrowWriter {
-        taken: Vec<u8>,
-        at_once: usize,
+        sent_bytes: Vec<u8>,
+        max_write: usize,
         writes: usize,
         waits: bool,
         is_closed: bool,
@@ -128,8 +128,8 @@ mod tests {
             if self.is_closed {
                 return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
             }
-            let len = bytes.len().min(self.at_once);
-            self.taken.extend(&bytes[..len]);
+            let len = bytes.len().min(self.max_write);
+            self.sent_bytes.extend(&bytes[..len]);
             self.writes += 1;
             Poll::Ready(Ok(len))
         }
@@ -144,12 +144,12 @@ mod tests {
         }
     }
 
-    fn coalescing_io(at_once: usize) -> CoalescingIo<NarrowWriter> {
-        CoalescingIo::new(NarrowWriter { at_once, ..NarrowWriter::default() })
+    fn coalescing_io(max_write: usize) -> CoalescingIo<NarrowWriter> {
+        CoalescingIo::new(NarrowWriter { max_write, ..NarrowWriter::default() })
     }
 
-    fn taken(io: &CoalescingIo<NarrowWriter>) -> Vec<u8> {
-        io.lock().get_ref().taken.clone()
+    fn sent_bytes(io: &CoalescingIo<NarrowWriter>) -> Vec<u8> {
+        io.lock().get_ref().sent_bytes.clone()
     }
 
     #[tokio::test]
@@ -159,19 +159,19 @@ mod tests {
         let connection = async {
             for n in 0..9 {
                 writer.write_all(&[n; 9]).await.expect("taken");
-                writer.flush().await.expect("gathered");
+                writer.flush().await.expect("buffered");
             }
             assert_eq!(io.lock().get_ref().writes, 0);
-            while taken(&io).is_empty() {
+            while sent_bytes(&io).is_empty() {
                 tokio::task::yield_now().await;
             }
-            assert_eq!((taken(&io).len(), io.lock().get_ref().writes), (81, 1));
+            assert_eq!((sent_bytes(&io).len(), io.lock().get_ref().writes), (81, 1));
             writer.write_all(b"the end").await.expect("taken");
         };
         io.drive_connection(pin!(connection)).await.expect("sent");
-        assert_eq!(taken(&io).len(), 81, "the rest is sent by shutting down");
+        assert_eq!(sent_bytes(&io).len(), 81, "the rest is sent by shutting down");
         writer.shutdown().await.expect("sent");
-        assert!(taken(&io).ends_with(b"the end") && io.lock().get_ref().is_closed);
+        assert!(sent_bytes(&io).ends_with(b"the end") && io.lock().get_ref().is_closed);
     }
 
     #[tokio::test]
@@ -180,7 +180,7 @@ mod tests {
         io.lock().get_mut().is_closed = true;
         let mut writer = io.clone();
         let connection = async {
-            writer.write_all(b"lost").await.expect("gathered");
+            writer.write_all(b"lost").await.expect("buffered");
             std::future::pending::<()>().await;
         };
         let error = io.drive_connection(pin!(connection)).await.expect_err("broken");
@@ -190,15 +190,15 @@ mod tests {
     proptest! {
         #[test]
         fn all_bytes_are_sent_in_order(
-            writes_spec in prop::collection::vec((0_usize..50_000, 1_usize..4, any::<bool>()), 0..20),
-            at_once in 1_usize..60_000,
+            writes in prop::collection::vec((0_usize..50_000, 1_usize..4, any::<bool>()), 0..20),
+            max_write in 1_usize..60_000,
         ) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-            let io = coalescing_io(at_once.max(64));
+            let io = coalescing_io(max_write.max(64));
             let mut writer = io.clone();
             let mut expected: Vec<u8> = Vec::new();
             let connection = async {
-                for (n, (len, slices, waits)) in writes_spec.iter().enumerate() {
+                for (n, (len, slices, waits)) in writes.iter().enumerate() {
                     let part: Vec<u8> = (0..*len).map(|i| ((i / 7 + n) % 251).to_le_bytes()[0]).collect();
                     expected.extend(&part);
                     let mut rest = &part[..];
@@ -218,7 +218,7 @@ mod tests {
                 writer.shutdown().await.expect("sent");
             };
             runtime.block_on(io.drive_connection(pin!(connection))).expect("sent");
-            prop_assert!(taken(&io) == expected);
+            prop_assert!(sent_bytes(&io) == expected);
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 
 /// Connection preface of HTTP/2 (RFC 9113, 3.4), and the size of the frame header that follows.
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const FRAME_HEAD: usize = 9;
+const FRAME_HEADER_LEN: usize = 9;
 /// Response to clients of other protocols, such as HTTP/1.1 or TLS.
 const WRONG_PROTOCOL_RESPONSE: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
@@ -24,7 +24,7 @@ pub struct PeerConnection {
     io: Box<dyn ConnectionIo>,
     peer: PeerIdentity,
     /// Bytes that `read_preface` read, of which `preface_replayed` were read again by HTTP/2.
-    preface_bytes: [u8; PREFACE.len() + FRAME_HEAD],
+    preface_bytes: [u8; PREFACE.len() + FRAME_HEADER_LEN],
     preface_replayed: usize,
 }
 
@@ -35,8 +35,8 @@ impl PeerConnection {
     /// Wraps a Unix connection and reads the credentials of the peer.
     pub fn unix(stream: UnixStream) -> io::Result<Self> {
         let cred = rustix::net::sockopt::socket_peercred(&stream)?;
-        let own = std::iter::once(cred.gid.as_raw());
-        let gids: Arc<[u32]> = own.chain(super::groups::peer_groups(&stream)?).collect();
+        let primary = std::iter::once(cred.gid.as_raw());
+        let gids: Arc<[u32]> = primary.chain(super::groups::peer_groups(&stream)?).collect();
         let peer = PeerIdentity::Local { pid: cred.pid.as_raw_pid(), uid: cred.uid.as_raw(), gids };
         Ok(Self::new(AuthorityFilter::new(stream), peer))
     }
@@ -54,18 +54,13 @@ impl PeerConnection {
     }
 
     fn new(stream: impl ConnectionIo + 'static, peer: PeerIdentity) -> Self {
-        let greeting = [0; PREFACE.len() + FRAME_HEAD];
-        Self {
-            io: Box::new(stream),
-            peer,
-            preface_bytes: greeting,
-            preface_replayed: greeting.len(),
-        }
+        let preface_bytes = [0; PREFACE.len() + FRAME_HEADER_LEN];
+        Self { io: Box::new(stream), peer, preface_bytes, preface_replayed: preface_bytes.len() }
     }
 
     /// Reads the HTTP/2 preface. Until then, a connection costs only its socket.
     pub async fn read_preface(mut self) -> io::Result<Self> {
-        let (preface, head) = self.preface_bytes.split_at_mut(PREFACE.len());
+        let (preface, frame_header) = self.preface_bytes.split_at_mut(PREFACE.len());
         self.io.read_exact(preface).await?;
         if *preface != *PREFACE {
             self.io.write_all(WRONG_PROTOCOL_RESPONSE).await?;
@@ -75,7 +70,7 @@ impl PeerConnection {
                 "the client does not speak HTTP/2",
             ));
         }
-        self.io.read_exact(head).await?;
+        self.io.read_exact(frame_header).await?;
         self.preface_replayed = 0;
         Ok(self)
     }

@@ -23,7 +23,7 @@ pub struct EmbeddedDaemon {
     _server_task: AbortOnDropHandle<()>,
 }
 
-/// Creates connections to an [`EmbeddedDaemon`]. Clones connect to the same daemon.
+/// Connector to an [`EmbeddedDaemon`]. Clones connect to the same daemon.
 #[derive(Debug, Clone)]
 pub struct EmbeddedConnector(mpsc::Sender<UnixStream>);
 
@@ -37,17 +37,15 @@ impl EmbeddedDaemon {
     pub async fn start(config: Config) -> Result<Self, StartError> {
         let config = Config { listeners: Vec::new(), callers: None, tls: None, ..config };
         let no_listeners = BoundListeners { grpc: Vec::new(), metrics: None };
-        let app = build_daemon_on(no_listeners, config, SandboxStatus::default()).await?;
-        let BoundDaemon { server, connection_limiter: gate, shutdown: stopping, .. } = app;
+        let daemon = build_daemon_on(no_listeners, config, SandboxStatus::default()).await?;
+        let BoundDaemon { server, connection_limiter, shutdown, .. } = daemon;
         let (sender, receiver) = mpsc::channel(MAX_PENDING_CONNECTIONS);
-        let listener = ConnectionSource::InProcess(Mutex::new(receiver));
-        let server_task =
-            tokio::spawn(gate.serve_connections(listener, server, stopping.subscribe()));
-        let server_task = AbortOnDropHandle::new(server_task);
+        let source = ConnectionSource::InProcess(Mutex::new(receiver));
+        let serving = connection_limiter.serve_connections(source, server, shutdown.subscribe());
         Ok(Self {
             connector: EmbeddedConnector(sender),
-            _shutdown: stopping,
-            _server_task: server_task,
+            _shutdown: shutdown,
+            _server_task: AbortOnDropHandle::new(tokio::spawn(serving)),
         })
     }
 

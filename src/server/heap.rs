@@ -18,7 +18,7 @@ const MMAP_THRESHOLD_BYTES: libc::c_int = 128 << 10;
 /// calls end after their connection.
 const TRIM_DELAY: Duration = Duration::from_secs(1);
 
-/// Trims the heap after connections were closed. Counts the closed connections since the last trim.
+/// Trimmer of the heap. Counts the closed connections since the last trim.
 /// Clones share their state.
 #[derive(Debug, Default, Clone)]
 pub struct HeapTrimmer(Arc<AtomicUsize>);

@@ -29,12 +29,12 @@ const MAX_FIRST_ERROR_BYTES: usize = 400;
 /// Most keys in the message about a restart.
 const MAX_KEYS: usize = 20;
 
-/// Loads the configuration. Blocks.
+/// Function that loads the configuration. Blocks.
 pub type ConfigLoader = Arc<dyn Fn() -> Result<Config, Vec<ConfigError>> + Send + Sync>;
-/// Returns whether the sandbox lets the process read below a directory. Blocks.
+/// Function that returns whether the sandbox lets the process read below a directory. Blocks.
 pub type SandboxReadCheck = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
 
-/// Returns every error that a new process would find in the config file. Blocks.
+/// Function that returns every error that a new process would find in the config file. Blocks.
 pub type ConfigFileCheck = Arc<dyn Fn() -> io::Result<Vec<ConfigError>> + Send + Sync>;
 
 /// Source of new configurations. The default has no file, so every reload fails.
@@ -72,13 +72,13 @@ enum ReloadPlan {
     Restart(Vec<String>),
 }
 
-/// Watches the config file.
+/// Watcher of the config file.
 struct ConfigFileWatch {
     watched: WatchedDirs,
     hints: FileHints,
 }
 
-/// Applies new configurations to the daemon.
+/// Task that applies new configurations to the daemon.
 #[derive(Debug)]
 pub struct ConfigReloader {
     targets: ReloadTargets,

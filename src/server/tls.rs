@@ -212,7 +212,8 @@ fn build_tls_config(files: &TlsFiles) -> Result<(ServerConfig, TlsIdentity), Unu
                 clients.into(),
                 certs::crypto_provider(),
             );
-            let verifier = verifier.build().expect("a file of authorities holds at least one");
+            let verifier =
+                verifier.build().expect("`load_authorities` returns at least one authority");
             builder.with_client_cert_verifier(verifier)
         }
     };
@@ -228,7 +229,7 @@ fn build_tls_config(files: &TlsFiles) -> Result<(ServerConfig, TlsIdentity), Unu
 fn log_loaded(event: &str, identity: &TlsIdentity, verifies_clients: bool) {
     let clients = if verifies_clients { "required" } else { "none" };
     tracing::info!(
-        expires_at = format_time(identity.expires_at),
+        until = format_time(identity.expires_at),
         client_certificates = clients,
         "{event}"
     );

@@ -17,7 +17,8 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// Overwrites invalid characters of each `:authority` in the bytes of a client, in place.
+/// Rewriter of the bytes of a client, which overwrites invalid characters of each `:authority` in
+/// place.
 #[derive(Debug, Default)]
 pub struct AuthorityRewriter {
     state: FrameState,
