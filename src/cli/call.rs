@@ -100,11 +100,11 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
             .map_err(|error| CommandFailure::new(exit::USAGE, error))?,
         None => ToolNames::default(),
     };
-    let patience = args.connect_timeout;
+    let start_timeout = args.connect_timeout;
     let options = SessionOptions {
         product: args.product,
         tool_names,
-        start_timeout: patience,
+        start_timeout,
         ..SessionOptions::default()
     };
     let session = Session::start(&fleet, roots, &options).await;

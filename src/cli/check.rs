@@ -177,7 +177,7 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
     let root = RootFlag { id: None, dir: named };
     let flags = ServeFlags { roots: vec![root], ..ServeFlags::default() };
     let config =
-        Config::from_flags(flags, env).map_err(|mistakes| join_config_errors(&mistakes))?;
+        Config::from_flags(flags, env).map_err(|errors| join_config_errors(&errors))?;
     let mut rules = config.search_rules();
     rules.limits.max_diagnostics = MAX_FINDINGS;
     let [root] = &config.published_roots[..] else {
@@ -195,8 +195,8 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
     })
 }
 
-fn join_config_errors(mistakes: &[ConfigError]) -> String {
-    mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+fn join_config_errors(errors: &[ConfigError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }
 
 fn spinner() -> ProgressBar {

@@ -170,7 +170,7 @@ fn read_published(file: &Path, env: &ProcessEnv) -> Result<Vec<PublishedRoot>, S
         return Err(format!("cannot read {}: {error}", file.display()));
     }
     Config::read_published_roots(file, env)
-        .map_err(|mistakes| mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
 /// Explains why this user cannot find a listed file.

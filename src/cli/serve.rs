@@ -173,8 +173,8 @@ pub fn prepare_daemon(
         let stamp = FileStamp::of_path(&path);
         ConfigFile { path, stamp }
     });
-    let config = load_config(&args, env).map_err(|mistakes| {
-        let sentences: Vec<_> = mistakes.iter().map(ToString::to_string).collect();
+    let config = load_config(&args, env).map_err(|errors| {
+        let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
         CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
     })?;
     // The listeners are bound first, so that the sandbox can deny binding, locking and creating

@@ -68,7 +68,7 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     let mut services = ExampleServices::start(mcp).await?;
     let mut lines = Vec::new();
     let store = Arc::new(MemoryStore::default());
-    let tools = own_tools()?;
+    let tools = custom_tools()?;
     let options =
         SessionOptions { id: Some(THREAD.to_owned()), tools, ..SessionOptions::default() };
     let other_sources = services.other_sources(&options).await?;
@@ -177,7 +177,7 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
 }
 
 /// Registers the tools of this program: one counts words, one never ends and one panics.
-fn own_tools() -> Result<ToolRegistry, Box<dyn Error>> {
+fn custom_tools() -> Result<ToolRegistry, Box<dyn Error>> {
     let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
     let tools = ToolRegistry::new();
     let count = |Count { text }: Count| async move {
