@@ -176,8 +176,7 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
     };
     let root = RootFlag { id: None, dir: named };
     let flags = ServeFlags { roots: vec![root], ..ServeFlags::default() };
-    let config =
-        Config::from_flags(flags, env).map_err(|errors| join_config_errors(&errors))?;
+    let config = Config::from_flags(flags, env).map_err(|errors| join_config_errors(&errors))?;
     let mut rules = config.search_rules();
     rules.limits.max_diagnostics = MAX_FINDINGS;
     let [root] = &config.published_roots[..] else {

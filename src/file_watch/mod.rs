@@ -23,9 +23,9 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 /// Interval of comparisons without events, for example on a network filesystem.
 pub const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
 /// Time without events before a hint is reported: programs write a file in several steps.
-const DEBOUNCE: Duration = Duration::from_millis(100);
+pub const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Maximum delay of a hint while events keep coming.
-const MAX_DEBOUNCE: Duration = Duration::from_secs(1);
+pub const MAX_DEBOUNCE: Duration = Duration::from_secs(1);
 
 /// Prints or logs a message about the watcher.
 pub type ReportFn = fn(&str);

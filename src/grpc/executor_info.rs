@@ -31,6 +31,7 @@ pub struct DaemonInfo {
 impl DaemonInfo {
     /// Builds the response for a caller with the access scope of `store`.
     pub(super) fn executor_response(&self, store: &CatalogStore) -> pb::GetExecutorResponse {
+        let config = config_status(&self.config_state.borrow());
         pb::GetExecutorResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             environment_ids: store.environments().to_vec(),
@@ -43,7 +44,7 @@ impl DaemonInfo {
             sandbox: Some(sandbox_status(&self.sandbox)),
             resolver: store.opener().name().to_owned(),
             build: self.build.to_owned(),
-            config: Some(config_status(&self.config_state.borrow())),
+            config: Some(config),
             catalog_stats: Some(catalog_stats(&store.scope_stats())),
         }
     }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fmt, io};
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 /// Longest wait for the scans after a reload.
 const RESCAN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -315,6 +316,7 @@ async fn wait_for_file_change(file: Option<&ConfigFile>, watch: &mut Option<Conf
             file_watch::start_file_watcher(|sentence| tracing::warn!("{sentence}"));
         ConfigFileWatch { watched, hints }
     });
+    let (mut previous, mut changing_since) = (None, None);
     loop {
         let (path, watched) = (path.clone(), watched.clone());
         let seen = tokio::task::spawn_blocking(move || {
@@ -322,10 +324,19 @@ async fn wait_for_file_change(file: Option<&ConfigFile>, watch: &mut Option<Conf
             FileStamp::of_path(&path)
         });
         let seen = seen.await.ok().flatten();
-        if seen.is_some() && seen != *stamp {
-            return;
+        if seen.is_none() || seen == *stamp {
+            changing_since = None;
+            hints.wait_for_hint(COMPARE_INTERVAL).await;
+        } else {
+            // The writer may have truncated the file a moment ago. An empty file would be a valid
+            // config, without `watch_config`, so two stamps in a row must agree.
+            let since = *changing_since.get_or_insert_with(Instant::now);
+            if seen == previous || since.elapsed() > file_watch::MAX_DEBOUNCE {
+                return;
+            }
+            tokio::time::sleep(file_watch::DEBOUNCE).await;
         }
-        hints.wait_for_hint(COMPARE_INTERVAL).await;
+        previous = seen;
     }
 }
 
