@@ -98,6 +98,10 @@ fn files() -> Vec<PathBuf> {
         "build.rs",
         "Cargo.toml",
         "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "docs",
     ]
     .map(PathBuf::from)
     .into();
