@@ -34,6 +34,7 @@ pub use handle::{enclosing_package, root_id};
 pub use mirror::{
     ChangesSince, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
 };
+#[cfg(any(feature = "cli", feature = "mcp"))]
 pub(crate) use mirror::{MirrorStream, MirrorUpdate};
 pub use read::MAX_CURSOR_BYTES;
 pub use retry::RetryPolicy;

@@ -9,8 +9,10 @@ mod resume;
 mod stream;
 
 pub use catalog::MirrorCatalog;
+#[cfg(any(feature = "cli", feature = "mcp"))]
 pub(crate) use replica::MirrorUpdate;
 pub use resume::{ChangesSince, ResumePoint};
+#[cfg(any(feature = "cli", feature = "mcp"))]
 pub(crate) use stream::MirrorStream;
 
 #[cfg(test)]

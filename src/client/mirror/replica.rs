@@ -87,6 +87,8 @@ impl<S> Default for RootReplica<S> {
 }
 
 /// Complete state of a stream.
+// Only `caproot watch` reads all fields.
+#[cfg_attr(not(feature = "cli"), allow(dead_code))]
 #[derive(Debug)]
 pub(crate) struct MirrorUpdate<S = Skill> {
     /// Start of the daemon.

@@ -86,7 +86,7 @@ YAML
 follows() {
   say 'follows a change'
   as alice watch >/run/watched 2>&1 &
-  until_true 20 grep -q ' = in step' /run/watched || fail "no stream"
+  until_true 20 grep -q ' = synced' /run/watched || fail "no stream"
   sed -i 's/^description: .*/description: Changed by hand./' /srv/skills/demo/write-changelog/SKILL.md
   until_true 20 grep -q '~ write-changelog .*Changed by hand' /run/watched || fail "the stream does not report the change"
   as alice list --fresh | grep -q 'Changed by hand' || fail "the change is not listed"
@@ -111,7 +111,7 @@ reloads() {
   until_true 20 eval '! status_has rejected' || fail "the status still reports the rejection"
   sed -i 's/^description: .*/description: Changed again./' /srv/skills/demo/write-changelog/SKILL.md
   until_true 20 grep -q '~ write-changelog .*Changed again' /run/watched || fail "the stream ended"
-  [[ $(property MainPID) == "$pid" && $(grep -c ' = in step' /run/watched) == 1 ]] || fail "the daemon was restarted"
+  [[ $(property MainPID) == "$pid" && $(grep -c ' = synced' /run/watched) == 1 ]] || fail "the daemon was restarted"
 }
 
 stops() {
@@ -190,14 +190,14 @@ upgrades() {
   echo '# by hand' >>$config
   pid=$(property MainPID) inode=$(stat -c %i $socket)
   as alice watch >/run/watched 2>&1 &
-  until_true 20 grep -q ' = in step' /run/watched || fail "no stream"
+  until_true 20 grep -q ' = synced' /run/watched || fail "no stream"
   dpkg -i /opt/debs/new.deb >"$log" 2>&1 || fail "not upgraded"
   is_running || fail "the service does not run"
   [[ $(property MainPID) != "$pid" ]] || fail "the old daemon still runs"
   [[ $(stat -c %i $socket) == "$inode" ]] || fail "the socket was replaced"
   [[ $(tail -n 1 $config) == '# by hand' ]] || fail "the config was changed"
   alice_lists || fail "another catalog after the upgrade"
-  until_true 20 eval '(($(grep -c " = in step" /run/watched) == 2))' || fail "the client does not come back"
+  until_true 20 eval '(($(grep -c " = synced" /run/watched) == 2))' || fail "the client does not come back"
   pkill -TERM -u alice -x caproot
   systemctl disable --now caproot.service caproot.socket 2>/dev/null
   dpkg -i /opt/debs/new.deb >"$log" 2>&1 || fail "not installed again"

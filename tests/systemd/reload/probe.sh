@@ -19,7 +19,7 @@ until_true() {
 }
 is_running() { [[ $(property ActiveState) == active && $(property SubState) == running ]]; }
 status_has() { property StatusText | grep -q "$1"; }
-streams_synced() { (($(grep -c ' = in step' /run/watched) == $1)); }
+streams_synced() { (($(grep -c ' = synced' /run/watched) == $1)); }
 # Prints the number of connections to the socket, accepted or queued.
 connections() { grep -c '/run/caproot/caproot.sock$' /proc/net/unix; }
 
