@@ -31,11 +31,13 @@ pub use fleet::{
     ExecutorConfig, ExecutorRegistry, Fleet, FleetError, FleetFileError, FleetFileErrors,
 };
 pub use handle::{enclosing_package, root_id};
+#[cfg(any(feature = "cli", feature = "mcp"))]
+pub(crate) use mirror::MirrorStream;
+#[cfg(feature = "cli")]
+pub(crate) use mirror::MirrorUpdate;
 pub use mirror::{
     ChangesSince, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
 };
-#[cfg(any(feature = "cli", feature = "mcp"))]
-pub(crate) use mirror::{MirrorStream, MirrorUpdate};
 pub use read::MAX_CURSOR_BYTES;
 pub use retry::RetryPolicy;
 pub use selected_roots::{SelectedRootsError, parse_selected_roots};

@@ -9,7 +9,7 @@ mod resume;
 mod stream;
 
 pub use catalog::MirrorCatalog;
-#[cfg(any(feature = "cli", feature = "mcp"))]
+#[cfg(feature = "cli")]
 pub(crate) use replica::MirrorUpdate;
 pub use resume::{ChangesSince, ResumePoint};
 #[cfg(any(feature = "cli", feature = "mcp"))]
