@@ -46,6 +46,26 @@ where
 /// Serialized `FileDescriptorSet` of the service and its imports, including comments.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caproot.v1.bin"));
 
+/// Domain of `google.rpc.ErrorInfo` in the errors of the daemon.
+pub const ERROR_DOMAIN: &str = "caproot";
+
+impl caproot::v1::ErrorReason {
+    const PREFIX: &str = "ERROR_REASON_";
+
+    /// Returns the name in `google.rpc.ErrorInfo.reason`, such as `TOO_LARGE`.
+    #[must_use]
+    pub fn wire_name(self) -> &'static str {
+        self.as_str_name().trim_start_matches(Self::PREFIX)
+    }
+
+    /// Returns the reason with a name in `google.rpc.ErrorInfo.reason`.
+    #[must_use]
+    pub fn from_wire_name(name: &str) -> Option<Self> {
+        let reason = Self::from_str_name(&format!("{}{name}", Self::PREFIX));
+        reason.filter(|reason| *reason != Self::Unspecified)
+    }
+}
+
 /// Returns the name of a code in the gRPC specification.
 #[must_use]
 pub fn grpc_code_name(code: tonic::Code) -> &'static str {
@@ -73,8 +93,18 @@ pub fn grpc_code_name(code: tonic::Code) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use super::caproot::v1::ErrorReason;
     use super::grpc_code_name;
     use tonic::Code;
+
+    #[test]
+    fn wire_names_of_reasons() {
+        assert_eq!(ErrorReason::TooLarge.wire_name(), "TOO_LARGE");
+        assert_eq!(ErrorReason::from_wire_name("TOO_LARGE"), Some(ErrorReason::TooLarge));
+        for bad in ["", "UNSPECIFIED", "too_large", "ERROR_REASON_TOO_LARGE"] {
+            assert_eq!(ErrorReason::from_wire_name(bad), None, "{bad:?}");
+        }
+    }
 
     #[test]
     fn grpc_code_names() {

@@ -55,7 +55,7 @@ fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String>
     for skill in removed_skills(before, now) {
         let reason = match update.removed.get(&skill.package) {
             Some(reason) => removal_reason_name(*reason),
-            None => reason_after_reset(now, &diagnostics, skill).to_owned(),
+            None => reason_after_reset(now, &diagnostics, skill),
         };
         lines.push(skill_line('-', skill, &reason));
     }
@@ -161,14 +161,14 @@ fn reason_after_reset(
     now: &MirrorCatalog,
     diagnostics: &DiagnosticsByRoot<'_>,
     skill: &Skill,
-) -> &'static str {
+) -> String {
     let root = now.roots().iter().find(|root| root.id == root_of(skill));
     if root.is_some_and(|root| root.state() != RootState::Ready) {
-        "ROOT_UNAVAILABLE"
+        removal_reason_name(RemovalReason::RootUnavailable.into())
     } else if blocking_diagnostic(diagnostics, skill).is_some() {
-        "INVALID"
+        removal_reason_name(RemovalReason::Invalid.into())
     } else {
-        "no longer listed"
+        "no longer listed".to_owned()
     }
 }
 

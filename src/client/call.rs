@@ -11,12 +11,12 @@ use super::{list, read, resolve, resources};
 use crate::endpoint::DaemonEndpoint;
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use crate::proto::caproot::v1::{
-    GetExecutorRequest, GetExecutorResponse, ListResourcesRequest, ListResourcesResponse,
-    ListRootsRequest, ListRootsResponse, ListSkillsRequest, ListSkillsResponse,
-    ReadResourceRequest, ReadResourceResponse, ResolveRootsRequest, ResolveRootsResponse,
-    WatchSkillsRequest, WatchSkillsResponse,
+    ErrorReason, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,
+    ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
+    ListSkillsResponse, ReadResourceRequest, ReadResourceResponse, ResolveRootsRequest,
+    ResolveRootsResponse, WatchSkillsRequest, WatchSkillsResponse,
 };
-use crate::proto::grpc_code_name;
+use crate::proto::{ERROR_DOMAIN, grpc_code_name};
 use std::error::Error as _;
 use std::io;
 use std::time::Duration;
@@ -303,16 +303,25 @@ fn is_timeout(status: &Status) -> bool {
     false
 }
 
-/// Returns the reason in the status's `google.rpc.ErrorInfo`, such as `PACKAGE_NOT_FOUND`.
+/// Returns the reason why the daemon rejected a call. `None` if the status is not from the daemon,
+/// or if a newer daemon has a reason that this version does not know.
 #[must_use]
-pub fn error_reason(status: &Status) -> Option<String> {
+pub fn error_reason(status: &Status) -> Option<ErrorReason> {
+    let info = status.get_details_error_info()?;
+    (info.domain == ERROR_DOMAIN).then(|| ErrorReason::from_wire_name(&info.reason)).flatten()
+}
+
+/// Returns the reason in the status's `google.rpc.ErrorInfo` as text, such as `PACKAGE_NOT_FOUND`.
+/// Includes the reasons that this version does not know.
+#[must_use]
+pub fn error_reason_name(status: &Status) -> Option<String> {
     status.get_details_error_info().map(|info| info.reason).filter(|reason| !reason.is_empty())
 }
 
 /// Formats a status as `CODE REASON: message`. A reason that equals the code is omitted.
 fn status_sentence(status: &Status) -> String {
     let code = grpc_code_name(status.code());
-    let reason = error_reason(status).filter(|reason| reason != code);
+    let reason = error_reason_name(status).filter(|reason| reason != code);
     let head = reason.map_or_else(|| code.to_owned(), |reason| format!("{code} {reason}"));
     if let Some(why) = connection_failure(status) {
         return format!("{head}: no connection to the daemon: {why}");
@@ -325,7 +334,7 @@ fn status_sentence(status: &Status) -> String {
 fn message_without_reason(status: &Status) -> &str {
     let message = status.message();
     let behind = |reason: String| message.strip_prefix(reason.as_str())?.strip_prefix(": ");
-    error_reason(status).and_then(behind).unwrap_or(message)
+    error_reason_name(status).and_then(behind).unwrap_or(message)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::call::{CallError, Client, ServiceClient, error_reason};
 use super::pages::PageTracker;
-use crate::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
+use crate::proto::caproot::v1::{ErrorReason, ListSkillsRequest, ListSkillsResponse};
 
 /// How often a list starts again if its revision is gone.
 const MAX_RESTARTS: usize = 3;
@@ -16,7 +16,7 @@ pub async fn list_skills(
         match list_pages(client, request.clone()).await {
             Err(CallError::Status(status))
                 if restarts < MAX_RESTARTS
-                    && error_reason(&status).as_deref() == Some("CATALOG_CHANGED") =>
+                    && error_reason(&status) == Some(ErrorReason::CatalogChanged) =>
             {
                 restarts += 1;
             }

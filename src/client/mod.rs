@@ -24,7 +24,7 @@ mod watch;
 pub use crate::endpoint::{DaemonEndpoint, EndpointError};
 pub use crate::yaml_document::TextPosition;
 pub use auth_channel::TlsRequired;
-pub use call::{CallError, Client, error_reason};
+pub use call::{CallError, Client, error_reason, error_reason_name};
 pub use connect::{ConnectError, connect, default_endpoints, find_default_endpoint, open_channel};
 pub use credentials::ClientCredentials;
 pub use fleet::{

@@ -2,7 +2,7 @@
 
 use super::call::{CallError, Client, ServiceClient, error_reason};
 use crate::proto::caproot::v1::read_resource_response::Body;
-use crate::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
+use crate::proto::caproot::v1::{ErrorReason, ReadResourceRequest, ReadResourceResponse};
 use std::io;
 
 /// How often a read starts again if the file changed before the output received bytes.
@@ -28,7 +28,7 @@ pub async fn read_resource(
         };
         match read_pages(client, request.clone(), hold, &mut note).await {
             Err(CallError::Status(status))
-                if error_reason(&status).as_deref() == Some("RESOURCE_CHANGED") =>
+                if error_reason(&status) == Some(ErrorReason::ResourceChanged) =>
             {
                 if given {
                     return Err(CallError::ChangedDuringRead);

@@ -2,7 +2,7 @@
 //! tokens or paths. Untrusted text is escaped and truncated here; the log formatter quotes it.
 
 use crate::domain::escape::truncate_escaped;
-use crate::domain::{Caller, PeerIdentity};
+use crate::domain::{Caller, PeerIdentity, RootReason};
 use crate::proto::grpc_code_name;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -107,7 +107,7 @@ impl AuditLog {
             subject,
             target.method,
             Some(&truncate_escaped(root, MAX_ROOT_ID_BYTES)),
-            Some("NOT_ALLOWED"),
+            Some(RootReason::NotAllowed.name()),
         );
     }
 

@@ -21,7 +21,7 @@ pub fn parse_selection(
     const FIELD: &str = "selected_capability_roots";
     if roots.len() > max_roots {
         let problem = format!("has {} roots; the limit is {max_roots}", roots.len());
-        return Err(BadField::new(FIELD, problem).with_reason("TOO_MANY_ROOTS"));
+        return Err(BadField::new(FIELD, problem).with_reason(pb::ErrorReason::TooManyRoots));
     }
     let mut seen: HashMap<RootId, usize> = HashMap::new();
     let mut selection: Vec<SelectedRoot> = Vec::with_capacity(roots.len());

@@ -2,7 +2,7 @@
 
 use super::files::FileError;
 use super::limits::MAX_SUBSCRIBED_URIS;
-use crate::client::{CallError, error_reason};
+use crate::client::{CallError, error_reason_name};
 use rmcp::ErrorData;
 use serde_json::json;
 use tonic::Code;
@@ -73,7 +73,7 @@ impl McpCallError {
                             | Code::Aborted
                             | Code::DeadlineExceeded
                     );
-                    let reason = error_reason(status).unwrap_or_else(|| "EXECUTOR".to_owned());
+                    let reason = error_reason_name(status).unwrap_or_else(|| "EXECUTOR".to_owned());
                     ErrorData::internal_error(message, data(&reason, retry))
                 }
                 FileError::Call(

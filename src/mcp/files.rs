@@ -10,7 +10,7 @@ use crate::client::{CallError, Client, error_reason};
 use crate::hidden_chars::escape_hidden_chars;
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{
-    ListResourcesRequest, ListResourcesResponse, ReadResourceRequest, Resource,
+    ErrorReason, ListResourcesRequest, ListResourcesResponse, ReadResourceRequest, Resource,
     SelectedCapabilityRoot,
 };
 use base64::Engine as _;
@@ -190,18 +190,20 @@ fn map_absent(error: CallError) -> FileError {
 }
 
 fn is_absent(error: &CallError) -> bool {
-    has_reason(error, &["PACKAGE_NOT_FOUND", "RESOURCE_NOT_FOUND", "INVALID_ARGUMENT"])
+    use ErrorReason::{InvalidArgument, PackageNotFound, ResourceNotFound};
+    matches!(reason_of(error), Some(PackageNotFound | ResourceNotFound | InvalidArgument))
 }
 
 /// Whether the daemon reports that the package or its root is unavailable.
 fn is_root_unavailable(error: &CallError) -> bool {
-    has_reason(
-        error,
-        &["ROOT_UNAVAILABLE", "ROOT_NOT_ALLOWED", "WRONG_ENVIRONMENT", "OUTSIDE_ROOT"],
+    use ErrorReason::{OutsideRoot, RootNotAllowed, RootUnavailable, WrongEnvironment};
+    matches!(
+        reason_of(error),
+        Some(RootUnavailable | RootNotAllowed | WrongEnvironment | OutsideRoot)
     )
 }
 
-fn has_reason(error: &CallError, reasons: &[&str]) -> bool {
-    let CallError::Status(status) = error else { return false };
-    error_reason(status).is_some_and(|reason| reasons.contains(&reason.as_str()))
+fn reason_of(error: &CallError) -> Option<ErrorReason> {
+    let CallError::Status(status) = error else { return None };
+    error_reason(status)
 }

@@ -4,6 +4,7 @@
 use super::ToolNames;
 use super::text::{single_line, truncate_with_ellipsis};
 use crate::client::{CallError, error_reason};
+use crate::proto::caproot::v1::ErrorReason;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tonic::Code as Grpc;
@@ -183,13 +184,15 @@ impl ToolError {
             }
             CallError::ChangedDuringRead | CallError::Output(_) => return None,
         };
-        let code = match (error_reason(status).unwrap_or_default().as_str(), status.code()) {
-            ("PACKAGE_NOT_FOUND", _) => ToolErrorCode::PackageNotFound,
-            ("RESOURCE_NOT_FOUND", _) => ToolErrorCode::ResourceNotFound,
-            ("RESOURCE_CHANGED", _) => ToolErrorCode::ResourceChanged,
-            ("TOO_LARGE", _) => ToolErrorCode::TooLarge,
-            ("ROOT_UNAVAILABLE" | "WRONG_ENVIRONMENT", _) => ToolErrorCode::RootUnavailable,
-            ("AUTHORITY_MISMATCH", _) => ToolErrorCode::WrongAuthority,
+        let code = match (error_reason(status), status.code()) {
+            (Some(ErrorReason::PackageNotFound), _) => ToolErrorCode::PackageNotFound,
+            (Some(ErrorReason::ResourceNotFound), _) => ToolErrorCode::ResourceNotFound,
+            (Some(ErrorReason::ResourceChanged), _) => ToolErrorCode::ResourceChanged,
+            (Some(ErrorReason::TooLarge), _) => ToolErrorCode::TooLarge,
+            (Some(ErrorReason::RootUnavailable | ErrorReason::WrongEnvironment), _) => {
+                ToolErrorCode::RootUnavailable
+            }
+            (Some(ErrorReason::AuthorityMismatch), _) => ToolErrorCode::WrongAuthority,
             (_, Grpc::InvalidArgument) => ToolErrorCode::InvalidArguments,
             (_, Grpc::PermissionDenied | Grpc::Unauthenticated) => ToolErrorCode::NotAllowed,
             (_, Grpc::ResourceExhausted) => ToolErrorCode::Overloaded,

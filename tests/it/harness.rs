@@ -10,8 +10,8 @@ use caproot::config::{Config, KeepaliveConfig, RootFlag, ServeFlags};
 use caproot::domain::Limits;
 use caproot::endpoint::ProcessEnv;
 use caproot::proto::caproot::v1::{
-    CapabilityRootLocation, ListSkillsRequest, ListSkillsResponse, ReadResourceRequest,
-    ReadResourceResponse, SelectedCapabilityRoot,
+    CapabilityRootLocation, ErrorReason, ListSkillsRequest, ListSkillsResponse,
+    ReadResourceRequest, ReadResourceResponse, SelectedCapabilityRoot,
     capability_service_client::CapabilityServiceClient, read_resource_response::Body,
 };
 use caproot::server;
@@ -344,6 +344,7 @@ pub(crate) fn rpc_error(status: &Status) -> RpcError {
     let details = status.get_error_details();
     let info = details.error_info().unwrap_or_else(|| panic!("no ErrorInfo in {status:?}"));
     assert_eq!(info.domain, "caproot", "{status:?}");
+    assert!(ErrorReason::from_wire_name(&info.reason).is_some(), "unknown reason: {status:?}");
     let message = status.message().strip_prefix(&format!("{}: ", info.reason));
     assert!(message.is_some_and(|text| !text.is_empty()), "reason, then message: {status:?}");
     let order = status.get_error_details_vec();
