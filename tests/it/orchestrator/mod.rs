@@ -18,10 +18,10 @@ mod hostile;
 mod inject;
 mod invocations;
 mod mirror;
-mod readme;
-#[allow(unreachable_pub)]
-mod readme_orchestrator;
+mod pages;
 mod resumed_mirrors;
+#[allow(unreachable_pub)]
+mod rust_page_program;
 mod session;
 #[cfg(feature = "mcp")]
 mod sources;

@@ -1,5 +1,5 @@
-//! README's chapter for orchestrators: its program runs as printed, and its error table agrees with
-//! the code.
+//! Pages for orchestrators: the Rust program runs as printed, and the fleet file and the table of
+//! error codes agree with the code. `tests/foreign` runs the programs in other languages.
 
 use std::collections::BTreeSet;
 
@@ -7,18 +7,19 @@ use caproot::client::Fleet;
 use serde_json::{Value, json};
 
 use super::call_command::write_fleet;
-use super::readme_orchestrator::orchestrate;
+use super::rust_page_program::orchestrate;
 use super::start_daemon;
 use crate::fixture::Fixture;
-use crate::readme;
 
-const README: &str = include_str!("../../../README.md");
-const PROGRAM: &str = include_str!("readme_orchestrator.rs");
+const RUST_PAGE: &str = include_str!("../../../docs/orchestrate/rust.md");
+const FLEET_PAGE: &str = include_str!("../../../docs/orchestrate/fleet.md");
+const JSON_LINES_PAGE: &str = include_str!("../../../docs/orchestrate/json-lines.md");
+const PROGRAM: &str = include_str!("rust_page_program.rs");
 const RESULT: &str = include_str!("../../../src/session/result.rs");
 
 #[tokio::test]
-async fn readme_has_the_program_and_it_runs() {
-    assert!(README.contains(&format!("```rust\n{PROGRAM}```\n")), "README has the program");
+async fn the_rust_page_has_the_program_and_it_runs() {
+    assert!(RUST_PAGE.contains(&format!("```rust\n{PROGRAM}```\n")), "the page has the program");
     assert!(PROGRAM.lines().count() <= 30);
     let fixture = Fixture::new("skill r/pdf\ndir own");
     let daemon = start_daemon("workspace", fixture.path("r"), None).await;
@@ -49,22 +50,23 @@ async fn readme_has_the_program_and_it_runs() {
 }
 
 #[tokio::test]
-async fn the_fleet_file_in_readme_is_valid() {
-    let (_, block) = README.split_once("```yaml\nexecutors:").expect("a fleet");
-    let (block, _) = block.split_once("```").expect("an end");
+async fn the_fleet_file_of_the_page_is_valid() {
+    let (_, file) = FLEET_PAGE.split_once("```yaml\n# fleet.yaml\n").expect("a fleet file");
+    let (file, _) = file.split_once("```").expect("the end of the file");
     let fixture = Fixture::new("dir own");
-    fixture.write("own/fleet.yaml", format!("executors:{block}"));
+    fixture.write("own/fleet.yaml", file);
     let fleet = Fleet::from_file(&fixture.path("own/fleet.yaml")).await.expect("a good file");
-    assert_eq!(fleet.environment_ids(), ["build-farm", "workspace"]);
+    assert_eq!(fleet.environment_ids(), ["build-farm", "local"]);
 }
 
 #[test]
-fn readme_lists_all_error_codes() {
+fn the_json_lines_page_lists_all_error_codes() {
     let is_name = |t: &&str| t.len() > 1 && t.bytes().all(|b| b.is_ascii_uppercase() || b == b'_');
     let (code, _) = RESULT.split_once("/// Returns the hint for a model, with").expect("the names");
-    let actual: BTreeSet<String> =
-        code.split('"').skip(1).step_by(2).filter(is_name).map(str::to_owned).collect();
-    let documented =
-        readme::table("| code of a refusal |").into_iter().flat_map(|row| readme::ticked(&row[0]));
+    let actual: BTreeSet<&str> = code.split('"').skip(1).step_by(2).filter(is_name).collect();
+    let (_, table) = JSON_LINES_PAGE.split_once("\n| code | meaning |\n").expect("a table");
+    let rows = table.lines().take_while(|line| line.starts_with('|')).skip(1);
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    let documented = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
     assert_eq!(documented.collect::<BTreeSet<_>>(), actual);
 }

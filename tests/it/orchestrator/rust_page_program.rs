@@ -3,7 +3,7 @@ use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions};
 use serde_json::{Value, json};
 use std::{error::Error, fs, path::Path};
 
-/// Tells a model what skills there are, and runs the tools that it calls until it calls no more.
+/// Gives a model the list of skills, and runs its tool calls until it makes no more.
 pub async fn orchestrate(
     fleet: &Path,
     selected: &Path,
