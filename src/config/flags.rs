@@ -6,7 +6,9 @@ use super::{CheckedFlags, ListenAddress, address};
 use crate::domain::{PublishedRoot, RootId, RootScope};
 use crate::endpoint::ProcessEnv;
 use std::collections::HashSet;
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 /// Flags of `caproot serve`. Each flag replaces its key in the config file.
@@ -154,7 +156,8 @@ fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {
 /// Ids of the directories where Codex keeps skills.
 pub const DEFAULT_ROOT_IDS: [&str; 5] = ["repo", "user", "codex", "system", "admin"];
 
-/// Returns the directories where Codex keeps skills, without missing ones.
+/// Returns the directories where Codex keeps skills, without missing ones. If two ids have the same
+/// directory, as `repo` and `user` in a home, only the last id is returned.
 pub fn default_roots(env: &ProcessEnv) -> Vec<PublishedRoot> {
     let home = env.home.as_deref();
     let codex = env.codex_home.clone().or_else(|| home.map(|h| h.join(".codex")));
@@ -167,9 +170,11 @@ pub fn default_roots(env: &ProcessEnv) -> Vec<PublishedRoot> {
         (system, RootScope::System, codex.map(|c| c.join("skills/.system"))),
         (admin, RootScope::Admin, Some(env.etc.join("codex/skills"))),
     ];
-    let existing = candidates.into_iter().filter_map(|(id, scope, dir)| {
-        let dir = dir.filter(|d| d.is_dir())?;
-        Some(root(RootId::new(id).ok()?, &dir, scope))
+    let mut seen = HashSet::new();
+    let distinct = candidates.into_iter().rev().filter_map(|(id, scope, dir)| {
+        let dir = dir?;
+        let meta = fs::metadata(&dir).ok().filter(fs::Metadata::is_dir)?;
+        seen.insert((meta.dev(), meta.ino())).then_some(root(RootId::new(id).ok()?, &dir, scope))
     });
-    existing.collect()
+    distinct.collect()
 }

@@ -105,6 +105,27 @@ async fn default_locations_are_published_in_scope_order() {
 }
 
 #[tokio::test]
+async fn default_locations_with_the_same_directory_are_published_once() {
+    let fixture = Fixture::new(
+        "skill home/.agents/skills/one\nskill home/.codex/skills/two\nlink linked -> home",
+    );
+    for current_dir in ["home", "linked"] {
+        let mut env = isolated_env(fixture.top());
+        env.current_dir = Some(fixture.path(current_dir));
+        let daemon = Daemon::start(Setup { env, ..Setup::default() }).await;
+        let roots = published(&daemon).await;
+        let ids: Vec<_> = roots.iter().map(|root| &*root.id).collect();
+        assert_eq!(ids, ["codex", "user"], "in {current_dir}");
+        let select: Vec<_> =
+            roots.iter().map(|r| r.selected_capability_root.clone().expect("set")).collect();
+        let names: Vec<_> =
+            daemon.list(&select).await.skills.into_iter().map(|skill| skill.name).collect();
+        assert_eq!(names, ["two", "one"], "in {current_dir}");
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn codex_home_is_used_and_missing_locations_are_ignored() {
     let fixture = Fixture::new("skill codex/skills/one");
     let mut env = isolated_env(fixture.top());
