@@ -78,7 +78,8 @@ impl RuntimeListener {
                 if let Some(group) = socket_lock.missing_group {
                     tracing::warn!(
                         group,
-                        "only the user of the daemon can connect, because this user is not in the group"
+                        "only the user of the daemon can connect: this user is not in the group, or a \
+                         seccomp filter denies fchownat(2)"
                     );
                 }
                 UnixListener::from_std(fd.into())
@@ -171,13 +172,18 @@ fn set_socket_access(
         let path = path.display();
         Err(StartError::listener(format!("the socket unix:{path} cannot be given {what}")))
     };
-    if let Some(group) = group {
+    // The group is set only if the socket has another group, because the seccomp filter of a unit may
+    // deny fchownat(2).
+    let current_group = symlink_metadata(path).map(|meta| meta.gid()).ok();
+    if let Some(group) = group.filter(|group| current_group != Some(*group)) {
         let gid = Some(Gid::from_raw(group));
         match chownat(CWD, path, None, gid, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(()) => {}
             Err(Errno::PERM) if group_is_optional => return Ok(Some(group)),
             Err(Errno::PERM) => {
-                return error(format!("the group {group}; the daemon's user must be in it"));
+                return error(format!(
+                    "the group {group}; the daemon's user must be in it, and no seccomp filter may deny fchownat(2)"
+                ));
             }
             Err(e) => return error(format!("the group {group}: {e}")),
         }

@@ -184,6 +184,17 @@ has_tcp() {
   restart "the usual sockets"
 }
 
+has_a_socket_of_its_own() {
+  say 'gives a socket that the daemon creates to the group'
+  sed -i '1i listen: ["unix:/run/caproot/own.sock"]' $config
+  restart "a socket"
+  owner_and_mode /run/caproot/own.sock 'caproot:caproot 660'
+  as alice list --endpoint unix:/run/caproot/own.sock >"$log" 2>&1 || fail "a member of the group cannot connect"
+  grep -q triage-logs "$log" || fail "no list over the socket of the daemon"
+  sed -i 1d $config
+  restart "without the socket"
+}
+
 upgrades() {
   say 'upgrades with a connected client and keeps the config'
   local pid inode
@@ -232,9 +243,9 @@ serves_a_user() {
   "${as_user[@]}" systemctl --user start caproot.socket >"$log" 2>&1 || fail "no user socket"
   owner_and_mode /run/user/64910/caproot.sock 'alice:alice 600'
   "${as_user[@]}" caproot list --endpoint unix:/run/user/64910/caproot.sock >"$log" 2>&1
-  grep -q 'triage-logs *user' "$log" || {
+  [[ $(grep -c 'triage-logs *user' "$log") == 1 && $(grep -c triage-logs "$log") == 1 ]] || {
     "${as_user[@]}" systemctl --user --no-pager status caproot >&2
-    fail "the user's skills are not listed"
+    fail "the user's skills are not listed once"
   }
   "${as_user[@]}" systemctl --user stop caproot.service caproot.socket || fail "the service does not stop"
   systemctl stop person
@@ -262,6 +273,7 @@ purges() {
   stops
   heals
   has_tcp
+  has_a_socket_of_its_own
   upgrades
   reads_homes
   serves_a_user
