@@ -1,8 +1,11 @@
 //! Audit log of denied calls, and of all calls if the operator enables it. Never logs bodies,
 //! tokens or paths. Untrusted text is escaped and truncated here; the log formatter quotes it.
 
+use super::dispatch::METHOD_PATH_PREFIX;
+use crate::catalog::CatalogView;
 use crate::domain::escape::truncate_escaped;
 use crate::domain::{Caller, PeerIdentity, RootReason};
+use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use crate::proto::grpc_code_name;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,9 +47,23 @@ struct RefusalLimiter {
     suppressed: u64,
 }
 
+/// Call in flight.
+#[derive(Debug, Clone)]
+pub struct AuditedCall {
+    log: AuditLog,
+    subject: AuditSubject,
+    /// Name of the method, once the request is decoded. Other calls are not recorded.
+    method: Option<&'static str>,
+    root: Option<String>,
+    package: Option<String>,
+    resource: Option<String>,
+    /// Bytes of the response, unless the response is a stream.
+    response_bytes: Option<usize>,
+}
+
 /// Caller of a call, as far as known.
 #[derive(Debug, Clone, Default)]
-pub struct AuditSubject {
+struct AuditSubject {
     peer: Option<PeerIdentity>,
     caller: Option<Caller>,
 }
@@ -59,15 +76,6 @@ struct AuditFields {
     pid: Option<i32>,
     address: Option<String>,
     certificate_names: Option<String>,
-}
-
-/// Method and resources of a call.
-#[derive(Debug, Clone, Default)]
-pub struct AuditTarget {
-    method: &'static str,
-    root: Option<String>,
-    package: Option<String>,
-    resource: Option<String>,
 }
 
 impl AuditLog {
@@ -90,59 +98,24 @@ impl AuditLog {
         path: &str,
         status: &Status,
     ) {
-        let method = path.strip_prefix("/caproot.v1.CapabilityService/").unwrap_or(path);
+        let method = path.strip_prefix(METHOD_PATH_PREFIX).unwrap_or(path);
         let method = truncate_escaped(method, MAX_METHOD_BYTES);
         let subject = AuditSubject { peer: peer.cloned(), caller: None };
         self.write_refusal(&subject, &method, None, error_reason(status).as_deref());
     }
 
-    /// Records a selected root that the caller may not use.
-    pub(super) fn record_denied_root(
-        &self,
-        subject: &AuditSubject,
-        target: &AuditTarget,
-        root: &str,
-    ) {
-        self.write_refusal(
+    /// Begins a call. Reads the peer and the caller from the extensions of its request.
+    pub(super) fn begin_call(&self, extensions: &Extensions) -> AuditedCall {
+        let subject =
+            AuditSubject { peer: extensions.get().cloned(), caller: extensions.get().cloned() };
+        AuditedCall {
+            log: self.clone(),
             subject,
-            target.method,
-            Some(&truncate_escaped(root, MAX_ROOT_ID_BYTES)),
-            Some(RootReason::NotAllowed.name()),
-        );
-    }
-
-    /// Records the outcome of a call: the bytes of its response, or its error.
-    pub(super) fn record_call(
-        &self,
-        subject: &AuditSubject,
-        target: &AuditTarget,
-        outcome: Result<Option<usize>, &Status>,
-    ) {
-        let AuditTarget { method, root, package, resource } = target;
-        let (root, reason) = (root.as_deref(), outcome.err().and_then(error_reason));
-        let code = outcome.err().map_or(Code::Ok, Status::code);
-        if matches!(code, Code::PermissionDenied | Code::Unauthenticated) {
-            self.write_refusal(subject, method, root, reason.as_deref());
-        }
-        if self.0.log_every_call.load(Ordering::Relaxed) {
-            let AuditFields { rules, uid, pid, address, certificate_names } =
-                subject.audit_fields();
-            info!(
-                target: TARGET, parent: None,
-                method,
-                rules = rules.as_deref(),
-                uid,
-                pid,
-                address = address.as_deref(),
-                certificate_names = certificate_names.as_deref(),
-                root,
-                package = package.as_deref(),
-                resource = resource.as_deref(),
-                outcome = grpc_code_name(code),
-                reason = reason.as_deref(),
-                bytes = outcome.ok().flatten(),
-                "call"
-            );
+            method: None,
+            root: None,
+            package: None,
+            resource: None,
+            response_bytes: None,
         }
     }
 
@@ -221,12 +194,78 @@ impl Drop for AuditLogInner {
     }
 }
 
-impl AuditSubject {
-    /// Reads the peer and the caller from the extensions of a request.
-    pub fn from_extensions(extensions: &Extensions) -> Self {
-        Self { peer: extensions.get().cloned(), caller: extensions.get().cloned() }
+impl AuditedCall {
+    /// Sets the method and the selected roots.
+    pub fn set_method(&mut self, method: &'static str, roots: &[SelectedCapabilityRoot]) {
+        self.method = Some(method);
+        self.root = join_root_ids(roots.iter().map(|root| &*root.id));
     }
 
+    /// Sets the handles of a package and a resource. An empty handle is omitted.
+    pub fn set_handles(&mut self, package: &str, resource: &str) {
+        let logged = |handle: &str| {
+            (!handle.is_empty()).then(|| truncate_escaped(handle, MAX_LOGGED_HANDLE_BYTES))
+        };
+        (self.package, self.resource) = (logged(package), logged(resource));
+    }
+
+    pub fn set_response_bytes(&mut self, bytes: usize) {
+        self.response_bytes = Some(bytes);
+    }
+
+    /// Records the selected roots that the caller may not use.
+    pub fn record_denied_roots(&self, view: &CatalogView) {
+        for root in &view.roots {
+            if root.state.reason() == Some(RootReason::NotAllowed) {
+                self.record_denied_root(root.id.as_str());
+            }
+        }
+    }
+
+    /// Records a selected root that the caller may not use.
+    pub fn record_denied_root(&self, root: &str) {
+        let Some(method) = self.method else { return };
+        let root = truncate_escaped(root, MAX_ROOT_ID_BYTES);
+        self.log.write_refusal(
+            &self.subject,
+            method,
+            Some(&root),
+            Some(RootReason::NotAllowed.name()),
+        );
+    }
+
+    /// Records the outcome of the call.
+    pub fn record_outcome(&self, error: Option<&Status>) {
+        let Some(method) = self.method else { return };
+        let (root, reason) = (self.root.as_deref(), error.and_then(error_reason));
+        let code = error.map_or(Code::Ok, Status::code);
+        if matches!(code, Code::PermissionDenied | Code::Unauthenticated) {
+            self.log.write_refusal(&self.subject, method, root, reason.as_deref());
+        }
+        if self.log.0.log_every_call.load(Ordering::Relaxed) {
+            let AuditFields { rules, uid, pid, address, certificate_names } =
+                self.subject.audit_fields();
+            info!(
+                target: TARGET, parent: None,
+                method,
+                rules = rules.as_deref(),
+                uid,
+                pid,
+                address = address.as_deref(),
+                certificate_names = certificate_names.as_deref(),
+                root,
+                package = self.package.as_deref(),
+                resource = self.resource.as_deref(),
+                outcome = grpc_code_name(code),
+                reason = reason.as_deref(),
+                bytes = self.response_bytes.filter(|_| error.is_none()),
+                "call"
+            );
+        }
+    }
+}
+
+impl AuditSubject {
     fn audit_fields(&self) -> AuditFields {
         let join = |names: &[&str]| {
             (!names.is_empty()).then(|| truncate_escaped(&names.join(","), MAX_LIST_BYTES))
@@ -253,32 +292,22 @@ impl AuditSubject {
     }
 }
 
-impl AuditTarget {
-    /// Creates the target of a call target these roots.
-    pub fn for_roots<'a>(method: &'static str, ids: impl IntoIterator<Item = &'a str>) -> Self {
-        let mut root = String::new();
-        let mut ids = ids.into_iter();
-        for id in ids.by_ref() {
-            root.push_str(if root.is_empty() { "" } else { "," });
-            root.push_str(&truncate_escaped(id, MAX_ROOT_ID_BYTES));
-            if root.len() > MAX_LIST_BYTES {
-                break;
-            }
+/// Returns the ids of the roots of a call, or `None` if there are none.
+fn join_root_ids<'a>(ids: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let mut joined = String::new();
+    let mut ids = ids.into_iter();
+    for id in ids.by_ref() {
+        joined.push_str(if joined.is_empty() { "" } else { "," });
+        joined.push_str(&truncate_escaped(id, MAX_ROOT_ID_BYTES));
+        if joined.len() > MAX_LIST_BYTES {
+            break;
         }
-        let more = ids.count();
-        if more > 0 {
-            let _ = write!(root, " and {more} more");
-        }
-        Self { method, root: (!root.is_empty()).then_some(root), ..Self::default() }
     }
-
-    /// Adds the handles of a package and a resource. An empty handle is omitted.
-    pub fn with_handles(self, package: &str, resource: &str) -> Self {
-        let logged = |handle: &str| {
-            (!handle.is_empty()).then(|| truncate_escaped(handle, MAX_LOGGED_HANDLE_BYTES))
-        };
-        Self { package: logged(package), resource: logged(resource), ..self }
+    let more = ids.count();
+    if more > 0 {
+        let _ = write!(joined, " and {more} more");
     }
+    (!joined.is_empty()).then_some(joined)
 }
 
 /// Returns the reason in the `google.rpc.ErrorInfo` of a status.
@@ -288,15 +317,14 @@ fn error_reason(status: &Status) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::AuditTarget;
+    use super::join_root_ids;
 
     #[test]
     fn long_root_list_is_truncated() {
         let long = "x".repeat(400);
-        let target =
-            AuditTarget::for_roots("M", ["a\n", &long, &long, "b", "c"]).root.expect("roots");
-        assert!(target.starts_with(r"a\u{a},xxx"), "{target}");
-        assert!(target.ends_with("x… and 2 more"), "{target}");
-        assert_eq!(AuditTarget::for_roots("M", []).root, None);
+        let joined = join_root_ids(["a\n", &long, &long, "b", "c"]).expect("roots");
+        assert!(joined.starts_with(r"a\u{a},xxx"), "{joined}");
+        assert!(joined.ends_with("x… and 2 more"), "{joined}");
+        assert_eq!(join_root_ids([]), None);
     }
 }

@@ -3,21 +3,25 @@
 //! buffer grows. A buffer of this module has the size of its message and is freed after the message
 //! is sent.
 
-use super::watch_stream::EventStream;
-use crate::proto::caproot::v1 as pb;
+use crate::domain::limits::MAX_RESPONSE_BYTES;
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _, stream};
-use http::HeaderMap;
-use http_body::Frame;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use futures_util::{Stream, stream};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response};
+use http_body::{Frame, SizeHint};
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
-use std::fmt;
+use std::io::Write as _;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Response, Status};
+use tonic::metadata::GRPC_CONTENT_TYPE;
 
+/// Header with the encoding of a message.
+const ENCODING_HEADER: &str = "grpc-encoding";
 /// Length of the prefix of a message: compression flag and length. Source: gRPC over HTTP/2,
 /// "Length-Prefixed-Message".
 const PREFIX_BYTES: usize = 5;
@@ -27,16 +31,15 @@ const MAX_FIELD_HEADER_BYTES: usize = 15;
 /// own.
 const MAX_COPIED_BYTES: usize = 16 << 10;
 
-/// Stream type of the generated trait. Always empty: a [`BodyOverride`] has the events.
-pub type WatchResponseStream =
-    Pin<Box<dyn Stream<Item = Result<pb::WatchSkillsResponse, Status>> + Send>>;
+/// Chunks of encoded messages.
+pub type ChunkStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
 
-/// Response extension with the body to send instead of the message.
-#[derive(Clone)]
-pub struct BodyOverride {
-    messages: Arc<Mutex<Option<MessageStream>>>,
-    /// Length of the message, if the body is a single message.
-    message_len: Option<usize>,
+/// Body of encoded messages, followed by the status as trailers.
+pub struct EncodedBody {
+    /// `None` after the trailers.
+    chunks: Option<ChunkStream>,
+    /// Bytes of the body that are in memory from the start; 0 for a stream.
+    buffered_bytes: usize,
 }
 
 /// Encoded message, in one or two chunks.
@@ -49,43 +52,6 @@ pub struct EncodedMessage {
 /// Buffer for an encoded message. Protobuf merges concatenated encodings, so a message can be
 /// encoded field by field.
 pub struct MessageBuf(Vec<u8>);
-
-type MessageStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
-
-/// Body of encoded messages, followed by the status as trailers.
-struct EncodedBody {
-    messages: MessageStream,
-    is_ended: bool,
-}
-
-/// Creates a response with a stream of encoded events. Calls `record_denied` with each denied root
-/// when its event is sent.
-pub fn encoded_event_response(
-    response: Response<EventStream>,
-    record_denied: impl Fn(&str) + Send + 'static,
-) -> Response<WatchResponseStream> {
-    let (metadata, events, extensions) = response.into_parts();
-    let messages = events.map(move |event| {
-        event.map(|event| {
-            event.denied_root.iter().for_each(|root| record_denied(root));
-            event.into_bytes()
-        })
-    });
-    let none: WatchResponseStream = Box::pin(stream::empty());
-    let mut response = Response::from_parts(metadata, none, extensions);
-    response.extensions_mut().insert(BodyOverride::new(messages, None));
-    response
-}
-
-/// Creates a response with an encoded message. `message` is not sent; only wrappers of the service
-/// read it.
-pub fn encoded_response<T>(message: T, encoded: EncodedMessage) -> Response<T> {
-    let message_len = encoded.message_len();
-    let mut response = Response::new(message);
-    let chunks = stream::iter(encoded.into_chunks().map(Ok));
-    response.extensions_mut().insert(BodyOverride::new(chunks, Some(message_len)));
-    response
-}
 
 /// Encodes a message with its prefix, and appends text or bytes as field `number`. Long contents
 /// become a chunk of their own.
@@ -117,14 +83,6 @@ pub fn encode_message(message: &impl Message) -> Result<Bytes, Status> {
     let mut buffer = MessageBuf::with_capacity(message.encoded_len());
     buffer.append_message(message);
     buffer.finish()
-}
-
-/// Decodes a message with its prefix.
-pub fn decode_message<M: Message + Default>(message: &Bytes) -> Result<M, Status> {
-    let value = M::decode(message.slice(PREFIX_BYTES..));
-    value.map_err(|error| {
-        Status::internal(format!("internal error: cannot decode a response: {error}"))
-    })
 }
 
 impl MessageBuf {
@@ -164,23 +122,57 @@ impl MessageBuf {
     /// Returns the message with its prefix, which also covers a further chunk of `tail_len` bytes.
     fn finish_with_tail(self, tail_len: usize) -> Result<Bytes, Status> {
         let Self(mut buffer) = self;
-        let len = u32::try_from(buffer.len() - PREFIX_BYTES + tail_len);
-        let len = len.map_err(|_| {
-            Status::internal("internal error: the response is too long for a gRPC message")
-        })?;
-        buffer[1..PREFIX_BYTES].copy_from_slice(&len.to_be_bytes());
+        let len = buffer.len() - PREFIX_BYTES + tail_len;
+        write_prefix(&mut buffer, 0, len)?;
         Ok(buffer.into())
     }
 }
 
+/// Writes the prefix of a message of `len` bytes into the first bytes of its buffer.
+fn write_prefix(buffer: &mut [u8], compression_flag: u8, len: usize) -> Result<(), Status> {
+    let Some(prefix_len) = u32::try_from(len).ok().filter(|_| len <= MAX_RESPONSE_BYTES) else {
+        let message = format!("the response has {len} bytes; the limit is {MAX_RESPONSE_BYTES}");
+        return Err(Status::out_of_range(message));
+    };
+    buffer[0] = compression_flag;
+    buffer[1..PREFIX_BYTES].copy_from_slice(&prefix_len.to_be_bytes());
+    Ok(())
+}
+
 impl EncodedMessage {
+    /// Encodes a message.
+    pub fn new(message: &impl Message) -> Result<Self, Status> {
+        encode_message(message).map(Self::from)
+    }
+
     /// Returns the length without the prefix.
     pub fn message_len(&self) -> usize {
         self.head.len() + self.tail.as_ref().map_or(0, Bytes::len) - PREFIX_BYTES
     }
 
+    /// Returns the chunks of the message with its prefix.
     pub fn into_chunks(self) -> impl Iterator<Item = Bytes> {
         std::iter::once(self.head).chain(self.tail)
+    }
+
+    /// Creates a response with this message.
+    pub fn into_response(self) -> Response<Body> {
+        let buffered_bytes = PREFIX_BYTES + self.message_len();
+        let chunks = Box::pin(stream::iter(self.into_chunks().map(Ok)));
+        EncodedBody { chunks: Some(chunks), buffered_bytes }.into_response()
+    }
+
+    /// Creates a response with this message, compressed with gzip at the level of tonic.
+    pub fn into_compressed_response(self) -> Result<Response<Body>, Status> {
+        let mut encoder = GzEncoder::new(vec![0; PREFIX_BYTES], Compression::new(6));
+        encoder.write_all(&self.head[PREFIX_BYTES..])?;
+        encoder.write_all(self.tail.as_deref().unwrap_or_default())?;
+        let mut buffer = encoder.finish()?;
+        let len = buffer.len() - PREFIX_BYTES;
+        write_prefix(&mut buffer, 1, len)?;
+        let mut response = Self::from(Bytes::from(buffer)).into_response();
+        response.headers_mut().insert(ENCODING_HEADER, HeaderValue::from_static("gzip"));
+        Ok(response)
     }
 }
 
@@ -190,23 +182,16 @@ impl From<Bytes> for EncodedMessage {
     }
 }
 
-impl BodyOverride {
-    fn new(
-        messages: impl Stream<Item = Result<Bytes, Status>> + Send + 'static,
-        message_len: Option<usize>,
-    ) -> Self {
-        Self { messages: Arc::new(Mutex::new(Some(Box::pin(messages)))), message_len }
+impl EncodedBody {
+    /// Creates a response with the chunks of a stream.
+    pub fn stream_response(chunks: ChunkStream) -> Response<Body> {
+        Self { chunks: Some(chunks), buffered_bytes: 0 }.into_response()
     }
 
-    /// Returns the length of the message, if the body is a single message and the length is known.
-    pub fn message_len(&self) -> Option<usize> {
-        self.message_len
-    }
-
-    /// Returns the body, or `None` if it was taken before.
-    pub fn take_body(&self) -> Option<Body> {
-        let messages = self.messages.lock().unwrap_or_else(PoisonError::into_inner).take();
-        messages.map(|messages| Body::new(EncodedBody { messages, is_ended: false }))
+    fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(Body::new(self));
+        response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
+        response
     }
 }
 
@@ -218,69 +203,68 @@ impl http_body::Body for EncodedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.is_ended {
-            return Poll::Ready(None);
-        }
-        let status = match ready!(self.messages.as_mut().poll_next(context)) {
+        let Some(chunks) = &mut self.chunks else { return Poll::Ready(None) };
+        let status = match ready!(chunks.as_mut().poll_next(context)) {
             Some(Ok(message)) => return Poll::Ready(Some(Ok(Frame::data(message)))),
             Some(Err(status)) => status,
             None => Status::ok(""),
         };
-        self.is_ended = true;
+        self.chunks = None;
         let mut trailers = HeaderMap::new();
         status.add_header(&mut trailers)?;
         Poll::Ready(Some(Ok(Frame::trailers(trailers))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.is_ended
+        self.chunks.is_none()
     }
-}
 
-impl fmt::Debug for BodyOverride {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BodyOverride").finish_non_exhaustive()
+    /// Returns the buffered bytes as the lower bound. There is no upper bound, because for a body
+    /// of exact size the HTTP router adds a `content-length` header.
+    fn size_hint(&self) -> SizeHint {
+        let mut hint = SizeHint::default();
+        hint.set_lower(self.buffered_bytes as u64);
+        hint
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{BodyOverride, encode_message, encoded_event_response, encoded_response};
-    use crate::grpc::event_cache::EncodedEvent;
-    use crate::grpc::watch_stream::EventStream;
+    use super::{
+        EncodedBody, EncodedMessage, MAX_RESPONSE_BYTES, encode_message, encode_with_field,
+    };
     use crate::proto::caproot::v1 as pb;
+    use flate2::read::GzDecoder;
+    use http::Response;
+    use http_body::Body as _;
     use http_body_util::BodyExt as _;
     use prost::Message as _;
-    use std::sync::Arc;
-    use tonic::{Response, Status};
+    use std::io::Read as _;
+    use tonic::body::Body;
+    use tonic::{Code, Status};
 
     /// Returns the bytes of the body and its gRPC status.
-    async fn collect_body<T>(mut response: Response<T>) -> (Vec<u8>, String) {
-        let body_override =
-            response.extensions_mut().remove::<BodyOverride>().expect("body override");
-        let sent =
-            body_override.take_body().expect("body").collect().await.expect("body without error");
-        assert!(body_override.take_body().is_none(), "the body can be taken once");
+    async fn collect_body(response: Response<Body>) -> (Vec<u8>, String) {
+        assert_eq!(response.headers()["content-type"], "application/grpc");
+        let sent = response.into_body().collect().await.expect("body without error");
         let code = sent.trailers().and_then(|trailers| trailers.get("grpc-status"));
         let code = code.expect("gRPC status").to_str().expect("ASCII").to_owned();
         (sent.to_bytes().to_vec(), code)
     }
 
-    fn event(revision: u64) -> Arc<EncodedEvent> {
-        let event = pb::WatchSkillsResponse { revision, ..pb::WatchSkillsResponse::default() };
-        Arc::new(EncodedEvent::new(&event).expect("message below the size limit"))
+    fn roots_page() -> pb::ListRootsResponse {
+        pb::ListRootsResponse { epoch: "e".repeat(300), ..pb::ListRootsResponse::default() }
     }
 
     #[tokio::test]
-    async fn encoded_response_is_one_message() {
-        let epoch = "e".repeat(300);
-        let page = pb::ListRootsResponse { epoch, ..pb::ListRootsResponse::default() };
-        let response = encoded_response(
-            (),
-            encode_message(&page).expect("message below the size limit").into(),
-        );
-        let bytes = response.extensions().get::<BodyOverride>().and_then(BodyOverride::message_len);
-        assert_eq!(bytes, Some(page.encoded_len()));
+    async fn message_response_is_one_message() {
+        let page = roots_page();
+        let message = EncodedMessage::new(&page).expect("message below the size limit");
+        assert_eq!(message.message_len(), page.encoded_len());
+        let response = message.into_response();
+        let hint = response.body().size_hint();
+        assert_eq!((hint.lower(), hint.upper()), (5 + page.encoded_len() as u64, None));
+        assert!(!response.headers().contains_key("grpc-encoding"));
         let (sent, code) = collect_body(response).await;
         let (prefix, rest) = sent.split_at(5);
         assert_eq!(prefix, [0, 0, 0, 1, 47], "no compression, and the length");
@@ -289,12 +273,43 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn stream_status_is_status_of_events() {
+    async fn compressed_message_equals_message() {
+        for data in [Vec::new(), vec![7; 1 << 20]] {
+            let message = || encode_with_field(&roots_page(), 99, data.clone());
+            let plain = message().expect("message below the size limit");
+            let (plain, _) = collect_body(plain.into_response()).await;
+            let compressed = message().expect("message below the size limit");
+            let response = compressed.into_compressed_response().expect("compressed message");
+            assert_eq!(response.headers()["grpc-encoding"], "gzip");
+            let (sent, code) = collect_body(response).await;
+            assert!(sent.len() < plain.len());
+            let (prefix, rest) = sent.split_at(5);
+            let len = u32::try_from(rest.len()).expect("length fits").to_be_bytes();
+            assert_eq!((prefix[0], &prefix[1..]), (1, &len[..]));
+            let mut decompressed = Vec::new();
+            GzDecoder::new(rest).read_to_end(&mut decompressed).expect("gzip");
+            assert_eq!(decompressed, plain[5..]);
+            assert_eq!(code, "0");
+        }
+    }
+
+    #[test]
+    fn response_over_size_limit_is_rejected() {
+        for (len, is_sent) in [(MAX_RESPONSE_BYTES - 400, true), (MAX_RESPONSE_BYTES, false)] {
+            let message = encode_with_field(&roots_page(), 99, vec![7; len]);
+            let code = message.err().map(|status| status.code());
+            assert_eq!(code, (!is_sent).then_some(Code::OutOfRange));
+        }
+    }
+
+    #[tokio::test]
+    async fn stream_status_is_status_of_chunks() {
+        let event =
+            |revision| encode_message(&pb::WatchSkillsResponse { revision, ..Default::default() });
         for (end, expected) in [(None, "0"), (Some(Status::unavailable("stopping")), "14")] {
-            let events: Vec<_> = (1..=2).map(|n| Ok(event(n))).chain(end.map(Err)).collect();
-            let events: EventStream = Box::pin(futures_util::stream::iter(events));
-            let (sent, code) =
-                collect_body(encoded_event_response(Response::new(events), |_| ())).await;
+            let events: Vec<_> = (1..=2).map(event).chain(end.map(Err)).collect();
+            let events = futures_util::stream::iter(events);
+            let (sent, code) = collect_body(EncodedBody::stream_response(Box::pin(events))).await;
             assert_eq!(sent, [0, 0, 0, 0, 2, 16, 1, 0, 0, 0, 0, 2, 16, 2]);
             assert_eq!(code, expected);
         }

@@ -85,27 +85,19 @@ impl ListQuery<'_> {
         bytes
     }
 
-    /// Builds the part that is on every page: the states of the roots.
-    pub fn page_header(&self, view: &CatalogView) -> pb::ListSkillsResponse {
-        pb::ListSkillsResponse {
-            roots: view.roots.iter().map(|r| root_status(r, self.product)).collect(),
-            ..pb::ListSkillsResponse::default()
-        }
-    }
-
-    /// Encodes the page that begins at a root and a skill. Also returns its message, without the
-    /// skills.
+    /// Encodes the page that begins at a root and a skill.
     pub fn encode_page(
         &self,
         epoch: u64,
         view: &CatalogView,
         begin: (usize, usize),
-    ) -> Result<(pb::ListSkillsResponse, Bytes), Status> {
+    ) -> Result<Bytes, Status> {
         let is_first_page = begin == (0, 0);
         let mut page = pb::ListSkillsResponse {
+            roots: view.roots.iter().map(|root| root_status(root, self.product)).collect(),
             epoch: format_epoch(epoch),
             revision: view.revision,
-            ..self.page_header(view)
+            ..pb::ListSkillsResponse::default()
         };
         page.truncated = page.roots.iter().any(|r| r.truncated);
         if is_first_page {
@@ -122,7 +114,7 @@ impl ListQuery<'_> {
             page.resume_token = ResumeToken::new(epoch, view.revision, &query).encode();
         }
         buffer.append_message(&page);
-        Ok((page, buffer.finish()?))
+        buffer.finish()
     }
 
     /// Writes the skills that fit on the page. Returns the start of the next page, if there is one.

@@ -5,14 +5,15 @@
 mod request_body;
 mod response_body;
 
-use super::encoded_body::BodyOverride;
 use super::errors::{call_deadline_exceeded, missing_peer, overloaded};
 use super::quota::{Quota, QuotaPermit};
 use super::requests;
+use super::watch_stream::WATCH_METHOD_PATH;
 use crate::domain::limits::{MAX_BUFFERED_BYTES, MAX_BUFFERED_BYTES_PER_CALLER};
 use crate::domain::{Limits, PeerIdentity, QuotaKey};
 use bytes::Bytes;
 use http::{Extensions, Request, Response};
+use http_body::Body as _;
 use request_body::CountedRequestBody;
 use response_body::{CountedResponseBody, ResponseQuota};
 use std::convert::Infallible;
@@ -45,10 +46,6 @@ pub struct LoadLimit<S> {
     layer: LoadLimitLayer,
     inner: S,
 }
-
-/// Response extension that marks a stream. A stream has a permit of the stream quota instead.
-#[derive(Debug, Clone, Copy)]
-pub struct StreamMarker;
 
 /// Returns the quota key of a request. Every request carries the peer of its connection.
 pub fn request_quota_key(extensions: &Extensions) -> Result<QuotaKey, Status> {
@@ -119,6 +116,7 @@ where
             Err(status) => return Box::pin(ready(Ok(status.into_http()))),
         };
         let is_reflection = request.uri().path().starts_with(REFLECTION_PREFIX);
+        let is_stream = request.uri().path() == WATCH_METHOD_PATH;
         let request_deadline =
             (!is_reflection).then(|| Instant::now() + self.layer.request_timeout);
         let call_timeout = requests::grpc_timeout(request.headers());
@@ -127,7 +125,7 @@ where
         let response = self.inner.call(request);
         let byte_quota = self.layer.byte_quota.clone();
         Box::pin(async move {
-            let mut response = match call_timeout {
+            let response = match call_timeout {
                 None => response.await?,
                 Some(call_timeout) => match timeout(call_timeout, response).await {
                     Ok(response) => response?,
@@ -135,13 +133,10 @@ where
                     Err(_) => return Ok(call_deadline_exceeded().into_http()),
                 },
             };
-            let is_stream = response.extensions_mut().remove::<StreamMarker>().is_some();
-            let body_override = response.extensions_mut().remove::<BodyOverride>();
-            let total_bytes = body_override.as_ref().and_then(BodyOverride::message_len);
-            if let Some(body) = body_override.and_then(|body| body.take_body()) {
-                *response.body_mut() = body;
-            }
-            let quota = ResponseQuota::new(quota_key, byte_quota, total_bytes, call_permit);
+            // The lower bound is in memory from the start.
+            let buffered_bytes = response.body().size_hint().lower();
+            let quota = ResponseQuota::new(quota_key, byte_quota, buffered_bytes, call_permit);
+            // A stream has a permit of the stream quota instead.
             let quota = (!is_stream).then_some(quota);
             Ok(response.map(|body| Body::new(CountedResponseBody::new(body, quota))))
         })

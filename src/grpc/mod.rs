@@ -2,10 +2,9 @@
 //! types and protobuf messages.
 
 mod audit_log;
-mod audited_service;
 mod auth;
 mod change_events;
-mod compression;
+mod dispatch;
 mod encoded_body;
 mod errors;
 mod event_cache;
@@ -25,9 +24,8 @@ mod watch_stream;
 mod wire_format;
 
 pub use audit_log::AuditLog;
-pub use audited_service::AuditedService;
 pub use auth::{AuthLayer, AuthRules, AuthService, CallerCredentials};
-pub use compression::ListCompression;
+pub use dispatch::RpcDispatcher;
 pub use executor_info::DaemonInfo;
 pub use load_limit::{LoadLimit, LoadLimitLayer};
 pub use quota::{Quota, QuotaExceeded, QuotaLimit, QuotaPermit};

@@ -49,7 +49,7 @@ pub fn encode_page(
     body: Option<PageBody>,
 ) -> Result<EncodedMessage, Status> {
     match body {
-        None => encoded_body::encode_message(page).map(EncodedMessage::from),
+        None => EncodedMessage::new(page),
         Some(PageBody::Text(text)) => encoded_body::encode_with_field(page, CONTENTS_FIELD, text),
         Some(PageBody::Bytes(bytes)) => encoded_body::encode_with_field(page, DATA_FIELD, bytes),
     }

@@ -1,22 +1,23 @@
 //! `CapabilityService`: validates requests, queries the catalog store and builds responses.
 
+use super::audit_log::AuditedCall;
 use super::auth::{authenticated_caller, caller_credentials};
-use super::encoded_body::WatchResponseStream;
+use super::encoded_body::{ChunkStream, EncodedMessage};
 use super::errors::{BadField, RpcError, shutting_down, too_many_streams};
 use super::event_cache::EventCache;
 use super::executor_info::DaemonInfo;
-use super::load_limit::{StreamMarker, request_quota_key};
+use super::load_limit::request_quota_key;
 use super::page_cache::{PageCache, PageKey};
 use super::quota::Quota;
-use super::watch_stream::{EventStream, WatchStream};
-use super::{compression, encoded_body, list_pages, requests, resources, root_messages};
+use super::watch_stream::WatchStream;
+use super::{list_pages, requests, resources, root_messages};
 use crate::catalog::{CatalogStore, CatalogView, ConsistencyLevel, WaitBudget};
 use crate::domain::token::{PageToken, ReadCursor};
 use crate::domain::{PublishedRoot, RootId, SelectedRoot, handle, skill_file_name};
 use crate::proto::caproot::v1 as pb;
-use pb::capability_service_server::CapabilityService;
+use futures_util::StreamExt as _;
 use tokio::sync::watch;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Status};
 
 /// Implementation of `caproot.v1.CapabilityService`.
 #[derive(Debug)]
@@ -35,7 +36,8 @@ pub struct GrpcService {
     event_cache: EventCache,
 }
 
-pub type RpcResult<T> = Result<Response<T>, Status>;
+/// Encoded response of a method.
+type RpcResult = Result<EncodedMessage, Status>;
 
 /// Page token and required freshness of a request for a page.
 struct PageRequest<'a> {
@@ -64,12 +66,17 @@ impl GrpcService {
         }
     }
 
-    fn ensure_running(&self) -> Result<(), Status> {
-        if *self.shutdown.borrow() { Err(shutting_down()) } else { Ok(()) }
+    /// Returns the size limit of a request.
+    pub(super) fn max_request_bytes(&self) -> usize {
+        self.store.limits().max_request_bytes()
     }
 
-    /// Returns the store, restricted to the roots that the caller may access.
+    /// Returns the store, restricted to the roots that the caller may access. Fails if the daemon
+    /// is stopping.
     fn scoped_store<T>(&self, request: &Request<T>) -> Result<CatalogStore, Status> {
+        if *self.shutdown.borrow() {
+            return Err(shutting_down());
+        }
         Ok(self.store.with_access_scope(&authenticated_caller(request.extensions())?.access_scope))
     }
 
@@ -107,68 +114,43 @@ impl GrpcService {
         requests::parse_selection(roots, self.store.limits().max_roots)
     }
 
-    /// Opens a stream and returns its encoded events.
-    pub(super) fn open_watch_stream(
+    pub(super) fn get_executor(
         &self,
-        request: Request<pb::WatchSkillsRequest>,
-    ) -> RpcResult<EventStream> {
-        self.ensure_running()?;
-        let quota_key = request_quota_key(request.extensions())?;
-        let store = self.scoped_store(&request)?;
-        let credentials = caller_credentials(request.extensions())?;
-        let max_roots = self.store.limits().max_roots;
-        let request = requests::parse_watch_request(request.into_inner(), max_roots)?;
-        let permit = self.stream_quota.acquire(&quota_key, 1).map_err(too_many_streams)?;
-        let events = WatchStream::spawn(
-            store,
-            credentials,
-            request,
-            self.event_cache.clone(),
-            self.shutdown.clone(),
-            permit,
-        );
-        let mut response = Response::new(events);
-        response.extensions_mut().insert(StreamMarker);
-        Ok(response)
-    }
-}
-
-#[tonic::async_trait]
-impl CapabilityService for GrpcService {
-    async fn get_executor(
-        &self,
-        request: Request<pb::GetExecutorRequest>,
-    ) -> RpcResult<pb::GetExecutorResponse> {
-        self.ensure_running()?;
-        let scoped_store = self.scoped_store(&request)?;
-        Ok(Response::new(self.daemon_info.executor_response(&scoped_store)))
+        request: &Request<pb::GetExecutorRequest>,
+        call: &mut AuditedCall,
+    ) -> RpcResult {
+        call.set_method("GetExecutor", &[]);
+        let scoped_store = self.scoped_store(request)?;
+        EncodedMessage::new(&self.daemon_info.executor_response(&scoped_store))
     }
 
-    async fn list_roots(
+    pub(super) async fn list_roots(
         &self,
-        request: Request<pb::ListRootsRequest>,
-    ) -> RpcResult<pb::ListRootsResponse> {
-        self.ensure_running()?;
-        let wait_budget = wait_budget(&request);
-        let store = self.scoped_store(&request)?;
+        request: &Request<pb::ListRootsRequest>,
+        call: &mut AuditedCall,
+    ) -> RpcResult {
+        call.set_method("ListRoots", &[]);
+        let wait_budget = wait_budget(request);
+        let store = self.scoped_store(request)?;
         let published = store.published_roots();
         let environment = &store.environments()[0];
         let select = |p: &PublishedRoot| p.to_selected_root(environment);
         let selection: Vec<_> = published.iter().map(select).collect();
         let view = store.view(&selection, ConsistencyLevel::Cached, wait_budget).await;
         let view = view.map_err(|error| RpcError::from(error).into_status(None))?;
-        Ok(Response::new(pb::ListRootsResponse {
+        EncodedMessage::new(&pb::ListRootsResponse {
             roots: root_messages::published_roots(&view, &published, environment),
             epoch: self.epoch(),
             revision: view.revision,
-        }))
+        })
     }
 
-    async fn resolve_roots(
+    pub(super) async fn resolve_roots(
         &self,
         request: Request<pb::ResolveRootsRequest>,
-    ) -> RpcResult<pb::ResolveRootsResponse> {
-        self.ensure_running()?;
+        call: &mut AuditedCall,
+    ) -> RpcResult {
+        call.set_method("ResolveRoots", &request.get_ref().selected_capability_roots);
         let wait_budget = wait_budget(&request);
         let store = self.scoped_store(&request)?;
         let request = request.into_inner();
@@ -186,17 +168,18 @@ impl CapabilityService for GrpcService {
             consistency: requests::parse_consistency(request.consistency)?,
         };
         let (view, begin) = self.page_view(&store, &selection, &page_request, wait_budget).await?;
-        Ok(Response::new(query.resolved_page(self.store.epoch(), &view, begin)))
+        call.record_denied_roots(&view);
+        EncodedMessage::new(&query.resolved_page(self.store.epoch(), &view, begin))
     }
 
-    async fn list_skills(
+    pub(super) async fn list_skills(
         &self,
         request: Request<pb::ListSkillsRequest>,
-    ) -> RpcResult<pb::ListSkillsResponse> {
-        self.ensure_running()?;
+        call: &mut AuditedCall,
+    ) -> RpcResult {
+        call.set_method("ListSkills", &request.get_ref().selected_capability_roots);
         let wait_budget = wait_budget(&request);
         let store = self.scoped_store(&request)?;
-        let accepts_compression = compression::accepts_compression(request.metadata());
         let request = request.into_inner();
         let selection = self.parse_selection(request.selected_capability_roots)?;
         let query = list_pages::ListQuery {
@@ -213,37 +196,54 @@ impl CapabilityService for GrpcService {
         };
         let (view, begin) = self.page_view(&store, &selection, &page_request, wait_budget).await?;
         let key = PageKey::new(&page_request.token_binding, query.page_size, &view, begin);
-        let cached = key.as_ref().and_then(|key| self.page_cache.get(key));
-        let (page, message) = if let Some(message) = cached {
-            (query.page_header(&view), message)
-        } else {
-            let encoded = query.encode_page(self.store.epoch(), &view, begin)?;
-            if let Some(key) = key {
-                self.page_cache.insert(key, &encoded.1);
-            }
-            encoded
-        };
-        if accepts_compression {
-            // tonic compresses the response, so it needs the message as a value.
-            return Ok(Response::new(encoded_body::decode_message(&message)?));
+        call.record_denied_roots(&view);
+        if let Some(page) = key.as_ref().and_then(|key| self.page_cache.get(key)) {
+            return Ok(page.into());
         }
-        Ok(encoded_body::encoded_response(page, message.into()))
+        let page = query.encode_page(self.store.epoch(), &view, begin)?;
+        if let Some(key) = key {
+            self.page_cache.insert(key, &page);
+        }
+        Ok(page.into())
     }
 
-    type WatchSkillsStream = WatchResponseStream;
-
-    async fn watch_skills(
+    /// Opens a stream and returns its encoded events. Records a denied root when its event is sent.
+    pub(super) fn watch_skills(
         &self,
         request: Request<pb::WatchSkillsRequest>,
-    ) -> RpcResult<Self::WatchSkillsStream> {
-        Ok(encoded_body::encoded_event_response(self.open_watch_stream(request)?, |_| ()))
+        call: &mut AuditedCall,
+    ) -> Result<ChunkStream, Status> {
+        call.set_method("WatchSkills", &request.get_ref().selected_capability_roots);
+        let store = self.scoped_store(&request)?;
+        let quota_key = request_quota_key(request.extensions())?;
+        let credentials = caller_credentials(request.extensions())?;
+        let max_roots = self.store.limits().max_roots;
+        let request = requests::parse_watch_request(request.into_inner(), max_roots)?;
+        let permit = self.stream_quota.acquire(&quota_key, 1).map_err(too_many_streams)?;
+        let events = WatchStream::spawn(
+            store,
+            credentials,
+            request,
+            self.event_cache.clone(),
+            self.shutdown.clone(),
+            permit,
+        );
+        let call = call.clone();
+        Ok(Box::pin(events.map(move |event| {
+            let event = event?;
+            event.denied_root.iter().for_each(|root| call.record_denied_root(root));
+            Ok(event.into_bytes())
+        })))
     }
 
-    async fn list_resources(
+    pub(super) async fn list_resources(
         &self,
         request: Request<pb::ListResourcesRequest>,
-    ) -> RpcResult<pb::ListResourcesResponse> {
-        self.ensure_running()?;
+        call: &mut AuditedCall,
+    ) -> RpcResult {
+        let pb::ListResourcesRequest { root, package, .. } = request.get_ref();
+        call.set_method("ListResources", root.as_slice());
+        call.set_handles(package, "");
         let wait_budget = wait_budget(&request);
         let store = self.scoped_store(&request)?;
         let mut request = request.into_inner();
@@ -255,20 +255,23 @@ impl CapabilityService for GrpcService {
         let resources =
             found.files.iter().map(|file| resources::resource_message(&root, &package, file));
         let next = found.next.map(|token| token.encode(&resources::page_token_binding(&request)));
-        Ok(Response::new(pb::ListResourcesResponse {
+        EncodedMessage::new(&pb::ListResourcesResponse {
             resources: resources.collect(),
             next_page_token: next.unwrap_or_default(),
             truncated: found.truncated,
             epoch: self.epoch(),
             revision: self.store.revision(),
-        }))
+        })
     }
 
-    async fn read_resource(
+    pub(super) async fn read_resource(
         &self,
         request: Request<pb::ReadResourceRequest>,
-    ) -> RpcResult<pb::ReadResourceResponse> {
-        self.ensure_running()?;
+        call: &mut AuditedCall,
+    ) -> RpcResult {
+        let pb::ReadResourceRequest { root, package, resource, .. } = request.get_ref();
+        call.set_method("ReadResource", root.as_slice());
+        call.set_handles(package, resource);
         let wait_budget = wait_budget(&request);
         let store = self.scoped_store(&request)?;
         let mut request = request.into_inner();
@@ -293,10 +296,7 @@ impl CapabilityService for GrpcService {
             epoch: self.epoch(),
             revision: self.store.revision(),
         };
-        Ok(encoded_body::encoded_response(
-            pb::ReadResourceResponse::default(),
-            resources::encode_page(&page, read_page.body)?,
-        ))
+        resources::encode_page(&page, read_page.body)
     }
 }
 

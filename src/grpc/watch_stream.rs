@@ -19,17 +19,13 @@ use futures_util::{Stream, StreamExt as _, stream};
 use pb::watch_skills_response::Event;
 use std::future::pending;
 use std::iter::once_with;
-use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::Status;
 
-/// Path of the method in the audit log.
-const WATCH_METHOD_PATH: &str = "/caproot.v1.CapabilityService/WatchSkills";
-
-/// Encoded events of one stream.
-pub type EventStream = Pin<Box<dyn Stream<Item = Result<Arc<EncodedEvent>, Status>> + Send>>;
+/// Path of the method.
+pub const WATCH_METHOD_PATH: &str = "/caproot.v1.CapabilityService/WatchSkills";
 
 /// State of one stream.
 pub struct WatchStream {
@@ -73,7 +69,7 @@ impl WatchStream {
         event_cache: EventCache,
         shutdown: watch::Receiver<bool>,
         permit: QuotaPermit,
-    ) -> EventStream {
+    ) -> impl Stream<Item = Result<Arc<EncodedEvent>, Status>> + use<> {
         let (event_sender, events) = pull_channel();
         let (end_status, ended) = oneshot::channel();
         let next_bookmark = Instant::now() + request.bookmark_interval;
@@ -93,7 +89,7 @@ impl WatchStream {
         tokio::spawn(stream.run());
         // If the task drops the sender without a status, the daemon is stopping.
         let end = async { Err(ended.await.unwrap_or_else(|_| shutting_down())) };
-        Box::pin(events.chain(stream::once(end)))
+        events.chain(stream::once(end))
     }
 
     async fn run(mut self) {

@@ -29,19 +29,16 @@ pub use service_manager::has_service_manager;
 
 use crate::catalog::{CatalogStore, CatalogStoreConfig};
 use crate::config::Config;
-use crate::domain::limits::MAX_RESPONSE_BYTES;
 use crate::domain::{ConfigState, SandboxStatus};
 use crate::grpc::{
-    AuditLog, AuditedService, AuthLayer, DaemonInfo, GrpcService, ListCompression, LoadLimitLayer,
-    Quota,
+    AuditLog, AuthLayer, DaemonInfo, GrpcService, LoadLimitLayer, Quota, RpcDispatcher,
 };
-use crate::proto::{self, caproot::v1::capability_service_server as server};
+use crate::proto::{self, caproot::v1::capability_service_server::SERVICE_NAME};
 use crate::telemetry::{Metrics, log_root_health};
 use accept::{ConnectionLimiter, ConnectionSource};
 use http::Http2Server;
 use listen::{BoundListener, RuntimeListener};
 use reload::{ConfigReloader, auth_config, policy_config};
-use server::{CapabilityServiceServer, SERVICE_NAME};
 use std::fmt;
 use std::future::{Future, pending};
 use std::sync::Arc;
@@ -178,9 +175,7 @@ pub async fn build_daemon_on(
     let info =
         DaemonInfo { start_time, build: BUILD_INFO, sandbox, config_state: config_state.clone() };
     let service = GrpcService::new(store.clone(), info, stream_quota.clone(), shutdown.subscribe());
-    let service = CapabilityServiceServer::new(AuditedService::new(service, audit.clone()))
-        .max_encoding_message_size(MAX_RESPONSE_BYTES);
-    let service = ListCompression::new(service, store.clone());
+    let service = RpcDispatcher::new(service, audit.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
     let reflection = || {

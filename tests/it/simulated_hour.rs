@@ -1,6 +1,5 @@
 //! Bookmarks during an hour without changes, on simulated time. Sockets do not support simulated
-//! time, so the test calls the service without a socket, behind the load limit layer that encodes
-//! its events.
+//! time, so the test calls the service without a socket, behind the load limit layer.
 
 use std::time::SystemTime;
 
@@ -9,9 +8,9 @@ use caproot::config::{Config, ServeFlags};
 use caproot::domain::{Caller, PeerIdentity, SandboxStatus};
 use caproot::grpc::{
     AuditLog, AuthLayer, AuthRules, DaemonInfo, GrpcService, LoadLimit, LoadLimitLayer, Quota,
+    RpcDispatcher,
 };
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
-use caproot::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use caproot::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
 use tokio::sync::watch;
@@ -27,7 +26,7 @@ use crate::watch_harness::{skill_text, watch_request};
 const HOUR: Duration = Duration::from_hours(1);
 
 /// Client of a service that is set up as in a daemon, in this process.
-type Client = CapabilityServiceClient<LoadLimit<CapabilityServiceServer<GrpcService>>>;
+type Client = CapabilityServiceClient<LoadLimit<RpcDispatcher>>;
 
 fn build_client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
     let flags = ServeFlags { allow: vec![fixture.top().to_owned()], ..ServeFlags::default() };
@@ -59,7 +58,8 @@ fn build_client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
         config_state: watch::Sender::default().subscribe(),
     };
     let service = GrpcService::new(store, info, streams, stopping.subscribe());
-    CapabilityServiceClient::new(limit_layer.layer(CapabilityServiceServer::new(service)))
+    let dispatcher = RpcDispatcher::new(service, AuditLog::new(false));
+    CapabilityServiceClient::new(limit_layer.layer(dispatcher))
 }
 
 /// Request of a local caller with valid credentials.

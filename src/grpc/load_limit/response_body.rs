@@ -26,11 +26,10 @@ pub struct CountedResponseBody {
 pub struct ResponseQuota {
     quota_key: QuotaKey,
     byte_quota: Quota,
-    /// Total bytes of the response, if known. The whole message is in memory from the start, so the
-    /// first chunk acquires the permits for all bytes.
-    total_bytes: Option<usize>,
-    /// Permit for the total bytes.
-    total_permit: Option<Arc<QuotaPermit>>,
+    /// Bytes that are in memory from the start, until the first chunk acquires the permits for all.
+    buffered_bytes: Option<usize>,
+    /// Permit for the buffered bytes.
+    buffer_permit: Option<Arc<QuotaPermit>>,
     /// Permit of the call, shared by all chunks.
     call_permit: Arc<QuotaPermit>,
 }
@@ -52,19 +51,20 @@ impl ResponseQuota {
     pub fn new(
         quota_key: QuotaKey,
         byte_quota: Quota,
-        total_bytes: Option<usize>,
+        buffered_bytes: u64,
         call_permit: QuotaPermit,
     ) -> Self {
+        let buffered_bytes = usize::try_from(buffered_bytes).ok().filter(|bytes| *bytes > 0);
         let call_permit = Arc::new(call_permit);
-        Self { quota_key, byte_quota, total_bytes, total_permit: None, call_permit }
+        Self { quota_key, byte_quota, buffered_bytes, buffer_permit: None, call_permit }
     }
 
     fn attach_permits(&mut self, chunk: Bytes) -> Result<Bytes, QuotaExceeded> {
-        if let Some(total_bytes) = self.total_bytes.take() {
-            let permit = self.byte_quota.acquire(&self.quota_key, total_bytes)?;
-            self.total_permit = Some(Arc::new(permit));
+        if let Some(buffered_bytes) = self.buffered_bytes.take() {
+            let permit = self.byte_quota.acquire(&self.quota_key, buffered_bytes)?;
+            self.buffer_permit = Some(Arc::new(permit));
         }
-        let byte_permit = match &self.total_permit {
+        let byte_permit = match &self.buffer_permit {
             Some(permit) => permit.clone(),
             None => Arc::new(self.byte_quota.acquire(&self.quota_key, chunk.len())?),
         };

@@ -1,6 +1,8 @@
 use super::{
     Body, Bytes, Duration, LoadLimitLayer, PeerIdentity, Quota, Request, Response, Status,
 };
+use crate::grpc::encoded_body::encode_with_field;
+use crate::proto::caproot::v1 as pb;
 use http_body::{Body as _, Frame};
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};
@@ -152,4 +154,23 @@ async fn buffered_bytes_are_limited() {
     drop(chunk);
     let mut other = call_method(&layer, request(Vec::new()), 1).await;
     assert!(next_frame(other.body_mut()).await.expect("chunk").expect("no error").is_data());
+}
+
+#[tokio::test]
+async fn whole_message_is_counted_with_first_chunk() {
+    let method = |_| async {
+        let roots = pb::ListRootsResponse::default();
+        let message = encode_with_field(&roots, 99, vec![7; 40_000]).expect("short message");
+        Ok::<_, Infallible>(message.into_response())
+    };
+    for (limit, is_sent) in [(40_000, false), (41_000, true)] {
+        let service = test_layer(9, limit).layer(service_fn(method));
+        let mut response = service.oneshot(request(Vec::new())).await.expect("infallible service");
+        let head = next_frame(response.body_mut()).await.expect("frame").expect("no error");
+        assert_eq!(head.is_data(), is_sent, "{limit}");
+        if is_sent {
+            let tail = next_frame(response.body_mut()).await.expect("frame").expect("no error");
+            assert_eq!(tail.into_data().expect("data").len(), 40_000);
+        }
+    }
 }
