@@ -3,12 +3,13 @@
 
     docs_programs.py PAGE CAPROOT RUNNER...
 
-RUNNER is the command that runs a program, and replaces `python` or `npx tsx` of the page. First, the
-commands of the page are run, and their output is compared with the page. The address is a daemon with
-tests/trees/demo. Then the programs are run with more skills and files: a list must equal `caproot list`,
-and each read must equal the file. Between the program and the daemon is a proxy, which records the
-streams and cuts them: each stream must begin with the last resume token, and no change may be lost or
-repeated. Run this at the top of a checkout. Needs grpcio-tools.
+RUNNER is the command that runs a program, and replaces `python` or `npx tsx` of the page. Programs in
+TypeScript are checked by the compiler first, because the runner ignores types. Then the commands of the
+page are run with tests/trees/demo, and their output is compared with the page. Then the programs are
+run with more skills and files: a list must equal `caproot list`, and each read must equal the file.
+Between the program and the daemon is a proxy, which records the streams and cuts them: each stream must
+begin with the last resume token, and no change may be lost or repeated. Run this at the top of a
+checkout. Needs grpcio-tools.
 """
 
 import json
@@ -131,6 +132,13 @@ class Programs:
             self.command(name, *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         return process, OutputLines(process.stdout)
+
+
+def check_types(page_programs):
+    """Checks programs in TypeScript with all strict rules of the compiler."""
+    options = ["--strict", "--noEmit", "--allowImportingTsExtensions", "--module", "nodenext"]
+    files = sorted(str(file) for file in page_programs.directory.glob("*.ts"))
+    run([".tools/node_modules/.bin/tsc", *options, *files])
 
 
 def run_page(page, page_programs, daemon, demo):
@@ -264,6 +272,8 @@ def main(page, caproot, *runner):
         # Node looks for packages next to the program.
         (top / "node_modules").symlink_to(Path(".tools/node_modules").resolve())
         page_programs = Programs(page, top, runner)
+        if page_programs.suffix == ".ts":
+            check_types(page_programs)
         demo, many, watched = top / "demo", top / "many/demo", top / "watched/demo"
         shutil.copytree("tests/trees/demo", demo)
         with Daemon(caproot, top / "page.sock", demo) as daemon:
