@@ -90,6 +90,7 @@ fn files() -> Vec<PathBuf> {
     let mut left: Vec<PathBuf> = [
         "src",
         "tests",
+        "examples",
         "benches",
         "fuzz",
         "proto",

@@ -26,7 +26,7 @@ fn fleet(executors: &[(&str, &str)]) -> Fleet {
 }
 
 #[allow(unreachable_pub, clippy::print_stdout)]
-#[path = "../../examples/durable.rs"]
+#[path = "../../../examples/durable.rs"]
 mod example;
 
 /// Returns options with a long start timeout and no grace period for lost executors.

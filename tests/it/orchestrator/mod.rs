@@ -6,11 +6,11 @@ mod complete_example;
 mod dispatch;
 mod durable;
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../examples/dispatch.rs"]
+#[path = "../../../examples/dispatch.rs"]
 pub(crate) mod example_dispatch;
 #[cfg(all(feature = "handlers", feature = "mcp"))]
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../examples/orchestrator.rs"]
+#[path = "../../../examples/orchestrator.rs"]
 pub(crate) mod example_orchestrator;
 mod file_access;
 mod fleet;

@@ -1,7 +1,7 @@
 //! Custom tools of a session: definitions and instructions for a model, and the outcome of calls.
 
 #[allow(dead_code)]
-#[path = "../../examples/tools.rs"]
+#[path = "../../../examples/tools.rs"]
 mod example;
 mod outcomes;
 mod registry;

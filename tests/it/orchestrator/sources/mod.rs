@@ -2,7 +2,7 @@
 
 mod custom;
 #[allow(dead_code)]
-#[path = "../../../examples/sources.rs"]
+#[path = "../../../../examples/sources.rs"]
 mod example;
 mod hostile;
 mod limits;

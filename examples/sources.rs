@@ -1,6 +1,11 @@
-//! A session with all kinds of sources: an executor, a local directory, and an MCP server. The
-//! executor is a daemon in this process. The MCP server's URL is the only argument, and may be
-//! omitted.
+//! Merges the skills of an executor, a local directory and an MCP server in one session.
+//!
+//! ```sh
+//! cargo run --example sources
+//! cargo run --example sources -- http://127.0.0.1:7421/mcp
+//! ```
+//!
+//! The executor is a daemon in this process. The optional argument is the URL of the MCP server.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
 use caproot::client::{ExecutorConfig, Fleet};

@@ -1,22 +1,26 @@
-//! A session with everything: skills of two executors, a local directory and an MCP server, tools
-//! of this program, and a platform with pending calls. An executor, the MCP server, the platform
-//! and two tools fail, and the thread continues.
+//! Combines all parts of an orchestrator: skills of two executors, a local directory and an MCP
+//! server, tools of this program, and a platform with pending calls.
 //!
-//!     orchestrator COMMAND ARGUMENT…
+//! ```sh
+//! cargo build
+//! cargo run --example orchestrator -- target/debug/caproot mcp --http 127.0.0.1:0
+//! ```
 //!
-//! The command starts the MCP server, which must print `listening URL` first.
+//! The arguments are the command of the MCP server, which must print `listening URL` first.
+//! `caproot mcp` needs a running daemon. An executor, the MCP server, the platform and two tools
+//! fail, and the thread continues. Then the session is saved, restored and forked.
 
 // The example prints its results.
 #![allow(clippy::print_stdout)]
 
 // The tests include these modules a second time through other examples.
-#[path = "example_services.rs"]
+#[path = "support/example_services.rs"]
 mod example_services;
 #[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
-#[path = "manager.rs"]
+#[path = "support/manager.rs"]
 mod manager;
 #[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
-#[path = "service.rs"]
+#[path = "support/service.rs"]
 mod service;
 
 use std::error::Error;

@@ -1,14 +1,20 @@
-//! Answers the calls of a platform's thread with a session. The platform loses one answer and fails
-//! for another: `cargo run --example dispatch`.
+//! Answers the pending calls of a platform with a session.
+//!
+//! ```sh
+//! cargo run --example dispatch
+//! ```
+//!
+//! The example starts a daemon and a small HTTP platform in this process. The platform loses one
+//! answer and fails twice for another, and each call still has one answer at the end.
 
 // The example prints its results.
 #![allow(clippy::print_stdout)]
 
 #[allow(dead_code, unreachable_pub)]
-#[path = "manager.rs"]
+#[path = "support/manager.rs"]
 pub(crate) mod manager;
 #[allow(dead_code, unreachable_pub)]
-#[path = "service.rs"]
+#[path = "support/service.rs"]
 pub(crate) mod service;
 
 use std::error::Error;

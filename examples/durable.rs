@@ -1,5 +1,11 @@
-//! Saves, forks, closes and restores a session: `cargo run --example durable`. The example starts
-//! its own daemon in this process, on a directory that it creates.
+//! Saves, forks, closes and restores a session.
+//!
+//! ```sh
+//! cargo run --example durable
+//! ```
+//!
+//! The example starts a daemon in this process, on a directory that the example creates. A skill is
+//! added while the session is saved, and the restored session reports the skill as new.
 
 use caproot::client::{ChangesSince, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};

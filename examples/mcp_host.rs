@@ -1,9 +1,13 @@
-//! Host of Skills over MCP: lists the skills of a server as a session does, and reads each file
-//! with `skills.read`, page by page. Content that does not match the server's list is not shown.
+//! Lists and reads the skills of an MCP server, as a session does.
 //!
-//!     mcp_host list|read http://127.0.0.1:7421/mcp
+//! ```sh
+//! cargo run -- mcp --http 127.0.0.1:7421                          # needs a running daemon
+//! cargo run --example mcp_host -- read http://127.0.0.1:7421/mcp
+//! ```
 //!
-//! `list` reads no file. The exit code is 0 if every file matches, else 1.
+//! `list` instead of `read` reads no file. The example reads each file with `skills.read`, page by
+//! page, and rejects content that does not match the server's list. The exit code is 0 if every file
+//! matches, else 1.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
 use caproot::client::Fleet;

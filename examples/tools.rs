@@ -1,5 +1,11 @@
-//! Functions of a program as tools of a session, next to the skills of an executor: `cargo run
-//! --example tools`. The example starts its own daemon in this process.
+//! Registers functions of this program as tools of a session, next to the skills of an executor.
+//!
+//! ```sh
+//! cargo run --example tools
+//! ```
+//!
+//! The example starts a daemon in this process, calls each tool, and prints the tools, the text for a
+//! model and the results.
 
 #![allow(clippy::print_stdout)]
 
