@@ -123,8 +123,8 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     thread.services.stop_docs().await?;
     thread.services.kill_mcp().await?;
     thread.services.service.fail(&thread.id(0), [Fault::Error; 4]);
-    // The file of the MCP server that was read before is still cached and valid. Another file is
-    // not available.
+    // The file of the MCP server that was read before is cached until the source notices the loss.
+    // Another file is not available.
     let fresh = skills.iter().filter(|skill| skill["authority"]["kind"] == "mcp").nth(1);
     let calls: Vec<_> = reads.iter().cloned().chain(fresh.map(read)).collect();
     for answer in thread.turn(&calls).await? {

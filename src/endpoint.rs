@@ -1,4 +1,19 @@
 //! Addresses of daemons: default sockets, and the syntax of endpoints.
+//!
+//! ```
+//! use caproot::endpoint::{DaemonEndpoint, ProcessEnv, default_sockets};
+//!
+//! for text in ["unix:/run/caproot/caproot.sock", "tcp:127.0.0.1:50051", "tls:build.example:7420"] {
+//!     let endpoint: DaemonEndpoint = text.parse()?;
+//!     assert_eq!(endpoint.to_string(), text);
+//! }
+//! assert!("build.example:7420".parse::<DaemonEndpoint>().is_err(), "the scheme is missing");
+//!
+//! // Clients without an endpoint try these sockets in order.
+//! let sockets = default_sockets(&ProcessEnv::from_process());
+//! assert_eq!(sockets[0].to_str(), Some("/run/caproot/caproot.sock"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};

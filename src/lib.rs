@@ -1,64 +1,14 @@
+#![doc = include_str!("../docs/crate.md")]
+//!
 //! # How caproot is built
 //!
-//! caproot resolves the directories that a platform selected on an executor, discovers the skills
-//! and plugins below them, and serves catalogs, changes and bounded reads over gRPC. The same crate
-//! holds the daemon, its clients and the command line. This page is the map of the code. The README
-//! follows it.
+//! The rest of this page is the map of the code. caproot resolves the directories that a platform
+//! selected on an executor, discovers the skills and plugins below them, and serves catalogs,
+//! changes and bounded reads over gRPC.
 //!
-//! ```text
-//!   caller (gRPC)                                             files of the executor
-//!        │ request                                                     ▲
-//!        ▼                                                             │ openat2, getdents, read
-//!  ┌──────────┐  ┌──────────────────────┐  ┌───────────────────┐  ┌─────────┐
-//!  │  server  │─▶│         grpc         │─▶│      catalog      │─▶│  disk   │
-//!  │ listen,  │  │ authenticate, limit, │  │ CatalogStore: one │  │ scan,   │
-//!  │ accept,  │  │ check, encode,       │  │ RootTask per root │  │ resolve,│
-//!  │ TLS      │  │ stream               │  │ publishes         │  │ read    │
-//!  └──────────┘  └──────────────────────┘  │ snapshots         │  └─────────┘
-//!        ▲                                 └───────────────────┘       │ plain data
-//!        │ configuration, reload              ▲ changed directories    ▼
-//!  ┌──────────┐                            ┌─────────┐            ┌──────────┐
-//!  │  config  │                            │  watch  │            │  domain  │
-//!  └──────────┘                            │ inotify │            │  rules   │
-//!                                          └─────────┘            └──────────┘
-//! ```
-//!
-//! Data flows from left to right in a call and from right to left in a response. `domain` has the
-//! rules as functions of plain data: it knows no runtime, no file system and no clock. `client`
-//! sees the daemon through its protocol only; `session` and `mcp` build on `client`.
-//!
-//! # Modules
-//!
-//! Each folder or file at the top of `src` is a module, and each module may name only the modules
-//! of its row. `tests/it/modules.rs` holds the same table and checks it against the code.
-//!
-//! | module | may name | purpose |
-//! | --- | --- | --- |
-//! | `main` | `cli`, `endpoint` | the process: command line in, exit code out |
-//! | `cli` | `server`, `check`, `client`, `config`, `disk`, `domain`, `endpoint`, `file_watch`, `locate`, `mcp`, `proto`, `sandbox`, `session`, `telemetry` | the commands, their output and exit codes |
-//! | `server` | `bearer`, `catalog`, `certs`, `config`, `domain`, `file_watch`, `grpc`, `proto`, `telemetry` | the daemon as a value: listens, accepts, serves, reloads, drains |
-//! | `config` | `bearer`, `catalog`, `certs`, `yaml_document`, `domain`, `endpoint` | config file, flags and environment to a checked configuration, or all errors at once |
-//! | `certs` | | PEM certificates and keys, and the names in a certificate |
-//! | `endpoint` | | spelling of addresses, and the default addresses |
-//! | `file_watch` | | changes of files that are found by their path (certificates, config, the files of `check --watch`); the only module that names `notify` |
-//! | `grpc` | `bearer`, `catalog`, `disk`, `domain`, `proto` | the gRPC service: authentication, quota, request checks, encoding, streams, errors, audit log |
-//! | `bearer` | | bearer tokens in files, read again for each comparison |
-//! | `catalog` | `disk`, `domain`, `watch` | owner of the catalogs: one task per root, revisions, wait budgets |
-//! | `disk` | `domain` | the only module that opens files below roots: resolves, scans, reads |
-//! | `domain` | `hidden_chars` | the rules as functions of plain data: discovery, parsing, names, handles, cursors, diffs |
-//! | `client` | `certs`, `yaml_document`, `endpoint`, `proto` | connections, calls, pages, mirrors of catalogs, fleets of executors |
-//! | `session` | `client`, `hidden_chars`, `proto` | the tools and the text for a model, custom tools, calls that a platform dispatches |
-//! | `local` | `client`, `config`, `endpoint`, `proto`, `server`, `session` | directories of this machine as a source of a session, served by a daemon inside the process |
-//! | `host` | `yaml_document`, `proto`, `session` | MCP servers as sources of a session |
-//! | `yaml_document` | | YAML and JSON with the position of each part, for the files of `config` and `client` |
-//! | `hidden_chars` | | characters that a person does not see and a model reads |
-//! | `mcp` | `client`, `hidden_chars`, `proto`, `session` | the skills of a daemon as an MCP server |
-//! | `locate` | `disk`, `domain` | path on this machine of the resource that a handle names |
-//! | `check` | `disk`, `domain` | the linter: the daemon's discovery and parsing without a server |
-//! | `proto` | | the generated types |
-//! | `sandbox` | `domain` | Landlock rules, applied while the process has one thread |
-//! | `telemetry` | `catalog`, `config`, `domain`, `proto` | logs, metrics and spans |
-//! | `watch` | | the only module that names `inotify`: turns events into changed directories, and orders them with a barrier |
+//! Each folder or file at the top of `src` is a module. `docs/design/architecture.md` has the
+//! picture of the modules and the table of their dependencies, which `tests/it/modules.rs` compares
+//! with the code.
 //!
 //! # Glossary
 //!
@@ -185,7 +135,6 @@
 //! nesting and aliases. `domain/yaml/fast_path.rs` reads plain `key: value` lines in a fraction of
 //! the time, and tests compare both. `saphyr-parser` reads the files of operators and
 //! orchestrators, where each error needs its line; only `yaml_document.rs` names it.
-#![doc = include_str!("../README.md")]
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(

@@ -1,4 +1,26 @@
 //! Generated types of `proto/caproot/v1`, for the gRPC service and for clients.
+//!
+//! [`client`](crate::client) calls the service with deadlines and retries. A program with its own
+//! channel can use the generated client:
+//!
+//! ```
+//! use caproot::proto::caproot::v1::ListRootsRequest;
+//! use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+//! use tonic::transport::Endpoint;
+//! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let endpoint = demo::start_demo_daemon().await.to_string();
+//! # let address = endpoint.strip_prefix("tcp:").ok_or("no TCP")?;
+//! // `address` is the daemon's, such as `127.0.0.1:50051`.
+//! let channel = Endpoint::from_shared(format!("http://{address}"))?.connect().await?;
+//! let mut service = CapabilityServiceClient::new(channel);
+//! let published = service.list_roots(ListRootsRequest {}).await?.into_inner().roots;
+//! assert_eq!(published[0].id, "demo");
+//! # Ok(())
+//! # }
+//! ```
 #![allow(missing_docs, clippy::pedantic, clippy::doc_lazy_continuation, unused_qualifications)]
 
 use prost::Message;

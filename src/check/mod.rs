@@ -1,5 +1,45 @@
 //! Linter: the skills and diagnostics that a daemon would list for a directory, with source lines.
 //! Scans and parses with the code of the daemon.
+//!
+//! ```
+//! use caproot::check::text::{ColorMode, render_finding};
+//! use caproot::check::{CheckRequest, CheckSummary, check_dir};
+//! use caproot::config::{Config, RootFlag, ServeFlags};
+//! use caproot::disk::{ScanProgress, ScanTarget};
+//! use caproot::endpoint::ProcessEnv;
+//! use std::{fs, path::Path};
+//!
+//! /// Returns the request that `caproot check DIR` makes.
+//! fn check_request(dir: &Path) -> Result<CheckRequest, String> {
+//!     let roots = vec![RootFlag { id: Some("checked".to_owned()), dir: dir.to_owned() }];
+//!     let flags = ServeFlags { roots, ..ServeFlags::default() };
+//!     let config = Config::from_flags(flags, &ProcessEnv::from_process());
+//!     let config = config.map_err(|errors| format!("{errors:?}"))?;
+//!     let root = config.published_roots.first().ok_or("no root")?;
+//!     Ok(CheckRequest {
+//!         display_dir: dir.to_owned(),
+//!         id: root.id.clone(),
+//!         target: ScanTarget {
+//!             path: root.path.clone(),
+//!             rules: config.search_rules(),
+//!             published: config.published_roots.clone().into(),
+//!         },
+//!         allowed_dirs: config.allowed_dirs,
+//!     })
+//! }
+//!
+//! # let dir = tempfile::tempdir()?;
+//! # let dir = dir.path();
+//! fs::create_dir(dir.join("pdf"))?;
+//! fs::write(dir.join("pdf/SKILL.md"), "---\nname: pdf\ndescription: \"Fills PDF forms.\n---\n")?;
+//!
+//! let result = check_dir(&check_request(dir)?, &ScanProgress::default()).map_err(|_| "no scan")?;
+//! let text: String =
+//!     result.findings.iter().map(|finding| render_finding(finding, ColorMode::Never)).collect();
+//! assert!(text.contains("error[YAML_SYNTAX]"));
+//! assert_eq!(CheckSummary::from_results(&[result]).errors, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod display_path;
 mod excerpt;

@@ -61,6 +61,10 @@ pub type ServiceClient = CapabilityServiceClient<AuthChannel>;
 const MAX_MESSAGE_BYTES: usize = 4 << 20;
 
 /// Client of one daemon. A clone is cheap and shares the connection.
+///
+/// A lost connection is opened again. [`Client::connect`] never repeats a call, and
+/// [`Client::connect_lazily`] repeats calls by the default [`RetryPolicy`]. A response is an error if
+/// a message is over 4 MiB or a page is larger than requested.
 #[derive(Debug, Clone)]
 pub struct Client {
     service: CapabilityServiceClient<AuthChannel>,

@@ -1,4 +1,5 @@
-//! Limits of an MCP server. README lists each limit.
+//! Limits of an MCP server. A list that exceeds a limit ends there, a skill that exceeds a limit is
+//! omitted, both with a warning, and a read that exceeds a limit is an error.
 
 use std::time::Duration;
 

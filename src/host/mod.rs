@@ -1,6 +1,55 @@
 //! MCP server with skills as a source of a session, on the client of the official SDK. The list is
 //! fetched without the files, and each file is verified when it is read. All responses of a server
-//! are limited.
+//! are [limited](limits).
+//!
+//! ```
+//! use caproot::client::Fleet;
+//! use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
+//! use caproot::session::{Session, SessionOptions};
+//! use serde_json::json;
+//! use std::sync::Arc;
+//! # use caproot::client::Client;
+//! # use caproot::mcp::{HttpAllowlist, HttpListener, ServerTransport, SkillSubscription, serve};
+//! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let (endpoint, timeout) = (demo::start_demo_daemon().await, std::time::Duration::from_secs(30));
+//! # let mut client = Client::connect(&endpoint, &Default::default(), timeout).await?;
+//! # let roots = client.list_roots().await?.roots;
+//! # let roots = roots.into_iter().filter_map(|root| root.selected_capability_root).collect();
+//! # let feed = SkillSubscription { roots, follows_published: false, product: String::new() };
+//! # let listener = HttpListener::bind("127.0.0.1:0".parse()?)?;
+//! # let url = listener.url()?;
+//! # let transport = ServerTransport::Http(listener, HttpAllowlist::default());
+//! # tokio::spawn(async move { serve(client, feed, transport, None, drop).await });
+//! // `url` is the server's, such as `http://127.0.0.1:7421/mcp`.
+//! let server = McpServerConfig::new("docs", McpEndpoint::http(&url));
+//! let source = McpSource::start(server).await?;
+//! let options = SessionOptions::default();
+//! let no_executors = Fleet::from_executors([]);
+//! let session =
+//!     Session::start_with(&no_executors, Vec::new(), vec![Arc::new(source)], &options).await?;
+//! let listed = session.call("skills.list", &json!({})).await;
+//! assert!(listed.json.contains("mcp+skill://docs/"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Verification
+//!
+//! A read fetches the whole file. The file is returned only if its size and SHA-256 match the list, and
+//! the frontmatter of a SKILL.md must match, too. Otherwise the read ends with
+//! [`ToolErrorCode::NotVerified`], and the source requests the list again. If a SKILL.md was rejected,
+//! no file of the skill is read until the server lists the skill differently. A server that declares
+//! no digests (`dynamic`) causes a warning. Redirects are not followed.
+//!
+//! The list is requested at the start, after a reported change, and every five minutes. These skills
+//! are omitted with a warning:
+//!
+//! - the URI is not `skill://…/SKILL.md` in canonical form;
+//! - a file lies elsewhere, such as `file:`, `..` or in another skill;
+//! - a file is listed twice or has no SHA-256.
 
 mod address;
 mod connection;

@@ -1,5 +1,27 @@
 //! Local directories as a source of a session: a daemon inside this process, reached by a private
-//! socket pair. Discovery, containment, limits and watches are those of an executor.
+//! socket pair. Discovery, containment, limits and watches are those of an executor. The daemon does
+//! not restrict the process, which keeps its rights.
+//!
+//! ```
+//! use caproot::client::Fleet;
+//! use caproot::local::LocalSource;
+//! use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions};
+//! use std::sync::Arc;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let options = SessionOptions::default();
+//! let directories = vec![("mine".to_owned(), "tests/trees/demo".into())];
+//! let local = LocalSource::start("here", directories, &options).await?;
+//!
+//! // The session has no executor, and no other process can reach the source.
+//! let fleet = Fleet::from_executors([]);
+//! let session = Session::start_with(&fleet, Vec::new(), vec![Arc::new(local)], &options).await?;
+//! let text = session.instruction_text(DEFAULT_BUDGET).text;
+//! assert!(text.contains("(skill://mine/triage-logs)"));
+//! # Ok(())
+//! # }
+//! ```
 
 use crate::client::{Client, RetryPolicy};
 use crate::config::{Config, RootFlag, ServeFlags};

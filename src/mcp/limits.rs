@@ -1,4 +1,5 @@
-//! Limits of the MCP server, with their reasons. Each limit is a row in the README.
+//! Limits of the MCP server, with their reasons. `docs/orchestrate/mcp.md` describes the effect of
+//! each limit.
 
 use std::time::Duration;
 

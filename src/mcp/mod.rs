@@ -1,5 +1,43 @@
 //! MCP server for the skills of a daemon, built on the official SDK. Serves one client over stdio,
 //! or any number of clients over HTTP. Connects to the daemon with [`crate::client`].
+//!
+//! `caproot mcp` is this server. A program can also run it:
+//!
+//! ```
+//! use caproot::client::{Client, ClientCredentials};
+//! use caproot::mcp::{HttpAllowlist, HttpListener, ServerTransport, SkillSubscription, serve};
+//! use std::time::Duration;
+//! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let endpoint = demo::start_demo_daemon().await;
+//! let credentials = ClientCredentials::default();
+//! let mut client = Client::connect(&endpoint, &credentials, Duration::from_secs(30)).await?;
+//! let published = client.list_roots().await?.roots;
+//! let roots = published.into_iter().filter_map(|root| root.selected_capability_root).collect();
+//! let feed = SkillSubscription { roots, follows_published: false, product: String::new() };
+//!
+//! let listener = HttpListener::bind("127.0.0.1:0".parse()?)?;
+//! let url = listener.url()?;
+//! let transport = ServerTransport::Http(listener, HttpAllowlist::default());
+//! let server = serve(client, feed, transport, None, |message| eprintln!("{message}"));
+//! # use caproot::{host, session::SkillSource};
+//! # let stopped = async {
+//! #     let config = host::McpServerConfig::new("here", host::McpEndpoint::http(&url));
+//! #     let source = host::McpSource::start(config).await.expect("a valid name");
+//! #     assert_eq!(source.snapshot().listing.skills.len(), 3);
+//! # };
+//! tokio::select! {
+//!     // The daemon rejected the first watch.
+//!     ended = server => ended?,
+//!     () = stopped => {}
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `docs/orchestrate/mcp.md` describes the methods and the resources that a client sees.
 
 mod address;
 mod backend;

@@ -1,5 +1,38 @@
 //! The daemon as a library: [`build_daemon`] binds sockets and creates a [`BoundDaemon`], and
-//! [`BoundDaemon::run`] serves until shutdown.
+//! [`BoundDaemon::run`] serves until shutdown. For example, a test of an orchestrator runs a daemon in
+//! its own process:
+//!
+//! ```
+//! use caproot::client::{Client, ClientCredentials};
+//! use caproot::config::{Config, RootFlag, ServeFlags};
+//! use caproot::endpoint::ProcessEnv;
+//! use std::time::Duration;
+//! use tokio::sync::oneshot;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let flags = ServeFlags {
+//!     roots: vec![RootFlag { id: Some("demo".to_owned()), dir: "tests/trees/demo".into() }],
+//!     listen: vec!["tcp:127.0.0.1:0".to_owned()],
+//!     ..ServeFlags::default()
+//! };
+//! let config = Config::from_flags(flags, &ProcessEnv::from_process());
+//! let config = config.map_err(|errors| format!("{errors:?}"))?;
+//! let daemon = caproot::server::build_daemon(config).await?;
+//! let endpoint = daemon.listen_addresses()[0].parse()?;
+//! let (stop, stopped) = oneshot::channel::<()>();
+//! let running = tokio::spawn(daemon.run(async { drop(stopped.await) }));
+//!
+//! let credentials = ClientCredentials::default();
+//! let mut client = Client::connect(&endpoint, &credentials, Duration::from_secs(30)).await?;
+//! assert_eq!(client.list_roots().await?.roots.len(), 1);
+//!
+//! // The daemon lets calls in flight end, and then returns.
+//! drop((client, stop));
+//! running.await??;
+//! # Ok(())
+//! # }
+//! ```
 
 mod accept;
 #[doc(hidden)]

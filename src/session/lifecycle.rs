@@ -142,7 +142,26 @@ impl Session {
         self
     }
 
-    /// Returns the counters of all invocations so far.
+    /// Returns the counters of all invocations so far. Each tool call and each injected skill also
+    /// is a `tracing` span `invocation`, without arguments and text.
+    ///
+    /// ```
+    /// use caproot::session::SessionOptions;
+    /// use serde_json::json;
+    /// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let session = demo::start_demo_session(&SessionOptions::default()).await;
+    /// let arguments = json!({"authority": {"kind": "executor", "id": "demo"},
+    ///     "package": "skill://demo/triage-logs", "resource": ""});
+    /// session.call("skills.read", &arguments).await;
+    ///
+    /// let metrics = session.metrics();
+    /// assert_eq!(metrics.invocations[0].outcome, "OK");
+    /// assert_eq!((metrics.skills[0].skill.as_str(), metrics.skills[0].by_tool), ("skill://demo/triage-logs", 1));
+    /// # }
+    /// ```
     #[must_use]
     pub fn metrics(&self) -> InvocationMetrics {
         self.inner.counters.snapshot()
@@ -245,6 +264,41 @@ impl Session {
     /// Restores a saved session with its id, product and selection, and the changes of each
     /// executor since the save. Waits for executors as [`Session::start`]. A missing executor, a
     /// missing root and a state of another version are warnings.
+    ///
+    /// If the daemon still knows the saved token, the changes are exact. If the daemon was restarted
+    /// or the token is too old, the saved fingerprints tell whether a root changed. The changes of an
+    /// executor that does not answer yet come later, by [`Session::changes_since_save`].
+    ///
+    /// ```
+    /// use caproot::client::{ChangesSince, Fleet};
+    /// use caproot::session::{ForkScope, Session, SessionOptions};
+    /// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
+    ///
+    /// async fn resume(fleet: &Fleet, saved: &str) -> Result<Session, Box<dyn std::error::Error>> {
+    ///     let restored = Session::restore(fleet, saved, &SessionOptions::default()).await?;
+    ///     for executor in &restored.changes_since_save {
+    ///         match executor.changes.as_deref() {
+    ///             Some(ChangesSince::Known { upserted, removed, .. }) => println!("{upserted:?} {removed:?}"),
+    ///             Some(ChangesSince::Unknown { reason, roots }) => println!("read {roots:?} again: {reason}"),
+    ///             None => println!("{} does not answer yet", executor.environment_id),
+    ///         }
+    ///     }
+    ///     // A subagent gets one of the roots.
+    ///     Ok(restored.session.fork(ForkScope::Only(&["demo"]))?)
+    /// }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fleet = demo::start_demo_fleet().await;
+    /// # let selected = r#"[{"id": "demo", "location":
+    /// #     {"type": "environment", "environmentId": "local", "path": "published:demo"}}]"#;
+    /// # let roots = caproot::client::parse_selected_roots(selected)?;
+    /// # let saved = Session::start(&fleet, roots, &SessionOptions::default()).await?.save()?;
+    /// # let fork = resume(&fleet, &saved).await?;
+    /// # assert!(fork.call("skills.list", &serde_json::json!({})).await.json.contains("triage-logs"));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///

@@ -4,6 +4,87 @@
 //!
 //! Every text for a model has a size limit. Skills are external context: their authors are neither
 //! the user nor the program.
+//!
+//! ```
+//! use caproot::client::{ExecutorConfig, Fleet, parse_selected_roots};
+//! use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions};
+//! use serde_json::{Value, json};
+//! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let endpoint = demo::start_demo_daemon().await;
+//! // The platform selects roots of environments, and the fleet has the executor of each environment.
+//! let selected = json!({"selectedCapabilityRoots": [{"id": "demo", "location": {
+//!     "type": "environment", "environmentId": "local", "path": "published:demo"}}]});
+//! let roots = parse_selected_roots(&selected.to_string())?;
+//! let fleet = Fleet::from_executors([("local".to_owned(), ExecutorConfig::new(endpoint))]);
+//! let session = Session::start(&fleet, roots, &SessionOptions::default()).await?;
+//!
+//! // The model gets the text and the tools at its first turn.
+//! let instructions = session.instruction_text(DEFAULT_BUDGET);
+//! assert!(instructions.text.contains("- triage-logs: Finds the first cause in a long log."));
+//! assert_eq!(session.dynamic_tools()[0]["name"], "list");
+//!
+//! // The model calls a tool.
+//! let arguments = json!({"authority": {"kind": "executor", "id": "demo"},
+//!     "package": "skill://demo/triage-logs", "resource": ""});
+//! let result = session.call("skills.read", &arguments).await;
+//! assert!(result.success && result.external_context);
+//! let page: Value = serde_json::from_str(&result.json)?;
+//! assert!(page["contents"].to_string().contains("# Triage a log"));
+//!
+//! // A failed call has a result, too, which tells the model the next step.
+//! let result = session.call("skills.read", &json!({"package": "skill://demo/none"})).await;
+//! let error: Value = serde_json::from_str(&result.json)?;
+//! assert_eq!(error["error"]["code"], "INVALID_ARGUMENTS");
+//!
+//! // The user mentions a skill.
+//! let injected = session.inject(&"Look at this log with $triage-logs.".into()).await;
+//! assert_eq!(injected.fragments[0].package, "skill://demo/triage-logs");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Tools
+//!
+//! | tool | arguments | result |
+//! | --- | --- | --- |
+//! | `skills.list` | `cursor?` | `skills` (each with `authority`, `package`, `name`, `description`, `main_resource`), `next_cursor`, `warnings`, `truncated` |
+//! | `skills.read` | `authority`, `package`, `resource`, `cursor?` | `resource`, `contents`, `next_cursor`, `truncated` |
+//!
+//! - A result has at most [`MAX_RESULT_BYTES`] of JSON. `next_cursor` is `null` at the end.
+//! - `truncated` means that more follows, or that a limit stopped a scan.
+//! - An empty `resource` is the SKILL.md of the package. Unknown arguments are rejected.
+//! - A cursor of a list pages through the list as of its first page. The joined pages of a file are the
+//!   file.
+//! - Skills with `allow_implicit_invocation: false` are counted in a warning and not listed. They can
+//!   be read.
+//! - Each executor gets at most 16 calls at once. Other calls wait up to 30 s, and then fail with
+//!   [`ToolErrorCode::Overloaded`].
+//!
+//! If your platform rejects a dot in the name of a tool, set [`SessionOptions::tool_names`] to
+//! [`ToolNames::flat`].
+//!
+//! # Characters without a glyph
+//!
+//! Bidirectional controls, zero-width characters and tags can tell a model something that no reviewer
+//! sees. In names, descriptions, warnings, errors and the heads of fragments they are escaped: U+202E
+//! becomes `\u{202e}`. Joiners and variation selectors stay where scripts and emoji need them. The
+//! contents of files are never changed; their diagnostic is `HIDDEN_TEXT`.
+//!
+//! # Sources
+//!
+//! | source | is | authority | handles |
+//! | --- | --- | --- | --- |
+//! | [`Fleet`] | the executors of the selection | `executor`, with the id of the root | `skill://ROOT/…` |
+//! | `local::LocalSource` | directories of this machine | `local`, with the id of the directory | `skill://ID/…` |
+//! | `host::McpSource` | an MCP server | `mcp`, with the name of the server | `mcp+skill://NAME/…` |
+//!
+//! [`Session::start_with`] adds sources next to the executors. If skills of two kinds have one name,
+//! the skill of the upper row hides the others, and a warning names the hidden skills. Skills of one
+//! kind with one name are all listed. A source that cannot be used keeps its names reserved, so a name
+//! never starts to mean the skill of another source. A read asks only the source of the authority.
 
 mod arguments;
 mod call;
@@ -106,6 +187,8 @@ impl Default for SessionOptions {
 pub struct SelectionError(Vec<String>);
 
 /// Skills of one conversation. Share a session by [`Arc`]; every method takes `&self`.
+///
+/// The [module](self) has a program.
 #[derive(Debug)]
 pub struct Session {
     /// Kind, id and index in `sources` of each authority: sorted by kind, and the roots of
@@ -239,6 +322,15 @@ impl Session {
     /// Reads the skills that the user mentioned in a prompt or next to it, for a model. Skills that
     /// only a user may invoke are included. A name that matches no skill is ignored; a handle that
     /// matches no skill is omitted with a reason.
+    ///
+    /// A mention is an entry of [`UserPrompt::mentions`], a link `[$name](handle)`, or `$name` if
+    /// one skill has the name. A tag in the text of a skill gets a backslash, so that no text ends
+    /// its fragment. Three rules keep a mention from meaning another skill:
+    ///
+    /// - A word that is spelled like an environment variable, such as `$HOME`, is not a mention.
+    /// - If a handle has no skill any more, the plain name next to it is not taken for another skill.
+    /// - If no skill is named `deploy`, `$deploy` means `deploy-kit:deploy`, if no other plugin has a
+    ///   skill `deploy`. Otherwise the candidates are in [`InjectedSkills::ambiguous`].
     pub async fn inject(&self, prompt: &UserPrompt) -> InjectedSkills {
         inject::inject(self, prompt).await
     }

@@ -112,6 +112,41 @@ pub struct ExecutorListing {
 /// Executors by environment id. An environment belongs only to the executor that the registry
 /// named: if that executor cannot be reached, its skills are missing, and no other executor
 /// replaces it. A clone is cheap and shares the connections.
+///
+/// A fleet is made of a table, of a file, or of an [`ExecutorRegistry`] for executors that come and
+/// go:
+///
+/// ```
+/// use caproot::client::{ExecutorConfig, Fleet};
+/// use std::fs;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let workspace = ExecutorConfig::new("unix:/run/caproot/caproot.sock".parse()?);
+/// let fleet = Fleet::from_executors([("workspace".to_owned(), workspace)]);
+/// assert_eq!(fleet.environment_ids(), ["workspace"]);
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("fleet.yaml");
+/// let text = "
+/// executors:
+///   workspace:
+///     endpoint: unix:/run/caproot/caproot.sock
+///   build-farm:
+///     endpoint: tls:build.example:50051
+///     ca: ca.pem             # paths are relative to the file
+///     cert: client.pem
+///     key: client.key
+///     timeout: 10s           # of each call with its retries; 30s by default
+/// ";
+/// fs::write(&path, text)?;
+/// let fleet = Fleet::from_file(&path).await?;
+/// assert_eq!(fleet.environment_ids(), ["build-farm", "workspace"]);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// `docs/orchestrate/fleet.md` lists all keys of the file.
 #[derive(Clone)]
 pub struct Fleet {
     registry: Arc<dyn ExecutorRegistry>,

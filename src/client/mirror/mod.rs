@@ -99,6 +99,45 @@ pub struct MirrorSnapshot {
 }
 
 /// Follower of one executor's catalog. The task ends when the last clone is dropped.
+///
+/// A snapshot is one whole state, never half of one. After a lost connection or a restart of the
+/// daemon, the mirror resumes with its token. Until then it is [`MirrorState::Stale`] and keeps its
+/// last catalog.
+///
+/// A mirror checks everything that it receives. Events of roots that were not selected, an
+/// incomplete state, and more than `max_bytes` make the mirror stale. It starts again after 30 s.
+///
+/// ```
+/// use caproot::client::{Client, ClientCredentials, Mirror, MirrorSelection};
+/// use std::fs;
+/// use std::time::Duration;
+/// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let endpoint = demo::start_daemon(dir.path()).await;
+/// let credentials = ClientCredentials::default();
+/// let mut client = Client::connect(&endpoint, &credentials, Duration::from_secs(30)).await?;
+/// let published = client.list_roots().await?.roots;
+/// let roots = published.into_iter().filter_map(|root| root.selected_capability_root);
+///
+/// let mut mirror = Mirror::start(&client, MirrorSelection::new(roots.collect()));
+/// assert!(mirror.wait_until_live(Duration::from_secs(30)).await);
+///
+/// // An author writes a skill on the executor.
+/// fs::create_dir(dir.path().join("greet"))?;
+/// fs::write(dir.path().join("greet/SKILL.md"), "---\ndescription: Greets.\n---\n")?;
+///
+/// let skill = loop {
+///     if let Some(skill) = mirror.changed().await.catalog.skill("skill://demo/greet") {
+///         break skill.clone();
+///     }
+/// };
+/// assert_eq!(skill.description, "Greets.");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Mirror {
     snapshots: watch::Receiver<MirrorSnapshot>,

@@ -2,7 +2,81 @@
 //! program or polled from the manager. A handler, such as a session, answers each call once, and
 //! the answer is submitted until the manager has it.
 //!
-//! Concurrent calls, times, unsent answers and remembered ids are limited.
+//! Concurrent calls, times, unsent answers and remembered ids are limited by [`DispatchOptions`].
+//!
+//! This program has a platform whose calls are in memory. A platform over HTTP is in
+//! `examples/dispatch.rs`.
+//!
+//! ```
+//! use caproot::session::dispatch::{
+//!     CallDispatcher, CallKind, CallManager, DispatchOptions, PendingCall, PendingPage, RequestId,
+//!     SubmitOutcome,
+//! };
+//! use caproot::session::{SessionOptions, ToolResult};
+//! use futures_util::future::BoxFuture;
+//! use serde_json::json;
+//! use std::sync::{Arc, Mutex};
+//! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
+//!
+//! #[derive(Default)]
+//! struct Platform {
+//!     pending: Mutex<Vec<PendingCall>>,
+//!     answers: Mutex<Vec<String>>,
+//! }
+//!
+//! impl CallManager for Platform {
+//!     fn list_pending<'a>(
+//!         &'a self,
+//!         _token: Option<&'a str>,
+//!         limit: usize,
+//!     ) -> BoxFuture<'a, Result<PendingPage, String>> {
+//!         let calls = self.pending.lock().unwrap().iter().take(limit).cloned().collect();
+//!         Box::pin(async { Ok(PendingPage { calls, next_token: None }) })
+//!     }
+//!
+//!     fn submit_result<'a>(
+//!         &'a self,
+//!         request_id: &'a RequestId,
+//!         result: &'a ToolResult,
+//!     ) -> BoxFuture<'a, SubmitOutcome> {
+//!         self.pending.lock().unwrap().retain(|call| call.request_id != *request_id);
+//!         self.answers.lock().unwrap().push(result.json.clone());
+//!         Box::pin(async { SubmitOutcome::Accepted })
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let session = demo::start_demo_session(&SessionOptions::default()).await;
+//! let platform = Arc::new(Platform::default());
+//! let tool = CallKind::Tool { name: "skills.list".to_owned(), arguments: json!({}) };
+//! let request_id = "call-1".try_into()?;
+//! let call = PendingCall { request_id, session_id: "thread-1".to_owned(), kind: tool };
+//! platform.pending.lock().unwrap().push(call);
+//!
+//! let options = DispatchOptions::default();
+//! let dispatcher = CallDispatcher::new("thread-1", platform.clone(), Arc::new(session), options);
+//! assert_eq!(dispatcher.drain().await?.accepted, 1);
+//! assert!(platform.answers.lock().unwrap()[0].contains("triage-logs"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Delivery
+//!
+//! A tool runs once for a request id, although the platform repeats the call or loses the answer. If a
+//! call comes again, the next [`CallDispatcher::drain`] or [`CallDispatcher::dispatch_call`] submits
+//! only the answer again.
+//!
+//! The dispatcher forgets the done id that was longest not seen, if it remembers more than
+//! [`DispatchOptions::max_remembered`]. It never forgets an id that is in flight, has an unsent answer
+//! or has a waiting caller. An id that comes again after it was forgotten is a new call: its tool runs
+//! again, and the manager accepts or rejects the answer.
+//!
+//! If a tool panics, exceeds its time limit or returns more than 8,192 bytes, the model gets the error
+//! [`ToolErrorCode::NoResult`](super::ToolErrorCode::NoResult). Between polls a turn waits 50 ms, and
+//! then twice as long each time, up to 2 s, until something happens. Ten failed polls in a row end the
+//! turn.
 
 mod call;
 mod drain;

@@ -1,4 +1,5 @@
-//! Limits of custom tools. README lists each limit.
+//! Limits of custom tools. [`ToolRegistry::register`](super::ToolRegistry::register) rejects a tool
+//! that exceeds a limit, and a call that exceeds a limit has an error as its result.
 
 use std::time::Duration;
 

@@ -20,6 +20,58 @@ use tool::RegisteredTool;
 /// Registry of custom tools, for [`SessionOptions::tools`](super::SessionOptions::tools). A clone
 /// is a handle of the same registry, and equal to it. Any number of sessions can start with a
 /// registry. The first start seals the registry.
+///
+/// ```
+/// use caproot::session::{CustomTool, SessionOptions, ToolRegistry, ToolRegistryError};
+/// use schemars::JsonSchema;
+/// use serde::Deserialize;
+/// use serde_json::json;
+/// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
+///
+/// /// Counts the words of a text.
+/// #[derive(Deserialize, JsonSchema)]
+/// #[serde(deny_unknown_fields)]
+/// struct Count {
+///     /// The text.
+///     text: String,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let count = CustomTool::new("count", |Count { text }: Count| async move {
+///     let words = text.split_whitespace().count();
+///     if words == 0 { Err("the text has no words") } else { Ok(words) }
+/// });
+/// let tools = ToolRegistry::new();
+/// tools.register(count.in_namespace("words"))?;
+/// let options = SessionOptions { tools: tools.clone(), ..SessionOptions::default() };
+/// # let session = demo::start_demo_session(&options).await;
+///
+/// // A value that is not an object becomes the field `result`.
+/// let result = session.call("words.count", &json!({"text": "two words"})).await;
+/// assert_eq!(result.json, r#"{"result":2}"#);
+/// let result = session.call("words.count", &json!({"text": 2})).await;
+/// assert!(result.json.contains("INVALID_ARGUMENTS"));
+///
+/// // The tools of a running session do not change. A copy can have more tools.
+/// assert_eq!(tools.clear(), Err(ToolRegistryError::Sealed));
+/// tools.copy().unregister("words.count")?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Calls
+///
+/// - Arguments are validated against the schema, both a derived and an explicit one. References of a
+///   schema are never fetched.
+/// - The function runs in its own task. If the function panics, the model only learns that the tool
+///   failed, and the panic is logged.
+/// - If the time limit is over or the caller has gone, the function is dropped at its next await. A
+///   function that blocks its thread keeps its permit until it is done.
+/// - The output schemas are at the end of the instruction text, in at most half of the budget. If the
+///   space is too small, schemas are omitted, the largest first, and a warning counts the tools.
+///
+/// The [limits](super::tool_limits) are constants.
 #[derive(Debug, Clone, Default)]
 pub struct ToolRegistry(Arc<Mutex<RegistryState>>);
 

@@ -35,6 +35,7 @@ async fn a_thread_continues_while_one_source_of_each_kind_fails() {
         assert!(lines.iter().any(|s| s == line), "{line}\n{lines:#?}");
     }
     let read = |line: &&String| line.starts_with("read while") && line.ends_with("_UNAVAILABLE");
-    assert_eq!(lines.iter().filter(read).count(), 2, "{lines:#?}");
+    // The cached file of the MCP server is the third, once the source has noticed the loss.
+    assert!((2..=3).contains(&lines.iter().filter(read).count()), "{lines:#?}");
     daemon.stop().await;
 }

@@ -1,0 +1,40 @@
+// Daemon and session for the programs in the documentation of the library, which include this file.
+
+use caproot::client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
+use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::endpoint::ProcessEnv;
+use caproot::session::{Session, SessionOptions};
+
+/// Starts a daemon that publishes a directory as the root `demo` of the environment `local`.
+pub async fn start_daemon(dir: &std::path::Path) -> DaemonEndpoint {
+    let flags = ServeFlags {
+        roots: vec![RootFlag { id: Some("demo".to_owned()), dir: dir.to_owned() }],
+        listen: vec!["tcp:127.0.0.1:0".to_owned()],
+        ..ServeFlags::default()
+    };
+    let config = Config::from_flags(flags, &ProcessEnv::from_process()).expect("a valid config");
+    let daemon = caproot::server::build_daemon(config).await.expect("a free port");
+    let endpoint = daemon.listen_addresses()[0].parse().expect("an address");
+    tokio::spawn(daemon.run(std::future::pending()));
+    endpoint
+}
+
+/// Starts a daemon that publishes the three demo skills.
+pub async fn start_demo_daemon() -> DaemonEndpoint {
+    start_daemon("tests/trees/demo".as_ref()).await
+}
+
+/// Returns a fleet with the demo daemon as the executor of the environment `local`.
+pub async fn start_demo_fleet() -> Fleet {
+    let executor = ExecutorConfig::new(start_demo_daemon().await);
+    Fleet::from_executors([("local".to_owned(), executor)])
+}
+
+/// Starts a session with the published root of the demo daemon.
+pub async fn start_demo_session(options: &SessionOptions) -> Session {
+    let fleet = start_demo_fleet().await;
+    let selected = r#"[{"id": "demo", "location":
+        {"type": "environment", "environmentId": "local", "path": "published:demo"}}]"#;
+    let roots = parse_selected_roots(selected).expect("a selection");
+    Session::start(&fleet, roots, options).await.expect("a valid selection")
+}
