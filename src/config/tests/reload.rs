@@ -1,20 +1,20 @@
-//! Tests that a running daemon applies exactly the keys that the table in README lists.
+//! Tests that a running daemon applies exactly the keys that the table of `docs/operate/reload.md` lists.
 
 use super::{callers, load, settings};
 use crate::config::{Config, RESTART_KEYS, RestartRequired};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-const README: &str = include_str!("../../../README.md");
+const PAGE: &str = include_str!("../../../docs/operate/reload.md");
 
-/// Returns the rows of the table in README: the keys, and whether they need a restart.
+/// Returns the rows of the table: the keys, and whether they need a restart.
 fn rows() -> Vec<(Vec<&'static str>, bool)> {
-    let (_, table) = README.split_once("\n| key | on SIGHUP |\n").expect("the table");
+    let (_, table) = PAGE.split_once("\n| key | effect of a reload |\n").expect("the table");
     let rows = table.lines().skip(1).take_while(|line| line.starts_with('|'));
     let cells = rows.map(|row| row.trim_matches('|').split_once('|').expect("two cells"));
     cells
         .map(|(keys, needs_restart)| {
-            (keys.split('`').skip(1).step_by(2).collect(), needs_restart.trim() == "restart")
+            (keys.split('`').skip(1).step_by(2).collect(), needs_restart.trim() == "a new process")
         })
         .collect()
 }
@@ -61,7 +61,7 @@ fn keys_are_reloadable_as_documented() {
     let rows = rows();
     let needs_restart = |key: &str| {
         let rows: Vec<_> = rows.iter().filter(|(keys, _)| keys.contains(&key)).collect();
-        let [(_, restart)] = rows[..] else { panic!("README has {} rows for {key}", rows.len()) };
+        let [(_, restart)] = rows[..] else { panic!("the page has {} rows for {key}", rows.len()) };
         *restart
     };
     for (key, text) in changes {
@@ -77,8 +77,8 @@ fn keys_are_reloadable_as_documented() {
     // Needs certificate files; tested with a daemon.
     assert!(!needs_restart("tls"));
     tested.insert("tls");
-    let in_readme: BTreeSet<&str> = rows.iter().flat_map(|(keys, _)| keys.clone()).collect();
-    assert_eq!(in_readme, tested);
+    let in_page: BTreeSet<&str> = rows.iter().flat_map(|(keys, _)| keys.clone()).collect();
+    assert_eq!(in_page, tested);
     let at_start: BTreeSet<&str> =
         tested.iter().copied().filter(|key| needs_restart(key)).collect();
     let expected = RESTART_KEYS.into_iter().filter(|key| *key != "tls");
@@ -89,7 +89,7 @@ fn keys_are_reloadable_as_documented() {
                 if section.is_empty() { (*key).to_owned() } else { format!("{section}.{key}") };
             let is_named = |name: &&str| *name == section || *name == whole;
             let holds_more = tested.iter().any(|name| name.starts_with(&format!("{whole}.")));
-            assert!(tested.iter().any(is_named) || holds_more, "README does not list {whole}");
+            assert!(tested.iter().any(is_named) || holds_more, "the page does not list {whole}");
         }
     }
 }

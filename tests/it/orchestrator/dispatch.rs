@@ -18,7 +18,6 @@ use super::session::session;
 use super::{start_daemon, unused_address};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time, short_or_long};
-use crate::readme;
 
 /// Daemon, session and service of a test.
 struct DispatchSetup {
@@ -223,27 +222,4 @@ async fn an_unreachable_service_is_an_error() {
     let sent = in_time(dispatcher.send_and_handle(&thread, &json!({}), "completed")).await;
     assert!(sent.expect_err("no service").to_string().starts_with("the turn was not sent: "));
     setup.daemon.stop().await;
-}
-
-#[test]
-fn readme_lists_the_limits_of_a_dispatcher() {
-    let options = DispatchOptions::default();
-    let seconds = |span: Duration| span.as_secs().to_string();
-    let actual = [
-        ("max_in_flight", options.max_in_flight.to_string()),
-        ("max_remembered", options.max_remembered.to_string()),
-        ("max_unsent", options.max_unsent.to_string()),
-        ("page_size", options.page_size.to_string()),
-        ("answer_timeout", seconds(options.answer_timeout)),
-        ("manager_timeout", seconds(options.manager_timeout)),
-        ("turn_timeout", seconds(options.turn_timeout)),
-    ];
-    let number = |cell: &str| match humantime::parse_duration(cell) {
-        Ok(span) => seconds(span),
-        Err(_) => cell.replace(',', ""),
-    };
-    let documented = readme::table("| bound of a dispatcher | default |").into_iter();
-    let documented: Vec<_> =
-        documented.map(|row| (readme::ticked(&row[0]).concat(), number(&row[1]))).collect();
-    assert_eq!(documented, actual.map(|(name, value)| (name.to_owned(), value)));
 }

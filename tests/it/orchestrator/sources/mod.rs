@@ -5,7 +5,6 @@ mod custom;
 #[path = "../../../../examples/sources.rs"]
 mod example;
 mod hostile;
-mod limits;
 mod mock_server;
 mod process;
 

@@ -1,21 +1,15 @@
-//! Registry of custom tools: validation, sealing, and README's description.
+//! Registry of custom tools: validation and sealing.
 
 use std::time::Duration;
 
 use caproot::client::Fleet;
 use caproot::session::{
-    CustomTool, MAX_RESULT_BYTES, Session, SessionOptions, ToolRegistry, ToolRegistryError,
-    tool_limits as limits,
+    CustomTool, Session, SessionOptions, ToolRegistry, ToolRegistryError, tool_limits as limits,
 };
 use serde_json::{Value, json};
 
 use super::super::published;
 use super::{echo, registry_of, start_session, tool_error, tool_value};
-use crate::readme;
-
-#[allow(unreachable_pub)]
-#[path = "../readme_tools.rs"]
-mod readme_tools;
 
 #[tokio::test]
 async fn a_registry_is_sealed_once_a_session_starts() {
@@ -105,44 +99,4 @@ async fn invalid_tools_are_rejected() {
         assert!(error.contains(part) && error.contains("tool \"t\""), "{error}");
         assert!(error.contains(why) && error.len() < 700, "{error}");
     }
-}
-
-#[tokio::test]
-async fn readme_has_the_program_and_it_runs() {
-    let program = include_str!("../readme_tools.rs");
-    let readme = include_str!("../../../../README.md");
-    assert!(readme.contains(&format!("```rust\n{program}```\n")), "README has the program");
-    let session = start_session(&readme_tools::options().expect("good tools").tools).await;
-    let tool = &session.dynamic_tools()[2];
-    assert_eq!(tool["description"], "Counts the words of a text.");
-    let result = tool_value(&session, "words.count", json!({"text": "two words"})).await;
-    assert_eq!(result, json!({"words": 2}));
-    assert_eq!(tool_error(&session, "words.count", json!({"text": " "})).await.0, "TOOL_FAILED");
-}
-
-#[test]
-fn readme_lists_the_limits_of_custom_tools() {
-    let count = |n: usize| n.to_string();
-    let time = |span: Duration| humantime::format_duration(span).to_string();
-    let actual = [
-        ("MAX_TOOLS", count(limits::MAX_TOOLS)),
-        ("MAX_NAME_BYTES", count(limits::MAX_NAME_BYTES)),
-        ("MAX_DESCRIPTION_BYTES", count(limits::MAX_DESCRIPTION_BYTES)),
-        ("MAX_SCHEMA_BYTES", count(limits::MAX_SCHEMA_BYTES)),
-        ("MAX_DEPTH", count(limits::MAX_DEPTH)),
-        ("MAX_ARGUMENT_BYTES", count(limits::MAX_ARGUMENT_BYTES)),
-        ("MAX_RESULT_BYTES", count(MAX_RESULT_BYTES)),
-        ("TIME_LIMIT", time(limits::DEFAULT_TIME_LIMIT)),
-        ("MAX_TIME_LIMIT", time(limits::MAX_TIME_LIMIT)),
-        ("MAX_CONCURRENT_CALLS", count(limits::MAX_CONCURRENT_CALLS)),
-        ("PERMIT_TIMEOUT", time(limits::PERMIT_TIMEOUT)),
-    ];
-    let documented = readme::table("| bound of own tools | is | beyond |").into_iter();
-    let documented: Vec<_> =
-        documented.map(|row| (readme::ticked(&row[0]).concat(), row[1].replace(',', ""))).collect();
-    assert_eq!(documented, actual.map(|(name, value)| (name.to_owned(), value)));
-    // A new constant that is missing from this list is missing from the table too. One of the rows
-    // is for results of all tools.
-    let source = include_str!("../../../../src/session/tools/limits.rs");
-    assert_eq!(source.matches("pub const ").count(), documented.len() - 1);
 }
