@@ -1,6 +1,6 @@
 //! Measures the whole process over a real socket and compares it with the minimum that could do the
 //! same work. Prints one table of ratios, each from one run on one machine. `cargo bench --bench
-//! whole -- --help` lists the options. README, "Results", explains each row.
+//! whole -- --help` lists the options. `docs/design/performance.md` explains each row.
 //!
 //! Each measurement is a file that gives rows of the table and sometimes lines of a plot. Both
 //! sides of a measurement alternate, A B A B, so that a slower machine affects both sides.
@@ -15,11 +15,11 @@ mod list;
 mod machine;
 mod memory;
 mod options;
+mod page;
 mod paging;
 mod parallel_walk;
 mod plots;
 mod read;
-mod readme;
 mod report;
 mod server;
 mod stats;
@@ -80,8 +80,8 @@ async fn measure(options: &Options) -> Outcome<()> {
         plots::draw(&report, dir)?;
         fs::write(dir.join("results.json"), report.json()?)?;
     }
-    if let Some(file) = &options.readme {
-        readme::update_page(file, &report)?;
+    if let Some(file) = &options.write_page {
+        page::update_page(file, &report)?;
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ pub(crate) struct Options {
     pub(crate) markdown: bool,
     /// Writes the table, with machine, date and command, between the marks in this file.
     #[arg(long, value_name = "FILE")]
-    pub(crate) readme: Option<PathBuf>,
+    pub(crate) write_page: Option<PathBuf>,
     /// Generates a tree of skills in this directory instead of measuring. The same seed gives the
     /// same tree.
     #[arg(long, value_name = "DIR")]

@@ -22,7 +22,7 @@ pub(crate) fn text(report: &Report) -> String {
     text
 }
 
-/// Table for README.
+/// Table for a page of the documentation.
 pub(crate) fn markdown(report: &Report) -> String {
     let mut text = String::from(
         "| measurement | compared with | caproot | other side | figure | target |\n\
