@@ -6,14 +6,15 @@
 #[expect(dead_code, reason = "this bench creates no files")]
 mod trees;
 
-use caproot::domain::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
-use caproot::domain::diff::diff_catalogs;
-use caproot::domain::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
-use caproot::domain::search::{SearchOutcome, SearchRules, SkillSearch};
-use caproot::domain::skill::{SkillFile, assemble_skill};
-use caproot::domain::token::PageToken;
-use caproot::domain::{Limits, RelPath, ResolvedPath, RootId, Skill, frontmatter, handle};
+use caproot::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
+use caproot::model::diff::diff_catalogs;
+use caproot::model::skill::{SkillFile, assemble_skill};
+use caproot::model::token::PageToken;
+use caproot::model::{Limits, RelPath, ResolvedPath, RootId, Skill, handle};
+use caproot::parse::frontmatter;
 use caproot::proto::caproot::v1 as pb;
+use caproot::scan::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use caproot::scan::search::{SearchOutcome, SearchRules, SkillSearch};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use prost::Message as _;
 use std::collections::HashMap;

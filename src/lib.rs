@@ -59,14 +59,14 @@
 //!    certificate or by `SO_PEERCRED`.
 //! 2. The layers of `grpc` count the call, check the caller's quota, match the caller with the
 //!    rules of `callers`, and attach the authenticated caller to the request.
-//! 3. `grpc` turns the request into domain types. A bad field ends the call with
+//! 3. `grpc` turns the request into types of `model`. A bad field ends the call with
 //!    `INVALID_ARGUMENT`.
 //! 4. [`catalog::CatalogStore`] returns the snapshot of each root in the caller's scope. If a root
 //!    has no snapshot, or the request wants a fresh one, the call waits for the root's task within
 //!    its wait budget.
-//! 5. The root's task has `disk` resolve the root below the allowed directories. `domain::search`
-//!    decides which directories are listed next, `disk` lists them on a few threads, and `domain`
-//!    joins the files into skills. If the catalog differs from the last one, it is published as a
+//! 5. The root's task resolves the root with `fs` below the allowed directories. `scan::search`
+//!    decides which directories are listed next, `scan` lists them on a few threads, and
+//!    joins the parsed files into skills. If the catalog differs from the last one, it is published as a
 //!    new revision.
 //! 6. `grpc` cuts the page and encodes it. A page that was encoded a moment before is sent again
 //!    from the page cache if nothing changed.
@@ -76,12 +76,12 @@
 //! 1. `watch` reads the inotify event and reports the changed directory to the root's pending
 //!    changes.
 //! 2. The root's task waits until the root has been quiet for the debounce time.
-//! 3. `disk` lists the changed directories again and reads the changed files. Results for other
+//! 3. `scan` lists the changed directories again and reads the changed files. Results for other
 //!    directories are reused. Below a moved directory nothing is reused: a file that was read by
 //!    its path during the move may have been another file.
 //! 4. The task publishes the new catalog as a new revision. Skills and plugins are published
 //!    together, so a renamed plugin and its skills are one revision.
-//! 5. Each stream compares the new revision with the catalog that its caller has (`domain::diff`),
+//! 5. Each stream compares the new revision with the catalog that its caller has (`model::diff`),
 //!    and encodes one event at a time, when the connection has room. Streams with the same
 //!    difference share the encoded event.
 //!
@@ -101,7 +101,7 @@
 //! 2. `catalog` finds the package in the published snapshot. If the file's pages are in the
 //!    kernel's cache, the read is done at once; otherwise it waits for a permit and runs on a
 //!    blocking thread.
-//! 3. `disk` opens the file below the allowed directory with openat2(2), or component by component
+//! 3. `fs` opens the file below the allowed directory with openat2(2), or component by component
 //!    if the kernel has no openat2(2). It checks that the file is a regular file of the expected
 //!    version, takes its digest from a bounded cache or computes it, reads one page, and compares
 //!    the version again.
@@ -131,10 +131,10 @@
 //!
 //! # Two YAML readers
 //!
-//! `serde_yaml` reads skills and plugins; only `domain/yaml.rs` names it, with the limits on
-//! nesting and aliases. `domain/yaml/fast_path.rs` reads plain `key: value` lines in a fraction of
+//! `serde_yaml` reads skills and plugins; only `parse/yaml.rs` names it, with the limits on
+//! nesting and aliases. `parse/yaml/fast_path.rs` reads plain `key: value` lines in a fraction of
 //! the time, and tests compare both. `saphyr-parser` reads the files of operators and
-//! orchestrators, where each error needs its line; only `yaml_document.rs` names it.
+//! orchestrators, where each error needs its line; only `parse/document.rs` names it.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -154,17 +154,13 @@ pub mod cli;
 pub mod client;
 #[cfg(feature = "daemon")]
 pub mod config;
-#[cfg(feature = "daemon")]
-pub mod disk;
-#[cfg(feature = "daemon")]
-pub mod domain;
 pub mod endpoint;
 #[cfg(feature = "daemon")]
 pub mod file_watch;
 #[cfg(feature = "daemon")]
+pub mod fs;
+#[cfg(feature = "daemon")]
 pub mod grpc;
-#[cfg(any(feature = "client", feature = "daemon"))]
-mod hidden_chars;
 #[cfg(feature = "mcp")]
 pub mod host;
 #[cfg(all(feature = "client", feature = "daemon"))]
@@ -173,9 +169,15 @@ pub mod local;
 pub mod locate;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+#[cfg(any(feature = "client", feature = "daemon"))]
+pub mod model;
+#[cfg(any(feature = "client", feature = "daemon"))]
+pub mod parse;
 pub mod proto;
 #[cfg(feature = "daemon")]
 pub mod sandbox;
+#[cfg(feature = "daemon")]
+pub mod scan;
 #[cfg(feature = "daemon")]
 pub mod server;
 #[cfg(feature = "client")]
@@ -184,5 +186,3 @@ pub mod session;
 pub mod telemetry;
 #[cfg(feature = "daemon")]
 pub mod watch;
-#[cfg(any(feature = "client", feature = "daemon"))]
-mod yaml_document;

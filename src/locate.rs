@@ -2,8 +2,8 @@
 //! executor with the permissions of its user. Does not check whether the daemon lists the resource.
 //! Blocks.
 
-use crate::disk::{AllowedDirs, FileReadError, locate_resource};
-use crate::domain::{ResourceHandle, RootPath};
+use crate::fs::{AllowedDirs, FileReadError, locate_resource};
+use crate::model::{ResourceHandle, RootPath};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use caproot::domain::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
-use caproot::domain::diff::{CatalogDiff, diff_catalogs};
-use caproot::domain::skill::{SkillFile, assemble_skill};
-use caproot::domain::{ContentDigest, DisabledPackages, RelPath, Skill, SkillMdFrontmatter};
+use caproot::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
+use caproot::model::diff::{CatalogDiff, diff_catalogs};
+use caproot::model::skill::{SkillFile, assemble_skill};
+use caproot::model::{ContentDigest, DisabledPackages, RelPath, Skill, SkillMdFrontmatter};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 

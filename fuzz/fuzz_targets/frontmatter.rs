@@ -3,7 +3,8 @@
 
 #![no_main]
 
-use caproot::domain::{Severity, SkillMdFrontmatter, frontmatter};
+use caproot::model::{Severity, SkillMdFrontmatter};
+use caproot::parse::frontmatter;
 use caproot_fuzz::{check_problems, check_wire_value};
 use libfuzzer_sys::fuzz_target;
 

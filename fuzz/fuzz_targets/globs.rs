@@ -5,8 +5,8 @@
 
 use std::collections::HashMap;
 
-use caproot::domain::disabled_skills::{DisableRules, parse_glob};
-use caproot::domain::{RelPath, ResolvedPath, RootId};
+use caproot::model::disabled_skills::{DisableRules, parse_glob};
+use caproot::model::{RelPath, ResolvedPath, RootId};
 use libfuzzer_sys::fuzz_target;
 
 /// Maximum size of a glob in the config, in bytes.

@@ -3,7 +3,8 @@
 
 #![no_main]
 
-use caproot::domain::{DiagnosticCode, json, manifest};
+use caproot::model::DiagnosticCode;
+use caproot::parse::{json, manifest};
 use caproot_fuzz::{are_alike, check_message, check_position, check_problems, check_value};
 use libfuzzer_sys::fuzz_target;
 

@@ -3,8 +3,10 @@
 
 #![no_main]
 
-use caproot::domain::plugin::{ComponentKind, MAX_COMPONENTS, marketplace, prompt, read_file};
-use caproot::domain::{DiagnosticCode, RelPath, manifest};
+use caproot::model::plugin::{ComponentKind, MAX_COMPONENTS};
+use caproot::parse::plugin::{marketplace, prompt, read_file};
+use caproot::model::{DiagnosticCode, RelPath};
+use caproot::parse::manifest;
 use caproot_fuzz::check_problems;
 use libfuzzer_sys::fuzz_target;
 

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use caproot::domain::{RootId, RootPath};
+use caproot::model::{RootId, RootPath};
 use libfuzzer_sys::fuzz_target;
 use std::fmt::Write as _;
 

@@ -2,8 +2,9 @@
 
 #![no_main]
 
-use caproot::domain::limits::MAX_MANIFEST_BYTES;
-use caproot::domain::{RelPath, Severity, SkillSidecar, sidecar};
+use caproot::model::limits::MAX_MANIFEST_BYTES;
+use caproot::model::{RelPath, Severity, SkillSidecar};
+use caproot::parse::sidecar;
 use caproot_fuzz::{check_problems, check_wire_value};
 use libfuzzer_sys::fuzz_target;
 

@@ -3,9 +3,9 @@
 
 #![no_main]
 
-use caproot::domain::package_walk::FileListToken;
-use caproot::domain::token::{PageToken, ReadCursor, ResumeToken};
-use caproot::domain::{FileVersion, RelPath, RootId};
+use caproot::fs::package_walk::FileListToken;
+use caproot::model::token::{PageToken, ReadCursor, ResumeToken};
+use caproot::model::{FileVersion, RelPath, RootId};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 

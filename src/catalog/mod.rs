@@ -20,9 +20,9 @@ pub use view::{CatalogView, DeadlineExceeded, RootState, RootView};
 pub use wait_budget::WaitBudget;
 
 #[doc(hidden)]
-pub use crate::disk::OpenMethod;
-use crate::disk::{DigestCache, FileListPage, FilePage};
-use crate::domain::{AccessScope, Limits, PublishedRoot, RootReason, SelectedRoot};
+pub use crate::fs::OpenMethod;
+use crate::fs::{DigestCache, FileListPage, FilePage};
+use crate::model::{AccessScope, Limits, PublishedRoot, RootReason, SelectedRoot};
 #[doc(hidden)]
 pub use crate::watch::FaultInjector;
 use crate::watch::InotifyWatcher;

@@ -1,7 +1,7 @@
 //! Changes below one root that await a rescan, and the registration of inotify watches.
 
 use super::{PollReason, WatchTiming};
-use crate::disk::{DirWatcher, DirtyDirs, WatchGuard};
+use crate::scan::{DirWatcher, DirtyDirs, WatchGuard};
 use crate::watch::{InotifyWatch, InotifyWatcher, WatchError, WatchListener};
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;

@@ -2,11 +2,12 @@
 //! replaces the policy as a whole while the daemon runs.
 
 use super::scope::{CatalogScope, RootKey, ScopeCache};
-use crate::disk::{DisabledSkills, OpenMethod, ReadRules, ScanTarget};
-use crate::domain::search::SearchRules;
-use crate::domain::{
+use crate::fs::{DisabledSkills, OpenMethod, ReadRules};
+use crate::model::{
     AccessScope, Catalog, Limits, PublishedRoot, RelPath, RootReason, SelectedRoot,
 };
+use crate::scan::ScanTarget;
+use crate::scan::search::SearchRules;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,13 +3,13 @@
 use super::policy::CatalogPolicy;
 use super::scope::RootKey;
 use super::{CatalogStore, ConsistencyLevel, DeadlineExceeded, RootState, WaitBudget};
-use crate::disk::{
+use crate::fs::package_walk::{FileListToken, WalkLimits};
+use crate::fs::{
     CancelToken, FileListPage, FileListRequest, FilePage, FilePageRequest, FileReadError,
     ResolvedRootDir, read_page, read_page_cached,
 };
-use crate::domain::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_READ_BYTES};
-use crate::domain::package_walk::{FileListToken, WalkLimits};
-use crate::domain::{
+use crate::model::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_READ_BYTES};
+use crate::model::{
     Catalog, FileVersion, RelPath, RootReason, SelectedRoot, handle, skill_file_name,
 };
 use std::sync::Arc;
@@ -141,15 +141,15 @@ pub async fn list_files(
             rules: disk.policy.read_rule(disk.catalog, &request.package),
         };
         let digest_cache = &disk.store.inner.digest_cache;
-        crate::disk::list_files(disk.root, &page, digest_cache, disk.cancel_token).map_err(
-            |error| match error {
+        crate::fs::list_files(disk.root, &page, digest_cache, disk.cancel_token).map_err(|error| {
+            match error {
                 // The package was removed after the scan.
                 FileReadError::NotFound => PackageReadError::PackageNotFound,
                 // The error is about the package, not about a single file.
                 FileReadError::Denied => PackageReadError::File(FileReadError::Failed),
                 error => PackageReadError::File(error),
-            },
-        )
+            }
+        })
     })
     .await
 }

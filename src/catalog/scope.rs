@@ -5,8 +5,8 @@
 //! the caller: links, reads and file lists included. No response is filtered afterwards. The price
 //! is one catalog per root and scope. There are at most as many scopes as caller rules.
 
-use crate::disk::{AllowedDirs, OpenMethod};
-use crate::domain::{AccessScope, PublishedRoot, RootPath, RootReason, SelectedRoot};
+use crate::fs::{AllowedDirs, OpenMethod};
+use crate::model::{AccessScope, PublishedRoot, RootPath, RootReason, SelectedRoot};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,7 +1,7 @@
 //! Snapshots of all roots, by revision. Plain state behind the mutex of the store.
 
 use super::scope::RootKey;
-use crate::domain::{Catalog, RootReason};
+use crate::model::{Catalog, RootReason};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 

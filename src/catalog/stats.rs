@@ -1,6 +1,6 @@
 //! Counters of roots, scans and inotify watches.
 
-use crate::domain::{Catalog, DiagnosticCode, RootReason, Severity};
+use crate::model::{Catalog, DiagnosticCode, RootReason, Severity};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

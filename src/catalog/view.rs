@@ -1,7 +1,7 @@
 //! States of selected roots at one revision.
 
 use super::state::RootSnapshot;
-use crate::domain::{Catalog, RootId, RootReason};
+use crate::model::{Catalog, RootId, RootReason};
 use std::sync::Arc;
 
 /// The wait budget ended before the scan of a root that makes progress.

@@ -1,8 +1,8 @@
 //! How long a call waits for scans, and the state of a root whose scan takes longer.
 
 use super::{ConsistencyLevel, DeadlineExceeded, RootState};
-use crate::disk::ScanProgress;
-use crate::domain::RootReason;
+use crate::model::RootReason;
+use crate::scan::ScanProgress;
 use crate::watch::InotifyWatcher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Paths of findings, as the user gave them on the command line.
 
-use crate::domain::RelPath;
-use crate::domain::escape::EscapedText;
+use crate::model::RelPath;
+use crate::model::escape::EscapedText;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
@@ -74,7 +74,7 @@ pub fn write_escaped_bytes(f: &mut impl fmt::Write, bytes: &[u8]) -> fmt::Result
 #[cfg(test)]
 mod tests {
     use super::DisplayPath;
-    use crate::domain::RelPath;
+    use crate::model::RelPath;
     use std::path::Path;
 
     #[test]

@@ -2,7 +2,7 @@
 
 pub use super::explanations::explanation_of;
 
-use crate::domain::{DiagnosticCode, Severity};
+use crate::model::{DiagnosticCode, Severity};
 use std::fmt::Write as _;
 
 /// Line width of a paragraph.
@@ -104,7 +104,7 @@ fn wrap(text: &mut String, paragraph: &str) {
 #[cfg(test)]
 mod tests {
     use super::{explanation_markdown, explanation_of, find_code};
-    use crate::domain::DiagnosticCode;
+    use crate::model::DiagnosticCode;
 
     #[test]
     fn codes_are_found_in_any_spelling() {

@@ -1,8 +1,8 @@
 //! Texts of each diagnostic code. A code without a text does not compile.
 
 use super::explain::{CodeExample, CodeExplanation};
-use crate::domain::DiagnosticCode;
-use crate::domain::Severity::{Error, Note, Warning};
+use crate::model::DiagnosticCode;
+use crate::model::Severity::{Error, Note, Warning};
 
 /// Returns the explanation of a code.
 #[must_use]

@@ -2,8 +2,9 @@
 //! code.
 
 use super::explain::{closest_match, explanation_of as explain};
-use crate::domain::value::compact::ValueRef;
-use crate::domain::{DiagnosticCode, FileProblem, Severity, Skill, frontmatter};
+use crate::model::value::compact::ValueRef;
+use crate::model::{DiagnosticCode, FileProblem, Severity, Skill};
+use crate::parse::frontmatter;
 
 /// Returns the help for a problem. `skill` is the skill at the path of the problem.
 pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String {

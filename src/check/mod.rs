@@ -5,7 +5,7 @@
 //! use caproot::check::text::{ColorMode, render_finding};
 //! use caproot::check::{CheckRequest, CheckSummary, check_dir};
 //! use caproot::config::{Config, RootFlag, ServeFlags};
-//! use caproot::disk::{ScanProgress, ScanTarget};
+//! use caproot::fs::{ScanProgress, ScanTarget};
 //! use caproot::endpoint::ProcessEnv;
 //! use std::{fs, path::Path};
 //!
@@ -55,11 +55,11 @@ pub use display_path::DisplayPath;
 pub use excerpt::SourceExcerpt;
 pub use summary::CheckSummary;
 
-use crate::disk::{self, AllowedDirs, ResolvedRootDir, ScanProgress, ScanTarget};
-use crate::domain::catalog::Catalog;
-use crate::domain::{
-    DiagnosticCode, FileProblem, RelPath, RootId, RootReason, Severity, Skill, plugin,
-};
+use crate::fs::{self, AllowedDirs, ResolvedRootDir};
+use crate::model::catalog::Catalog;
+use crate::model::{DiagnosticCode, FileProblem, RelPath, RootId, RootReason, Severity, Skill};
+use crate::parse::plugin;
+use crate::scan::{self, ScanProgress, ScanTarget};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -120,7 +120,7 @@ pub fn check_dir(
     progress: &ScanProgress,
 ) -> Result<CheckResult, RootReason> {
     let allowed = AllowedDirs::new(request.allowed_dirs.clone());
-    let catalog = disk::scan_root(&allowed, &request.target, progress)?;
+    let catalog = scan::scan_root(&allowed, &request.target, progress)?;
     let mut problems: Vec<(RelPath, FileProblem)> = Vec::new();
     let mut skills = Vec::with_capacity(catalog.len());
     for skill in catalog.skills(0) {
@@ -161,7 +161,7 @@ fn build_findings(
         let mut excerpt = None;
         if problem.line > 0 {
             if last.as_ref().is_none_or(|(read, _)| *read != at) {
-                last = Some((at.clone(), root.and_then(|root| disk::read_source(root, &at))));
+                last = Some((at.clone(), root.and_then(|root| fs::read_source(root, &at))));
             }
             let text = last.as_ref().and_then(|(_, text)| text.as_deref());
             let text = text.filter(|text| !may_expose_secret(&at, text, problem.line));

@@ -3,8 +3,8 @@
 
 use super::explain::{explanation_markdown, explanation_of as explain};
 use super::{CheckFinding, CheckResult};
-use crate::domain::escape::escape_text;
-use crate::domain::{DiagnosticCode, Severity};
+use crate::model::escape::escape_text;
+use crate::model::{DiagnosticCode, Severity};
 use serde_json::{Value, json};
 use std::path::Path;
 

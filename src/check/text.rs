@@ -1,8 +1,8 @@
 //! Check findings in the layout of a compiler.
 
 use super::CheckFinding;
-use crate::domain::Severity;
-use crate::domain::escape::escape_text;
+use crate::model::Severity;
+use crate::model::escape::escape_text;
 use annotate_snippets::{AnnotationKind, Level, Origin, Padding, Renderer, Snippet};
 
 /// Maximum width of an output line including its line number. Excerpts are truncated before.

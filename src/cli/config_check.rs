@@ -7,7 +7,7 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::write_stdout;
 use crate::config::{Config, ConfigError};
-use crate::domain::LandlockMode;
+use crate::model::LandlockMode;
 use crate::sandbox::{SandboxPolicy, restrict_process};
 use crate::server::check_socket_directories;
 use serde_json::Value;

@@ -5,7 +5,7 @@ use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
 use super::text::escape_text;
 use crate::check::explain::{CodeExplanation, explanation_markdown, explanation_of, find_code};
-use crate::domain::DiagnosticCode;
+use crate::model::DiagnosticCode;
 use clap::Args;
 use serde_json::{Value, json};
 

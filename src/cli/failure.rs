@@ -4,7 +4,7 @@ use super::exit;
 use super::output::print_stderr;
 use super::text::escape_text;
 use crate::client::{CallError, ConnectError, TlsError, TlsRequired};
-use crate::domain::escape::is_misleading;
+use crate::model::escape::is_misleading;
 use std::error::Error as _;
 use std::fmt::Display;
 use std::io;

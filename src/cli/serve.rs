@@ -11,9 +11,9 @@ use super::signals::DaemonSignals;
 use crate::config::{
     Config, ConfigError, ListenAddress, RootFlag, ServeFlags, TlsFiles, TlsFlags, log,
 };
-use crate::domain::{LandlockMode, LandlockState, SandboxStatus};
 use crate::endpoint::ProcessEnv;
 use crate::file_watch::FileStamp;
+use crate::model::{LandlockMode, LandlockState, SandboxStatus};
 use crate::sandbox::{
     AttemptResult, ProcessSandbox, SandboxError, SandboxPolicy, SelfTest, restrict_process,
 };

@@ -1,7 +1,7 @@
 //! Escaping of untrusted text for output.
 
-use crate::domain::escape::is_misleading;
-pub(super) use crate::domain::escape::{EscapedText, escape_text};
+use crate::model::escape::is_misleading;
+pub(super) use crate::model::escape::{EscapedText, escape_text};
 
 /// Escapes misleading characters in JSON text. The JSON value stays the same.
 pub fn escape_json(json: &str) -> String {

@@ -64,7 +64,7 @@ mod tls_probe;
 mod watch;
 
 pub use crate::endpoint::{DaemonEndpoint, EndpointError};
-pub use crate::yaml_document::TextPosition;
+pub use crate::parse::document::TextPosition;
 pub use auth_channel::TlsRequired;
 pub use call::{CallError, Client, error_reason, error_reason_name};
 pub use connect::{ConnectError, connect, default_endpoints, find_default_endpoint, open_channel};

@@ -1,13 +1,12 @@
 //! Reads `callers` of a config file: rules that admit callers and limit them to roots.
 
-use super::accounts;
-use super::address;
 use super::error::ConfigError;
 use super::section::{ConfigReader, ConfigValue};
 use super::settings::parse_directory;
+use super::{accounts, address};
 use crate::bearer::TokenFile;
-use crate::domain::callers::{CallerRule, SanPattern};
-use crate::domain::{AccessScope, CallerPolicy, PublishedRoot, RootId};
+use crate::model::callers::{CallerRule, SanPattern};
+use crate::model::{AccessScope, CallerPolicy, PublishedRoot, RootId};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};

@@ -2,8 +2,8 @@
 //! qualified name.
 
 use super::section::{ConfigReader, ConfigValue};
-use crate::domain::disabled_skills::{DisableRules, parse_glob};
-use crate::domain::{RelPath, RootId};
+use crate::model::disabled_skills::{DisableRules, parse_glob};
+use crate::model::{RelPath, RootId};
 use globset::Glob;
 
 /// Keys of one rule.

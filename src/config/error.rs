@@ -1,6 +1,6 @@
 //! Errors in a configuration.
 
-use crate::yaml_document::{TextPosition, quote_truncated};
+use crate::parse::document::{TextPosition, quote_truncated};
 use std::fmt;
 use std::path::{Path, PathBuf};
 

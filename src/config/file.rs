@@ -2,9 +2,9 @@
 
 use super::error::{ConfigError, ConfigErrors};
 use super::{FileSettings, address, settings};
-use crate::domain::RootId;
 use crate::endpoint::ProcessEnv;
-use crate::yaml_document::{self, SyntaxError, TextPosition};
+use crate::model::RootId;
+use crate::parse::document::{self, SyntaxError, TextPosition};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
@@ -64,7 +64,7 @@ pub fn parse(
     errors: &mut ConfigErrors,
 ) -> FileSettings {
     let syntax = |e: SyntaxError| ConfigError::file(path, Some(e.position), e.reason);
-    let document = text.and_then(|text| yaml_document::parse(&text).map_err(syntax));
+    let document = text.and_then(|text| document::parse(&text).map_err(syntax));
     // Relative paths start at the directory of the file, not at the one of the daemon.
     let absolute = address::absolute_path(path, env.current_dir.as_deref()).ok();
     let base = absolute.as_deref().and_then(Path::parent);

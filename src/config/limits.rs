@@ -3,8 +3,8 @@
 #[cfg(test)]
 use super::section;
 use super::section::{ConfigReader, ConfigSection};
-use crate::domain::Limits;
-use crate::domain::limits::MAX_DIAGNOSTICS;
+use crate::model::Limits;
+use crate::model::limits::MAX_DIAGNOSTICS;
 
 /// Key and bounds of a limit. The protocol uses the same key.
 pub struct LimitBounds {

@@ -30,11 +30,11 @@ pub use self::socket_access::{SocketAccess, SocketAccessRules};
 pub use self::tls::{TlsFiles, TlsFlags};
 pub use self::traces::TraceConfig;
 pub use crate::endpoint::{InheritedSocketInfo, ProcessEnv};
-pub use crate::yaml_document::TextPosition;
+pub use crate::parse::document::TextPosition;
 
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};
-use crate::domain::search::SearchRules;
-use crate::domain::{DisableRules, LandlockMode, Limits, PublishedRoot, RootId};
+use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot, RootId};
+use crate::scan::search::SearchRules;
 use callers::RuleDraft;
 use error::ConfigErrors;
 use std::ffi::OsStr;

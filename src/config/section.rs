@@ -2,7 +2,7 @@
 //! the others.
 
 use super::error::{ConfigError, ConfigErrors};
-use crate::yaml_document::{
+use crate::parse::document::{
     DocumentEntry, DocumentNode, DocumentValue, TextPosition, quote_truncated,
 };
 use bytesize::ByteSize;

@@ -8,7 +8,7 @@ use super::{
     Config, ListenAddress, LogFormat, ProcessEnv, RootFlag, ServeFlags, TlsFlags, example, limits,
     settings,
 };
-use crate::domain::{LandlockMode, Limits, RootId, RootScope};
+use crate::model::{LandlockMode, Limits, RootId, RootScope};
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

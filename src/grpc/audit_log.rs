@@ -3,8 +3,8 @@
 
 use super::dispatch::METHOD_PATH_PREFIX;
 use crate::catalog::CatalogView;
-use crate::domain::escape::truncate_escaped;
-use crate::domain::{Caller, PeerIdentity, RootReason};
+use crate::model::escape::truncate_escaped;
+use crate::model::{Caller, PeerIdentity, RootReason};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use crate::proto::grpc_code_name;
 use std::fmt::Write as _;

@@ -4,8 +4,8 @@
 use super::audit_log::AuditLog;
 use super::errors::caller_denied;
 use crate::bearer::{RuleTokens, TokenDigest};
-use crate::domain::callers::{AuthDenial, TokenCheck};
-use crate::domain::{Caller, CallerPolicy, PeerIdentity};
+use crate::model::callers::{AuthDenial, TokenCheck};
+use crate::model::{Caller, CallerPolicy, PeerIdentity};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use std::convert::Infallible;

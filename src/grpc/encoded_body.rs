@@ -3,7 +3,7 @@
 //! buffer grows. A buffer of this module has the size of its message and is freed after the message
 //! is sent.
 
-use crate::domain::limits::MAX_RESPONSE_BYTES;
+use crate::model::limits::MAX_RESPONSE_BYTES;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;

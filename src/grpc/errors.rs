@@ -3,9 +3,9 @@
 
 use super::quota::QuotaExceeded;
 use crate::catalog::{DeadlineExceeded, PackageReadError};
-use crate::disk::FileReadError;
-use crate::domain::RootReason;
-use crate::domain::callers::AuthDenial;
+use crate::fs::FileReadError;
+use crate::model::RootReason;
+use crate::model::callers::AuthDenial;
 use crate::proto::ERROR_DOMAIN;
 use crate::proto::caproot::v1::ErrorReason;
 use std::collections::HashMap;
@@ -259,13 +259,15 @@ pub fn missing_peer() -> Status {
 
 #[cfg(test)]
 mod tests {
-    use super::{BadField, RpcError, caller_denied, overloaded, shutting_down, too_many_streams};
-    use super::{call_deadline_exceeded, request_timed_out};
+    use super::{
+        BadField, RpcError, call_deadline_exceeded, caller_denied, overloaded, request_timed_out,
+        shutting_down, too_many_streams,
+    };
     use crate::catalog::PackageReadError;
-    use crate::disk::FileReadError;
-    use crate::domain::callers::AuthDenial;
-    use crate::domain::{ContentDigest, RootReason};
+    use crate::fs::FileReadError;
     use crate::grpc::quota::QuotaExceeded;
+    use crate::model::callers::AuthDenial;
+    use crate::model::{ContentDigest, RootReason};
     use crate::proto::caproot::v1::ErrorReason;
     use crate::proto::{FILE_DESCRIPTOR_SET, grpc_code_name};
     use prost_reflect::{DescriptorPool, EnumValueDescriptor};

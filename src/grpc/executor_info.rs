@@ -2,11 +2,11 @@
 
 use super::list_pages::format_epoch;
 use crate::catalog::{CatalogStore, ScopeStats, WatchStats};
-use crate::domain::limits::{
+use crate::model::limits::{
     DEFAULT_READ_BYTES, Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_HANDLE_BYTES,
     MAX_MANIFEST_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES,
 };
-use crate::domain::{ConfigState, LandlockState, RejectedReload, SandboxStatus};
+use crate::model::{ConfigState, LandlockState, RejectedReload, SandboxStatus};
 use crate::proto::caproot::v1 as pb;
 use prost_types::Timestamp;
 use std::time::{Duration, SystemTime};

@@ -6,9 +6,9 @@ use super::root_messages::{VisibleRoot, resolved_root, root_status};
 use super::skill_message::encode_skill;
 use super::wire_format;
 use crate::catalog::CatalogView;
-use crate::domain::limits::MAX_PAGE_BYTES;
-use crate::domain::token::{PageToken, ResumeToken};
-use crate::domain::{AccessScope, SelectedRoot};
+use crate::model::limits::MAX_PAGE_BYTES;
+use crate::model::token::{PageToken, ResumeToken};
+use crate::model::{AccessScope, SelectedRoot};
 use crate::proto::caproot::v1 as pb;
 use bytes::Bytes;
 use prost::Message as _;
@@ -219,7 +219,7 @@ pub fn root_diagnostics(view: &CatalogView, product: &str) -> Vec<Vec<pb::Diagno
     let mut all: Vec<_> = all.map(|s| s.map(|s| s.diagnostics()).unwrap_or_default()).collect();
     let roots_with_diagnostics = all.iter().filter(|d| !d.is_empty()).count().max(1);
     for diagnostics in &mut all {
-        diagnostics.truncate(crate::domain::limits::MAX_DIAGNOSTICS);
+        diagnostics.truncate(crate::model::limits::MAX_DIAGNOSTICS);
         let mut room = MAX_DIAGNOSTIC_BYTES / roots_with_diagnostics;
         let fitting = diagnostics.iter().take_while(|d| {
             let len = d.encoded_len() + 4;

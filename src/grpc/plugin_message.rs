@@ -1,11 +1,11 @@
 //! Protobuf messages for plugins and marketplaces.
 
 use super::root_messages::handle_or_empty;
-use crate::domain::plugin::{
-    LspServer, McpServer, McpTransport, NamedValue, PluginApp, PluginAuthor, PluginComponents,
-    PluginHook, PluginInfo, PluginInterface, PluginPrompt, marketplace::MarketplaceEntry,
+use crate::model::plugin::{
+    LspServer, MarketplaceEntry, McpServer, McpTransport, NamedValue, PluginApp, PluginAuthor,
+    PluginComponents, PluginHook, PluginInfo, PluginInterface, PluginPrompt,
 };
-use crate::domain::{ContentDigest, Plugin, PluginMarketplace, RelPath, RootId};
+use crate::model::{ContentDigest, Plugin, PluginMarketplace, RelPath, RootId};
 use crate::proto::caproot::v1 as pb;
 
 /// Builds the message of a plugin below the root with this id.

@@ -1,7 +1,7 @@
 //! Quotas with two limits: a total, and a limit for each caller, so that a single caller cannot use
 //! up the total.
 
-use crate::domain::{Limits, QuotaKey};
+use crate::model::{Limits, QuotaKey};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -120,7 +120,7 @@ impl Drop for QuotaPermit {
 #[cfg(test)]
 mod tests {
     use super::{Quota, QuotaExceeded};
-    use crate::domain::QuotaKey;
+    use crate::model::QuotaKey;
 
     #[test]
     fn permits_are_limited_and_returned() {

@@ -1,8 +1,8 @@
 //! Messages and page tokens for the files of a package.
 
 use super::encoded_body::{self, EncodedMessage};
-use crate::disk::{ListedFile, PageBody};
-use crate::domain::{RelPath, RootId, handle};
+use crate::fs::{ListedFile, PageBody};
+use crate::model::{RelPath, RootId, handle};
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
 use tonic::Status;
@@ -67,7 +67,7 @@ fn media_type_of_content(is_text: bool) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::encode_page;
-    use crate::disk::PageBody;
+    use crate::fs::PageBody;
     use crate::proto::caproot::v1 as pb;
     use pb::read_resource_response::Body as Sent;
     use prost::Message as _;

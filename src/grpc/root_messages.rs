@@ -2,10 +2,10 @@
 //! selected root.
 
 use crate::catalog::{CatalogView, PollReason, RootState, RootView, WatchMode};
-use crate::domain::catalog::{Catalog, RootCounts, RootKind};
-use crate::domain::diff::RemovalReason;
-use crate::domain::limits::MAX_HANDLE_BYTES;
-use crate::domain::{
+use crate::model::catalog::{Catalog, RootCounts, RootKind};
+use crate::model::diff::RemovalReason;
+use crate::model::limits::MAX_HANDLE_BYTES;
+use crate::model::{
     Diagnostic, DiagnosticCode, FileProblem, Plugin, PublishedRoot, RelPath, RootId, RootReason,
     RootScope, Severity, Skill, handle,
 };

@@ -2,8 +2,8 @@
 
 use super::root_messages::{handle_or_empty, scope};
 use super::wire_format::{to_struct, write_message, write_repeated_text, write_struct, write_text};
-use crate::domain::sidecar::{SkillPermissions, SkillSidecar, ToolDependency};
-use crate::domain::{ContentDigest, RootId, RootScope, Skill, handle};
+use crate::model::sidecar::{SkillPermissions, SkillSidecar, ToolDependency};
+use crate::model::{ContentDigest, RootId, RootScope, Skill, handle};
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
 

@@ -13,7 +13,7 @@ use super::requests::WatchRequest;
 use crate::catalog::{
     CatalogStore, CatalogView, ConsistencyLevel, RootLease, RootState, WaitBudget,
 };
-use crate::domain::token::ResumeToken;
+use crate::model::token::ResumeToken;
 use crate::proto::caproot::v1 as pb;
 use futures_util::{Stream, StreamExt as _, stream};
 use pb::watch_skills_response::Event;

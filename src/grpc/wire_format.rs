@@ -1,8 +1,8 @@
 //! Encoding of protobuf fields without an intermediate message, which is several times faster for
 //! lists of thousands of skills. Source: protobuf.dev, "Encoding".
 
-use crate::domain::DynamicValue;
-use crate::domain::value::compact::{CompactEntries, ValueRef, encode};
+use crate::model::DynamicValue;
+use crate::model::value::compact::{CompactEntries, ValueRef, encode};
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost_types::Struct;
@@ -96,8 +96,9 @@ fn write_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::{to_struct, write_struct};
-    use crate::domain::value::compact::{ValueRef, encode};
-    use crate::domain::{DynamicValue, json};
+    use crate::model::DynamicValue;
+    use crate::model::value::compact::{ValueRef, encode};
+    use crate::parse::json;
     use prost::Message as _;
     use prost_types::{ListValue, Struct, Value as Wire, value::Kind};
 

@@ -1,7 +1,7 @@
 //! Comparison of the frontmatter of a SKILL.md with the frontmatter in the server's list, field by
 //! field. The comparison is lenient, as YAML and JSON spell some values differently.
 
-use crate::yaml_document::{self, DocumentNode, DocumentValue as Yaml};
+use crate::parse::document::{self, DocumentNode, DocumentValue as Yaml};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ pub fn find_difference(text: &str, listed: &Map<String, Value>) -> Option<String
     let Some(frontmatter) = fenced_frontmatter(text) else {
         return Some("it has no frontmatter".to_owned());
     };
-    let node = match yaml_document::parse(frontmatter) {
+    let node = match document::parse(frontmatter) {
         Ok(node) => node,
         Err(error) => return Some(format!("its frontmatter cannot be read: {}", error.reason)),
     };

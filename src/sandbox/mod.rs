@@ -12,7 +12,7 @@ mod self_test;
 
 pub use self_test::{AttemptResult, SelfTest};
 
-use crate::domain::{LandlockMode, LandlockState, SandboxStatus};
+use crate::model::{LandlockMode, LandlockState, SandboxStatus};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::thread::{no_new_privs, set_no_new_privs};
 use std::collections::BTreeSet;

@@ -2,7 +2,7 @@
 
 use super::authority::AuthorityFilter;
 use super::handshake::lingering_close;
-use crate::domain::PeerIdentity;
+use crate::model::PeerIdentity;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;

@@ -5,7 +5,7 @@
 use super::accept::ConnectionSource;
 use super::{BoundDaemon, BoundListeners, StartError, build_daemon_on};
 use crate::config::Config;
-use crate::domain::SandboxStatus;
+use crate::model::SandboxStatus;
 use std::io;
 use tokio::net::UnixStream;
 use tokio::sync::{Mutex, mpsc, watch};

@@ -62,10 +62,10 @@ pub use service_manager::has_service_manager;
 
 use crate::catalog::{CatalogStore, CatalogStoreConfig};
 use crate::config::Config;
-use crate::domain::{ConfigState, SandboxStatus};
 use crate::grpc::{
     AuditLog, AuthLayer, DaemonInfo, GrpcService, LoadLimitLayer, Quota, RpcDispatcher,
 };
+use crate::model::{ConfigState, SandboxStatus};
 use crate::proto::{self, caproot::v1::capability_service_server::SERVICE_NAME};
 use crate::telemetry::{Metrics, log_root_health};
 use accept::{ConnectionLimiter, ConnectionSource};

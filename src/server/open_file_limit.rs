@@ -1,7 +1,7 @@
 //! Raises the limit of open files. Most systems start a process with a low soft limit below a high
 //! hard limit. If the hard limit is too low, the limit of connections is lowered.
 
-use crate::domain::Limits;
+use crate::model::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Files in addition to connections: allowed directories, directories in a scan, files in a read.

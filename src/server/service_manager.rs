@@ -2,7 +2,7 @@
 //! nothing without a service manager. Source: `sd_notify(3)`.
 
 use crate::catalog::{CatalogStats, CatalogStore, ConsistencyLevel, WaitBudget, WatchStats};
-use crate::domain::ConfigState;
+use crate::model::ConfigState;
 use sd_notify::NotifyState;
 use std::fmt::Write as _;
 use std::time::Duration;

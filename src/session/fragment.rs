@@ -4,7 +4,7 @@
 use super::list::AuthorityRef;
 use super::text::single_line;
 use super::{SharedSkill, ToolNames};
-use crate::hidden_chars::is_ignorable_char;
+use crate::model::hidden_chars::is_ignorable_char;
 use serde_json::json;
 
 /// End of a fragment.

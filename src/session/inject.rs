@@ -12,7 +12,7 @@ use super::source::{SkillSource, SourceKind, TextPage, TextPageRequest};
 use super::text::truncate_with_ellipsis;
 use super::view::SessionView;
 use super::{Session, SharedSkill, ToolNames};
-use crate::hidden_chars::escape_hidden_chars;
+use crate::model::hidden_chars::escape_hidden_chars;
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use tracing::Instrument as _;

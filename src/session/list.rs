@@ -4,7 +4,7 @@ use super::SharedSkill;
 use super::result::{MAX_RESULT_BYTES, json_escaped_len};
 use super::text::truncate_with_ellipsis;
 use super::view::{SessionView, is_hidden};
-use crate::hidden_chars::escape_hidden_chars;
+use crate::model::hidden_chars::escape_hidden_chars;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;

@@ -1,6 +1,6 @@
 //! Text of third parties inside our texts: on one line, and of limited length.
 
-use crate::hidden_chars::escape_hidden_chars;
+use crate::model::hidden_chars::escape_hidden_chars;
 use std::borrow::Cow;
 
 /// Returns the text on one line: each run of white space and control characters becomes one blank,

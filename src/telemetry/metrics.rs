@@ -3,7 +3,7 @@
 
 use super::call_metrics::{CallMetrics, CallMetricsLayer};
 use crate::catalog::{CatalogStats, CatalogStore};
-use crate::domain::{ConfigState, DiagnosticCode, RootReason};
+use crate::model::{ConfigState, DiagnosticCode, RootReason};
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};

@@ -2,7 +2,7 @@
 //! metrics show the states of other roots.
 
 use crate::catalog::{CatalogStore, PollReason, RootState, WatchMode};
-use crate::domain::{RootId, RootReason};
+use crate::model::{RootId, RootReason};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::sleep;

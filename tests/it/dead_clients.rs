@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use caproot::config::KeepaliveConfig;
-use caproot::domain::Limits;
+use caproot::model::Limits;
 use caproot::proto::caproot::v1::WatchSkillsRequest;
 use tonic::Code;
 

@@ -1,7 +1,7 @@
 //! Table of errors of the contract: status, reason, metadata and field. Errors for which a file
 //! must change between two calls are in `changing_reads.rs`.
 
-use caproot::domain::Limits;
+use caproot::model::Limits;
 use caproot::proto::caproot::v1::{
     Authority, CapabilityRootLocation, ListSkillsRequest, ReadResourceRequest, ResolveRootsRequest,
     RootReason, RootState, SelectedCapabilityRoot,

@@ -1,6 +1,6 @@
 //! Invalid handles: the daemon accepts only the canonical spelling of a handle of the root.
 
-use caproot::domain::{ResourceHandle, handle};
+use caproot::model::{ResourceHandle, handle};
 use caproot::proto::caproot::v1::{
     ListResourcesRequest, ReadResourceResponse, SelectedCapabilityRoot,
 };

@@ -14,11 +14,12 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "bearer",
             "certs",
             "config",
-            "domain",
+            "model",
             "file_watch",
             "catalog",
             "proto",
             "grpc",
+            "scan::search",
             "telemetry",
         ],
     ),
@@ -31,9 +32,9 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "check",
             "client",
             "config",
-            "disk::ScanProgress",
-            "disk::ScanTarget",
-            "domain",
+            "model",
+            "scan::ScanProgress",
+            "scan::ScanTarget",
             "endpoint",
             "file_watch",
             "locate",
@@ -44,57 +45,61 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "telemetry::logs",
         ],
     ),
-    ("client", &["certs", "yaml_document", "endpoint", "proto"]),
-    ("check", &["disk", "domain"]),
+    ("client", &["certs", "parse::document", "endpoint", "proto"]),
+    ("check", &["fs", "model", "parse", "scan"]),
     (
         "config",
         &[
             "bearer::TokenFile",
             "certs",
-            "yaml_document",
-            "domain",
+            "parse::document",
+            "model",
             "endpoint",
             "catalog::FaultInjector",
             "catalog::OpenMethod",
             "catalog::WatchTiming",
+            "scan::search",
         ],
     ),
-    ("disk", &["domain"]),
-    ("yaml_document", &[]),
-    ("domain", &["hidden_chars"]),
+    ("fs", &["model"]),
+    ("model", &[]),
+    ("parse", &["model"]),
+    ("scan", &["fs", "model", "parse"]),
     ("endpoint", &[]),
     ("file_watch", &[]),
-    ("hidden_chars", &[]),
-    ("host", &["yaml_document", "proto", "session"]),
-    ("catalog", &["disk", "domain", "watch"]),
+    ("host", &["parse::document", "proto", "session"]),
+    ("catalog", &["fs", "model", "scan", "watch"]),
     ("lib", &[]),
     ("local", &["server::EmbeddedDaemon", "client", "config", "endpoint", "proto", "session"]),
-    ("locate", &["disk", "domain"]),
+    ("locate", &["fs", "model"]),
     ("main", &["cli", "endpoint"]),
-    ("mcp", &["client", "hidden_chars", "proto", "session"]),
+    ("mcp", &["client", "model::hidden_chars", "proto", "session"]),
     ("proto", &[]),
     (
         "grpc",
         &[
             "bearer::TokenDigest",
             "bearer::RuleTokens",
-            "disk::PageBody",
-            "disk::ListedFile",
-            "disk::FileReadError",
-            "domain",
+            "fs::PageBody",
+            "fs::ListedFile",
+            "fs::FileReadError",
+            "fs::package_walk",
+            "fs::package_walk",
+            "model",
+            "parse::json",
             "catalog",
             "proto",
         ],
     ),
-    ("sandbox", &["domain"]),
-    ("session", &["client", "hidden_chars", "proto"]),
+    ("sandbox", &["model"]),
+    ("session", &["client", "model::hidden_chars", "proto"]),
     (
         "telemetry",
         &[
             "config::LogConfig",
             "config::LogFormat",
             "config::TraceConfig",
-            "domain",
+            "model",
             "catalog::PollReason",
             "catalog::CatalogStats",
             "catalog::CatalogStore",
@@ -109,7 +114,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
 /// Libraries and types that a module must not name outside its tests.
 const BANNED_NAMES: &[(&str, &[&str])] = &[
     (
-        "domain",
+        "model",
         &[
             "tokio",
             "tonic",
@@ -125,7 +130,8 @@ const BANNED_NAMES: &[(&str, &[&str])] = &[
             "SystemTime",
         ],
     ),
-    ("disk", &["tokio", "tonic", "prost", "inotify::"]),
+    ("fs", &["tokio", "tonic", "prost", "inotify::"]),
+    ("scan", &["tokio", "tonic", "prost", "inotify::"]),
     ("catalog", &["tonic", "prost", "rustix", "std::fs", "inotify::"]),
     ("grpc", &["rustix", "std::fs", "inotify::"]),
     ("client", &["rustix", "std::fs", "inotify::"]),
@@ -305,7 +311,7 @@ fn modules_do_not_name_banned_libraries() {
             }
         }
         let library = words(code, "serde_yaml").next().is_some();
-        if library && !source.path.ends_with("domain/yaml.rs") {
+        if library && !source.path.ends_with("parse/yaml.rs") {
             wrong.push(format!("{}: names `serde_yaml`", source.path.display()));
         }
         let is_notify = words(code, "notify").any(|at| code[at..].starts_with("notify::"));
@@ -345,13 +351,13 @@ fn references_are_recognized() {
             Source { path: PathBuf::new(), module: "grpc".into(), depth: 1, code: code.to_owned() };
         source.references().into_iter().collect::<Vec<_>>()
     };
-    assert_eq!(read("use crate::disk::Body;"), ["disk::Body"]);
+    assert_eq!(read("use crate::fs::Body;"), ["fs::Body"]);
     assert_eq!(read("use crate::proto::caproot::v1 as pb;"), ["proto::caproot"]);
     assert_eq!(read("use crate::catalog;"), ["catalog"]);
-    assert_eq!(read("use crate::grpc::limits; my_crate::disk::x()"), [""; 0]);
+    assert_eq!(read("use crate::grpc::limits; my_crate::fs::x()"), [""; 0]);
     assert_eq!(
-        read("use crate::{\n    disk::{read::{A, B}, Body},\n    catalog::{self, View},\n};"),
-        ["catalog::View", "catalog::self", "disk::Body", "disk::read"]
+        read("use crate::{\n    fs::{read::{A, B}, Body},\n    catalog::{self, View},\n};"),
+        ["catalog::View", "catalog::self", "fs::Body", "fs::read"]
     );
-    assert_eq!(read("let x = *y == crate::domain::main_file();"), ["domain::main_file"]);
+    assert_eq!(read("let x = *y == crate::model::main_file();"), ["model::main_file"]);
 }

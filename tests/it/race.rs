@@ -6,23 +6,23 @@
 
 mod exchange;
 
-use std::fs;
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use caproot::catalog::{OpenMethod, WatchTiming};
 use caproot::config::{Config, ServeFlags};
-use caproot::disk::{
-    self, AllowedDirs, DigestCache, DisabledSkills, FilePageRequest, FileReadError, PageBody,
-    ReadRules, ScanProgress, ScanTarget,
+use caproot::fs::{
+    AllowedDirs, CancelToken, DigestCache, DisabledSkills, FilePageRequest, FileReadError,
+    PageBody, ReadRules, read_page, read_page_cached,
 };
-use caproot::domain::{DisableRules, DisabledPackages, ManifestFiles, RelPath};
+use caproot::model::{DisableRules, DisabledPackages, ManifestFiles, RelPath};
 use caproot::proto::caproot::v1::{ListResourcesRequest, SelectedCapabilityRoot};
+use caproot::scan::{ScanProgress, ScanTarget, scan_root};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tonic::{Response, Status};
 
@@ -135,13 +135,12 @@ fn read_directly(
                 rules: rule,
                 max_file_bytes: 4_096,
             };
-            let (_waiting, wanted) = disk::CancelToken::new();
-            let read = disk::read_page(&root, &page, &versions, &wanted);
+            let (_waiting, wanted) = CancelToken::new();
+            let read = read_page(&root, &page, &versions, &wanted);
             // The page may come from memory if the file was read often enough.
             let top = fixture.root();
             let cached =
-                disk::read_page_cached(&allowed, top.as_os_str().as_bytes(), &page, &versions)
-                    .map(Ok);
+                read_page_cached(&allowed, top.as_os_str().as_bytes(), &page, &versions).map(Ok);
             for read in std::iter::once(read).chain(cached) {
                 counts.reads.fetch_add(1, Ordering::Relaxed);
                 match read {
@@ -184,7 +183,7 @@ fn scan_directly(
     };
     let allowed = AllowedDirs::with_opener(opener, vec![fixture.root()]);
     while keep_running() {
-        let found = disk::scan_root(&allowed, &target, &ScanProgress::new());
+        let found = scan_root(&allowed, &target, &ScanProgress::new());
         counts.lists.fetch_add(1, Ordering::Relaxed);
         counts.count_leaks(fixture, format!("{found:?}").as_bytes());
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot::domain::Limits;
+use caproot::model::Limits;
 use caproot::proto::caproot::v1::{
     Authority, ListResourcesRequest, ListResourcesResponse, Resource, SelectedCapabilityRoot,
 };

@@ -1,6 +1,6 @@
 //! Roots: states and reasons, spellings of paths, disclosure, and `GetExecutor`.
 
-use caproot::domain::Limits;
+use caproot::model::Limits;
 use caproot::proto::caproot::v1::{
     CapabilityRootLocation, GetExecutorRequest, ResolveRootsRequest, ResolveRootsResponse,
     RootReason, RootState, SelectedCapabilityRoot,

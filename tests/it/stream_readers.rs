@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use caproot::catalog::WatchTiming;
-use caproot::domain::Limits;
+use caproot::model::Limits;
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsRequest};
 use tonic::Code;

@@ -78,7 +78,7 @@ struct Case {
     name: String,
     roots: Vec<(String, String)>,
     allow: Vec<String>,
-    limits: caproot::domain::Limits,
+    limits: caproot::model::Limits,
     product: String,
     basic: bool,
     show: Vec<String>,
@@ -178,7 +178,7 @@ fn parse_case(source: &str) -> Case {
     case
 }
 
-fn set_limit(limits: &mut caproot::domain::Limits, rest: &str) {
+fn set_limit(limits: &mut caproot::model::Limits, rest: &str) {
     let (name, value) = rest.split_once(' ').expect("limit NAME VALUE");
     let value: usize = value.parse().expect("a number");
     match name {

@@ -3,12 +3,11 @@
 use super::{DEFAULT_TIMEOUT, ExecutorConfig};
 use crate::client::credentials::ClientCredentials;
 use crate::endpoint::DaemonEndpoint;
-use crate::yaml_document::{self, DocumentNode, DocumentValue, TextPosition};
+use crate::parse::document::{self, DocumentNode, DocumentValue, TextPosition};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fmt, io};
 use tokio::io::AsyncReadExt as _;
 
 /// Maximum size of the file: enough for ten thousand executors.
@@ -86,7 +85,7 @@ fn parse(
             reader.record_error(None, "", format!("cannot be read: {error}"));
             BTreeMap::new()
         }
-        Ok(text) => match yaml_document::parse(&text) {
+        Ok(text) => match document::parse(&text) {
             Err(error) => {
                 reader.record_error(Some(error.position), "", error.reason);
                 BTreeMap::new()
@@ -119,7 +118,7 @@ impl FleetFileReader<'_> {
         &mut self,
         node: &'n DocumentNode,
         key: &str,
-    ) -> Vec<(String, &'n yaml_document::DocumentEntry)> {
+    ) -> Vec<(String, &'n document::DocumentEntry)> {
         let DocumentValue::Map(entries) = &node.value else {
             let shown = node.describe_value().unwrap_or_else(|| "nothing".to_owned());
             self.record_error(

@@ -3,8 +3,8 @@
 use super::{env, load};
 use crate::bearer::TokenFile;
 use crate::config::{Config, ServeFlags, SocketAccess};
-use crate::domain::callers::SanPattern;
-use crate::domain::{AccessScope, RootId};
+use crate::model::callers::SanPattern;
+use crate::model::{AccessScope, RootId};
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;

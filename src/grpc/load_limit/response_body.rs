@@ -1,9 +1,9 @@
 //! Response body that counts its bytes against a quota until the connection has sent them. A caller
 //! that reads nothing can only buffer a limited number of bytes.
 
-use crate::domain::QuotaKey;
 use crate::grpc::errors::overloaded;
 use crate::grpc::quota::{Quota, QuotaExceeded, QuotaPermit};
+use crate::model::QuotaKey;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Frame, SizeHint};

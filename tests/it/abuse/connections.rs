@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use caproot::domain::Limits;
+use caproot::model::Limits;
 use caproot::proto::caproot::v1::GetExecutorRequest;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;

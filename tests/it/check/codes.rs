@@ -7,7 +7,7 @@ use super::{run_caproot, unpack_output};
 use crate::diff::diff;
 use crate::fixture::{Fixture, is_root};
 use crate::listing;
-use caproot::domain::DiagnosticCode;
+use caproot::model::DiagnosticCode;
 use caproot::proto::caproot::v1 as pb;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;

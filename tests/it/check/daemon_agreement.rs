@@ -2,7 +2,7 @@
 
 use super::check_json;
 use crate::harness::{Daemon, Setup, list_request, located};
-use caproot::domain::ResourceHandle;
+use caproot::model::ResourceHandle;
 use caproot::proto::caproot::v1::{
     DiagnosticCode, ListSkillsRequest, ListSkillsResponse, Severity,
 };

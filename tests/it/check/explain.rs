@@ -4,7 +4,7 @@
 use super::{check_json, run_caproot, unpack_output};
 use crate::fixture::{Fixture, is_root};
 use caproot::check::explain::{CodeExample, explanation_of};
-use caproot::domain::DiagnosticCode;
+use caproot::model::DiagnosticCode;
 use std::path::Path;
 use std::process::Command;
 

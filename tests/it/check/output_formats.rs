@@ -2,7 +2,7 @@
 
 use super::{check_json, run_caproot, unpack_output};
 use crate::fixture::Fixture;
-use caproot::domain::DiagnosticCode;
+use caproot::model::DiagnosticCode;
 use serde_json::Value;
 
 const WARNED: &str = "file root/w/SKILL.md\n| ---\n| name: W\n| description: d\n| ---\n";

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use caproot::check::SourceExcerpt;
 use caproot::config::{Config, ProcessEnv, ServeFlags};
-use caproot::domain::{ResourceHandle, frontmatter, json, manifest, sidecar};
+use caproot::model::ResourceHandle;
+use caproot::parse::{frontmatter, json, manifest, sidecar};
 
 use super::assert_in_proportion;
 

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use caproot::domain::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
-use caproot::domain::diff::diff_catalogs;
-use caproot::domain::disabled_skills::{DisableRules, parse_glob};
-use caproot::domain::listing::{DirListing, ListingEntry, ListingEntryKind};
-use caproot::domain::package_walk::{self, PackageWalk, WalkLimits};
-use caproot::domain::search::{SearchRules, SkillSearch};
-use caproot::domain::skill::{SkillFile, assemble_skill};
-use caproot::domain::{
+use caproot::fs::package_walk::{self, PackageWalk, WalkLimits};
+use caproot::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
+use caproot::model::diff::diff_catalogs;
+use caproot::model::disabled_skills::{DisableRules, parse_glob};
+use caproot::model::skill::{SkillFile, assemble_skill};
+use caproot::model::{
     ContentDigest, Diagnostic, DiagnosticCode, FileProblem, Limits, RelPath, ResolvedPath, RootId,
     SkillMdFrontmatter,
 };
+use caproot::scan::listing::{DirListing, ListingEntry, ListingEntryKind};
+use caproot::scan::search::{SearchRules, SkillSearch};
 
 use super::assert_in_proportion;
 

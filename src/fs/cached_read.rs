@@ -1,0 +1,131 @@
+//! Reads of a file page from the page cache of the kernel, without blocking. The root and the file
+//! must have been read before, from a local disk. In all other cases, including errors,
+//! [`read_page`] must be used, which blocks.
+//!
+//! [`read_page`]: super::file_page::read_page
+
+use super::allowed_dirs::{AllowedDirs, ResolvedRootDir};
+use super::digest_cache::DigestCache;
+use super::dirs_snapshot::path_or_slash;
+use super::file_page::{FilePage, FilePageRequest};
+use super::package::ResolvedPackage;
+use crate::model::{FileVersion, RelPath, ResolvedPath};
+use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev, statx};
+use rustix::io::{ReadWriteFlags, Result as Io, preadv2};
+use std::io::IoSliceMut;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Maximum size of a page. Copying more would delay other tasks for longer than a blocking thread
+/// costs.
+const MAX_CACHED_READ_BYTES: usize = 64 << 10;
+
+/// Reads a page of a file below the root at this path. Returns `None` if the read might block.
+#[must_use]
+pub fn read_page_cached(
+    allowed: &AllowedDirs,
+    root: &[u8],
+    page: &FilePageRequest<'_>,
+    digests: &DigestCache,
+) -> Option<FilePage> {
+    let resolved = allowed.cached_root(root)?;
+    // If a component is a link, every open below fails.
+    let (package, resource) = (page.package, page.resource);
+    let file_path = ResolvedPackage::unlinked_file_path(&resolved, package, page.rules, resource)?;
+    let version = cached_version(&resolved, root, &file_path)?;
+    // On other filesystems even the open could block.
+    let known = digests.get(&version).filter(|known| known.is_on_local_disk)?;
+    if version.size > page.max_file_bytes {
+        return None;
+    }
+    let Some(offset) = page.start_offset(&version, &known.digest).ok()? else {
+        return Some(FilePage { version, digest: known.digest, body: None, next: None });
+    };
+    let len = usize::try_from(version.size - offset).unwrap_or(usize::MAX).min(page.max_bytes);
+    if len > MAX_CACHED_READ_BYTES {
+        return None;
+    }
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = resolved.snapshot.open_cached(&file_path, flags).ok()?;
+    let bytes = read_bytes_cached(&file, offset, len)?;
+    // Nothing is returned if the file is not regular or was replaced in the meantime.
+    let is_still = file_version(&file) == Some(version);
+    is_still.then(|| FilePage::new(version, known.digest, known.utf8, offset, bytes.into()).ok())?
+}
+
+/// Returns the version of a file without opening the file, if the root's path leads to the same
+/// directory as before.
+fn cached_version(
+    root: &ResolvedRootDir,
+    path: &[u8],
+    file_path: &ResolvedPath,
+) -> Option<FileVersion> {
+    let (dir, opener) = root.snapshot.dir_and_opener(&root.path);
+    if path == join_path(&dir.path, &root.path.rel_path) {
+        // If no component is a link, the file lies below this path, and one call checks both.
+        return file_version(
+            opener.open_path_cached_no_links(&join_path(&dir.path, &file_path.rel_path)).ok()?,
+        );
+    }
+    if !still_resolves(root, path)? {
+        return None;
+    }
+    file_version(root.snapshot.open_cached(file_path, OFlags::PATH | OFlags::NOFOLLOW).ok()?)
+}
+
+/// Returns the absolute path of a file in an allowed directory.
+fn join_path(dir: &[u8], file_path: &RelPath) -> Vec<u8> {
+    let slash: &[u8] = if file_path.is_root() { b"" } else { b"/" };
+    [dir, slash, file_path.as_bytes()].concat()
+}
+
+/// Whether the root's path leads to the same directory as before, and the allowed directory is
+/// still at its path.
+fn still_resolves(root: &ResolvedRootDir, path: &[u8]) -> Option<bool> {
+    let (dir, opener) = root.snapshot.dir_and_opener(&root.path);
+    let at = |path: &[u8]| identity(opener.open_path_cached(path).ok()?);
+    if at(path_or_slash(&dir.path).as_os_str().as_encoded_bytes())? != dir.identity? {
+        return Some(false);
+    }
+    let file = root.snapshot.open_cached(&root.path, OFlags::PATH | OFlags::NOFOLLOW);
+    Some(at(path)? == identity(file.ok()?)?)
+}
+
+fn identity(fd: OwnedFd) -> Option<(u64, u64)> {
+    let stat = statx_cached(fd).ok()?;
+    Some((makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
+}
+
+/// Returns the version of a regular file; `None` for other files.
+fn file_version(fd: impl AsFd) -> Option<FileVersion> {
+    let stat = statx_cached(fd).ok()?;
+    let is_regular = FileType::from_raw_mode(stat.stx_mode.into()) == FileType::RegularFile;
+    is_regular.then(|| FileVersion {
+        device: makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        inode: stat.stx_ino,
+        size: stat.stx_size,
+        mtime: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+        ctime: (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec),
+    })
+}
+
+/// Reads attributes without asking a file server. On a local disk the kernel has them in memory.
+fn statx_cached(fd: impl AsFd) -> Io<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    statx(fd, c"", flags, StatxFlags::BASIC_STATS)
+}
+
+/// Reads exactly `len` bytes; `None` if fewer are in memory.
+fn read_bytes_cached(file: &OwnedFd, offset: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    if len > 0 {
+        let read =
+            preadv2(file, &mut [IoSliceMut::new(&mut bytes)], offset, ReadWriteFlags::NOWAIT);
+        if read != Ok(len) {
+            return None;
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! Reading and digesting of file contents in bounded memory.
+
+use super::HiddenTextScanner;
+use super::cancellation::CancelToken;
+use super::page_bytes::PageBytes;
+use crate::model::limits::{MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES};
+use crate::model::{ContentDigest, FileProblem};
+use sha2::{Digest as _, Sha256};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt as _;
+
+/// Part of a SKILL.md that is kept in memory: the frontmatter, its fences, and one more line.
+const HEAD_BYTES: usize = MAX_FRONTMATTER_BYTES + 4_096;
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Result of reading the start of a file.
+pub struct FileHead {
+    /// Whether the start is the whole file.
+    pub is_complete: bool,
+    /// Digest of the whole file; `None` if the file exceeds the limit.
+    pub digest: Option<ContentDigest>,
+    /// Problem with hidden characters: in the whole file, or in its start if the file exceeds the
+    /// limit.
+    pub hidden: Option<FileProblem>,
+}
+
+/// Replaces `bytes` by the start of a file. Unless the file exceeds `max_bytes`, digests the whole
+/// file and checks it for hidden characters.
+pub fn read_head(
+    mut file: &File,
+    size: u64,
+    max_bytes: u64,
+    bytes: &mut Vec<u8>,
+) -> io::Result<FileHead> {
+    bytes.clear();
+    bytes.reserve(HEAD_BYTES.min(usize::try_from(size).unwrap_or(HEAD_BYTES)) + 1);
+    file.take(HEAD_BYTES as u64 + 1).read_to_end(bytes)?;
+    let is_complete = bytes.len() <= HEAD_BYTES;
+    let mut hidden = HiddenTextScanner::default();
+    hidden.push(bytes);
+    let digest = if size > max_bytes {
+        None
+    } else {
+        let mut hasher = Sha256::new();
+        hasher.update(&*bytes);
+        let mut rest = if is_complete { Vec::new() } else { vec![0; CHUNK_BYTES] };
+        let mut seen = bytes.len() as u64;
+        while !is_complete && seen <= max_bytes {
+            let count = file.read(&mut rest)?;
+            if count == 0 {
+                break;
+            }
+            seen += count as u64;
+            hasher.update(&rest[..count]);
+            hidden.push(&rest[..count]);
+        }
+        (seen <= max_bytes).then(|| ContentDigest(hasher.finalize().into()))
+    };
+    bytes.truncate(HEAD_BYTES);
+    Ok(FileHead { is_complete, digest, hidden: hidden.finish() })
+}
+
+/// Reads a small file. If the file exceeds the limit, reads one byte more than the limit, so that
+/// the parser reports the size.
+pub fn read_small_file(file: &File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(MAX_MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// A page of a file, with the properties of the whole file.
+pub struct DigestedPage {
+    /// Size of the file. If the file exceeds the limit, this is the limit plus one, and the other
+    /// fields have no meaning.
+    pub size: u64,
+    pub digest: ContentDigest,
+    pub utf8: bool,
+    pub page: Vec<u8>,
+}
+
+/// Reads a file to its end, regardless of its reported size, but at most one byte beyond
+/// `max_bytes`. Keeps up to `len` bytes from `offset` on.
+pub fn read_digested_page(
+    file: &File,
+    offset: u64,
+    len: usize,
+    max_bytes: u64,
+    cancel_token: &CancelToken,
+) -> io::Result<DigestedPage> {
+    let (mut hasher, mut utf8) = (Sha256::new(), Utf8Validator::default());
+    let (mut buffer, mut page) = (vec![0; CHUNK_BYTES], Vec::new());
+    let mut at = 0;
+    while at <= max_bytes {
+        cancel_token.check_cancelled()?;
+        let max_len = usize::try_from(max_bytes + 1 - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let count = file.read_at(&mut buffer[..max_len], at)?;
+        if count == 0 {
+            break;
+        }
+        let read = &buffer[..count];
+        hasher.update(read);
+        utf8.push_chunk(read);
+        let skip = usize::try_from(offset.saturating_sub(at)).unwrap_or(count).min(count);
+        page.extend(read[skip..].iter().take(len - page.len()));
+        at += count as u64;
+    }
+    let digest = ContentDigest(hasher.finalize().into());
+    Ok(DigestedPage { size: at, digest, utf8: utf8.is_valid(), page })
+}
+
+/// Digests a file of `size` bytes. Returns the digest and whether the file is UTF-8; `None` if the
+/// file has another size. Cancellation is an error.
+pub fn digest_file(
+    file: &File,
+    size: u64,
+    cancel_token: &CancelToken,
+) -> io::Result<Option<(ContentDigest, bool)>> {
+    let mut hasher = Sha256::new();
+    let mut utf8 = Utf8Validator::default();
+    let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
+    let mut at = 0;
+    while at < size {
+        cancel_token.check_cancelled()?;
+        let want = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
+        let count = file.read_at(&mut buffer[..want], at)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        hasher.update(&buffer[..count]);
+        utf8.push_chunk(&buffer[..count]);
+        at += count as u64;
+    }
+    let is_longer = file.read_at(&mut [0], size)? > 0;
+    Ok((!is_longer).then(|| (ContentDigest(hasher.finalize().into()), utf8.is_valid())))
+}
+
+/// Reads up to `len` bytes at `offset`.
+pub fn read_range(file: &File, offset: u64, len: usize) -> io::Result<PageBytes> {
+    PageBytes::read(len, |buffer| {
+        let mut filled = 0;
+        while filled < len {
+            let count = file.read_at(&mut buffer[filled..], offset + filled as u64)?;
+            if count == 0 {
+                break;
+            }
+            filled += count;
+        }
+        Ok(filled)
+    })
+}
+
+/// Validator of UTF-8 text in chunks.
+#[derive(Default)]
+struct Utf8Validator {
+    broken: bool,
+    /// Start of a character that continues in the next chunk.
+    partial_char: Vec<u8>,
+}
+
+impl Utf8Validator {
+    fn push_chunk(&mut self, chunk: &[u8]) {
+        if self.broken {
+            return;
+        }
+        let mut chunk = chunk;
+        while !self.partial_char.is_empty() {
+            let Some((first, rest)) = chunk.split_first() else { return };
+            self.partial_char.push(*first);
+            chunk = rest;
+            match std::str::from_utf8(&self.partial_char) {
+                Ok(_) => self.partial_char.clear(),
+                Err(e) if e.error_len().is_none() => {}
+                Err(_) => {
+                    self.broken = true;
+                    return;
+                }
+            }
+        }
+        if let Err(e) = std::str::from_utf8(chunk) {
+            match e.error_len() {
+                None => self.partial_char.extend(&chunk[e.valid_up_to()..]),
+                Some(_) => self.broken = true,
+            }
+        }
+    }
+
+    fn is_valid(&self) -> bool {
+        !self.broken && self.partial_char.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Utf8Validator;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn chunks_are_validated_like_the_whole_text(text: String, junk: Vec<u8>, cut in 1usize..7) {
+            for whole in [text.as_bytes(), &[text.as_bytes(), &junk].concat()] {
+                let mut pieces = Utf8Validator::default();
+                whole.chunks(cut).for_each(|p| pieces.push_chunk(p));
+                prop_assert_eq!(pieces.is_valid(), std::str::from_utf8(whole).is_ok());
+            }
+        }
+    }
+}

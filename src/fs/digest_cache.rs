@@ -1,0 +1,63 @@
+//! Bounded cache of file digests by version.
+
+use super::cancellation::CancelToken;
+use super::content;
+use super::file_page::FileReadError;
+use super::filesystem_types::is_on_local_disk;
+use super::open_file::OpenFile;
+use crate::model::{ContentDigest, FileVersion};
+use lru::LruCache;
+use std::num::NonZero;
+use std::sync::{Mutex, PoisonError};
+
+/// Maximum number of digests, of about 100 bytes each.
+const MAX_CACHED_DIGESTS: NonZero<usize> = NonZero::new(16_384).expect("not zero");
+
+/// Digests by file version.
+#[derive(Debug)]
+pub struct DigestCache(Mutex<LruCache<FileVersion, KnownDigest>>);
+
+/// Digest of a file version.
+#[derive(Debug, Clone, Copy)]
+pub struct KnownDigest {
+    pub digest: ContentDigest,
+    pub utf8: bool,
+    /// Whether the file is on a local disk.
+    pub is_on_local_disk: bool,
+}
+
+impl Default for DigestCache {
+    fn default() -> Self {
+        Self(Mutex::new(LruCache::new(MAX_CACHED_DIGESTS)))
+    }
+}
+
+impl DigestCache {
+    pub(super) fn get(&self, version: &FileVersion) -> Option<KnownDigest> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(version).copied()
+    }
+
+    /// Returns the digest of an open file and whether the file is UTF-8. Reads the file if its
+    /// digest is not cached. Returns `None` if the file changed in the meantime or its size is not
+    /// the reported size.
+    pub(super) fn get_or_digest(
+        &self,
+        opened: &OpenFile,
+        cancel_token: &CancelToken,
+    ) -> Result<Option<(ContentDigest, bool)>, FileReadError> {
+        if let Some(KnownDigest { digest, utf8, .. }) = self.get(&opened.version) {
+            return Ok(Some((digest, utf8)));
+        }
+        match content::digest_file(&opened.file, opened.version.size, cancel_token) {
+            Ok(Some((digest, utf8))) if opened.is_unchanged()? => {
+                let known =
+                    KnownDigest { digest, utf8, is_on_local_disk: is_on_local_disk(&opened.file) };
+                let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                cache.put(opened.version, known);
+                Ok(Some((digest, utf8)))
+            }
+            Ok(_) => Ok(None),
+            Err(_) => Err(FileReadError::Failed),
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! State of the allowed directories at one moment. Files below roots are opened only beneath the
+//! descriptors of a snapshot.
+
+use super::configured_dirs::AllowedDir;
+use super::open_beneath::OpenMethod;
+use super::path_resolution::{
+    PathResolution, ResolveStop, path_lookups_from, resolve_path, resolve_path_from,
+    resolve_path_reporting_exits,
+};
+use crate::model::{PublishedRoot, RelPath, ResolvedPath, RootReason};
+use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, statat};
+use rustix::io::{Errno, Result as Io};
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+/// Open descriptors of the allowed directories.
+#[derive(Debug)]
+pub struct AllowedDirsSnapshot {
+    opener: OpenMethod,
+    /// All allowed directories, in the order of the configuration.
+    configured: Arc<[Arc<AllowedDir>]>,
+    /// Index in `configured` of each configured path.
+    index_by_path: Arc<HashMap<Box<[u8]>, usize>>,
+    /// Allowed directories that lie in no other allowed directory, sorted by path segments.
+    outermost: Arc<[Arc<AllowedDir>]>,
+    /// Directories outside which nothing is resolved or opened; `None` if there is no such limit.
+    access_scope: Option<Box<[ResolvedPath]>>,
+    published_paths: OnceLock<(Arc<[PublishedRoot]>, Arc<PublishedPaths>)>,
+}
+
+/// Resolved paths of the published roots.
+#[derive(Debug)]
+pub struct PublishedPaths {
+    /// One for each published root; `None` if the root could not be resolved.
+    pub by_root: Box<[Option<ResolvedPath>]>,
+    pub all: Arc<HashSet<ResolvedPath>>,
+}
+
+/// Reason why a path or link cannot be resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResolveError {
+    /// The path ends outside every allowed directory, whether its end exists or not.
+    Outside,
+    /// The path ends inside an allowed directory and does not exist.
+    Missing,
+    /// A component inside an allowed directory is not a directory.
+    NotADirectory,
+    /// Search permission is denied for a component inside an allowed directory.
+    Denied,
+    /// The links form a cycle, or there are more than 40 of them.
+    Loop,
+    /// The limit of open files of the process or the system is reached.
+    TooManyOpenFiles,
+    /// The filesystem failed.
+    Failed,
+}
+
+impl AllowedDirsSnapshot {
+    /// Creates a snapshot without an access scope.
+    pub(super) fn new(
+        opener: OpenMethod,
+        configured: Vec<Arc<AllowedDir>>,
+        index_by_path: Arc<HashMap<Box<[u8]>, usize>>,
+    ) -> Self {
+        let mut dirs: Vec<_> = configured.iter().collect();
+        dirs.sort_by(|a, b| cmp_by_segments(&a.path, &b.path));
+        // The sort puts an outer directory directly before the directories inside it.
+        let mut outermost: Vec<Arc<AllowedDir>> = Vec::new();
+        for dir in dirs {
+            let outer = outermost.last();
+            if outer.is_none_or(|outer| strip_dir_prefix(&dir.path, &outer.path).is_none()) {
+                outermost.push(dir.clone());
+            }
+        }
+        Self {
+            opener,
+            configured: configured.into(),
+            index_by_path,
+            outermost: outermost.into(),
+            access_scope: None,
+            published_paths: OnceLock::new(),
+        }
+    }
+
+    /// Limits the snapshot to the directories of an access scope.
+    pub(super) fn with_access_scope(self, dirs: &[PathBuf]) -> Self {
+        let scope = self.resolve_access_scope(dirs);
+        Self { access_scope: Some(scope), ..self }
+    }
+
+    /// Resolves the directories of an access scope. A directory above allowed directories stands
+    /// for these allowed directories.
+    fn resolve_access_scope(&self, dirs: &[PathBuf]) -> Box<[ResolvedPath]> {
+        let paths = dirs.iter().flat_map(|dir| {
+            let real = resolve_path(dir.as_os_str().as_bytes()).real;
+            let inside = (0..self.outermost.len())
+                .filter(|index| strip_dir_prefix(&self.outermost[*index].path, &real).is_some());
+            let inside =
+                inside.map(|index| ResolvedPath { dir_index: index, rel_path: RelPath::root() });
+            inside.chain(self.locate_absolute(&real)).collect::<Vec<_>>()
+        });
+        paths.collect()
+    }
+
+    /// Returns the snapshot without its access scope, for names and disable rules: they are the
+    /// same for every caller. Files that are read through this snapshot must not be served.
+    pub(crate) fn without_access_scope(&self) -> Self {
+        Self {
+            opener: self.opener,
+            configured: self.configured.clone(),
+            index_by_path: self.index_by_path.clone(),
+            outermost: self.outermost.clone(),
+            access_scope: None,
+            published_paths: OnceLock::new(),
+        }
+    }
+
+    /// Whether both snapshots have the same access scope.
+    pub(super) fn has_same_access_scope(&self, other: &Self) -> bool {
+        self.access_scope == other.access_scope
+    }
+
+    /// Whether a path may be served.
+    pub(crate) fn is_in_access_scope(&self, path: &ResolvedPath) -> bool {
+        let is_in = |dirs: &[ResolvedPath]| dirs.iter().any(|dir| path.strip_prefix(dir).is_some());
+        self.access_scope.as_deref().is_none_or(is_in)
+    }
+
+    /// Whether the snapshot has exactly these descriptors.
+    pub(super) fn has_dirs(&self, dirs: &[Arc<AllowedDir>]) -> bool {
+        self.configured.len() == dirs.len()
+            && self.configured.iter().zip(dirs).all(|(before, now)| Arc::ptr_eq(before, now))
+    }
+
+    /// Whether the allowed directory of a path is the configured directory of this index.
+    pub(super) fn is_dir_of(&self, index: usize, path: &ResolvedPath) -> bool {
+        Arc::ptr_eq(&self.outermost[path.dir_index], &self.configured[index])
+    }
+
+    /// Whether the allowed directory of a resolved path is still the directory at its path.
+    pub(super) fn is_current(&self, path: &ResolvedPath) -> bool {
+        let dir = &self.outermost[path.dir_index];
+        let Ok(fd) = &dir.fd else { return false };
+        let (Ok(opened), Ok(now)) =
+            (fstat(fd), statat(CWD, path_or_slash(&dir.path), AtFlags::SYMLINK_NOFOLLOW))
+        else {
+            return false;
+        };
+        identity(&opened) == identity(&now)
+    }
+
+    /// Returns the name of a directory; `None` for the root of the file system.
+    pub(crate) fn dir_name<'a>(&'a self, path: &'a ResolvedPath) -> Option<&'a [u8]> {
+        let outer = || self.outermost[path.dir_index].path.rsplit(|b| *b == b'/').next();
+        path.rel_path.file_name().or_else(outer).filter(|name| !name.is_empty())
+    }
+
+    /// Resolves an absolute path.
+    pub fn resolve(&self, path: &[u8]) -> Result<ResolvedPath, ResolveError> {
+        // A path from the configuration may leave the allowed directories on the way.
+        self.resolve_without_escape(Vec::new(), path, 0, self.index_by_path.contains_key(path))
+    }
+
+    /// Returns the resolved paths of the published roots. The result is cached for one list of
+    /// roots, because nearly all callers pass the same list.
+    pub(crate) fn published_paths_of(
+        &self,
+        published: &Arc<[PublishedRoot]>,
+    ) -> Arc<PublishedPaths> {
+        if let Some((roots, paths)) = self.published_paths.get()
+            && Arc::ptr_eq(roots, published)
+        {
+            return paths.clone();
+        }
+        let by_root = published.iter().map(|root| self.resolve_published(&root.path).ok());
+        let by_root: Box<[_]> = by_root.collect();
+        let all = Arc::new(by_root.iter().flatten().cloned().collect());
+        let paths = Arc::new(PublishedPaths { by_root, all });
+        // The path of any other root may lead elsewhere the next time.
+        if published.iter().all(|root| self.index_by_path.contains_key(&root.path)) {
+            // If another thread was first, it stored the same paths.
+            let _ = self.published_paths.set((published.clone(), paths.clone()));
+        }
+        paths
+    }
+
+    /// Resolves the path of a published root. If the path is an allowed directory, uses the result
+    /// of the snapshot, because the filesystem may have stopped responding since.
+    pub(super) fn resolve_published(&self, path: &[u8]) -> Result<ResolvedPath, ResolveError> {
+        let Some(index) = self.index_by_path.get(path) else { return self.resolve(path) };
+        let AllowedDir { path, stop, .. } = &*self.configured[*index];
+        self.finish_resolution(&PathResolution { real: path.clone(), stop: *stop })
+    }
+
+    /// Returns the absolute path of a resolved path.
+    pub(super) fn absolute_path(&self, path: &ResolvedPath) -> PathBuf {
+        let rel = Path::new(OsStr::from_bytes(path.rel_path.as_bytes()));
+        let dir = path_or_slash(&self.outermost[path.dir_index].path);
+        if path.rel_path.is_root() { dir.to_owned() } else { dir.join(rel) }
+    }
+
+    /// Resolves a path relative to a directory.
+    pub(super) fn resolve_below(
+        &self,
+        dir: &ResolvedPath,
+        walked: &RelPath,
+    ) -> Result<ResolvedPath, ResolveError> {
+        self.finish_resolution(&resolve_path_from(self.absolute_bytes(dir), walked.as_bytes(), 0))
+    }
+
+    /// Resolves the target of a link in the directory `holder`.
+    pub(super) fn resolve_link(
+        &self,
+        holder: &ResolvedPath,
+        target: &[u8],
+    ) -> Result<ResolvedPath, ResolveError> {
+        self.resolve_without_escape(self.absolute_bytes(holder), target, 1, false)
+    }
+
+    /// Resolves a path that a caller or a link provides. A path that leaves the allowed directories
+    /// and returns by `..` is rejected even if it exists: otherwise the result would reveal whether
+    /// a directory outside exists.
+    fn resolve_without_escape(
+        &self,
+        real: Vec<u8>,
+        path: &[u8],
+        links: u32,
+        may_leave: bool,
+    ) -> Result<ResolvedPath, ResolveError> {
+        let mut has_left = false;
+        let resolution = resolve_path_reporting_exits(real, path, links, |dir| {
+            has_left |= !self.is_inside_or_above(dir);
+        });
+        if has_left && !may_leave {
+            return Err(ResolveError::Outside);
+        }
+        self.finish_resolution(&resolution)
+    }
+
+    /// Whether a directory lies in an allowed directory, or above one or above the access scope.
+    fn is_inside_or_above(&self, dir: &[u8]) -> bool {
+        let is_above_scope = || {
+            let mut scope = self.access_scope.iter().flatten();
+            scope.any(|path| strip_dir_prefix(&self.absolute_bytes(path), dir).is_some())
+        };
+        self.locate_absolute(dir).is_some()
+            || self.outermost.iter().any(|outer| strip_dir_prefix(&outer.path, dir).is_some())
+            || is_above_scope()
+    }
+
+    /// Returns each directory in which a name is looked up when a link's target is followed, with
+    /// the name. Directories outside the allowed directories are omitted.
+    pub(crate) fn link_lookups(
+        &self,
+        holder: &ResolvedPath,
+        target: &[u8],
+    ) -> Vec<(ResolvedPath, Vec<u8>)> {
+        let lookups = path_lookups_from(self.absolute_bytes(holder), target).into_iter();
+        lookups.filter_map(|(dir, name)| Some((self.locate_absolute(&dir)?, name))).collect()
+    }
+
+    /// Returns the absolute path of a resolved path, without trailing `/`.
+    pub(crate) fn absolute_bytes(&self, path: &ResolvedPath) -> Vec<u8> {
+        let mut absolute = self.outermost[path.dir_index].path.clone();
+        for segment in path.rel_path.segments() {
+            absolute.push(b'/');
+            absolute.extend(segment);
+        }
+        absolute
+    }
+
+    /// Returns the resolved path of an absolute path without links; `None` outside the allowed
+    /// directories and the access scope.
+    pub(crate) fn locate_absolute(&self, path: &[u8]) -> Option<ResolvedPath> {
+        // The last directory that sorts before the path is the only one that can hold it.
+        let after =
+            self.outermost.partition_point(|outer| cmp_by_segments(&outer.path, path).is_le());
+        let dir_index = after.checked_sub(1)?;
+        let rel_path = RelPath::new(strip_dir_prefix(path, &self.outermost[dir_index].path)?)?;
+        let located = Some(ResolvedPath { dir_index, rel_path });
+        located.filter(|path| self.is_in_access_scope(path))
+    }
+
+    /// Returns the same error for every path outside, whether it exists or not.
+    fn finish_resolution(&self, resolution: &PathResolution) -> Result<ResolvedPath, ResolveError> {
+        let path = self.locate_absolute(&resolution.real).ok_or(ResolveError::Outside)?;
+        match resolution.stop {
+            None => Ok(path),
+            Some(ResolveStop::Missing) => Err(ResolveError::Missing),
+            Some(ResolveStop::NotADirectory) => Err(ResolveError::NotADirectory),
+            Some(ResolveStop::Denied) => Err(ResolveError::Denied),
+            Some(ResolveStop::Loop) => Err(ResolveError::Loop),
+            Some(ResolveStop::MagicLink) => Err(ResolveError::Outside),
+            Some(ResolveStop::Failed) => Err(ResolveError::Failed),
+        }
+    }
+
+    /// Opens a path beneath the descriptor of its allowed directory without following links. If a
+    /// component was replaced by a link since the path was resolved, the call fails. Because there
+    /// is no link in the path, its text alone decides whether it is in the access scope.
+    pub(crate) fn open(&self, path: &ResolvedPath, flags: OFlags) -> Io<OwnedFd> {
+        if !self.is_in_access_scope(path) {
+            return Err(Errno::XDEV);
+        }
+        let dir = self.outermost[path.dir_index].fd.as_ref().map_err(|error| *error)?;
+        self.opener.open(dir, path.rel_path.as_bytes(), flags)
+    }
+
+    /// Opens a path like [`Self::open`], but fails if the kernel does not have it in its cache.
+    pub(super) fn open_cached(&self, path: &ResolvedPath, flags: OFlags) -> Io<OwnedFd> {
+        if !self.is_in_access_scope(path) {
+            return Err(Errno::XDEV);
+        }
+        let dir = self.outermost[path.dir_index].fd.as_ref().map_err(|error| *error)?;
+        self.opener.open_cached(dir, path.rel_path.as_bytes(), flags)
+    }
+
+    /// Returns the allowed directory of a path, and the method to open files in it.
+    pub(super) fn dir_and_opener(&self, path: &ResolvedPath) -> (&AllowedDir, OpenMethod) {
+        (&self.outermost[path.dir_index], self.opener)
+    }
+}
+
+/// Device and inode.
+pub fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
+}
+
+/// Compares absolute paths without trailing `/`. The contents of a directory sort directly after
+/// the directory.
+fn cmp_by_segments(a: &[u8], b: &[u8]) -> Ordering {
+    let rank = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
+    a.iter().map(rank).cmp(b.iter().map(rank))
+}
+
+/// Returns `path` relative to `dir`; both are absolute and have no trailing `/`.
+fn strip_dir_prefix<'a>(path: &'a [u8], dir: &[u8]) -> Option<&'a [u8]> {
+    match path.strip_prefix(dir)? {
+        [] => Some(&[]),
+        [b'/', rest @ ..] => Some(rest),
+        _ => None,
+    }
+}
+
+/// Returns the path, or `/` if it is empty.
+pub fn path_or_slash(path: &[u8]) -> &Path {
+    let path = if path.is_empty() { b"/" } else { path };
+    Path::new(OsStr::from_bytes(path))
+}
+
+impl From<ResolveError> for RootReason {
+    fn from(error: ResolveError) -> Self {
+        match error {
+            ResolveError::Outside => Self::NotAllowed,
+            ResolveError::Missing => Self::NotFound,
+            ResolveError::NotADirectory => Self::NotADirectory,
+            ResolveError::Denied => Self::PermissionDenied,
+            ResolveError::Loop | ResolveError::TooManyOpenFiles | ResolveError::Failed => {
+                Self::IoError
+            }
+        }
+    }
+}

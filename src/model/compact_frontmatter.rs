@@ -1,0 +1,294 @@
+//! Compact, shared frontmatter of a skill. Texts that also occur in the mapping of all fields are
+//! stored once.
+
+use super::DynamicValue;
+use super::value::compact::{self, CompactEntries, CompactItems, ValueRef};
+use std::fmt;
+use std::sync::Arc;
+
+/// Frontmatter of a SKILL.md. Untrusted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SkillMdFrontmatter {
+    /// Name without the plugin's name: 1 to 64 characters, white space collapsed, no control
+    /// characters.
+    pub name: Box<str>,
+    /// Description of 1 to 1,024 characters, white space collapsed.
+    pub description: Box<str>,
+    /// `metadata.short-description`, 1 to 1,024 characters, white space collapsed.
+    pub short_description: Option<Box<str>>,
+    /// License. Not empty.
+    pub license: Option<Box<str>>,
+    /// Compatibility. Not empty.
+    pub compatibility: Option<Box<str>>,
+    /// Entries of `metadata` in the author's order, with values as text. At most 64 KiB.
+    pub metadata: Box<[(Box<str>, Box<str>)]>,
+    /// Tools of `allowed-tools`. At most 64 KiB.
+    pub allowed_tools: Box<[Box<str>]>,
+    /// Mapping of all fields; `None` if over 256 KiB or more than 30 levels deep on the wire.
+    pub all_fields: Option<DynamicValue>,
+}
+
+/// Compact form of a [`SkillMdFrontmatter`]. Untrusted. Clones share one allocation.
+///
+/// Layout: a `u16` with one bit per present field and `WIDE_OFFSETS_BIT`; start and end offsets of
+/// the present fields, two bytes each, or four if the data is over 64 KiB; then the data. All
+/// numbers are little-endian.
+#[derive(Clone, PartialEq, Eq)]
+pub struct CompactFrontmatter(Arc<[u8]>);
+
+/// Optional fields in the order of their bits.
+#[derive(Clone, Copy)]
+enum FrontmatterField {
+    Name,
+    Description,
+    ShortDescription,
+    License,
+    Compatibility,
+    Metadata,
+    AllowedTools,
+    AllFields,
+}
+
+const FIELD_COUNT: usize = FrontmatterField::AllFields as usize + 1;
+/// Bit for offsets of four bytes.
+const WIDE_OFFSETS_BIT: u16 = 1 << 15;
+const _: () = assert!(FIELD_COUNT < 15);
+
+impl CompactFrontmatter {
+    /// Returns the name without the plugin's name: 1 to 64 characters, white space collapsed, no
+    /// control characters.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.field_text(FrontmatterField::Name).unwrap_or_default()
+    }
+
+    /// Returns the description: 1 to 1,024 characters, white space collapsed.
+    #[must_use]
+    pub fn description(&self) -> &str {
+        self.field_text(FrontmatterField::Description).unwrap_or_default()
+    }
+
+    /// Returns `metadata.short-description`: 1 to 1,024 characters, white space collapsed.
+    #[must_use]
+    pub fn short_description(&self) -> Option<&str> {
+        self.field_text(FrontmatterField::ShortDescription)
+    }
+
+    /// Returns the license, which is not empty.
+    #[must_use]
+    pub fn license(&self) -> Option<&str> {
+        self.field_text(FrontmatterField::License)
+    }
+
+    /// Returns the compatibility, which is not empty.
+    #[must_use]
+    pub fn compatibility(&self) -> Option<&str> {
+        self.field_text(FrontmatterField::Compatibility)
+    }
+
+    /// Returns the entries of `metadata` in the author's order, with values as text.
+    pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
+        let entries = CompactEntries::from_encoded(
+            self.field_bytes(FrontmatterField::Metadata).unwrap_or_default(),
+        );
+        entries.filter_map(|(key, value)| match value {
+            ValueRef::Text(text) => Some((key, text)),
+            _ => None,
+        })
+    }
+
+    /// Returns the tools of `allowed-tools`.
+    pub fn allowed_tools(&self) -> impl Iterator<Item = &str> {
+        let items = CompactItems::from_encoded(
+            self.field_bytes(FrontmatterField::AllowedTools).unwrap_or_default(),
+        );
+        items.filter_map(|item| if let ValueRef::Text(text) = item { Some(text) } else { None })
+    }
+
+    /// Returns the mapping of all fields, or `None` if it is too large or too deep for the wire.
+    #[must_use]
+    pub fn all_fields(&self) -> Option<ValueRef<'_>> {
+        self.field_bytes(FrontmatterField::AllFields).map(ValueRef::decode)
+    }
+
+    fn field_text(&self, field: FrontmatterField) -> Option<&str> {
+        std::str::from_utf8(self.field_bytes(field)?).ok()
+    }
+
+    fn field_bytes(&self, field: FrontmatterField) -> Option<&[u8]> {
+        let (present, rest) = self.0.split_first_chunk()?;
+        let present = u16::from_le_bytes(*present);
+        let bit = 1 << field as u16;
+        if present & bit == 0 {
+            return None;
+        }
+        let width = if present & WIDE_OFFSETS_BIT == 0 { 2 } else { 4 };
+        let ones = |bits: u16| bits.count_ones() as usize;
+        let (offsets, data) =
+            rest.split_at_checked(ones(present & !WIDE_OFFSETS_BIT) * 2 * width)?;
+        let mut numbers = offsets.chunks(width).skip(ones(present & (bit - 1)) * 2);
+        let mut next = || {
+            let bytes = numbers.next()?.iter().rev();
+            Some(bytes.fold(0, |number, byte| number << 8 | usize::from(*byte)))
+        };
+        let (from, to) = (next()?, next()?);
+        data.get(from..to)
+    }
+}
+
+impl From<SkillMdFrontmatter> for CompactFrontmatter {
+    fn from(frontmatter: SkillMdFrontmatter) -> Self {
+        let SkillMdFrontmatter { metadata, allowed_tools, all_fields, .. } = &frontmatter;
+        let mut builder = CompactFrontmatterBuilder {
+            field_ranges: [None; FIELD_COUNT],
+            data: Vec::with_capacity(1 << 10),
+        };
+        if let Some(value) = all_fields {
+            builder
+                .append_field(FrontmatterField::AllFields, |out| compact::encode_into(value, out));
+        }
+        let texts = [
+            (FrontmatterField::Name, Some(&frontmatter.name), "name"),
+            (FrontmatterField::Description, Some(&frontmatter.description), "description"),
+            (FrontmatterField::License, frontmatter.license.as_ref(), "license"),
+            (FrontmatterField::Compatibility, frontmatter.compatibility.as_ref(), "compatibility"),
+        ];
+        for (field, text, key) in texts {
+            if let Some(text) = text {
+                builder.add_text(field, text, |entries| entries.find(key));
+            }
+        }
+        if let Some(text) = &frontmatter.short_description {
+            builder.add_text(FrontmatterField::ShortDescription, text, |entries| {
+                entries.find_in_metadata("short-description")
+            });
+        }
+        if !metadata.is_empty() {
+            builder.add_metadata(metadata);
+        }
+        if !allowed_tools.is_empty() {
+            builder.append_field(FrontmatterField::AllowedTools, |out| {
+                for tool in allowed_tools {
+                    compact::encode_item(tool, out);
+                }
+            });
+        }
+        builder.finish()
+    }
+}
+
+/// Builder for a [`CompactFrontmatter`].
+struct CompactFrontmatterBuilder {
+    /// Ranges of the fields in `data`.
+    field_ranges: [Option<(usize, usize)>; FIELD_COUNT],
+    data: Vec<u8>,
+}
+
+/// Encoded entries of the mapping of all fields.
+struct FieldEntries<'a>(CompactEntries<'a>);
+
+impl<'a> FieldEntries<'a> {
+    fn find(mut self, key: &str) -> Option<ValueRef<'a>> {
+        self.0.find(|(k, _)| *k == key).map(|(_, value)| value)
+    }
+
+    fn metadata(self) -> Option<CompactEntries<'a>> {
+        match self.find("metadata")? {
+            ValueRef::Map(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    fn find_in_metadata(self, key: &str) -> Option<ValueRef<'a>> {
+        FieldEntries(self.metadata()?).find(key)
+    }
+}
+
+impl CompactFrontmatterBuilder {
+    /// Returns the entries of the mapping of all fields if it was appended.
+    fn field_entries(&self) -> Option<FieldEntries<'_>> {
+        let (from, to) = self.field_ranges[FrontmatterField::AllFields as usize]?;
+        match ValueRef::decode(&self.data[from..to]) {
+            ValueRef::Map(entries) => Some(FieldEntries(entries)),
+            _ => None,
+        }
+    }
+
+    /// Appends the data of a field.
+    fn append_field(&mut self, field: FrontmatterField, fill: impl FnOnce(&mut Vec<u8>)) {
+        let from = self.data.len();
+        fill(&mut self.data);
+        self.record_range(field, from, self.data.len());
+    }
+
+    /// Adds a text field. Reuses the text that `find` returns if it is equal.
+    fn add_text(
+        &mut self,
+        field: FrontmatterField,
+        text: &str,
+        find: impl for<'a> FnOnce(FieldEntries<'a>) -> Option<ValueRef<'a>>,
+    ) {
+        let found = self.field_entries().and_then(|entries| match find(entries)? {
+            ValueRef::Text(found) if found == text => Some(self.range_of(found.as_bytes())),
+            _ => None,
+        });
+        match found {
+            Some((from, to)) => self.record_range(field, from, to),
+            None => self.append_field(field, |out| out.extend_from_slice(text.as_bytes())),
+        }
+    }
+
+    /// Adds the metadata. Reuses the encoded metadata if all of its values are text.
+    fn add_metadata(&mut self, metadata: &[(Box<str>, Box<str>)]) {
+        let found = self.field_entries().and_then(|entries| {
+            let entries = entries.metadata()?;
+            let mut expected = metadata.iter();
+            let is_equal = entries.clone().all(|(key, value)| {
+                let next = expected.next().filter(|(k, _)| **k == *key);
+                next.is_some_and(|(_, v)| matches!(value, ValueRef::Text(text) if *text == **v))
+            });
+            (is_equal && expected.next().is_none()).then(|| self.range_of(entries.bytes()))
+        });
+        match found {
+            Some((from, to)) => self.record_range(FrontmatterField::Metadata, from, to),
+            None => self.append_field(FrontmatterField::Metadata, |out| {
+                for (key, value) in metadata {
+                    compact::encode_entry(key, value, out);
+                }
+            }),
+        }
+    }
+
+    /// Returns the range of `part`, which is a slice of `data`.
+    fn range_of(&self, part: &[u8]) -> (usize, usize) {
+        let from = part.as_ptr().addr() - self.data.as_ptr().addr();
+        (from, from + part.len())
+    }
+
+    fn record_range(&mut self, field: FrontmatterField, from: usize, to: usize) {
+        self.field_ranges[field as usize] = Some((from, to));
+    }
+
+    fn finish(self) -> CompactFrontmatter {
+        let is_large = u16::try_from(self.data.len()).is_err();
+        let (width, flags) = if is_large { (4, WIDE_OFFSETS_BIT) } else { (2, 0) };
+        let present = (0..FIELD_COUNT).filter(|field| self.field_ranges[*field].is_some());
+        let present = present.fold(flags, |present, field| present | 1 << field);
+        let mut bytes = Vec::with_capacity(2 + FIELD_COUNT * 2 * width + self.data.len());
+        bytes.extend(present.to_le_bytes());
+        for number in self.field_ranges.iter().flatten().flat_map(|(from, to)| [from, to]) {
+            bytes.extend(&number.to_le_bytes()[..width]);
+        }
+        bytes.extend(self.data);
+        CompactFrontmatter(bytes.into())
+    }
+}
+
+impl fmt::Debug for CompactFrontmatter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompactFrontmatter")
+            .field("name", &self.name())
+            .field("description", &self.description())
+            .finish_non_exhaustive()
+    }
+}

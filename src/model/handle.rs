@@ -1,0 +1,186 @@
+//! Handles: `skill://<root id>/<relative path>`, with exactly one valid form for each path.
+
+use super::limits::MAX_HANDLE_BYTES;
+use super::{RelPath, RootId};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+const SCHEME: &str = "skill://";
+/// Characters to percent-encode in a segment: all but the unreserved characters of RFC 3986.
+const SEGMENT_ENCODE_SET: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+/// Characters to percent-encode in a path, whose `/` stay.
+const PATH_ENCODE_SET: &AsciiSet = &SEGMENT_ENCODE_SET.remove(b'/');
+
+/// Package or resource of one root. Parsing the formatted handle returns the same handle, and
+/// formatting a parsed handle returns the same text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResourceHandle {
+    /// Id of the root that lists the resource.
+    pub root: RootId,
+    /// Path below the root.
+    pub path: RelPath,
+}
+
+impl ResourceHandle {
+    /// Parses a handle in canonical form. The error states the rule that the text violates.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        if text.len() > MAX_HANDLE_BYTES {
+            return Err("is over 2,048 bytes");
+        }
+        let rest = text.strip_prefix(SCHEME).ok_or("does not begin with `skill://`")?;
+        let (id, path) = match rest.split_once('/') {
+            None => (rest, None),
+            Some((id, path)) => (id, Some(path)),
+        };
+        let id = Cow::from(percent_decode(id.as_bytes()));
+        let id = std::str::from_utf8(&id).map_err(|_| "has a root id that is not UTF-8")?;
+        let root = RootId::new(id).map_err(|_| "has an invalid root id")?;
+        let path = match path {
+            None => RelPath::root(),
+            Some(path) => decode_path(path).ok_or("has an empty, `.`, `..` or NUL segment")?,
+        };
+        let handle = Self { root, path };
+        // A non-canonical form was parsed too, but is formatted differently.
+        let left = handle_pieces(&handle.root, &handle.path)
+            .try_fold(text, |left, piece| left.strip_prefix(piece));
+        if left == Some("") {
+            Ok(handle)
+        } else {
+            Err("is not in canonical form; send the handle exactly as listed")
+        }
+    }
+}
+
+/// Formats the handle of a path below a root in canonical form.
+#[must_use]
+pub fn format_handle(root: &RootId, path: &RelPath) -> String {
+    let mut text = String::with_capacity(formatted_len(root, encoded_path_len(path)));
+    text.extend(handle_pieces(root, path));
+    text
+}
+
+/// Iterates over the pieces that form a handle.
+fn handle_pieces<'a>(root: &'a RootId, path: &'a RelPath) -> impl Iterator<Item = &'a str> {
+    let id = percent_encode(root.as_str().as_bytes(), SEGMENT_ENCODE_SET);
+    let slash = (!path.is_root()).then_some("/");
+    let path = percent_encode(path.as_bytes(), PATH_ENCODE_SET);
+    [SCHEME].into_iter().chain(id).chain(slash).chain(path)
+}
+
+/// Encodes a path as in a handle, without a leading `/`.
+#[must_use]
+pub fn encode_path(path: &RelPath) -> String {
+    percent_encode(path.as_bytes(), PATH_ENCODE_SET).to_string()
+}
+
+/// Compares the handles of two paths of one root as bytes.
+#[must_use]
+pub fn compare_encoded(a: &RelPath, b: &RelPath) -> Ordering {
+    let bytes =
+        |path| percent_encode(RelPath::as_bytes(path), PATH_ENCODE_SET).flat_map(str::bytes);
+    bytes(a).cmp(bytes(b))
+}
+
+/// How many bytes the handle of a path with this [`encoded_path_len`] has.
+#[must_use]
+pub fn formatted_len(root: &RootId, encoded_path_len: usize) -> usize {
+    SCHEME.len() + percent_encoded_len(root.as_str().as_bytes()) + encoded_path_len
+}
+
+/// How many bytes a path has in a handle, including a `/` before each segment.
+#[must_use]
+pub fn encoded_path_len(path: &RelPath) -> usize {
+    path.segments().map(|s| 1 + percent_encoded_len(s)).sum()
+}
+
+fn percent_encoded_len(raw: &[u8]) -> usize {
+    raw.iter().map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(b) { 1 } else { 3 }).sum()
+}
+
+fn decode_path(text: &str) -> Option<RelPath> {
+    // `ResourceHandle::parse` rejects an encoded `/` when it compares with the canonical form.
+    let raw = Cow::from(percent_decode(text.as_bytes()));
+    RelPath::new(&raw).filter(|path| !path.is_root())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ResourceHandle, encoded_path_len, format_handle, formatted_len};
+    use crate::model::{RelPath, RootId};
+    use proptest::prelude::*;
+
+    #[test]
+    fn only_canonical_handles_parse() {
+        for good in [
+            "skill://r",
+            "skill://r/a",
+            "skill://deploy-plugin%401/a%20b/SKILL.md",
+            "skill://a%2Fb/c",
+            "skill://r/%FF%0A",
+            "skill://r/...",
+        ] {
+            assert!(ResourceHandle::parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "skill:",
+            "skill://",
+            "skill:///a",
+            "SKILL://r/a",
+            "http://r/a",
+            "skill://r/",
+            "skill://r//a",
+            "skill://r/a/",
+            "skill://r/./a",
+            "skill://r/../a",
+            "skill://r/%2E",
+            "skill://r/%2e%2e",
+            "skill://r/%2F",
+            "skill://r/a%2Fb",
+            "skill://r/%00",
+            "skill://r/%41",
+            "skill://r/%ff",
+            "skill://r/a?q",
+            "skill://r/a#f",
+            "skill://u@r/a",
+            "skill://r:1/a",
+            "skill://r/a b",
+            "skill://r/ü",
+            "skill://r/a\n",
+            "skill://r/%",
+            "skill://r/%4",
+            "skill://%FF/a",
+            "skill://./a",
+            "skill://r/a%",
+        ] {
+            assert!(ResourceHandle::parse(bad).is_err(), "{bad}");
+        }
+        assert!(ResourceHandle::parse(&format!("skill://r/{}", "x".repeat(2_038))).is_ok());
+        assert!(ResourceHandle::parse(&format!("skill://r/{}", "x".repeat(2_039))).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_formatted_handle_parses_to_itself(id in "[^\\p{Cc}]{1,20}", raw in proptest::collection::vec(any::<u8>(), 0..60)) {
+            if let (Ok(root), Some(path)) = (RootId::new(&id), RelPath::new(&raw)) {
+                let text = format_handle(&root, &path);
+                prop_assert_eq!(text.len(), formatted_len(&root, encoded_path_len(&path)));
+                prop_assert_eq!(ResourceHandle::parse(&text), Ok(ResourceHandle { root, path }));
+            }
+        }
+
+        #[test]
+        fn a_parsed_handle_formats_to_the_same_text(text in "skill://[a-z%0-9A-F./?#:@-]{0,40}") {
+            if let Ok(handle) = ResourceHandle::parse(&text) {
+                prop_assert_eq!(format_handle(&handle.root, &handle.path), text);
+            }
+        }
+
+        #[test]
+        fn never_panics(text in any::<String>()) {
+            let _ = ResourceHandle::parse(&text);
+        }
+    }
+}

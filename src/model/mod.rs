@@ -1,0 +1,55 @@
+//! Types and rules of skills, plugins and roots, as pure functions of plain data. The module parses
+//! no file formats, does no I/O, reads no clock and uses no runtime.
+
+mod access_scope;
+pub mod callers;
+pub mod catalog;
+mod compact_frontmatter;
+mod config_state;
+pub mod diagnostic;
+pub mod diff;
+mod digest;
+pub mod disabled_skills;
+pub mod escape;
+pub mod handle;
+pub mod hidden_chars;
+pub mod limits;
+mod path;
+mod peer;
+pub mod plugin;
+mod resolved_path;
+pub mod resource_filter;
+mod root;
+mod sandbox;
+pub mod sidecar;
+pub mod skill;
+pub mod text;
+pub mod token;
+pub mod value;
+
+pub use access_scope::AccessScope;
+pub use callers::{Caller, CallerPolicy};
+pub use catalog::Catalog;
+pub use compact_frontmatter::{CompactFrontmatter, SkillMdFrontmatter};
+pub use config_state::{ConfigState, RejectedReload};
+pub use diagnostic::{Diagnostic, DiagnosticCode, FileProblem, Severity};
+pub use digest::{ContentDigest, FileVersion};
+pub use disabled_skills::{DisableRules, DisabledPackages};
+pub use handle::ResourceHandle;
+pub use limits::Limits;
+pub use path::RelPath;
+pub use peer::{PeerIdentity, QuotaKey};
+pub use plugin::{Plugin, PluginManifest, PluginMarketplace};
+pub use resolved_path::{DirIdentity, ResolvedPath};
+pub use resource_filter::ManifestFiles;
+pub use root::{PublishedRoot, RootId, RootPath, RootReason, RootScope, SelectedRoot};
+pub use sandbox::{LandlockMode, LandlockState, SandboxStatus};
+pub use sidecar::{SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency};
+pub use skill::Skill;
+pub use value::DynamicValue;
+
+/// Returns the name of the file that makes a directory a skill, `SKILL.md`.
+#[must_use]
+pub fn skill_file_name() -> RelPath {
+    RelPath::root().join(b"SKILL.md").unwrap_or_default()
+}

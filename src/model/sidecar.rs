@@ -1,0 +1,81 @@
+//! Content of a sidecar `agents/openai.yaml`: the presentation, dependencies, policy and permissions of
+//! a skill.
+
+mod icon;
+
+use super::DynamicValue;
+
+pub use icon::resolve_icon;
+
+/// Content of a sidecar. Untrusted. The proto messages document the limits of each text.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SkillSidecar {
+    /// Presentation of the skill.
+    pub interface: Option<SkillInterface>,
+    /// Required tools, at most 256.
+    pub dependencies: Box<[ToolDependency]>,
+    /// Restrictions on the use of the skill.
+    pub policy: SkillPolicy,
+    /// Requested permissions; `None` if the sidecar requests none.
+    pub permissions: Option<SkillPermissions>,
+}
+
+/// Restrictions on the use of a skill by models and products.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SkillPolicy {
+    /// Whether a model may use the skill without the user's request. `None` if not declared.
+    pub allow_implicit_invocation: Option<bool>,
+    /// Products that may use the skill: at most 256 texts of 64 characters, not validated. Empty
+    /// for all products.
+    pub products: Box<[Box<str>]>,
+}
+
+/// Presentation of a skill in a user interface. Texts are not empty.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[allow(missing_docs)] // documented by the proto message `SkillInterface`
+pub struct SkillInterface {
+    pub display_name: Option<Box<str>>,
+    pub short_description: Option<Box<str>>,
+    /// Path as written; [`resolve_icon`] resolves it.
+    pub icon_small: Option<Box<str>>,
+    /// Path as written; [`resolve_icon`] resolves it.
+    pub icon_large: Option<Box<str>>,
+    pub brand_color: Option<Box<str>>,
+    pub default_prompt: Option<Box<str>>,
+}
+
+/// One tool that a skill requires. Texts are not empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs)] // documented by the proto message `ToolDependency`
+pub struct ToolDependency {
+    /// Value of the key `type`.
+    pub kind: Box<str>,
+    pub value: Box<str>,
+    pub description: Option<Box<str>>,
+    pub transport: Option<Box<str>>,
+    pub command: Option<Box<str>>,
+    pub url: Option<Box<str>>,
+}
+
+/// Permissions that a skill requests.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct SkillPermissions {
+    /// Whether the skill requests network access; `None` if not declared.
+    pub network: Option<bool>,
+    /// Paths to read, as written, at most 256 of 1,024 characters.
+    pub file_system_read: Box<[Box<str>]>,
+    /// Paths to write, as written, at most 256 of 1,024 characters.
+    pub file_system_write: Box<[Box<str>]>,
+    /// Mapping as written, at most 64 KiB and 30 levels deep on the wire.
+    pub macos: Option<DynamicValue>,
+}
+
+impl SkillSidecar {
+    /// Returns the sidecar that replaces an unreadable one: implicit invocation is disabled.
+    #[must_use]
+    pub fn fail_closed() -> Self {
+        let policy =
+            SkillPolicy { allow_implicit_invocation: Some(false), ..SkillPolicy::default() };
+        Self { policy, ..Self::default() }
+    }
+}

@@ -1,0 +1,322 @@
+//! Reader for the fields of a SKILL.md's frontmatter.
+
+use crate::model::hidden_chars::escape_hidden_chars;
+use crate::model::limits::MAX_WIRE_NESTING;
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity, SkillMdFrontmatter, text};
+use crate::parse::{names, position};
+use std::borrow::Cow;
+
+/// Fields of the Agent Skills format.
+pub const STANDARD_FIELDS: [&str; 6] =
+    ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
+/// Maximum length of a description or short description on the wire.
+const MAX_DESCRIPTION: usize = 1_024;
+/// Maximum length of `compatibility` in the format. Longer texts are reported and kept.
+const MAX_COMPATIBILITY: usize = 500;
+/// Maximum size of all fields together on the wire.
+const MAX_FRONTMATTER_WIRE_BYTES: usize = 256 << 10;
+/// Maximum size of `metadata` and of `allowed-tools` on the wire.
+const MAX_FIELD_WIRE_BYTES: usize = 64 << 10;
+
+/// Reads fields and records the problems of one file.
+struct FrontmatterReader<'a> {
+    value: &'a DynamicValue,
+    yaml: &'a str,
+    problems: &'a mut Vec<FileProblem>,
+}
+
+/// Reads the fields of `value`, parsed from `yaml`, which begins on line 2 of the file. Returns
+/// `None` if the name or the description is invalid.
+pub fn read(
+    value: DynamicValue,
+    yaml: &str,
+    dir_name: Option<&[u8]>,
+    problems: &mut Vec<FileProblem>,
+) -> Option<SkillMdFrontmatter> {
+    let mut fields = FrontmatterReader { value: &value, yaml, problems };
+    let name = fields.read_name(dir_name);
+    let description = fields.read_description();
+    let (metadata, short_description) = fields.read_metadata();
+    let mut skill = SkillMdFrontmatter {
+        name: name?,
+        description: description?,
+        short_description,
+        license: fields.read_trimmed_text("license"),
+        compatibility: fields.read_compatibility(),
+        metadata,
+        allowed_tools: fields.read_allowed_tools(),
+        all_fields: None,
+    };
+    fields.report_unknown_fields();
+    fields.report_hidden_text();
+    let excess = if value.wire_size() > MAX_FRONTMATTER_WIRE_BYTES {
+        format!("over {MAX_FRONTMATTER_WIRE_BYTES} bytes")
+    } else if value.depth() > MAX_WIRE_NESTING {
+        format!("nested over {MAX_WIRE_NESTING} levels deep")
+    } else {
+        skill.all_fields = Some(value);
+        return Some(skill);
+    };
+    let why = format!("the fields are {excess}; field `frontmatter` omitted");
+    problems.push(FileProblem::warning(DiagnosticCode::FieldTooLong, why).with_position(1, 1));
+    Some(skill)
+}
+
+impl<'a> FrontmatterReader<'a> {
+    /// Returns a field, or `None` if the field is absent or null.
+    fn non_null_field(&self, key: &str) -> Option<&'a DynamicValue> {
+        self.value.get(key).filter(|value| **value != DynamicValue::Null)
+    }
+
+    /// Reports a problem at the line of `key`.
+    fn report_problem(
+        &mut self,
+        key: &str,
+        severity: Severity,
+        code: DiagnosticCode,
+        why: impl Into<String>,
+    ) {
+        self.report_problem_at(&[key], severity, code, why);
+    }
+
+    /// Reports a problem at the line of a nested key.
+    fn report_problem_at(
+        &mut self,
+        path: &[&str],
+        severity: Severity,
+        code: DiagnosticCode,
+        why: impl Into<String>,
+    ) {
+        let (line, column) = position::position_of_key(self.yaml, path);
+        // Count the line of the opening fence.
+        let line = if line == 0 { 0 } else { line + 1 };
+        self.problems.push(FileProblem::new(code, severity, why).with_position(line, column));
+    }
+
+    fn report_warning(&mut self, key: &str, code: DiagnosticCode, why: impl Into<String>) {
+        self.report_problem(key, Severity::Warning, code, why);
+    }
+
+    /// Reads a scalar as text. Reports a scalar of another type.
+    fn read_scalar(&mut self, key: &str) -> Option<Box<str>> {
+        let value = self.non_null_field(key)?;
+        if value.is_scalar() && value.as_text().is_none() {
+            let why = format!("`{key}` is {}, read as text; quote it", value.kind());
+            self.report_warning(key, DiagnosticCode::FieldInvalid, why);
+        }
+        value.is_scalar().then(|| value.to_text())
+    }
+
+    /// Reads a scalar as text and trims it. Omits a list or mapping, and an empty text.
+    fn read_trimmed_text(&mut self, key: &str) -> Option<Box<str>> {
+        match self.non_null_field(key) {
+            Some(value) if !value.is_scalar() => {
+                let why = format!("`{key}` must be text, but is {}; omitted", value.kind());
+                self.report_warning(key, DiagnosticCode::FieldInvalid, why);
+                None
+            }
+            _ => self.read_scalar(key).filter(|t| !t.trim().is_empty()).map(|t| t.trim().into()),
+        }
+    }
+
+    fn read_name(&mut self, dir_name: Option<&[u8]>) -> Option<Box<str>> {
+        let declared = match self.non_null_field("name") {
+            Some(value) if !value.is_scalar() => {
+                let why = format!(
+                    "`name` must be text, but is {}; using the directory name",
+                    value.kind()
+                );
+                self.report_warning("name", DiagnosticCode::FieldInvalid, why);
+                None
+            }
+            _ => {
+                let declared =
+                    self.read_scalar("name").map(|name| text::collapse_whitespace(&name));
+                let declared = declared.filter(|name| !name.is_empty());
+                if declared.is_none() {
+                    self.report_warning(
+                        "name",
+                        DiagnosticCode::NameInvalid,
+                        "no `name`; using the directory name",
+                    );
+                }
+                declared
+            }
+        };
+        let dir = dir_name.map(names::name_from_directory);
+        let name = match (&declared, &dir) {
+            (Some(declared), _) => declared.clone(),
+            (None, Some((dir, problem))) => {
+                self.problems.extend(problem.clone());
+                dir.clone()
+            }
+            (None, None) => Box::default(),
+        };
+        if let Err(why) = names::check_name(&name) {
+            self.report_problem("name", Severity::Error, DiagnosticCode::NameInvalid, why);
+            return None;
+        }
+        for violation in names::format_violations(&name) {
+            self.report_warning("name", DiagnosticCode::NameInvalid, violation);
+        }
+        if let (Some(declared), Some(dir)) = (declared, dir_name)
+            && declared.as_bytes() != dir
+        {
+            let dir = text::quote_word(&String::from_utf8_lossy(dir));
+            let why = format!(
+                "the name {} differs from the directory name {dir}",
+                text::quote_word(&declared)
+            );
+            self.report_warning("name", DiagnosticCode::NameInvalid, why);
+        }
+        Some(name)
+    }
+
+    fn read_description(&mut self) -> Option<Box<str>> {
+        let key = "description";
+        if let Some(value) = self.non_null_field(key).filter(|value| !value.is_scalar()) {
+            let why = format!("`description` must be text, but is {}", value.kind());
+            self.report_problem(key, Severity::Error, DiagnosticCode::FieldInvalid, why);
+            return None;
+        }
+        let text =
+            self.read_scalar(key).map(|text| text::collapse_whitespace(&text)).unwrap_or_default();
+        if text.is_empty() {
+            let why = "no `description`; say what the skill does and when to use it";
+            self.report_problem(key, Severity::Error, DiagnosticCode::MissingDescription, why);
+            if let Some(problem) = self.problems.last_mut().filter(|problem| problem.line == 0) {
+                (problem.line, problem.column) = (1, 1);
+            }
+            return None;
+        }
+        if text::exceeds_chars(&text, MAX_DESCRIPTION) {
+            let why = format!("`description` is over {MAX_DESCRIPTION} characters; truncated");
+            self.report_warning(key, DiagnosticCode::FieldTooLong, why);
+        }
+        Some(text::truncate_chars(&text, MAX_DESCRIPTION).into())
+    }
+
+    fn read_compatibility(&mut self) -> Option<Box<str>> {
+        let text = self.read_trimmed_text("compatibility")?;
+        if text::exceeds_chars(&text, MAX_COMPATIBILITY) {
+            let why = format!("`compatibility` is over {MAX_COMPATIBILITY} characters; kept");
+            self.report_warning("compatibility", DiagnosticCode::FieldTooLong, why);
+        }
+        Some(text)
+    }
+
+    /// Reads the entries of `metadata` and the short description, which is one of the entries.
+    #[allow(clippy::type_complexity)] // the pair has one caller and needs no type
+    fn read_metadata(&mut self) -> (Box<[(Box<str>, Box<str>)]>, Option<Box<str>>) {
+        let key = "metadata";
+        let Some(value) = self.non_null_field(key) else { return Default::default() };
+        let Some(entries) = value.as_map() else {
+            let why = format!("`metadata` must be a mapping, but is {}; omitted", value.kind());
+            self.report_warning(key, DiagnosticCode::FieldInvalid, why);
+            return Default::default();
+        };
+        let not_text: Vec<_> = entries.iter().filter(|(_, v)| v.as_text().is_none()).collect();
+        if !not_text.is_empty() {
+            let keys = text::quote_words(not_text.iter().map(|(key, _)| &**key));
+            let why = format!("values of `metadata` must be text; converted: {keys}");
+            self.report_problem(key, Severity::Note, DiagnosticCode::FieldInvalid, why);
+        }
+        let short =
+            value.get("short-description").filter(|v| v.is_scalar() && **v != DynamicValue::Null);
+        let short =
+            short.map(|v| text::collapse_whitespace(&v.to_text())).filter(|text| !text.is_empty());
+        let short = short.map(|text| self.truncate_short_description(&text));
+        if value.wire_size() > MAX_FIELD_WIRE_BYTES {
+            let why = format!("`metadata` is over {MAX_FIELD_WIRE_BYTES} bytes; omitted");
+            self.report_warning(key, DiagnosticCode::FieldTooLong, why);
+            return (Box::default(), short);
+        }
+        let to_text = |value: &DynamicValue| match value {
+            DynamicValue::Null => Box::default(),
+            other => other.to_text(),
+        };
+        (entries.iter().map(|(key, value)| (key.clone(), to_text(value))).collect(), short)
+    }
+
+    /// Reports fields with YAML escapes of hidden characters, such as `"\u202e"`. Unescaped hidden
+    /// characters are reported by the scan of the whole file.
+    fn report_hidden_text(&mut self) {
+        let is_plain = |text: &str| matches!(escape_hidden_chars(text), Cow::Borrowed(_));
+        if !self.yaml.contains('\\') || !is_plain(self.yaml) {
+            return;
+        }
+        for (key, value) in self.value.as_map().unwrap_or_default() {
+            if !is_plain(key) || !is_plain(&value.to_text()) {
+                let why = format!(
+                    "{} has characters that are visible to models but not to readers; remove them",
+                    text::quote_word(key)
+                );
+                self.report_warning(key, DiagnosticCode::HiddenText, why);
+            }
+        }
+    }
+
+    /// Truncates the short description to the maximum length of a description.
+    fn truncate_short_description(&mut self, text: &str) -> Box<str> {
+        if text::exceeds_chars(text, MAX_DESCRIPTION) {
+            let path = ["metadata", "short-description"];
+            let why =
+                format!("`short-description` is over {MAX_DESCRIPTION} characters; truncated");
+            self.report_problem_at(&path, Severity::Warning, DiagnosticCode::FieldTooLong, why);
+        }
+        text::truncate_chars(text, MAX_DESCRIPTION).into()
+    }
+
+    fn read_allowed_tools(&mut self) -> Box<[Box<str>]> {
+        let key = "allowed-tools";
+        let Some(value) = self.non_null_field(key) else { return Box::default() };
+        if value.wire_size() > MAX_FIELD_WIRE_BYTES {
+            let why = format!("`allowed-tools` is over {MAX_FIELD_WIRE_BYTES} bytes; omitted");
+            self.report_warning(key, DiagnosticCode::FieldTooLong, why);
+            return Box::default();
+        }
+        if let Some(text) = value.as_text() {
+            return split_tools(text).collect();
+        }
+        let items: Option<Vec<&str>> =
+            value.as_list().and_then(|items| items.iter().map(DynamicValue::as_text).collect());
+        if let Some(items) = items {
+            let why = "`allowed-tools` is a list; the format requires text";
+            self.report_problem(key, Severity::Note, DiagnosticCode::FieldInvalid, why);
+            return items.into_iter().flat_map(split_tools).collect();
+        }
+        let kind = if value.as_list().is_some() { "a list of other values" } else { value.kind() };
+        let why = format!("`allowed-tools` must be text, but is {kind}; omitted");
+        self.report_warning(key, DiagnosticCode::FieldInvalid, why);
+        Box::default()
+    }
+
+    fn report_unknown_fields(&mut self) {
+        let entries = self.value.as_map().unwrap_or_default();
+        let unknown: Vec<&str> = entries
+            .iter()
+            .map(|(key, _)| &**key)
+            .filter(|key| !STANDARD_FIELDS.contains(key))
+            .collect();
+        if let Some(first) = unknown.first().copied() {
+            let keys = text::quote_words(unknown.into_iter());
+            let why = format!("the format does not define {keys}; move them into `metadata`");
+            self.report_problem(first, Severity::Note, DiagnosticCode::FieldUnknown, why);
+        }
+    }
+}
+
+/// Splits a text into tools, at white space and commas outside of parentheses.
+pub fn split_tools(text: &str) -> impl Iterator<Item = Box<str>> {
+    let mut open_parentheses = 0_usize;
+    text.split(move |c: char| {
+        match c {
+            '(' => open_parentheses += 1,
+            ')' => open_parentheses = open_parentheses.saturating_sub(1),
+            _ => {}
+        }
+        open_parentheses == 0 && (c == ',' || c.is_whitespace())
+    })
+    .filter(|tool| !tool.is_empty())
+    .map(Into::into)
+}

@@ -1,0 +1,24 @@
+//! Parsers: the text of files to the types of `model`. The parsers do no I/O; each has limits on time
+//! and memory.
+
+pub mod document;
+#[cfg(feature = "daemon")]
+pub mod frontmatter;
+#[cfg(feature = "daemon")]
+pub mod json;
+#[cfg(feature = "daemon")]
+pub mod manifest;
+#[cfg(feature = "daemon")]
+mod names;
+#[cfg(feature = "daemon")]
+pub mod plugin;
+#[cfg(feature = "daemon")]
+mod position;
+#[cfg(feature = "daemon")]
+pub mod sidecar;
+#[cfg(feature = "daemon")]
+mod value_seed;
+#[cfg(feature = "daemon")]
+pub mod yaml;
+#[cfg(feature = "daemon")]
+pub mod yaml_repair;

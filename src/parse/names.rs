@@ -1,0 +1,92 @@
+//! Rules for the names of skills and plugins.
+
+use crate::model::{DiagnosticCode, FileProblem, text};
+
+/// Maximum characters of a name.
+const MAX_NAME_CHARS: usize = 64;
+
+/// Returns the name of a directory with collapsed white space, and a problem if the name is not
+/// UTF-8.
+pub fn name_from_directory(dir_name: &[u8]) -> (Box<str>, Option<FileProblem>) {
+    let name = String::from_utf8_lossy(dir_name);
+    let problem = std::str::from_utf8(dir_name).is_err().then(|| {
+        let message = "the directory's name is not UTF-8; invalid bytes are replaced";
+        FileProblem::warning(DiagnosticCode::NotUtf8, message)
+    });
+    (text::collapse_whitespace(&name), problem)
+}
+
+/// Checks that a name can be used. The error states the violated rule.
+pub fn check_name(name: &str) -> Result<(), String> {
+    if name.is_empty() {
+        return Err("no name is set, and the directory has no name to use instead".into());
+    }
+    if name.chars().any(char::is_control) {
+        return Err(format!("the name {} contains control characters", text::quote_word(name)));
+    }
+    if text::exceeds_chars(name, MAX_NAME_CHARS) {
+        return Err(format!(
+            "the name {} is over {MAX_NAME_CHARS} characters",
+            text::quote_word(name)
+        ));
+    }
+    Ok(())
+}
+
+/// Returns a message for each rule of the Agent Skills format that a usable name violates.
+pub fn format_violations(name: &str) -> Vec<String> {
+    let quoted = text::quote_word(name);
+    let mut violations = Vec::new();
+    if !name.chars().all(is_allowed_char) {
+        violations.push(format!(
+            "the name {quoted} should contain only lower-case letters, digits and hyphens"
+        ));
+    }
+    if name.starts_with('-') || name.ends_with('-') {
+        violations.push(format!("the name {quoted} should not begin or end with a hyphen"));
+    }
+    if name.contains("--") {
+        violations.push(format!("the name {quoted} should not contain two hyphens in a row"));
+    }
+    violations
+}
+
+/// Whether the format allows the character. Allows letters without case, as in Chinese, and letters
+/// that equal their own lower case.
+fn is_allowed_char(c: char) -> bool {
+    c == '-' || c.is_alphanumeric() && c.to_lowercase().eq([c])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{check_name, format_violations};
+
+    #[test]
+    fn format_violations_are_reported() {
+        for (name, count) in [
+            ("deploy", 0),
+            ("a-1", 0),
+            ("技能", 0),
+            ("мой-навык", 0),
+            ("MySkill", 1),
+            ("a_b", 1),
+            ("a b", 1),
+            ("🚀", 1),
+            ("a--b", 1),
+            ("-a", 1),
+            ("a-", 1),
+            ("-A--", 3),
+        ] {
+            assert_eq!(format_violations(name).len(), count, "{name:?}");
+            assert_eq!(check_name(name), Ok(()), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn unusable_names_are_rejected() {
+        for name in ["", "a\u{1}", "\u{1b}[2J", &"ä".repeat(65)] {
+            assert!(check_name(name).is_err(), "{name:?}");
+        }
+        assert_eq!(check_name(&"ä".repeat(64)), Ok(()));
+    }
+}

@@ -1,0 +1,199 @@
+//! Hooks: commands, requests and prompts that a host runs on events.
+
+use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
+use super::secret_filter;
+use crate::model::plugin::{MAX_COMPONENTS, PluginHook};
+use crate::model::{DiagnosticCode, DynamicValue, RelPath, Severity, text};
+
+/// Maximum length of a command or prompt.
+const MAX_COMMAND_CHARS: usize = 8_192;
+/// Events of known hosts, in lower case.
+const KNOWN_EVENTS: [&str; 38] = [
+    "pretooluse",
+    "permissionrequest",
+    "permissiondenied",
+    "posttooluse",
+    "posttoolusefailure",
+    "posttoolbatch",
+    "precompact",
+    "postcompact",
+    "sessionstart",
+    "sessionend",
+    "setup",
+    "userpromptsubmit",
+    "userpromptexpansion",
+    "subagentstart",
+    "subagentstop",
+    "stop",
+    "stopfailure",
+    "notification",
+    "teammateidle",
+    "taskcreated",
+    "taskcompleted",
+    "configchange",
+    "cwdchanged",
+    "filechanged",
+    "worktreecreate",
+    "worktreeremove",
+    "instructionsloaded",
+    "elicitation",
+    "elicitationresult",
+    "beforesubmitprompt",
+    "beforeshellexecution",
+    "aftershellexecution",
+    "beforemcpexecution",
+    "aftermcpexecution",
+    "beforereadfile",
+    "afterfileedit",
+    "afteragentresponse",
+    "afteragentthought",
+];
+
+/// Reads `{"hooks": {EVENT: [{"matcher": …, "hooks": [{…}]}]}}` or only the inner object.
+pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<PluginHook> {
+    let inner = value.get("hooks").filter(|inner| inner.as_map().is_some());
+    if inner.is_some() {
+        fields
+            .report_unknown_keys(LabeledMapping::root(value), &["hooks", "description", "version"]);
+    }
+    let events = inner.unwrap_or(value).as_map().unwrap_or_default();
+    let mut found = Vec::new();
+    for (event, groups) in events.iter().filter(|(event, _)| &**event != "$schema") {
+        let shown = text::quote_word(&secret_filter::redact_in_text(event));
+        let Some(groups) = groups.as_list() else {
+            fields.report_unusable(
+                "event",
+                event,
+                &format!("must be a list, but is {}", groups.kind()),
+            );
+            continue;
+        };
+        if !KNOWN_EVENTS.contains(&&*event.to_lowercase()) {
+            let why = format!("unknown event {shown}; its hooks are still reported");
+            fields.report_problem(DiagnosticCode::FieldUnknown, Severity::Note, why);
+        }
+        for group in groups {
+            if group.as_map().is_none() {
+                fields.report_unusable(
+                    "hook of",
+                    event,
+                    &format!("must be an object, but is {}", group.kind()),
+                );
+                continue;
+            }
+            let at = LabeledMapping::new(group, "hooks", event);
+            let matcher = fields.read_line(at, "matcher", MAX_TEXT_CHARS).unwrap_or_default();
+            let hooks = match group.get("hooks") {
+                // Some hosts declare hooks without groups.
+                None => std::slice::from_ref(group),
+                Some(DynamicValue::List(hooks)) => {
+                    fields.report_unknown_keys(at, &["matcher", "hooks", "description"]);
+                    hooks
+                }
+                Some(other) => {
+                    fields.report_wrong_type(at, "hooks", other, "a list");
+                    continue;
+                }
+            };
+            for value in hooks {
+                found.extend(read_hook(fields, event, &matcher, value));
+            }
+        }
+    }
+    if found.len() > MAX_COMPONENTS {
+        let more = found.len() - MAX_COMPONENTS;
+        let why = format!("a file may declare {MAX_COMPONENTS} hooks; {more} omitted");
+        fields.report_warning(DiagnosticCode::LimitReached, why);
+        found.truncate(MAX_COMPONENTS);
+    }
+    found
+}
+
+fn read_hook(
+    fields: &mut PluginFieldReader<'_>,
+    event: &str,
+    matcher: &str,
+    value: &DynamicValue,
+) -> Option<PluginHook> {
+    const KEYS: &[&str] = &[
+        "type",
+        "command",
+        "commandWindows",
+        "args",
+        "url",
+        "prompt",
+        "timeout",
+        "timeoutSec",
+        "matcher",
+        "async",
+        "statusMessage",
+        "shell",
+        "once",
+        "if",
+        "model",
+        "headers",
+        "server",
+        "tool",
+        "input",
+        "allowedEnvVars",
+        "description",
+        "name",
+        "failClosed",
+        "loop_limit",
+    ];
+    if value.as_map().is_none() {
+        fields.report_unusable(
+            "hook of",
+            event,
+            &format!("must be an object, but is {}", value.kind()),
+        );
+        return None;
+    }
+    let at = LabeledMapping::new(value, "hooks", event);
+    let kind = fields.read_line(at, "type", MAX_NAME_CHARS);
+    let command = fields.read_verbatim(at, "command", MAX_COMMAND_CHARS).unwrap_or_default();
+    let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS).unwrap_or_default();
+    let prompt = fields.read_line(at, "prompt", MAX_COMMAND_CHARS).unwrap_or_default();
+    let kind = kind.unwrap_or_else(|| "command".into());
+    let missing = match &*kind {
+        "command" => command.is_empty().then_some("`command`"),
+        "http" => url.is_empty().then_some("`url`"),
+        "prompt" | "agent" => prompt.is_empty().then_some("`prompt`"),
+        _ => None,
+    };
+    if let Some(key) = missing {
+        fields.report_unusable("hook of", event, &format!("has no valid {key}"));
+        return None;
+    }
+    if !["command", "http", "prompt", "agent", "mcp_tool"].contains(&&*kind) {
+        let why =
+            format!("unknown hook type {}; the hook is still reported", text::quote_word(&kind));
+        fields.report_problem(DiagnosticCode::FieldUnknown, Severity::Note, why);
+    }
+    let (command, command_redacted) = secret_filter::redact_in_command(command);
+    let (args, args_redacted) =
+        secret_filter::redact_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
+    let (url, url_redacted) = secret_filter::redact_in_url(url);
+    let redacted =
+        command_redacted || args_redacted || url_redacted || at.non_null_value("headers").is_some();
+    if command_redacted || args_redacted || url_redacted {
+        let event = text::quote_word(&secret_filter::redact_in_text(event));
+        fields.report_redacted(&format!("a hook of {event}"));
+    }
+    let timeout_key =
+        ["timeout", "timeoutSec"].into_iter().find(|key| at.non_null_value(key).is_some());
+    let timeout_ms = timeout_key.and_then(|key| fields.read_duration_ms(at, key, 1_000.0));
+    fields.report_unknown_keys(at, KEYS);
+    Some(PluginHook {
+        event: text::truncate_chars(&secret_filter::redact_in_text(event), MAX_NAME_CHARS).into(),
+        matcher: matcher.into(),
+        kind,
+        command: command.into(),
+        args,
+        url: url.into(),
+        prompt,
+        timeout_ms,
+        redacted,
+        declared_by: RelPath::root(),
+    })
+}

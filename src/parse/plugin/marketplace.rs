@@ -1,0 +1,182 @@
+//! Marketplaces: lists of plugins. Most plugins of a list are below the same root.
+
+use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
+use super::{info, plugin_path, secret_filter};
+use crate::model::limits::MAX_MANIFEST_BYTES;
+use crate::model::plugin::{MAX_PLUGIN_BYTES, MarketplaceEntry, PluginMarketplace};
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem, RelPath};
+use crate::parse::json;
+
+/// Maximum number of plugins in one marketplace.
+const MAX_ENTRIES: usize = 1_000;
+
+/// Reads a marketplace file. `bytes` is the whole file, or its first `MAX_MANIFEST_BYTES` + 1
+/// bytes; `file` is its path below the root. Returns `None` if the file is invalid; the last
+/// problem says why.
+#[must_use]
+pub fn read(bytes: &[u8], file: &RelPath) -> (Option<PluginMarketplace>, Vec<FileProblem>) {
+    let invalid = |why: String| FileProblem::error(DiagnosticCode::PluginFileInvalid, why);
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; the file is ignored");
+        return (None, vec![invalid(why)]);
+    }
+    let value = match json::parse(bytes) {
+        Ok(value) => value,
+        Err(e) => {
+            return (
+                None,
+                vec![
+                    invalid(secret_filter::redact_in_text(&e.message))
+                        .with_position(e.line, e.column),
+                ],
+            );
+        }
+    };
+    let Some(plugins) = value.get("plugins").and_then(DynamicValue::as_list) else {
+        let why = "a marketplace must be an object with a list `plugins`";
+        return (None, vec![invalid(why.into()).with_position(1, 1)]);
+    };
+    let mut problems = Vec::new();
+    let mut fields = PluginFieldReader::new(&mut problems);
+    let marketplace = read_marketplace(&mut fields, &value, plugins, file);
+    (Some(marketplace), problems)
+}
+
+fn read_marketplace(
+    fields: &mut PluginFieldReader<'_>,
+    value: &DynamicValue,
+    plugins: &[DynamicValue],
+    file: &RelPath,
+) -> PluginMarketplace {
+    const KEYS: &[&str] = &[
+        "name",
+        "description",
+        "version",
+        "owner",
+        "plugins",
+        "interface",
+        "metadata",
+        "homepage",
+        "repository",
+        "displayName",
+        "forceRemoveDeletedPlugins",
+        "allowCrossMarketplaceDependenciesOn",
+    ];
+    let root = LabeledMapping::root(value);
+    let metadata = root.non_null_value("metadata").unwrap_or(&DynamicValue::Null);
+    let metadata = LabeledMapping::new(metadata, "metadata", "");
+    // Entry paths without `./` are relative to `pluginRoot`.
+    let base = fields.read_verbatim(metadata, "pluginRoot", MAX_TEXT_CHARS);
+    let base = base.and_then(plugin_path::parse_working_dir).unwrap_or_default();
+    let interface = LabeledMapping::new(
+        root.non_null_value("interface").unwrap_or(&DynamicValue::Null),
+        "interface",
+        "",
+    );
+    let mut remaining_bytes = MAX_PLUGIN_BYTES;
+    let (mut entries, mut truncated) = (Vec::new(), plugins.len() > MAX_ENTRIES);
+    for plugin in plugins.iter().take(MAX_ENTRIES) {
+        let Some(entry) = read_entry(fields, plugin, &base) else { continue };
+        let texts = [&entry.description, &entry.version, &entry.category, &entry.installation];
+        let len = texts.into_iter().flatten().map(|t| t.len()).sum::<usize>();
+        let Some(rest) =
+            remaining_bytes.checked_sub(len + entry.name.len() + entry.source.len() + 256)
+        else {
+            truncated = true;
+            break;
+        };
+        remaining_bytes = rest;
+        entries.push(entry);
+    }
+    if truncated {
+        let why = format!(
+            "a marketplace may list {MAX_ENTRIES} plugins, and {MAX_PLUGIN_BYTES} bytes of them; \
+             {} reported",
+            entries.len()
+        );
+        fields.report_warning(DiagnosticCode::LimitReached, why);
+    }
+    fields.report_unknown_keys(root, KEYS);
+    let description = fields.read_line(root, "description", MAX_TEXT_CHARS);
+    let version = fields.read_line(root, "version", MAX_NAME_CHARS);
+    PluginMarketplace {
+        name: fields.read_line(root, "name", MAX_NAME_CHARS).unwrap_or_default(),
+        display_name: fields
+            .read_line(interface, "displayName", MAX_NAME_CHARS)
+            .or_else(|| fields.read_line(root, "displayName", MAX_NAME_CHARS)),
+        description: description
+            .or_else(|| fields.read_line(metadata, "description", MAX_TEXT_CHARS)),
+        version: version.or_else(|| fields.read_line(metadata, "version", MAX_NAME_CHARS)),
+        owner: info::read_author(fields, root, "owner"),
+        entries: entries.into(),
+        truncated,
+        declared_by: file.clone(),
+    }
+}
+
+fn read_entry(
+    fields: &mut PluginFieldReader<'_>,
+    value: &DynamicValue,
+    base: &RelPath,
+) -> Option<MarketplaceEntry> {
+    const WHAT: &str = "plugin";
+    let name = value.get("name").and_then(DynamicValue::as_text).unwrap_or_default();
+    let name = fields.check_component_name(WHAT, name)?;
+    let at = LabeledMapping::new(value, "plugins", &name);
+    let (mut package, mut source_kind, mut source) = (None, Box::default(), Box::<str>::default());
+    match at.non_null_value("source") {
+        Some(DynamicValue::Text(text)) => package = resolve_local_path(fields, text, base),
+        Some(object @ DynamicValue::Map(_)) => {
+            let inner = LabeledMapping::new(object, "source", &name);
+            let kind = fields.read_line(inner, "source", MAX_NAME_CHARS).unwrap_or_default();
+            if &*kind == "local" {
+                let path = fields.read_verbatim(inner, "path", MAX_TEXT_CHARS).unwrap_or_default();
+                package = resolve_local_path(fields, path, base);
+            } else {
+                let keys = ["url", "repo", "package", "path"];
+                let key = keys.into_iter().find(|key| inner.non_null_value(key).is_some());
+                let text = key.and_then(|key| fields.read_verbatim(inner, key, MAX_TEXT_CHARS));
+                (source_kind, source) =
+                    (kind, secret_filter::redact_in_url(text.unwrap_or_default()).0.into());
+            }
+        }
+        _ => {}
+    }
+    if package.is_none() && source.is_empty() {
+        fields.report_unusable(WHAT, &name, "has no valid `source`");
+        return None;
+    }
+    let policy = LabeledMapping::new(
+        at.non_null_value("policy").unwrap_or(&DynamicValue::Null),
+        "policy",
+        &name,
+    );
+    Some(MarketplaceEntry {
+        description: fields.read_line(at, "description", MAX_TEXT_CHARS),
+        version: fields.read_line(at, "version", MAX_NAME_CHARS),
+        category: fields.read_line(at, "category", MAX_NAME_CHARS),
+        installation: fields.read_line(policy, "installation", MAX_NAME_CHARS),
+        authentication: fields.read_line(policy, "authentication", MAX_NAME_CHARS),
+        package,
+        source_kind,
+        source,
+        name,
+    })
+}
+
+/// Resolves the path of a plugin below the same root. Reports an invalid path.
+fn resolve_local_path(
+    fields: &mut PluginFieldReader<'_>,
+    text: &str,
+    base: &RelPath,
+) -> Option<RelPath> {
+    let path = plugin_path::parse_plugin_path(text);
+    let path =
+        path.or_else(|| plugin_path::parse_working_dir(text).map(|below| base.join_path(&below)));
+    if path.is_none() {
+        let text = secret_filter::redact_in_path(text);
+        let why = format!("`source` names {text}, expected `./` and a path in the marketplace");
+        fields.report_warning(DiagnosticCode::PathInvalid, why);
+    }
+    path
+}

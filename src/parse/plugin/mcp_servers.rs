@@ -1,0 +1,252 @@
+//! Declared MCP servers: transport, command or URL, headers and environment variables. Possible
+//! secrets are redacted.
+
+use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
+use super::{plugin_path, secret_filter};
+use crate::model::plugin::{McpServer, McpTransport, NamedValue};
+use crate::model::{DiagnosticCode, DynamicValue, RelPath, text};
+
+/// Known keys of a server.
+const KNOWN_KEYS: &[&str] = &[
+    "type",
+    "transport",
+    "command",
+    "args",
+    "cwd",
+    "env",
+    "env_vars",
+    "envVars",
+    "url",
+    "headers",
+    "http_headers",
+    "httpHeaders",
+    "env_http_headers",
+    "envHttpHeaders",
+    "bearer_token_env_var",
+    "bearerTokenEnvVar",
+    "description",
+    "enabled",
+    "disabled",
+    "required",
+    "enabled_tools",
+    "enabledTools",
+    "disabled_tools",
+    "disabledTools",
+    "startup_timeout_sec",
+    "startup_timeout_ms",
+    "startupTimeoutSec",
+    "startupTimeoutMs",
+    "tool_timeout_sec",
+    "toolTimeoutSec",
+    "timeout",
+];
+
+/// Reads `{"mcpServers": {NAME: {…}}}` or only the inner object.
+pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<McpServer> {
+    let root = LabeledMapping::root(value);
+    let inner = ["mcpServers", "mcp_servers"].into_iter().find_map(|key| {
+        let inner = value.get(key).filter(|inner| inner.as_map().is_some())?;
+        // A server may have the name `mcpServers`.
+        let is_server =
+            inner.get("command").or(inner.get("url")).is_some_and(DynamicValue::is_scalar);
+        (!is_server).then_some((key, inner))
+    });
+    let inner = match inner {
+        Some((key, inner)) => {
+            fields.report_unknown_keys(root, &[key, "inputs"]);
+            inner
+        }
+        None => value,
+    };
+    let entries = fields.take_components("MCP servers", inner.as_map().unwrap_or_default());
+    let entries = entries.iter().filter(|(name, _)| &**name != "$schema");
+    entries.filter_map(|(name, value)| read_server(fields, name, value)).collect()
+}
+
+fn read_server(
+    fields: &mut PluginFieldReader<'_>,
+    name: &str,
+    value: &DynamicValue,
+) -> Option<McpServer> {
+    const WHAT: &str = "MCP server";
+    if value.as_map().is_none() {
+        fields.report_unusable(WHAT, name, &format!("must be an object, but is {}", value.kind()));
+        return None;
+    }
+    let name = fields.check_component_name(WHAT, name)?;
+    let at = LabeledMapping::new(value, "mcpServers", &name);
+    let command = fields.read_verbatim(at, "command", MAX_TEXT_CHARS);
+    let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS);
+    let transport = read_transport(fields, at, &name, command.is_some(), url.is_some())?;
+    let is_stdio = transport == McpTransport::Stdio;
+    let (command, command_redacted) =
+        secret_filter::redact_in_command(command.filter(|_| is_stdio).unwrap_or_default());
+    let (args, args_redacted) =
+        secret_filter::redact_in_arguments(fields.read_verbatim_list(at, "args", MAX_TEXT_CHARS));
+    let (url, url_redacted) =
+        secret_filter::redact_in_url(url.filter(|_| !is_stdio).unwrap_or_default());
+    let mut has_secret = command_redacted || args_redacted || url_redacted;
+    let mut read_values = |fields: &mut PluginFieldReader<'_>, set: &[&str], inherited: &[&str]| {
+        read_named_values(fields, at, (set, inherited), &mut has_secret)
+    };
+    let environment = read_values(fields, &["env"], &["env_vars", "envVars"]);
+    let headers = read_values(
+        fields,
+        &["headers", "http_headers", "httpHeaders"],
+        &["env_http_headers", "envHttpHeaders"],
+    );
+    let has_redacted = |values: &[NamedValue]| {
+        values.iter().any(|v| v.value.is_none() && v.from_variable.is_none())
+    };
+    let redacted = has_secret || has_redacted(&environment) || has_redacted(&headers);
+    if has_secret {
+        fields.report_redacted(&format!("the MCP server {}", text::quote_word(&name)));
+    }
+    let (cwd, enabled) = (read_working_dir(fields, at), read_enabled(fields, at));
+    fields.report_unknown_keys(at, KNOWN_KEYS);
+    Some(McpServer {
+        transport,
+        command: command.into(),
+        args,
+        cwd,
+        url: url.into(),
+        headers,
+        environment,
+        bearer_token_variable: find_present_key(at, ["bearer_token_env_var", "bearerTokenEnvVar"])
+            .and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS)),
+        description: fields.read_line(at, "description", MAX_TEXT_CHARS),
+        enabled,
+        required: fields.read_bool(at, "required"),
+        enabled_tools: find_present_key(at, ["enabled_tools", "enabledTools"])
+            .map(|key| fields.read_lines(at, key, MAX_NAME_CHARS)),
+        disabled_tools: find_present_key(at, ["disabled_tools", "disabledTools"])
+            .map(|key| fields.read_lines(at, key, MAX_NAME_CHARS))
+            .unwrap_or_default(),
+        startup_timeout_ms: read_timeout_ms(fields, at, STARTUP_TIMEOUT_KEYS),
+        tool_timeout_ms: read_timeout_ms(fields, at, TOOL_TIMEOUT_KEYS),
+        redacted,
+        declared_by: RelPath::root(),
+        name: name.clone(),
+    })
+}
+
+fn read_transport(
+    fields: &mut PluginFieldReader<'_>,
+    at: LabeledMapping<'_>,
+    name: &str,
+    has_command: bool,
+    has_url: bool,
+) -> Option<McpTransport> {
+    let key = find_present_key(at, ["type", "transport"]);
+    let word = key.and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS)).unwrap_or_default();
+    let word: String = word.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+    let transport = match &*word {
+        "stdio" => McpTransport::Stdio,
+        "" if has_command => McpTransport::Stdio,
+        "" | "http" | "streamablehttp" => McpTransport::StreamableHttp,
+        "sse" => McpTransport::Sse,
+        _ => {
+            let why = "has an unknown transport, expected `stdio`, `http` or `sse`";
+            fields.report_unusable("MCP server", name, why);
+            return None;
+        }
+    };
+    let (has_required, required, has_other) = match transport {
+        McpTransport::Stdio => (has_command, "`command`", has_url),
+        McpTransport::StreamableHttp | McpTransport::Sse => (has_url, "`url`", has_command),
+    };
+    if !has_required {
+        let required = if word.is_empty() { "`command` or `url`" } else { required };
+        fields.report_unusable("MCP server", name, &format!("has no valid {required}"));
+        return None;
+    }
+    if has_other {
+        let why = format!(
+            "the MCP server {} has a command and a url; {required} is used",
+            text::quote_word(name)
+        );
+        fields.report_warning(DiagnosticCode::FieldInvalid, why);
+    }
+    Some(transport)
+}
+
+/// Keys of a timeout, each with the number of milliseconds in its unit.
+type TimeoutKeys = [(&'static str, f64); 3];
+const STARTUP_TIMEOUT_KEYS: TimeoutKeys =
+    [("startup_timeout_ms", 1.0), ("startup_timeout_sec", 1_000.0), ("startupTimeoutSec", 1_000.0)];
+const TOOL_TIMEOUT_KEYS: TimeoutKeys =
+    [("tool_timeout_sec", 1_000.0), ("toolTimeoutSec", 1_000.0), ("timeout", 1.0)];
+
+fn read_timeout_ms(
+    fields: &mut PluginFieldReader<'_>,
+    at: LabeledMapping<'_>,
+    keys: TimeoutKeys,
+) -> Option<u64> {
+    let (key, unit) = keys.into_iter().find(|(key, _)| at.non_null_value(key).is_some())?;
+    fields.read_duration_ms(at, key, unit)
+}
+
+fn find_present_key(at: LabeledMapping<'_>, keys: [&'static str; 2]) -> Option<&'static str> {
+    keys.into_iter().find(|key| at.non_null_value(key).is_some())
+}
+
+fn read_enabled(fields: &mut PluginFieldReader<'_>, at: LabeledMapping<'_>) -> Option<bool> {
+    let disabled = fields.read_bool(at, "disabled").map(|disabled| !disabled);
+    fields.read_bool(at, "enabled").or(disabled)
+}
+
+fn read_working_dir(fields: &mut PluginFieldReader<'_>, at: LabeledMapping<'_>) -> RelPath {
+    let Some(text) = fields.read_verbatim(at, "cwd", MAX_TEXT_CHARS) else {
+        return RelPath::root();
+    };
+    plugin_path::parse_working_dir(text).unwrap_or_else(|| {
+        let text = secret_filter::redact_in_path(text);
+        let why = format!(
+            "`cwd` names {text}, which is not inside the plugin; the plugin's directory is reported"
+        );
+        fields.report_warning(DiagnosticCode::PathInvalid, why);
+        RelPath::root()
+    })
+}
+
+/// Reads the headers or environment variables of a server. The keys `set` have values; the keys
+/// `inherited` map names to variables of the host, or list variables that keep their name. Sets
+/// `has_secret` if a value that is not reported is likely a secret.
+fn read_named_values(
+    fields: &mut PluginFieldReader<'_>,
+    at: LabeledMapping<'_>,
+    (set, inherited): (&[&str], &[&str]),
+    has_secret: &mut bool,
+) -> Box<[NamedValue]> {
+    let mut all = Vec::new();
+    for key in set {
+        for (name, value) in fields.read_entries(at, key) {
+            let text = value.to_text();
+            let reported =
+                secret_filter::reportable_value(name, &text).filter(|_| value.is_scalar());
+            *has_secret |= reported.is_none() && secret_filter::is_likely_secret(name, &text);
+            all.push(NamedValue { name: clean_name(name), value: reported, from_variable: None });
+        }
+    }
+    for key in inherited {
+        if at.non_null_value(key).is_some_and(|value| value.as_map().is_some()) {
+            for (name, from) in fields.read_entries(at, key) {
+                let from = from.as_text().map(clean_name);
+                all.push(NamedValue { name: clean_name(name), value: None, from_variable: from });
+            }
+            continue;
+        }
+        for name in fields.read_verbatim_list(at, key, MAX_NAME_CHARS) {
+            all.push(NamedValue {
+                name: clean_name(name),
+                value: None,
+                from_variable: Some(clean_name(name)),
+            });
+        }
+    }
+    all.into()
+}
+
+fn clean_name(name: &str) -> Box<str> {
+    text::truncate_chars(&secret_filter::redact_in_text(name), MAX_NAME_CHARS).into()
+}

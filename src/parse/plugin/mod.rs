@@ -1,0 +1,41 @@
+//! Parsers of the manifests, component files and marketplaces of plugins.
+
+mod apps;
+mod fields;
+mod hooks;
+mod info;
+mod lsp_servers;
+pub mod marketplace;
+mod mcp_servers;
+mod plugin_path;
+pub mod prompt;
+mod secret_filter;
+mod sources;
+
+use crate::model::plugin::ManifestDetails;
+use crate::model::{DynamicValue, FileProblem};
+use std::sync::Arc;
+
+pub use secret_filter::may_hold_secret;
+pub use sources::read_file;
+
+/// Redacts tokens in a message that quotes a manifest.
+pub(super) fn redact_in_message(message: &str) -> String {
+    secret_filter::redact_in_text(message)
+}
+
+/// Reads the fields of a manifest except the name and version.
+pub(super) fn read_manifest_details(
+    value: &DynamicValue,
+    problems: &mut Vec<FileProblem>,
+) -> Arc<ManifestDetails> {
+    let mut fields = fields::PluginFieldReader::new(problems);
+    let root = fields::LabeledMapping::root(value);
+    let (sources, inline_components) = sources::read(&mut fields, root);
+    let info = info::read(&mut fields, root);
+    fields.report_unknown_keys(root, sources::MANIFEST_KEYS);
+    Arc::new(ManifestDetails { info, sources, inline_components })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,127 @@
+//! Sources of a plugin's components: the manifest itself, files and directories that the manifest
+//! names, or default paths.
+
+use super::fields::{LabeledMapping, MAX_ITEMS, MAX_TEXT_CHARS, PluginFieldReader};
+use super::{apps, hooks, lsp_servers, mcp_servers, secret_filter};
+use crate::model::limits::MAX_MANIFEST_BYTES;
+use crate::model::plugin::{ComponentKind, ComponentSources, PluginComponents};
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem};
+use crate::parse::json;
+
+/// Known keys of a manifest in all supported formats.
+pub const MANIFEST_KEYS: &[&str] = &[
+    "name",
+    "version",
+    "description",
+    "keywords",
+    "author",
+    "homepage",
+    "repository",
+    "license",
+    "interface",
+    "displayName",
+    "category",
+    "tags",
+    "logo",
+    "skills",
+    "mcpServers",
+    "apps",
+    "hooks",
+    "agents",
+    "commands",
+    "outputStyles",
+    "lspServers",
+];
+
+/// Reads the keys of a manifest that declare components.
+pub fn read(
+    fields: &mut PluginFieldReader<'_>,
+    root: LabeledMapping<'_>,
+) -> (ComponentSources, PluginComponents) {
+    let (mut sources, mut inline_components) =
+        (ComponentSources::default(), PluginComponents::default());
+    for kind in ComponentKind::ALL {
+        let Some(value) = root.non_null_value(kind.manifest_key()) else { continue };
+        if kind.is_json() {
+            sources.declared_json_kinds.push(kind);
+        }
+        let items = match value {
+            DynamicValue::List(items) => &items[..items.len().min(MAX_ITEMS)],
+            other => std::slice::from_ref(other),
+        };
+        for item in items {
+            match item {
+                DynamicValue::Text(text) if text.chars().count() <= MAX_TEXT_CHARS => {
+                    if let Some(path) = fields.parse_plugin_path(kind.manifest_key(), text) {
+                        sources.named_paths.push((kind, path));
+                    }
+                }
+                DynamicValue::Map(_) if kind.is_json() => {
+                    inline_components.extend(read_components(fields, kind, item));
+                }
+                other => fields.report_wrong_type(
+                    root,
+                    kind.manifest_key(),
+                    other,
+                    "a path or the content of such a file",
+                ),
+            }
+        }
+    }
+    sources.named_paths.dedup();
+    (sources, inline_components)
+}
+
+/// Reads a file that declares components of a JSON kind. `bytes` is the whole file, or its first
+/// `MAX_MANIFEST_BYTES` + 1 bytes. Returns `None` if the file is invalid; the last problem says
+/// why.
+#[must_use]
+pub fn read_file(
+    kind: ComponentKind,
+    bytes: &[u8],
+) -> (Option<PluginComponents>, Vec<FileProblem>) {
+    let invalid = |why: String| FileProblem::error(DiagnosticCode::PluginFileInvalid, why);
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; the file is ignored");
+        return (None, vec![invalid(why)]);
+    }
+    let value = match json::parse(bytes) {
+        Ok(value) => value,
+        Err(e) => {
+            return (
+                None,
+                vec![
+                    invalid(secret_filter::redact_in_text(&e.message))
+                        .with_position(e.line, e.column),
+                ],
+            );
+        }
+    };
+    if value.as_map().is_none() {
+        let why = format!("the file must be an object, but is {}", value.kind());
+        return (None, vec![invalid(why).with_position(1, 1)]);
+    }
+    let mut problems = Vec::new();
+    let components = read_components(&mut PluginFieldReader::new(&mut problems), kind, &value);
+    (Some(components), problems)
+}
+
+/// Reads the components of one kind from an object in a file or in the manifest.
+fn read_components(
+    fields: &mut PluginFieldReader<'_>,
+    kind: ComponentKind,
+    value: &DynamicValue,
+) -> PluginComponents {
+    let mut components = PluginComponents::default();
+    match kind {
+        ComponentKind::McpServers => components.mcp_servers = mcp_servers::read(fields, value),
+        ComponentKind::Apps => components.apps = apps::read(fields, value),
+        ComponentKind::Hooks => components.hooks = hooks::read(fields, value),
+        ComponentKind::LspServers => components.lsp_servers = lsp_servers::read(fields, value),
+        ComponentKind::Agents
+        | ComponentKind::Commands
+        | ComponentKind::OutputStyles
+        | ComponentKind::Skills => {}
+    }
+    components
+}

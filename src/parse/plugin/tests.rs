@@ -1,0 +1,219 @@
+use super::{marketplace, prompt, read_file};
+use crate::model::limits::MAX_MANIFEST_BYTES;
+use crate::model::plugin::{ComponentKind, MAX_COMPONENTS, McpTransport, PluginComponents};
+use crate::model::{DiagnosticCode, FileProblem, PluginManifest, RelPath, Severity};
+use crate::parse::manifest;
+use proptest::prelude::*;
+
+fn codes(problems: &[FileProblem]) -> Vec<DiagnosticCode> {
+    problems.iter().map(|p| p.code).collect()
+}
+
+fn file(kind: ComponentKind, json: &str) -> (PluginComponents, Vec<FileProblem>) {
+    let (found, problems) = read_file(kind, json.as_bytes());
+    (found.expect("an object"), problems)
+}
+
+fn plugin(json: &str) -> (PluginManifest, Vec<FileProblem>) {
+    let (found, problems) = manifest::read(json.as_bytes(), Some(b"dir"));
+    (found.expect("usable"), problems)
+}
+
+#[test]
+fn servers_may_be_wrapped_or_not() {
+    let inner = r#"{"a": {"command": "npx", "args": ["-y", "x"], "env": {"TOKEN": "${TOKEN}", "N": "1"},
+        "cwd": "./server", "enabled_tools": ["one"], "startup_timeout_sec": 2.5, "timeout": 700},
+        "b": {"type": "http", "url": "https://x.example/mcp", "headers": {"Authorization": "Bearer $T"}},
+        "c": {"type": "sse", "url": "https://x.example/sse", "disabled": true}}"#;
+    let outer = format!("{{\"mcpServers\": {inner}}}");
+    let (found, problems) = file(ComponentKind::McpServers, inner);
+    assert_eq!(problems, []);
+    assert_eq!(file(ComponentKind::McpServers, &outer), (found.clone(), problems));
+    let [a, b, c] = &found.mcp_servers[..] else { panic!("{found:?}") };
+    assert_eq!((&*a.name, a.transport, &*a.command), ("a", McpTransport::Stdio, "npx"));
+    assert_eq!(a.environment[0].value.as_deref(), Some("${TOKEN}"));
+    assert_eq!(a.environment[1].value.as_deref(), Some("1"));
+    assert_eq!(
+        (a.cwd.as_bytes(), a.startup_timeout_ms, a.tool_timeout_ms),
+        (&b"server"[..], Some(2_500), Some(700))
+    );
+    assert_eq!(a.enabled_tools.as_deref(), Some(&["one".into()][..]));
+    assert_eq!((b.transport, &*b.url), (McpTransport::StreamableHttp, "https://x.example/mcp"));
+    assert_eq!(b.headers[0].value.as_deref(), Some("Bearer $T"));
+    assert_eq!((c.transport, c.enabled), (McpTransport::Sse, Some(false)));
+    assert!(found.mcp_servers.iter().all(|s| !s.redacted));
+}
+
+#[test]
+fn secrets_are_redacted() {
+    let json = r#"{"a": {"command": "x --token hunter2", "args": ["--api-key=hunter2"],
+        "env": {"PASSWORD": "hunter2", "FOO": "hunter2"}},
+        "b": {"url": "https://u:hunter2@x.example/?key=hunter2", "headers": {"X-Key": "hunter2"},
+              "env_http_headers": {"X-A": "A_VAR"}, "bearer_token_env_var": "B_VAR"}}"#;
+    let (found, problems) = file(ComponentKind::McpServers, json);
+    assert_eq!(codes(&problems), [DiagnosticCode::SecretRedacted; 2]);
+    assert!(found.mcp_servers.iter().all(|s| s.redacted));
+    assert!(!format!("{found:?}{problems:?}").contains("hunter2"), "{found:?} {problems:?}");
+    assert_eq!(found.mcp_servers[0].environment[0].name.as_ref(), "PASSWORD");
+    assert_eq!(found.mcp_servers[1].headers[1].from_variable.as_deref(), Some("A_VAR"));
+}
+
+#[test]
+fn invalid_servers_are_omitted() {
+    for (json, code) in [
+        (r#"{"a": {}}"#, DiagnosticCode::ComponentInvalid),
+        (r#"{"a": {"type": "stdio", "url": "https://x"}}"#, DiagnosticCode::ComponentInvalid),
+        (r#"{"a": {"type": "ws", "url": "wss://x"}}"#, DiagnosticCode::ComponentInvalid),
+        (r#"{"a": []}"#, DiagnosticCode::ComponentInvalid),
+        (r#"{"": {"command": "x"}}"#, DiagnosticCode::ComponentInvalid),
+    ] {
+        let (found, problems) = file(ComponentKind::McpServers, json);
+        assert_eq!((found.mcp_servers.len(), codes(&problems)), (0, vec![code]), "{json}");
+        assert_eq!(problems[0].severity, Severity::Error);
+    }
+    let (found, problems) =
+        file(ComponentKind::McpServers, r#"{"a": {"command": "x", "cwd": "/opt", "extra": 1}}"#);
+    assert_eq!(found.mcp_servers.len(), 1);
+    assert_eq!(codes(&problems), [DiagnosticCode::PathInvalid, DiagnosticCode::FieldUnknown]);
+}
+
+#[test]
+fn invalid_files_are_ignored() {
+    for (json, line) in [
+        ("{\"a\": 1, \"a\": 2}".to_owned(), 1),
+        ("{\n// no\n}".to_owned(), 2),
+        ("[]".to_owned(), 1),
+        (" ".repeat(MAX_MANIFEST_BYTES + 1), 0),
+    ] {
+        let (found, problems) = read_file(ComponentKind::McpServers, json.as_bytes());
+        assert_eq!((found, codes(&problems)), (None, vec![DiagnosticCode::PluginFileInvalid]));
+        assert_eq!(problems[0].line, line);
+    }
+    let many: Vec<_> = (0..10_000).map(|n| format!("\"{n}\":{{\"command\":\"x\"}}")).collect();
+    let (found, problems) = file(ComponentKind::McpServers, &format!("{{{}}}", many.join(",")));
+    assert_eq!(
+        (found.mcp_servers.len(), codes(&problems)),
+        (MAX_COMPONENTS, vec![DiagnosticCode::LimitReached])
+    );
+}
+
+#[test]
+fn hooks_apps_and_lsp_servers_are_read() {
+    let (found, problems) = file(
+        ComponentKind::Hooks,
+        r#"{"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [
+            {"type": "command", "command": "\"${CLAUDE_PLUGIN_ROOT}/x\" go", "timeout": 5},
+            {"type": "command"}]}],
+           "sessionStart": [{"command": "./y"}], "Odd": [{"hooks": [{"type": "new"}]}]}}"#,
+    );
+    assert_eq!(
+        codes(&problems),
+        [
+            DiagnosticCode::ComponentInvalid,
+            DiagnosticCode::FieldUnknown,
+            DiagnosticCode::FieldUnknown
+        ],
+        "{problems:?}"
+    );
+    let [first, second, odd] = &found.hooks[..] else { panic!("{found:?}") };
+    assert_eq!((&*first.event, &*first.matcher, &*first.kind), ("PreToolUse", "Bash", "command"));
+    assert_eq!(&*first.command, "\"${CLAUDE_PLUGIN_ROOT}/x\" go");
+    assert_eq!((first.timeout_ms, &*second.command, &*odd.kind), (Some(5_000), "./y", "new"));
+
+    let (found, problems) =
+        file(ComponentKind::Apps, r#"{"apps": {"a": {"id": "connector_1"}, "b": {}}}"#);
+    assert_eq!(codes(&problems), [DiagnosticCode::ComponentInvalid]);
+    assert_eq!((&*found.apps[0].name, &*found.apps[0].id), ("a", "connector_1"));
+
+    let json =
+        r#"{"go": {"command": "gopls", "args": ["serve"], "extensionToLanguage": {".go": "go"}}}"#;
+    let (found, problems) = file(ComponentKind::LspServers, json);
+    assert_eq!((codes(&problems), &*found.lsp_servers[0].extensions[0]), (vec![], ".go=go"));
+}
+
+#[test]
+fn manifest_details_are_read() {
+    let (found, problems) = plugin(
+        r##"{"name": "p", "description": " two\n words ", "keywords": ["a", "b"], "author": "me",
+            "homepage": "https://x.example/?token=hunter2", "license": "MIT",
+            "mcpServers": {"a": {"command": "x"}}, "apps": "./config/apps.json",
+            "agents": ["./agents/one.md", "../two.md"], "hooks": {},
+            "interface": {"displayName": "P", "brandColor": "#12ab34", "logo": "./assets/l.svg",
+            "screenshots": ["./s.png", "/etc/x"], "odd": 1}, "themes": []}"##,
+    );
+    let expected = [
+        DiagnosticCode::PathInvalid,
+        DiagnosticCode::FieldUnknown,
+        DiagnosticCode::PathInvalid,
+        DiagnosticCode::FieldUnknown,
+    ];
+    assert_eq!(codes(&problems), expected, "{problems:?}");
+    assert!(problems.iter().any(|p| p.message.contains("`themes`")));
+    let declared = &found.declarations;
+    assert_eq!(declared.info.description.as_deref(), Some("two words"));
+    assert_eq!(declared.info.homepage.as_deref(), Some("https://x.example/?token=<redacted>"));
+    assert_eq!(declared.inline_components.mcp_servers.len(), 1);
+    let named = |kind| declared.sources.named_paths(kind).cloned().collect::<Vec<_>>();
+    assert_eq!(named(ComponentKind::Apps), [RelPath::new(b"config/apps.json").expect("a path")]);
+    assert_eq!(named(ComponentKind::Agents).len(), 1);
+    assert!(declared.sources.default_paths(ComponentKind::Hooks).is_empty());
+    assert_eq!(declared.sources.default_paths(ComponentKind::LspServers).len(), 1);
+    let interface = declared.info.interface.as_ref().expect("given");
+    assert_eq!(interface.brand_color.as_deref(), Some("#12ab34"));
+    assert!(interface.images[1].is_some() && interface.screenshots.len() == 1);
+}
+
+#[test]
+fn prompts_are_read_from_frontmatter() {
+    let read = |kind, text: &str| prompt::read(kind, text.as_bytes(), true, b"file");
+    let (agent, problems) = read(
+        ComponentKind::Agents,
+        "---\nname: a\ndescription: Does.\nmodel: m\ntools: A, B(c d)\n---\nx",
+    );
+    let agent = agent.expect("an agent");
+    assert_eq!((&*agent.name, &*agent.description, &*agent.model), ("a", "Does.", "m"));
+    assert_eq!((agent.tools.len(), problems), (2, vec![]));
+    let (agent, problems) = read(ComponentKind::Agents, "# A text");
+    assert_eq!((agent, codes(&problems)), (None, vec![DiagnosticCode::NoFrontmatter]));
+    let (command, problems) = read(ComponentKind::Commands, "# A text");
+    assert_eq!((&*command.expect("a command").name, problems), ("file", vec![]));
+    let (agent, problems) = read(ComponentKind::Agents, "---\nname: \"a\n---\n");
+    assert_eq!((agent, codes(&problems)), (None, vec![DiagnosticCode::YamlSyntax]));
+}
+
+#[test]
+fn marketplace_entries_are_read() {
+    let (found, problems) = marketplace::read(
+        br#"{"name": "m", "owner": {"name": "o"}, "metadata": {"pluginRoot": "./plugins"}, "plugins": [
+            {"name": "a", "source": "./a"}, {"name": "b", "source": "b"},
+            {"name": "c", "source": {"source": "github", "repo": "o/c"}},
+            {"name": "d", "source": {"source": "local", "path": "./d"}, "policy": {"installation": "AVAILABLE"}},
+            {"name": "e"}, {"name": "f", "source": "../f"}]}"#,
+        &RelPath::root(),
+    );
+    let expected = [
+        DiagnosticCode::ComponentInvalid,
+        DiagnosticCode::PathInvalid,
+        DiagnosticCode::ComponentInvalid,
+    ];
+    assert_eq!(codes(&problems), expected);
+    let found = found.expect("a list");
+    let place = |at: usize| found.entries[at].package.as_ref().map(|p| p.as_bytes().to_vec());
+    assert_eq!((place(0), place(1)), (Some(b"a".to_vec()), Some(b"plugins/b".to_vec())));
+    assert_eq!((place(2), &*found.entries[2].source), (None, "o/c"));
+    assert_eq!((place(3), found.entries.len()), (Some(b"d".to_vec()), 4));
+}
+
+proptest! {
+    #[test]
+    fn never_panics(bytes: Vec<u8>, dense in "[\\[\\]{}:,\"a$./é \n-]{0,60}") {
+        for bytes in [&bytes[..], dense.as_bytes()] {
+            for kind in ComponentKind::ALL {
+                let _ = (read_file(kind, bytes), prompt::read(kind, bytes, true, bytes));
+                let named = [b"{\"", kind.manifest_key().as_bytes(), b"\":{\"a\":{\"command\":\"", bytes, b"\"}}}"].concat();
+                let _ = (read_file(kind, &named), manifest::read(&named, None));
+            }
+            let _ = marketplace::read(bytes, &RelPath::root());
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Listing of one directory for a scan, with its skill files.
+
+use super::dir_watcher::{DirWatcher, DirWatches, WatchGuard, watch_hard_links};
+use super::fingerprint::{FileFingerprint, SkillFileFingerprints};
+use super::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use crate::fs::content;
+use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
+use crate::fs::open_file::{self, OpenError, OpenFile, read_names, resolve_error};
+use crate::model::plugin::MANIFEST_PATHS;
+use crate::model::sidecar::SkillSidecar;
+use crate::model::skill::SkillFile;
+use crate::model::{DiagnosticCode, FileProblem, Limits, RelPath, ResolvedPath, Severity};
+use crate::parse::{frontmatter, sidecar};
+use rustix::fs::{FileType, OFlags, fstat, readlinkat};
+use rustix::io::Errno;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+
+/// Parameters of a listing.
+#[derive(Debug, Clone, Copy)]
+pub struct DirLister<'a> {
+    snapshot: &'a AllowedDirsSnapshot,
+    limits: &'a Limits,
+    /// Name for the root, if the root is a skill without a name.
+    root_name: Option<&'a [u8]>,
+    watcher: &'a dyn DirWatcher,
+}
+
+/// Buffers that are reused for each listing.
+#[derive(Debug, Default)]
+pub struct ListBuffers {
+    names: Vec<u8>,
+    head: Vec<u8>,
+}
+
+/// A listing, with its watches and fingerprints.
+#[derive(Debug)]
+pub struct ListedDir {
+    pub listing: Result<DirListing, FileProblem>,
+    pub guards: DirWatches,
+    pub fingerprints: SkillFileFingerprints,
+}
+
+/// Watches and fingerprints of a listing in progress.
+struct ListingRecord {
+    token: u64,
+    guards: Vec<WatchGuard>,
+    fingerprints: SkillFileFingerprints,
+}
+
+impl<'a> DirLister<'a> {
+    /// Creates a lister for the root with this absolute path.
+    pub fn new(
+        snapshot: &'a AllowedDirsSnapshot,
+        limits: &'a Limits,
+        root_path: &'a [u8],
+        watcher: &'a dyn DirWatcher,
+    ) -> Self {
+        let root_name = root_path.split(|b| *b == b'/').rfind(|s| !s.is_empty());
+        Self { snapshot, limits, root_name, watcher }
+    }
+
+    /// Watches a directory under a token, then lists the directory: in this order no change is
+    /// missed. Returns a problem if the directory cannot be listed.
+    pub fn list_dir(
+        &self,
+        to_scan: &DirToScan,
+        token: u64,
+        buffers: &mut ListBuffers,
+    ) -> ListedDir {
+        let (guards, fingerprints) = (Vec::with_capacity(1), SkillFileFingerprints::default());
+        let mut record = ListingRecord { token, guards, fingerprints };
+        let listing = self.watch_and_list(to_scan, buffers, &mut record);
+        ListedDir { listing, guards: record.guards.into(), fingerprints: record.fingerprints }
+    }
+
+    fn watch_and_list(
+        &self,
+        to_scan: &DirToScan,
+        buffers: &mut ListBuffers,
+        record: &mut ListingRecord,
+    ) -> Result<DirListing, FileProblem> {
+        let token = record.token;
+        let unreadable = |error| unreadable_problem(resolve_error(error), Severity::Warning);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let dir = if let Ok(dir) = self.snapshot.open(&to_scan.resolved, flags) {
+            record.guards.extend(self.watcher.watch_dir(dir.as_fd(), token, None));
+            dir
+        } else {
+            // The watch may succeed without read permission. It reports when permission is granted.
+            match self.snapshot.open(&to_scan.resolved, OFlags::PATH | OFlags::DIRECTORY) {
+                Ok(dir) => record.guards.extend(self.watcher.watch_dir(dir.as_fd(), token, None)),
+                // There is no watch, so the listing below must not be tried: it would count as
+                // watched.
+                Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
+                Err(_) => {}
+            }
+            // Permission may have been granted before the watch existed.
+            self.snapshot.open(&to_scan.resolved, flags).map_err(unreadable)?
+        };
+        let stat = fstat(&dir).map_err(unreadable)?;
+        let names = read_names(&dir, self.limits.max_entries, &mut buffers.names);
+        let names = names.map_err(unreadable)?;
+        let total = names.len();
+        let has = |wanted: &[u8]| names.binary_search_by(|(n, _)| (**n).cmp(wanted)).is_ok();
+        let may_hold_manifest = MANIFEST_DIRECTORIES.iter().any(|d| has(d.as_bytes()));
+        let has_sidecar_directory = has(b"agents");
+        if is_manifest_directory(&to_scan.resolved) {
+            self.watch_manifest(&to_scan.resolved, record);
+        }
+        let mut entries = Vec::new();
+        for (ordinal, (name, kind)) in names.into_iter().enumerate() {
+            let skill_file = (&*name == b"SKILL.md").then_some(has_sidecar_directory);
+            let what = match kind {
+                FileType::RegularFile if skill_file.is_some() || is_skill_like(&name) => {
+                    ListingEntryKind::File(skill_file.map(|sidecar| {
+                        let path = to_scan.resolved.join(&name).ok_or_else(vanished_problem)?;
+                        let opened = open_file::open_real_path(self.snapshot, path);
+                        self.read_skill_file(to_scan, opened, sidecar, &mut buffers.head, record)
+                    }))
+                }
+                FileType::RegularFile => continue,
+                FileType::Directory => ListingEntryKind::Directory,
+                FileType::Symlink => {
+                    // The watch comes before the read, as for the directory.
+                    self.watch_link_path(to_scan, &dir, &name, record);
+                    self.read_link_entry(
+                        to_scan,
+                        &dir,
+                        &name,
+                        skill_file,
+                        &mut buffers.head,
+                        record,
+                    )
+                }
+                _ => ListingEntryKind::SpecialFile,
+            };
+            entries.push(ListingEntry { name, ordinal, kind: what });
+        }
+        entries.shrink_to_fit();
+        Ok(DirListing {
+            identity: identity(&stat),
+            total_entries: total,
+            entries,
+            may_hold_manifest,
+        })
+    }
+
+    /// Watches the directories through which a link leads, each for the name of the next component.
+    /// Changes outside the allowed directories are found by the periodic check.
+    fn watch_link_path(
+        &self,
+        to_scan: &DirToScan,
+        dir: &OwnedFd,
+        name: &[u8],
+        record: &mut ListingRecord,
+    ) {
+        let Ok(target) = readlinkat(dir, name, Vec::new()) else { return };
+        for (step, name) in self.snapshot.link_lookups(&to_scan.resolved, target.as_bytes()) {
+            let opened = self.snapshot.open(&step, OFlags::PATH | OFlags::DIRECTORY);
+            if let Ok(fd) = opened {
+                let watch = self.watcher.watch_dir(fd.as_fd(), record.token, Some(&name));
+                record.guards.extend(watch);
+            }
+        }
+    }
+
+    /// Watches a hard-linked manifest, which `namespaces` reads later.
+    fn watch_manifest(&self, dir: &ResolvedPath, record: &mut ListingRecord) {
+        if let Ok(opened) = open_file::open_file(self.snapshot, dir, &manifest_file()) {
+            record.record_file(&opened, self.watcher);
+        }
+    }
+
+    /// Reads the target of a link.
+    fn read_link_entry(
+        &self,
+        to_scan: &DirToScan,
+        dir: &OwnedFd,
+        name: &[u8],
+        skill_file: Option<bool>,
+        head: &mut Vec<u8>,
+        record: &mut ListingRecord,
+    ) -> ListingEntryKind {
+        let target = match open_file::follow_link(self.snapshot, &to_scan.resolved, dir, name) {
+            Ok(target) => target,
+            Err(OpenError::NotRegular) => return ListingEntryKind::SpecialFile,
+            Err(OpenError::Resolve(error)) => {
+                return ListingEntryKind::BrokenLink(link_problem(error));
+            }
+        };
+        match FileType::from_raw_mode(target.stat.st_mode) {
+            FileType::Directory => {
+                ListingEntryKind::LinkedDirectory(target.real_path, identity(&target.stat))
+            }
+            FileType::RegularFile => {
+                let read = skill_file.map(|sidecar| {
+                    let opened = open_file::open_real_path(self.snapshot, target.real_path.clone());
+                    self.read_skill_file(to_scan, opened, sidecar, head, record)
+                });
+                ListingEntryKind::LinkedFile(target.real_path, read)
+            }
+            _ => ListingEntryKind::SpecialFile,
+        }
+    }
+
+    fn read_skill_file(
+        &self,
+        to_scan: &DirToScan,
+        opened: Result<OpenFile, OpenError>,
+        has_sidecar_directory: bool,
+        bytes: &mut Vec<u8>,
+        record: &mut ListingRecord,
+    ) -> Result<Arc<SkillFile>, FileProblem> {
+        let opened = opened.map_err(|e| open_problem(e, Severity::Error))?;
+        record.fingerprints.skill_file = Some(record.record_file(&opened, self.watcher));
+        let (size, max_bytes) = (opened.version.size, self.limits.max_file_bytes);
+        let head = content::read_head(&opened.file, size, max_bytes, bytes)
+            .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error))?;
+        // Some filesystems report a wrong size.
+        let size = if head.is_complete { bytes.len() as u64 } else { size };
+        let name = to_scan.path.file_name().or(self.root_name);
+        let reading = frontmatter::read(bytes, head.is_complete, name);
+        let sidecar = has_sidecar_directory.then(|| self.read_sidecar(&to_scan.resolved, record));
+        let sidecar = sidecar.flatten();
+        Ok(Arc::new(SkillFile {
+            digest: head.digest,
+            size,
+            frontmatter: reading.frontmatter.map(Into::into),
+            problems: reading.problems.into_iter().chain(head.hidden).collect(),
+            sidecar: sidecar.map(Box::new),
+            stale: false,
+        }))
+    }
+
+    /// Returns `None` if there is no sidecar. If the sidecar cannot be read, the skill is closed to
+    /// models.
+    fn read_sidecar(
+        &self,
+        package: &ResolvedPath,
+        record: &mut ListingRecord,
+    ) -> Option<(SkillSidecar, Vec<FileProblem>)> {
+        let path = sidecar_path();
+        let read = match open_file::open_file(self.snapshot, package, &path) {
+            Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
+                return None;
+            }
+            Err(e) => Err(open_problem(e, Severity::Error)),
+            Ok(opened) => {
+                record.fingerprints.sidecar = Some(record.record_file(&opened, self.watcher));
+                content::read_small_file(&opened.file)
+                    .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error))
+            }
+        };
+        Some(match read {
+            Ok(bytes) => sidecar::read(&bytes),
+            Err(problem) => (SkillSidecar::fail_closed(), vec![problem]),
+        })
+    }
+}
+
+impl ListingRecord {
+    /// Watches a file if it has hard links. Call this before the file is read.
+    fn record_file(&mut self, opened: &OpenFile, watcher: &dyn DirWatcher) -> FileFingerprint {
+        self.fingerprints.has_hard_links |= opened.has_hard_links;
+        watch_hard_links(watcher, opened, self.token, &mut self.guards);
+        FileFingerprint::from_version(&opened.version)
+    }
+}
+
+/// Path of a sidecar below its package.
+pub fn sidecar_path() -> RelPath {
+    RelPath::new(b"agents/openai.yaml").expect("two segments")
+}
+
+pub const MANIFEST_DIRECTORIES: [&str; 3] = [".codex-plugin", ".claude-plugin", ".cursor-plugin"];
+
+/// Whether a directory is a manifest directory of a plugin.
+pub fn is_manifest_directory(dir: &ResolvedPath) -> bool {
+    let name = dir.rel_path.file_name().unwrap_or_default();
+    MANIFEST_DIRECTORIES.iter().any(|manifest| manifest.as_bytes() == name)
+}
+
+/// Path of a manifest below its manifest directory.
+pub fn manifest_file() -> RelPath {
+    RelPath::new(b"plugin.json").expect("one segment")
+}
+
+const _: () = assert!(MANIFEST_DIRECTORIES.len() == MANIFEST_PATHS.len());
+
+fn is_skill_like(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"SKILL.md")
+}
+
+pub fn vanished_problem() -> FileProblem {
+    unreadable_problem(ResolveError::Missing, Severity::Error)
+}
+
+/// Converts the error of opening a file to a problem.
+pub fn open_problem(error: OpenError, severity: Severity) -> FileProblem {
+    match error {
+        OpenError::NotRegular => FileProblem::new(
+            DiagnosticCode::NotRegular,
+            severity,
+            "not a regular file; it was not opened",
+        ),
+        OpenError::Resolve(
+            error @ (ResolveError::Outside | ResolveError::Missing | ResolveError::Loop),
+        ) => FileProblem { severity, ..link_problem(error) },
+        OpenError::Resolve(error) => unreadable_problem(error, severity),
+    }
+}
+
+fn link_problem(error: ResolveError) -> FileProblem {
+    match error {
+        ResolveError::Outside => FileProblem::warning(
+            DiagnosticCode::OutsideRoot,
+            "leads outside the allowed directories; allow the target's directory, or replace the \
+             link",
+        ),
+        ResolveError::Missing | ResolveError::NotADirectory => FileProblem::note(
+            DiagnosticCode::DanglingLink,
+            "the link's target does not exist; fix or remove the link",
+        ),
+        ResolveError::Loop => FileProblem::note(
+            DiagnosticCode::DanglingLink,
+            "the links form a cycle, or are more than 40; fix or remove the link",
+        ),
+        ResolveError::Denied | ResolveError::TooManyOpenFiles | ResolveError::Failed => {
+            unreadable_problem(error, Severity::Warning)
+        }
+    }
+}
+
+fn unreadable_problem(error: ResolveError, severity: Severity) -> FileProblem {
+    let message = match error {
+        ResolveError::Denied => "the daemon's user has no read permission; grant it",
+        ResolveError::Missing => "removed while it was read",
+        ResolveError::TooManyOpenFiles => TOO_MANY_OPEN_FILES,
+        ResolveError::Outside
+        | ResolveError::NotADirectory
+        | ResolveError::Loop
+        | ResolveError::Failed => READ_FAILED,
+    };
+    FileProblem::new(DiagnosticCode::Unreadable, severity, message)
+}
+
+const TOO_MANY_OPEN_FILES: &str = "too many open files; raise the limit of open files";
+pub const READ_FAILED: &str = "read failed; check the filesystem";
+
+/// Whether a problem may disappear without a change below the root, and so without an event.
+pub fn is_transient(problem: &FileProblem) -> bool {
+    [TOO_MANY_OPEN_FILES, READ_FAILED].contains(&&*problem.message)
+}

@@ -1,0 +1,238 @@
+//! Files of one plugin directory, and the plugin that is built from them.
+
+use super::dir_watcher::{WatchGuard, watch_hard_links};
+use super::fingerprint::FileFingerprint;
+use super::plugin_reader::{PluginContents, PluginReader};
+use crate::fs::content;
+use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
+use crate::fs::open_file::{self, OpenError};
+use crate::model::catalog::BoundedDiagnostics;
+use crate::model::plugin::{MARKETPLACE_PATHS, Plugin, PluginMarketplace};
+use crate::model::{
+    Diagnostic, DiagnosticCode, FileProblem, PluginManifest, RelPath, ResolvedPath,
+};
+use crate::parse::plugin::marketplace;
+use std::sync::Arc;
+
+/// Files of one directory that has a manifest, or of the root, which may have marketplaces.
+#[derive(Debug)]
+pub struct PluginDir {
+    token: u64,
+    #[allow(dead_code)] // Held for its `Drop`.
+    guards: Vec<WatchGuard>,
+    /// Manifest that named the files, and its path below the directory.
+    manifest: Option<(PluginManifest, RelPath)>,
+    contents: PluginContents,
+    marketplace_files: Vec<MarketplaceFile>,
+    /// Plugin that was built last, and the bytes that it took of the root's budget.
+    built_plugin: Option<(Arc<Plugin>, usize)>,
+    /// Whether the contents are still those of `built_plugin`.
+    is_unchanged: bool,
+}
+
+/// Marketplace file and its contents.
+#[derive(Debug, Clone, PartialEq)]
+struct MarketplaceFile {
+    file: RelPath,
+    fingerprint: Option<FileFingerprint>,
+    marketplace: Option<PluginMarketplace>,
+    problems: Vec<FileProblem>,
+}
+
+impl PluginDir {
+    /// Watches and reads the files that a manifest names, and the marketplaces of a root.
+    pub fn read(
+        reader: &PluginReader<'_>,
+        dir: &ResolvedPath,
+        is_root: bool,
+        token: u64,
+        manifest: Option<&(PluginManifest, RelPath)>,
+    ) -> Self {
+        let (mut contents, mut guards) = (PluginContents::default(), Vec::new());
+        if let Some((manifest, file)) = manifest {
+            (contents, guards) = reader.read(dir, manifest, file, token);
+        }
+        let marketplace_files = if is_root {
+            let paths = MARKETPLACE_PATHS.iter();
+            let paths = paths.filter_map(|path| RelPath::new(path.as_bytes()));
+            paths
+                .filter_map(|file| read_marketplace_file(reader, dir, file, token, &mut guards))
+                .collect()
+        } else {
+            Vec::new()
+        };
+        Self {
+            token,
+            guards,
+            manifest: manifest.cloned(),
+            contents,
+            marketplace_files,
+            built_plugin: None,
+            is_unchanged: false,
+        }
+    }
+
+    /// Adds the last good version of files that no longer parse, and the last plugin.
+    pub fn with_last(mut self, last: Option<Self>) -> Self {
+        if let Some(last) = last {
+            self.keep_last_good(&last);
+            self.built_plugin = last.built_plugin;
+        }
+        self
+    }
+
+    /// Reads the files again. Returns whether they changed, and whether they were used as they are.
+    /// If `settled` is false and a file no longer parses, only the watches are replaced.
+    pub fn reread(
+        &mut self,
+        reader: &PluginReader<'_>,
+        dir: &ResolvedPath,
+        is_root: bool,
+        settled: bool,
+    ) -> (bool, bool) {
+        let mut new = Self::read(reader, dir, is_root, self.token, self.manifest.as_ref());
+        let was_kept = new.keep_last_good(self);
+        if was_kept && !settled {
+            self.guards = new.guards;
+            return (false, false);
+        }
+        let differs =
+            new.contents != self.contents || new.marketplace_files != self.marketplace_files;
+        new.is_unchanged = self.is_unchanged && !differs;
+        new.built_plugin = self.built_plugin.take();
+        *self = new;
+        (differs, true)
+    }
+
+    /// Whether the files were read for this manifest.
+    pub fn has_manifest(&self, manifest: Option<&(PluginManifest, RelPath)>) -> bool {
+        self.manifest.as_ref() == manifest
+    }
+
+    /// Returns the JSON files with their resolved paths.
+    pub fn json_files(&self) -> impl Iterator<Item = (&RelPath, Option<&ResolvedPath>)> {
+        let files = self.contents.files.iter().filter(|file| file.kind.is_json());
+        files.map(|file| (&file.file, file.real_path.as_ref()))
+    }
+
+    pub fn marketplaces(&self) -> impl Iterator<Item = &PluginMarketplace> {
+        self.marketplace_files.iter().filter_map(|file| file.marketplace.as_ref())
+    }
+
+    /// Whether a file could not be read, and a new attempt may succeed.
+    pub fn has_transient_error(&self) -> bool {
+        self.contents.has_transient_error()
+    }
+
+    /// Whether a file of the plugin changed since it was read.
+    pub fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
+        let is_other = |read: FileFingerprint, file| read.is_outdated(snapshot, dir, file);
+        self.contents.files.iter().any(|read| is_other(read.fingerprint, &read.file))
+            || self.marketplace_files.iter().any(|read| {
+                read.fingerprint.is_some_and(|fingerprint| is_other(fingerprint, &read.file))
+            })
+    }
+
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    fn keep_last_good(&mut self, last: &Self) -> bool {
+        let mut kept = self.contents.keep_last_good(&last.contents);
+        for list in self.marketplace_files.iter_mut().filter(|list| list.marketplace.is_none()) {
+            let old = last.marketplace_files.iter().find(|old| old.file == list.file);
+            list.marketplace = old.and_then(|old| old.marketplace.clone());
+            kept |= list.marketplace.is_some();
+        }
+        kept
+    }
+
+    /// Reports the problems of the files.
+    pub fn report_problems(&self, walked_path: &RelPath, diagnostics: &mut BoundedDiagnostics) {
+        let files = self.contents.files.iter().map(|file| (&file.file, &file.problems));
+        let lists = self.marketplace_files.iter().map(|list| (&list.file, &list.problems));
+        let of_files = files.chain(lists);
+        let of_files =
+            of_files.flat_map(|(file, all)| all.iter().map(move |problem| (file, problem)));
+        let of_places = self.contents.problems.iter().map(|(path, problem)| (path, problem));
+        for (path, problem) in of_files.chain(of_places) {
+            let resource = Some(walked_path.join_path(path));
+            diagnostics.push(Diagnostic { resource, problem: problem.clone() });
+        }
+    }
+
+    /// Builds the plugin within the remaining budget of the root. An unchanged plugin keeps its
+    /// `Arc`. The problem reports components that exceed the budget.
+    pub fn build_plugin(
+        &mut self,
+        walked_path: &RelPath,
+        other_files: &[RelPath],
+        remaining_bytes: &mut usize,
+    ) -> (Option<Arc<Plugin>>, Option<FileProblem>) {
+        if let Some((same, taken)) = self.built_plugin.as_ref().filter(|_| self.is_unchanged)
+            && (&same.package, &*same.other_manifests) == (walked_path, other_files)
+            && !same.truncated
+            && let Some(left) = remaining_bytes.checked_sub(*taken)
+        {
+            *remaining_bytes = left;
+            return (Some(same.clone()), None);
+        }
+        let Some((manifest, file)) = self.manifest.clone() else { return (None, None) };
+        let mut components =
+            manifest.declarations.inline_components.clone().with_declared_by(&file);
+        for file in &self.contents.files {
+            components.extend(file.components.clone().unwrap_or_default());
+        }
+        let plugin = Plugin {
+            package: walked_path.clone(),
+            manifest,
+            manifest_file: file,
+            other_manifests: other_files.into(),
+            images: self.contents.images.clone(),
+            screenshots: self.contents.screenshots.clone().into(),
+            components,
+            stale: self.contents.files.iter().any(|file| file.stale),
+            truncated: false,
+        };
+        let before = *remaining_bytes;
+        let (plugin, problem) = plugin.truncate_to_budget(remaining_bytes);
+        let same = self.built_plugin.take().map(|(old, _)| old).filter(|old| **old == plugin);
+        let plugin = same.unwrap_or_else(|| Arc::new(plugin));
+        self.built_plugin = Some((plugin.clone(), before - *remaining_bytes));
+        self.is_unchanged = true;
+        (Some(plugin), problem)
+    }
+}
+
+/// Reads a marketplace file; `None` if there is no such file.
+fn read_marketplace_file(
+    reader: &PluginReader<'_>,
+    dir: &ResolvedPath,
+    file: RelPath,
+    token: u64,
+    guards: &mut Vec<WatchGuard>,
+) -> Option<MarketplaceFile> {
+    reader.watch_path(dir, &file, token, guards);
+    let target = open_file::find_target(reader.snapshot, dir, &file);
+    if let Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) = target {
+        return None;
+    }
+    let opened = reader.open(dir, &file);
+    let fingerprint = opened.as_ref().ok().map(|opened| {
+        watch_hard_links(reader.watcher, opened, token, guards);
+        FileFingerprint::from_version(&opened.version)
+    });
+    let read = opened.map(|opened| content::read_small_file(&opened.file));
+    let (list, problems) = match read {
+        Ok(Ok(bytes)) => marketplace::read(&bytes, &file),
+        Ok(Err(_)) => (
+            None,
+            vec![FileProblem::error(
+                DiagnosticCode::PluginFileInvalid,
+                super::dir_lister::READ_FAILED,
+            )],
+        ),
+        Err(problem) => (None, vec![problem]),
+    };
+    Some(MarketplaceFile { file, fingerprint, marketplace: list, problems })
+}

@@ -1,0 +1,187 @@
+//! Manifests, plugins and marketplaces below one root, kept between scans, so that a change reads
+//! only the plugin again in which it is.
+
+use super::listing::DirToScan;
+use super::namespaces::{self, ManifestLookup, ManifestsByDir};
+use super::plugin_dir::PluginDir;
+use super::plugin_reader::PluginReader;
+use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
+use crate::model::catalog::BoundedDiagnostics;
+use crate::model::plugin::{MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS, Plugin, PluginMarketplace};
+use crate::model::{Diagnostic, DiagnosticCode, FileProblem, ManifestFiles, ResolvedPath};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Manifests and plugins by directory.
+#[derive(Debug, Default)]
+pub struct PluginIndex {
+    pub manifests: ManifestsByDir,
+    dirs: HashMap<ResolvedPath, PluginDir>,
+}
+
+/// Plugins and marketplaces of a catalog.
+#[derive(Debug, Default)]
+pub struct PluginSet {
+    pub plugins: Vec<Arc<Plugin>>,
+    pub marketplaces: Vec<PluginMarketplace>,
+    pub manifest_files: ManifestFiles,
+}
+
+impl PluginIndex {
+    /// Takes the plugins of the last scan over, but not its manifests.
+    pub fn take_plugins(&mut self, last: Self) {
+        self.dirs = last.dirs;
+    }
+
+    pub fn remove_if(&mut self, is_removed: impl Fn(&ResolvedPath) -> bool) {
+        self.manifests.retain(|dir, _| !is_removed(dir));
+        self.dirs.retain(|dir, _| !is_removed(dir));
+    }
+
+    pub fn forget_manifest(&mut self, dir: &ResolvedPath) {
+        self.manifests.remove(dir);
+    }
+
+    /// Forgets the manifests that could not be read for a transient reason. Returns whether there
+    /// were any.
+    pub fn forget_failed_manifests(&mut self) -> bool {
+        let before = self.manifests.len();
+        self.manifests.retain(|_, manifest| !manifest.has_transient_error());
+        self.manifests.len() < before
+    }
+
+    /// Whether a manifest could not be read for a transient reason.
+    pub fn has_failed_manifest(&self) -> bool {
+        self.manifests.values().any(ManifestLookup::has_transient_error)
+    }
+
+    /// Forgets the manifest of a directory. If `settled` is false, a good manifest that no longer
+    /// parses is kept. Returns whether the manifest was forgotten.
+    pub fn reread_manifest(
+        &mut self,
+        dir: &ResolvedPath,
+        snapshot: &AllowedDirsSnapshot,
+        settled: bool,
+    ) -> bool {
+        let was_good = self.manifests.get(dir).is_some_and(|last| last.manifest.is_some());
+        if !settled && was_good && namespaces::read_manifest(snapshot, dir).is_broken() {
+            return false;
+        }
+        self.manifests.remove(dir);
+        true
+    }
+
+    /// Returns the directories whose manifest changed since it was read, with the manifest
+    /// directory of each.
+    pub fn outdated_manifests<'a>(
+        &'a self,
+        snapshot: &'a AllowedDirsSnapshot,
+    ) -> impl Iterator<Item = (&'a ResolvedPath, ResolvedPath)> {
+        let outdated = self.manifests.iter().filter(|(dir, read)| read.is_outdated(snapshot, dir));
+        outdated.filter_map(|(dir, read)| {
+            let rel_path = dir.rel_path.join_path(read.file.as_ref()?);
+            Some((dir, ResolvedPath { dir_index: dir.dir_index, rel_path }.parent()?))
+        })
+    }
+
+    /// Returns the token of each plugin directory.
+    pub fn tokens(&self) -> impl Iterator<Item = (u64, &ResolvedPath)> {
+        self.dirs.iter().map(|(path, dir)| (dir.token(), path))
+    }
+
+    /// Returns the tokens of plugins with files that could not be read for a transient reason.
+    pub fn failed_tokens(&self) -> impl Iterator<Item = u64> {
+        self.dirs.values().filter(|dir| dir.has_transient_error()).map(PluginDir::token)
+    }
+
+    /// Returns the tokens of plugins with files that changed since they were read.
+    pub fn outdated_tokens(&self, snapshot: &AllowedDirsSnapshot) -> impl Iterator<Item = u64> {
+        let outdated = self.dirs.iter().filter(|(path, dir)| dir.is_outdated(snapshot, path));
+        outdated.map(|(_, dir)| dir.token())
+    }
+
+    /// Reads a plugin again. Returns whether the plugin changed. If `settled` is false, a plugin
+    /// with files that no longer parse stays unchanged, and its token is added to `unstable`.
+    pub fn reread(
+        &mut self,
+        dir: &ResolvedPath,
+        is_root: bool,
+        settled: bool,
+        unstable: &mut Vec<u64>,
+        reader: &PluginReader<'_>,
+    ) -> bool {
+        let Some(plugin_dir) = self.dirs.get_mut(dir) else { return false };
+        let (differs, is_stable) = plugin_dir.reread(reader, dir, is_root, settled);
+        if !is_stable {
+            unstable.push(plugin_dir.token());
+        }
+        differs
+    }
+
+    /// Returns all plugins and marketplaces of `candidates`. If `trusted` is set, plugins that were
+    /// read before are not read again.
+    pub fn collect(
+        &mut self,
+        candidates: &[DirToScan],
+        root: &ResolvedPath,
+        trusted: bool,
+        reader: &PluginReader<'_>,
+        next_token: &AtomicU64,
+        diagnostics: &mut BoundedDiagnostics,
+    ) -> PluginSet {
+        let mut set = PluginSet::default();
+        let mut old = std::mem::take(&mut self.dirs);
+        let (mut remaining_bytes, mut omitted) = (MAX_ROOT_PLUGIN_BYTES, 0);
+        for dir in candidates {
+            let lookup = self.manifests.get(&dir.resolved);
+            let manifest = lookup.and_then(ManifestLookup::usable_manifest);
+            let real = dir.resolved.strip_prefix(root);
+            set.manifest_files.add_standard_files(&dir.path, real.as_ref());
+            let is_root = dir.resolved == *root;
+            if manifest.is_none() && !is_root {
+                continue;
+            }
+            let mut plugin_dir = match old.remove(&dir.resolved) {
+                Some(last) if trusted && last.has_manifest(manifest.as_ref()) => last,
+                last => {
+                    let token = next_token.fetch_add(1, Ordering::Relaxed);
+                    let manifest = manifest.as_ref();
+                    let new = PluginDir::read(reader, &dir.resolved, is_root, token, manifest);
+                    new.with_last(last)
+                }
+            };
+            plugin_dir.report_problems(&dir.path, diagnostics);
+            if let (Some((_, file)), Some(lookup)) = (manifest, lookup) {
+                if set.plugins.len() == MAX_ROOT_PLUGINS {
+                    omitted += 1;
+                } else {
+                    let (plugin, problem) = plugin_dir.build_plugin(
+                        &dir.path,
+                        &lookup.other_files,
+                        &mut remaining_bytes,
+                    );
+                    if let Some(problem) = problem {
+                        let resource = Some(dir.path.join_path(&file));
+                        diagnostics.push(Diagnostic { resource, problem });
+                    }
+                    set.plugins.extend(plugin);
+                }
+            }
+            for (file, real_path) in plugin_dir.json_files() {
+                let real = real_path.and_then(|path| path.strip_prefix(root));
+                set.manifest_files.add_file(dir.path.join_path(file), real);
+            }
+            set.marketplaces.extend(plugin_dir.marketplaces().cloned());
+            self.dirs.insert(dir.resolved.clone(), plugin_dir);
+        }
+        if omitted > 0 {
+            let message =
+                format!("a root may have {MAX_ROOT_PLUGINS} plugins; {omitted} are omitted");
+            let problem = FileProblem::warning(DiagnosticCode::LimitReached, message);
+            diagnostics.push(Diagnostic { resource: None, problem });
+        }
+        set.manifest_files.sort_and_dedup();
+        set
+    }
+}
