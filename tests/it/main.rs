@@ -57,6 +57,7 @@ mod race;
 mod random_walk;
 mod readme;
 mod reads;
+mod reference;
 mod reflection;
 mod reload;
 mod replica;

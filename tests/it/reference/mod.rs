@@ -1,5 +1,10 @@
 //! The pages of `docs/reference`: each is generated from the code and committed.
 
+mod api;
+mod errors;
+mod protocol;
+mod root_states;
+
 use std::fs;
 use std::path::PathBuf;
 
@@ -8,8 +13,7 @@ use crate::diff::diff;
 /// Compares `docs/reference/NAME.md` with `generated`, and panics with the difference if the committed
 /// page is stale. With the environment variable `CAPROOT_BLESS`, writes the page instead.
 pub(crate) fn check_page(name: &str, generated: &str) {
-    let path =
-        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("docs/reference/{name}.md"));
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("docs/reference/{name}.md"));
     if std::env::var_os("CAPROOT_BLESS").is_some() {
         fs::create_dir_all(path.parent().expect("a directory")).expect("docs/reference");
         fs::write(&path, generated).expect("the page is written");
