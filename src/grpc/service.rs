@@ -3,11 +3,11 @@
 use super::audit_log::AuditedCall;
 use super::auth::{authenticated_caller, caller_credentials};
 use super::encoded_body::{ChunkStream, EncodedMessage};
+use super::encoded_event::EncodedEvent;
 use super::errors::{BadField, RpcError, shutting_down, too_many_streams};
-use super::event_cache::EventCache;
 use super::executor_info::DaemonInfo;
 use super::load_limit::request_quota_key;
-use super::page_cache::{PageCache, PageKey};
+use super::message_cache::{EVENT_CACHE_LIMITS, MessageCache, MessageKey, PAGE_CACHE_LIMITS};
 use super::quota::Quota;
 use super::watch_stream::WatchStream;
 use super::{list_pages, requests, resources, root_messages};
@@ -15,6 +15,7 @@ use crate::catalog::{CatalogStore, CatalogView, ConsistencyLevel, WaitBudget};
 use crate::model::token::{PageToken, ReadCursor};
 use crate::model::{PublishedRoot, RootId, SelectedRoot, handle, skill_file_name};
 use crate::proto::caproot::v1 as pb;
+use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::sync::watch;
 use tonic::{Request, Status};
@@ -31,9 +32,9 @@ pub struct GrpcService {
     /// Quota of open streams.
     stream_quota: Quota,
     /// Cached pages of `ListSkills`.
-    page_cache: PageCache,
+    page_cache: MessageCache<Bytes>,
     /// Cached events of streams.
-    event_cache: EventCache,
+    event_cache: MessageCache<EncodedEvent>,
 }
 
 /// Encoded response of a method.
@@ -61,8 +62,8 @@ impl GrpcService {
             daemon_info,
             shutdown,
             stream_quota,
-            page_cache: PageCache::default(),
-            event_cache: EventCache::default(),
+            page_cache: MessageCache::new(PAGE_CACHE_LIMITS),
+            event_cache: MessageCache::new(EVENT_CACHE_LIMITS),
         }
     }
 
@@ -195,14 +196,17 @@ impl GrpcService {
             consistency: requests::parse_consistency(request.consistency)?,
         };
         let (view, begin) = self.page_view(&store, &selection, &page_request, wait_budget).await?;
-        let key = PageKey::new(&page_request.token_binding, query.page_size, &view, begin);
+        let parameters = [query.page_size, 0];
+        let key = MessageKey::new(&page_request.token_binding, None, &view, parameters);
+        let key = key.map(|key| key.at_position(begin));
         call.record_denied_roots(&view);
         if let Some(page) = key.as_ref().and_then(|key| self.page_cache.get(key)) {
-            return Ok(page.into());
+            return Ok(Bytes::clone(&page).into());
         }
         let page = query.encode_page(self.store.epoch(), &view, begin)?;
         if let Some(key) = key {
-            self.page_cache.insert(key, &page);
+            self.page_cache.drop_older_revisions(view.revision);
+            self.page_cache.insert(key, page.clone());
         }
         Ok(page.into())
     }

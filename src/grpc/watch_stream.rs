@@ -4,15 +4,14 @@
 
 use super::auth::CallerCredentials;
 use super::change_events::change_events;
+use super::encoded_event::EncodedEvent;
 use super::errors::shutting_down;
-use super::event_cache::{EncodedEvent, EventCache, TransitionKey};
 use super::list_pages::{ListQuery, format_epoch};
+use super::message_cache::{MessageCache, MessageKey};
 use super::pull_channel::{PullSender, ReceiverClosed, pull_channel};
 use super::quota::QuotaPermit;
 use super::requests::WatchRequest;
-use crate::catalog::{
-    CatalogStore, CatalogView, ConsistencyLevel, RootLease, RootState, WaitBudget,
-};
+use crate::catalog::{CatalogStore, CatalogView, ConsistencyLevel, RootLease, WaitBudget};
 use crate::model::token::ResumeToken;
 use crate::proto::caproot::v1 as pb;
 use futures_util::{Stream, StreamExt as _, stream};
@@ -38,7 +37,7 @@ pub struct WatchStream {
     /// Events are encoded only when the client requests them.
     event_sender: PullSender<Result<Arc<EncodedEvent>, Status>>,
     /// Events shared with other streams.
-    event_cache: EventCache,
+    event_cache: MessageCache<EncodedEvent>,
     /// Whether the daemon is stopping.
     shutdown: watch::Receiver<bool>,
     /// Status of the stream, if the stream ends for another reason than shutdown.
@@ -66,7 +65,7 @@ impl WatchStream {
         store: CatalogStore,
         credentials: CallerCredentials,
         request: WatchRequest,
-        event_cache: EventCache,
+        event_cache: MessageCache<EncodedEvent>,
         shutdown: watch::Receiver<bool>,
         permit: QuotaPermit,
     ) -> impl Stream<Item = Result<Arc<EncodedEvent>, Status>> + use<> {
@@ -235,8 +234,11 @@ impl WatchStream {
         view: &CatalogView,
         is_first: bool,
     ) -> Result<(), StreamInterruption> {
-        let key = self.transition_key(client_view, reason, view, is_first);
-        let cached = |number| key.as_ref().and_then(|key| self.event_cache.get(key, number));
+        let parameters = [reason.map_or(0, |reason| reason as usize), usize::from(is_first)];
+        let query = self.list_query().page_token_binding();
+        let key = MessageKey::new(&query, client_view, view, parameters);
+        let cached =
+            |number| key.and_then(|key| self.event_cache.get(&key.at_position((0, number))));
         // Borrows only these two fields, because the event sender is borrowed mutably below.
         let query = self.request.list_query(self.store.access_scope());
         let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
@@ -271,7 +273,7 @@ impl WatchStream {
                 skipped = 0;
                 let event = encode_event(self.store.epoch(), view.revision, event);
                 event.map(|event| match &key {
-                    Some(key) => self.event_cache.insert(key, number, event),
+                    Some(key) => self.event_cache.insert(key.at_position((0, number)), event),
                     None => Arc::new(event),
                 })
             };
@@ -282,31 +284,6 @@ impl WatchStream {
             }
         }
         Ok(())
-    }
-
-    /// Returns the key of a transition. Returns `None` if the state of a root is unknown, because
-    /// it can change without a new revision.
-    fn transition_key(
-        &self,
-        client_view: Option<&CatalogView>,
-        reason: Option<pb::ResetReason>,
-        view: &CatalogView,
-        is_first: bool,
-    ) -> Option<TransitionKey> {
-        let is_known = |view: &CatalogView| {
-            view.roots.iter().all(|root| matches!(root.state, RootState::Snapshot(_)))
-        };
-        if !is_known(view) || client_view.is_some_and(|client_view| !is_known(client_view)) {
-            return None;
-        }
-        let (from, to) = (client_view.map(|client_view| client_view.revision), view.revision);
-        Some(TransitionKey::new(
-            &self.list_query().page_token_binding(),
-            from,
-            to,
-            reason,
-            is_first,
-        ))
     }
 
     fn list_query(&self) -> ListQuery<'_> {
