@@ -4,7 +4,8 @@
 use super::traces;
 use crate::proto::grpc_code_name;
 use http::{HeaderMap, Request, Response};
-use http_body::{Body as HttpBody, Frame, SizeHint};
+use http_body::Body as HttpBody;
+use http_body_util::BodyExt as _;
 use hyper::body::Bytes;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -144,7 +145,7 @@ impl<S, A, B> Service<Request<A>> for CallMetricsService<S>
 where
     S: Service<Request<A>, Response = Response<B>>,
     S::Future: Send + 'static,
-    B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
     type Response = Response<Body>;
@@ -165,40 +166,13 @@ where
             let (parts, body) = response.await?.into_parts();
             // The headers of a trailers-only response have the status.
             call.record_status(&parts.headers);
-            Ok(Response::from_parts(parts, Body::new(CallMetricsBody { body, call })))
+            let body = body.map_frame(move |frame| {
+                if let Some(trailers) = frame.trailers_ref() {
+                    call.record_status(trailers);
+                }
+                frame
+            });
+            Ok(Response::from_parts(parts, Body::new(body)))
         })
-    }
-}
-
-/// Body of a response. Its trailers have the status of the call.
-struct CallMetricsBody<B> {
-    body: B,
-    call: InFlightCall,
-}
-
-impl<B: HttpBody<Data = Bytes> + Unpin> HttpBody for CallMetricsBody<B> {
-    type Data = Bytes;
-    type Error = B::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let this = self.get_mut();
-        let polled = Pin::new(&mut this.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(trailers) = frame.trailers_ref()
-        {
-            this.call.record_status(trailers);
-        }
-        polled
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
