@@ -186,3 +186,8 @@ pub mod session;
 pub mod telemetry;
 #[cfg(feature = "daemon")]
 pub mod watch;
+
+/// Programs of the guide for Rust, as documentation tests.
+#[cfg(all(doctest, feature = "handlers"))]
+#[doc = include_str!("../docs/orchestrate/rust.md")]
+mod rust_guide {}

@@ -18,6 +18,7 @@ mod corpus;
 mod costly_files;
 mod dead_clients;
 mod diff;
+mod docs;
 mod drain;
 mod errors;
 mod fd_exhaustion;
