@@ -5,7 +5,7 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
 use super::text::{EscapedText, escape_text};
-use crate::config::{Config, ConfigError, ServeFlags, TextPosition, example};
+use crate::config::{Config, ConfigError, ServeFlags, TextPosition, example_file};
 use crate::endpoint::ProcessEnv;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ pub fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     match &args.command {
         ConfigCommand::Check(args) => check_config_file(args, env),
         ConfigCommand::Example(ConfigExampleArgs {}) => {
-            write_stdout(|stdout| stdout.write_all(example::TEXT.as_bytes()))?;
+            write_stdout(|stdout| stdout.write_all(example_file().as_bytes()))?;
             Ok(exit::OK)
         }
     }

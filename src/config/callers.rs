@@ -1,8 +1,9 @@
 //! Reads `callers` of a config file: rules that admit callers and limit them to roots.
 
 use super::error::ConfigError;
+use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
+use super::roots::parse_directory;
 use super::section::{ConfigReader, ConfigValue};
-use super::settings::parse_directory;
 use super::{accounts, address};
 use crate::bearer::TokenFile;
 use crate::model::callers::{CallerRule, SanPattern};
@@ -11,8 +12,60 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
+/// Effect of a reload that changes users or groups.
+const ACCOUNTS: &str =
+    "applied from the next call on; a user or group name that is new may need a restart";
+
 /// Keys of one rule.
-pub const KEYS: [&str; 6] = ["name", "uids", "gids", "sans", "token_file", "roots"];
+pub const KEYS: [ConfigKey; 6] = [
+    ConfigKey::new(
+        "callers[].name",
+        KeyValue::Text("text of at most 64 characters"),
+        KeyDefault::Required { example: "orchestrator" },
+        "Unique name of the rule in the log.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "callers[].uids",
+        KeyValue::List("users, by number or name"),
+        KeyDefault::Effect { effect: "no users", example: "[1000]" },
+        "Users of processes on this machine.",
+    )
+    .with_reload(KeyReload::Applied(ACCOUNTS)),
+    ConfigKey::new(
+        "callers[].gids",
+        KeyValue::List("groups, by number or name"),
+        KeyDefault::Effect { effect: "no groups", example: "[1000, root]" },
+        "Groups of processes on this machine, primary or supplementary.",
+    )
+    .with_reload(KeyReload::Applied(ACCOUNTS)),
+    ConfigKey::new(
+        "callers[].sans",
+        KeyValue::List("DNS names, SPIFFE IDs, and SPIFFE IDs that end with `/*`"),
+        KeyDefault::Effect {
+            effect: "no names",
+            example: "[orchestrator.example.org, \"spiffe://example.org/ci/*\"]",
+        },
+        "Names in verified client certificates. `/*` matches all SPIFFE IDs below a path.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "callers[].token_file",
+        KeyValue::Text("file"),
+        KeyDefault::Effect { effect: "no token", example: "/etc/caproot/token" },
+        "File with a token, which the caller sends as `authorization: Bearer TOKEN`. Only the owner and \
+         the group of the file may have access. The daemon reads the file for each call that sends a \
+         token.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "callers[].roots",
+        KeyValue::List("ids of published roots, and directories inside or above allowed ones"),
+        KeyDefault::Effect { effect: "all roots", example: "[team, /opt/codex/plugins]" },
+        "Accessible roots. Each includes everything below it.",
+    )
+    .with_reload(KeyReload::Section),
+];
 
 /// Most rules: each rule costs time in every call.
 const MAX_RULES: usize = 256;

@@ -1,13 +1,40 @@
 //! Reads `disabled_skills` of a config file: rules with the id of a root and a glob, or with a
 //! qualified name.
 
+use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::section::{ConfigReader, ConfigValue};
 use crate::model::disabled_skills::{DisableRules, parse_glob};
 use crate::model::{RelPath, RootId};
 use globset::Glob;
 
 /// Keys of one rule.
-pub const KEYS: [&str; 3] = ["root", "path", "name"];
+pub const KEYS: [ConfigKey; 3] = [
+    ConfigKey::new(
+        "disabled_skills[].root",
+        KeyValue::Text("id of a published root"),
+        KeyDefault::Effect { effect: "required with `path`", example: "team" },
+        "Root of the skills.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "disabled_skills[].path",
+        KeyValue::Text("glob of at most 256 bytes"),
+        KeyDefault::Effect { effect: "required with `root`", example: "drafts/**" },
+        "Glob for the directory of the skill, relative to the root. `*` does not match `/`, `**` does. \
+         `.` is the root itself.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "disabled_skills[].name",
+        KeyValue::Text("qualified name of at most 128 characters"),
+        KeyDefault::Effect {
+            effect: "required without `root` and `path`",
+            example: "deploy-plugin:roll-back",
+        },
+        "Qualified name of a skill. The rule applies to every root.",
+    )
+    .with_reload(KeyReload::Section),
+];
 
 /// Most rules, and most bytes of a glob: both cost time in every scan.
 const MAX_RULES: usize = 1_000;
@@ -30,7 +57,7 @@ pub fn read(
     }
     for rule in rules {
         let Some(section) = reader.section(&rule, &KEYS) else { continue };
-        let [root, path, name] = KEYS.map(|key| section.get(key));
+        let [root, path, name] = ["root", "path", "name"].map(|key| section.get(key));
         if name.is_some() == (root.is_some() || path.is_some()) {
             reader.report_error(&rule, "set either `name`, or `root` and `path`");
             continue;

@@ -1,81 +1,141 @@
 //! Reads `limits` of a config file.
 
-#[cfg(test)]
-use super::section;
-use super::section::{ConfigReader, ConfigSection};
+use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue, RESTART, RestartRule};
+use super::section::{self, ConfigReader, ConfigSection};
 use crate::model::Limits;
 use crate::model::limits::MAX_DIAGNOSTICS;
 
-/// Key and bounds of a limit. The protocol uses the same key.
-pub struct LimitBounds {
-    pub key: &'static str,
-    min: u64,
-    max: u64,
-    /// Whether the limit is a size in bytes.
-    is_size: bool,
-}
-
-impl LimitBounds {
-    /// Returns the bounds as text, such as `1 to 4096`.
-    #[cfg(test)]
-    pub fn describe(&self) -> String {
-        let show = |n| if self.is_size { section::size(n) } else { n.to_string() };
-        format!("{} to {}", show(self.min), show(self.max))
-    }
-}
-
-/// Bounds of all limits. With a value outside of the bounds, the daemon would be useless or could
-/// use up the memory.
-pub const ALL: [LimitBounds; KEYS.len()] = [
-    count("max_roots", 1, 4_096),
-    count("max_depth", 1, 1_000),
-    count("max_directories", 1, 10_000_000),
-    count("max_entries", 1, 100_000_000),
-    count("max_skills", 1, 1_000_000),
-    LimitBounds { key: "max_file_bytes", min: 1 << 10, max: 16 << 30, is_size: true },
-    count("max_cached_roots", 1, 65_536),
-    count("max_reads_per_root", 1, 1_024),
-    count("max_streams", 1, 65_536),
-    count("max_history", 1, 1_024),
-    count("max_diagnostics", 1, MAX_DIAGNOSTICS as u64),
-    count("max_connections", 1, 65_536),
-    count("max_connections_per_caller", 1, 65_536),
-    count("max_streams_per_caller", 1, 65_536),
-    count("max_calls", 1, 65_536),
-    count("max_calls_per_caller", 1, 65_536),
+/// Keys of the section. The protocol uses the same names. With a value outside of the bounds, the
+/// daemon would be useless or could use up the memory.
+pub const KEYS: [ConfigKey; 16] = [
+    ConfigKey::new(
+        "limits.max_roots",
+        KeyValue::Count { min: 1, max: 4_096 },
+        KeyDefault::Value(|| Limits::default().max_roots.to_string()),
+        "Roots in one request.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_depth",
+        KeyValue::Count { min: 1, max: 1_000 },
+        KeyDefault::Value(|| Limits::default().max_depth.to_string()),
+        "Levels of directories below a root that are scanned.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_directories",
+        KeyValue::Count { min: 1, max: 10_000_000 },
+        KeyDefault::Value(|| Limits::default().max_directories.to_string()),
+        "Directories of a root that are scanned.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_entries",
+        KeyValue::Count { min: 1, max: 100_000_000 },
+        KeyDefault::Value(|| Limits::default().max_entries.to_string()),
+        "Directory entries of a root that are scanned.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_skills",
+        KeyValue::Count { min: 1, max: 1_000_000 },
+        KeyDefault::Value(|| Limits::default().max_skills.to_string()),
+        "Skills of a root that are listed.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_file_bytes",
+        KeyValue::Size { min: 1 << 10, max: 16 << 30 },
+        KeyDefault::Value(|| section::size(Limits::default().max_file_bytes)),
+        "Size of a file that is read.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_cached_roots",
+        KeyValue::Count { min: 1, max: 65_536 },
+        KeyDefault::Value(|| Limits::default().max_cached_roots.to_string()),
+        "Roots whose catalogs are in memory. Must not be less than `max_roots`.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_reads_per_root",
+        KeyValue::Count { min: 1, max: 1_024 },
+        KeyDefault::Value(|| Limits::default().max_reads_per_root.to_string()),
+        "Concurrent reads of pages of one root.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_streams",
+        KeyValue::Count { min: 1, max: 65_536 },
+        KeyDefault::Value(|| Limits::default().max_streams.to_string()),
+        "Open streams of changes.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_history",
+        KeyValue::Count { min: 1, max: 1_024 },
+        KeyDefault::Value(|| Limits::default().max_history.to_string()),
+        "Revisions of a root from which a page or a stream can continue.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_diagnostics",
+        KeyValue::Count { min: 1, max: MAX_DIAGNOSTICS as u64 },
+        KeyDefault::Value(|| Limits::default().max_diagnostics.to_string()),
+        "Diagnostics of a root that are kept. Further diagnostics are counted.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_connections",
+        KeyValue::Count { min: 1, max: 65_536 },
+        KeyDefault::Value(|| Limits::default().max_connections.to_string()),
+        "Open connections. Further connections wait.",
+    )
+    .with_reload(KeyReload::Restart(RestartRule {
+        effect: RESTART,
+        differs: |new, old| new.limits.max_connections != old.limits.max_connections,
+        keep: |new, old| new.limits.max_connections = old.limits.max_connections,
+    })),
+    ConfigKey::new(
+        "limits.max_connections_per_caller",
+        KeyValue::Count { min: 1, max: 65_536 },
+        KeyDefault::Value(|| Limits::default().max_connections_per_caller.to_string()),
+        "Open connections of one caller, which is a user on a Unix socket and an address \
+         on TCP. Further connections are closed.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_streams_per_caller",
+        KeyValue::Count { min: 1, max: 65_536 },
+        KeyDefault::Value(|| Limits::default().max_streams_per_caller.to_string()),
+        "Open streams of changes of one caller.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_calls",
+        KeyValue::Count { min: 1, max: 65_536 },
+        KeyDefault::Value(|| Limits::default().max_calls.to_string()),
+        "Other calls in flight.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "limits.max_calls_per_caller",
+        KeyValue::Count { min: 1, max: 65_536 },
+        KeyDefault::Value(|| Limits::default().max_calls_per_caller.to_string()),
+        "Other calls of one caller in flight.",
+    )
+    .with_reload(KeyReload::Section),
 ];
-
-/// Keys of the section.
-pub const KEYS: [&str; 16] = [
-    "max_roots",
-    "max_depth",
-    "max_directories",
-    "max_entries",
-    "max_skills",
-    "max_file_bytes",
-    "max_cached_roots",
-    "max_reads_per_root",
-    "max_streams",
-    "max_history",
-    "max_diagnostics",
-    "max_connections",
-    "max_connections_per_caller",
-    "max_streams_per_caller",
-    "max_calls",
-    "max_calls_per_caller",
-];
-
-const fn count(key: &'static str, min: u64, max: u64) -> LimitBounds {
-    LimitBounds { key, min, max, is_size: false }
-}
 
 /// Reads the limits. Absent keys have their defaults.
 pub fn read(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Limits {
     let mut given = |key: &str| {
-        let limit = ALL.iter().find(|limit| limit.key == key)?;
         let item = section.get(key)?;
-        let bounds = limit.min..=limit.max;
-        if limit.is_size { reader.bytes(&item, &bounds) } else { reader.count(&item, &bounds) }
+        match KEYS.iter().find(|limit| limit.name() == key)?.value {
+            KeyValue::Count { min, max } => reader.count(&item, &(min..=max)),
+            KeyValue::Size { min, max } => reader.bytes(&item, &(min..=max)),
+            _ => None,
+        }
     };
     let mut count = |key: &str, default: usize| {
         given(key).map_or(default, |n| usize::try_from(n).unwrap_or(usize::MAX))

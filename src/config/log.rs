@@ -5,6 +5,8 @@ use tracing_subscriber::filter::LevelFilter;
 
 /// Default filter.
 pub const DEFAULT_FILTER: &str = "info";
+/// Names of the formats.
+pub(super) const FORMATS: [&str; 3] = ["text", "json", "journald"];
 
 /// Filter and format of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]

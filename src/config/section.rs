@@ -2,6 +2,7 @@
 //! the others.
 
 use super::error::{ConfigError, ConfigErrors};
+use super::keys::{self, ConfigKey};
 use crate::parse::document::{
     DocumentEntry, DocumentNode, DocumentValue, TextPosition, quote_truncated,
 };
@@ -81,7 +82,7 @@ impl ConfigReader<'_> {
     pub fn top_section<'a>(
         &mut self,
         node: &'a DocumentNode,
-        known: &'static [&'static str],
+        known: &'static [ConfigKey],
     ) -> ConfigSection<'a> {
         let value = ConfigValue { key: String::new(), node };
         let section =
@@ -97,8 +98,9 @@ impl ConfigReader<'_> {
     pub fn section<'a>(
         &mut self,
         value: &ConfigValue<'a>,
-        known: &'static [&'static str],
+        known: &'static [ConfigKey],
     ) -> Option<ConfigSection<'a>> {
+        let known: Vec<_> = keys::names(known).collect();
         let DocumentValue::Map(entries) = &value.node.value else {
             let hint = format!("; the keys are {}", known.join(", "));
             self.report_type(value, "a mapping", &hint);
@@ -109,7 +111,7 @@ impl ConfigReader<'_> {
         for entry in entries {
             let (position, key) = (entry.key_position, join(&value.key, &entry.key));
             if !known.contains(&&*entry.key) {
-                let reason = format!("unknown key; {}", suggestion(&entry.key, known));
+                let reason = format!("unknown key; {}", suggestion(&entry.key, &known));
                 self.report_key(position, join(&value.key, &printable_key(&entry.key)), reason);
             } else if let Some(at) = first.get(&*entry.key) {
                 self.report_key(

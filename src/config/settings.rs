@@ -2,66 +2,18 @@
 
 use super::error::ConfigErrors;
 use super::flags::DEFAULT_ROOT_IDS;
+use super::keys::{self, ConfigKey};
 use super::log::{self, LogConfig};
-use super::section::{ConfigReader, ConfigSection, ConfigValue};
-use super::{FileSettings, address, callers, disabled_skills, limits, socket_access, tls, traces};
+use super::section::{ConfigReader, ConfigSection};
+use super::{
+    FileSettings, address, callers, disabled_skills, limits, roots, socket_access, tls, top_keys,
+    traces,
+};
 use crate::catalog::WatchTiming;
-use crate::model::{LandlockMode, PublishedRoot, RelPath, RootId, RootScope};
+use crate::model::{LandlockMode, RelPath, RootId};
 use crate::parse::document::DocumentNode;
 use crate::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
-use std::collections::HashMap;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// Keys by section.
-#[cfg(test)]
-pub const SECTIONS: [(&str, &[&str]); 13] = [
-    ("", &TOP),
-    ("socket", &socket_access::KEYS),
-    ("roots", &ROOT),
-    ("callers", &callers::KEYS),
-    ("disabled_skills", &disabled_skills::KEYS),
-    ("search", &SEARCH),
-    ("limits", &limits::KEYS),
-    ("watch", &WATCH),
-    ("sandbox", &SANDBOX),
-    ("log", &LOG),
-    ("metrics", &METRICS),
-    ("traces", &traces::KEYS),
-    ("tls", &tls::KEYS),
-];
-const TOP: [&str; 20] = [
-    "environment_ids",
-    "listen",
-    "tls",
-    "insecure_tcp",
-    "socket",
-    "allow",
-    "roots",
-    "callers",
-    "open_health",
-    "open_reflection",
-    "audit",
-    "disabled_skills",
-    "search",
-    "limits",
-    "watch",
-    "watch_config",
-    "sandbox",
-    "log",
-    "metrics",
-    "traces",
-];
-const ROOT: [&str; 4] = ["id", "path", "scope", "follow_links"];
-const SEARCH: [&str; 2] = ["excluded_dirs", "resource_dirs"];
-const WATCH: [&str; 2] = ["debounce", "max_debounce"];
-const SANDBOX: [&str; 1] = ["landlock"];
-const LOG: [&str; 2] = ["filter", "format"];
-const METRICS: [&str; 1] = ["listen"];
-
-/// Longest time for which a change may be debounced.
-const MAX_DEBOUNCE: Duration = Duration::from_secs(10);
+use std::path::Path;
 
 /// Reads the document of a file. `by_flag` returns whether a flag publishes a root; `allow_remote`
 /// is set if a flag allows listeners that other machines can reach.
@@ -74,7 +26,7 @@ pub fn read(
     errors: &mut ConfigErrors,
 ) -> FileSettings {
     let mut reader = ConfigReader { file, errors };
-    let top = reader.top_section(node, &TOP);
+    let top = reader.top_section(node, &top_keys::KEYS);
     let environment_ids = top.get("environment_ids").map(|item| {
         let empty = Some("empty list; remove the key for the default, `local`");
         reader.unique_texts(&item, empty, |text| RootId::new(text).map(|_| text.to_owned()))
@@ -93,8 +45,8 @@ pub fn read(
     });
     let allowed_dirs = top
         .get("allow")
-        .map(|item| reader.unique_texts(&item, None, |text| parse_directory(text, base)));
-    let published_roots = top.get("roots").map(|item| roots(&item, base, &mut reader));
+        .map(|item| reader.unique_texts(&item, None, |text| roots::parse_directory(text, base)));
+    let published_roots = top.get("roots").map(|item| roots::read(&item, base, &mut reader));
     let roots_in_file = published_roots.as_deref().unwrap_or_default();
     let is_default = published_roots.is_none() && allowed_dirs.is_none();
     let is_root = |id: &RootId| {
@@ -111,7 +63,7 @@ pub fn read(
     let mut boolean = |key| top.get(key).and_then(|item| reader.boolean(&item));
     let (open_health, open_reflection) = (boolean("open_health"), boolean("open_reflection"));
     let (audit, watch_config) = (boolean("audit"), boolean("watch_config"));
-    let search = section(&top, "search", &SEARCH, &mut reader);
+    let search = section(&top, "search", &top_keys::SEARCH, &mut reader);
     let mut names = |key| {
         let item = search.as_ref()?.get(key)?;
         Some(reader.unique_texts(&item, None, segment))
@@ -119,13 +71,13 @@ pub fn read(
     let (excluded_dirs, resource_dirs) = (names("excluded_dirs"), names("resource_dirs"));
     let limits = section(&top, "limits", &limits::KEYS, &mut reader);
     let limits = limits.map(|section| limits::read(&section, &mut reader)).unwrap_or_default();
-    let watch = section(&top, "watch", &WATCH, &mut reader);
+    let watch = section(&top, "watch", &top_keys::WATCH, &mut reader);
     let timing = watch.map(|section| read_timing(&section, &mut reader)).unwrap_or_default();
-    let sandbox = section(&top, "sandbox", &SANDBOX, &mut reader);
+    let sandbox = section(&top, "sandbox", &top_keys::SANDBOX, &mut reader);
     let landlock = sandbox.and_then(|section| section.get("landlock"));
     let landlock = landlock.and_then(|item| reader.parsed(&item, LandlockMode::parse));
-    let log = section(&top, "log", &LOG, &mut reader);
-    let metrics = section(&top, "metrics", &METRICS, &mut reader).and_then(|section| {
+    let log = section(&top, "log", &top_keys::LOG, &mut reader);
+    let metrics = section(&top, "metrics", &top_keys::METRICS, &mut reader).and_then(|section| {
         let listen = reader.required(&section, "listen")?;
         reader.parsed(&listen, |text| address::parse_local_listener(text, base))
     });
@@ -158,14 +110,14 @@ fn read_timing(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Wa
     let mut duration = |key| {
         let item = section.get(key)?;
         reader.parsed(&item, |text| match humantime::parse_duration(text) {
-            Ok(duration) if duration <= MAX_DEBOUNCE => Ok(duration),
+            Ok(duration) if duration <= top_keys::MAX_DEBOUNCE => Ok(duration),
             _ => Err("expected a duration from 0ms to 10s, such as 50ms"),
         })
     };
     let default = WatchTiming::default();
     let debounce = duration("debounce").unwrap_or(default.debounce);
     let max_debounce = duration("max_debounce").unwrap_or(default.max_debounce);
-    let given = WATCH.into_iter().find_map(|key| section.get(key));
+    let given = keys::names(&top_keys::WATCH).find_map(|key| section.get(key));
     if let Some(item) = given.filter(|_| max_debounce < debounce) {
         let reason =
             format!("max_debounce, {max_debounce:?}, must not be less than debounce, {debounce:?}");
@@ -198,73 +150,10 @@ fn names(names: &[&str]) -> Vec<Box<[u8]>> {
 fn section<'a>(
     top: &ConfigSection<'a>,
     key: &str,
-    known: &'static [&'static str],
+    known: &'static [ConfigKey],
     reader: &mut ConfigReader<'_>,
 ) -> Option<ConfigSection<'a>> {
     reader.section(&top.get(key)?, known)
-}
-
-fn roots(
-    item: &ConfigValue<'_>,
-    base: Option<&Path>,
-    reader: &mut ConfigReader<'_>,
-) -> Vec<PublishedRoot> {
-    let mut lines: HashMap<RootId, u32> = HashMap::new();
-    let mut roots = Vec::new();
-    for entry in reader.list(item) {
-        let Some(section) = reader.section(&entry, &ROOT) else { continue };
-        let id = reader.required(&section, "id");
-        let path = reader.required(&section, "path");
-        let scope = section.get("scope").map(|item| reader.parsed(&item, scope));
-        let scope = scope.unwrap_or(Some(RootScope::User));
-        let path = path.and_then(|item| reader.parsed(&item, |text| parse_directory(text, base)));
-        let follow = section.get("follow_links").map(|item| (reader.boolean(&item), item));
-        if let (Some((Some(true), item)), Some(RootScope::System)) = (&follow, scope) {
-            reader.report_error(item, "links are not followed in scope system");
-        }
-        let follow_links = follow.and_then(|(given, _)| given);
-        let Some(id) = id else { continue };
-        let line = id.line();
-        let taken = |id: RootId| match lines.get(&id) {
-            Some(line) => {
-                Err(format!("the root in line {line} has the same id; ids must be unique"))
-            }
-            None => Ok(id),
-        };
-        let parsed =
-            reader.parsed(&id, |text| RootId::new(text).map_err(str::to_owned).and_then(taken));
-        let (Some(id), Some(path), Some(scope)) = (parsed, path, scope) else { continue };
-        lines.insert(id.clone(), line);
-        roots.push(PublishedRoot {
-            id,
-            path: path.as_os_str().as_bytes().into(),
-            scope,
-            follow_links: follow_links.unwrap_or(scope != RootScope::System),
-        });
-    }
-    roots
-}
-
-fn scope(text: &str) -> Result<RootScope, &'static str> {
-    match text {
-        "repo" => Ok(RootScope::Repo),
-        "user" => Ok(RootScope::User),
-        "system" => Ok(RootScope::System),
-        "admin" => Ok(RootScope::Admin),
-        _ => Err("expected repo, user, system or admin"),
-    }
-}
-
-/// Parses the path of a directory. A missing directory is valid, because it may be created later.
-pub fn parse_directory(text: &str, base: Option<&Path>) -> Result<PathBuf, String> {
-    if text == "~" || text.starts_with("~/") {
-        return Err("`~` is not expanded; write the full path".to_owned());
-    }
-    let dir = address::absolute_path(text.as_ref(), base)?;
-    if dir.exists() && !dir.is_dir() {
-        return Err("is not a directory".to_owned());
-    }
-    Ok(dir)
 }
 
 /// Parses the name of a directory.

@@ -1,12 +1,32 @@
 //! Reads `socket` of a config file: mode and group of Unix sockets.
 
 use super::accounts;
+use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::section::{ConfigReader, ConfigSection};
 use crate::endpoint::ProcessEnv;
 use std::path::{Path, PathBuf};
 
 /// Keys of the section.
-pub const KEYS: [&str; 2] = ["mode", "group"];
+pub const KEYS: [ConfigKey; 2] = [
+    ConfigKey::new(
+        "socket.mode",
+        KeyValue::Choice(&["\"0600\"", "\"0660\"", "\"0666\""]),
+        KeyDefault::Effect {
+            effect: "`\"0600\"`, or `\"0660\"` if `group` is set",
+            example: "\"0660\"",
+        },
+        "Mode of the socket. `\"0600\"` admits the user of the daemon, `\"0660\"` a group, too, and \
+         `\"0666\"` every user. `\"0666\"` needs `callers`.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "socket.group",
+        KeyValue::Text("group, by number or name"),
+        KeyDefault::Effect { effect: "the group of the daemon", example: "caproot" },
+        "Group of the socket.",
+    )
+    .with_reload(KeyReload::Section),
+];
 
 /// Default group of a socket in the runtime directory of the unit, if the group exists.
 const UNIT_GROUP: &str = "caproot";
@@ -65,7 +85,7 @@ pub fn read(
     has_callers: bool,
     reader: &mut ConfigReader<'_>,
 ) -> Option<SocketAccess> {
-    let [mode, group] = KEYS.map(|key| section.get(key));
+    let [mode, group] = ["mode", "group"].map(|key| section.get(key));
     if mode.is_none() && group.is_none() {
         return None;
     }

@@ -5,8 +5,8 @@ mod errors;
 mod reload;
 
 use super::{
-    Config, ListenAddress, LogFormat, ProcessEnv, RootFlag, ServeFlags, TlsFlags, example, limits,
-    settings,
+    Config, ListenAddress, LogFormat, ProcessEnv, RootFlag, ServeFlags, TlsFlags, config_keys,
+    example_file, keys, top_keys,
 };
 use crate::model::{LandlockMode, Limits, RootId, RootScope};
 use proptest::prelude::*;
@@ -46,7 +46,7 @@ fn all_errors_are_reported_in_the_order_of_the_file() {
     let flags = ServeFlags { listen: vec!["nonsense".into()], ..ServeFlags::default() };
     let errors = Config::from_bytes(flags, Path::new("f"), text.into(), &env()).expect_err("wrong");
     let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
-    let (_, keys) = settings::SECTIONS[0];
+    let keys: Vec<_> = keys::names(&top_keys::KEYS).collect();
     assert_eq!(
         errors,
         [
@@ -271,7 +271,8 @@ fn a_root_of_a_flag_must_be_a_directory() {
 
 /// Returns the example with all optional keys.
 fn whole_example() -> String {
-    let lines = example::TEXT.lines().map(|line| match line.strip_prefix('#') {
+    let example = example_file();
+    let lines = example.lines().map(|line| match line.strip_prefix('#') {
         Some(rest) if !rest.starts_with([' ', '#']) || rest.starts_with("  ") => rest,
         _ => line,
     });
@@ -280,7 +281,7 @@ fn whole_example() -> String {
 
 #[test]
 fn the_example_is_the_default() {
-    assert_eq!(debug_text(&load(example::TEXT).expect("good")), debug_text(&default()));
+    assert_eq!(debug_text(&load(&example_file()).expect("good")), debug_text(&default()));
     let token = callers::token(0o600);
     // The file and the group may not exist on this machine.
     let path = token.path().to_str().expect("UTF-8");
@@ -299,27 +300,56 @@ fn the_example_is_the_default() {
 }
 
 #[test]
-fn the_example_documents_every_key_and_the_bounds_of_limits() {
-    let whole = whole_example();
-    let keys: Vec<&str> = whole
-        .lines()
-        .map(|line| line.trim_start().trim_start_matches("- "))
-        .filter_map(|line| line.split_once(':').map(|(key, _)| key))
-        .collect();
-    for (section, known) in settings::SECTIONS {
-        for key in known {
-            assert!(keys.contains(key), "{section} {key}");
-        }
+fn every_key_has_its_section_and_a_meaning() {
+    let keys = config_keys();
+    for key in &keys {
+        let section = key.path.rsplit_once('.').map(|(section, _)| section.trim_end_matches("[]"));
+        let parent = section.and_then(|name| keys.iter().find(|key| key.path == name));
+        assert_eq!(parent.is_some_and(|parent| parent.is_section), section.is_some(), "{key:?}");
+        assert!(key.meaning.ends_with('.') && !key.reload.is_empty(), "{key:?}");
+        assert!(key.is_section || key.default.is_some(), "{key:?}");
     }
-    for limit in limits::ALL {
-        let bounds = limit.describe();
-        let mut before = "";
-        let comment = whole.lines().find_map(|line| {
-            let found = line.trim_start().starts_with(&format!("{}:", limit.key));
-            let comment = std::mem::replace(&mut before, line);
-            found.then_some(comment)
-        });
-        assert!(comment.is_some_and(|c| c.contains(&bounds)), "{}: {bounds}", limit.key);
+}
+
+#[test]
+fn every_choice_is_valid_and_another_is_not() {
+    for (path, before, after) in [
+        ("sandbox.landlock", "sandbox: {landlock: ", "}"),
+        ("log.format", "log: {format: ", "}"),
+        ("roots[].scope", "roots: [{id: a, path: /a, scope: ", "}]"),
+        ("socket.mode", "socket: {mode: ", "}"),
+    ] {
+        let keys = top_keys::KEYS.iter().flat_map(keys::ConfigKey::keys);
+        let value = keys.clone().find(|key| key.path == path).expect(path).value;
+        let keys::KeyValue::Choice(names) = value else { panic!("{path}") };
+        for name in names {
+            // A mode for every user needs `callers`; nothing else is wrong.
+            let error = load(&format!("{before}{name}{after}")).err();
+            let is_open_mode = |error: &String| error.contains("add `callers`");
+            assert!(error.as_ref().is_none_or(is_open_mode), "{path} {name}: {error:?}");
+        }
+        assert!(load(&format!("{before}other{after}")).is_err(), "{path}");
+    }
+}
+
+#[test]
+fn values_are_valid_up_to_their_bounds() {
+    for key in &super::limits::KEYS {
+        let (keys::KeyValue::Count { min, max } | keys::KeyValue::Size { min, max }) = key.value
+        else {
+            panic!("{key:?}")
+        };
+        // The caches of catalogs must hold the roots of one request.
+        let with = if key.name() == "max_cached_roots" { "max_roots: 1, " } else { "" };
+        let with = if key.name() == "max_roots" { "max_cached_roots: 65536, " } else { with };
+        let set = |n: u64| load(&format!("limits: {{{with}{}: {n}}}", key.name()));
+        assert!(set(min).is_ok() && set(max).is_ok(), "{key:?}");
+        assert!(set(min - 1).is_err() && set(max + 1).is_err(), "{key:?}");
+    }
+    let max = top_keys::MAX_DEBOUNCE.as_millis();
+    for others in ["max_debounce: 10s, debounce", "debounce: 0ms, max_debounce"] {
+        let set = |ms: u128| load(&format!("watch: {{{others}: {ms}ms}}"));
+        assert!(set(0).is_ok() && set(max).is_ok() && set(max + 1).is_err(), "{others}");
     }
 }
 

@@ -1,13 +1,40 @@
 //! Reads the TLS files and `insecure_tcp` of flags and config files.
 
 use super::error::{ConfigError, ConfigErrors};
+use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::section::{ConfigReader, ConfigSection, ConfigValue};
 use super::{ListenAddress, address};
 use crate::certs::{self, CertFileError, CertFileKind};
 use std::path::{Path, PathBuf};
 
 /// Keys of `tls`.
-pub const KEYS: [&str; 3] = ["certificate", "key", "client_ca"];
+pub const KEYS: [ConfigKey; 3] = [
+    ConfigKey::new(
+        "tls.certificate",
+        KeyValue::Text("file"),
+        KeyDefault::Required { example: "server.pem" },
+        "Certificate of the daemon, followed by its intermediate certificates.",
+    )
+    .with_flag("--tls-cert")
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "tls.key",
+        KeyValue::Text("file"),
+        KeyDefault::Required { example: "server.key" },
+        "Private key of the certificate, without a passphrase.",
+    )
+    .with_flag("--tls-key")
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "tls.client_ca",
+        KeyValue::Text("file"),
+        KeyDefault::Effect { effect: "clients need no certificate", example: "clients.pem" },
+        "Authorities of client certificates. If set, clients must present a certificate of one of these \
+         authorities.",
+    )
+    .with_flag("--tls-client-ca")
+    .with_reload(KeyReload::Section),
+];
 
 /// Certificate files of the daemon. Every TCP listener uses them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,10 +1,27 @@
 //! Reads `traces` of a config file: the collector of spans and the ratio of traced calls.
 
+use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::section::{ConfigReader, ConfigSection};
 use http::Uri;
 
 /// Keys of the section.
-pub const KEYS: [&str; 2] = ["otlp", "ratio"];
+pub const KEYS: [ConfigKey; 2] = [
+    ConfigKey::new(
+        "traces.otlp",
+        KeyValue::Text("`http://HOST:PORT`"),
+        KeyDefault::Required { example: "http://127.0.0.1:4317" },
+        "Collector of the spans, by OTLP over gRPC.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "traces.ratio",
+        KeyValue::Ratio,
+        KeyDefault::Value(|| "1".to_owned()),
+        "Ratio of the calls that are traced. A caller that sends `traceparent` decides for its own \
+         calls.",
+    )
+    .with_reload(KeyReload::Section),
+];
 
 /// Collector of spans and ratio of traced calls.
 #[derive(Debug, Clone, PartialEq)]

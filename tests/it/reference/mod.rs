@@ -1,6 +1,7 @@
 //! The pages of `docs/reference`: each is generated from the code and committed.
 
 mod api;
+mod config;
 mod errors;
 mod protocol;
 mod root_states;

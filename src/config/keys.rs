@@ -1,0 +1,234 @@
+//! Keys of a config file: name, type, default, meaning and the effect of a reload. The loader, the
+//! example file and the reference all read these tables.
+
+use super::{Config, section};
+use humantime::format_duration;
+use std::time::Duration;
+
+/// Key of a config file.
+#[derive(Debug, Clone, Copy)]
+pub struct ConfigKey {
+    /// Name with its section, such as `limits.max_depth`. Keys of list items have `[]`, as in
+    /// `roots[].id`.
+    pub path: &'static str,
+    pub value: KeyValue,
+    pub default: KeyDefault,
+    pub reload: KeyReload,
+    /// Flag of `caproot serve` that replaces the value.
+    pub flag: Option<&'static str>,
+    /// Sentences in Markdown.
+    pub meaning: &'static str,
+}
+
+/// Type and range of a value.
+#[derive(Debug, Clone, Copy)]
+pub enum KeyValue {
+    Boolean,
+    /// Text, with a description of the accepted texts.
+    Text(&'static str),
+    /// List, with a description of the accepted items.
+    List(&'static str),
+    Choice(&'static [&'static str]),
+    /// Whole number within bounds.
+    Count {
+        min: u64,
+        max: u64,
+    },
+    /// Size in bytes within bounds.
+    Size {
+        min: u64,
+        max: u64,
+    },
+    /// Number from 0 to 1.
+    Ratio,
+    /// Duration from 0.
+    Duration {
+        max: Duration,
+    },
+    Section(&'static [ConfigKey]),
+    /// List of sections. An item has either the key `alternative` or the others.
+    SectionList {
+        keys: &'static [ConfigKey],
+        alternative: Option<&'static str>,
+    },
+}
+
+/// Value of a key that is absent.
+#[derive(Debug, Clone, Copy)]
+pub enum KeyDefault {
+    /// Fixed value in YAML.
+    Value(fn() -> String),
+    /// No fixed value: the effect in words, and another value for the example.
+    Effect { effect: &'static str, example: &'static str },
+    /// The key is required in its section.
+    Required { example: &'static str },
+    /// The key is a section whose keys have fixed values.
+    Section,
+}
+
+/// Effect of a reload that changes a key.
+#[derive(Debug, Clone, Copy)]
+pub enum KeyReload {
+    /// The daemon applies the value, as the text says.
+    Applied(&'static str),
+    /// The section of the key has the rule.
+    Section,
+    /// The value is fixed for the lifetime of a process.
+    Restart(RestartRule),
+}
+
+/// Rule of a key that needs a restart.
+#[derive(Debug, Clone, Copy)]
+pub struct RestartRule {
+    /// Effect in words.
+    pub effect: &'static str,
+    /// Whether two configurations differ so that the new one needs a restart.
+    pub differs: fn(&Config, &Config) -> bool,
+    /// Gives the first configuration the value of the second.
+    pub keep: fn(&mut Config, &Config),
+}
+
+/// Effect of most keys that need a restart.
+pub const RESTART: &str = "needs a restart";
+/// Effect of keys of scans.
+pub const RESCAN: &str = "applied; every root is scanned again";
+/// Effect of keys that control access.
+pub const NEXT_CALL: &str = "applied from the next call on";
+
+impl ConfigKey {
+    /// Returns a key without a flag that a reload applies.
+    pub const fn new(
+        path: &'static str,
+        value: KeyValue,
+        default: KeyDefault,
+        meaning: &'static str,
+    ) -> Self {
+        let reload = KeyReload::Applied("applied");
+        Self { path, value, default, reload, flag: None, meaning }
+    }
+
+    pub const fn with_flag(self, flag: &'static str) -> Self {
+        Self { flag: Some(flag), ..self }
+    }
+
+    pub const fn with_reload(self, reload: KeyReload) -> Self {
+        Self { reload, ..self }
+    }
+
+    /// Returns the name in the section.
+    pub fn name(&self) -> &'static str {
+        self.path.rsplit('.').next().unwrap_or(self.path)
+    }
+
+    /// Returns the keys of the section or of each item.
+    pub fn keys(&self) -> &'static [ConfigKey] {
+        match self.value {
+            KeyValue::Section(keys) | KeyValue::SectionList { keys, .. } => keys,
+            _ => &[],
+        }
+    }
+}
+
+impl KeyValue {
+    /// Describes the type and the range in Markdown.
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Boolean => "`true` or `false`".to_owned(),
+            Self::Text(text) => (*text).to_owned(),
+            Self::List(items) => format!("list of {items}"),
+            Self::Choice(names) => {
+                let (last, others) = names.split_last().unwrap_or((&"", &[]));
+                format!("`{}` or `{last}`", others.join("`, `"))
+            }
+            Self::Count { min, max } => format!("whole number from {min} to {max}"),
+            Self::Size { min, max } => format!(
+                "size from {} to {}, as a number of bytes or with a unit",
+                section::size(*min),
+                section::size(*max)
+            ),
+            Self::Ratio => "number from 0 to 1".to_owned(),
+            Self::Duration { max } => {
+                format!("duration from 0ms to {}, such as `50ms`", format_duration(*max))
+            }
+            Self::Section(_) => "section".to_owned(),
+            Self::SectionList { .. } => "list of sections".to_owned(),
+        }
+    }
+}
+
+/// Returns the names of keys.
+pub fn names(keys: &[ConfigKey]) -> impl Iterator<Item = &'static str> {
+    keys.iter().map(ConfigKey::name)
+}
+
+/// Key of a config file, described for a reference. The texts are in Markdown.
+#[derive(Debug, Clone)]
+pub struct KeyDescription {
+    /// Name with its section, such as `limits.max_depth`. Keys of list items have `[]`, as in
+    /// `roots[].id`.
+    pub path: &'static str,
+    /// Whether the key is a section or a list of sections. Its keys follow.
+    pub is_section: bool,
+    /// Type and range.
+    pub value_type: String,
+    /// Default value, or the effect of a missing key. `None` for a section whose keys have
+    /// defaults.
+    pub default: Option<String>,
+    /// Value in YAML, for a key without a fixed default.
+    pub example: Option<&'static str>,
+    /// Flag of `caproot serve` that replaces the value.
+    pub flag: Option<&'static str>,
+    /// Meaning, in sentences.
+    pub meaning: &'static str,
+    /// Effect of a reload, such as `applied from the next call on`.
+    pub reload: &'static str,
+}
+
+/// Describes every key, in the order of the example file. The keys of a section follow the section.
+#[must_use]
+pub fn config_keys() -> Vec<KeyDescription> {
+    let mut all = Vec::new();
+    add_descriptions(&super::top_keys::KEYS, "", &mut all);
+    all
+}
+
+fn add_descriptions(
+    keys: &'static [ConfigKey],
+    section_reload: &'static str,
+    all: &mut Vec<KeyDescription>,
+) {
+    for key in keys {
+        let (default, example) = match key.default {
+            KeyDefault::Value(value) => (Some(format!("`{}`", value())), None),
+            KeyDefault::Effect { effect, example } => (Some(effect.to_owned()), Some(example)),
+            KeyDefault::Required { example } => (Some("none; required".to_owned()), Some(example)),
+            KeyDefault::Section => (None, None),
+        };
+        let reload = match key.reload {
+            KeyReload::Applied(effect) | KeyReload::Restart(RestartRule { effect, .. }) => effect,
+            KeyReload::Section => section_reload,
+        };
+        all.push(KeyDescription {
+            path: key.path,
+            is_section: !key.keys().is_empty(),
+            value_type: key.value.describe(),
+            default,
+            example: example.filter(|example| !example.is_empty()),
+            flag: key.flag,
+            meaning: key.meaning,
+            reload,
+        });
+        add_descriptions(key.keys(), reload, all);
+    }
+}
+
+/// Returns the keys that need a restart, with their rules.
+pub fn restart_rules() -> Vec<(&'static str, RestartRule)> {
+    let nested =
+        super::top_keys::KEYS.iter().flat_map(|key| std::iter::once(key).chain(key.keys()));
+    let rules = nested.filter_map(|key| match key.reload {
+        KeyReload::Restart(rule) => Some((key.path, rule)),
+        KeyReload::Applied(_) | KeyReload::Section => None,
+    });
+    rules.collect()
+}

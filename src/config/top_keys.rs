@@ -1,0 +1,303 @@
+//! Keys at the top of a config file, and of the sections `search`, `watch`, `sandbox`, `log` and
+//! `metrics`.
+
+use super::keys::{
+    ConfigKey, KeyDefault, KeyReload, KeyValue, NEXT_CALL, RESCAN, RESTART, RestartRule,
+};
+use super::{callers, disabled_skills, limits, log, roots, socket_access, tls, traces};
+use crate::catalog::WatchTiming;
+use crate::model::LandlockMode;
+use crate::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
+use humantime::format_duration;
+use std::time::Duration;
+
+/// Longest time for which a change may be debounced.
+pub const MAX_DEBOUNCE: Duration = Duration::from_secs(10);
+
+/// Keys, in the order of the example file.
+pub const KEYS: [ConfigKey; 20] = [
+    ConfigKey::new(
+        "environment_ids",
+        KeyValue::List("ids of 1 to 256 bytes"),
+        KeyDefault::Value(|| "[local]".to_owned()),
+        "Environments whose roots this daemon resolves.",
+    )
+    .with_flag("--environment-id")
+    .with_reload(KeyReload::Applied(RESCAN)),
+    ConfigKey::new(
+        "listen",
+        KeyValue::List("addresses `unix:PATH` or `tcp:HOST:PORT`"),
+        KeyDefault::Effect {
+            effect: "the sockets of the socket unit, or a Unix socket that clients find",
+            example: "[unix:/run/caproot/caproot.sock, tcp:127.0.0.1:7420]",
+        },
+        "Addresses to listen on. Port 0 takes a free port. Without `tls`, the host must be a loopback \
+         address. The daemon serves the sockets of a socket unit in addition. The default Unix socket \
+         is `/run/caproot/caproot.sock` under a systemd unit with `RuntimeDirectory=caproot`, else \
+         `caproot.sock` in `$XDG_RUNTIME_DIR`, else `caproot-UID/caproot.sock` in the temporary \
+         directory.",
+    )
+    .with_flag("--listen")
+    .with_reload(KeyReload::Restart(RestartRule {
+        effect: RESTART,
+        differs: |new, old| new.listeners != old.listeners,
+        keep: |new, old| new.listeners.clone_from(&old.listeners),
+    })),
+    ConfigKey::new(
+        "socket",
+        KeyValue::Section(&socket_access::KEYS),
+        KeyDefault::Effect {
+            effect: "only the user of the daemon; in the runtime directory of a systemd unit, in \
+                addition the group `caproot` if the group exists",
+            example: "",
+        },
+        "Access to the Unix sockets that the daemon creates. The socket unit sets the access to its \
+         own sockets.",
+    )
+    .with_reload(KeyReload::Restart(RestartRule {
+        effect: RESTART,
+        differs: |new, old| new.socket_access != old.socket_access,
+        keep: |new, old| new.socket_access.clone_from(&old.socket_access),
+    })),
+    ConfigKey::new(
+        "tls",
+        KeyValue::Section(&tls::KEYS),
+        KeyDefault::Effect { effect: "TCP without TLS", example: "" },
+        "TLS on every TCP listener. The files are PEM. The daemon reads the files again when they \
+         change.",
+    )
+    .with_reload(KeyReload::Restart(RestartRule {
+        effect: "applied to new connections; adding or removing the section needs a restart",
+        differs: |new, old| new.tls.is_some() != old.tls.is_some(),
+        keep: |new, old| new.tls.clone_from(&old.tls),
+    })),
+    ConfigKey::new(
+        "insecure_tcp",
+        KeyValue::Boolean,
+        KeyDefault::Value(|| "false".to_owned()),
+        "Whether other machines may connect over TCP without TLS. An attacker on the network can then \
+         read and change all traffic.",
+    )
+    .with_flag("--insecure-tcp"),
+    ConfigKey::new(
+        "allow",
+        KeyValue::List("directories"),
+        KeyDefault::Effect {
+            effect: "only the published roots",
+            example: "[/opt/codex/plugins]",
+        },
+        "Directories below which callers may select roots, and below which link targets may lie. The \
+         published roots are always allowed.",
+    )
+    .with_flag("--allow")
+    .with_reload(KeyReload::Applied(roots::RELOAD)),
+    ConfigKey::new(
+        "roots",
+        KeyValue::SectionList { keys: &roots::KEYS, alternative: None },
+        KeyDefault::Effect {
+            effect: "the default roots, if `allow` is not set either",
+            example: "",
+        },
+        "Published roots. The flag replaces the whole list. The default roots are the existing \
+         directories of repo (`./.agents/skills`), user (`$HOME/.agents/skills`), codex \
+         (`$CODEX_HOME/skills`), system (`$CODEX_HOME/skills/.system`) and admin \
+         (`/etc/codex/skills`), each with this id.",
+    )
+    .with_flag("--root")
+    .with_reload(KeyReload::Applied(roots::RELOAD)),
+    ConfigKey::new(
+        "callers",
+        KeyValue::SectionList { keys: &callers::KEYS, alternative: None },
+        KeyDefault::Effect {
+            effect: "every caller that can connect may access everything",
+            example: "",
+        },
+        "Rules that admit callers; at most 256. A rule matches a caller that has one of its `uids`, \
+         `gids` or `sans` and, if the rule has a `token_file`, sends the token. A rule without `uids`, \
+         `gids` and `sans` needs only the token. A caller may access the roots of all rules that \
+         match. If the key is set, root and the user of the daemon need a rule, too.",
+    )
+    .with_reload(KeyReload::Applied(NEXT_CALL)),
+    ConfigKey::new(
+        "open_health",
+        KeyValue::Boolean,
+        KeyDefault::Value(|| "true".to_owned()),
+        "Whether the health service answers callers that no rule in `callers` matches.",
+    )
+    .with_reload(KeyReload::Applied(NEXT_CALL)),
+    ConfigKey::new(
+        "open_reflection",
+        KeyValue::Boolean,
+        KeyDefault::Value(|| "false".to_owned()),
+        "Whether the reflection services answer callers that no rule in `callers` matches.",
+    )
+    .with_reload(KeyReload::Applied(NEXT_CALL)),
+    ConfigKey::new(
+        "audit",
+        KeyValue::Boolean,
+        KeyDefault::Value(|| "false".to_owned()),
+        "Whether the audit log has every call, with the caller, the request and the result. Denied \
+         calls are always logged.",
+    )
+    .with_flag("--audit")
+    .with_reload(KeyReload::Applied(NEXT_CALL)),
+    ConfigKey::new(
+        "disabled_skills",
+        KeyValue::SectionList { keys: &disabled_skills::KEYS, alternative: Some("name") },
+        KeyDefault::Effect { effect: "every skill is listed and readable", example: "" },
+        "Skills that are neither listed nor readable; at most 1000 rules. A rule has either `root` and \
+         `path`, or `name`.",
+    )
+    .with_reload(KeyReload::Applied(RESCAN)),
+    ConfigKey::new(
+        "search",
+        KeyValue::Section(&SEARCH),
+        KeyDefault::Section,
+        "Directories that scans skip.",
+    )
+    .with_reload(KeyReload::Applied(RESCAN)),
+    ConfigKey::new(
+        "limits",
+        KeyValue::Section(&limits::KEYS),
+        KeyDefault::Section,
+        "Limits of the daemon. `GetExecutor` reports each limit, and errors name the limit that was \
+         reached.",
+    )
+    .with_reload(KeyReload::Applied(
+        "applied; existing connections, streams and calls that exceed a lower limit continue",
+    )),
+    ConfigKey::new(
+        "watch",
+        KeyValue::Section(&WATCH),
+        KeyDefault::Section,
+        "Time between a change and its publication.",
+    )
+    .with_reload(KeyReload::Applied(RESCAN)),
+    ConfigKey::new(
+        "watch_config",
+        KeyValue::Boolean,
+        KeyDefault::Value(|| "false".to_owned()),
+        "Whether the daemon reloads this file when the file changes, without `systemctl reload` or \
+         SIGHUP.",
+    )
+    .with_flag("--watch-config"),
+    ConfigKey::new(
+        "sandbox",
+        KeyValue::Section(&SANDBOX),
+        KeyDefault::Section,
+        "Restrictions that the daemon applies to itself before it serves.",
+    ),
+    ConfigKey::new(
+        "log",
+        KeyValue::Section(&LOG),
+        KeyDefault::Section,
+        "Log of the daemon.",
+    ),
+    ConfigKey::new(
+        "metrics",
+        KeyValue::Section(&METRICS),
+        KeyDefault::Effect { effect: "no metrics are served", example: "" },
+        "Prometheus metrics, served at `/metrics` over HTTP.",
+    )
+    .with_reload(KeyReload::Restart(RestartRule {
+        effect: RESTART,
+        differs: |new, old| new.metrics != old.metrics,
+        keep: |new, old| new.metrics.clone_from(&old.metrics),
+    })),
+    ConfigKey::new(
+        "traces",
+        KeyValue::Section(&traces::KEYS),
+        KeyDefault::Effect { effect: "no spans are sent", example: "" },
+        "OpenTelemetry spans of calls.",
+    )
+    .with_reload(KeyReload::Restart(RestartRule {
+        effect: RESTART,
+        differs: |new, old| new.traces != old.traces,
+        keep: |new, old| new.traces.clone_from(&old.traces),
+    })),
+];
+
+pub const SEARCH: [ConfigKey; 2] = [
+    ConfigKey::new(
+        "search.excluded_dirs",
+        KeyValue::List("names of directories"),
+        KeyDefault::Value(|| list(&DEFAULT_SKIPPED_DIRS)),
+        "Directories that are neither scanned nor read.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "search.resource_dirs",
+        KeyValue::List("names of directories"),
+        KeyDefault::Value(|| list(&DEFAULT_RESOURCE_DIRS)),
+        "Directories that are not scanned directly inside a skill. Their files are readable.",
+    )
+    .with_reload(KeyReload::Section),
+];
+
+pub const WATCH: [ConfigKey; 2] = [
+    ConfigKey::new(
+        "watch.debounce",
+        KeyValue::Duration { max: MAX_DEBOUNCE },
+        KeyDefault::Value(|| format_duration(WatchTiming::default().debounce).to_string()),
+        "Time after the last event until a change is published. `0ms` publishes at once.",
+    )
+    .with_reload(KeyReload::Section),
+    ConfigKey::new(
+        "watch.max_debounce",
+        KeyValue::Duration { max: MAX_DEBOUNCE },
+        KeyDefault::Value(|| format_duration(WatchTiming::default().max_debounce).to_string()),
+        "Longest time after the first event until a change is published. Must not be less than \
+         `debounce`.",
+    )
+    .with_reload(KeyReload::Section),
+];
+
+pub const SANDBOX: [ConfigKey; 1] = [ConfigKey::new(
+    "sandbox.landlock",
+    KeyValue::Choice(&LandlockMode::NAMES),
+    KeyDefault::Value(|| "best-effort".to_owned()),
+    "Whether Landlock restricts the daemon. With `best-effort`, the daemon applies the restrictions that \
+     the kernel supports. With `required`, the daemon does not start if the kernel lacks one. With `off`, \
+     Landlock is not used.",
+)
+.with_flag("--sandbox")
+.with_reload(KeyReload::Restart(RestartRule {
+    effect: RESTART,
+    differs: |new, old| new.landlock != old.landlock,
+    keep: |new, old| new.landlock = old.landlock,
+}))];
+
+pub const LOG: [ConfigKey; 2] = [
+    ConfigKey::new(
+        "log.filter",
+        KeyValue::Text("level, or filter by module such as `caproot=debug,h2=warn`"),
+        KeyDefault::Value(|| log::DEFAULT_FILTER.to_owned()),
+        "Lines that are logged. The levels are `off`, `error`, `warn`, `info`, `debug` and `trace`. The \
+         environment variable `CAPROOT_LOG` replaces the value, too.",
+    )
+    .with_flag("--log"),
+    ConfigKey::new(
+        "log.format",
+        KeyValue::Choice(&log::FORMATS),
+        KeyDefault::Value(|| "text".to_owned()),
+        "Format of log lines. `text` and `json` go to stderr; `json` is one JSON object a line. \
+         `journald` sends fields to the journal.",
+    )
+    .with_reload(KeyReload::Restart(RestartRule {
+        effect: RESTART,
+        differs: |new, old| new.log.format != old.log.format,
+        keep: |new, old| new.log.format = old.log.format,
+    })),
+];
+
+pub const METRICS: [ConfigKey; 1] = [ConfigKey::new(
+    "metrics.listen",
+    KeyValue::Text("`unix:PATH`, or `tcp:HOST:PORT` with a loopback address"),
+    KeyDefault::Required { example: "tcp:127.0.0.1:9464" },
+    "Address of the metrics. Port 0 takes a free port.",
+)
+.with_reload(KeyReload::Section)];
+
+fn list(names: &[&str]) -> String {
+    format!("[{}]", names.join(", "))
+}
