@@ -2,6 +2,7 @@
 
 pub use super::explanations::explanation_of;
 
+use super::explanations::severity_exceptions;
 use crate::model::{DiagnosticCode, Severity};
 use std::fmt::Write as _;
 
@@ -68,6 +69,10 @@ pub fn explanation_markdown(code: DiagnosticCode) -> String {
     let mut text = format!("# {} ({}): {summary}\n\n", code.name(), usual.name());
     for paragraph in [cause, cure] {
         wrap(&mut text, paragraph);
+        text.push('\n');
+    }
+    if let Some(exceptions) = severity_exceptions(code) {
+        wrap(&mut text, &format!("The severity is {exceptions}."));
         text.push('\n');
     }
     let (location, language, before, after) = match example {

@@ -390,3 +390,22 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         },
     }
 }
+
+/// Returns the cases in which a code has another severity than the usual one, as the rest of a
+/// sentence.
+pub(super) fn severity_exceptions(code: DiagnosticCode) -> Option<&'static str> {
+    const MAIN_FILES: &str = "`ERROR` if the link is a SKILL.md, a sidecar or a manifest";
+    match code {
+        DiagnosticCode::OutsideRoot | DiagnosticCode::DanglingLink => Some(MAIN_FILES),
+        DiagnosticCode::Unreadable => Some("`WARNING` for a link"),
+        DiagnosticCode::NoFrontmatter => {
+            Some("`NOTE` for a Markdown file among the agents or output styles of a plugin")
+        }
+        DiagnosticCode::FieldTooLong => Some("`ERROR` for a whole agents/openai.yaml"),
+        DiagnosticCode::FieldInvalid => {
+            Some("`NOTE` if the value is converted, and `ERROR` for a description that is no text")
+        }
+        DiagnosticCode::NotUtf8 => Some("`WARNING` for the name of a directory"),
+        _ => None,
+    }
+}

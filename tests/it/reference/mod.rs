@@ -2,6 +2,7 @@
 
 mod api;
 mod config;
+mod diagnostics;
 mod errors;
 mod protocol;
 mod root_states;
