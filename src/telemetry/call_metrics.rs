@@ -67,9 +67,13 @@ impl CallMetrics {
         let duration_seconds = Family::new_with_constructor(buckets as fn() -> Histogram);
         let (finished, in_flight) = (Family::default(), Family::default());
         let metrics = Self { finished, in_flight, duration_seconds };
-        let help = "Completed calls, by method and code";
+        let help = "Completed calls, by method and gRPC code; CANCELLED includes calls whose caller disconnected";
         registry.register("calls", help, metrics.finished.clone());
-        registry.register("calls_in_flight", "Calls in flight", metrics.in_flight.clone());
+        registry.register(
+            "calls_in_flight",
+            "Calls in flight; for WatchSkills, open streams",
+            metrics.in_flight.clone(),
+        );
         registry.register_with_unit(
             "call_duration",
             "Duration of calls other than streams",

@@ -1,5 +1,4 @@
-//! Metrics of the daemon in the `OpenMetrics` format, and their HTTP endpoint. The README has a
-//! table of all metrics.
+//! Metrics of the daemon in the `OpenMetrics` format, and their HTTP endpoint.
 
 use super::call_metrics::{CallMetrics, CallMetricsLayer};
 use crate::catalog::{CatalogStats, CatalogStore};
@@ -12,7 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -47,7 +46,7 @@ impl Metrics {
     ) -> Self {
         let mut registry = Registry::with_prefix("caproot");
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("build", "Version of the daemon", version);
+        registry.register("build", "Version of the daemon; the value is always 1", version);
         let calls = CallMetrics::new(&mut registry);
         registry.register_collector(Box::new(ScrapeCollector { store, started_at, config }));
         Self { registry: Arc::new(registry), calls }
@@ -133,7 +132,8 @@ impl Collector for ScrapeCollector {
         } = self.store.stats();
         let started_at = self.started_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let mut writer = MetricWriter(&mut encoder);
-        writer.write_gauge("start_time_seconds", "Unix time of the daemon's start", started_at)?;
+        let help = "Unix time of the daemon's start";
+        writer.write_time("start_time", help, started_at)?;
         writer.write_config_metrics(&self.config.borrow())?;
         writer.write_counter("revisions", "Published revisions of all catalogs", revision)?;
         writer.write_gauge_family(
@@ -148,13 +148,13 @@ impl Collector for ScrapeCollector {
         });
         writer.write_gauge_family(
             "roots_unavailable",
-            "Roots that cannot be used, by reason",
+            "Roots in state unavailable, by reason",
             "reason",
             &reasons,
         )?;
         writer.write_gauge(
             "roots_polling",
-            "Roots without inotify events",
+            "Roots that are polled, because inotify does not report all their changes",
             watch.polling_roots as u64,
         )?;
         writer.write_gauge("skills", "Skills in all catalogs", skills)?;
@@ -168,27 +168,34 @@ impl Collector for ScrapeCollector {
         )?;
         writer.write_counter_family(
             "scans",
-            "Scans of whole roots and of changed directories, by kind",
+            "Completed scans: full scans of a root, and partial scans of changed directories",
             "kind",
             &[("full", full_scans), ("partial", partial_scans)],
         )?;
         let scan_seconds = ConstCounter::new(scan_time.as_secs_f64());
-        let help = "Total duration of all scans";
-        let metric_encoder =
-            writer.0.encode_descriptor("scan", help, Some(&Unit::Seconds), MetricType::Counter)?;
-        scan_seconds.encode(metric_encoder)?;
+        let help = "Total duration of all scans, including waits for the disk";
+        let unit = Some(&Unit::Seconds);
+        scan_seconds.encode(writer.begin("scan", help, unit, MetricType::Counter)?)?;
         let is_running = u64::from(watch.has_inotify);
-        writer.write_gauge("watcher_running", "Whether inotify is available", is_running)?;
+        writer.write_gauge(
+            "watcher_running",
+            "Whether the daemon has an inotify instance: 1 or 0",
+            is_running,
+        )?;
         let watches = watch.watches_used as u64;
-        writer.write_gauge("watches", "Watched directories and files", watches)?;
+        writer.write_gauge(
+            "watches",
+            "Watched directories, and watched files with hard links",
+            watches,
+        )?;
         writer.write_gauge(
             "watches_limit",
-            "Watches that the daemon's user may have; 0 if unknown",
+            "inotify watches that the user of the daemon may have; 0 if unknown",
             watch.watches_limit,
         )?;
         writer.write_counter(
             "watch_overflows",
-            "Overflows of the kernel's event queue",
+            "Overflows of the kernel's event queue; a full scan follows each overflow",
             watch.overflows,
         )?;
         writer.write_counter(
@@ -212,23 +219,41 @@ impl MetricWriter<'_, '_> {
         )?;
         let loaded_at = config.read_at.as_secs();
         let help = "Unix time at which the applied configuration was read";
-        self.write_gauge("config_time_seconds", help, loaded_at)?;
+        self.write_time("config_time", help, loaded_at)?;
         let is_rejected = u64::from(config.last_rejection.is_some());
-        let help = "Whether the last reload was rejected";
+        let help = "Whether the last reload was rejected: 1 or 0";
         self.write_gauge("config_reload_failed", help, is_rejected)?;
         let pending = config.restart_required.len() as u64;
         let help = "Keys of the config file whose new values require a restart";
         self.write_gauge("config_keys_pending_restart", help, pending)
     }
 
+    /// Writes name, type, unit and HELP text of a metric. The text gets a full stop, as in the
+    /// registry.
+    fn begin<'s>(
+        &'s mut self,
+        name: &'s str,
+        help: &str,
+        unit: Option<&'s Unit>,
+        kind: MetricType,
+    ) -> Result<MetricEncoder<'s>, Error> {
+        self.0.encode_descriptor(name, &format!("{help}."), unit, kind)
+    }
+
+    /// Writes a Unix time. The unit is a suffix of the name.
+    fn write_time(&mut self, name: &str, help: &str, seconds: u64) -> Result<(), Error> {
+        let metric = ConstGauge::new(seconds);
+        metric.encode(self.begin(name, help, Some(&Unit::Seconds), MetricType::Gauge)?)
+    }
+
     fn write_gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
         let metric = ConstGauge::new(value);
-        metric.encode(self.0.encode_descriptor(name, help, None, MetricType::Gauge)?)
+        metric.encode(self.begin(name, help, None, MetricType::Gauge)?)
     }
 
     fn write_counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
         let metric = ConstCounter::new(value);
-        metric.encode(self.0.encode_descriptor(name, help, None, MetricType::Counter)?)
+        metric.encode(self.begin(name, help, None, MetricType::Counter)?)
     }
 
     fn write_gauge_family(
@@ -258,7 +283,7 @@ impl MetricWriter<'_, '_> {
         values: &[(&str, u64)],
         metric: impl Fn(u64) -> M,
     ) -> Result<(), Error> {
-        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
+        let mut family = self.begin(name, help, None, kind)?;
         for (label_value, value) in values {
             let labels = [(label, *label_value)];
             metric(*value).encode(family.encode_family(&labels)?)?;

@@ -3,7 +3,7 @@
 mod command;
 mod disabled_skills;
 mod limits;
-mod metrics;
+pub(crate) mod metrics;
 mod traces;
 mod watch;
 

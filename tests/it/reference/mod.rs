@@ -4,6 +4,7 @@ mod api;
 mod config;
 mod diagnostics;
 mod errors;
+mod metrics;
 mod protocol;
 mod root_states;
 
