@@ -3,7 +3,7 @@
 use super::connection::PeerConnection;
 use super::tls::{ALPN, ReloadableTls};
 use crate::certs;
-use rustls::{Error, InvalidMessage};
+use rustls::{CertificateError, Error, InvalidMessage};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub async fn accept_tls(tls: &ReloadableTls, stream: TcpStream) -> io::Result<Pe
     match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(ALPN) => {
             let names = names(&stream, address);
-            tracing::debug!(%address, ?names, "connected over TLS");
+            tracing::debug!(%address, names = names.join(", "), "connected over TLS");
             Ok(PeerConnection::tls(stream, address, names))
         }
         Ok(Ok(mut stream)) => {
@@ -83,10 +83,35 @@ fn cause(error: &io::Error) -> Option<String> {
         }
         Error::NoCertificatesPresented => Some("the client presents no certificate".to_owned()),
         Error::InvalidCertificate(reason) => {
-            Some(format!("the client certificate is invalid: {reason}"))
+            Some(format!("the client certificate is invalid: {}", certificate_problem(reason)))
         }
         _ => None,
     }
+}
+
+/// Describes an invalid certificate. The texts of rustls are names of Rust variants.
+fn certificate_problem(error: &CertificateError) -> String {
+    let text = match error {
+        CertificateError::UnknownIssuer => "no authority in `tls.client_ca` issued it",
+        CertificateError::BadSignature => {
+            "its signature is not by the authority of this name in `tls.client_ca`"
+        }
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "it has expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "it is not valid yet"
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "its extended key usage does not include client authentication"
+        }
+        CertificateError::BadEncoding => "it is not valid DER",
+        CertificateError::UnhandledCriticalExtension => "it has an unknown critical extension",
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "its signature algorithm is not supported"
+        }
+        other => return other.to_string(),
+    };
+    text.to_owned()
 }
 
 /// Returns the names in the verified certificate of the client.
