@@ -1,6 +1,7 @@
 //! Separate process that checks the config file for a reload. The daemon's sandbox may deny reading
 //! the certificates and tokens of the new file. The daemon starts the process before the sandbox is
-//! applied. The process can only read files, and the daemon can only request a check.
+//! applied. The process can only read files and bind TCP ports, and the daemon can only request a
+//! check.
 
 use super::config::{config_error_from_json, config_error_json};
 use super::exit;
@@ -9,7 +10,7 @@ use super::output::write_stdout;
 use crate::config::{Config, ConfigError};
 use crate::model::LandlockMode;
 use crate::sandbox::{SandboxPolicy, restrict_process};
-use crate::server::check_socket_directories;
+use crate::server::check_listeners;
 use serde_json::Value;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -55,7 +56,11 @@ impl ConfigChecker {
 pub fn answer_check_requests(
     load: impl Fn() -> Result<Config, Vec<ConfigError>>,
 ) -> Result<u8, CommandFailure> {
-    let reading = SandboxPolicy { allowed_dirs: vec!["/".into()], ..SandboxPolicy::default() };
+    let reading = SandboxPolicy {
+        allowed_dirs: vec!["/".into()],
+        may_bind_tcp: true,
+        ..SandboxPolicy::default()
+    };
     // Best effort: without Landlock, the daemon has no sandbox either.
     drop(restrict_process(&reading));
     for line in io::stdin().lines() {
@@ -79,8 +84,8 @@ fn start_errors(config: &Config) -> Vec<ConfigError> {
         reason,
     };
     let mut errors = Vec::new();
-    if let Err(error) = check_socket_directories(config) {
-        errors.push(config_error("listen", format!("cannot listen: {error}")));
+    if let Err((key, error)) = check_listeners(config) {
+        errors.push(config_error(key, error.to_string()));
     }
     if config.landlock == LandlockMode::Required {
         // The sandbox applies only to this thread, which then ends.

@@ -310,6 +310,7 @@ fn sandbox_needs(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) -> Sa
         files: file.into_iter().chain(tokens).chain(certificates).collect(),
         sockets: config.listeners.iter().chain(&config.metrics).filter_map(socket).collect(),
         connect_ports: config.traces.iter().map(|traces| traces.port).collect(),
+        may_bind_tcp: false,
         home: env.home.clone(),
     }
 }

@@ -37,6 +37,8 @@ pub struct SandboxPolicy {
     pub sockets: Vec<PathBuf>,
     /// TCP ports that the daemon connects to, at any address.
     pub connect_ports: Vec<u16>,
+    /// Whether the process binds TCP ports. The daemon binds its ports before.
+    pub may_bind_tcp: bool,
     /// Home directory of the user. A file directly in it does not open the whole directory.
     pub home: Option<PathBuf>,
 }
@@ -81,7 +83,8 @@ pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, Sandbo
     let procfs: Vec<_> = PROCFS_FILES.into_iter().filter_map(open).collect();
     let required = ruleset::REQUIRED_ABI;
     let (landlock, landlock_abi, problem) =
-        match ruleset::restrict_thread(&paths, &procfs, &policy.connect_ports) {
+        match ruleset::restrict_thread(&paths, &procfs, &policy.connect_ports, policy.may_bind_tcp)
+        {
             Ok(abi @ ruleset::REQUIRED_ABI..) => (LandlockState::Enforced, abi, None),
             Ok(0) => (LandlockState::Unavailable, 0, Some("has no Landlock".to_owned())),
             Ok(abi) => {

@@ -23,11 +23,14 @@ pub fn restrict_thread(
     paths: &SandboxPaths,
     procfs: &[OwnedFd],
     connect_ports: &[u16],
+    may_bind_tcp: bool,
 ) -> Result<u32, RulesetError> {
+    let all_net = AccessNet::from_all(REQUESTED_ABI);
+    let net = if may_bind_tcp { all_net & !AccessNet::BindTcp } else { all_net };
     let mut ruleset = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(REQUESTED_ABI))?
-        .handle_access(AccessNet::from_all(REQUESTED_ABI))?
+        .handle_access(net)?
         .scope(Scope::from_all(REQUESTED_ABI))?
         .create()?;
     ruleset = add_path_rules(ruleset, &paths.read_dirs, AccessFs::ReadFile | AccessFs::ReadDir)?;

@@ -62,10 +62,11 @@ impl BoundListener {
                 create_own_directory(directory(path))?;
                 bind_unix(path, access_rules.access_at(path))
             }
-            ListenAddress::Tcp(address) => bind_tcp(*address).map(Self::Tcp).map_err(|errno| {
-                let error = io::Error::from(errno);
-                StartError::listener(format!("cannot listen on tcp:{address}: {error}"))
-            }),
+            ListenAddress::Tcp(address) => {
+                let bound = bind_tcp_socket(*address)
+                    .and_then(|socket| listen(&socket, BACKLOG).map(|()| socket));
+                bound.map(Self::Tcp).map_err(|errno| tcp_error(*address, errno))
+            }
         }
     }
 }
@@ -112,25 +113,39 @@ impl RuntimeListener {
     }
 }
 
-/// Checks the directories of all configured Unix sockets without binding.
-pub fn check_socket_directories(config: &Config) -> Result<(), StartError> {
-    for listener in config.listeners.iter().chain(&config.metrics) {
-        if let ListenAddress::Unix(path) = listener {
-            check_directory(directory(path))?;
-        }
+/// Checks without listening whether this process can listen on the configured addresses. An error
+/// has the key of the address.
+pub fn check_listeners(config: &Config) -> Result<(), (&'static str, StartError)> {
+    let for_grpc = config.listeners.iter().map(|listener| ("listen", listener));
+    let for_metrics = config.metrics.iter().map(|listener| ("metrics.listen", listener));
+    for (key, listener) in for_grpc.chain(for_metrics) {
+        let checked = match listener {
+            ListenAddress::Unix(path) => check_directory(directory(path)),
+            ListenAddress::UnixInOwnDir(_) => Ok(()),
+            ListenAddress::Tcp(address) => match bind_tcp_socket(*address) {
+                // The running daemon may have the port.
+                Ok(_) | Err(Errno::ADDRINUSE) => Ok(()),
+                Err(errno) => Err(tcp_error(*address, errno)),
+            },
+        };
+        checked.map_err(|error| (key, error))?;
     }
     Ok(())
 }
 
-fn bind_tcp(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+fn bind_tcp_socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     // Allows binding while connections of the previous daemon are in TIME_WAIT.
     set_socket_reuseaddr(&socket, true)?;
     bind(&socket, &address)?;
-    listen(&socket, BACKLOG)?;
     Ok(socket)
+}
+
+fn tcp_error(address: SocketAddr, errno: Errno) -> StartError {
+    let error = io::Error::from(errno);
+    StartError::listener(format!("cannot listen on tcp:{address}: {error}"))
 }
 
 fn bind_unix(path: &Path, access: SocketAccess) -> Result<BoundListener, StartError> {

@@ -56,7 +56,7 @@ mod unread;
 
 pub use embedded::{EmbeddedConnector, EmbeddedDaemon};
 pub use inherited::{InheritedSockets, take_inherited_sockets};
-pub use listen::check_socket_directories;
+pub use listen::check_listeners;
 pub use reload::{ConfigFile, ConfigFileCheck, ConfigLoader, ReloadSource, SandboxReadCheck};
 pub use service_manager::has_service_manager;
 
