@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use caproot::client::{ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::endpoint::ProcessEnv;
+use caproot::net::endpoint::ProcessEnv;
 use caproot::server;
 use caproot::session::dispatch::{CallDispatcher, DispatchOptions, DispatchRecord, FinishedTurn};
 use caproot::session::{Session, SessionOptions};

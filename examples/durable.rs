@@ -9,7 +9,7 @@
 
 use caproot::client::{ChangesSince, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::endpoint::ProcessEnv;
+use caproot::net::endpoint::ProcessEnv;
 use caproot::server;
 use caproot::session::{ForkScope, MemoryStore, Session, SessionOptions};
 use serde_json::json;

@@ -11,7 +11,7 @@
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
 use caproot::client::Fleet;
-use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
+use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::session::{Session, SessionOptions};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

@@ -10,11 +10,11 @@
 
 use caproot::client::{ExecutorConfig, Fleet};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::endpoint::ProcessEnv;
-use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
-use caproot::local::LocalSource;
+use caproot::net::endpoint::ProcessEnv;
 use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use caproot::server;
+use caproot::session::sources::LocalSource;
+use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions, SkillSource};
 use serde_json::json;
 use std::error::Error;

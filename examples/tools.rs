@@ -11,7 +11,7 @@
 
 use caproot::client::{ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::endpoint::ProcessEnv;
+use caproot::net::endpoint::ProcessEnv;
 use caproot::server;
 use caproot::session::{CustomTool, DEFAULT_BUDGET, Session, SessionOptions, ToolRegistry};
 use schemars::JsonSchema;

@@ -123,8 +123,8 @@
 //! # How a tool call of a session travels
 //!
 //! A session asks its sources through one trait, [`session::SkillSource`]. The source of an executor
-//! holds a [`client::Mirror`]; `local` runs a daemon in the process; `host` follows an MCP server.
-//! A read whose JSON is larger than the tool's limit is repeated with a smaller page. A custom
+//! holds a [`client::Mirror`], the source of local directories runs a daemon in the process, and the
+//! source of an MCP server follows the server. A read whose JSON is larger than the tool's limit is repeated with a smaller page. A custom
 //! tool's arguments are checked against its schema, and the tool runs in its own task that ends
 //! with the call. `session::dispatch` takes pending calls of a platform and runs each call once,
 //! however often the platform shows it.
@@ -142,10 +142,7 @@ compile_error!(
 );
 
 #[cfg(feature = "daemon")]
-pub mod bearer;
-#[cfg(feature = "daemon")]
 pub mod catalog;
-pub mod certs;
 #[cfg(feature = "daemon")]
 pub mod check;
 #[cfg(feature = "cli")]
@@ -154,7 +151,6 @@ pub mod cli;
 pub mod client;
 #[cfg(feature = "daemon")]
 pub mod config;
-pub mod endpoint;
 #[cfg(feature = "daemon")]
 pub mod file_watch;
 #[cfg(feature = "daemon")]
@@ -162,15 +158,10 @@ pub mod fs;
 #[cfg(feature = "daemon")]
 pub mod grpc;
 #[cfg(feature = "mcp")]
-pub mod host;
-#[cfg(all(feature = "client", feature = "daemon"))]
-pub mod local;
-#[cfg(feature = "daemon")]
-pub mod locate;
-#[cfg(feature = "mcp")]
 pub mod mcp;
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub mod model;
+pub mod net;
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub mod parse;
 pub mod proto;

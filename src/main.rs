@@ -2,7 +2,7 @@
 //! the command in a tokio runtime.
 
 use caproot::cli::{self, CommandFailure, CommandLine, exit};
-use caproot::endpoint::ProcessEnv;
+use caproot::net::endpoint::ProcessEnv;
 use clap::Parser as _;
 use std::process::ExitCode;
 

@@ -1,19 +1,18 @@
 //! Services of the orchestrator example: two daemons, a directory, an MCP server and a platform.
 
 use std::error::Error;
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::{fs, io};
 
 use caproot::client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::endpoint::ProcessEnv;
-use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
-use caproot::local::LocalSource;
+use caproot::net::endpoint::ProcessEnv;
 use caproot::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot::server;
+use caproot::session::sources::LocalSource;
+use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::session::{SessionOptions, SkillSource};
 use serde_json::json;
 use tempfile::TempDir;

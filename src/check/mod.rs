@@ -6,7 +6,7 @@
 //! use caproot::check::{CheckRequest, CheckSummary, check_dir};
 //! use caproot::config::{Config, RootFlag, ServeFlags};
 //! use caproot::fs::{ScanProgress, ScanTarget};
-//! use caproot::endpoint::ProcessEnv;
+//! use caproot::net::endpoint::ProcessEnv;
 //! use std::{fs, path::Path};
 //!
 //! /// Returns the request that `caproot check DIR` makes.

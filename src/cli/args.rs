@@ -7,7 +7,7 @@ use crate::client::{
     Client, ClientCredentials, DaemonEndpoint, ExecutorConfig, find_default_endpoint,
     parse_selected_roots,
 };
-use crate::endpoint::ProcessEnv;
+use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};

@@ -2,14 +2,13 @@
 //! line of stdin is a request, and each line of stdout is a response.
 
 use super::args::{ConnectionArgs, SelectionArgs, parse_timeout};
-use super::exit;
 use super::failure::CommandFailure;
-use super::fleet;
 use super::output::{print_stderr, write_stdout};
 use super::signals::stop_signal;
 use super::text::{escape_json, escape_text};
+use super::{exit, fleet};
 use crate::client::{CallError, Client, Fleet};
-use crate::endpoint::ProcessEnv;
+use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use crate::session::{DEFAULT_BUDGET, Session, SessionOptions, ToolNames, UserPrompt};
 use clap::Args;

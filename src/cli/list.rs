@@ -1,17 +1,16 @@
 //! `caproot list`: the skills below roots, of one daemon or of a fleet.
 
 use super::args::{ConnectionArgs, SelectionArgs};
-use super::exit;
 use super::failure::CommandFailure;
 use super::fleet::read_fleet;
 use super::output::{
     OutputFormat, print_full_table, print_json, print_message, print_stderr, print_table,
 };
-use super::report;
 use super::text::escape_text;
+use super::{exit, report};
 use crate::client::fleet::{ExecutorListing, ListStage};
 use crate::client::json;
-use crate::endpoint::ProcessEnv;
+use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill,
     SkillView,

@@ -1,14 +1,13 @@
 //! `caproot mcp`: the skills of a daemon for MCP hosts.
 
 use super::args::{ConnectionArgs, SelectionArgs};
-use super::exit;
 use super::failure::CommandFailure;
-use super::fleet;
 use super::output::{print_stderr, write_stdout};
 use super::signals::stop_signal;
 use super::text::escape_text;
-use crate::endpoint::ProcessEnv;
+use super::{exit, fleet};
 use crate::mcp::{HttpAllowlist, HttpListener, ServerTransport, SkillSubscription, serve};
+use crate::net::endpoint::ProcessEnv;
 use crate::session::{Session, SessionOptions, ToolNames};
 use clap::Args;
 use std::net::SocketAddr;

@@ -13,6 +13,7 @@ mod failure;
 mod fleet;
 mod handle_arg;
 mod list;
+mod locate;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod output;
@@ -33,7 +34,7 @@ mod watch;
 
 pub use failure::{CommandFailure, report_outcome, report_usage_error};
 
-use crate::endpoint::ProcessEnv;
+use crate::net::endpoint::ProcessEnv;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use clap_mangen::Man;

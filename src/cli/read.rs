@@ -7,7 +7,7 @@ use super::handle_arg::{PackageArg, find_plugin_package, find_root, find_skill};
 use super::list::consistency;
 use super::output::{OutputFormat, print_message, write_stdout};
 use crate::client::Client;
-use crate::endpoint::ProcessEnv;
+use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::ReadResourceRequest;
 use crate::proto::caproot::v1::read_resource_response::Body;
 use clap::Args;

@@ -1,14 +1,12 @@
 //! `caproot resolve`: roots and the components of their plugins, without skills.
 
 use super::args::{ConnectionArgs, SelectionArgs};
-use super::exit;
 use super::failure::CommandFailure;
 use super::list::consistency;
 use super::output::{OutputFormat, print_message, print_stderr, print_table, write_stdout};
-use super::plugins;
-use super::report;
 use super::text::{EscapedText, escape_text};
-use crate::endpoint::ProcessEnv;
+use super::{exit, plugins, report};
+use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
     ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot, RootKind, RootState,
 };

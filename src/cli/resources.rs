@@ -1,13 +1,12 @@
 //! `caproot resources`: the files of a listed package.
 
 use super::args::{ConnectionArgs, SelectionArgs};
-use super::exit;
 use super::failure::CommandFailure;
 use super::handle_arg::{PackageArg, find_root};
 use super::output::{OutputFormat, print_message, print_stderr, write_stdout};
 use super::text::escape_text;
-use super::{report, table};
-use crate::endpoint::ProcessEnv;
+use super::{exit, report, table};
+use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
     Consistency, ListResourcesRequest, ListResourcesResponse, Resource,
 };

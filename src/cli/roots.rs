@@ -1,12 +1,11 @@
 //! `caproot roots`: the published roots.
 
 use super::args::ConnectionArgs;
-use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_message, print_stderr, print_table};
-use super::report;
 use super::text::escape_text;
-use crate::endpoint::ProcessEnv;
+use super::{exit, report};
+use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{ListRootsResponse, RootState, Scope};
 use clap::Args;
 

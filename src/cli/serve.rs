@@ -11,9 +11,9 @@ use super::signals::DaemonSignals;
 use crate::config::{
     Config, ConfigError, ListenAddress, RootFlag, ServeFlags, TlsFiles, TlsFlags, log,
 };
-use crate::endpoint::ProcessEnv;
 use crate::file_watch::FileStamp;
 use crate::model::{LandlockMode, LandlockState, SandboxStatus};
+use crate::net::endpoint::ProcessEnv;
 use crate::sandbox::{
     AttemptResult, ProcessSandbox, SandboxError, SandboxPolicy, SelfTest, restrict_process,
 };

@@ -6,7 +6,7 @@ use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
 use super::text::{EscapedText, escape_text};
 use crate::client::json;
-use crate::endpoint::ProcessEnv;
+use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
     CatalogStats, ConfigStatus, GetExecutorResponse, SandboxStatus, WatchStatus,
 };

@@ -9,7 +9,7 @@ use super::output::{OutputFormat, print_stderr, write_stdout};
 use super::signals::stop_signal;
 use super::text::{escape_json, escape_text};
 use crate::client::{CallError, MirrorSelection, MirrorStream, WatchMessage, json};
-use crate::endpoint::ProcessEnv;
+use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsResponse};
 use clap::Args;

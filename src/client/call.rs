@@ -8,7 +8,7 @@ use super::credentials::{BearerToken, ClientCredentials};
 use super::retry::{RetryPolicy, run_with_retries};
 use super::watch::SkillWatch;
 use super::{list, read, resolve, resources};
-use crate::endpoint::DaemonEndpoint;
+use crate::net::endpoint::DaemonEndpoint;
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use crate::proto::caproot::v1::{
     ErrorReason, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,

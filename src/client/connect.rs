@@ -4,7 +4,7 @@ use super::auth_channel::TlsAlertFlag;
 use super::credentials::ClientCredentials;
 use super::tls_error::TlsError;
 use super::tls_probe::TlsProbeIo;
-use crate::endpoint::{DaemonEndpoint, EndpointAddress, ProcessEnv, default_sockets};
+use crate::net::endpoint::{DaemonEndpoint, EndpointAddress, ProcessEnv, default_sockets};
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use hyper::rt;
 use hyper_util::client::legacy::connect::HttpConnector;

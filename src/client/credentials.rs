@@ -1,7 +1,7 @@
 //! Credentials of a client. The files are read again for each connection, so that certificates and
 //! tokens can be replaced while the client runs.
 
-use crate::certs;
+use crate::net::certs;
 use http::HeaderValue;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;

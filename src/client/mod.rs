@@ -63,7 +63,7 @@ mod tls_error;
 mod tls_probe;
 mod watch;
 
-pub use crate::endpoint::{DaemonEndpoint, EndpointError};
+pub use crate::net::endpoint::{DaemonEndpoint, EndpointError};
 pub use crate::parse::document::TextPosition;
 pub use auth_channel::TlsRequired;
 pub use call::{CallError, Client, error_reason, error_reason_name};

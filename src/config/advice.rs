@@ -1,7 +1,7 @@
 //! Warnings of `caproot config check` that depend on the disk and on the accounts of this machine.
 
 use super::{Config, ListenAddress, ProcessEnv, native_path};
-use crate::model::callers::CallerRule;
+use crate::grpc::auth::CallerRule;
 use nix::unistd::{Uid, User, getgrouplist};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use std::ffi::CString;

@@ -2,8 +2,8 @@
 
 use super::error::{ConfigError, ConfigErrors};
 use super::{FileSettings, address, settings};
-use crate::endpoint::ProcessEnv;
 use crate::model::RootId;
+use crate::net::endpoint::ProcessEnv;
 use crate::parse::document::{self, SyntaxError, TextPosition};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};

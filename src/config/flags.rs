@@ -3,8 +3,8 @@
 use super::error::{ConfigError, ConfigErrors};
 use super::tls::{self, TlsFlags};
 use super::{CheckedFlags, ListenAddress, address};
-use crate::endpoint::ProcessEnv;
 use crate::model::{PublishedRoot, RootId, RootScope};
+use crate::net::endpoint::ProcessEnv;
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;

@@ -3,7 +3,7 @@
 use super::address::{require_local, require_local_or_tls};
 use super::error::{ConfigError, ConfigErrors};
 use super::{InheritedSocketInfo, ListenAddress};
-use crate::endpoint::ProcessEnv;
+use crate::net::endpoint::ProcessEnv;
 
 /// Name of the environment variable, used in errors in place of a flag.
 const SOURCE_NAME: &str = "LISTEN_FDS";

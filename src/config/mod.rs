@@ -34,7 +34,7 @@ pub use self::reload::RestartRequired;
 pub use self::socket_access::{SocketAccess, SocketAccessRules};
 pub use self::tls::{TlsFiles, TlsFlags};
 pub use self::traces::TraceConfig;
-pub use crate::endpoint::{InheritedSocketInfo, ProcessEnv};
+pub use crate::net::endpoint::{InheritedSocketInfo, ProcessEnv};
 pub use crate::parse::document::TextPosition;
 
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};

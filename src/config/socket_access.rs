@@ -3,7 +3,7 @@
 use super::accounts;
 use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::section::{ConfigReader, ConfigSection};
-use crate::endpoint::ProcessEnv;
+use crate::net::endpoint::ProcessEnv;
 use std::path::{Path, PathBuf};
 
 /// Keys of the section.

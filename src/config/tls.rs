@@ -4,7 +4,7 @@ use super::error::{ConfigError, ConfigErrors};
 use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::section::{ConfigReader, ConfigSection, ConfigValue};
 use super::{ListenAddress, address};
-use crate::certs::{self, CertFileError, CertFileKind};
+use crate::net::certs::{self, CertFileError, CertFileKind};
 use std::path::{Path, PathBuf};
 
 /// Keys of `tls`.

@@ -1,10 +1,11 @@
 //! Audit log of denied calls, and of all calls if the operator enables it. Never logs bodies,
 //! tokens or paths. Untrusted text is escaped and truncated here; the log formatter quotes it.
 
+use super::auth::Caller;
 use super::dispatch::METHOD_PATH_PREFIX;
 use crate::catalog::CatalogView;
 use crate::model::escape::truncate_escaped;
-use crate::model::{Caller, PeerIdentity, RootReason};
+use crate::model::{PeerIdentity, RootReason};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use crate::proto::grpc_code_name;
 use std::fmt::Write as _;

@@ -1,11 +1,15 @@
 //! Authentication layer. Attaches the authenticated [`Caller`] to each request, or rejects the
 //! request.
 
+mod callers;
+mod tokens;
+
+pub use callers::{AuthDenial, Caller, CallerPolicy, CallerRule, SanPattern, TokenCheck};
+pub use tokens::{RuleTokens, TokenDigest, TokenFile, TokenFileError};
+
 use super::audit_log::AuditLog;
 use super::errors::caller_denied;
-use crate::bearer::{RuleTokens, TokenDigest};
-use crate::model::callers::{AuthDenial, TokenCheck};
-use crate::model::{Caller, CallerPolicy, PeerIdentity};
+use crate::model::PeerIdentity;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use std::convert::Infallible;

@@ -1,11 +1,11 @@
 //! Conversion of errors to gRPC statuses with `google.rpc` details. No match has a wildcard arm, so
 //! a new error does not compile without a status.
 
+use super::auth::AuthDenial;
 use super::quota::QuotaExceeded;
 use crate::catalog::{DeadlineExceeded, PackageReadError};
 use crate::fs::FileReadError;
 use crate::model::RootReason;
-use crate::model::callers::AuthDenial;
 use crate::proto::ERROR_DOMAIN;
 use crate::proto::caproot::v1::ErrorReason;
 use std::collections::HashMap;
@@ -265,8 +265,8 @@ mod tests {
     };
     use crate::catalog::PackageReadError;
     use crate::fs::FileReadError;
+    use crate::grpc::auth::AuthDenial;
     use crate::grpc::quota::QuotaExceeded;
-    use crate::model::callers::AuthDenial;
     use crate::model::{ContentDigest, RootReason};
     use crate::proto::caproot::v1::ErrorReason;
     use crate::proto::{FILE_DESCRIPTOR_SET, grpc_code_name};

@@ -2,7 +2,7 @@
 //! types and protobuf messages.
 
 mod audit_log;
-mod auth;
+pub mod auth;
 mod change_events;
 mod dispatch;
 mod encoded_body;

@@ -2,7 +2,6 @@
 //! no file formats, does no I/O, reads no clock and uses no runtime.
 
 mod access_scope;
-pub mod callers;
 pub mod catalog;
 mod compact_frontmatter;
 mod config_state;
@@ -28,7 +27,6 @@ pub mod token;
 pub mod value;
 
 pub use access_scope::AccessScope;
-pub use callers::{Caller, CallerPolicy};
 pub use catalog::Catalog;
 pub use compact_frontmatter::{CompactFrontmatter, SkillMdFrontmatter};
 pub use config_state::{ConfigState, RejectedReload};

@@ -5,7 +5,7 @@
 //! ```
 //! use caproot::client::{Client, ClientCredentials};
 //! use caproot::config::{Config, RootFlag, ServeFlags};
-//! use caproot::endpoint::ProcessEnv;
+//! use caproot::net::endpoint::ProcessEnv;
 //! use std::time::Duration;
 //! use tokio::sync::oneshot;
 //!

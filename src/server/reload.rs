@@ -4,13 +4,13 @@
 
 use super::tls::ReloadableTls;
 use super::{ReloadTargets, service_manager};
-use crate::bearer::RuleTokens;
 use crate::catalog::{ConsistencyLevel, PolicyConfig, WaitBudget};
 use crate::config::{Config, ConfigError, RestartRequired};
 use crate::file_watch::{self, COMPARE_INTERVAL, FileHints, FileStamp, WatchedDirs};
 use crate::grpc::AuthRules;
+use crate::grpc::auth::{CallerPolicy, RuleTokens};
 use crate::model::escape::truncate_escaped;
-use crate::model::{CallerPolicy, ConfigState, Limits, RejectedReload};
+use crate::model::{ConfigState, Limits, RejectedReload};
 use crate::scan::search::SearchRules;
 use crate::telemetry::LogHandle;
 use std::path::{Path, PathBuf};

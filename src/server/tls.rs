@@ -2,9 +2,9 @@
 //! files.
 
 use super::rate_limited_log::HandshakeLog;
-use crate::certs::{self, CertFileError, TlsIdentity, format_time};
 use crate::config::TlsFiles;
 use crate::file_watch::{self, COMPARE_INTERVAL, FileStamp, HintCause, WatchedDirs};
+use crate::net::certs::{self, CertFileError, TlsIdentity, format_time};
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;

@@ -2,7 +2,7 @@
 
 use super::ToolNames;
 use super::result::{ToolError, ToolErrorCode};
-use super::source::SourceKind;
+use super::sources::SourceKind;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use super::list::AuthorityRef;
 use super::mentions::{ParsedMention, UserPrompt};
 use super::metrics::{InvocationGuard, InvocationKind};
 use super::result::{ToolError, ToolErrorCode};
-use super::source::{SkillSource, SourceKind, TextPage, TextPageRequest};
+use super::sources::{SkillSource, SourceKind, TextPage, TextPageRequest};
 use super::text::truncate_with_ellipsis;
 use super::view::SessionView;
 use super::{Session, SharedSkill, ToolNames};

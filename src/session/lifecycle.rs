@@ -3,7 +3,7 @@
 use super::metrics::InvocationMetrics;
 use super::result::{ToolError, ToolErrorCode};
 use super::saved::{SavedError, SavedSession};
-use super::source::{DaemonSource, SkillSource};
+use super::sources::{DaemonSource, SkillSource};
 use super::store::{SessionStore, StoreError};
 use super::{SelectionError, Session, SessionInner, SessionOptions, SessionWatch};
 use crate::client::{ChangesSince, Fleet, ResumePoint};

@@ -78,7 +78,7 @@
 //! | source | is | authority | handles |
 //! | --- | --- | --- | --- |
 //! | [`Fleet`] | the executors of the selection | `executor`, with the id of the root | `skill://ROOT/…` |
-//! | `local::LocalSource` | directories of this machine | `local`, with the id of the directory | `skill://ID/…` |
+//! | [`sources::LocalSource`] | directories of this machine | `local`, with the id of the directory | `skill://ID/…` |
 //! | `host::McpSource` | an MCP server | `mcp`, with the name of the server | `mcp+skill://NAME/…` |
 //!
 //! [`Session::start_with`] adds sources next to the executors. If skills of two kinds have one name,
@@ -100,7 +100,7 @@ mod metrics;
 mod read;
 mod result;
 mod saved;
-pub mod source;
+pub mod sources;
 mod store;
 mod text;
 mod tool_names;
@@ -123,7 +123,7 @@ pub use metrics::{
 };
 pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 pub use saved::{MAX_SAVED_BYTES, SavedError};
-pub use source::{ExecutorState, SkillSource, SourceKind};
+pub use sources::{ExecutorState, SkillSource, SourceKind};
 pub use store::{MemoryStore, SessionStore, StoreError};
 pub use tool_names::{ToolNameError, ToolNames};
 #[cfg(feature = "handlers")]
@@ -136,7 +136,7 @@ use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use futures_util::future::join_all;
 use metrics::InvocationCounters;
 use saved::check_session_id;
-use source::DaemonSource;
+use sources::DaemonSource;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, Mutex};

@@ -6,7 +6,7 @@ use super::fitting::read_fitting;
 use super::result::{
     MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len,
 };
-use super::source::{TextPage, TextPageRequest};
+use super::sources::{TextPage, TextPageRequest};
 use crate::client::MAX_CURSOR_BYTES;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

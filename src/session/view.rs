@@ -3,7 +3,7 @@
 //! has changed.
 
 use super::SharedSkill;
-use super::source::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
+use super::sources::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
 use super::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};

@@ -296,7 +296,7 @@ async fn path_in_a_default_location() {
     );
     let home = Some(fixture.path("mine"));
     let setup = Setup {
-        env: caproot::endpoint::ProcessEnv { home, ..isolated_env(fixture.top()) },
+        env: caproot::net::endpoint::ProcessEnv { home, ..isolated_env(fixture.top()) },
         ..Setup::default()
     };
     let daemon = Daemon::start(setup).await;

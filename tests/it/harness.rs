@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use caproot::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use caproot::config::{Config, KeepaliveConfig, RootFlag, ServeFlags};
-use caproot::endpoint::ProcessEnv;
 use caproot::model::Limits;
+use caproot::net::endpoint::ProcessEnv;
 use caproot::proto::caproot::v1::{
     CapabilityRootLocation, ErrorReason, ListSkillsRequest, ListSkillsResponse,
     ReadResourceRequest, ReadResourceResponse, SelectedCapabilityRoot,

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use caproot::catalog::WatchTiming;
 use caproot::client::MirrorSelection;
-use caproot::{host, mcp};
+use caproot::mcp;
+use caproot::session::sources::mcp::limits as source_limits;
 
 use crate::modules::quoted_names;
 
@@ -143,7 +144,7 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
 
 #[test]
 fn the_limits_of_an_mcp_source_are_those_of_the_code() {
-    use host::limits::{
+    use source_limits::{
         CONNECT_TIMEOUT, LIST_TIMEOUT, MAX_FILE_BYTES, MAX_LISTING_BYTES, MAX_MESSAGE_BYTES,
         MAX_PAGES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS, MAX_URI_BYTES, PAGE_TIMEOUT,
         READ_TIMEOUT, START_TIMEOUT,

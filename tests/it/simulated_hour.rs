@@ -5,11 +5,12 @@ use std::time::SystemTime;
 
 use caproot::catalog::{CatalogStore, CatalogStoreConfig, PolicyConfig};
 use caproot::config::{Config, ServeFlags};
+use caproot::grpc::auth::Caller;
 use caproot::grpc::{
     AuditLog, AuthLayer, AuthRules, DaemonInfo, GrpcService, LoadLimit, LoadLimitLayer, Quota,
     RpcDispatcher,
 };
-use caproot::model::{Caller, PeerIdentity, SandboxStatus};
+use caproot::model::{PeerIdentity, SandboxStatus};
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use caproot::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};

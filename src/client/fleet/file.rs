@@ -2,7 +2,7 @@
 
 use super::{DEFAULT_TIMEOUT, ExecutorConfig};
 use crate::client::credentials::ClientCredentials;
-use crate::endpoint::DaemonEndpoint;
+use crate::net::endpoint::DaemonEndpoint;
 use crate::parse::document::{self, DocumentNode, DocumentValue, TextPosition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

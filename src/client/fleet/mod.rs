@@ -7,7 +7,7 @@ pub use file::{FleetFileError, FleetFileErrors};
 use super::call::Client;
 use super::connect::ConnectError;
 use super::credentials::ClientCredentials;
-use crate::endpoint::DaemonEndpoint;
+use crate::net::endpoint::DaemonEndpoint;
 use crate::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot};
 use futures_util::{StreamExt as _, stream};
 use std::collections::BTreeMap;

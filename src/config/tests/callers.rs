@@ -1,9 +1,8 @@
 //! Tests of `callers` and `socket`.
 
 use super::{env, load};
-use crate::bearer::TokenFile;
 use crate::config::{Config, ServeFlags, SocketAccess};
-use crate::model::callers::SanPattern;
+use crate::grpc::auth::{SanPattern, TokenFile};
 use crate::model::{AccessScope, RootId};
 use std::fs;
 use std::io::Write as _;

@@ -10,14 +10,13 @@ mod peer_credentials;
 mod socket;
 mod tokens;
 
-use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::{fs, thread};
+use std::{fs, io, thread};
 
 use caproot::config::{Config, ServeFlags};
-use caproot::endpoint::ProcessEnv;
+use caproot::net::endpoint::ProcessEnv;
 use hyper_util::rt::TokioIo;
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};

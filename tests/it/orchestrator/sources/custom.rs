@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caproot::proto::caproot::v1::{Authority, Skill};
-use caproot::session::source::{
+use caproot::session::sources::{
     SkillListing, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
 use caproot::session::{SkillSource, SourceKind, ToolError};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use caproot::host::{McpEndpoint, McpServerConfig, McpSource, limits};
+use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, limits};
 use caproot::session::{Session, SkillSource};
 use serde_json::{Value, json};
 

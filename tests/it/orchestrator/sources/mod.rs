@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caproot::client::Fleet;
-use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
-use caproot::local::LocalSource;
+use caproot::session::sources::LocalSource;
+use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::session::{Session, SessionOptions, SkillSource, UserPrompt};
 use serde_json::{Value, json};
 

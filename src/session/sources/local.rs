@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use caproot::client::Fleet;
-//! use caproot::local::LocalSource;
+//! use caproot::session::sources::LocalSource;
 //! use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions};
 //! use std::sync::Arc;
 //!
@@ -23,14 +23,14 @@
 //! # }
 //! ```
 
-use crate::client::{Client, RetryPolicy};
-use crate::config::{Config, RootFlag, ServeFlags};
-use crate::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
-use crate::server::EmbeddedDaemon;
-use crate::session::source::{
+use super::{
     DaemonSource, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
+use crate::client::{Client, RetryPolicy};
+use crate::config::{Config, RootFlag, ServeFlags};
+use crate::net::endpoint::ProcessEnv;
+use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use crate::server::EmbeddedDaemon;
 use crate::session::{SessionOptions, ToolError};
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;

@@ -2,8 +2,14 @@
 //! changes, and returns pages of files.
 
 mod daemon;
+#[cfg(feature = "daemon")]
+mod local;
+#[cfg(feature = "mcp")]
+pub mod mcp;
 
 pub use daemon::{DaemonSource, ExecutorState};
+#[cfg(feature = "daemon")]
+pub use local::{LocalError, LocalSource};
 
 use super::result::{ToolError, ToolErrorCode};
 use super::text::single_line;

@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use caproot::client::Fleet;
-//! use caproot::host::{McpEndpoint, McpServerConfig, McpSource};
+//! use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 //! use caproot::session::{Session, SessionOptions};
 //! use serde_json::json;
 //! use std::sync::Arc;
@@ -63,7 +63,7 @@ mod remote_skill;
 pub use connection::McpEndpoint;
 pub use remote_skill::McpSkillFile;
 
-use crate::session::source::{
+use super::{
     SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
 use crate::session::{ToolError, ToolErrorCode};

@@ -92,7 +92,7 @@ async fn find_client(fleet: &Fleet, environment_id: &str) -> Result<Client, Flee
 impl DaemonSource {
     /// Starts the source of an environment's executor. Waits for the first list at most for the
     /// start timeout.
-    pub(in crate::session) async fn start_executor(
+    pub async fn start_executor(
         fleet: &Fleet,
         environment_id: String,
         selection: MirrorSelection,
@@ -236,10 +236,7 @@ impl DaemonSource {
 
     /// Returns a source with the same mirror and permits for a part of the roots, or `None` if no
     /// root is left.
-    pub(in crate::session) fn restricted_to(
-        &self,
-        is_included: &dyn Fn(&str) -> bool,
-    ) -> Option<Self> {
+    pub fn restricted_to(&self, is_included: &dyn Fn(&str) -> bool) -> Option<Self> {
         let roots = self.roots.iter().filter(|root| is_included(&root.id)).cloned();
         let roots: Vec<_> = roots.collect();
         (!roots.is_empty()).then(|| Self {
@@ -254,12 +251,12 @@ impl DaemonSource {
     }
 
     /// Returns a snapshot of the mirror, or `None` without a connection.
-    pub(in crate::session) fn mirror_snapshot(&self) -> Option<MirrorSnapshot> {
+    pub fn mirror_snapshot(&self) -> Option<MirrorSnapshot> {
         self.connection.as_ref().ok().map(|connection| connection.mirror.snapshot())
     }
 
     /// Returns whether the mirror has roots that the source does not list.
-    pub(in crate::session) fn is_partial(&self) -> bool {
+    pub fn is_partial(&self) -> bool {
         self.is_partial
     }
 
@@ -301,7 +298,9 @@ impl DaemonSource {
         }
     }
 
-    pub(in crate::session) fn state(&self) -> ExecutorState {
+    /// Returns the state of the connection and of the catalog.
+    #[must_use]
+    pub fn state(&self) -> ExecutorState {
         let (state, reason, snapshot) = match &self.connection {
             Err(reason) => ("unknown", Some(reason.clone()), None),
             Ok(connection) => {

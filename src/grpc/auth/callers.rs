@@ -1,6 +1,6 @@
 //! Caller policy: the operator's rules that map a peer's identity and token to a caller.
 
-use super::{AccessScope, PeerIdentity};
+use crate::model::{AccessScope, PeerIdentity};
 use std::sync::Arc;
 
 /// Maximum bytes of a DNS name: RFC 1035, 2.3.4.

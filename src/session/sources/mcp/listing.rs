@@ -4,7 +4,7 @@
 use super::limits::{MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIMEOUT};
 use super::remote_skill::RemoteSkill;
 use crate::session::SourceKind;
-use crate::session::source::SkillListing;
+use crate::session::sources::SkillListing;
 use rmcp::RoleClient;
 use rmcp::model::PaginatedRequestParams;
 use rmcp::service::Peer;

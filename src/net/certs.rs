@@ -4,12 +4,11 @@ mod subject_names;
 
 pub use subject_names::{SubjectNamesError, subject_names};
 
-use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use rustls::{Error, InconsistentKeys};
+use rustls::{Error, InconsistentKeys, RootCertStore};
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read as _};

@@ -157,7 +157,7 @@ impl fmt::Display for TokenFileError {
 
 #[cfg(test)]
 mod tests {
-    use super::{RuleTokens, TokenDigest, TokenFile, TokenFileError};
+    use crate::grpc::auth::{RuleTokens, TokenDigest, TokenFile, TokenFileError};
     use std::fs::{self, Permissions};
     use std::io::ErrorKind;
     use std::os::unix::fs::PermissionsExt as _;

@@ -1,0 +1,4 @@
+//! Addresses of daemons, and certificates.
+
+pub mod certs;
+pub mod endpoint;
