@@ -5,8 +5,8 @@
 //! use caproot::check::text::{ColorMode, render_finding};
 //! use caproot::check::{CheckRequest, CheckSummary, check_dir};
 //! use caproot::config::{Config, RootFlag, ServeFlags};
-//! use caproot::fs::{ScanProgress, ScanTarget};
 //! use caproot::net::endpoint::ProcessEnv;
+//! use caproot::scan::{ScanProgress, ScanTarget};
 //! use std::{fs, path::Path};
 //!
 //! /// Returns the request that `caproot check DIR` makes.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules, each with its allowed dependencies: a module (`disk`), or an item of one (`disk::PageBody`).
+/// Modules, each with its allowed dependencies: a module (`scan`), or an item of one (`scan::ScanProgress`).
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "server",
