@@ -56,7 +56,6 @@ mod process_usage;
 mod prose;
 mod race;
 mod random_walk;
-mod readme;
 mod reads;
 mod reference;
 mod reflection;

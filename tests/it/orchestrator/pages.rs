@@ -11,6 +11,7 @@ use super::rust_page_program::orchestrate;
 use super::start_daemon;
 use crate::fixture::Fixture;
 
+const CRATE_PAGE: &str = include_str!("../../../docs/crate.md");
 const RUST_PAGE: &str = include_str!("../../../docs/orchestrate/rust.md");
 const FLEET_PAGE: &str = include_str!("../../../docs/orchestrate/fleet.md");
 const JSON_LINES_PAGE: &str = include_str!("../../../docs/orchestrate/json-lines.md");
@@ -19,7 +20,9 @@ const RESULT: &str = include_str!("../../../src/session/result.rs");
 
 #[tokio::test]
 async fn the_rust_page_has_the_program_and_it_runs() {
-    assert!(RUST_PAGE.contains(&format!("```rust\n{PROGRAM}```\n")), "the page has the program");
+    let block = format!("```rust\n{PROGRAM}```\n");
+    assert!(RUST_PAGE.contains(&block), "the page has the program");
+    assert!(CRATE_PAGE.contains(&block), "the front page of the library has the program");
     assert!(PROGRAM.lines().count() <= 30);
     let fixture = Fixture::new("skill r/pdf\ndir own");
     let daemon = start_daemon("workspace", fixture.path("r"), None).await;
