@@ -79,7 +79,7 @@
 //! | --- | --- | --- | --- |
 //! | [`Fleet`] | the executors of the selection | `executor`, with the id of the root | `skill://ROOT/…` |
 //! | [`sources::LocalSource`] | directories of this machine | `local`, with the id of the directory | `skill://ID/…` |
-//! | `host::McpSource` | an MCP server | `mcp`, with the name of the server | `mcp+skill://NAME/…` |
+//! | `sources::mcp::McpSource` | an MCP server | `mcp`, with the name of the server | `mcp+skill://NAME/…` |
 //!
 //! [`Session::start_with`] adds sources next to the executors. If skills of two kinds have one name,
 //! the skill of the upper row hides the others, and a warning names the hidden skills. Skills of one
