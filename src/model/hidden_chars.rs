@@ -46,7 +46,6 @@ pub(crate) fn is_ignorable_char(c: char) -> bool {
 }
 
 /// Whether the character is hidden between any neighbors.
-#[cfg(feature = "daemon")]
 pub(crate) fn is_always_hidden(c: char) -> bool {
     CharVisibility::of_char(c) == CharVisibility::Hidden
 }

@@ -2,12 +2,15 @@
 //! no file formats, does no I/O, reads no clock and uses no runtime.
 
 mod access_scope;
+#[cfg(feature = "daemon")]
 pub mod catalog;
 mod compact_frontmatter;
 mod config_state;
 pub mod diagnostic;
+#[cfg(feature = "daemon")]
 pub mod diff;
 mod digest;
+#[cfg(feature = "daemon")]
 pub mod disabled_skills;
 pub mod escape;
 pub mod handle;
@@ -23,15 +26,18 @@ mod sandbox;
 pub mod sidecar;
 pub mod skill;
 pub mod text;
+#[cfg(feature = "daemon")]
 pub mod token;
 pub mod value;
 
 pub use access_scope::AccessScope;
+#[cfg(feature = "daemon")]
 pub use catalog::Catalog;
 pub use compact_frontmatter::{CompactFrontmatter, SkillMdFrontmatter};
 pub use config_state::{ConfigState, RejectedReload};
 pub use diagnostic::{Diagnostic, DiagnosticCode, FileProblem, Severity};
 pub use digest::{ContentDigest, FileVersion};
+#[cfg(feature = "daemon")]
 pub use disabled_skills::{DisableRules, DisabledPackages};
 pub use handle::ResourceHandle;
 pub use limits::Limits;
