@@ -1,13 +1,12 @@
 //! The `caproot` binary: parses the command line, prepares the command in a single thread, and runs
 //! the command in a tokio runtime.
 
-use caproot::cli::{self, CommandFailure, CommandLine, exit};
+use caproot::cli::{self, CommandFailure, exit};
 use caproot::net::endpoint::ProcessEnv;
-use clap::Parser as _;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let cli = match CommandLine::try_parse() {
+    let cli = match cli::parse_command_line() {
         Ok(cli) => cli,
         Err(usage) => return cli::report_usage_error(&usage),
     };

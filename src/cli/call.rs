@@ -34,18 +34,23 @@ const MAX_QUEUED_LINES: usize = 16;
 /// Run a model's tools by JSON lines
 ///
 /// Starts a session with fixed roots and answers requests. Each request is one JSON object per line
-/// on stdin. Each response is one line on stdout with the same id, printed as soon as it is ready.
-/// Exits with 0 after stdin has ended and every request is answered.
+/// on stdin. Each response is one line on stdout with the same id, which is any JSON value. A
+/// response is printed as soon as it is ready. Exits with 0 after stdin has ended and every request
+/// is answered.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Requests (id is any JSON value, and is repeated in the response):
-  {\"id\":1,\"method\":\"tools\"}                            the tools' names and JSON Schemas
-  {\"id\":2,\"method\":\"call\",\"tool\":\"skills.list\",\"arguments\":{}}
-                                                     a tool's result, success, externalContext
-  {\"id\":3,\"method\":\"instructions\",\"budget\":8000}     the text that describes the skills to a model
-  {\"id\":4,\"method\":\"inject\",\"text\":\"use $pdf\"}       the skills that a person names; also mentions,
-                                                     connectors, caller_skills
-  {\"id\":5,\"method\":\"state\"}                            state of each executor
+Requests:
+  The tools' names and JSON Schemas:
+      {\"id\":1,\"method\":\"tools\"}
+  A tool's result, success and externalContext:
+      {\"id\":2,\"method\":\"call\",\"tool\":\"skills.list\",\"arguments\":{}}
+  The text that describes the skills to a model:
+      {\"id\":3,\"method\":\"instructions\",\"budget\":8000}
+  The skills that a person names; also mentions, connectors, caller_skills:
+      {\"id\":4,\"method\":\"inject\",\"text\":\"use $pdf\"}
+  State of each executor:
+      {\"id\":5,\"method\":\"state\"}
+
 Responses:
   {\"id\":1,\"result\":…} or {\"id\":1,\"error\":{\"code\":\"BAD_REQUEST\",\"message\":…}}
 
@@ -53,10 +58,6 @@ Examples:
   echo '{\"method\":\"call\",\"tool\":\"skills.list\",\"arguments\":{}}' | caproot call
   caproot call --fleet fleet.yaml --selected thread-start.json --events")]
 pub struct CallArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    selection: SelectionArgs,
     /// Find the executor of each root in this YAML or JSON file, which maps environment ids to
     /// endpoints. Without --selected, uses the published roots of each executor
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "timeout", "server_name"])]
@@ -79,6 +80,10 @@ pub struct CallArgs {
     /// state
     #[arg(long)]
     events: bool,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
 }
 
 /// Answers requests until stdin ends or a signal comes.

@@ -36,12 +36,12 @@ const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J\x1b[3J";
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
-  caproot check .                               every skill below this directory
-  caproot check skills/pdf --notes              with notes
-  caproot check skills --deny-warnings          for CI: warnings fail, too
-  caproot check skills --watch                  again after each change of a file
+  caproot check .                               # this directory
+  caproot check skills/pdf --notes              # with notes
+  caproot check skills --deny-warnings          # for CI: warnings fail, too
+  caproot check skills --watch                  # after each change of a file
   caproot check skills --output sarif > skills.sarif
-  caproot explain YAML_SYNTAX                   explanation of a code")]
+  caproot explain YAML_SYNTAX                   # explanation of a code")]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
 pub struct CheckArgs {
     /// Skill, plugin or directory of skills and plugins; repeat for more

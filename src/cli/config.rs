@@ -13,6 +13,10 @@ use std::path::{Path, PathBuf};
 
 /// Check a config file, or print an example file with every key
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot config example > caproot.yaml    # a file with every key
+  caproot config check caproot.yaml        # its errors, warnings and a summary")]
 pub struct ConfigArgs {
     #[command(subcommand)]
     command: ConfigCommand,

@@ -1,51 +1,82 @@
-//! Exit codes for scripts.
-//!
-//! | code | name | meaning |
-//! | --- | --- | --- |
-//! | 0 | [`OK`] | success; also if the reader of stdout left early |
-//! | 1 | [`PROBLEMS_FOUND`] | the result reports problems: a root is not ready (`list`, `roots`, `resolve`), the daemon is not serving (`status`), the listed file is not on this machine (`path`), a skill or plugin has an error, or a directory has neither (`check`) |
-//! | 2 | [`USAGE`] | invalid command line |
-//! | 3 | [`NO_DAEMON`] | no daemon answers at the endpoint, the server is not a daemon, or its TLS certificate is not trusted |
-//! | 4 | [`REJECTED`] | the daemon rejected the call as invalid; the same call will be rejected again |
-//! | 5 | [`NOT_PERMITTED`] | the caller is not permitted, or the daemon rejected its certificate |
-//! | 6 | [`TRY_LATER`] | the daemon cannot respond now |
-//! | 70 | [`INTERNAL`] | internal error |
-//! | 73 | [`CANNOT_LISTEN`] | cannot listen: the address is in use, or its directory is unsafe |
-//! | 74 | [`OUTPUT_FAILED`] | cannot write the output |
-//! | 75 | [`NEEDS_RESTART`] | the daemon ended for a reload that needs a new process, and the service manager starts it again |
-//! | 76 | [`VERSION_MISMATCH`] | the daemon has another version and does not know the call |
-//! | 78 | [`BAD_CONFIG`] | invalid configuration: a missing file, conflicting values, or a required sandbox that the kernel does not have |
-//!
-//! Codes from 70 up are the codes of sysexits.h.
+//! Exit codes for scripts. `--help`, the manual pages and the reference page use the same table,
+//! [`EXIT_CODES`]. Codes from 70 up are the codes of sysexits.h.
 
+use super::command_set::CommandSet;
 use tonic::Code;
 
-/// Success.
-pub const OK: u8 = 0;
-/// The result reports problems.
-pub const PROBLEMS_FOUND: u8 = 1;
-/// Invalid command line. clap uses the same code.
-pub const USAGE: u8 = 2;
-/// No daemon answers at the endpoint.
-pub const NO_DAEMON: u8 = 3;
-/// The daemon rejected the call as invalid.
-pub const REJECTED: u8 = 4;
-/// The caller is not permitted.
-pub const NOT_PERMITTED: u8 = 5;
-/// The daemon cannot respond now.
-pub const TRY_LATER: u8 = 6;
-/// Internal error.
-pub const INTERNAL: u8 = 70;
-/// Cannot listen.
-pub const CANNOT_LISTEN: u8 = 73;
-/// Cannot write the output.
-pub const OUTPUT_FAILED: u8 = 74;
-/// A reload needs a new process, which the service manager starts.
-pub const NEEDS_RESTART: u8 = 75;
-/// The daemon does not know the call.
-pub const VERSION_MISMATCH: u8 = 76;
-/// Invalid configuration.
-pub const BAD_CONFIG: u8 = 78;
+/// Exit code with its documentation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExitCodeEntry {
+    /// Code of the process.
+    pub code: u8,
+    /// Name of the constant.
+    pub name: &'static str,
+    /// Meaning in a few words.
+    pub summary: &'static str,
+    /// Meaning in sentences.
+    pub meaning: &'static str,
+    /// Commands that can exit with the code.
+    pub commands: CommandSet,
+}
+
+/// Defines a constant for each exit code, and the table of all codes. The doc comment is the
+/// meaning.
+macro_rules! exit_codes {
+    ($($(#[doc = $meaning:literal])+ $name:ident = $code:literal, $summary:literal, $commands:expr;)+) => {
+        $($(#[doc = $meaning])+ pub const $name: u8 = $code;)+
+
+        /// All exit codes, in ascending order.
+        pub const EXIT_CODES: &[ExitCodeEntry] = &[$(ExitCodeEntry {
+            code: $code,
+            name: stringify!($name),
+            summary: $summary,
+            meaning: concat!($($meaning),+).trim_ascii(),
+            commands: $commands,
+        }),+];
+    };
+}
+
+exit_codes! {
+    /// The command succeeded. If the reader of stdout closes the pipe early, as `head` does, the code
+    /// is the same.
+    OK = 0, "success", CommandSet::All;
+    /// The command succeeded, and its result reports problems. For `list`, `roots` and `resolve`, a
+    /// root is not ready or an executor does not respond. For `status`, the daemon is not serving.
+    /// For `path`, the listed file is not on this machine. For `check`, a skill or plugin has an
+    /// error, or a directory has neither a skill nor a plugin.
+    PROBLEMS_FOUND = 1, "problems found",
+        CommandSet::Only(&["status", "roots", "resolve", "list", "path", "check"]);
+    /// The command line is invalid, or `explain` does not know the code.
+    USAGE = 2, "invalid usage", CommandSet::All;
+    /// No daemon answers at the endpoint, another program answers, or the TLS certificate of the
+    /// daemon is not trusted.
+    NO_DAEMON = 3, "no daemon answers", CommandSet::Client;
+    /// The call was rejected as invalid: an unknown root, skill or file, a name of several skills, or
+    /// a value that the daemon does not accept. The same call will be rejected again.
+    REJECTED = 4, "call rejected as invalid", CommandSet::Client;
+    /// The caller may not use the socket, make the call or read the file, or the daemon rejected the
+    /// client certificate.
+    NOT_PERMITTED = 5, "not permitted", CommandSet::Client;
+    /// The daemon cannot respond now: a limit is reached, the timeout is over, or the connection was
+    /// lost. Try again later.
+    TRY_LATER = 6, "try later", CommandSet::Client;
+    /// Internal error, or a response of the daemon that is not valid.
+    INTERNAL = 70, "internal error", CommandSet::All;
+    /// The command cannot listen: the address is in use, or the directory of the socket is unsafe.
+    CANNOT_LISTEN = 73, "cannot listen", CommandSet::Only(&["serve", "mcp"]);
+    /// The output cannot be written, for example because the disk is full.
+    OUTPUT_FAILED = 74, "cannot write output", CommandSet::All;
+    /// The daemon ended because a reload needs a new process. The service manager starts the daemon
+    /// again.
+    NEEDS_RESTART = 75, "restart required", CommandSet::Only(&["serve"]);
+    /// The daemon has another version and does not know the call.
+    VERSION_MISMATCH = 76, "version mismatch", CommandSet::Client;
+    /// The configuration is invalid: a file or directory that the command names cannot be used,
+    /// values conflict, or the kernel lacks a required sandbox. The command also refuses to send a
+    /// token or to serve skills where others could read them.
+    BAD_CONFIG = 78, "invalid configuration",
+        CommandSet::ClientAnd(&["serve", "config check", "check"]);
+}
 
 /// Returns the exit code of a call with this status.
 #[must_use]

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot explain                  list of all codes
-  caproot explain yaml_syntax      one code, in any letter case")]
+  caproot explain                # list of all codes
+  caproot explain yaml_syntax    # one code, in any letter case")]
 pub struct ExplainArgs {
     /// Code in the brackets of a diagnostic of `caproot check` or `caproot list`
     #[arg(value_name = "CODE")]

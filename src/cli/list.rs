@@ -33,18 +33,14 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot list                                   every published root
-  caproot list --long                            with handles, for `caproot read` and scripts
-  caproot list --root ./skills --fresh           a directory, scanned again
+  caproot list                                  # every published root
+  caproot list --long                           # with handles
+  caproot list --root ./skills --fresh          # a directory, scanned again
   caproot list --root published:team --product codex
-  caproot list --selected thread-start.json      roots that a platform selected
-  caproot list --fleet fleet.yaml                published roots of the executors of a file
+  caproot list --selected thread-start.json     # roots that a platform selected
+  caproot list --fleet fleet.yaml               # many executors
   caproot list --output json | jq -r '.skills[].package'")]
 pub struct ListArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    selection: SelectionArgs,
     /// Ask many executors at once: the executors in this YAML or JSON file, which maps environment
     /// ids to endpoints. Without --selected, lists the published roots of each executor
     #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "timeout", "server_name"])]
@@ -62,6 +58,10 @@ pub struct ListArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
 }
 
 /// Prints the skills.

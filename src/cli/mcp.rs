@@ -20,16 +20,12 @@ use std::net::SocketAddr;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot mcp                                    every published root, over stdio
-  caproot mcp --root ./skills                    a directory
-  caproot mcp --tools                            for hosts whose model sees tools only
-  caproot mcp --http 127.0.0.1:7421              over HTTP, for this machine only
-  caproot mcp --http 0.0.0.0:7421 --insecure-http --allow-host skills.example.org")]
+  caproot mcp                                   # published roots, over stdio
+  caproot mcp --root ./skills                   # a directory
+  caproot mcp --tools                           # for hosts that use only tools
+  caproot mcp --http 127.0.0.1:7421             # over HTTP, for this machine
+  caproot mcp --http 0.0.0.0:7421 --insecure-http --allow-host mcp.example.org")]
 pub struct McpArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    selection: SelectionArgs,
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
@@ -51,6 +47,10 @@ pub struct McpArgs {
     /// every skill, and an attacker on the network can change the responses
     #[arg(long, requires = "http")]
     insecure_http: bool,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
 }
 
 /// Rejects wildcards: the SDK would not compare the header with them.

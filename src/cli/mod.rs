@@ -5,8 +5,11 @@ mod args;
 mod call;
 mod changes;
 mod check;
+pub mod command_set;
 mod config;
 mod config_check;
+pub mod definition;
+pub mod environment;
 pub mod exit;
 mod explain;
 mod failure;
@@ -14,6 +17,7 @@ mod fleet;
 mod handle_arg;
 mod list;
 mod locate;
+mod man;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod output;
@@ -33,11 +37,12 @@ mod text;
 mod watch;
 
 pub use failure::{CommandFailure, report_outcome, report_usage_error};
+pub use man::ManualPage;
 
 use crate::net::endpoint::ProcessEnv;
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
-use clap_mangen::Man;
+use definition::CommandEntry;
 use output::write_stdout;
 use std::path::{Path, PathBuf};
 
@@ -50,17 +55,11 @@ const LONG_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("CAPROO
 #[command(arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = "\
 Examples:
-  caproot serve --root ./skills      publish a directory of skills
-  caproot list                       skills of the running daemon
-  caproot read skill://skills/pdf    instructions of one skill
-  caproot check ./skills             problems of your skills
-  caproot help list                  help of a command
-
-Exit codes:
-  0 success   1 problems found   2 invalid usage   3 no daemon answers
-  4 call rejected as invalid   5 not permitted   6 try later   70 internal error
-  73 cannot listen   74 cannot write output   75 restart required
-  76 version mismatch   78 invalid configuration")]
+  caproot serve --root ./skills      # publish a directory of skills
+  caproot list                       # skills of the running daemon
+  caproot read skill://skills/pdf    # instructions of one skill
+  caproot check ./skills             # problems of your skills
+  caproot help list                  # help of a command")]
 pub struct CommandLine {
     #[command(subcommand)]
     command: CliCommand,
@@ -107,16 +106,37 @@ struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Print the manual page, or write a page for each command
+/// Print the manual page, or write all manual pages
+///
+/// The pages are caproot(1), a page for each command, and caproot.yaml(5).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot man | man -l -
-  caproot man --dir /usr/local/share/man/man1")]
+  caproot man --dir /usr/local/share/man    # then: man caproot-list")]
 struct ManArgs {
-    /// Write a page for each command to this directory, which must exist
+    /// Write all pages to the directories man1 and man5 of this directory, which must exist
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+}
+
+/// Parses the arguments of this process.
+pub fn parse_command_line() -> Result<CommandLine, clap::Error> {
+    let command = definition::with_exit_codes(CommandLine::command());
+    let mut matches = command.try_get_matches()?;
+    CommandLine::from_arg_matches_mut(&mut matches)
+}
+
+/// Returns every command with its documentation. The first is the program.
+#[must_use]
+pub fn commands() -> Vec<CommandEntry> {
+    definition::command_entries(CommandLine::command())
+}
+
+/// Returns every manual page. The first is caproot(1).
+#[must_use]
+pub fn manual_pages() -> Vec<ManualPage> {
+    man::manual_pages(&commands())
 }
 
 /// Command that is ready for the runtime.
@@ -155,7 +175,7 @@ pub async fn run(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, Comm
         UserCommand::Resources(args) => resources::run(args, env).await,
         UserCommand::Path(args) => path::run(args, env).await,
         UserCommand::Completions(args) => print_completions(&args, CommandLine::command()),
-        UserCommand::Man(args) => print_man_pages(&args, CommandLine::command()),
+        UserCommand::Man(args) => print_man_pages(&args),
         UserCommand::Config(args) => config::run(&args, env),
         UserCommand::Check(args) => check::run(args, env).await,
         UserCommand::Explain(args) => explain::run(&args),
@@ -177,16 +197,14 @@ fn print_completions(
     Ok(exit::OK)
 }
 
-/// Prints or writes the manual pages.
-fn print_man_pages(args: &ManArgs, command: clap::Command) -> Result<u8, CommandFailure> {
+/// Prints the first manual page, or writes all.
+fn print_man_pages(args: &ManArgs) -> Result<u8, CommandFailure> {
+    let pages = manual_pages();
     if let Some(dir) = &args.dir {
-        clap_mangen::generate_to(command, dir).map_err(|error| man_write_failure(dir, &error))?;
-        return Ok(exit::OK);
+        man::write_pages(dir, &pages).map_err(|error| man_write_failure(dir, &error))?;
+    } else {
+        write_stdout(|stdout| stdout.write_all(pages[0].source.as_bytes()))?;
     }
-    let mut page = Vec::new();
-    let rendered = Man::new(command).render(&mut page);
-    rendered.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
-    write_stdout(|stdout| stdout.write_all(&page))?;
     Ok(exit::OK)
 }
 

@@ -40,10 +40,6 @@ pub struct PathArgs {
     /// Handle of a package or file, or the name of a skill if no other skill has the name
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
     package: PackageArg,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    selection: SelectionArgs,
     /// Config file of the daemon, which has the directories of published roots [default:
     /// /etc/caproot/caproot.yaml]
     #[arg(long, value_name = "FILE")]
@@ -54,6 +50,10 @@ pub struct PathArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
 }
 
 /// Prints the path.

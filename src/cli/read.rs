@@ -25,8 +25,8 @@ const MAX_JSON_BYTES: usize = 256 << 20;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot read pdf                                  a skill's SKILL.md, by the skill's name
-  caproot read skill://skills/pdf                   the same file by its handle
+  caproot read pdf                              # a skill's SKILL.md, by name
+  caproot read skill://skills/pdf               # the same file, by handle
   caproot read skill://skills/pdf/scripts/fill.py > fill.py
   caproot read skill://deploy/a --root deploy=/opt/plugins/deploy
   caproot read skill://skills/pdf --output json | jq -r .digest")]
@@ -35,10 +35,6 @@ pub struct ReadArgs {
     /// list --long` shows both
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
     package: PackageArg,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    selection: SelectionArgs,
     /// Size of each page in bytes; 0 means the daemon's default
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     #[arg(value_parser = clap::value_parser!(i64).range(0..))]
@@ -49,6 +45,10 @@ pub struct ReadArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
 }
 
 /// Prints the file.

@@ -20,20 +20,21 @@ use std::fmt::Write as _;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot resolve                                every published root
-  caproot resolve --root ./skills --fresh        a directory, scanned again
-  caproot resolve --selected thread-start.json --output json | jq '.roots[].diagnostics'")]
+  caproot resolve                               # every published root
+  caproot resolve --root ./skills --fresh       # a directory, scanned again
+  caproot resolve --selected thread-start.json  # roots that a platform selected
+  caproot resolve --output json | jq '.roots[].diagnostics'")]
 pub struct ResolveArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    selection: SelectionArgs,
     /// Include every change before the call
     #[arg(long)]
     fresh: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
 }
 
 /// Prints the roots.

@@ -18,25 +18,25 @@ use clap::Args;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot resources pdf                             by the skill's name
-  caproot resources skill://skills/pdf
-  caproot resources skill://skills/pdf --digests --output json | jq -r '.resources[].digest'
+  caproot resources pdf                         # by the skill's name
+  caproot resources skill://skills/pdf          # by its handle
+  caproot resources pdf --digests --output json | jq -r '.resources[].digest'
   caproot resources skill://deploy/a --root deploy=/opt/plugins/deploy")]
 pub struct ResourcesArgs {
     /// Handle of a package, or the name of a skill if no other skill has the name; `caproot list
     /// --long` shows both
     #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
     package: PackageArg,
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    selection: SelectionArgs,
     /// Show the digest of each file, too
     #[arg(long)]
     digests: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
 }
 
 /// Prints the files.

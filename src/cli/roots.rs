@@ -17,13 +17,13 @@ use clap::Args;
 #[command(after_help = "\
 Examples:
   caproot roots
-  caproot roots --output json | jq '.roots[].selectedCapabilityRoot'   for --selected")]
+  caproot roots --output json | jq '.roots[].selectedCapabilityRoot'")]
 pub struct RootsArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
 }
 
 /// Prints the roots.

@@ -47,11 +47,9 @@ const TRACE_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// Inherited sockets, such as the sockets of a systemd socket unit, replace the default socket and
 /// are served in addition to --listen. An inherited socket named `metrics` serves Prometheus.
 ///
-/// With --config, each flag replaces the value of the file: --root replaces `roots`, --allow
-/// `allow`, --environment-id `environment_ids`, --listen `listen`, --tls-cert and --tls-key
-/// `tls.certificate` and `tls.key`, --tls-client-ca `tls.client_ca`, --insecure-tcp `insecure_tcp`,
-/// --log `log.filter`, --sandbox `sandbox.landlock`. --audit is the same as `audit: true`. Values
-/// without a flag come from the file. `caproot config example` prints a file with every key.
+/// With --config, each flag replaces the value of its key in the file, lists as a whole. Values
+/// without a flag come from the file. `caproot config example` prints a file with every key and its
+/// flag.
 ///
 /// With a certificate, every TCP listener uses TLS. The certificate files are read again when they
 /// change. Open connections stay.
@@ -61,16 +59,15 @@ const TRACE_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
-  caproot serve --root ./skills                           publish ./skills as `skills`
-  caproot serve --root team=/srv/skills --allow /opt      also let callers select below /opt
-  caproot serve --root ./skills --listen tcp:127.0.0.1:0  a free port, printed on stdout
-  caproot serve --root ./skills --listen tcp:0.0.0.0:7420 --tls-cert server.pem \
-      --tls-key server.key --tls-client-ca clients.pem    other machines, by certificate
-  caproot serve --config /etc/caproot.yaml                configuration from a file")]
+  caproot serve --root ./skills                           # publish one root
+  caproot serve --root team=/srv/skills --allow /opt      # also allow /opt
+  caproot serve --root ./skills --listen tcp:127.0.0.1:0  # any free port
+  caproot serve --config /etc/caproot/caproot.yaml        # from a file
+  caproot serve --root ./skills --listen tcp:0.0.0.0:7420 \\
+      --tls-cert server.pem --tls-key server.key --tls-client-ca clients.pem")]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
 pub struct ServeArgs {
-    /// Read this config file; each flag below replaces the value of the file, lists as a whole
-    /// [default: none]
+    /// Config file, see caproot.yaml(5) [default: none]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Publish a directory and allow it; its id defaults to the directory's name; repeat for more

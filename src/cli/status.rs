@@ -22,19 +22,19 @@ use tonic_health::pb::health_check_response::ServingStatus;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot status                                        the daemon on this machine
+  caproot status                                # the daemon on this machine
+  caproot status --limits                       # with the limits
   caproot status --endpoint tcp:127.0.0.1:5000 --timeout 2s
-  caproot status --limits                               with the limits of requests and roots
   caproot status --output json | jq .executor.limits")]
 pub struct StatusArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
     /// Also show the limits; json always has them
     #[arg(long)]
     limits: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
 }
 
 /// Prints health and description.

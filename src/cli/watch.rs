@@ -32,15 +32,11 @@ const MAX_CATALOG_BYTES: usize = 1 << 30;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot watch                                  every published root
-  caproot watch --root ./skills                  a directory
-  caproot watch --selected thread-start.json     roots that a platform selected
+  caproot watch                                 # every published root
+  caproot watch --root ./skills                 # a directory
+  caproot watch --selected thread-start.json    # roots that a platform selected
   caproot watch --output json | jq -c .delta.removed")]
 pub struct WatchArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    #[command(flatten)]
-    selection: SelectionArgs,
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
@@ -50,6 +46,10 @@ pub struct WatchArgs {
     /// Output format
     #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
     output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
 }
 
 /// Prints changes until a signal comes, stdout is closed or the watch fails.

@@ -366,43 +366,18 @@ async fn a_closed_stdout_is_no_failure() {
     daemon.stop().await;
 }
 
-const COMMANDS: [&str; 8] =
-    ["serve", "status", "roots", "resolve", "list", "resources", "read", "path"];
-
 #[tokio::test]
 async fn completions_name_every_command() {
     for shell in ["bash", "zsh", "fish"] {
         let output = run_command(caproot(["completions", shell])).await;
         assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{shell}");
-        for command in COMMANDS.into_iter().chain(["completions", "man", "--digests"]) {
-            let named = output.text().contains(command.trim_start_matches('-'));
-            assert!(named, "{shell} does not name {command}");
+        for command in caproot::cli::commands() {
+            let word = command.name.rsplit(' ').next().expect("a word");
+            assert!(output.text().contains(word), "{shell} does not name {word}");
         }
+        assert!(output.text().contains("digests"), "{shell} does not name --digests");
     }
     assert_eq!(run_command(caproot(["completions", "cmd.exe"])).await.code, Some(2));
-}
-
-#[tokio::test]
-async fn man_pages_exist_for_every_command() {
-    let output = run_command(caproot(["man"])).await;
-    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
-    assert!(output.text().contains(".TH caproot 1"));
-    let fixture = Fixture::new("dir pages");
-    let mut command = caproot(["man", "--dir"]);
-    command.arg(fixture.path("pages"));
-    let written = run_command(command).await;
-    assert_eq!((written.code, written.text(), written.stderr.as_str()), (Some(0), "", ""));
-    assert!(fixture.path("pages/caproot.1").is_file());
-    for name in COMMANDS {
-        assert!(output.text().contains(name), "the page of the program names {name}");
-        let page = fs::read_to_string(fixture.path(&format!("pages/caproot-{name}.1")));
-        let page = page.expect("a page for each command");
-        assert!(page.contains("\\-\\-output") || name == "serve", "{name}");
-    }
-    let mut command = caproot(["man", "--dir"]);
-    command.arg(fixture.path("none"));
-    let output = run_command(command).await;
-    assert_eq!(output.code, Some(74), "{}", output.stderr);
 }
 
 #[tokio::test]

@@ -1,9 +1,13 @@
 //! The pages of `docs/reference`: each is generated from the code and committed.
 
 mod api;
+mod commands;
 mod config;
 mod diagnostics;
+mod environment;
 mod errors;
+mod exit_codes;
+mod manual;
 mod metrics;
 mod protocol;
 mod root_states;

@@ -1,0 +1,287 @@
+//! Commands and options as data, for the manual pages and the reference page. Made from the command
+//! line that the program parses.
+
+use super::command_set::CommandSet;
+use super::environment::{ENVIRONMENT_VARIABLES, EnvironmentVariable, FILES, FileEntry};
+use super::exit::{EXIT_CODES, ExitCodeEntry};
+use clap::{Arg, ArgAction, Command};
+
+/// Heading of the options without a heading of their own.
+pub const OPTIONS_HEADING: &str = "Options";
+/// Heading of the examples of a command.
+pub const EXAMPLES_HEADING: &str = "Examples";
+/// Width of the lines of exit codes in the help.
+const HELP_WIDTH: usize = 78;
+
+/// Command with its documentation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CommandEntry {
+    /// Words after `caproot`, such as `config check`. Empty for the program itself.
+    pub name: String,
+    /// Purpose of the command in one line.
+    pub about: String,
+    /// Further paragraphs.
+    pub description: Vec<String>,
+    /// Options and arguments, in the order of the help.
+    pub options: Vec<OptionEntry>,
+    /// Sections of the help after the options, such as the examples.
+    pub sections: Vec<HelpSection>,
+    /// Names and purposes of the subcommands.
+    pub subcommands: Vec<(String, String)>,
+}
+
+/// Option or argument of a command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OptionEntry {
+    /// Spelling, such as `--root` or `-h, --help`. `None` for an argument.
+    pub flag: Option<String>,
+    /// Name of the value, or the possible values.
+    pub value: Option<String>,
+    /// Whether the command needs the option.
+    pub is_required: bool,
+    /// Whether the option can be repeated.
+    pub is_repeatable: bool,
+    /// Default value, or a description of the default.
+    pub default: Option<String>,
+    /// Environment variable of the same value.
+    pub variable: Option<String>,
+    /// Meaning.
+    pub help: String,
+    /// Possible values that have a meaning of their own.
+    pub values: Vec<(String, String)>,
+    /// Group of the option in the help.
+    pub heading: String,
+}
+
+/// Section of lines below a heading, which are shown unchanged.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HelpSection {
+    /// Heading without the colon.
+    pub heading: String,
+    /// Lines without indentation.
+    pub lines: Vec<String>,
+}
+
+impl CommandEntry {
+    /// Returns the name of the manual page.
+    #[must_use]
+    pub fn page_name(&self) -> String {
+        self.program().replace(' ', "-")
+    }
+
+    /// Returns the words that run the command.
+    #[must_use]
+    pub fn program(&self) -> String {
+        format!("caproot {}", self.name).trim_end().to_owned()
+    }
+
+    /// Returns the lines of the examples.
+    #[must_use]
+    pub fn examples(&self) -> &[String] {
+        let examples = self.sections.iter().find(|section| section.heading == EXAMPLES_HEADING);
+        examples.map_or(&[], |section| &section.lines)
+    }
+
+    /// Returns the headings of the options, each once.
+    #[must_use]
+    pub fn option_headings(&self) -> Vec<&str> {
+        let mut headings: Vec<&str> = Vec::new();
+        for option in &self.options {
+            if !headings.contains(&option.heading.as_str()) {
+                headings.push(&option.heading);
+            }
+        }
+        headings
+    }
+
+    /// Returns the exit codes of the command.
+    pub fn exit_codes(&self) -> impl Iterator<Item = &'static ExitCodeEntry> {
+        EXIT_CODES.iter().filter(|entry| self.is_in(&entry.commands))
+    }
+
+    /// Returns the environment variables of the command.
+    pub fn variables(&self) -> impl Iterator<Item = &'static EnvironmentVariable> {
+        ENVIRONMENT_VARIABLES.iter().filter(|entry| self.is_in(&entry.commands))
+    }
+
+    /// Returns the files of the command.
+    pub fn files(&self) -> impl Iterator<Item = &'static FileEntry> {
+        FILES.iter().filter(|entry| self.is_in(&entry.commands))
+    }
+
+    fn is_in(&self, commands: &CommandSet) -> bool {
+        commands.contains(&self.name)
+    }
+}
+
+impl OptionEntry {
+    /// Returns the option as in a synopsis, such as `[--root [ID=]DIR]...`.
+    #[must_use]
+    pub fn synopsis(&self) -> String {
+        let words: Vec<&str> =
+            self.flag.as_deref().into_iter().chain(self.value.as_deref()).collect();
+        let words = words.join(" ");
+        let repeat = if self.is_repeatable { "..." } else { "" };
+        if self.is_required { format!("{words}{repeat}") } else { format!("[{words}]{repeat}") }
+    }
+}
+
+/// Returns every command in the order of the help, each after its parent. The first is the program.
+pub(super) fn command_entries(command: Command) -> Vec<CommandEntry> {
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    let mut entries = Vec::new();
+    collect_entries(&command, "", &mut entries);
+    entries
+}
+
+fn collect_entries(command: &Command, name: &str, entries: &mut Vec<CommandEntry>) {
+    let visible = || command.get_subcommands().filter(|inner| !inner.is_hide_set());
+    let about = text_of(command.get_about());
+    let long = text_of(command.get_long_about());
+    let description = long.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+    let description = description.filter(|paragraph| !paragraph.is_empty() && *paragraph != about);
+    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let mut options: Vec<OptionEntry> = arguments.map(option_entry).collect();
+    options.sort_by_key(|option| option.heading != OPTIONS_HEADING);
+    entries.push(CommandEntry {
+        name: name.to_owned(),
+        description: description.collect(),
+        options,
+        sections: help_sections(&text_of(command.get_after_help())),
+        subcommands: visible()
+            .map(|inner| (inner.get_name().to_owned(), text_of(inner.get_about())))
+            .collect(),
+        about,
+    });
+    for inner in visible() {
+        let name = format!("{name} {}", inner.get_name());
+        collect_entries(inner, name.trim_start(), entries);
+    }
+}
+
+fn option_entry(argument: &Arg) -> OptionEntry {
+    let flag = match (argument.get_short(), argument.get_long()) {
+        (Some(short), Some(long)) => Some(format!("-{short}, --{long}")),
+        (None, Some(long)) => Some(format!("--{long}")),
+        (Some(short), None) => Some(format!("-{short}")),
+        (None, None) => None,
+    };
+    let takes_value = argument.get_num_args().is_some_and(|number| number.takes_values());
+    let possible: Vec<_> =
+        argument.get_possible_values().into_iter().filter(|value| !value.is_hide_set()).collect();
+    let names: Vec<&str> = possible.iter().map(clap::builder::PossibleValue::get_name).collect();
+    let value_name = || {
+        let names = argument.get_value_names().unwrap_or_default();
+        names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    let value = takes_value.then(|| if names.is_empty() { value_name() } else { names.join("|") });
+    let values = possible
+        .iter()
+        .filter_map(|value| Some((value.get_name().to_owned(), value.get_help()?.to_string())));
+    // clap tells the short from the long help here.
+    let help = if argument.get_id() == "help" {
+        "Print help".to_owned()
+    } else {
+        text_of(argument.get_help())
+    };
+    let (help, described) = split_default(&help);
+    let defaults: Vec<String> = argument
+        .get_default_values()
+        .iter()
+        .map(|value| value.to_string_lossy().into_owned())
+        .collect();
+    let is_shown = takes_value && !defaults.is_empty() && !argument.is_hide_default_value_set();
+    OptionEntry {
+        is_required: argument.is_required_set(),
+        is_repeatable: matches!(argument.get_action(), ArgAction::Append),
+        default: described.or(is_shown.then(|| defaults.join(" "))),
+        variable: argument.get_env().map(|name| name.to_string_lossy().into_owned()),
+        heading: argument.get_help_heading().unwrap_or(OPTIONS_HEADING).to_owned(),
+        values: values.collect(),
+        flag,
+        value,
+        help,
+    }
+}
+
+/// Splits a help text into the meaning and a default in brackets at the end.
+fn split_default(help: &str) -> (String, Option<String>) {
+    let described = help.strip_suffix(']').and_then(|help| help.rsplit_once(" [default: "));
+    match described {
+        Some((help, default)) => (help.to_owned(), Some(default.to_owned())),
+        None => (help.to_owned(), None),
+    }
+}
+
+fn text_of(text: Option<&clap::builder::StyledStr>) -> String {
+    text.map(ToString::to_string).unwrap_or_default()
+}
+
+/// Parses the text after the options: headings that end with a colon, each followed by indented
+/// lines.
+fn help_sections(text: &str) -> Vec<HelpSection> {
+    let mut sections: Vec<HelpSection> = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        match (line.strip_prefix("  "), sections.last_mut()) {
+            (Some(line), Some(section)) => section.lines.push(line.to_owned()),
+            _ => sections.push(HelpSection {
+                heading: line.trim_end_matches(':').to_owned(),
+                lines: Vec::new(),
+            }),
+        }
+    }
+    sections
+}
+
+/// Adds the exit codes to the help of each command.
+pub(super) fn with_exit_codes(command: Command) -> Command {
+    add_exit_codes(command, "")
+}
+
+fn add_exit_codes(command: Command, name: &str) -> Command {
+    let help = text_of(command.get_after_help());
+    let command = command.mut_subcommands(|inner| {
+        let name = format!("{name} {}", inner.get_name());
+        add_exit_codes(inner, name.trim_start())
+    });
+    let codes = EXIT_CODES.iter().filter(|entry| entry.commands.contains(name));
+    let mut lines: Vec<String> = Vec::new();
+    for entry in codes {
+        let word = format!("{} {}", entry.code, entry.summary);
+        match lines.last_mut() {
+            Some(line) if line.len() + 3 + word.len() <= HELP_WIDTH => {
+                line.push_str("   ");
+                line.push_str(&word);
+            }
+            _ => lines.push(format!("  {word}")),
+        }
+    }
+    let gap = if help.is_empty() { "" } else { "\n\n" };
+    command.after_help(format!("{help}{gap}Exit codes:\n{}", lines.join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{help_sections, split_default};
+
+    #[test]
+    fn sections_keep_their_lines() {
+        let sections = help_sections("Requests:\n  a\n    b\n\nExamples:\n  c   # d");
+        let sections: Vec<_> =
+            sections.iter().map(|part| (part.heading.as_str(), part.lines.join("\n"))).collect();
+        assert_eq!(
+            sections,
+            [("Requests", "a\n  b".to_owned()), ("Examples", "c   # d".to_owned())]
+        );
+    }
+
+    #[test]
+    fn a_default_in_the_help_is_split_off() {
+        assert_eq!(
+            split_default("Id; repeat [default: the name]"),
+            ("Id; repeat".to_owned(), Some("the name".to_owned()))
+        );
+        assert_eq!(split_default("Id [ID=]DIR"), ("Id [ID=]DIR".to_owned(), None));
+    }
+}
