@@ -1,6 +1,7 @@
 //! Manual pages: caproot(1), a page for each command, and caproot.yaml(5).
 
 use super::definition::{CommandEntry, EXAMPLES_HEADING, OPTIONS_HEADING, OptionEntry};
+use crate::config::config_keys;
 use roff::{Inline, Roff, bold, italic, roman};
 use std::path::Path;
 use std::{fs, io};
@@ -10,6 +11,20 @@ const MANUAL: &str = "caproot manual";
 
 /// Name of the page of the config file.
 const CONFIG_PAGE: &str = "caproot.yaml";
+
+/// Config file in the examples of caproot.yaml(5).
+const CONFIG_EXAMPLE: &str = "\
+# One published root, which only the group `agents` may use
+roots:
+  - id: team
+    path: /srv/skills
+callers:
+  - name: agents
+    gids: [agents]
+    roots: [team]
+log: {format: journald}
+watch_config: true
+";
 
 /// Manual page.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +39,8 @@ pub struct ManualPage {
 
 /// Returns all pages. The first is caproot(1).
 pub(super) fn manual_pages(commands: &[CommandEntry]) -> Vec<ManualPage> {
-    commands.iter().map(|command| command_page(command, commands)).collect()
+    let pages = commands.iter().map(|command| command_page(command, commands));
+    pages.chain([config_page(commands)]).collect()
 }
 
 /// Writes the pages to the directories `man1` and `man5` of a directory.
@@ -94,6 +110,46 @@ fn command_page(command: &CommandEntry, commands: &[CommandEntry]) -> ManualPage
     page.control("SH", ["SEE ALSO"]);
     page.text(see_also(&related_pages(command, commands)));
     finish_page(name, 1, &page)
+}
+
+/// Returns the page of the config file.
+fn config_page(commands: &[CommandEntry]) -> ManualPage {
+    let mut page = start_page(CONFIG_PAGE, 5, "config file of the caproot daemon");
+    page.control("SH", ["SYNOPSIS"]);
+    page.text([bold("caproot serve --config "), italic("FILE")]);
+    page.control("SH", ["DESCRIPTION"]);
+    page.text(markup(
+        "The file is YAML. Each key is optional, unless its text says that the key is required in its \
+         section. Relative paths begin at the directory of the file. Unknown and duplicate keys are \
+         errors. A flag of `caproot serve` replaces the value of its key, lists as a whole.",
+    ));
+    page.control("PP", []);
+    page.text(markup(
+        "On SIGHUP, the daemon applies a changed file whole or rejects the file whole. If a key needs a \
+         restart, the daemon exits so that systemd starts a new process. Without systemd, the daemon \
+         keeps the previous value of the key.",
+    ));
+    page.control("SH", ["KEYS"]);
+    for key in config_keys() {
+        let mut sentences = vec![key.meaning.to_owned()];
+        sentences.extend((!key.is_section).then(|| format!("Type: {}.", key.value_type)));
+        sentences.extend(key.default.iter().map(|default| format!("Default: {default}.")));
+        sentences.extend(key.flag.iter().map(|flag| format!("Flag: `{flag}`.")));
+        sentences.push(format!("Reload: {}.", key.reload));
+        add_entry(&mut page, key.path, &sentences.join(" "));
+    }
+    page.control("SH", ["FILES"]);
+    let files = commands.iter().flat_map(CommandEntry::files);
+    if let Some(file) = files.into_iter().find(|file| file.path.ends_with(CONFIG_PAGE)) {
+        add_entry(&mut page, file.path, file.meaning);
+    }
+    page.control("SH", ["EXAMPLES"]);
+    let lines: Vec<String> = CONFIG_EXAMPLE.lines().map(str::to_owned).collect();
+    add_lines(&mut page, &lines);
+    page.control("SH", ["SEE ALSO"]);
+    let names = ["caproot", "caproot-serve", "caproot-config-check", "caproot-config-example"];
+    page.text(see_also(&names.map(|name| (name.to_owned(), 1))));
+    finish_page(CONFIG_PAGE.to_owned(), 5, &page)
 }
 
 /// Starts a page with its head and the section NAME.

@@ -99,6 +99,35 @@ fn a_synopsis_has_the_values_of_options() {
 }
 
 #[test]
+fn the_page_of_the_config_file_has_every_key_and_a_valid_example() {
+    let pages = manual_pages();
+    let page = pages.last().expect("a page");
+    assert_eq!((page.name.as_str(), page.section), ("caproot.yaml", 5));
+    for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "KEYS", "FILES", "EXAMPLES", "SEE ALSO"] {
+        let head =
+            if section.contains(' ') { format!("\"{section}\"") } else { section.to_owned() };
+        assert!(page.source.lines().any(|line| line == format!(".SH {head}")), "{section}");
+    }
+    let Some(text) = render(&page.source) else { return };
+    let keys = section_lines(&text, "KEYS");
+    for key in caproot::config::config_keys() {
+        let starts = |line: &&str| line.trim_start().split(' ').next() == Some(key.path);
+        assert!(keys.iter().any(starts), "{}", key.path);
+    }
+    let rendered = section_lines(&text, "EXAMPLES");
+    let indent = rendered[0].len() - rendered[0].trim_start().len();
+    let example: Vec<_> = rendered.iter().map(|line| &line[indent..]).collect();
+    // The group need not exist on the machine of the test.
+    let example = example.join("\n").replace("[agents]", "[0]");
+    let fixture = Fixture::new("dir run\nmode 0700 run");
+    fixture.write("caproot.yaml", &example);
+    let file = fixture.path("caproot.yaml");
+    let ended = run(["config", "check", file.to_str().expect("UTF-8")]);
+    assert_eq!(ended.code, Some(0), "{example}\n{}", ended.stdout);
+    assert!(ended.stdout.contains("1 published root,"), "{}", ended.stdout);
+}
+
+#[test]
 fn pages_are_written_below_their_sections() {
     let fixture = Fixture::new("dir man");
     let dir = fixture.path("man");
