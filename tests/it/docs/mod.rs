@@ -1,8 +1,9 @@
-//! Checks the pages of the documentation: their blocks, the sessions that they show, and the
-//! demo.
+//! Checks the pages of the documentation: their links, their blocks, the sessions that they
+//! show, and the demo.
 
 mod blocks;
 mod demo;
+mod links;
 mod page;
 mod sessions;
 mod shell;
