@@ -7,6 +7,7 @@ mod diagnostics;
 mod environment;
 mod errors;
 mod exit_codes;
+mod limits;
 mod manual;
 mod metrics;
 mod protocol;

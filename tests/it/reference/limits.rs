@@ -1,0 +1,96 @@
+//! `docs/reference/limits.md`: the limits of a daemon with the default configuration.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use caproot::client::json;
+use caproot::proto::caproot::v1::GetExecutorRequest;
+use fancy_regex::Regex;
+use prost_reflect::ReflectMessage as _;
+
+use super::check_page;
+use super::protocol::{cell, comment, link_errors, link_names};
+use crate::binary;
+use crate::harness::{Daemon, Setup};
+
+const HEAD: &str = "# Limits
+
+`GetExecutor` and `caproot status --limits` report the limits of a daemon. The table has the defaults. A limit
+with a range is a key below `limits` in the [config file](config.md#limits); the other limits are fixed. Exceeding a
+limit is always reported by a diagnostic or an [error](errors.md).
+
+| limit | default | range | meaning |
+| --- | --- | --- | --- |
+";
+
+/// Formats a number with separators, such as `1,024`.
+fn with_separators(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
+}
+
+/// Formats a default. Bytes have a unit.
+fn format_default(name: &str, value: u64) -> String {
+    if !name.ends_with("_bytes") {
+        return with_separators(value);
+    }
+    let (divisor, unit) =
+        if value.is_multiple_of(1 << 20) { (1 << 20, "MiB") } else { (1 << 10, "KiB") };
+    assert_eq!(value % divisor, 0, "{name} is a whole number of {unit}");
+    format!("{} {unit}", with_separators(value / divisor))
+}
+
+/// Returns the range of each key in the section `limits` of the example file. The comment of a key
+/// has the range.
+fn config_ranges() -> BTreeMap<String, String> {
+    let example = binary::run(["config", "example"]).stdout;
+    let section = example.lines().skip_while(|line| *line != "limits:").skip(1);
+    let bounds = Regex::new(r"(\d+)(\w*) to (\d+)(\w*)").expect("a pattern");
+    let (mut ranges, mut comment) = (BTreeMap::new(), String::new());
+    for line in section.map_while(|line| line.strip_prefix("  ")) {
+        if let Some(part) = line.strip_prefix('#') {
+            comment.push_str(part);
+            continue;
+        }
+        let (key, _) = line.split_once(':').expect("a key");
+        let found = bounds.captures(comment.as_str()).expect("a search that ends");
+        let found = found.unwrap_or_else(|| panic!("no range of {key}: {comment}"));
+        let bound = |number: usize| {
+            let value = with_separators(found[number].parse().expect("a number"));
+            format!("{value} {}", &found[number + 1]).trim_end().to_owned()
+        };
+        ranges.insert(key.to_owned(), format!("{} to {}", bound(1), bound(3)));
+        comment.clear();
+    }
+    assert!(!ranges.is_empty(), "{example}");
+    ranges
+}
+
+#[tokio::test]
+async fn the_page_is_current() {
+    let daemon = Daemon::start(Setup::default()).await;
+    let executor = daemon.client.clone().get_executor(GetExecutorRequest {}).await;
+    let executor = executor.expect("a response").into_inner();
+    daemon.stop().await;
+    let executor = json::to_dynamic(&executor).expect("its descriptor");
+    let limits = executor.get_field_by_name("limits").expect("the field `limits`").into_owned();
+    let limits = limits.as_message().expect("a message");
+    let mut page = HEAD.to_owned();
+    let mut ranges = config_ranges();
+    for field in limits.descriptor().fields() {
+        let name = field.name();
+        let value = limits.get_field(&field);
+        let value = value.as_u64().or_else(|| value.as_u32().map(u64::from)).expect("a number");
+        let about = cell(&comment(&field.parent_message().parent_file(), field.path()));
+        let about = link_names(&link_errors(&about, "errors.md"), "api.md");
+        let default = format_default(name, value);
+        let (name, range) = match ranges.remove(name) {
+            Some(range) => (format!("[`{name}`](config.md#limits{name})"), range),
+            None => (format!("`{name}`"), "fixed".to_owned()),
+        };
+        writeln!(page, "| {name} | {default} | {range} | {about} |").expect("a string");
+    }
+    assert!(ranges.is_empty(), "each key of `limits` is in the table: {ranges:?}");
+    check_page("limits", &page);
+}
