@@ -91,15 +91,12 @@ fn links_anchors_and_pictures_exist() {
             let dir = page.path.parent().expect("a file");
             let file =
                 if path.is_empty() { Some(page.path.clone()) } else { normalize(&dir.join(path)) };
-            let Some(file) = file.filter(|file| top().join(file).exists())
-            else {
+            let Some(file) = file.filter(|file| top().join(file).exists()) else {
                 wrong.push(format!("{}: no file {target}", page.at(line)));
                 continue;
             };
             let known = anchors.get(&file);
-            if !anchor.is_empty()
-                && !known.is_some_and(|known| known.contains(anchor))
-            {
+            if !anchor.is_empty() && !known.is_some_and(|known| known.contains(anchor)) {
                 wrong.push(format!("{}: no heading {target}", page.at(line)));
             }
         }
