@@ -234,9 +234,7 @@ impl AcceptedConnection {
     /// Returns the quota key of the caller, without reading from the connection.
     fn quota_key(&self) -> io::Result<QuotaKey> {
         Ok(match self {
-            Self::Unix(stream) => {
-                QuotaKey::User(rustix::net::sockopt::socket_peercred(stream)?.uid.as_raw())
-            }
+            Self::Unix(stream) => QuotaKey::User(stream.peer_cred()?.uid()),
             Self::Tcp(_, address, _) => {
                 PeerIdentity::Remote { address: *address, names: Arc::default() }.quota_key()
             }

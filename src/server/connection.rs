@@ -34,10 +34,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ConnectionIo for T {}
 impl PeerConnection {
     /// Wraps a Unix connection and reads the credentials of the peer.
     pub fn unix(stream: UnixStream) -> io::Result<Self> {
-        let cred = rustix::net::sockopt::socket_peercred(&stream)?;
-        let primary = std::iter::once(cred.gid.as_raw());
+        // Not rustix, whose process ids cannot be 0: the kernel reports 0 for a peer in another PID
+        // namespace, such as in another container.
+        let cred = stream.peer_cred()?;
+        let primary = std::iter::once(cred.gid());
         let gids: Arc<[u32]> = primary.chain(super::groups::peer_groups(&stream)?).collect();
-        let peer = PeerIdentity::Local { pid: cred.pid.as_raw_pid(), uid: cred.uid.as_raw(), gids };
+        let peer = PeerIdentity::Local { pid: cred.pid().unwrap_or(0), uid: cred.uid(), gids };
         Ok(Self::new(AuthorityFilter::new(stream), peer))
     }
 

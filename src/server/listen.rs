@@ -57,7 +57,10 @@ impl BoundListener {
         access_rules: &SocketAccessRules,
     ) -> Result<Self, StartError> {
         match listener {
-            ListenAddress::Unix(path) => bind_unix(path, access_rules.access_at(path)),
+            ListenAddress::Unix(path) => {
+                create_missing_directory(directory(path))?;
+                bind_unix(path, access_rules.access_at(path))
+            }
             ListenAddress::UnixInOwnDir(path) => {
                 create_own_directory(directory(path))?;
                 bind_unix(path, access_rules.access_at(path))
@@ -120,7 +123,7 @@ pub fn check_listeners(config: &Config) -> Result<(), (&'static str, StartError)
     let for_metrics = config.metrics.iter().map(|listener| ("metrics.listen", listener));
     for (key, listener) in for_grpc.chain(for_metrics) {
         let checked = match listener {
-            ListenAddress::Unix(path) => check_directory(directory(path)),
+            ListenAddress::Unix(path) => check_socket_directory(directory(path)),
             ListenAddress::UnixInOwnDir(_) => Ok(()),
             ListenAddress::Tcp(address) => match bind_tcp_socket(*address) {
                 // The running daemon may have the port.
@@ -211,6 +214,30 @@ fn set_socket_access(
 
 fn directory(path: &Path) -> &Path {
     path.parent().unwrap_or(Path::new("/"))
+}
+
+/// Checks the directory of a socket without creating a missing one.
+fn check_socket_directory(dir: &Path) -> Result<(), StartError> {
+    if is_missing(dir) {
+        directory_metadata(directory(dir)).map(drop)
+    } else {
+        check_directory(dir)
+    }
+}
+
+/// Creates the directory of a socket if only the directory itself is missing. A volume of a container
+/// is often writable for every user, so the socket needs a directory in the volume.
+fn create_missing_directory(dir: &Path) -> Result<(), StartError> {
+    if !is_missing(dir) {
+        return Ok(());
+    }
+    DirBuilder::new().mode(0o755).create(dir).map_err(|e| {
+        StartError::listener(format!("cannot create the socket's directory {}: {e}", dir.display()))
+    })
+}
+
+fn is_missing(dir: &Path) -> bool {
+    std::fs::metadata(dir).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }
 
 fn create_own_directory(dir: &Path) -> Result<(), StartError> {

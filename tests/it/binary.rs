@@ -283,10 +283,26 @@ fn a_socket_in_a_world_writable_directory_is_rejected() {
 }
 
 #[test]
-fn a_socket_in_a_missing_directory_is_rejected() {
+fn a_missing_directory_of_a_socket_is_created_in_a_shared_directory() {
+    let fixture = Fixture::new("dir volume\nmode 0777 volume");
+    let socket = fixture.path("volume/run/c.sock");
+    let listen = format!("unix:{}", socket.display());
+    for _ in 0..2 {
+        let serving = DaemonProcess::start(&["--root", DEMO, "--listen", &listen].map(OsStr::new));
+        let dir = fs::metadata(fixture.path("volume/run")).expect("the directory");
+        assert_eq!(dir.permissions().mode() & 0o777, 0o755);
+        assert_eq!(run(["status", "--endpoint", &listen]).code, Some(0));
+        assert_eq!(serving.terminate().0, Some(0));
+        assert!(!socket.exists(), "the sandbox permits removing the socket");
+    }
+}
+
+#[test]
+fn a_socket_without_the_parent_of_its_directory_is_rejected() {
     let (fixture, _, _) = private_socket_dir();
-    let listen = format!("unix:{}", fixture.path("run/none/c.sock").display());
+    let listen = format!("unix:{}", fixture.path("run/none/run/c.sock").display());
     assert_startup_fails(["serve", "--root", DEMO, "--listen", &listen], 73, "none");
+    assert!(!fixture.path("run/none").exists());
 }
 
 #[test]

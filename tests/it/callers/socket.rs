@@ -7,8 +7,10 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use super::{ProcessUser, can_switch_user, reachable_fixture};
-use crate::binary::DaemonProcess;
+use crate::binary::{DaemonProcess, run};
 use crate::fixture::{Fixture, is_root};
 
 const MEMBER: ProcessUser = ProcessUser { uid: 7_001, gid: 7_001, groups: &[7_100] };
@@ -57,6 +59,30 @@ fn mode_and_group_of_the_socket_follow_the_config() {
         assert_eq!(refused, ErrorKind::PermissionDenied);
         assert_eq!(serving.terminate().0, Some(0));
     }
+}
+
+/// As with a daemon and a client in two containers: the kernel reports the process id 0 then.
+#[test]
+fn a_caller_outside_the_pid_namespace_of_the_daemon_is_served() {
+    let fixture = Fixture::new("skill root/a\ndir run");
+    let in_namespace = || {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--pid", "--fork", "--kill-child"]);
+        command
+    };
+    if !in_namespace().arg("true").status().is_ok_and(|status| status.success()) {
+        println!("SKIPPED: unshare(1) cannot make a PID namespace here");
+        return;
+    }
+    let mut command = in_namespace();
+    command.args([env!("CARGO_BIN_EXE_caproot"), "serve", "--audit", "--root"]);
+    command.arg(fixture.path("root")).env_clear().env("RUNTIME_DIRECTORY", fixture.path("run"));
+    let serving = DaemonProcess::spawn(&mut command);
+    let listed = run(["list", "--endpoint", serving.endpoint()]);
+    assert!(listed.stdout.contains("Does a."), "{}{}", listed.stdout, listed.stderr);
+    serving.send_signal(Signal::KILL);
+    let (_, log) = serving.wait_for_exit();
+    assert!(log.contains(" pid=0 "), "{log}");
 }
 
 #[test]

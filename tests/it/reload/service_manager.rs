@@ -115,7 +115,7 @@ async fn a_file_that_a_new_process_would_reject_does_not_end_the_daemon() {
             "listen: ['tcp:127.0.0.1:0', 'unix:../open/c.sock']".to_owned(),
             "writable for every user",
         ),
-        ("listen: ['tcp:127.0.0.1:0', 'unix:../none/c.sock']".to_owned(), "No such file"),
+        ("listen: ['tcp:127.0.0.1:0', 'unix:../none/run/c.sock']".to_owned(), "No such file"),
         // An address for documentation, RFC 5737, which no machine has.
         (
             "listen: ['tcp:127.0.0.1:0', 'tcp:192.0.2.1:7420']\ninsecure_tcp: true".to_owned(),
