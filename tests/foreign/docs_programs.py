@@ -24,6 +24,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from urllib.parse import quote
 
 import grpc
 
@@ -35,7 +36,7 @@ sys.path.append("proto")
 messages, _ = grpc.protos_and_services("caproot/v1/capability_service.proto")
 
 PACKAGE = "skill://demo/odd"
-ODD_NAMES = ["plain.md", "one two (3)!*'.md", "käse~100%.md", "a+b&c=d,e;f@g$h.md"]
+ODD_NAMES = ["plain.md", "one two (3)!*'.md", "käse~100%.md", "a+b&c=d,e;f@g$h.md", "..what?.md", "#1.md"]
 
 
 def check(condition, message):
@@ -198,7 +199,7 @@ def check_reads(page_programs, proxy, address, demo):
     contents |= {"text.md": ("käse " * 40_000).encode(), "data.bin": os.urandom(200_000)}
     for name, content in contents.items():
         (references / name).write_bytes(content)
-        link = f"references/{name}" + "#part"
+        link = f"references/./{quote(name)}?raw#part"
         output = page_programs.run("read", address, PACKAGE, link)
         check(output == content, f"the read of {name} differs from the file")
     check(page_programs.run("read", address, PACKAGE) == (demo / "odd/SKILL.md").read_bytes(), "another SKILL.md")
