@@ -1,6 +1,6 @@
 //! Accepted connections with the identity of the peer.
 
-use super::authority::AuthorityFilter;
+use super::authority_compat::{AuthorityFilter, FRAME_HEADER_LEN, PREFACE};
 use super::handshake::lingering_close;
 use crate::model::PeerIdentity;
 use std::io;
@@ -12,9 +12,6 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
-/// Connection preface of HTTP/2 (RFC 9113, 3.4), and the size of the frame header that follows.
-const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-const FRAME_HEADER_LEN: usize = 9;
 /// Response to clients of other protocols, such as HTTP/1.1 or TLS.
 const WRONG_PROTOCOL_RESPONSE: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";

@@ -36,7 +36,7 @@
 
 mod accept;
 #[doc(hidden)]
-pub mod authority;
+pub mod authority_compat;
 mod coalescing_io;
 mod connection;
 mod embedded;

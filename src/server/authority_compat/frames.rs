@@ -4,10 +4,10 @@
 
 use super::header_block::{HeaderBlock, Http2ParseError};
 
-/// First bytes of a connection.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Connection preface: the first bytes of a client (RFC 9113, 3.4).
+pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Size of a frame header.
-const FRAME_HEADER_LEN: usize = 9;
+pub const FRAME_HEADER_LEN: usize = 9;
 /// Largest frame unless the server announces another size.
 const MAX_FRAME_LEN: usize = 16_384;
 const HEADERS: u8 = 1;

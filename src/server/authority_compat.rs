@@ -2,12 +2,16 @@
 //! grpcio or unencoded. RFC 3986 does not allow such an authority, and `h2` rejects the request
 //! (hyperium/h2#487). The daemon does not use the authority, so `AuthorityFilter` overwrites the
 //! invalid characters in place. The bytes keep their length and are neither buffered nor delayed.
+//!
+//! Only connections of Unix sockets pass through this module. The page
+//! `docs/design/unix-authority.md` has the reasons, the alternatives, and the condition under which
+//! the module can be deleted.
 
 mod authority_value;
 mod frames;
 mod header_block;
 
-pub use frames::AuthorityRewriter;
+pub use frames::{AuthorityRewriter, FRAME_HEADER_LEN, PREFACE};
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
