@@ -22,10 +22,10 @@
 //! let url = listener.url()?;
 //! let transport = ServerTransport::Http(listener, HttpAllowlist::default());
 //! let server = serve(client, feed, transport, None, |message| eprintln!("{message}"));
-//! # use caproot::{host, session::SkillSource};
+//! # use caproot::session::{SkillSource, sources::mcp};
 //! # let stopped = async {
-//! #     let config = host::McpServerConfig::new("here", host::McpEndpoint::http(&url));
-//! #     let source = host::McpSource::start(config).await.expect("a valid name");
+//! #     let config = mcp::McpServerConfig::new("here", mcp::McpEndpoint::http(&url));
+//! #     let source = mcp::McpSource::start(config).await.expect("a valid name");
 //! #     assert_eq!(source.snapshot().listing.skills.len(), 3);
 //! # };
 //! tokio::select! {
