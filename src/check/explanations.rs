@@ -19,7 +19,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 directory, start the daemon with `caproot serve --allow DIR`.",
             help: "replace the link by a copy, or start the daemon with `--allow` for its target",
             example: CodeExample::Shell {
-                before: "ln -s ../../shared/forms skills/forms",
+                before: "ln -s ../shared/forms skills/forms",
                 after: "rm skills/forms\ncp -r shared/forms skills/forms",
             },
         },
