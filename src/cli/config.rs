@@ -36,7 +36,7 @@ enum ConfigCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot config check /etc/caproot.yaml
+  caproot config check /etc/caproot/caproot.yaml
   caproot config check caproot.yaml --output json | jq '.errors[].line'
   caproot config example | caproot config check /dev/stdin")]
 struct ConfigCheckArgs {
