@@ -33,6 +33,8 @@ MANIFESTS = Path("docs/operate/kubernetes")
 DEMO = Path("tests/trees/demo")
 SKILL = "triage-logs/SKILL.md"
 SECONDS = 60
+# Fields of the pods that the manifests copy into environment variables.
+FIELDS = {"metadata.name": "agent", "spec.nodeName": "node-1"}
 # mount(2), prctl(2) and netdevice(7).
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
@@ -102,6 +104,13 @@ def enter(spec):
     os.execve(spec["args"][0], spec["args"], spec["env"])
 
 
+def value_of(variable):
+    """Returns the value of an environment variable of a manifest."""
+    if "value" in variable:
+        return variable["value"]
+    return FIELDS[variable["valueFrom"]["fieldRef"]["fieldPath"]]
+
+
 class Container:
     """Container of a manifest, with a directory of this machine for each volume."""
 
@@ -116,7 +125,9 @@ class Container:
         if security["capabilities"]["drop"] != ["ALL"] or security["allowPrivilegeEscalation"]:
             fail(f"{self.container['name']} keeps privileges")
         env = dict(variable.split("=", 1) for variable in self.config["Env"])
-        env.update((variable["name"], variable["value"]) for variable in self.container.get("env", []))
+        env.update((variable["name"], value_of(variable)) for variable in self.container.get("env", []))
+        # As the kubelet expands references to variables.
+        args = [re.sub(r"\$\((\w+)\)", lambda found: env[found[1]], argument) for argument in args]
         return {
             "root": str(self.files),
             "args": self.config["Entrypoint"] + args,
@@ -228,6 +239,8 @@ def test_sidecar(image, directory):
     with Container(image, pod, pod["initContainers"][0], volumes) as daemon:
         status = daemon.probe()
         print(*(line for line in status.splitlines() if line.startswith(("sandbox", "resolver"))), sep="\n")
+        if f"environments  {FIELDS['metadata.name']}\n" not in status:
+            fail(f"the daemon has another environment id: {status}")
         if "landlock enforced" not in status or "no_new_privs" not in status:
             fail(f"the sandbox is incomplete: {status}")
         if not daemon.has_no_privileges():
@@ -282,7 +295,8 @@ def test_daemonset(image, directory):
     with Container(image, pod, container, volumes) as daemon:
         if not any(line.startswith("listening tcp:") and line.endswith(f":{port}") for line in daemon.lines):
             fail(f"the daemon does not listen at the container's port: {daemon.lines}")
-        daemon.probe()
+        if f"environments  {FIELDS['spec.nodeName']}\n" not in daemon.probe():
+            fail("the daemon has another environment id")
         checked = daemon.in_container([*image[0]["Entrypoint"], "config", "check", container["args"][-1]])
         print(expect(checked, 0, "ok: ").stdout.strip())
         if "warning" in checked.stdout + checked.stderr:
