@@ -4,9 +4,9 @@
 #![no_main]
 
 use caproot::model::plugin::{ComponentKind, MAX_COMPONENTS};
-use caproot::parse::plugin::{marketplace, prompt, read_file};
 use caproot::model::{DiagnosticCode, RelPath};
 use caproot::parse::manifest;
+use caproot::parse::plugin::{marketplace, prompt, read_file};
 use caproot_fuzz::check_problems;
 use libfuzzer_sys::fuzz_target;
 

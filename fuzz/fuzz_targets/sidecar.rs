@@ -3,6 +3,7 @@
 #![no_main]
 
 use caproot::model::limits::MAX_MANIFEST_BYTES;
+use caproot::model::sidecar::resolve_icon;
 use caproot::model::{RelPath, Severity, SkillSidecar};
 use caproot::parse::sidecar;
 use caproot_fuzz::{check_problems, check_wire_value};
@@ -19,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     let plugin = RelPath::new(b"p").expect("a path");
     let interface = sidecar.interface.unwrap_or_default();
     for text in [interface.icon_small, interface.icon_large].into_iter().flatten() {
-        if let Some(place) = sidecar::resolve_icon(&package, Some(&plugin), &text) {
+        if let Some(place) = resolve_icon(&package, Some(&plugin), &text) {
             let assets = |dir: &[u8]| RelPath::new(dir).expect("a path");
             let own = place.strip_prefix(&assets(b"p/skills/s/assets"));
             let below = own.or_else(|| place.strip_prefix(&assets(b"p/assets")));
