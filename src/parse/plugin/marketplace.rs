@@ -1,11 +1,9 @@
 //! Marketplaces: lists of plugins. Most plugins of a list are below the same root.
 
 use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{info, plugin_path, secret_filter};
-use crate::model::limits::MAX_MANIFEST_BYTES;
+use super::{info, invalid_file, parse_plugin_file, plugin_path, secret_filter};
 use crate::model::plugin::{MAX_PLUGIN_BYTES, MarketplaceEntry, PluginMarketplace};
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, RelPath};
-use crate::parse::json;
 
 /// Maximum number of plugins in one marketplace.
 const MAX_ENTRIES: usize = 1_000;
@@ -15,26 +13,13 @@ const MAX_ENTRIES: usize = 1_000;
 /// problem says why.
 #[must_use]
 pub fn read(bytes: &[u8], file: &RelPath) -> (Option<PluginMarketplace>, Vec<FileProblem>) {
-    let invalid = |why: String| FileProblem::error(DiagnosticCode::PluginFileInvalid, why);
-    if bytes.len() > MAX_MANIFEST_BYTES {
-        let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; the file is ignored");
-        return (None, vec![invalid(why)]);
-    }
-    let value = match json::parse(bytes) {
+    let value = match parse_plugin_file(bytes) {
         Ok(value) => value,
-        Err(e) => {
-            return (
-                None,
-                vec![
-                    invalid(secret_filter::redact_in_text(&e.message))
-                        .with_position(e.line, e.column),
-                ],
-            );
-        }
+        Err(problem) => return (None, vec![problem]),
     };
     let Some(plugins) = value.get("plugins").and_then(DynamicValue::as_list) else {
         let why = "a marketplace must be an object with a list `plugins`";
-        return (None, vec![invalid(why.into()).with_position(1, 1)]);
+        return (None, vec![invalid_file(why.into()).with_position(1, 1)]);
     };
     let mut problems = Vec::new();
     let mut fields = PluginFieldReader::new(&mut problems);

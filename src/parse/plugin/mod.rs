@@ -12,12 +12,30 @@ pub mod prompt;
 mod secret_filter;
 mod sources;
 
+use crate::model::limits::MAX_MANIFEST_BYTES;
 use crate::model::plugin::ManifestDetails;
-use crate::model::{DynamicValue, FileProblem};
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem};
+use crate::parse::json;
 use std::sync::Arc;
 
 pub use secret_filter::may_hold_secret;
 pub use sources::read_file;
+
+/// Parses a JSON file of a plugin or marketplace. `bytes` is the whole file, or its first
+/// `MAX_MANIFEST_BYTES` + 1 bytes.
+fn parse_plugin_file(bytes: &[u8]) -> Result<DynamicValue, FileProblem> {
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; the file is ignored");
+        return Err(invalid_file(why));
+    }
+    json::parse(bytes)
+        .map_err(|e| invalid_file(redact_in_message(&e.message)).with_position(e.line, e.column))
+}
+
+/// Returns the problem of a file that is ignored.
+fn invalid_file(why: String) -> FileProblem {
+    FileProblem::error(DiagnosticCode::PluginFileInvalid, why)
+}
 
 /// Redacts tokens in a message that quotes a manifest.
 pub(super) fn redact_in_message(message: &str) -> String {

@@ -2,11 +2,9 @@
 //! names, or default paths.
 
 use super::fields::{LabeledMapping, MAX_ITEMS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{apps, hooks, lsp_servers, mcp_servers, secret_filter};
-use crate::model::limits::MAX_MANIFEST_BYTES;
+use super::{apps, hooks, invalid_file, lsp_servers, mcp_servers, parse_plugin_file};
 use crate::model::plugin::{ComponentKind, ComponentSources, PluginComponents};
-use crate::model::{DiagnosticCode, DynamicValue, FileProblem};
-use crate::parse::json;
+use crate::model::{DynamicValue, FileProblem};
 
 /// Known keys of a manifest in all supported formats.
 pub const MANIFEST_KEYS: &[&str] = &[
@@ -80,26 +78,13 @@ pub fn read_file(
     kind: ComponentKind,
     bytes: &[u8],
 ) -> (Option<PluginComponents>, Vec<FileProblem>) {
-    let invalid = |why: String| FileProblem::error(DiagnosticCode::PluginFileInvalid, why);
-    if bytes.len() > MAX_MANIFEST_BYTES {
-        let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; the file is ignored");
-        return (None, vec![invalid(why)]);
-    }
-    let value = match json::parse(bytes) {
+    let value = match parse_plugin_file(bytes) {
         Ok(value) => value,
-        Err(e) => {
-            return (
-                None,
-                vec![
-                    invalid(secret_filter::redact_in_text(&e.message))
-                        .with_position(e.line, e.column),
-                ],
-            );
-        }
+        Err(problem) => return (None, vec![problem]),
     };
     if value.as_map().is_none() {
         let why = format!("the file must be an object, but is {}", value.kind());
-        return (None, vec![invalid(why).with_position(1, 1)]);
+        return (None, vec![invalid_file(why).with_position(1, 1)]);
     }
     let mut problems = Vec::new();
     let components = read_components(&mut PluginFieldReader::new(&mut problems), kind, &value);
