@@ -1,7 +1,7 @@
 //! Paths of findings, as the user gave them on the command line.
 
 use crate::model::RelPath;
-use crate::model::escape::EscapedText;
+use crate::model::text::EscapedBytes;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
@@ -56,19 +56,8 @@ impl DisplayPath {
 
 impl fmt::Display for DisplayPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_escaped_bytes(f, &self.0)
+        EscapedBytes(&self.0).fmt(f)
     }
-}
-
-/// Writes bytes as escaped text. Bytes that are not UTF-8 are written as `\xff`.
-pub fn write_escaped_bytes(f: &mut impl fmt::Write, bytes: &[u8]) -> fmt::Result {
-    for chunk in bytes.utf8_chunks() {
-        write!(f, "{}", EscapedText(chunk.valid()))?;
-        for byte in chunk.invalid() {
-            write!(f, "\\x{byte:02x}")?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Excerpt of the source line of a diagnostic: escaped, truncated, with the span to mark.
 
-use super::display_path::write_escaped_bytes;
+use crate::model::text::EscapedBytes;
 use std::ops::Range;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -33,8 +33,11 @@ impl SourceExcerpt {
         let count = line_pieces(line).count();
         let at = (column.max(1) as usize - 1).min(count);
         let skipped = at.saturating_sub(CONTEXT_CHARS);
-        let near: Vec<String> =
-            line_pieces(line).skip(skipped).take(2 * CONTEXT_CHARS).map(escape_piece).collect();
+        let near: Vec<String> = line_pieces(line)
+            .skip(skipped)
+            .take(2 * CONTEXT_CHARS)
+            .map(|piece| EscapedBytes(piece).to_string())
+            .collect();
         let at = at - skipped;
         let end = at + key_len(&near[at..]);
         // Characters without width count as one column, so that their number is limited.
@@ -74,13 +77,6 @@ fn line_pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         let characters = ends.map(|range| &valid.as_bytes()[range]);
         characters.chain(Some(invalid).filter(|bytes| !bytes.is_empty()))
     })
-}
-
-fn escape_piece(piece: &[u8]) -> String {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = write_escaped_bytes(&mut text, piece);
-    text
 }
 
 /// Length of the span: a whole key if a key starts here, otherwise one character.

@@ -3,7 +3,7 @@
 
 use super::explain::{explanation_markdown, explanation_of as explain};
 use super::{CheckFinding, CheckResult};
-use crate::model::escape::escape_text;
+use crate::model::text::escape_text;
 use crate::model::{DiagnosticCode, Severity};
 use serde_json::{Value, json};
 use std::path::Path;

@@ -5,9 +5,9 @@ use super::args::{ConnectionArgs, SelectionArgs, parse_timeout};
 use super::failure::CommandFailure;
 use super::output::{print_stderr, write_stdout};
 use super::signals::stop_signal;
-use super::text::{escape_json, escape_text};
 use super::{exit, fleet};
 use crate::client::{CallError, Client, Fleet};
+use crate::model::text::{escape_json, escape_text, quote_value};
 use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use crate::session::{DEFAULT_BUDGET, Session, SessionOptions, ToolNames, UserPrompt};
@@ -278,7 +278,7 @@ async fn answer_line(session: &Session, line: InputLine) -> String {
             }
             Err(why) => Err(why),
         },
-        Some(other) => Err(format!("unknown method {other:?}; see caproot help call")),
+        Some(other) => Err(format!("unknown method {}; see caproot help call", quote_value(other))),
         None => Err("`method` is missing or not text".to_owned()),
     };
     match outcome {

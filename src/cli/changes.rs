@@ -2,9 +2,8 @@
 
 use super::plugins::plugin_changes;
 use super::report::{diagnostic_line, root_reason_name};
-use super::table::truncate_to_width;
-use super::text::{EscapedText, escape_text};
 use crate::client::{MirrorCatalog, MirrorUpdate};
+use crate::model::text::{EscapedText, escape_text, truncate_to_width};
 use crate::proto::caproot::v1::{
     Diagnostic, RemovalReason, RootState, RootStatus, Severity, Skill, WatchMode,
 };

@@ -4,8 +4,8 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
-use super::text::{EscapedText, escape_text};
 use crate::config::{Config, ConfigError, ServeFlags, TextPosition, example_file};
+use crate::model::text::{EscapedText, escape_text};
 use crate::net::endpoint::ProcessEnv;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};

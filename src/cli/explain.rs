@@ -3,9 +3,9 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
-use super::text::escape_text;
 use crate::check::explain::{CodeExplanation, explanation_markdown, explanation_of, find_code};
 use crate::model::DiagnosticCode;
+use crate::model::text::escape_text;
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -2,9 +2,8 @@
 
 use super::exit;
 use super::output::print_stderr;
-use super::text::escape_text;
 use crate::client::{CallError, ConnectError, TlsError, TlsRequired};
-use crate::model::escape::is_misleading;
+use crate::model::text::{escape_text, is_misleading};
 use std::error::Error as _;
 use std::fmt::Display;
 use std::io;

@@ -6,10 +6,10 @@ use super::fleet::read_fleet;
 use super::output::{
     OutputFormat, print_full_table, print_json, print_message, print_stderr, print_table,
 };
-use super::text::escape_text;
 use super::{exit, report};
 use crate::client::fleet::{ExecutorListing, ListStage};
 use crate::client::json;
+use crate::model::text::escape_text;
 use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill,

@@ -33,7 +33,6 @@ mod serve;
 mod signals;
 mod status;
 mod table;
-mod text;
 mod watch;
 
 pub use failure::{CommandFailure, report_outcome, report_usage_error};

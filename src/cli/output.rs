@@ -2,8 +2,8 @@
 
 use super::failure::CommandFailure;
 use super::table;
-use super::text::escape_json;
 use crate::client::json;
+use crate::model::text::escape_json;
 use clap::ValueEnum;
 use serde::Serialize;
 use std::io::{self, BufWriter, IsTerminal as _, Write};

@@ -1,8 +1,7 @@
 //! Text of plugins: as a tree, and as lines of changes.
 
-use super::table::truncate_to_width;
-use super::text::{EscapedText, escape_text};
 use crate::client::{MirrorCatalog, root_id};
+use crate::model::text::{EscapedText, escape_text, truncate_to_width};
 use crate::proto::caproot::v1::{
     Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponents,
 };

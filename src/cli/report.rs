@@ -1,6 +1,6 @@
 //! Report of roots and diagnostics in the style of a compiler, with a summary.
 
-use super::text::EscapedText;
+use crate::model::text::EscapedText;
 use crate::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, ListRootsResponse, ListSkillsResponse, PublishedRoot,
     ResolveRootsResponse, ResolvedRoot, RootReason, RootState, RootStatus, Severity,

@@ -4,8 +4,8 @@ use super::args::{ConnectionArgs, SelectionArgs};
 use super::failure::CommandFailure;
 use super::list::consistency;
 use super::output::{OutputFormat, print_message, print_stderr, print_table, write_stdout};
-use super::text::{EscapedText, escape_text};
 use super::{exit, plugins, report};
+use crate::model::text::{EscapedText, escape_text};
 use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
     ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot, RootKind, RootState,

@@ -3,8 +3,8 @@
 use super::args::ConnectionArgs;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_message, print_stderr, print_table};
-use super::text::escape_text;
 use super::{exit, report};
+use crate::model::text::escape_text;
 use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{ListRootsResponse, RootState, Scope};
 use clap::Args;

@@ -4,8 +4,8 @@ use super::args::ConnectionArgs;
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
-use super::text::{EscapedText, escape_text};
 use crate::client::json;
+use crate::model::text::{EscapedText, escape_text};
 use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
     CatalogStats, ConfigStatus, GetExecutorResponse, SandboxStatus, WatchStatus,

@@ -1,6 +1,7 @@
 //! Errors in a configuration.
 
-use crate::parse::document::{TextPosition, quote_truncated};
+use crate::model::text::quote_value;
+use crate::parse::document::TextPosition;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +28,7 @@ pub struct ConfigError {
 impl ConfigError {
     /// Creates an error about the value of a flag.
     pub(super) fn flag(flag: &str, value: &str, reason: impl Into<String>) -> Self {
-        let value = Some(quote_truncated(value));
+        let value = Some(quote_value(value));
         Self { file: None, position: None, key: flag.to_owned(), value, reason: reason.into() }
     }
 

@@ -3,9 +3,8 @@
 
 use super::error::{ConfigError, ConfigErrors};
 use super::keys::{self, ConfigKey};
-use crate::parse::document::{
-    DocumentEntry, DocumentNode, DocumentValue, TextPosition, quote_truncated,
-};
+use crate::model::text::quote_value;
+use crate::parse::document::{DocumentEntry, DocumentNode, DocumentValue, TextPosition};
 use bytesize::ByteSize;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -343,7 +342,7 @@ fn printable_key(key: &str) -> String {
     if key.len() <= MAX_KEY_CHARS && key.chars().all(plain) {
         key.to_owned()
     } else {
-        quote_truncated(key)
+        quote_value(key)
     }
 }
 

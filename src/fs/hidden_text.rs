@@ -1,6 +1,6 @@
 //! Scanner for hidden characters in a file that is read in chunks.
 
-use crate::model::hidden_chars::is_hidden_char;
+use crate::model::text::is_hidden_char;
 use crate::model::{DiagnosticCode, FileProblem};
 
 /// Scanner for hidden characters. Ignores bytes that are not UTF-8.
@@ -154,7 +154,7 @@ fn saturating_u32(count: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::HiddenTextScanner;
-    use crate::model::hidden_chars::escape_hidden_chars;
+    use crate::model::text::escape_hidden_chars;
     use proptest::prelude::*;
 
     /// Returns the line, column and message of the problem.

@@ -4,7 +4,7 @@
 use super::auth::Caller;
 use super::dispatch::METHOD_PATH_PREFIX;
 use crate::catalog::CatalogView;
-use crate::model::escape::truncate_escaped;
+use crate::model::text::truncate_escaped;
 use crate::model::{PeerIdentity, RootReason};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use crate::proto::grpc_code_name;

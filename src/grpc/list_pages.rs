@@ -7,6 +7,7 @@ use super::skill_message::encode_skill;
 use super::wire_format;
 use crate::catalog::CatalogView;
 use crate::model::limits::MAX_PAGE_BYTES;
+use crate::model::text::truncate_with_ellipsis;
 use crate::model::token::{PageToken, ResumeToken};
 use crate::model::{AccessScope, SelectedRoot};
 use crate::proto::caproot::v1 as pb;
@@ -242,7 +243,7 @@ fn root_warnings(roots: &[pb::RootStatus]) -> Vec<String> {
         all.push(format!("{more} more roots have warnings; see their statuses"));
     }
     for text in &mut all {
-        text.truncate(text.floor_char_boundary(MAX_WARNING_BYTES));
+        *text = truncate_with_ellipsis(text, MAX_WARNING_BYTES);
     }
     all
 }

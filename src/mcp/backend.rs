@@ -12,7 +12,7 @@ use super::limits::{
     MAX_PAGE_TIME, MAX_WAITING_CALLS,
 };
 use crate::client::{CallError, Client};
-use crate::model::hidden_chars::escape_hidden_chars;
+use crate::model::text::escape_hidden_chars;
 use crate::session::Session;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;

@@ -4,7 +4,7 @@
 use super::address::{SkillAddress, assign_addresses, parent_uris};
 use super::limits::MAX_URI_BYTES;
 use super::skill_record::SkillRecord;
-use crate::model::hidden_chars::escape_hidden_chars;
+use crate::model::text::escape_hidden_chars;
 use crate::proto::caproot::v1::{RootReason, RootState, RootStatus, SelectedCapabilityRoot};
 use serde_json::{Value, json};
 use std::borrow::Cow;

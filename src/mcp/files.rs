@@ -7,7 +7,7 @@ use super::limits::{
     MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
 };
 use crate::client::{CallError, Client, error_reason};
-use crate::model::hidden_chars::escape_hidden_chars;
+use crate::model::text::escape_hidden_chars;
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ReadResourceRequest, Resource,

@@ -1,6 +1,6 @@
 //! Record of one skill.
 
-use crate::model::hidden_chars::escape_hidden_chars;
+use crate::model::text::escape_hidden_chars;
 use crate::proto::caproot::v1::Skill;
 use prost_types::Struct;
 use prost_types::value::Kind;

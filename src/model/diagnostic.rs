@@ -1,10 +1,11 @@
 //! Diagnostics: problems found below a root, with a severity and a position.
 
+use super::text::truncate_with_ellipsis;
 use super::{RelPath, handle};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-/// Maximum bytes of a message. A longer message is truncated at a character boundary.
+/// Maximum bytes of a message. A longer message is truncated.
 const MAX_MESSAGE_BYTES: usize = 512;
 
 /// Kind of a problem. `DiagnosticCode` in `diagnostic.proto` documents cause and fix of each.
@@ -146,10 +147,8 @@ impl FileProblem {
     /// Returns a problem without a position.
     #[must_use]
     pub fn new(code: DiagnosticCode, severity: Severity, message: impl Into<String>) -> Self {
-        let mut message = message.into();
-        let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
-        message.truncate(end);
-        Self { code, severity, message: message.into(), line: 0, column: 0 }
+        let message = truncate_with_ellipsis(&message.into(), MAX_MESSAGE_BYTES).into();
+        Self { code, severity, message, line: 0, column: 0 }
     }
 
     /// Returns a problem with severity `Error` and no position.

@@ -12,9 +12,7 @@ pub mod diff;
 mod digest;
 #[cfg(feature = "daemon")]
 pub mod disabled_skills;
-pub mod escape;
 pub mod handle;
-pub mod hidden_chars;
 pub mod limits;
 mod path;
 mod peer;

@@ -1,5 +1,6 @@
 //! Relative paths below a root, in raw bytes.
 
+use super::text::EscapedBytes;
 use std::fmt;
 use std::sync::Arc;
 
@@ -126,20 +127,9 @@ impl Ord for RelPath {
 }
 
 impl fmt::Display for RelPath {
-    /// Formats the path for people: `.` for the root, with invalid UTF-8 replaced and control
-    /// characters escaped.
+    /// Formats the path for people: escaped, and `.` for the root.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_root() {
-            return f.write_str(".");
-        }
-        for c in String::from_utf8_lossy(&self.0).chars() {
-            if c.is_control() {
-                write!(f, "{}", c.escape_default())?;
-            } else {
-                write!(f, "{c}")?;
-            }
-        }
-        Ok(())
+        if self.is_root() { f.write_str(".") } else { EscapedBytes(&self.0).fmt(f) }
     }
 }
 

@@ -1,12 +1,11 @@
 //! YAML documents with the position of each value, for configuration files. JSON is valid input.
 //! Wraps `saphyr-parser`; time and memory are bounded.
 
+use crate::model::text::{quote_value, truncate_chars};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 
 /// Maximum nesting. The configuration needs 4 levels.
 const MAX_NESTING: usize = 16;
-/// Maximum number of characters of a quoted value.
-const MAX_QUOTED_CHARS: usize = 80;
 
 /// Position in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,14 +14,6 @@ pub struct TextPosition {
     pub line: u32,
     /// Column in characters from 1.
     pub column: u32,
-}
-
-/// Quotes a text and truncates it.
-pub(crate) fn quote_truncated(text: &str) -> String {
-    match text.char_indices().nth(MAX_QUOTED_CHARS) {
-        None => format!("{text:?}"),
-        Some((end, _)) => format!("{:?}…", &text[..end]),
-    }
 }
 
 /// A value and its position.
@@ -65,8 +56,8 @@ impl DocumentNode {
         match &self.value {
             DocumentValue::Null => None,
             DocumentValue::Bool(value) => Some(value.to_string()),
-            DocumentValue::Number(text) => Some(text.chars().take(40).collect()),
-            DocumentValue::Text(text) => Some(quote_truncated(text)),
+            DocumentValue::Number(text) => Some(truncate_chars(text, 40).to_owned()),
+            DocumentValue::Text(text) => Some(quote_value(text)),
             DocumentValue::List(_) => Some("a list".to_owned()),
             DocumentValue::Map(_) => Some("a mapping".to_owned()),
         }

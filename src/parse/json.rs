@@ -45,7 +45,7 @@ fn json_error(text: &str, error: &serde_json::Error) -> JsonError {
         position::position_of_byte(text.as_bytes(), line_start + error.column().saturating_sub(1));
     let message = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());
-    let message = text::escape_misleading(message.strip_suffix(&suffix).unwrap_or(&message));
+    let message = text::escape_text(message.strip_suffix(&suffix).unwrap_or(&message));
     JsonError { line, column, message }
 }
 

@@ -83,12 +83,7 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
         } else {
             YamlErrorKind::Syntax
         };
-        YamlError {
-            line,
-            column,
-            message: text::escape_misleading(&strip_positions(&message)),
-            kind,
-        }
+        YamlError { line, column, message: text::escape_text(&strip_positions(&message)), kind }
     })
 }
 

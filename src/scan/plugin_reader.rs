@@ -9,6 +9,7 @@ use crate::fs::content;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, OpenError, OpenFile, read_names};
 use crate::model::plugin::{ComponentKind, PluginComponents, PluginPrompt};
+use crate::model::text::quote_word;
 use crate::model::{
     DiagnosticCode, FileProblem, Limits, PluginManifest, RelPath, ResolvedPath, Severity,
     resource_filter,
@@ -270,9 +271,8 @@ impl PluginScan<'_> {
     }
 
     fn report_missing(&mut self, key: &str, path: &RelPath) {
-        let path = path.to_string();
-        let path: String = path.chars().take(64).collect();
-        let message = format!("`{key}` names `./{}`, which does not exist", path.escape_debug());
+        let path = quote_word(&format!("./{path}"));
+        let message = format!("`{key}` names {path}, which does not exist");
         self.contents.problems.push((
             self.manifest_file.clone(),
             FileProblem::warning(DiagnosticCode::PathMissing, message),

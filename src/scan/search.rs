@@ -11,6 +11,7 @@ use crate::model::catalog::{BoundedDiagnostics, RootCounts};
 use crate::model::diagnostic::{Diagnostic, DiagnosticCode, FileProblem};
 use crate::model::limits::Limits;
 use crate::model::skill::SkillFile;
+use crate::model::text::EscapedBytes;
 use crate::model::{DirIdentity, DisableRules, RelPath, ResolvedPath, skill_file_name};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -367,8 +368,7 @@ impl SkillSearch {
         if self.counts.skipped > 0 {
             let mut text = String::from("skipped directories, by name:");
             for (name, count) in &self.skipped_names {
-                let name = String::from_utf8_lossy(name);
-                let _ = write!(text, " `{}` ({count})", name.escape_debug());
+                let _ = write!(text, " `{}` ({count})", EscapedBytes(name));
             }
             self.add_diagnostic(
                 RelPath::root(),

@@ -9,7 +9,7 @@ use crate::config::{Config, ConfigError, RestartRequired};
 use crate::file_watch::{self, COMPARE_INTERVAL, FileHints, FileStamp, WatchedDirs};
 use crate::grpc::AuthRules;
 use crate::grpc::auth::{CallerPolicy, RuleTokens};
-use crate::model::escape::truncate_escaped;
+use crate::model::text::truncate_with_ellipsis;
 use crate::model::{ConfigState, Limits, RejectedReload};
 use crate::scan::search::SearchRules;
 use crate::telemetry::LogHandle;
@@ -166,7 +166,7 @@ impl ConfigReloader {
 
     fn report_rejection(&self, errors: &[ConfigError], needs_restart_to_read: bool) {
         for error in errors {
-            let error = truncate_escaped(&error.to_string(), 4 * MAX_FIRST_ERROR_BYTES);
+            let error = truncate_with_ellipsis(&error.to_string(), 4 * MAX_FIRST_ERROR_BYTES);
             tracing::error!("new configuration rejected: {error}");
         }
         let hint = if needs_restart_to_read {
@@ -184,7 +184,7 @@ impl ConfigReloader {
                 .filter_map(error_location)
                 .take(MAX_REPORTED_ERRORS)
                 .collect(),
-            first_error: truncate_escaped(&first, MAX_FIRST_ERROR_BYTES),
+            first_error: truncate_with_ellipsis(&first, MAX_FIRST_ERROR_BYTES),
         };
         self.config_state.send_modify(|state| {
             state.rejected_reloads += 1;
@@ -374,7 +374,7 @@ fn error_location(error: &ConfigError) -> Option<String> {
     let is_known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '[' | ']');
     let key = if error.key.chars().all(is_known) { &*error.key } else { "" };
     let location = format!("{}:{} {key}", at.line, at.column);
-    Some(truncate_escaped(location.trim_end(), MAX_LOCATION_BYTES))
+    Some(truncate_with_ellipsis(location.trim_end(), MAX_LOCATION_BYTES))
 }
 
 fn config_error(key: &str, reason: impl fmt::Display) -> ConfigError {

@@ -8,6 +8,7 @@ use super::metrics::{InvocationGuard, InvocationKind, SESSION_SOURCE};
 use super::read;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
 use super::{InstructionText, Session, instructions, lock};
+use crate::model::text::quote_value;
 use serde::Deserialize;
 use serde_json::Value;
 use tracing::Instrument as _;
@@ -95,7 +96,7 @@ impl Session {
     }
 
     fn unknown_tool_result(&self, tool: &str, hint: &'static str) -> ToolResult {
-        let message = format!("there is no tool {tool:?}");
+        let message = format!("there is no tool {}", quote_value(tool));
         self.error_result(&ToolError::with_hint(ToolErrorCode::UnknownTool, &message, hint))
     }
 

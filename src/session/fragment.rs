@@ -2,9 +2,9 @@
 //! fragment ends with the call that continues the text.
 
 use super::list::AuthorityRef;
-use super::text::single_line;
 use super::{SharedSkill, ToolNames};
-use crate::model::hidden_chars::is_ignorable_char;
+use crate::model::text::is_ignorable_char;
+use crate::model::text::single_line;
 use serde_json::json;
 
 /// End of a fragment.

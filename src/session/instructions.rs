@@ -5,9 +5,9 @@
 //! text.
 
 use super::list::AuthorityRef;
-use super::text::{single_line, truncate_with_ellipsis};
 use super::view::is_hidden;
 use super::{SharedSkill, ToolNames};
+use crate::model::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;
 use std::fmt::Write as _;
 

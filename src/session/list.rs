@@ -2,9 +2,9 @@
 
 use super::SharedSkill;
 use super::result::{MAX_RESULT_BYTES, json_escaped_len};
-use super::text::truncate_with_ellipsis;
 use super::view::{SessionView, is_hidden};
-use crate::model::hidden_chars::escape_hidden_chars;
+use crate::model::text::escape_hidden_chars;
+use crate::model::text::truncate_with_ellipsis;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::Serialize;

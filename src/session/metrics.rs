@@ -4,7 +4,7 @@
 
 use super::lock;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
-use super::text::{single_line, truncate_with_ellipsis};
+use crate::model::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;

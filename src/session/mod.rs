@@ -102,7 +102,6 @@ mod result;
 mod saved;
 pub mod sources;
 mod store;
-mod text;
 mod tool_names;
 #[cfg(feature = "handlers")]
 mod tools;

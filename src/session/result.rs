@@ -2,8 +2,8 @@
 //! for the model.
 
 use super::ToolNames;
-use super::text::{single_line, truncate_with_ellipsis};
 use crate::client::{CallError, error_reason};
+use crate::model::text::{single_line, truncate_with_ellipsis};
 use crate::proto::caproot::v1::ErrorReason;
 use serde::Serialize;
 use serde_json::{Value, json};

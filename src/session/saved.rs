@@ -1,6 +1,7 @@
 //! Saved state of a session: versioned JSON without any text of a skill.
 
 use crate::client::ResumePoint;
+use crate::model::text::quote_value;
 use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -116,8 +117,8 @@ impl SavedSession {
         let corrupt = |error: serde_json::Error| SavedError::Corrupt(error.to_string());
         let header: SavedHeader = serde_json::from_str(text).map_err(corrupt)?;
         if header.format != FORMAT {
-            let found = &header.format.chars().take(64).collect::<String>();
-            let reason = format!("`format` is {found:?}; expected {FORMAT:?}");
+            let found = quote_value(&header.format);
+            let reason = format!("`format` is {found}; expected {FORMAT:?}");
             return Err(SavedError::Corrupt(reason));
         }
         if header.version == VERSION {

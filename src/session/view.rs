@@ -4,7 +4,7 @@
 
 use super::SharedSkill;
 use super::sources::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
-use super::text::{single_line, truncate_with_ellipsis};
+use crate::model::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;

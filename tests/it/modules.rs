@@ -68,7 +68,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("catalog", &["fs", "model", "scan", "watch"]),
     ("lib", &[]),
     ("main", &["cli", "net"]),
-    ("mcp", &["client", "model::hidden_chars", "proto", "session"]),
+    ("mcp", &["client", "model::text", "proto", "session"]),
     ("proto", &[]),
     (
         "grpc",
@@ -90,7 +90,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "server::EmbeddedDaemon",
             "client",
             "config",
-            "model::hidden_chars",
+            "model::text",
             "net",
             "parse::document",
             "proto",

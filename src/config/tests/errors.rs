@@ -131,7 +131,10 @@ pub const CASES: &[(&str, &str)] = &[
     ("allow: ['']", "allow[0]: invalid value \"\": must not be empty"),
     ("allow: [/dev/null]", "allow[0]: invalid value \"/dev/null\": is not a directory"),
     ("allow: [~/x]", "allow[0]: invalid value \"~/x\": `~` is not expanded"),
-    ("allow: [\"a\\0b\"]", "allow[0]: invalid value \"a\\0b\": must not contain a NUL character"),
+    (
+        "allow: [\"a\\0b\"]",
+        "allow[0]: invalid value \"a\\u{0}b\": must not contain a NUL character",
+    ),
     (
         "socket: {mode: 0777}",
         "f:1:16: socket.mode: invalid value 0777: expected the mode of a socket: \"0600\"",

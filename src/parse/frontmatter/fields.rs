@@ -1,7 +1,7 @@
 //! Reader for the fields of a SKILL.md's frontmatter.
 
-use crate::model::hidden_chars::escape_hidden_chars;
 use crate::model::limits::MAX_WIRE_NESTING;
+use crate::model::text::escape_hidden_chars;
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity, SkillMdFrontmatter, text};
 use crate::parse::{names, position};
 use std::borrow::Cow;

@@ -4,7 +4,7 @@ use super::super::ToolNames;
 use super::super::result::{MAX_RESULT_BYTES, ToolResult};
 use super::super::view::SessionView;
 use super::{SkillListCursor, list_page};
-use crate::model::hidden_chars::escape_hidden_chars;
+use crate::model::text::escape_hidden_chars;
 use crate::proto::caproot::v1::{Authority, Skill, SkillPolicy};
 use proptest::prelude::*;
 use serde_json::Value;

@@ -12,8 +12,8 @@ pub use daemon::{DaemonSource, ExecutorState};
 pub use local::{LocalError, LocalSource};
 
 use super::result::{ToolError, ToolErrorCode};
-use super::text::single_line;
 use crate::client::root_id;
+use crate::model::text::single_line;
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse, Skill};
 use futures_util::future::BoxFuture;

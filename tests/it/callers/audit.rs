@@ -197,7 +197,7 @@ async fn hostile_texts_break_no_log_line() {
         // 9 calls with a valid token, one of them with a denied root, and 9 rejected calls.
         let lines: Vec<_> = (0..19).map(|_| logging.line()).collect();
         for line in lines.iter().chain(&logging.stop()) {
-            assert!(!line.contains(caproot::model::escape::is_misleading), "{line:?}");
+            assert!(!line.contains(caproot::model::text::is_misleading), "{line:?}");
             assert!(line.len() < 8_192, "{} bytes: {line}", line.len());
             if format == "json" {
                 parse_audit_line(line);

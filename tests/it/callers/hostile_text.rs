@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
-use caproot::model::escape::is_misleading;
+use caproot::model::text::is_misleading;
 use serde_json::Value;
 
 use crate::commands::{caproot, run_command};

@@ -1,6 +1,7 @@
 //! Comparison of the frontmatter of a SKILL.md with the frontmatter in the server's list, field by
 //! field. The comparison is lenient, as YAML and JSON spell some values differently.
 
+use crate::model::text::quote_value;
 use crate::parse::document::{self, DocumentNode, DocumentValue as Yaml};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -20,21 +21,29 @@ pub fn find_difference(text: &str, listed: &Map<String, Value>) -> Option<String
     let mut seen = HashSet::new();
     for entry in entries {
         if !seen.insert(&*entry.key) {
-            return Some(format!("its field {:?} is duplicated", entry.key));
+            return Some(format!("its field {} is duplicated", quote_value(&entry.key)));
         }
         match listed.get(&*entry.key) {
             // Some JSON writers omit null values.
             None if entry.node.value == Yaml::Null => {}
-            None => return Some(format!("the list does not have its field {:?}", entry.key)),
+            None => {
+                return Some(format!(
+                    "the list does not have its field {}",
+                    quote_value(&entry.key)
+                ));
+            }
             Some(value) if !is_same_value(&entry.node, value) => {
-                return Some(format!("the list has another value of its field {:?}", entry.key));
+                return Some(format!(
+                    "the list has another value of its field {}",
+                    quote_value(&entry.key)
+                ));
             }
             Some(_) => {}
         }
     }
     let mut fields = listed.iter().filter(|(_, value)| !value.is_null());
     let absent = fields.find(|(key, _)| !seen.contains(key.as_str()));
-    absent.map(|(key, _)| format!("it does not have the list's field {key:?}"))
+    absent.map(|(key, _)| format!("it does not have the list's field {}", quote_value(key)))
 }
 
 /// Returns the text between the two fences, with the line break before the second fence.

@@ -3,6 +3,7 @@
 
 use super::limits::{MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIMEOUT};
 use super::remote_skill::RemoteSkill;
+use crate::model::text::quote_value;
 use crate::session::SourceKind;
 use crate::session::sources::SkillListing;
 use rmcp::RoleClient;
@@ -95,8 +96,7 @@ impl ListingBuilder {
     fn record_invalid(&mut self, uri: &str, reason: &str) {
         self.invalid_count += 1;
         if self.invalid.len() < MAX_REPORTED {
-            let uri: String = uri.chars().take(80).collect();
-            self.invalid.push(format!("{uri:?}: {reason}"));
+            self.invalid.push(format!("{}: {reason}", quote_value(uri)));
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::address::{is_in_dir, skill_dir, to_handle};
 use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
+use crate::model::text::{exceeds_chars, single_line, truncate_chars};
 use crate::proto::caproot::v1::{Authority, Skill};
 use crate::session::{SourceKind, ToolError};
 use rmcp::model::{Skill as Listed, SkillResource, SkillResources};
@@ -57,8 +58,8 @@ impl RemoteSkill {
         let Listed { uri, frontmatter, resources, .. } = listed;
         let directory = skill_dir(&uri).ok_or("its URI is not a SKILL.md below skill://")?;
         let directory = directory.to_owned();
-        let name = collapse_whitespace(&frontmatter.name);
-        if name.is_empty() || name.chars().count() > MAX_NAME_CHARS {
+        let name = single_line(&frontmatter.name);
+        if name.is_empty() || exceeds_chars(&name, MAX_NAME_CHARS) {
             return Err("its name is empty or too long".to_owned());
         }
         let files = match resources {
@@ -67,7 +68,7 @@ impl RemoteSkill {
             _ => return Err("its files are declared in an unknown way".to_owned()),
         };
         let main = files.as_ref().and_then(|files| files.get(&uri));
-        let description: String = collapse_whitespace(&frontmatter.description);
+        let description = single_line(&frontmatter.description);
         let skill = Skill {
             authority: Some(Authority {
                 kind: SourceKind::Mcp.name().to_owned(),
@@ -76,7 +77,7 @@ impl RemoteSkill {
             package: to_handle(server, &directory),
             main_resource: to_handle(server, &uri),
             name,
-            description: description.chars().take(MAX_DESCRIPTION_CHARS).collect(),
+            description: truncate_chars(&description, MAX_DESCRIPTION_CHARS).to_owned(),
             digest: main.map(|main| main.digest.clone()).unwrap_or_default(),
             size_bytes: main.map_or(0, |main| main.size),
             ..Skill::default()
@@ -172,12 +173,6 @@ fn check_declared_files(
 fn is_digest(digest: &str) -> bool {
     let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
     digest.strip_prefix("sha256:").is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hex))
-}
-
-/// Collapses white space and control characters to single blanks.
-fn collapse_whitespace(text: &str) -> String {
-    let breaks = |c: char| c.is_whitespace() || c.is_control();
-    text.split(breaks).filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

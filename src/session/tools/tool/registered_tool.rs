@@ -1,8 +1,8 @@
 //! Registered tool: the checks of a custom tool at registration, and its calls.
 
 use super::{CustomTool, ToolFailure, ToolHandler};
+use crate::model::text::{single_line, truncate_with_ellipsis};
 use crate::session::result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
-use crate::session::text::{single_line, truncate_with_ellipsis};
 use crate::session::tools::ToolRegistryError;
 use crate::session::tools::bounds::check_json_bounds;
 use crate::session::tools::limits::{

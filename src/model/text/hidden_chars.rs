@@ -33,7 +33,8 @@ impl CharVisibility {
 
 /// Whether renderers without support for the character display nothing: Unicode's
 /// `Default_Ignorable_Code_Point` (`DerivedCoreProperties.txt`), and interlinear annotation marks.
-pub(crate) fn is_ignorable_char(c: char) -> bool {
+#[must_use]
+pub fn is_ignorable_char(c: char) -> bool {
     matches!(c,
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
         | '\u{180b}'..='\u{180f}'
@@ -46,14 +47,15 @@ pub(crate) fn is_ignorable_char(c: char) -> bool {
 }
 
 /// Whether the character is hidden between any neighbors.
-pub(crate) fn is_always_hidden(c: char) -> bool {
+pub(super) fn is_always_hidden(c: char) -> bool {
     CharVisibility::of_char(c) == CharVisibility::Hidden
 }
 
 /// Whether a character is hidden between its neighbors. `before` is `None` if the preceding
 /// character is hidden. A joiner is visible between two characters that may need it. A selector is
 /// visible after a character that may have variants.
-pub(crate) fn is_hidden_char(before: Option<char>, c: char, after: Option<char>) -> bool {
+#[must_use]
+pub fn is_hidden_char(before: Option<char>, c: char, after: Option<char>) -> bool {
     match CharVisibility::of_char(c) {
         CharVisibility::Visible => false,
         CharVisibility::Hidden => true,
@@ -75,7 +77,8 @@ pub(crate) fn is_hidden_char(before: Option<char>, c: char, after: Option<char>)
 }
 
 /// Escapes each hidden character as `\u{…}`.
-pub(crate) fn escape_hidden_chars(text: &str) -> Cow<'_, str> {
+#[must_use]
+pub fn escape_hidden_chars(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         return Cow::Borrowed(text);
     }
