@@ -21,7 +21,13 @@
 //! # Ok(())
 //! # }
 //! ```
-#![allow(missing_docs, clippy::pedantic, clippy::doc_lazy_continuation, unused_qualifications)]
+#![allow(
+    missing_docs,
+    clippy::pedantic,
+    clippy::doc_lazy_continuation,
+    clippy::doc_overindented_list_items,
+    unused_qualifications
+)]
 
 use prost::Message;
 use std::marker::PhantomData;
