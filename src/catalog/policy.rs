@@ -1,15 +1,22 @@
-//! Policy of the catalogs: the operator's configuration and the resolution of selections. A reload
-//! replaces the policy as a whole while the daemon runs.
+//! Policy of the catalogs: the operator's configuration, the scopes of callers, and the resolution
+//! of selections. A reload replaces the policy as a whole while the daemon runs.
+//!
+//! A root is scanned, watched and read once per access scope. The allowed directories of a scope
+//! end at the scope, so the code that confines the daemon to its allowed directories also confines
+//! the caller: links, reads and file lists included. No response is filtered afterwards. The price
+//! is one catalog per root and scope. There are at most as many scopes as caller rules.
 
-use super::scope::{CatalogScope, RootKey, ScopeCache};
-use crate::fs::{DisabledSkills, OpenMethod, ReadRules};
+use crate::fs::{AllowedDirs, DisabledSkills, OpenMethod, ReadRules};
 use crate::model::{
-    AccessScope, Catalog, Limits, PublishedRoot, RelPath, RootReason, SelectedRoot,
+    AccessScope, Catalog, Limits, PublishedRoot, RelPath, RootPath, RootReason, SelectedRoot,
 };
 use crate::scan::ScanTarget;
 use crate::scan::search::SearchRules;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Configuration that an operator sets and can reload.
@@ -68,43 +75,63 @@ impl Default for WatchTiming {
     }
 }
 
-/// Policy that is applied, with the scopes of callers.
+/// Policy that is applied, with the scopes that callers used under it.
 #[derive(Debug)]
 pub struct CatalogPolicy {
     pub environments: Arc<[String]>,
-    scopes: ScopeCache,
+    pub timing: WatchTiming,
+    rules: SearchRules,
+    allowed_dirs: Vec<PathBuf>,
     /// All published roots, in any scope.
     published_roots: Arc<[PublishedRoot]>,
-    rules: SearchRules,
-    pub timing: WatchTiming,
+    opener: OpenMethod,
+    scopes: Mutex<HashMap<AccessScope, Arc<CatalogScope>>>,
+    /// Shared by all policies, so that an access scope keeps its catalogs.
+    scope_ids: Arc<Mutex<HashMap<AccessScope, usize>>>,
+}
+
+/// Allowed directories and published roots of one access scope.
+#[derive(Debug)]
+pub struct CatalogScope {
+    id: usize,
+    pub allowed_dirs: AllowedDirs,
+    /// In scope order, then by id.
+    pub published_roots: Arc<[PublishedRoot]>,
+    /// Paths of `published_roots`, by id.
+    paths_by_id: HashMap<Box<str>, Arc<[u8]>>,
+}
+
+/// Identity of a catalog.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RootKey {
+    scope_id: usize,
+    /// Absolute path of the root, as selected.
+    pub path: Arc<[u8]>,
 }
 
 impl CatalogPolicy {
-    pub fn from_config(opener: OpenMethod, config: PolicyConfig) -> Self {
-        Self::new(config, |allowed_dirs, roots| ScopeCache::new(opener, allowed_dirs, roots))
-    }
-
-    /// Returns the successor of this policy.
-    pub fn with_config(&self, config: PolicyConfig) -> Self {
-        Self::new(config, |allowed_dirs, roots| self.scopes.with_policy(allowed_dirs, roots))
-    }
-
-    fn new(
-        config: PolicyConfig,
-        scopes: impl FnOnce(Vec<PathBuf>, Arc<[PublishedRoot]>) -> ScopeCache,
-    ) -> Self {
+    /// Returns the first policy of a store.
+    pub fn new(opener: OpenMethod, config: PolicyConfig) -> Self {
         let PolicyConfig { environments, allowed_dirs, published_roots, rules, timing } = config;
-        let published_roots: Arc<[_]> = published_roots.into();
-        let scopes = scopes(allowed_dirs, published_roots.clone());
-        Self { environments: environments.into(), scopes, published_roots, rules, timing }
+        Self {
+            environments: environments.into(),
+            timing,
+            rules,
+            allowed_dirs,
+            published_roots: published_roots.into(),
+            opener,
+            scopes: Mutex::default(),
+            scope_ids: Arc::default(),
+        }
+    }
+
+    /// Returns the successor of this policy. Access scopes keep their ids.
+    pub fn with_config(&self, config: PolicyConfig) -> Self {
+        Self { scope_ids: self.scope_ids.clone(), ..Self::new(self.opener, config) }
     }
 
     pub fn limits(&self) -> &Limits {
         &self.rules.limits
-    }
-
-    pub fn scope_for(&self, access_scope: &AccessScope) -> Arc<CatalogScope> {
-        self.scopes.scope_for(access_scope)
     }
 
     /// Whether both policies resolve every selection to the same roots.
@@ -112,6 +139,7 @@ impl CatalogPolicy {
         self.published_roots == other.published_roots && self.environments == other.environments
     }
 
+    /// Resolves a selection to the keys of its catalogs.
     pub fn root_keys(
         &self,
         access_scope: &AccessScope,
@@ -119,6 +147,35 @@ impl CatalogPolicy {
     ) -> Vec<Result<RootKey, RootReason>> {
         let scope = self.scope_for(access_scope);
         selection.iter().map(|selected| scope.root_key(selected, &self.environments)).collect()
+    }
+
+    /// Returns the scope of an access scope. All calls return the same `Arc`.
+    pub fn scope_for(&self, access_scope: &AccessScope) -> Arc<CatalogScope> {
+        let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(scope) = scopes.get(access_scope) {
+            return scope.clone();
+        }
+        let id = {
+            let mut scope_ids = self.scope_ids.lock().unwrap_or_else(PoisonError::into_inner);
+            let next = scope_ids.len();
+            *scope_ids.entry(access_scope.clone()).or_insert(next)
+        };
+        let configured = self.allowed_dirs.clone();
+        let allowed_dirs = match access_scope {
+            AccessScope::All => AllowedDirs::with_opener(self.opener, configured),
+            AccessScope::Directories(dirs) => {
+                let dirs = dirs.iter().map(|dir| PathBuf::from(OsStr::from_bytes(dir)));
+                AllowedDirs::with_access_scope(self.opener, configured, dirs.collect())
+            }
+        };
+        let in_scope = |root: &&PublishedRoot| access_scope.contains_path(&root.path);
+        let published_roots: Arc<[_]> =
+            self.published_roots.iter().filter(in_scope).cloned().collect();
+        let id_and_path = |root: &PublishedRoot| (root.id.as_str().into(), Arc::from(&*root.path));
+        let paths_by_id = published_roots.iter().map(id_and_path).collect();
+        let scope = Arc::new(CatalogScope { id, allowed_dirs, published_roots, paths_by_id });
+        scopes.insert(access_scope.clone(), scope.clone());
+        scope
     }
 
     pub fn scan_target(&self, key: &RootKey) -> ScanTarget {
@@ -145,5 +202,27 @@ impl CatalogPolicy {
             manifest_files: catalog.manifest_files(),
             plugin: plugin.map(|plugin| &**plugin),
         }
+    }
+}
+
+impl CatalogScope {
+    /// Resolves a selected root to the key of its catalog.
+    pub fn root_key(
+        &self,
+        selected: &SelectedRoot,
+        environments: &[String],
+    ) -> Result<RootKey, RootReason> {
+        let path = match selected.root_path(environments)? {
+            RootPath::Native(path) => path.into(),
+            // A published root outside the scope looks like a root that does not exist.
+            RootPath::Published(id) => {
+                self.paths_by_id.get(&id).ok_or(RootReason::InvalidPath)?.clone()
+            }
+        };
+        Ok(RootKey { scope_id: self.id, path })
+    }
+
+    pub fn contains_key(&self, key: &RootKey) -> bool {
+        key.scope_id == self.id
     }
 }

@@ -1,7 +1,6 @@
 //! Reads and lists files of published packages. The catalog decides whether a package may be read.
 
-use super::policy::CatalogPolicy;
-use super::scope::RootKey;
+use super::policy::{CatalogPolicy, RootKey};
 use super::{CatalogStore, ConsistencyLevel, DeadlineExceeded, RootState, WaitBudget};
 use crate::fs::package_walk::{FileListToken, WalkLimits};
 use crate::fs::{
@@ -222,9 +221,7 @@ fn cached_root_state(
     }
     let key = store.root_keys(std::slice::from_ref(root)).pop()?.ok()?;
     let mut state = store.lock_state();
-    let (snapshot, task) = state.touch_known(&key)?;
-    task.touch();
-    let root_state = RootState::Snapshot(snapshot.clone());
+    let root_state = RootState::Snapshot(state.touch_known(&key)?.clone());
     drop(state);
     Some((key, root_state))
 }

@@ -1,12 +1,22 @@
-//! State that the callers of a root share with the task of the root.
+//! State that the callers of a root share with the task of the root: requested scans, the waits
+//! for them, reads and leases.
 
-use super::ConsistencyLevel;
-use super::pending_changes::PendingChanges;
-use super::wait_budget::{InFlightWork, RequestedScan};
-use std::sync::Arc;
+use super::root_task::PendingChanges;
+use super::{ConsistencyLevel, DeadlineExceeded, RootState};
+use crate::model::RootReason;
+use crate::scan::ScanProgress;
+use crate::watch::InotifyWatcher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
+
+/// Longest wait for the first scan of a root.
+const MAX_FIRST_WAIT: Duration = Duration::from_secs(5);
+/// Longest wait for a fresh scan that makes progress, if the caller sets no deadline.
+const MAX_FRESH_WAIT: Duration = Duration::from_mins(1);
+/// Time without progress after which disk work counts as stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(2);
 
 /// Requested scans, reads and leases of one root. Scans are numbered from 1.
 #[derive(Debug)]
@@ -25,6 +35,29 @@ pub struct RootTaskHandle {
     /// One semaphore per root, so that a root on a filesystem that hangs blocks only its own reads.
     read_permits: Arc<Semaphore>,
 }
+
+/// Deadlines of the waits of one call.
+#[derive(Debug, Clone, Copy)]
+pub struct WaitBudget {
+    /// For roots without a snapshot, and for stuck roots.
+    short_deadline: Instant,
+    /// For fresh scans that make progress.
+    long_deadline: Instant,
+}
+
+/// Scan that a call waits for.
+pub struct RequestedScan {
+    number: u64,
+    completed: watch::Receiver<u64>,
+    /// Disk work of the root, also of earlier scans.
+    in_flight: InFlightWork,
+    /// Whether the root may be reported as pending if the scan takes long.
+    may_stay_pending: bool,
+}
+
+/// Progress of the disk work of one root. Cheap to clone; all clones share one state.
+#[derive(Debug, Clone, Default)]
+pub struct InFlightWork(Arc<Mutex<Option<Arc<ScanProgress>>>>);
 
 impl RootTaskHandle {
     pub fn new(max_reads: usize) -> Self {
@@ -74,7 +107,7 @@ impl RootTaskHandle {
         !self.is_leased() && self.last_used_at.elapsed() > timeout
     }
 
-    /// Requests a scan and wakes the task of the root.
+    /// Requests a scan and wakes the task of the root. `is_first`: the root has no snapshot yet.
     pub fn request_scan(&mut self, consistency: ConsistencyLevel, is_first: bool) -> RequestedScan {
         let number = match consistency {
             ConsistencyLevel::Cached if self.is_scanning() => self.started_scan,
@@ -84,7 +117,8 @@ impl RootTaskHandle {
         self.requested_scan = self.requested_scan.max(number);
         self.changes.notify_root_task();
         let completed = self.completed_scan.subscribe();
-        RequestedScan::new(number, completed, self.in_flight.clone(), is_first)
+        let may_stay_pending = is_first || consistency == ConsistencyLevel::Cached;
+        RequestedScan { number, completed, in_flight: self.in_flight.clone(), may_stay_pending }
     }
 
     /// Whether a caller waits for a scan that has not started.
@@ -103,5 +137,75 @@ impl RootTaskHandle {
 
     pub fn is_scanning(&self) -> bool {
         self.started_scan > *self.completed_scan.borrow()
+    }
+}
+
+impl InFlightWork {
+    pub fn start(&self) -> Arc<ScanProgress> {
+        self.lock().insert(Arc::default()).clone()
+    }
+
+    pub fn finish(&self) {
+        *self.lock() = None;
+    }
+
+    /// How long ago the work started; zero if no work is in flight.
+    fn age(&self) -> Duration {
+        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.age())
+    }
+
+    /// How long the work made no progress; zero if no work is in flight.
+    fn idle_time(&self) -> Duration {
+        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.idle_time())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<ScanProgress>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WaitBudget {
+    /// Returns a budget within the timeout that the caller set.
+    #[must_use]
+    pub fn new(timeout: Option<Duration>) -> Self {
+        let now = Instant::now();
+        // The rest of the timeout is for the response.
+        let most = timeout.map(|t| t.mul_f64(0.8));
+        let short = most.map_or(MAX_FIRST_WAIT, |most| most.min(MAX_FIRST_WAIT));
+        Self {
+            short_deadline: now + short,
+            long_deadline: now + most.unwrap_or(MAX_FRESH_WAIT).min(MAX_FRESH_WAIT),
+        }
+    }
+
+    /// Waits until the watcher has reported all events that the kernel queued. Returns `false` if
+    /// inotify is not available or the wait takes too long.
+    pub(super) async fn wait_for_watcher(&self, watcher: &InotifyWatcher) -> bool {
+        timeout_at(self.short_deadline, watcher.barrier()).await.unwrap_or(false)
+    }
+
+    /// Waits for a scan. Returns `None` after the scan, else the state to report for the root.
+    pub(super) async fn wait_for_scan(
+        &self,
+        mut scan: RequestedScan,
+    ) -> Result<Option<RootState>, DeadlineExceeded> {
+        let mut until = self.short_deadline;
+        if scan.in_flight.age() >= MAX_FIRST_WAIT && scan.in_flight.idle_time() >= STUCK_AFTER {
+            // Earlier calls waited long enough to know that the root is stuck.
+            until = Instant::now();
+        }
+        loop {
+            let number = scan.number;
+            // The channel closes when the root is evicted; the root then has no snapshot.
+            match timeout_at(until, scan.completed.wait_for(|done| *done >= number)).await {
+                Ok(_) => return Ok(None),
+                Err(_) if scan.in_flight.idle_time() >= STUCK_AFTER => {
+                    return Ok(Some(RootState::Unavailable(RootReason::Timeout)));
+                }
+                Err(_) if scan.may_stay_pending => return Ok(Some(RootState::Pending)),
+                Err(_) if Instant::now() >= self.long_deadline => return Err(DeadlineExceeded),
+                Err(_) => until = self.long_deadline.min(Instant::now() + STUCK_AFTER),
+            }
+        }
     }
 }

@@ -1,8 +1,16 @@
-//! States of selected roots at one revision.
+//! Snapshots of roots, and views: the states of selected roots at one revision.
 
-use super::state::RootSnapshot;
 use crate::model::{Catalog, RootId, RootReason};
 use std::sync::Arc;
+
+/// Required freshness of a view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConsistencyLevel {
+    /// The latest snapshot, if the root has a snapshot.
+    Cached,
+    /// A snapshot of a scan that started after the call.
+    Fresh,
+}
 
 /// The wait budget ended before the scan of a root that makes progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +45,37 @@ pub enum RootState {
     Unavailable(RootReason),
 }
 
+/// Result of the latest scan of a root.
+#[derive(Debug, Clone)]
+pub struct RootSnapshot {
+    /// Catalog, or the reason why the root cannot be used.
+    pub catalog: Result<Arc<Catalog>, RootReason>,
+    /// Mechanism by which the daemon notices changes.
+    pub watch_mode: WatchMode,
+}
+
+/// Mechanism by which the daemon notices changes of a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchMode {
+    /// By inotify events.
+    Events,
+    /// By full scans at a short interval.
+    Polling(PollReason),
+}
+
+/// Reason why a root is polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PollReason {
+    /// The daemon's user reached the limit of inotify watches.
+    WatchLimit,
+    /// The kernel provides no inotify instance.
+    NoInotifyInstance,
+    /// The kernel rejected the watch of a directory.
+    WatchRejected,
+    /// The filesystem of this type reports no changes of other machines.
+    NoInotifySupport(&'static str),
+}
+
 impl RootState {
     /// Returns the catalog if the root is ready.
     #[must_use]
@@ -66,5 +105,19 @@ impl RootState {
             (Self::Unavailable(a), Self::Unavailable(b)) => a == b,
             _ => false,
         }
+    }
+}
+
+impl RootSnapshot {
+    /// Whether both snapshots have the identical catalog. A rescan keeps the old
+    /// catalog if the new catalog is equivalent.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let is_same_catalog = match (&self.catalog, &other.catalog) {
+            (Ok(a), Ok(b)) => Arc::ptr_eq(a, b),
+            (Err(a), Err(b)) => a == b,
+            _ => false,
+        };
+        is_same_catalog && self.watch_mode == other.watch_mode
     }
 }

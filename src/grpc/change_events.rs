@@ -1,7 +1,8 @@
 //! Events between two views of the same roots. An event has at most about 64 KiB.
 
-use super::list_pages::{ListQuery, root_diagnostics};
+use super::list_pages::root_diagnostics;
 use super::plugin_message::{marketplace_message, plugin_message};
+use super::requests::ListQuery;
 use super::root_messages::{VisibleRoot, handle_or_empty, removal_reason, root_status};
 use super::skill_message::skill_message;
 use crate::catalog::{CatalogView, RootView};
@@ -18,7 +19,7 @@ const MAX_FRAGMENT_BYTES: usize = 60 << 10;
 
 /// Returns the events that lead from one view to another, in order. Each event is built on demand.
 pub fn change_events<'a>(
-    query: &'a ListQuery<'a>,
+    query: &'a ListQuery,
     old: Option<&'a CatalogView>,
     new: &'a CatalogView,
 ) -> impl Iterator<Item = Event> + Send + 'a {
@@ -27,8 +28,8 @@ pub fn change_events<'a>(
         new.roots.iter().enumerate().map(move |(at, root)| (before(at), root))
     };
     let statuses = pairs().filter_map(|(before, now)| {
-        let status = root_status(now, query.product);
-        let is_same = before.is_some_and(|before| root_status(before, query.product) == status);
+        let status = root_status(now, &query.product);
+        let is_same = before.is_some_and(|before| root_status(before, &query.product) == status);
         (!is_same).then_some(Event::RootStatus(status))
     });
     let skills = pairs().flat_map(|(before, now)| RootDeltas::new(query, before, now));
@@ -39,13 +40,13 @@ pub fn change_events<'a>(
                 new.is_none_or(|new| {
                     !Arc::ptr_eq(&new.diagnostics, &old.diagnostics)
                         && new.diagnostics != old.diagnostics
-                }) || root_status(before, query.product) != root_status(now, query.product)
+                }) || root_status(before, &query.product) != root_status(now, &query.product)
             }
             (before, _) => before.is_none_or(|before| !before.state.is_same(&now.state)),
         });
     let problems = may_differ.then(|| {
-        let now = root_diagnostics(new, query.product);
-        let before = old.map(|old| root_diagnostics(old, query.product));
+        let now = root_diagnostics(new, &query.product);
+        let before = old.map(|old| root_diagnostics(old, &query.product));
         let differs = now.into_iter().enumerate().filter(move |(at, list)| match &before {
             Some(before) => before[*at] != *list,
             None => !list.is_empty(),
@@ -89,8 +90,8 @@ struct RootDeltas<'a> {
 }
 
 impl<'a> RootDeltas<'a> {
-    fn new(query: &'a ListQuery<'a>, before: Option<&'a RootView>, now: &'a RootView) -> Self {
-        let visible = |root: &'a RootView| VisibleRoot::new(root, query.product);
+    fn new(query: &'a ListQuery, before: Option<&'a RootView>, now: &'a RootView) -> Self {
+        let visible = |root: &'a RootView| VisibleRoot::new(root, &query.product);
         let (old, new) = (before.and_then(visible), visible(now));
         let (removed, upserted): (_, Box<dyn Iterator<Item = pb::Skill> + Send>) = match (old, new)
         {
@@ -114,7 +115,7 @@ impl<'a> RootDeltas<'a> {
 
 /// Returns every listed skill of a root. Each message is built on demand.
 fn all_skills<'a>(
-    query: &'a ListQuery<'a>,
+    query: &'a ListQuery,
     new: VisibleRoot<'a>,
 ) -> impl Iterator<Item = pb::Skill> + Send + use<'a> {
     let listed = new.catalog.skills(0).filter(move |skill| new.is_listed(skill));
@@ -124,7 +125,7 @@ fn all_skills<'a>(
 type SkillChanges<'a> = (Vec<pb::RemovedSkill>, Box<dyn Iterator<Item = pb::Skill> + Send + 'a>);
 
 fn skill_changes<'a>(
-    query: &'a ListQuery<'a>,
+    query: &'a ListQuery,
     old: &VisibleRoot<'a>,
     new: &VisibleRoot<'a>,
 ) -> SkillChanges<'a> {

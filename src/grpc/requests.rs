@@ -1,20 +1,25 @@
 //! Validation of requests and conversion to domain types.
 
-use super::errors::BadField;
-use super::list_pages::ListQuery;
+use super::errors::{BadField, RpcError};
 use super::resources;
-use crate::catalog::{self, FilesRequest, ReadRequest};
+use crate::catalog::{
+    CatalogStore, CatalogView, ConsistencyLevel, FilesRequest, ReadRequest, WaitBudget,
+};
 use crate::fs::package_walk::FileListToken;
 use crate::model::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
-use crate::model::token::ReadCursor;
+use crate::model::token::{PageToken, ReadCursor};
 use crate::model::{AccessScope, RelPath, ResourceHandle, RootId, SelectedRoot, skill_file_name};
 use crate::proto::caproot::v1 as pb;
 use http::HeaderMap;
 use std::collections::HashMap;
 use std::time::Duration;
+use tonic::Request;
+
+/// Tag that distinguishes page tokens of `ResolveRoots` from those of `ListSkills`.
+const RESOLVE_TOKEN_TAG: u8 = 2;
 
 /// Validates a selection. A root that the request repeats with the same location is kept once.
-pub fn parse_selection(
+fn parse_selection(
     roots: Vec<pb::SelectedCapabilityRoot>,
     max_roots: usize,
 ) -> Result<Vec<SelectedRoot>, BadField> {
@@ -56,7 +61,7 @@ fn parse_root(root: pb::SelectedCapabilityRoot, field: &str) -> Result<SelectedR
 }
 
 /// Returns the maximum number of skills or files on a page.
-pub fn parse_page_size(requested: i32) -> Result<usize, BadField> {
+fn parse_page_size(requested: i32) -> Result<usize, BadField> {
     match usize::try_from(requested) {
         Ok(0) => Ok(MAX_PAGE_SIZE),
         Ok(requested) => Ok(requested.min(MAX_PAGE_SIZE)),
@@ -64,17 +69,28 @@ pub fn parse_page_size(requested: i32) -> Result<usize, BadField> {
     }
 }
 
-pub fn parse_consistency(requested: i32) -> Result<catalog::ConsistencyLevel, BadField> {
+fn parse_consistency(requested: i32) -> Result<ConsistencyLevel, BadField> {
     match pb::Consistency::try_from(requested) {
-        Ok(pb::Consistency::Unspecified | pb::Consistency::Cached) => {
-            Ok(catalog::ConsistencyLevel::Cached)
-        }
-        Ok(pb::Consistency::Fresh) => Ok(catalog::ConsistencyLevel::Fresh),
+        Ok(pb::Consistency::Unspecified | pb::Consistency::Cached) => Ok(ConsistencyLevel::Cached),
+        Ok(pb::Consistency::Fresh) => Ok(ConsistencyLevel::Fresh),
         Err(_) => Err(BadField::new("consistency", "is not a value of Consistency")),
     }
 }
 
-pub fn parse_view(requested: i32) -> Result<pb::SkillView, BadField> {
+/// Decodes a page token; `None` for the first page.
+fn parse_page_token<T>(
+    text: &str,
+    decode: impl FnOnce(&str) -> Option<T>,
+) -> Result<Option<T>, BadField> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let invalid =
+        || BadField::new("page_token", "belongs to another list; start again without a page token");
+    decode(text).map(Some).ok_or_else(invalid)
+}
+
+fn parse_view(requested: i32) -> Result<pb::SkillView, BadField> {
     match pb::SkillView::try_from(requested) {
         Ok(pb::SkillView::Unspecified) => Ok(pb::SkillView::Full),
         Ok(view) => Ok(view),
@@ -95,26 +111,143 @@ fn parse_bookmark_interval(requested: Option<prost_types::Duration>) -> Result<D
     }
 }
 
-/// Validated request of a stream.
-pub struct WatchRequest {
+/// Query of a list or a stream, without the position in it.
+pub struct ListQuery {
     pub selection: Vec<SelectedRoot>,
-    pub resume_token: String,
-    pub bookmark_interval: Duration,
-    product: String,
-    view: pb::SkillView,
+    pub product: String,
+    pub view: pb::SkillView,
 }
 
-impl WatchRequest {
-    /// Returns the query that the stream shows to a caller with this access scope.
-    pub fn list_query<'a>(&'a self, access_scope: &'a AccessScope) -> ListQuery<'a> {
-        ListQuery {
-            access_scope,
-            selection: &self.selection,
-            product: &self.product,
-            view: self.view,
-            page_size: 0,
+/// Validated request for a page of `ListSkills` or `ResolveRoots`.
+pub struct PageRequest {
+    pub query: ListQuery,
+    pub page_size: usize,
+    /// Index of the first root of the page in the selection, and of its first item.
+    pub begin: (usize, usize),
+    /// Query that the page token must match. Responses with equal bindings list the same.
+    pub token_binding: Vec<u8>,
+    /// Revision that the page continues.
+    token: Option<PageToken>,
+    consistency: ConsistencyLevel,
+    wait_budget: WaitBudget,
+}
+
+/// Validated request of a stream.
+pub struct WatchRequest {
+    pub query: ListQuery,
+    pub resume_token: String,
+    pub bookmark_interval: Duration,
+}
+
+impl ListQuery {
+    /// Returns the query that a page token must match. A length precedes each text, so that
+    /// different queries have different bytes. Tokens are only valid for callers with this access
+    /// scope.
+    pub fn page_token_binding(&self, access_scope: &AccessScope) -> Vec<u8> {
+        self.encode_with_roots(self.selection.iter(), access_scope)
+    }
+
+    /// Returns the query that a resume token must match. The order of the roots does not matter.
+    pub fn resume_token_binding(&self, access_scope: &AccessScope) -> Vec<u8> {
+        let mut roots: Vec<_> = self.selection.iter().collect();
+        // Ids are unique in a selection.
+        roots.sort_unstable_by(|a, b| a.id.cmp(&b.id));
+        self.encode_with_roots(roots.into_iter(), access_scope)
+    }
+
+    fn encode_with_roots<'s>(
+        &self,
+        roots: impl Iterator<Item = &'s SelectedRoot>,
+        access_scope: &AccessScope,
+    ) -> Vec<u8> {
+        let mut bytes = vec![u8::from(self.view == pb::SkillView::Basic)];
+        let roots =
+            roots.flat_map(|s| [s.id.as_str(), &*s.location_type, &*s.environment, &*s.path]);
+        for text in std::iter::once(&*self.product).chain(roots) {
+            bytes.extend((text.len() as u64).to_be_bytes());
+            bytes.extend(text.as_bytes());
+        }
+        // Empty for an unrestricted caller; otherwise the first byte differs from a length.
+        bytes.extend(access_scope.to_bytes());
+        bytes
+    }
+}
+
+impl PageRequest {
+    /// Validates the page size, the consistency and the page token of a request.
+    fn parse(
+        query: ListQuery,
+        token_binding: Vec<u8>,
+        (page_size, consistency, page_token): (i32, i32, &str),
+        wait_budget: WaitBudget,
+    ) -> Result<Self, BadField> {
+        let page_size = parse_page_size(page_size)?;
+        let consistency = parse_consistency(consistency)?;
+        let token = parse_page_token(page_token, |text| PageToken::decode(text, &token_binding))?;
+        let begin = token.map_or((0, 0), |token| (token.root as usize, token.item as usize));
+        Ok(Self { query, page_size, begin, token_binding, token, consistency, wait_budget })
+    }
+
+    pub fn is_first_page(&self) -> bool {
+        self.begin == (0, 0)
+    }
+
+    /// Returns the view of the page: the revision that the page continues, or the latest states
+    /// after the scans that the request requires.
+    pub async fn find_view(&self, store: &CatalogStore) -> Result<CatalogView, RpcError> {
+        let selection = &self.query.selection;
+        match self.token {
+            None => Ok(store.view(selection, self.consistency, self.wait_budget).await?),
+            Some(token) if token.epoch != store.epoch() => Err(RpcError::CatalogChanged),
+            Some(token) => store.view_at(selection, token.revision).ok_or(RpcError::CatalogChanged),
         }
     }
+
+    /// Returns the token of the page that begins at a root and an item.
+    pub fn next_page_token(&self, epoch: u64, revision: u64, begin: (usize, usize)) -> String {
+        PageToken::at_item(epoch, revision, begin).encode(&self.token_binding)
+    }
+}
+
+/// Validates a request for a page of `ListSkills`.
+pub fn parse_list_request(
+    request: Request<pb::ListSkillsRequest>,
+    store: &CatalogStore,
+) -> Result<PageRequest, BadField> {
+    let wait_budget = wait_budget(&request);
+    let pb::ListSkillsRequest {
+        selected_capability_roots: roots,
+        product,
+        view,
+        page_size,
+        page_token,
+        consistency,
+    } = request.into_inner();
+    let selection = parse_selection(roots, store.limits().max_roots)?;
+    let query = ListQuery { selection, product, view: parse_view(view)? };
+    let token_binding = query.page_token_binding(store.access_scope());
+    let page = (page_size, consistency, &*page_token);
+    PageRequest::parse(query, token_binding, page, wait_budget)
+}
+
+/// Validates a request for a page of `ResolveRoots`.
+pub fn parse_resolve_request(
+    request: Request<pb::ResolveRootsRequest>,
+    store: &CatalogStore,
+) -> Result<PageRequest, BadField> {
+    let wait_budget = wait_budget(&request);
+    let pb::ResolveRootsRequest {
+        selected_capability_roots: roots,
+        page_size,
+        page_token,
+        consistency,
+    } = request.into_inner();
+    let selection = parse_selection(roots, store.limits().max_roots)?;
+    let query = ListQuery { selection, product: String::new(), view: pb::SkillView::Full };
+    let mut token_binding = vec![RESOLVE_TOKEN_TAG];
+    token_binding.extend(query.page_token_binding(store.access_scope()));
+    let page = (page_size, consistency, &*page_token);
+    PageRequest::parse(query, token_binding, page, wait_budget)
 }
 
 /// Validates the request of a stream.
@@ -123,11 +256,13 @@ pub fn parse_watch_request(
     max_roots: usize,
 ) -> Result<WatchRequest, BadField> {
     Ok(WatchRequest {
-        selection: parse_selection(request.selected_capability_roots, max_roots)?,
-        view: parse_view(request.view)?,
+        query: ListQuery {
+            selection: parse_selection(request.selected_capability_roots, max_roots)?,
+            view: parse_view(request.view)?,
+            product: request.product,
+        },
         bookmark_interval: parse_bookmark_interval(request.bookmark_interval)?,
         resume_token: request.resume_token,
-        product: request.product,
     })
 }
 
@@ -178,26 +313,10 @@ pub fn parse_files_request(request: &pb::ListResourcesRequest) -> Result<FilesRe
     let root = parse_root(request.root.clone().unwrap_or_default(), "root")?;
     let package = parse_handle("package", &request.package, &root.id)?;
     let max_files = parse_page_size(request.page_size)?;
-    let from = match &*request.page_token {
-        "" => None,
-        text => {
-            let token = FileListToken::decode(text, &resources::page_token_binding(request));
-            let invalid = || {
-                BadField::new(
-                    "page_token",
-                    "belongs to another list; start again without a page token",
-                )
-            };
-            Some(token.ok_or_else(invalid)?)
-        }
-    };
-    Ok(FilesRequest {
-        root,
-        package,
-        bookmark: from,
-        max_files,
-        with_digests: request.include_digests,
-    })
+    let binding = resources::page_token_binding(request);
+    let bookmark =
+        parse_page_token(&request.page_token, |text| FileListToken::decode(text, &binding))?;
+    Ok(FilesRequest { root, package, bookmark, max_files, with_digests: request.include_digests })
 }
 
 fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadField> {
@@ -206,6 +325,11 @@ fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadFi
         return Err(BadField::new(field, "is a handle of another root"));
     }
     Ok(handle.path)
+}
+
+/// Returns the wait budget of a call with this deadline.
+pub fn wait_budget<T>(request: &Request<T>) -> WaitBudget {
+    WaitBudget::new(grpc_timeout(request.metadata().as_ref()))
 }
 
 /// Returns the timeout in the `grpc-timeout` header: up to 8 digits and a unit. Source: gRPC over

@@ -4,16 +4,16 @@ use super::audit_log::AuditedCall;
 use super::auth::{authenticated_caller, caller_credentials};
 use super::encoded_body::{ChunkStream, EncodedMessage};
 use super::encoded_event::EncodedEvent;
-use super::errors::{BadField, RpcError, shutting_down, too_many_streams};
+use super::errors::{RpcError, shutting_down, too_many_streams};
 use super::executor_info::DaemonInfo;
 use super::load_limit::request_quota_key;
 use super::message_cache::{EVENT_CACHE_LIMITS, MessageCache, MessageKey, PAGE_CACHE_LIMITS};
 use super::quota::Quota;
 use super::watch_stream::WatchStream;
 use super::{list_pages, requests, resources, root_messages};
-use crate::catalog::{CatalogStore, CatalogView, ConsistencyLevel, WaitBudget};
-use crate::model::token::{PageToken, ReadCursor};
-use crate::model::{PublishedRoot, RootId, SelectedRoot, handle, skill_file_name};
+use crate::catalog::{CatalogStore, ConsistencyLevel};
+use crate::model::token::ReadCursor;
+use crate::model::{PublishedRoot, RootId, handle, skill_file_name};
 use crate::proto::caproot::v1 as pb;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -39,14 +39,6 @@ pub struct GrpcService {
 
 /// Encoded response of a method.
 type RpcResult = Result<EncodedMessage, Status>;
-
-/// Page token and required freshness of a request for a page.
-struct PageRequest<'a> {
-    token: &'a str,
-    /// Query that the page token must match.
-    token_binding: Vec<u8>,
-    consistency: ConsistencyLevel,
-}
 
 impl GrpcService {
     /// Creates a service that serves the catalogs of `store` until `shutdown` is true.
@@ -85,36 +77,6 @@ impl GrpcService {
         list_pages::format_epoch(self.store.epoch())
     }
 
-    /// Returns the view of a page and the position at which the page begins.
-    async fn page_view(
-        &self,
-        store: &CatalogStore,
-        selection: &[SelectedRoot],
-        page_request: &PageRequest<'_>,
-        wait_budget: WaitBudget,
-    ) -> Result<(CatalogView, (usize, usize)), Status> {
-        if page_request.token.is_empty() {
-            let view = store.view(selection, page_request.consistency, wait_budget).await;
-            return Ok((view.map_err(|error| RpcError::from(error).into_status(None))?, (0, 0)));
-        }
-        let token = PageToken::decode(page_request.token, &page_request.token_binding);
-        let invalid = || {
-            BadField::new("page_token", "belongs to another list; start again without a page token")
-        };
-        let token = token.ok_or_else(invalid)?;
-        let is_same_epoch = token.epoch == self.store.epoch();
-        let view = is_same_epoch.then(|| store.view_at(selection, token.revision)).flatten();
-        let view = view.ok_or_else(|| RpcError::CatalogChanged.into_status(None))?;
-        Ok((view, (token.root as usize, token.item as usize)))
-    }
-
-    fn parse_selection(
-        &self,
-        roots: Vec<pb::SelectedCapabilityRoot>,
-    ) -> Result<Vec<SelectedRoot>, BadField> {
-        requests::parse_selection(roots, self.store.limits().max_roots)
-    }
-
     pub(super) fn get_executor(
         &self,
         request: &Request<pb::GetExecutorRequest>,
@@ -131,7 +93,7 @@ impl GrpcService {
         call: &mut AuditedCall,
     ) -> RpcResult {
         call.set_method("ListRoots", &[]);
-        let wait_budget = wait_budget(request);
+        let wait_budget = requests::wait_budget(request);
         let store = self.scoped_store(request)?;
         let published = store.published_roots();
         let environment = &store.environments()[0];
@@ -152,25 +114,11 @@ impl GrpcService {
         call: &mut AuditedCall,
     ) -> RpcResult {
         call.set_method("ResolveRoots", &request.get_ref().selected_capability_roots);
-        let wait_budget = wait_budget(&request);
         let store = self.scoped_store(&request)?;
-        let request = request.into_inner();
-        let selection = self.parse_selection(request.selected_capability_roots)?;
-        let query = list_pages::ListQuery {
-            access_scope: store.access_scope(),
-            selection: &selection,
-            product: "",
-            view: pb::SkillView::Full,
-            page_size: requests::parse_page_size(request.page_size)?,
-        };
-        let page_request = PageRequest {
-            token: &request.page_token,
-            token_binding: query.resolve_token_binding(),
-            consistency: requests::parse_consistency(request.consistency)?,
-        };
-        let (view, begin) = self.page_view(&store, &selection, &page_request, wait_budget).await?;
+        let request = requests::parse_resolve_request(request, &store)?;
+        let view = request.find_view(&store).await.map_err(|error| error.into_status(None))?;
         call.record_denied_roots(&view);
-        EncodedMessage::new(&query.resolved_page(self.store.epoch(), &view, begin))
+        EncodedMessage::new(&list_pages::resolved_page(&request, &store, &view))
     }
 
     pub(super) async fn list_skills(
@@ -179,31 +127,17 @@ impl GrpcService {
         call: &mut AuditedCall,
     ) -> RpcResult {
         call.set_method("ListSkills", &request.get_ref().selected_capability_roots);
-        let wait_budget = wait_budget(&request);
         let store = self.scoped_store(&request)?;
-        let request = request.into_inner();
-        let selection = self.parse_selection(request.selected_capability_roots)?;
-        let query = list_pages::ListQuery {
-            access_scope: store.access_scope(),
-            selection: &selection,
-            product: &request.product,
-            view: requests::parse_view(request.view)?,
-            page_size: requests::parse_page_size(request.page_size)?,
-        };
-        let page_request = PageRequest {
-            token: &request.page_token,
-            token_binding: query.page_token_binding(),
-            consistency: requests::parse_consistency(request.consistency)?,
-        };
-        let (view, begin) = self.page_view(&store, &selection, &page_request, wait_budget).await?;
-        let parameters = [query.page_size, 0];
-        let key = MessageKey::new(&page_request.token_binding, None, &view, parameters);
-        let key = key.map(|key| key.at_position(begin));
+        let request = requests::parse_list_request(request, &store)?;
+        let view = request.find_view(&store).await.map_err(|error| error.into_status(None))?;
         call.record_denied_roots(&view);
+        let parameters = [request.page_size, 0];
+        let key = MessageKey::new(&request.token_binding, None, &view, parameters);
+        let key = key.map(|key| key.at_position(request.begin));
         if let Some(page) = key.as_ref().and_then(|key| self.page_cache.get(key)) {
             return Ok(Bytes::clone(&page).into());
         }
-        let page = query.encode_page(self.store.epoch(), &view, begin)?;
+        let page = list_pages::encode_skill_page(&request, &store, &view)?;
         if let Some(key) = key {
             self.page_cache.drop_older_revisions(view.revision);
             self.page_cache.insert(key, page.clone());
@@ -248,7 +182,7 @@ impl GrpcService {
         let pb::ListResourcesRequest { root, package, .. } = request.get_ref();
         call.set_method("ListResources", root.as_slice());
         call.set_handles(package, "");
-        let wait_budget = wait_budget(&request);
+        let wait_budget = requests::wait_budget(&request);
         let store = self.scoped_store(&request)?;
         let mut request = request.into_inner();
         let files_request = requests::parse_files_request(&request)?;
@@ -276,7 +210,7 @@ impl GrpcService {
         let pb::ReadResourceRequest { root, package, resource, .. } = request.get_ref();
         call.set_method("ReadResource", root.as_slice());
         call.set_handles(package, resource);
-        let wait_budget = wait_budget(&request);
+        let wait_budget = requests::wait_budget(&request);
         let store = self.scoped_store(&request)?;
         let mut request = request.into_inner();
         let authority = request.authority.take();
@@ -302,11 +236,6 @@ impl GrpcService {
         };
         resources::encode_page(&page, read_page.body)
     }
-}
-
-/// Returns the wait budget of a call with this deadline.
-fn wait_budget<T>(request: &Request<T>) -> WaitBudget {
-    WaitBudget::new(requests::grpc_timeout(request.metadata().as_ref()))
 }
 
 /// Returns an error if the request has an authority and it is not the authority of the root.

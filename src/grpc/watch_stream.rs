@@ -6,7 +6,7 @@ use super::auth::CallerCredentials;
 use super::change_events::change_events;
 use super::encoded_event::EncodedEvent;
 use super::errors::shutting_down;
-use super::list_pages::{ListQuery, format_epoch};
+use super::list_pages::format_epoch;
 use super::message_cache::{MessageCache, MessageKey};
 use super::pull_channel::{PullSender, ReceiverClosed, pull_channel};
 use super::quota::QuotaPermit;
@@ -158,18 +158,18 @@ impl WatchStream {
                     Err(_) => return pending().await,
                 }
             }
-            let is_leased = |lease| self.store.is_lease_current(lease, &self.request.selection);
+            let selection = &self.request.query.selection;
+            let is_leased = |lease| self.store.is_lease_current(lease, selection);
             let view = if self.lease.as_ref().is_some_and(is_leased) {
-                self.store.current_view(&self.request.selection)
+                self.store.current_view(selection)
             } else {
                 // The lease keeps the roots watched while this stream is open.
-                self.lease = Some(self.store.lease_roots(&self.request.selection));
+                self.lease = Some(self.store.lease_roots(selection));
                 let wait_budget = WaitBudget::new(None);
                 // Boxed because it is rarely needed and larger than the rest of the stream.
-                let view =
-                    self.store.view(&self.request.selection, ConsistencyLevel::Cached, wait_budget);
+                let view = self.store.view(selection, ConsistencyLevel::Cached, wait_budget);
                 let view = Box::pin(view).await;
-                view.unwrap_or_else(|_| self.store.current_view(&self.request.selection))
+                view.unwrap_or_else(|_| self.store.current_view(selection))
             };
             // If the rules changed meanwhile, the view may show too much.
             if !self.credentials.rules_changed() {
@@ -180,7 +180,7 @@ impl WatchStream {
 
     /// Returns the view that the client holds, or the reason for a reset.
     fn resume_view(&self) -> (Option<CatalogView>, Option<pb::ResetReason>) {
-        let query = self.list_query().resume_token_binding();
+        let query = self.request.query.resume_token_binding(self.store.access_scope());
         let reset = |reason| (None, Some(reason));
         let Some(token) = ResumeToken::decode(&self.request.resume_token) else {
             return reset(pb::ResetReason::Initial);
@@ -192,7 +192,7 @@ impl WatchStream {
         if token != expected {
             return reset(pb::ResetReason::SelectionChanged);
         }
-        match self.store.view_at(&self.request.selection, token.revision) {
+        match self.store.view_at(&self.request.query.selection, token.revision) {
             None => reset(pb::ResetReason::Compacted),
             Some(view) => (Some(view), None),
         }
@@ -235,21 +235,21 @@ impl WatchStream {
         is_first: bool,
     ) -> Result<(), StreamInterruption> {
         let parameters = [reason.map_or(0, |reason| reason as usize), usize::from(is_first)];
-        let query = self.list_query().page_token_binding();
+        let query = self.request.query.page_token_binding(self.store.access_scope());
         let key = MessageKey::new(&query, client_view, view, parameters);
         let cached =
             |number| key.and_then(|key| self.event_cache.get(&key.at_position((0, number))));
-        // Borrows only these two fields, because the event sender is borrowed mutably below.
-        let query = self.request.list_query(self.store.access_scope());
+        // Borrows only this field, because the event sender is borrowed mutably below.
+        let query = &self.request.query;
         let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
-        let changes = once_with(|| change_events(&query, client_view, view)).flatten();
+        let changes = once_with(|| change_events(query, client_view, view)).flatten();
         let mut changes = reset.into_iter().chain(changes).peekable();
         // Nothing visible changed, so there is nothing to send.
         if !is_first && cached(0).is_none() && changes.peek().is_none() {
             return Ok(());
         }
         let synced = once_with(|| {
-            let bytes = query.resume_token_binding();
+            let bytes = query.resume_token_binding(self.store.access_scope());
             let token = ResumeToken::new(self.store.epoch(), view.revision, &bytes);
             Event::Synced(pb::Synced { resume_token: token.encode() })
         });
@@ -286,12 +286,8 @@ impl WatchStream {
         Ok(())
     }
 
-    fn list_query(&self) -> ListQuery<'_> {
-        self.request.list_query(self.store.access_scope())
-    }
-
     fn resume_token(&self, revision: u64) -> String {
-        let query = self.list_query().resume_token_binding();
+        let query = self.request.query.resume_token_binding(self.store.access_scope());
         ResumeToken::new(self.store.epoch(), revision, &query).encode()
     }
 

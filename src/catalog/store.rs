@@ -1,0 +1,544 @@
+//! Store of the catalogs: the snapshots of all roots, by revision, and the queries of callers.
+
+use super::policy::{CatalogPolicy, CatalogScope, PolicyConfig, RootKey, WatchTiming};
+use super::reads::{self, FilesRequest, PackageReadError, ReadRequest};
+use super::root_task;
+use super::root_task_handle::{RequestedScan, RootTaskHandle, WaitBudget};
+use super::stats::{CatalogStats, ScanCounters, ScopeStats, WatchStats};
+use super::view::{
+    CatalogView, ConsistencyLevel, DeadlineExceeded, RootSnapshot, RootState, RootView, WatchMode,
+};
+use crate::fs::{DigestCache, FileListPage, FilePage, OpenMethod};
+use crate::model::{AccessScope, Catalog, Limits, PublishedRoot, RootReason, SelectedRoot};
+use crate::watch::{FaultInjector, InotifyWatcher};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// Configuration of a [`CatalogStore`].
+#[derive(Debug)]
+pub struct CatalogStoreConfig {
+    /// Initial policy.
+    pub policy: PolicyConfig,
+    /// Watcher faults that tests request.
+    #[doc(hidden)]
+    pub fault_injector: FaultInjector,
+    /// Method of opening files; `None` probes the kernel.
+    pub opener: Option<OpenMethod>,
+}
+
+/// Catalogs of all roots, restricted to the access scope of a caller. Cheap to clone; all clones
+/// share one state.
+#[derive(Debug, Clone)]
+pub struct CatalogStore {
+    pub(super) inner: Arc<StoreInner>,
+    access_scope: Arc<AccessScope>,
+}
+
+/// Keeps the tasks of selected roots running until the lease is dropped.
+#[derive(Debug)]
+pub struct RootLease {
+    _lease_tokens: Vec<Arc<()>>,
+    keys: Vec<Result<RootKey, RootReason>>,
+}
+
+/// State that all clones of a store share.
+#[derive(Debug)]
+pub struct StoreInner {
+    epoch: u64,
+    opener: OpenMethod,
+    /// Replaced only while `state` is locked, so that a thread that holds the lock of `state` sees
+    /// a single policy.
+    policy: Mutex<Arc<CatalogPolicy>>,
+    pub digest_cache: DigestCache,
+    pub watcher: InotifyWatcher,
+    state: Mutex<StoreState>,
+    /// Current revision. A watch channel holds only the latest value, so it is never full.
+    pub revisions: watch::Sender<u64>,
+    /// Changes that a periodic full scan found and inotify did not report.
+    pub missed_changes: AtomicU64,
+    pub scan_counters: ScanCounters,
+}
+
+/// Snapshots and tasks of all roots in use. All roots share one revision counter.
+#[derive(Debug)]
+pub struct StoreState {
+    revision: u64,
+    /// Snapshots that are kept per root.
+    max_history: usize,
+    /// First revision at which selections resolve to the same roots as now.
+    history_floor: u64,
+    use_count: u64,
+    roots: HashMap<RootKey, RootRecord>,
+}
+
+#[derive(Debug)]
+struct RootRecord {
+    /// Oldest first, each with its first revision.
+    history: VecDeque<(u64, RootSnapshot)>,
+    /// Value of [`StoreState::use_count`] at the latest use.
+    last_use: u64,
+    task_handle: RootTaskHandle,
+}
+
+impl CatalogStore {
+    /// Returns a store without snapshots, for a caller with access to everything.
+    #[must_use]
+    pub fn new(config: CatalogStoreConfig, epoch: u64) -> Self {
+        let CatalogStoreConfig { policy, fault_injector, opener } = config;
+        let max_history = policy.rules.limits.max_history;
+        let opener = opener.unwrap_or_else(OpenMethod::probe);
+        let inner = StoreInner {
+            epoch,
+            opener,
+            policy: Mutex::new(Arc::new(CatalogPolicy::new(opener, policy))),
+            digest_cache: DigestCache::default(),
+            watcher: InotifyWatcher::with_faults(fault_injector),
+            state: Mutex::new(StoreState::new(max_history)),
+            revisions: watch::Sender::new(0),
+            missed_changes: AtomicU64::new(0),
+            scan_counters: ScanCounters::default(),
+        };
+        Self { inner: Arc::new(inner), access_scope: Arc::new(AccessScope::All) }
+    }
+
+    /// Returns the same store for a caller with another access scope. The scope of `self` is
+    /// ignored.
+    #[must_use]
+    pub fn with_access_scope(&self, access_scope: &AccessScope) -> Self {
+        Self { inner: self.inner.clone(), access_scope: Arc::new(access_scope.clone()) }
+    }
+
+    /// Returns the access scope of the caller.
+    #[must_use]
+    pub fn access_scope(&self) -> &AccessScope {
+        &self.access_scope
+    }
+
+    /// Returns the random epoch of this daemon process.
+    #[must_use]
+    pub fn epoch(&self) -> u64 {
+        self.inner.epoch
+    }
+
+    /// Returns the current revision.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        self.lock_state().revision()
+    }
+
+    /// Returns the environments whose roots the daemon resolves; never empty.
+    #[must_use]
+    pub fn environments(&self) -> Arc<[String]> {
+        self.policy().environments.clone()
+    }
+
+    /// Returns the published roots in the access scope, in scope order, then by id.
+    #[must_use]
+    pub fn published_roots(&self) -> Arc<[PublishedRoot]> {
+        self.scope().published_roots.clone()
+    }
+
+    /// Returns the published roots in the access scope as a selection.
+    #[must_use]
+    pub fn select_published_roots(&self) -> Vec<SelectedRoot> {
+        let policy = self.policy();
+        let environment = &policy.environments[0];
+        let scope = policy.scope_for(&self.access_scope);
+        scope.published_roots.iter().map(|root| root.to_selected_root(environment)).collect()
+    }
+
+    /// Returns the current limits.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.policy().limits().clone()
+    }
+
+    /// Returns the current intervals and timeouts.
+    #[must_use]
+    pub fn timing(&self) -> WatchTiming {
+        self.policy().timing.clone()
+    }
+
+    /// Returns the method of opening files below the allowed directories.
+    #[must_use]
+    pub fn opener(&self) -> OpenMethod {
+        self.inner.opener
+    }
+
+    /// Replaces the policy and rescans every root. Calls in flight may end under the old policy.
+    pub fn apply_policy(&self, config: PolicyConfig) {
+        let mut state = self.lock_state();
+        let before = self.policy();
+        let policy = Arc::new(before.with_config(config));
+        *self.inner.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy.clone();
+        let limits = policy.limits();
+        state.set_max_history(limits.max_history);
+        if !before.resolves_selections_like(&policy) {
+            state.discard_resume_points();
+        }
+        for task in state.task_handles_mut() {
+            if limits.max_reads_per_root != before.limits().max_reads_per_root {
+                // Reads in flight keep the permits of the old semaphore.
+                task.set_max_reads(limits.max_reads_per_root);
+            }
+            task.changes().require_full_rescan();
+        }
+        self.inner.revisions.send_replace(state.revision());
+    }
+
+    /// Returns the states of the selected roots, after the scans that the consistency level
+    /// requires.
+    pub async fn view(
+        &self,
+        selection: &[SelectedRoot],
+        consistency: ConsistencyLevel,
+        wait_budget: WaitBudget,
+    ) -> Result<CatalogView, DeadlineExceeded> {
+        let keys = self.root_keys(selection);
+        let has_all_events = consistency == ConsistencyLevel::Cached
+            || wait_budget.wait_for_watcher(&self.inner.watcher).await;
+        // All scans run at the same time, although the waits follow each other.
+        let request = |key| self.request_scan(key, consistency, has_all_events);
+        let scans: Vec<_> = keys.iter().map(|key| request(key.as_ref().ok()?)).collect();
+        let mut overrides = Vec::with_capacity(selection.len());
+        for scan in scans {
+            overrides.push(match scan {
+                Some(scan) => wait_budget.wait_for_scan(scan).await?,
+                None => None,
+            });
+        }
+        let state = self.lock_state();
+        // If the policy changed meanwhile, the outcome of the wait belongs to another root.
+        let current_keys = self.root_keys(selection);
+        let roots = selection.iter().zip(keys.iter().zip(current_keys).zip(overrides));
+        let roots = roots.map(|(selected, ((key, current_key), root_state))| {
+            let root_state = root_state.filter(|_| *key == current_key);
+            let root_state = root_state.unwrap_or_else(|| state.root_state(&current_key));
+            RootView { id: selected.id.clone(), state: root_state }
+        });
+        Ok(CatalogView { revision: state.revision(), roots: roots.collect() })
+    }
+
+    /// Requests a scan of a root and starts the task of the root if no task runs. Returns `None` if
+    /// the latest snapshot satisfies the consistency level. `has_all_events`: the watcher reported
+    /// all events that the kernel queued; otherwise only a full rescan finds all changes.
+    fn request_scan(
+        &self,
+        key: &RootKey,
+        consistency: ConsistencyLevel,
+        has_all_events: bool,
+    ) -> Option<RequestedScan> {
+        let policy = self.policy();
+        self.start_watcher();
+        let mut state = self.lock_state();
+        state.touch_or_insert(key, || {
+            let task = RootTaskHandle::new(policy.limits().max_reads_per_root);
+            // The task ends when the root is idle.
+            tokio::spawn(root_task::run_root_task(self.clone(), key.clone(), &task));
+            task
+        });
+        state.evict_idle_roots(policy.limits().max_cached_roots);
+        let has_snapshot = state.latest_snapshot(key).is_some();
+        let task = state.task_handle_mut(key)?;
+        if consistency == ConsistencyLevel::Cached && has_snapshot {
+            return None;
+        }
+        if !has_all_events {
+            task.changes().require_full_rescan();
+        }
+        Some(task.request_scan(consistency, !has_snapshot))
+    }
+
+    /// Returns the current states of the selected roots without waiting.
+    #[must_use]
+    pub fn current_view(&self, selection: &[SelectedRoot]) -> CatalogView {
+        let state = self.lock_state();
+        let keys = self.root_keys(selection);
+        let roots = selection.iter().zip(&keys);
+        let roots = roots.map(|(selected, key)| RootView {
+            id: selected.id.clone(),
+            state: state.root_state(key),
+        });
+        CatalogView { revision: state.revision(), roots: roots.collect() }
+    }
+
+    /// Returns the states of the selected roots at a revision of this epoch; `None` if the history
+    /// no longer has the revision.
+    #[must_use]
+    pub fn view_at(&self, selection: &[SelectedRoot], revision: u64) -> Option<CatalogView> {
+        let state = self.lock_state();
+        if revision < state.history_floor() {
+            return None;
+        }
+        let keys = self.root_keys(selection);
+        let roots = selection.iter().zip(keys).map(|(selected, key)| {
+            let root_state = match key {
+                Err(reason) => RootState::Unavailable(reason),
+                Ok(key) => RootState::Snapshot(state.snapshot_at(&key, revision)?.clone()),
+            };
+            Some(RootView { id: selected.id.clone(), state: root_state })
+        });
+        let roots = roots.collect::<Option<_>>()?;
+        (revision <= state.revision()).then_some(CatalogView { revision, roots })
+    }
+
+    /// Keeps the tasks of the selected roots running until the lease is dropped.
+    #[must_use]
+    pub fn lease_roots(&self, selection: &[SelectedRoot]) -> RootLease {
+        let keys = self.root_keys(selection);
+        let tokens = keys.iter().flatten().filter_map(|key| {
+            self.request_scan(key, ConsistencyLevel::Cached, true);
+            Some(self.lock_state().task_handle_mut(key)?.lease())
+        });
+        RootLease { _lease_tokens: tokens.collect(), keys }
+    }
+
+    /// Whether the lease still covers the selected roots. A new policy can resolve the same
+    /// selection to other roots.
+    #[must_use]
+    pub fn is_lease_current(&self, lease: &RootLease, selection: &[SelectedRoot]) -> bool {
+        self.root_keys(selection) == lease.keys
+    }
+
+    /// Subscribes to revisions. A slow subscriber sees only the latest revision.
+    #[must_use]
+    pub fn subscribe_revisions(&self) -> watch::Receiver<u64> {
+        self.inner.revisions.subscribe()
+    }
+
+    /// Reads a page of a file: at once if the page cache of the kernel has all bytes, else on a
+    /// blocking thread.
+    pub async fn read(
+        &self,
+        request: ReadRequest,
+        wait_budget: WaitBudget,
+    ) -> Result<FilePage, PackageReadError> {
+        reads::read(self, request, wait_budget).await
+    }
+
+    /// Lists a page of the files of a package.
+    pub async fn list_files(
+        &self,
+        request: FilesRequest,
+        wait_budget: WaitBudget,
+    ) -> Result<FileListPage, PackageReadError> {
+        reads::list_files(self, request, wait_budget).await
+    }
+
+    /// Starts the watcher, so that [`CatalogStore::watch_stats`] names the right backend before the
+    /// first selection of a root. If the start fails, each scan tries again. Call within the tokio
+    /// runtime.
+    pub fn start_watcher(&self) {
+        if let Err(error) = self.inner.watcher.start() {
+            tracing::debug!(%error, "inotify is not available; polling roots");
+        }
+    }
+
+    /// Waits until the watcher has reported all events that the kernel queued before this call.
+    /// Returns at once if inotify is not available.
+    pub async fn wait_for_watcher(&self) {
+        self.inner.watcher.barrier().await;
+    }
+
+    /// Returns the inotify counters and the number of polled roots.
+    #[must_use]
+    pub fn watch_stats(&self) -> WatchStats {
+        let state = self.lock_state();
+        let is_polled = |snapshot: Option<&RootSnapshot>| {
+            snapshot.is_some_and(|snapshot| snapshot.watch_mode != WatchMode::Events)
+        };
+        WatchStats {
+            has_inotify: self.inner.watcher.is_running(),
+            watches_used: self.inner.watcher.watch_count(),
+            watches_limit: self.inner.watcher.watch_limit(),
+            overflows: self.inner.watcher.overflow_count(),
+            missed_changes: self.inner.missed_changes.load(Ordering::Relaxed),
+            roots: state.iter_roots().count(),
+            polling_roots: state.iter_roots().filter(|(_, root)| is_polled(*root)).count(),
+        }
+    }
+
+    /// Counts the roots in the access scope. Costs as much as [`CatalogStore::stats`].
+    #[must_use]
+    pub fn scope_stats(&self) -> ScopeStats {
+        let scope = (*self.access_scope != AccessScope::All).then(|| self.scope());
+        let catalogs: Vec<_> = {
+            let state = self.lock_state();
+            let roots = state.iter_roots();
+            let in_scope =
+                roots.filter(|(key, _)| scope.as_ref().is_none_or(|scope| scope.contains_key(key)));
+            in_scope.map(|(_, snapshot)| snapshot.map(|root| root.catalog.clone())).collect()
+        };
+        ScopeStats::of_catalogs(&catalogs)
+    }
+
+    /// Counts all roots, scans and diagnostics. The cost grows with the number of diagnostics.
+    #[must_use]
+    pub fn stats(&self) -> CatalogStats {
+        let watch = self.watch_stats();
+        let (revision, catalogs) = {
+            let state = self.lock_state();
+            let roots = state.iter_roots();
+            let catalogs: Vec<_> =
+                roots.map(|(_, snapshot)| snapshot.map(|root| root.catalog.clone())).collect();
+            (state.revision(), catalogs)
+        };
+        CatalogStats::of_catalogs(watch, revision, &self.inner.scan_counters, &catalogs)
+    }
+
+    pub(super) fn root_keys(&self, selection: &[SelectedRoot]) -> Vec<Result<RootKey, RootReason>> {
+        self.policy().root_keys(&self.access_scope, selection)
+    }
+
+    pub(super) fn policy(&self) -> Arc<CatalogPolicy> {
+        self.inner.policy.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn scope(&self) -> Arc<CatalogScope> {
+        self.policy().scope_for(&self.access_scope)
+    }
+
+    pub(super) fn lock_state(&self) -> MutexGuard<'_, StoreState> {
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RootRecord {
+    fn latest(&self) -> Option<&RootSnapshot> {
+        self.history.back().map(|(_, snapshot)| snapshot)
+    }
+
+    fn truncate_history(&mut self, max_history: usize) {
+        let excess = self.history.len().saturating_sub(max_history);
+        self.history.drain(..excess);
+    }
+}
+
+impl StoreState {
+    pub fn new(max_history: usize) -> Self {
+        Self { revision: 0, max_history, history_floor: 0, use_count: 0, roots: HashMap::new() }
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    pub fn history_floor(&self) -> u64 {
+        self.history_floor
+    }
+
+    /// Starts a revision from which selections resolve to other roots. Clients cannot resume from
+    /// an earlier revision.
+    pub fn discard_resume_points(&mut self) {
+        self.revision += 1;
+        self.history_floor = self.revision;
+    }
+
+    pub fn set_max_history(&mut self, max_history: usize) {
+        self.max_history = max_history;
+        for root in self.roots.values_mut() {
+            root.truncate_history(max_history);
+        }
+    }
+
+    pub fn iter_roots(&self) -> impl Iterator<Item = (&RootKey, Option<&RootSnapshot>)> {
+        self.roots.iter().map(|(key, root)| (key, root.latest()))
+    }
+
+    pub fn task_handles_mut(&mut self) -> impl Iterator<Item = &mut RootTaskHandle> {
+        self.roots.values_mut().map(|root| &mut root.task_handle)
+    }
+
+    pub fn task_handle_mut(&mut self, key: &RootKey) -> Option<&mut RootTaskHandle> {
+        Some(&mut self.roots.get_mut(key)?.task_handle)
+    }
+
+    /// Records a use of a root, and adds the root if it is unknown. `new` creates the task handle.
+    pub fn touch_or_insert(&mut self, key: &RootKey, new: impl FnOnce() -> RootTaskHandle) {
+        self.use_count += 1;
+        let root = self.roots.entry(key.clone()).or_insert_with(|| RootRecord {
+            history: VecDeque::new(),
+            last_use: 0,
+            task_handle: new(),
+        });
+        root.last_use = self.use_count;
+        root.task_handle.touch();
+    }
+
+    /// Records a use of a root and returns its latest snapshot; `None` if the root has no snapshot.
+    pub fn touch_known(&mut self, key: &RootKey) -> Option<&RootSnapshot> {
+        let root = self.roots.get_mut(key)?;
+        let (_, snapshot) = root.history.back()?;
+        self.use_count += 1;
+        root.last_use = self.use_count;
+        root.task_handle.touch();
+        Some(snapshot)
+    }
+
+    pub fn remove_root(&mut self, key: &RootKey) {
+        self.roots.remove(key);
+    }
+
+    /// Removes least recently used roots until `max_roots` are left. Busy roots stay.
+    pub fn evict_idle_roots(&mut self, max_roots: usize) {
+        let is_busy = |task: &RootTaskHandle| task.is_scanning() || task.is_leased();
+        while self.roots.len() > max_roots {
+            let idle = self.roots.iter().filter(|(_, root)| !is_busy(&root.task_handle));
+            let Some((key, _)) = idle.min_by_key(|(_, root)| root.last_use) else { return };
+            let key = key.clone();
+            self.roots.remove(&key);
+        }
+    }
+
+    /// Stores a scan result; `None` means that the catalog did not change. Returns whether the
+    /// snapshot differs from the last snapshot, which creates a new revision.
+    pub fn publish_snapshot(
+        &mut self,
+        key: &RootKey,
+        catalog: Option<Result<Arc<Catalog>, RootReason>>,
+        watch_mode: WatchMode,
+    ) -> bool {
+        let Some(root) = self.roots.get_mut(key) else { return false };
+        let last = root.latest();
+        let catalog = match (last.map(|last| &last.catalog), catalog) {
+            (None, None) => return false,
+            (Some(old), None) => old.clone(),
+            (Some(Ok(old)), Some(Ok(new)))
+                if !Arc::ptr_eq(old, &new) && old.is_equivalent(&new) =>
+            {
+                Ok(old.clone())
+            }
+            (_, Some(new)) => new,
+        };
+        let snapshot = RootSnapshot { catalog, watch_mode };
+        if last.is_some_and(|last| last.is_same(&snapshot)) {
+            return false;
+        }
+        self.revision += 1;
+        root.history.push_back((self.revision, snapshot));
+        root.truncate_history(self.max_history);
+        true
+    }
+
+    pub fn latest_snapshot(&self, key: &RootKey) -> Option<&RootSnapshot> {
+        self.roots.get(key)?.latest()
+    }
+
+    pub fn root_state(&self, key: &Result<RootKey, RootReason>) -> RootState {
+        match key {
+            Err(reason) => RootState::Unavailable(*reason),
+            Ok(key) => self
+                .latest_snapshot(key)
+                .map_or(RootState::Pending, |snapshot| RootState::Snapshot(snapshot.clone())),
+        }
+    }
+
+    /// Returns the snapshot of a root at a revision; `None` if the history starts later.
+    pub fn snapshot_at(&self, key: &RootKey, revision: u64) -> Option<&RootSnapshot> {
+        let history = &self.roots.get(key)?.history;
+        let mut newest_first = history.iter().rev();
+        newest_first.find(|(first, _)| *first <= revision).map(|(_, snapshot)| snapshot)
+    }
+}
