@@ -2,6 +2,7 @@
 
 mod fields;
 
+use super::fences::{self, FencedText};
 use super::yaml::{self, YamlError, YamlErrorKind};
 use super::{position, yaml_repair};
 use crate::model::limits::MAX_FRONTMATTER_BYTES;
@@ -43,39 +44,25 @@ pub(super) fn read_mapping(
     parse_mapping(extract_fenced(head, is_whole)?, problems)
 }
 
-/// Returns the text between the fences, with the newline before the closing fence. The text begins
-/// on line 2 of the file.
+/// Returns the text between the fences, which begins on line 2 of the file.
 fn extract_fenced(head: &[u8], is_whole: bool) -> Result<&str, FileProblem> {
-    let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
-    let mut lines = head.split_inclusive(|b| *b == b'\n');
-    let first = lines.next().filter(|line| is_fence(line)).ok_or_else(|| {
+    let FencedText { text, is_closed } = fences::find_fenced_text(head).ok_or_else(|| {
         let why = "the file must begin with YAML frontmatter between two `---` lines";
         FileProblem::error(DiagnosticCode::NoFrontmatter, why).with_position(1, 1)
     })?;
-    let start = first.len();
-    let mut end = start;
-    let is_closed = lines.any(|line| {
-        let closes = is_fence(line);
-        end += if closes { 0 } else { line.len() };
-        closes
-    });
     if !is_closed && is_whole {
         let why = "the frontmatter is not closed; add a `---` line after it";
         return Err(FileProblem::error(DiagnosticCode::NoFrontmatter, why).with_position(1, 1));
     }
-    if !is_closed || end - start > MAX_FRONTMATTER_BYTES {
+    if !is_closed || text.len() > MAX_FRONTMATTER_BYTES {
         let why = format!("the frontmatter is over {MAX_FRONTMATTER_BYTES} bytes; shorten it");
         return Err(FileProblem::error(DiagnosticCode::YamlSyntax, why).with_position(1, 1));
     }
-    std::str::from_utf8(&head[start..end]).map_err(|error| {
-        let (line, column) = position::position_of_byte(head, start + error.valid_up_to());
+    std::str::from_utf8(text).map_err(|error| {
+        let (line, column) = position::position_of_byte(text, error.valid_up_to());
         let why = "the frontmatter is not UTF-8; save the file as UTF-8";
-        FileProblem::error(DiagnosticCode::NotUtf8, why).with_position(line, column)
+        FileProblem::error(DiagnosticCode::NotUtf8, why).with_position(line + 1, column)
     })
-}
-
-fn is_fence(line: &[u8]) -> bool {
-    line.strip_prefix(b"---").is_some_and(|rest| rest.trim_ascii().is_empty())
 }
 
 /// Parses the YAML of the frontmatter. Repairs it if necessary and adds a problem to `problems`.

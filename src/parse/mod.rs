@@ -2,6 +2,8 @@
 //! and memory.
 
 pub mod document;
+#[cfg(any(feature = "daemon", feature = "mcp"))]
+pub mod fences;
 #[cfg(feature = "daemon")]
 pub mod frontmatter;
 #[cfg(feature = "daemon")]

@@ -93,6 +93,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "model::text",
             "net",
             "parse::document",
+            "parse::fences",
             "proto",
         ],
     ),

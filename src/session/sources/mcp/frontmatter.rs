@@ -3,12 +3,14 @@
 
 use crate::model::text::quote_value;
 use crate::parse::document::{self, DocumentNode, DocumentValue as Yaml};
+use crate::parse::fences;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
 /// Returns the first difference as the end of a sentence about the file, or `None`.
 pub fn find_difference(text: &str, listed: &Map<String, Value>) -> Option<String> {
-    let Some(frontmatter) = fenced_frontmatter(text) else {
+    let fenced = fences::find_fenced_text(text.as_bytes()).filter(|fenced| fenced.is_closed);
+    let Some(frontmatter) = fenced.and_then(|fenced| str::from_utf8(fenced.text).ok()) else {
         return Some("it has no frontmatter".to_owned());
     };
     let node = match document::parse(frontmatter) {
@@ -44,22 +46,6 @@ pub fn find_difference(text: &str, listed: &Map<String, Value>) -> Option<String
     let mut fields = listed.iter().filter(|(_, value)| !value.is_null());
     let absent = fields.find(|(key, _)| !seen.contains(key.as_str()));
     absent.map(|(key, _)| format!("it does not have the list's field {}", quote_value(key)))
-}
-
-/// Returns the text between the two fences, with the line break before the second fence.
-fn fenced_frontmatter(text: &str) -> Option<&str> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let is_fence = |line: &str| line.trim_end() == "---";
-    let first = text.split_inclusive('\n').next().filter(|line| is_fence(line))?;
-    let rest = &text[first.len()..];
-    let mut end = 0;
-    for line in rest.split_inclusive('\n') {
-        if is_fence(line) {
-            return Some(&rest[..end]);
-        }
-        end += line.len();
-    }
-    None
 }
 
 fn is_same_value(node: &DocumentNode, value: &Value) -> bool {
