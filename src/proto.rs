@@ -30,6 +30,10 @@
 )]
 
 use prost::Message;
+#[cfg(feature = "daemon")]
+use prost_types::FileDescriptorSet;
+#[cfg(feature = "daemon")]
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use tonic::codec::BufferSettings;
 use tonic_prost::{ProstDecoder, ProstEncoder};
@@ -73,6 +77,29 @@ where
 
 /// Serialized `FileDescriptorSet` of the service and its imports, including comments.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caproot.v1.bin"));
+
+/// Returns the comment of each field of a message of the service, on one line.
+#[cfg(feature = "daemon")]
+pub(crate) fn field_comments(message: &str) -> BTreeMap<String, String> {
+    let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("the set of the build");
+    let mut comments = BTreeMap::new();
+    for file in set.file.iter().filter(|file| file.package() == "caproot.v1") {
+        let locations = file.source_code_info.iter().flat_map(|info| &info.location);
+        for location in locations {
+            // descriptor.proto: a file has messages in field 4, and a message has fields in field 2.
+            let [4, parent, 2, field] = location.path[..] else { continue };
+            let index = |n: i32| usize::try_from(n).unwrap_or(usize::MAX);
+            let parent = file.message_type.get(index(parent));
+            let parent = parent.filter(|parent| parent.name() == message);
+            let Some(field) = parent.and_then(|parent| parent.field.get(index(field))) else {
+                continue;
+            };
+            let words: Vec<_> = location.leading_comments().split_whitespace().collect();
+            comments.insert(field.name().to_owned(), words.join(" "));
+        }
+    }
+    comments
+}
 
 /// Domain of `google.rpc.ErrorInfo` in the errors of the daemon.
 pub const ERROR_DOMAIN: &str = "caproot";

@@ -32,7 +32,7 @@ fn is_active(key: &ConfigKey) -> bool {
 }
 
 fn comment(key: &ConfigKey) -> String {
-    let mut text = key.meaning.to_owned();
+    let mut text = key.meaning().to_owned();
     let mut add = |sentence: String| {
         text.push(' ');
         text.push_str(&sentence);

@@ -1,7 +1,7 @@
 //! Keys of a config file: name, type, default, meaning and the effect of a reload. The loader, the
 //! example file and the reference all read these tables.
 
-use super::{Config, section};
+use super::{Config, limits, section};
 use humantime::format_duration;
 use std::time::Duration;
 
@@ -16,8 +16,16 @@ pub struct ConfigKey {
     pub reload: KeyReload,
     /// Flag of `caproot serve` that replaces the value.
     pub flag: Option<&'static str>,
+    pub meaning: KeyMeaning,
+}
+
+/// Meaning of a key.
+#[derive(Debug, Clone, Copy)]
+pub enum KeyMeaning {
     /// Sentences in Markdown.
-    pub meaning: &'static str,
+    Text(&'static str),
+    /// The key is a limit, which the comment of its field in the protocol describes.
+    Limit,
 }
 
 /// Type and range of a value.
@@ -104,6 +112,7 @@ impl ConfigKey {
         meaning: &'static str,
     ) -> Self {
         let reload = KeyReload::Applied("applied");
+        let meaning = KeyMeaning::Text(meaning);
         Self { path, value, default, reload, flag: None, meaning }
     }
 
@@ -118,6 +127,14 @@ impl ConfigKey {
     /// Returns the name in the section.
     pub fn name(&self) -> &'static str {
         self.path.rsplit('.').next().unwrap_or(self.path)
+    }
+
+    /// Returns the meaning as sentences in Markdown.
+    pub fn meaning(&self) -> &'static str {
+        match self.meaning {
+            KeyMeaning::Text(text) => text,
+            KeyMeaning::Limit => limits::meaning(self.name()),
+        }
     }
 
     /// Returns the keys of the section or of each item.
@@ -215,7 +232,7 @@ fn add_descriptions(
             default,
             example: example.filter(|example| !example.is_empty()),
             flag: key.flag,
-            meaning: key.meaning,
+            meaning: key.meaning(),
             reload,
         });
         add_descriptions(key.keys(), reload, all);

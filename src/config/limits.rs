@@ -1,168 +1,93 @@
-//! Reads `limits` of a config file.
+//! Keys of the section `limits` of a config file, from the table of the limits.
 
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue, RESTART, RestartRule};
+use super::keys::{ConfigKey, KeyDefault, KeyMeaning, KeyReload, KeyValue, RESTART, RestartRule};
 use super::section::{self, ConfigReader, ConfigSection};
 use crate::model::Limits;
-use crate::model::limits::MAX_DIAGNOSTICS;
+use crate::model::limits::{MAX_DIAGNOSTICS, limit_table};
+use crate::proto;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-/// Keys of the section. The protocol uses the same names. With a value outside of the bounds, the
-/// daemon would be useless or could use up the memory.
-pub const KEYS: [ConfigKey; 16] = [
-    ConfigKey::new(
-        "limits.max_roots",
-        KeyValue::Count { min: 1, max: 4_096 },
-        KeyDefault::Value(|| Limits::default().max_roots.to_string()),
-        "Roots in one request.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_depth",
-        KeyValue::Count { min: 1, max: 1_000 },
-        KeyDefault::Value(|| Limits::default().max_depth.to_string()),
-        "Levels of directories below a root that are scanned.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_directories",
-        KeyValue::Count { min: 1, max: 10_000_000 },
-        KeyDefault::Value(|| Limits::default().max_directories.to_string()),
-        "Directories of a root that are scanned.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_entries",
-        KeyValue::Count { min: 1, max: 100_000_000 },
-        KeyDefault::Value(|| Limits::default().max_entries.to_string()),
-        "Directory entries of a root that are scanned.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_skills",
-        KeyValue::Count { min: 1, max: 1_000_000 },
-        KeyDefault::Value(|| Limits::default().max_skills.to_string()),
-        "Skills of a root that are listed.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_file_bytes",
-        KeyValue::Size { min: 1 << 10, max: 16 << 30 },
-        KeyDefault::Value(|| section::size(Limits::default().max_file_bytes)),
-        "Size of a file that is read.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_cached_roots",
-        KeyValue::Count { min: 1, max: 65_536 },
-        KeyDefault::Value(|| Limits::default().max_cached_roots.to_string()),
-        "Roots whose catalogs are in memory. Must not be less than `max_roots`.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_reads_per_root",
-        KeyValue::Count { min: 1, max: 1_024 },
-        KeyDefault::Value(|| Limits::default().max_reads_per_root.to_string()),
-        "Concurrent reads of pages of one root.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_streams",
-        KeyValue::Count { min: 1, max: 65_536 },
-        KeyDefault::Value(|| Limits::default().max_streams.to_string()),
-        "Open streams of changes.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_history",
-        KeyValue::Count { min: 1, max: 1_024 },
-        KeyDefault::Value(|| Limits::default().max_history.to_string()),
-        "Revisions of a root from which a page or a stream can continue.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_diagnostics",
-        KeyValue::Count { min: 1, max: MAX_DIAGNOSTICS as u64 },
-        KeyDefault::Value(|| Limits::default().max_diagnostics.to_string()),
-        "Diagnostics of a root that are kept. Further diagnostics are counted.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_connections",
-        KeyValue::Count { min: 1, max: 65_536 },
-        KeyDefault::Value(|| Limits::default().max_connections.to_string()),
-        "Open connections. Further connections wait.",
-    )
-    .with_reload(KeyReload::Restart(RestartRule {
-        effect: RESTART,
-        differs: |new, old| new.limits.max_connections != old.limits.max_connections,
-        keep: |new, old| new.limits.max_connections = old.limits.max_connections,
-    })),
-    ConfigKey::new(
-        "limits.max_connections_per_caller",
-        KeyValue::Count { min: 1, max: 65_536 },
-        KeyDefault::Value(|| Limits::default().max_connections_per_caller.to_string()),
-        "Open connections of one caller, which is a user on a Unix socket and an address \
-         on TCP. Further connections are closed.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_streams_per_caller",
-        KeyValue::Count { min: 1, max: 65_536 },
-        KeyDefault::Value(|| Limits::default().max_streams_per_caller.to_string()),
-        "Open streams of changes of one caller.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_calls",
-        KeyValue::Count { min: 1, max: 65_536 },
-        KeyDefault::Value(|| Limits::default().max_calls.to_string()),
-        "Other calls in flight.",
-    )
-    .with_reload(KeyReload::Section),
-    ConfigKey::new(
-        "limits.max_calls_per_caller",
-        KeyValue::Count { min: 1, max: 65_536 },
-        KeyDefault::Value(|| Limits::default().max_calls_per_caller.to_string()),
-        "Other calls of one caller in flight.",
-    )
-    .with_reload(KeyReload::Section),
-];
+/// Comments of the limits in the protocol.
+static COMMENTS: LazyLock<BTreeMap<String, String>> =
+    LazyLock::new(|| proto::field_comments("Limits"));
+
+/// Returns the meaning of a limit.
+pub fn meaning(name: &str) -> &'static str {
+    COMMENTS.get(name).map(String::as_str).unwrap_or_default()
+}
+
+/// Formats a limit as in a config file.
+macro_rules! config_value {
+    (Count, $value:expr) => {
+        $value.to_string()
+    };
+    (Size, $value:expr) => {
+        section::size($value)
+    };
+}
+
+/// Reads a limit within its bounds.
+macro_rules! read_value {
+    (Count, $reader:expr, $item:expr, $bounds:expr) => {
+        $reader.count($item, $bounds).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+    };
+    (Size, $reader:expr, $item:expr, $bounds:expr) => {
+        $reader.bytes($item, $bounds)
+    };
+}
+
+macro_rules! key_reload {
+    (applied, $name:ident) => {
+        KeyReload::Section
+    };
+    (restart, $name:ident) => {
+        KeyReload::Restart(RestartRule {
+            effect: RESTART,
+            differs: |new, old| new.limits.$name != old.limits.$name,
+            keep: |new, old| new.limits.$name = old.limits.$name,
+        })
+    };
+}
+
+macro_rules! define_keys {
+    (
+        configurable {
+            $($name:ident: $unit:ident = $default:expr, [$min:expr, $max:expr], $reload:ident;)*
+        }
+        fixed $fixed:tt
+    ) => {
+        /// Keys of the section. The protocol uses the same names.
+        pub const KEYS: [ConfigKey; [$(stringify!($name)),*].len()] = [$(
+            ConfigKey {
+                meaning: KeyMeaning::Limit,
+                ..ConfigKey::new(
+                    concat!("limits.", stringify!($name)),
+                    KeyValue::$unit { min: $min, max: $max },
+                    KeyDefault::Value(|| config_value!($unit, Limits::default().$name)),
+                    "",
+                )
+                .with_reload(key_reload!($reload, $name))
+            }
+        ),*];
+
+        fn read_values(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Limits {
+            let mut limits = Limits::default();
+            $(
+                let item = section.get(stringify!($name));
+                let value = item.and_then(|i| read_value!($unit, reader, &i, &($min..=$max)));
+                limits.$name = value.unwrap_or(limits.$name);
+            )*
+            limits
+        }
+    };
+}
+
+limit_table!(define_keys);
 
 /// Reads the limits. Absent keys have their defaults.
 pub fn read(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Limits {
-    let mut given = |key: &str| {
-        let item = section.get(key)?;
-        match KEYS.iter().find(|limit| limit.name() == key)?.value {
-            KeyValue::Count { min, max } => reader.count(&item, &(min..=max)),
-            KeyValue::Size { min, max } => reader.bytes(&item, &(min..=max)),
-            _ => None,
-        }
-    };
-    let mut count = |key: &str, default: usize| {
-        given(key).map_or(default, |n| usize::try_from(n).unwrap_or(usize::MAX))
-    };
-    let default = Limits::default();
-    // Without `..`, so that a new limit does not compile until it is a key.
-    let limits = Limits {
-        max_roots: count("max_roots", default.max_roots),
-        max_depth: count("max_depth", default.max_depth),
-        max_directories: count("max_directories", default.max_directories),
-        max_entries: count("max_entries", default.max_entries),
-        max_skills: count("max_skills", default.max_skills),
-        max_cached_roots: count("max_cached_roots", default.max_cached_roots),
-        max_reads_per_root: count("max_reads_per_root", default.max_reads_per_root),
-        max_streams: count("max_streams", default.max_streams),
-        max_history: count("max_history", default.max_history),
-        max_diagnostics: count("max_diagnostics", default.max_diagnostics),
-        max_connections: count("max_connections", default.max_connections),
-        max_connections_per_caller: count(
-            "max_connections_per_caller",
-            default.max_connections_per_caller,
-        ),
-        max_streams_per_caller: count("max_streams_per_caller", default.max_streams_per_caller),
-        max_calls: count("max_calls", default.max_calls),
-        max_calls_per_caller: count("max_calls_per_caller", default.max_calls_per_caller),
-        max_file_bytes: given("max_file_bytes").unwrap_or(default.max_file_bytes),
-    };
+    let limits = read_values(section, reader);
     if limits.max_cached_roots < limits.max_roots {
         let roots = limits.max_roots;
         let key = ["max_cached_roots", "max_roots"].into_iter().find_map(|key| section.get(key));

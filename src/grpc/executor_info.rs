@@ -4,7 +4,7 @@ use super::list_pages::format_epoch;
 use crate::catalog::{CatalogStore, ScopeStats, WatchStats};
 use crate::model::limits::{
     DEFAULT_READ_BYTES, Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_HANDLE_BYTES,
-    MAX_MANIFEST_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES,
+    MAX_MANIFEST_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES, limit_table,
 };
 use crate::model::{ConfigState, LandlockState, RejectedReload, SandboxStatus};
 use crate::proto::caproot::v1 as pb;
@@ -50,52 +50,35 @@ impl DaemonInfo {
     }
 }
 
-fn limits_message(limits: &Limits) -> pb::Limits {
-    let Limits {
-        max_roots,
-        max_depth,
-        max_directories,
-        max_entries,
-        max_skills,
-        max_file_bytes,
-        max_cached_roots,
-        max_reads_per_root,
-        max_streams,
-        max_history,
-        max_diagnostics,
-        max_connections,
-        max_connections_per_caller,
-        max_streams_per_caller,
-        max_calls,
-        max_calls_per_caller,
-    } = *limits;
-    pb::Limits {
-        max_roots: number(max_roots),
-        max_depth: number(max_depth),
-        max_directories: number(max_directories),
-        max_entries: number(max_entries),
-        max_skills: number(max_skills),
-        max_file_bytes,
-        max_read_bytes: number(MAX_READ_BYTES),
-        default_read_bytes: number(DEFAULT_READ_BYTES),
-        max_page_size: number(MAX_PAGE_SIZE),
-        max_page_bytes: number(MAX_PAGE_BYTES),
-        max_diagnostics: number(max_diagnostics.min(MAX_DIAGNOSTICS)),
-        max_frontmatter_bytes: number(MAX_FRONTMATTER_BYTES),
-        max_manifest_bytes: number(MAX_MANIFEST_BYTES),
-        max_handle_bytes: number(MAX_HANDLE_BYTES),
-        max_cached_roots: number(max_cached_roots),
-        max_reads_per_root: number(max_reads_per_root),
-        max_streams: number(max_streams),
-        max_history: number(max_history),
-        max_connections: number(max_connections),
-        max_connections_per_caller: number(max_connections_per_caller),
-        max_streams_per_caller: number(max_streams_per_caller),
-        max_calls: number(max_calls),
-        max_calls_per_caller: number(max_calls_per_caller),
-        max_request_bytes: number(limits.max_request_bytes()),
-    }
+/// Converts a limit to the type of its field.
+macro_rules! wire_value {
+    (Count, $value:expr) => {
+        number($value)
+    };
+    (Size, $value:expr) => {
+        $value
+    };
 }
+
+macro_rules! define_limits_message {
+    (
+        configurable { $($name:ident: $unit:ident = $default:expr, $bounds:tt, $reload:ident;)* }
+        fixed { $($fixed:ident = $value:expr;)* }
+    ) => {
+        fn limits_message(limits: &Limits) -> pb::Limits {
+            let mut message = pb::Limits {
+                $($name: wire_value!($unit, limits.$name),)*
+                $($fixed: number($value),)*
+                max_request_bytes: number(limits.max_request_bytes()),
+            };
+            // A program with its own daemon may keep more than a response can have.
+            message.max_diagnostics = message.max_diagnostics.min(number(MAX_DIAGNOSTICS));
+            message
+        }
+    };
+}
+
+limit_table!(define_limits_message);
 
 /// Builds the state of change detection.
 fn watch_status(watching: WatchStats) -> pb::WatchStatus {

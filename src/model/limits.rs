@@ -1,26 +1,72 @@
 //! Limits of the daemon.
 
-/// Configurable limits. `Default` returns the documented defaults.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs)] // documented at `Limits` in capability_service.proto
-pub struct Limits {
-    pub max_roots: usize,
-    pub max_depth: usize,
-    pub max_directories: usize,
-    pub max_entries: usize,
-    pub max_skills: usize,
-    pub max_file_bytes: u64,
-    pub max_cached_roots: usize,
-    pub max_reads_per_root: usize,
-    pub max_streams: usize,
-    pub max_history: usize,
-    pub max_diagnostics: usize,
-    pub max_connections: usize,
-    pub max_connections_per_caller: usize,
-    pub max_streams_per_caller: usize,
-    pub max_calls: usize,
-    pub max_calls_per_caller: usize,
+/// Number of things.
+type Count = usize;
+/// Size in bytes.
+type Size = u64;
+
+/// Passes the table of the limits to the macro `$callback`. Each row is a field of the message
+/// `Limits`, and the comment of the field describes the limit. A row of `configurable` is a key of
+/// the config file in addition. It has the unit, the default, the least and the greatest value, and
+/// whether a reload applies a change or the daemon needs a restart. With a value outside of the
+/// bounds, the daemon would be useless or could use up the memory. A row of `fixed` has the value.
+macro_rules! limit_table {
+    ($callback:ident) => {
+        $callback! {
+            configurable {
+                max_roots: Count = 256, [1, 4_096], applied;
+                max_depth: Count = 16, [1, 1_000], applied;
+                max_directories: Count = 50_000, [1, 10_000_000], applied;
+                max_entries: Count = 500_000, [1, 100_000_000], applied;
+                max_skills: Count = 20_000, [1, 1_000_000], applied;
+                max_file_bytes: Size = 256 << 20, [1 << 10, 16 << 30], applied;
+                max_cached_roots: Count = 1_024, [1, 65_536], applied;
+                max_reads_per_root: Count = 64, [1, 1_024], applied;
+                max_streams: Count = 2_048, [1, 65_536], applied;
+                max_history: Count = 64, [1, 1_024], applied;
+                max_diagnostics: Count = MAX_DIAGNOSTICS, [1, MAX_DIAGNOSTICS as u64], applied;
+                max_connections: Count = 1_024, [1, 65_536], restart;
+                max_connections_per_caller: Count = 256, [1, 65_536], applied;
+                max_streams_per_caller: Count = 1_024, [1, 65_536], applied;
+                max_calls: Count = 4_096, [1, 65_536], applied;
+                max_calls_per_caller: Count = 2_048, [1, 65_536], applied;
+            }
+            fixed {
+                max_read_bytes = MAX_READ_BYTES;
+                default_read_bytes = DEFAULT_READ_BYTES;
+                max_page_size = MAX_PAGE_SIZE;
+                max_page_bytes = MAX_PAGE_BYTES;
+                max_frontmatter_bytes = MAX_FRONTMATTER_BYTES;
+                max_manifest_bytes = MAX_MANIFEST_BYTES;
+                max_handle_bytes = MAX_HANDLE_BYTES;
+            }
+        }
+    };
 }
+#[cfg(feature = "daemon")]
+pub(crate) use limit_table;
+
+macro_rules! define_limits {
+    (
+        configurable { $($name:ident: $unit:ident = $default:expr, $bounds:tt, $reload:ident;)* }
+        fixed $fixed:tt
+    ) => {
+        /// Configurable limits. `Default` returns the documented defaults.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[allow(missing_docs)] // documented at `Limits` in capability_service.proto
+        pub struct Limits {
+            $(pub $name: $unit,)*
+        }
+
+        impl Default for Limits {
+            fn default() -> Self {
+                Self { $($name: $default,)* }
+            }
+        }
+    };
+}
+
+limit_table!(define_limits);
 
 impl Limits {
     /// Maximum bytes of a request: `max_roots` roots, each with the longest id, environment id and
@@ -30,29 +76,6 @@ impl Limits {
         const ROOT_BYTES: usize = 5 << 10;
         const OTHER_BYTES: usize = 64 << 10;
         OTHER_BYTES + self.max_roots * ROOT_BYTES
-    }
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            max_roots: 256,
-            max_depth: 16,
-            max_directories: 50_000,
-            max_entries: 500_000,
-            max_skills: 20_000,
-            max_file_bytes: 256 << 20,
-            max_cached_roots: 1_024,
-            max_reads_per_root: 64,
-            max_streams: 2_048,
-            max_history: 64,
-            max_diagnostics: MAX_DIAGNOSTICS,
-            max_connections: 1_024,
-            max_connections_per_caller: 256,
-            max_streams_per_caller: 1_024,
-            max_calls: 4_096,
-            max_calls_per_caller: 2_048,
-        }
     }
 }
 

@@ -56,6 +56,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "catalog::FaultInjector",
             "catalog::OpenMethod",
             "catalog::WatchTiming",
+            "proto",
             "scan::search",
         ],
     ),

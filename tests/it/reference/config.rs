@@ -8,6 +8,7 @@ use caproot::config::{KeyDescription, config_keys};
 use clap::CommandFactory as _;
 
 use super::check_page;
+use super::protocol::{link_errors, link_names};
 
 const HEAD: &str = "# Config
 
@@ -46,7 +47,8 @@ fn page(keys: &[KeyDescription]) -> String {
     }
     for key in keys {
         let level = if key.path.contains('.') { "###" } else { "##" };
-        let KeyDescription { path, meaning, value_type, reload, .. } = key;
+        let KeyDescription { path, value_type, reload, .. } = key;
+        let meaning = link_names(&link_errors(key.meaning, "errors.md"), "api.md");
         write!(page, "\n{level} `{path}`\n\n{meaning}\n\n- Type: {value_type}\n")
             .expect("a string");
         for (name, text) in [
