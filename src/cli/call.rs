@@ -10,7 +10,9 @@ use crate::client::{CallError, Client, Fleet};
 use crate::model::text::{escape_json, escape_text, quote_value};
 use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
-use crate::session::{DEFAULT_BUDGET, Session, SessionOptions, ToolNames, UserPrompt};
+use crate::session::{
+    ChoiceRule, DEFAULT_BUDGET, Session, SessionOptions, SkillChoice, ToolNames, UserPrompt,
+};
 use clap::Args;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -65,6 +67,13 @@ pub struct CallArgs {
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
+    /// Only skills that match a rule: name:NAME, handle:HANDLE (also all skills below the handle),
+    /// or source:KIND/ID, where KIND is executor, local or mcp. Can be repeated
+    #[arg(long, value_name = "RULE")]
+    include: Vec<ChoiceRule>,
+    /// No skill that matches this rule, even if --include matches. Can be repeated
+    #[arg(long, value_name = "RULE")]
+    exclude: Vec<ChoiceRule>,
     /// How long to wait at the start for executors that do not respond, such as 5s or 1m. An
     /// executor is not waited for if its socket is missing or the connection is rejected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
@@ -107,6 +116,7 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     let start_timeout = args.connect_timeout;
     let options = SessionOptions {
         product: args.product,
+        choice: SkillChoice { include: args.include, exclude: args.exclude },
         tool_names,
         start_timeout,
         ..SessionOptions::default()

@@ -75,7 +75,7 @@ pub enum ForkError {
 /// Session that was restored from a saved state.
 #[derive(Debug)]
 pub struct RestoredSession {
-    /// Session with the saved id, product and selection.
+    /// Session with the saved id, product, choice and selection.
     pub session: Session,
     /// Changes of each executor since the save. [`Session::changes_since_save`] returns them again,
     /// with the executors that answered later.
@@ -217,7 +217,7 @@ impl Session {
     }
 
     /// Forks the session for a thread or a subagent, with all of the selection or a part of it. A
-    /// fork shares the mirrors and their call permits, so a fork is cheap and lists the same skills
+    /// fork has the choice of this session. A fork shares the mirrors and their call permits, so a fork is cheap and lists the same skills
     /// at once. A fork has its own id and metrics and the same store, and stays open if this
     /// session is closed.
     pub fn fork(&self, scope: ForkScope<'_>) -> Result<Self, ForkError> {
@@ -249,7 +249,7 @@ impl Session {
         Ok(fork)
     }
 
-    /// Returns the session as JSON: its id, product and selection, and the resume point of each
+    /// Returns the session as JSON: its id, product, choice and selection, and the resume point of each
     /// executor. The JSON contains no text of a skill. A closed session can be saved, too.
     ///
     /// # Errors
@@ -257,11 +257,11 @@ impl Session {
     /// [`SavedError::TooLarge`], if the selection alone exceeds the limit.
     pub fn save(&self) -> Result<String, SavedError> {
         let inner = &self.inner;
-        SavedSession::new(&inner.id, &inner.product, &inner.selection, self.resume_points())
-            .to_json()
+        let SessionInner { id, product, choice, selection, .. } = inner;
+        SavedSession::new(id, product, choice, selection, self.resume_points()).to_json()
     }
 
-    /// Restores a saved session with its id, product and selection, and the changes of each
+    /// Restores a saved session with its id, product, choice and selection, and the changes of each
     /// executor since the save. Waits for executors as [`Session::start`]. A missing executor, a
     /// missing root and a state of another version are warnings.
     ///
@@ -325,7 +325,12 @@ impl Session {
     ) -> Result<RestoredSession, RestoreError> {
         let (saved, mut warnings) = SavedSession::parse(saved)?;
         let id = Some(saved.id().to_owned()).filter(|id| !id.is_empty());
-        let options = SessionOptions { id, product: saved.product().to_owned(), ..options.clone() };
+        let options = SessionOptions {
+            id,
+            product: saved.product().to_owned(),
+            choice: saved.choice().clone(),
+            ..options.clone()
+        };
         let points = saved.resume_points();
         let session =
             Self::start_resumed(fleet, saved.selection(), others, &options, points).await?;

@@ -88,6 +88,7 @@
 
 mod arguments;
 mod call;
+mod choice;
 pub mod dispatch;
 mod fitting;
 mod fragment;
@@ -107,6 +108,7 @@ mod tool_names;
 mod tools;
 mod view;
 
+pub use choice::{ChoiceRule, ChoiceRuleError, MAX_CHOICE_RULES, SkillChoice};
 pub use inject::{
     AmbiguousName, InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, MentionCandidate,
     OmittedMention, SkillFragment,
@@ -158,6 +160,9 @@ pub struct SessionOptions {
     /// Id of the session and key of its saved state: 1 to 128 visible ASCII characters. Random by
     /// default.
     pub id: Option<String>,
+    /// Skills of the session, out of all skills of its sources; all skills by default. The choice
+    /// never changes, is saved with the session and inherited by forks.
+    pub choice: SkillChoice,
     /// Names of the tools in every text, hint and error; `skills.list` and `skills.read` by
     /// default.
     pub tool_names: ToolNames,
@@ -173,6 +178,7 @@ impl Default for SessionOptions {
             start_timeout: Duration::from_secs(5),
             grace_period: Duration::from_secs(10),
             id: None,
+            choice: SkillChoice::default(),
             tool_names: ToolNames::default(),
             #[cfg(feature = "handlers")]
             tools: ToolRegistry::default(),
@@ -207,6 +213,7 @@ pub struct Session {
 struct SessionInner {
     id: String,
     product: String,
+    choice: SkillChoice,
     /// Roots in the order of the selection.
     selection: Vec<SelectedCapabilityRoot>,
     /// Saved resume points of a restored session, for executors that have not answered yet.
@@ -340,7 +347,37 @@ impl Session {
             return Arc::new(SessionView::closed());
         }
         let snapshots = self.sources.iter().map(|source| source.snapshot()).collect();
-        lock(&self.views).current(&self.sources, snapshots, &self.authorities)
+        let choice = &self.inner.choice;
+        lock(&self.views).current(&self.sources, snapshots, &self.authorities, choice)
+    }
+
+    /// Returns an error if the choice of the session excludes a skill.
+    fn check_choice(
+        &self,
+        source: &dyn SkillSource,
+        authority: &str,
+        package: &str,
+    ) -> Result<(), ToolError> {
+        let choice = &self.inner.choice;
+        if choice.is_empty() {
+            return Ok(());
+        }
+        let snapshot = source.snapshot();
+        let mut skills = snapshot.listing.skills.iter();
+        let skill = skills.find(|skill| {
+            skill.package == package
+                && skill.authority.as_ref().is_some_and(|owner| owner.id == authority)
+        });
+        let is_included = match skill {
+            Some(skill) => choice.includes(source, &skill.name, package),
+            // The source reports why the skill cannot be used.
+            None => snapshot.unavailable_reason.is_some(),
+        };
+        if is_included {
+            return Ok(());
+        }
+        let message = "the session does not have the skill";
+        Err(ToolError::from_code(ToolErrorCode::PackageNotFound, message))
     }
 
     /// Returns the source of an authority.
@@ -366,9 +403,11 @@ impl SessionInner {
         if let Some(id) = &options.id {
             check_session_id(id).map_err(|error| SelectionError(vec![error]))?;
         }
+        options.choice.check()?;
         Ok(Self {
             id: options.id.clone().unwrap_or_else(random_id),
             product: options.product.clone(),
+            choice: options.choice.clone(),
             selection,
             resume_points,
             counters: InvocationCounters::default(),
@@ -383,6 +422,7 @@ impl SessionInner {
         Self {
             id: random_id(),
             product: parent.product.clone(),
+            choice: parent.choice.clone(),
             selection,
             resume_points: parent.resume_points.clone(),
             counters: InvocationCounters::default(),

@@ -71,6 +71,7 @@ pub async fn read_page(session: &Session, arguments: &Value) -> Result<ReadPage,
     arguments.check_sizes()?;
     let ReadArguments { authority, package, resource, cursor } = arguments;
     let source = session.source_for_authority(&authority.kind, &authority.id)?;
+    session.check_choice(source, &authority.id, &package)?;
     // The handle of the main resource is the package and a file name.
     let handle_bytes = if resource.is_empty() { package.len() + 16 } else { resource.len() };
     let request = TextPageRequest {

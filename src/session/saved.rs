@@ -1,5 +1,6 @@
 //! Saved state of a session: versioned JSON without any text of a skill.
 
+use super::choice::SkillChoice;
 use crate::client::ResumePoint;
 use crate::model::text::quote_value;
 use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
@@ -38,6 +39,8 @@ pub struct SavedSession {
     id: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     product: String,
+    #[serde(default, skip_serializing_if = "SkillChoice::is_empty")]
+    choice: SkillChoice,
     selection: Vec<SavedRoot>,
     executors: Vec<SavedExecutor>,
 }
@@ -80,6 +83,7 @@ impl SavedSession {
     pub fn new(
         id: &str,
         product: &str,
+        choice: &SkillChoice,
         selection: &[SelectedCapabilityRoot],
         points: impl IntoIterator<Item = (String, ResumePoint)>,
     ) -> Self {
@@ -96,6 +100,7 @@ impl SavedSession {
             version: VERSION,
             id: id.to_owned(),
             product: product.to_owned(),
+            choice: choice.clone(),
             selection: selection.iter().map(SavedRoot::from_selected).collect(),
             executors: points.into_iter().map(executor).collect(),
         }
@@ -108,8 +113,8 @@ impl SavedSession {
         if text.len() > MAX_SAVED_BYTES { Err(SavedError::TooLarge(text.len())) } else { Ok(text) }
     }
 
-    /// Parses a state. Returns warnings for the omitted parts. Only the id and the selection of
-    /// another version are read.
+    /// Parses a state. Returns warnings for the omitted parts. Only the id, the choice and the
+    /// selection of another version are read.
     pub fn parse(text: &str) -> Result<(Self, Vec<String>), SavedError> {
         if text.len() > MAX_SAVED_BYTES {
             return Err(SavedError::TooLarge(text.len()));
@@ -137,6 +142,16 @@ impl SavedSession {
             ));
             Vec::new()
         });
+        // Without its choice, the session would have skills that it did not have before.
+        let (choice, selection) = match serde_json::from_value(header.choice) {
+            Ok(choice) => (choice, selection),
+            Err(error) => {
+                warnings.push(format!(
+                    "the saved choice cannot be read, and nothing is selected: {error}"
+                ));
+                (SkillChoice::default(), Vec::new())
+            }
+        };
         let id = header
             .id
             .as_str()
@@ -147,7 +162,7 @@ impl SavedSession {
             warnings
                 .push("the saved id cannot be read, and the session gets another id".to_owned());
         }
-        Ok((Self { id, selection, ..Self::default() }, warnings))
+        Ok((Self { id, choice, selection, ..Self::default() }, warnings))
     }
 
     pub fn id(&self) -> &str {
@@ -156,6 +171,10 @@ impl SavedSession {
 
     pub fn product(&self) -> &str {
         &self.product
+    }
+
+    pub fn choice(&self) -> &SkillChoice {
+        &self.choice
     }
 
     pub fn selection(&self) -> Vec<SelectedCapabilityRoot> {
@@ -183,6 +202,12 @@ struct SavedHeader {
     id: Value,
     #[serde(default)]
     selection: Value,
+    #[serde(default = "empty_object")]
+    choice: Value,
+}
+
+fn empty_object() -> Value {
+    Value::Object(serde_json::Map::new())
 }
 
 /// Checks that a session can have this id.
@@ -216,7 +241,7 @@ impl SavedRoot {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_SAVED_BYTES, MAX_TOKEN_BYTES, SavedError, SavedSession};
+    use super::{MAX_SAVED_BYTES, MAX_TOKEN_BYTES, SavedError, SavedSession, SkillChoice};
     use crate::client::ResumePoint;
     use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
     use proptest::prelude::*;
@@ -231,13 +256,17 @@ mod tests {
             SelectedCapabilityRoot { id: "r".into(), location: Some(location) },
             SelectedCapabilityRoot { id: "nowhere".into(), location: None },
         ];
+        let choice = SkillChoice {
+            include: vec!["source:mcp/docs".parse().expect("a rule")],
+            exclude: Vec::new(),
+        };
         let point = ResumePoint {
             token: token.into(),
             epoch: "0123".into(),
             revision: 7,
             fingerprints: [("r".to_owned(), "ab".to_owned())].into(),
         };
-        SavedSession::new("s1", "codex", &roots, [("e".to_owned(), point)])
+        SavedSession::new("s1", "codex", &choice, &roots, [("e".to_owned(), point)])
     }
 
     #[test]
@@ -245,7 +274,7 @@ mod tests {
         let text = saved("t").to_json().expect("a small state");
         assert_eq!(
             text,
-            r#"{"format":"caproot-session","version":1,"id":"s1","product":"codex","selection":[{"id":"r","location":{"type":"environment","environmentId":"e","path":"published:r"}},{"id":"nowhere"}],"executors":[{"environmentId":"e","resumeToken":"t","epoch":"0123","revision":7,"fingerprints":{"r":"ab"}}]}"#
+            r#"{"format":"caproot-session","version":1,"id":"s1","product":"codex","choice":{"include":["source:mcp/docs"]},"selection":[{"id":"r","location":{"type":"environment","environmentId":"e","path":"published:r"}},{"id":"nowhere"}],"executors":[{"environmentId":"e","resumeToken":"t","epoch":"0123","revision":7,"fingerprints":{"r":"ab"}}]}"#
         );
         assert_eq!(SavedSession::parse(&text), Ok((saved("t"), vec![])));
         let kept = saved(&"x".repeat(MAX_TOKEN_BYTES + 1));
@@ -264,6 +293,7 @@ mod tests {
             (text.replace("\"revision\":7", "\"revision\":-7"), "integer `-7`"),
             (text.replace("caproot-session", "other"), "`format` is \"other\""),
             (text.replace("\"version\":1,", ""), "missing field `version`"),
+            (text.replace("source:mcp", "tag:mcp"), "invalid rule"),
             (text.replace("environmentId", "environment"), "unknown field `environment`"),
         ] {
             let error = SavedSession::parse(&bad).expect_err(part).to_string();
@@ -280,6 +310,10 @@ mod tests {
         let (read, warnings) = SavedSession::parse(&newer).expect("the common fields");
         assert_eq!((read.id.as_str(), read.selection()), ("s1", saved("t").selection()));
         assert!(read.resume_points().is_empty() && warnings.len() == 1, "{warnings:?}");
+        assert_eq!(read.choice(), saved("t").choice());
+        let unread = newer.replace("source:mcp", "tag:mcp");
+        let (read, warnings) = SavedSession::parse(&unread).expect("the common fields");
+        assert!(read.selection().is_empty() && warnings.len() == 2, "{warnings:?}");
         let newer = newer.replace("\"selection\":[", "\"selection\":[7,").replace("\"s1\"", "null");
         let (read, warnings) = SavedSession::parse(&newer).expect("no common field");
         assert!(read.selection().is_empty() && read.id.is_empty());

@@ -3,6 +3,7 @@
 //! has changed.
 
 use super::SharedSkill;
+use super::choice::SkillChoice;
 use super::sources::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
 use crate::model::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
@@ -73,7 +74,13 @@ impl SessionView {
         sources: &[Arc<dyn SkillSource>],
         snapshots: &[SourceSnapshot],
         authorities: &[(SourceKind, String, usize)],
+        choice: &SkillChoice,
     ) -> Self {
+        let chosen = sources.iter().zip(snapshots).map(|(source, snapshot)| SourceSnapshot {
+            listing: choice.filter_listing(&**source, &snapshot.listing),
+            unavailable_reason: snapshot.unavailable_reason.clone(),
+        });
+        let snapshots = &chosen.collect::<Vec<_>>();
         let masked = masked_names(sources, snapshots);
         let mut runs: HashMap<(usize, &str), &[SharedSkill]> = HashMap::new();
         let (mut unavailable, mut warnings, mut masking) = (Vec::new(), Vec::new(), Vec::new());
@@ -97,6 +104,12 @@ impl SessionView {
             warnings.extend(listing.warnings.iter().cloned());
             truncated |= listing.truncated;
             masking.extend(masked_warning(&phrase, masked.get(&index)));
+        }
+        // A skill of an unavailable source may match a rule.
+        if unavailable.is_empty() {
+            let listings = sources.iter().zip(snapshots);
+            let listings = listings.map(|(source, snapshot)| (&**source, &*snapshot.listing));
+            warnings.extend(choice.unmatched_warnings(&listings));
         }
         let mut skills = Vec::new();
         for (_, id, index) in authorities {
@@ -124,6 +137,7 @@ impl SessionViewCache {
         sources: &[Arc<dyn SkillSource>],
         snapshots: Vec<SourceSnapshot>,
         authorities: &[(SourceKind, String, usize)],
+        choice: &SkillChoice,
     ) -> Arc<SessionView> {
         if let Some(view) = self.views.front()
             && self.latest_sources.len() == snapshots.len()
@@ -131,7 +145,7 @@ impl SessionViewCache {
         {
             return view.clone();
         }
-        let view = Arc::new(SessionView::build(sources, &snapshots, authorities));
+        let view = Arc::new(SessionView::build(sources, &snapshots, authorities, choice));
         self.latest_sources = snapshots;
         self.views.push_front(view.clone());
         self.views.truncate(MAX_CACHED_VIEWS);

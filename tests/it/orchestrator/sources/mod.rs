@@ -1,5 +1,6 @@
 //! Several sources in one session: one merge rule, and independent errors.
 
+mod choice;
 mod custom;
 #[allow(dead_code)]
 #[path = "../../../../examples/sources.rs"]

@@ -1,0 +1,99 @@
+//! Choice of a session's skills: by name, handle and source, in forks and after a restore.
+
+use caproot::client::Fleet;
+use caproot::session::{ForkScope, Session, SessionOptions, SkillChoice, UserPrompt};
+use serde_json::json;
+
+use super::super::call_command::CallProcess;
+use super::super::session::{list_all, read_all};
+use super::super::{executor, published, start_daemon};
+use super::{arguments, local_source, mcp_source, mock_server, options, read_error};
+use crate::commands::{client_command, run_command};
+use crate::fixture::Fixture;
+use crate::harness::in_time;
+
+fn choice(include: &[&str], exclude: &[&str]) -> SkillChoice {
+    let rules = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("a rule")).collect();
+    SkillChoice { include: rules(include), exclude: rules(exclude) }
+}
+
+#[tokio::test]
+async fn a_choice_includes_and_excludes_skills() {
+    let fixture = Fixture::new("skill r/pdf\nskill r/kit/mail\nskill r/kit/draw\nskill mine/notes");
+    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let mock = mock_server::start_with_skills(&[("pdf", &[]), ("more", &[])]).await;
+    let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
+    let start = async |choice: SkillChoice| {
+        let others =
+            vec![local_source(&fixture, &["mine"]).await, mcp_source("docs", &mock.url).await];
+        let options = SessionOptions { choice, ..options() };
+        Session::start_with(&fleet, vec![published("r")], others, &options).await
+    };
+    for (include, exclude, expected) in [
+        (&["name:notes"][..], &[][..], &["skill://mine/notes"][..]),
+        (&["source:mcp/docs"], &[], &["mcp+skill://docs/more", "mcp+skill://docs/pdf"]),
+        (&["handle:skill://r/kit"], &["name:draw"], &["skill://r/kit/mail"]),
+        (
+            &["handle:skill://r/pdf/SKILL.md", "name:more"],
+            &[],
+            &["skill://r/pdf", "mcp+skill://docs/more"],
+        ),
+        (&[], &["source:executor/r", "source:local/here", "name:more"], &["mcp+skill://docs/pdf"]),
+    ] {
+        let session = start(choice(include, exclude)).await.expect("sources");
+        let (packages, warnings) = list_all(&session).await;
+        assert_eq!(packages, expected, "{include:?} {exclude:?}");
+        assert!(!warnings.iter().any(|warning| warning.contains("chosen")), "{warnings:?}");
+        let text = session.instruction_text(8_000);
+        assert_eq!((text.listed, text.omitted), (expected.len(), 0));
+    }
+
+    // An excluded skill cannot be read or mentioned, and reserves no name.
+    let chosen = choice(&[], &["handle:skill://r/pdf"]);
+    let session = start(chosen).await.expect("sources");
+    let excluded = arguments("executor", "r", "skill://r/pdf", "");
+    assert_eq!(read_error(&session, excluded.clone()).await.0, "PACKAGE_NOT_FOUND");
+    let prompt = UserPrompt::from("$pdf [$pdf](skill://r/pdf)");
+    let injected = in_time(session.inject(&prompt)).await;
+    assert!(injected.fragments.is_empty(), "{injected:?}");
+    let injected = in_time(session.inject(&"$pdf".into())).await;
+    assert_eq!(injected.fragments[0].package, "mcp+skill://docs/pdf");
+    let included = arguments("executor", "r", "skill://r/kit/mail", "");
+    assert!(read_all(&session, included).await.contains("Does mail."));
+
+    // A fork and a restored session have the choice, although the options have none.
+    let fork = session.fork(ForkScope::Only(&["r"])).expect("a fork");
+    let saved = session.save().expect("a small session");
+    let restored = Session::restore(&fleet, &saved, &options()).await.expect("a saved session");
+    for other in [fork, restored.session] {
+        let expected = ["skill://r/kit/draw", "skill://r/kit/mail"];
+        assert_eq!(list_all(&other).await.0, expected);
+        assert_eq!(read_error(&other, excluded.clone()).await.0, "PACKAGE_NOT_FOUND");
+    }
+
+    let session = start(choice(&["name:pfd", "name:more"], &[])).await.expect("sources");
+    assert_eq!(list_all(&session).await.1, ["no skill matches the chosen `name:pfd`"]);
+    let many = vec!["name:x"; 300];
+    let error = start(choice(&many, &[])).await.expect_err("too many rules").to_string();
+    assert!(error.contains("300 rules"), "{error}");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn flags_choose_the_skills() {
+    let fixture = Fixture::new("skill r/pdf\nskill r/kit/mail\nskill r/kit/draw");
+    let daemon = start_daemon("local", fixture.path("r"), None).await;
+    let flags = "call --include handle:skill://local/kit --include name:pdf --exclude name:draw";
+    let mut command = client_command(&daemon, flags);
+    let start = tokio::task::spawn_blocking(move || CallProcess::start(&mut command));
+    let mut process = start.await.expect("no panic");
+    let list = process.call("skills.list", &json!({}));
+    let packages: Vec<_> = list["skills"].as_array().expect("a list").iter().collect();
+    let packages: Vec<_> = packages.iter().map(|skill| &skill["package"]).collect();
+    assert_eq!(packages, ["skill://local/kit/mail", "skill://local/pdf"]);
+    assert_eq!(process.end(), Some(0));
+    let output = run_command(client_command(&daemon, "call --include pdf")).await;
+    assert_eq!(output.code, Some(2), "{}", output.stderr);
+    assert!(output.stderr.contains("name:NAME"), "{}", output.stderr);
+    daemon.stop().await;
+}
