@@ -2,8 +2,8 @@
 
 use super::root_messages::{handle_or_empty, scope};
 use super::wire_format::{to_struct, write_message, write_repeated_text, write_struct, write_text};
-use crate::model::sidecar::{SkillPermissions, SkillSidecar, ToolDependency};
-use crate::model::{ContentDigest, RootId, RootScope, Skill, handle};
+use crate::model::sidecar::{self, SkillPermissions, SkillSidecar, ToolDependency};
+use crate::model::{ContentDigest, RelPath, RootId, RootScope, Skill, handle};
 use crate::proto::caproot::v1 as pb;
 use prost::Message as _;
 
@@ -75,7 +75,8 @@ pub fn encode_skill(
             .iter()
             .map(tool_dependency)
             .collect(),
-        permissions: permissions.map(self::permissions),
+        permissions: permissions
+            .map(|requested| self::permissions(root, &skill.package, requested)),
         ..rest
     };
     rest.encode_raw(out);
@@ -112,8 +113,13 @@ fn tool_dependency(tool: &ToolDependency) -> pb::ToolDependency {
     }
 }
 
-fn permissions(requested: &SkillPermissions) -> pb::SkillPermissions {
-    let texts = |list: &[Box<str>]| list.iter().map(ToString::to_string).collect();
+fn permissions(
+    root: &RootId,
+    package: &RelPath,
+    requested: &SkillPermissions,
+) -> pb::SkillPermissions {
+    let paths =
+        |list: &[Box<str>]| list.iter().map(|text| permission_path(root, package, text)).collect();
     let sandbox = if requested.file_system_write.is_empty() {
         pb::Sandbox::ReadOnly
     } else {
@@ -121,11 +127,20 @@ fn permissions(requested: &SkillPermissions) -> pb::SkillPermissions {
     };
     pb::SkillPermissions {
         network: requested.network,
-        file_system_read: texts(&requested.file_system_read),
-        file_system_write: texts(&requested.file_system_write),
+        file_system_read: paths(&requested.file_system_read),
+        file_system_write: paths(&requested.file_system_write),
         macos: requested.macos.as_ref().map(to_struct),
         sandbox: sandbox.into(),
     }
+}
+
+fn permission_path(root: &RootId, package: &RelPath, text: &str) -> pb::PermissionPath {
+    let path = sidecar::resolve_permission_path(package, text);
+    let resolved = match handle_or_empty(root, path.as_ref()) {
+        handle if handle.is_empty() => pb::permission_path::Resolved::Outside(true),
+        handle => pb::permission_path::Resolved::Handle(handle),
+    };
+    pb::PermissionPath { text: text.to_owned(), resolved: Some(resolved) }
 }
 
 fn text_or_empty(text: Option<&str>) -> String {

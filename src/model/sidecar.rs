@@ -2,10 +2,12 @@
 //! a skill.
 
 mod icon;
+mod permission_path;
 
 use super::DynamicValue;
 
 pub use icon::resolve_icon;
+pub use permission_path::resolve_permission_path;
 
 /// Content of a sidecar. Untrusted. The proto messages document the limits of each text.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -62,9 +64,11 @@ pub struct ToolDependency {
 pub struct SkillPermissions {
     /// Whether the skill requests network access; `None` if not declared.
     pub network: Option<bool>,
-    /// Paths to read, as written, at most 256 of 1,024 characters.
+    /// Paths to read, as written, at most 256 of 1,024 characters. [`resolve_permission_path`]
+    /// resolves them.
     pub file_system_read: Box<[Box<str>]>,
-    /// Paths to write, as written, at most 256 of 1,024 characters.
+    /// Paths to write, as written, at most 256 of 1,024 characters. [`resolve_permission_path`]
+    /// resolves them.
     pub file_system_write: Box<[Box<str>]>,
     /// Mapping as written, at most 64 KiB and 30 levels deep on the wire.
     pub macos: Option<DynamicValue>,

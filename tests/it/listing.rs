@@ -14,8 +14,8 @@
 use std::fmt::Write as _;
 
 use caproot::proto::caproot::v1::{
-    Diagnostic, DiagnosticCode, ListSkillsResponse, ResolvedRoot, RootKind, RootReason, RootState,
-    RootStatus, Severity, Skill,
+    Diagnostic, DiagnosticCode, ListSkillsResponse, PermissionPath, ResolvedRoot, RootKind,
+    RootReason, RootState, RootStatus, Severity, Skill, permission_path,
 };
 use prost_types::value::Kind;
 
@@ -192,12 +192,25 @@ fn value(skill: &Skill, field: &str) -> String {
         }
         "permissions" => skill.permissions.as_ref().map_or_else(String::new, |wanted| {
             let network = wanted.network.map_or("unsaid", |n| if n { "yes" } else { "no" });
-            let read = wanted.file_system_read.join(",");
-            let write = wanted.file_system_write.join(",");
+            let paths = |list: &[PermissionPath]| {
+                list.iter().map(show_permission_path).collect::<Vec<_>>().join(",")
+            };
+            let read = paths(&wanted.file_system_read);
+            let write = paths(&wanted.file_system_write);
             let sandbox = short_name(wanted.sandbox().as_str_name(), "SANDBOX_");
             format!("network={network} read={read} write={write} {sandbox}")
         }),
         _ => String::new(),
+    }
+}
+
+fn show_permission_path(path: &PermissionPath) -> String {
+    match path.resolved.as_ref().expect("a handle or outside") {
+        permission_path::Resolved::Handle(handle) => format!("{}={handle}", path.text),
+        permission_path::Resolved::Outside(outside) => {
+            assert!(outside, "`outside` is never false");
+            format!("{}=outside", path.text)
+        }
     }
 }
 
