@@ -12,7 +12,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(["caproot/v1/capability_service.proto"], ["proto"])?;
     // Server reflection and the JSON that the command line prints both read this.
     std::fs::write(out.join("caproot.v1.bin"), descriptors.encode_to_vec())?;
-    let generator = tonic_prost_build::configure().codec_path("crate::proto::Codec");
+    // Ordered maps are encoded in the order of their keys, as catalog digests require.
+    let generator = tonic_prost_build::configure().btree_map(".");
     generator.include_file("caproot.rs").compile_fds(descriptors)?;
     emit_build_info();
     Ok(())

@@ -7,14 +7,15 @@
 mod trees;
 
 use caproot::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
+use caproot::model::cursor::Cursor as _;
 use caproot::model::diff::diff_catalogs;
 use caproot::model::skill::{SkillFile, assemble_skill};
 use caproot::model::token::PageToken;
 use caproot::model::{Limits, RelPath, ResolvedPath, RootId, Skill, handle};
 use caproot::parse::frontmatter;
 use caproot::proto::caproot::v1 as pb;
-use caproot::scan::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
 use caproot::scan::search::{SearchOutcome, SearchRules, SkillSearch};
+use caproot::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use prost::Message as _;
 use std::collections::HashMap;
@@ -97,7 +98,7 @@ fn bench_encoding(criterion: &mut Criterion) {
             || skills.iter().take(PAGE).map(|skill| handle::format_handle(&root, &skill.package));
         bencher.iter(|| handles().map(|handle| handle.len()).sum::<usize>());
     });
-    let token = PageToken { epoch: 1, revision: 2, root: 3, item: 4 };
+    let token = PageToken { epoch: 1, revision: 2, position: (3, 4) };
     group.throughput(Throughput::Elements(1));
     group.bench_function("a page token, there and back", |bencher| {
         bencher.iter(|| PageToken::decode(&black_box(&token).encode(b"question"), b"question"));

@@ -5,14 +5,12 @@
 //! ```
 //!
 //! The example starts a daemon and a small HTTP platform in this process. The platform loses one
-//! answer and fails twice for another, and each call still has one answer at the end.
+//! answer and fails twice for another, and each call still has one answer at the end. Then the
+//! platform streams a call as an event, gets a prompt with a skill, and loses the stream.
 
 // The example prints its results.
 #![allow(clippy::print_stdout)]
 
-#[allow(dead_code, unreachable_pub)]
-#[path = "support/manager.rs"]
-pub(crate) mod manager;
 #[allow(dead_code, unreachable_pub)]
 #[path = "support/service.rs"]
 pub(crate) mod service;
@@ -25,12 +23,14 @@ use caproot::client::{ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::net::endpoint::ProcessEnv;
 use caproot::server;
-use caproot::session::dispatch::{CallDispatcher, DispatchOptions, DispatchRecord, FinishedTurn};
+use caproot::session::dispatch::{
+    CallListener, DispatchOptions, DispatchRecord, FinishedTurn, HttpManager, HttpManagerConfig,
+    SessionThread,
+};
 use caproot::session::{Session, SessionOptions};
 use serde_json::json;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
-use manager::{HttpManager, HttpThread};
 use service::{Fault, Service};
 
 #[tokio::main]
@@ -78,17 +78,24 @@ pub(crate) async fn run() -> Result<(FinishedTurn, Vec<DispatchRecord>), Box<dyn
             "package": "skill://demo/greet", "resource": ""}},
     ]});
 
-    let manager = Arc::new(HttpManager::new(&service.address));
+    let (sender, mut records) = mpsc::unbounded_channel();
+    let observer = move |record: &DispatchRecord| drop(sender.send(record.clone()));
+    let manager = HttpManager::new(HttpManagerConfig::new(service.base_url(), "thread-1")).await?;
+    let manager = Arc::new(manager.with_observer(observer));
     let options = DispatchOptions::default();
-    let dispatcher = CallDispatcher::new("thread-1", manager.clone(), session, options);
-    let thread = HttpThread { manager: &manager, id: "thread-1" };
-    let finished = dispatcher.send_and_handle(&thread, &turn, ["completed", "failed"]).await?;
+    let thread = SessionThread::new("thread-1", manager.clone(), session, options);
+    let dispatcher = thread.dispatcher();
+    let finished = dispatcher.send_and_handle(&*manager, &turn, ["completed", "failed"]).await?;
 
     // The thread may be idle before the platform has confirmed the last answer.
     dispatcher.wait_idle().await;
 
     println!("the thread is {:?}; still pending: {:?}", finished.status, service.pending());
-    for record in manager.records() {
+    let mut ended = Vec::new();
+    while let Ok(record) = records.try_recv() {
+        ended.push(record);
+    }
+    for record in &ended {
         println!(
             "{} {}: {:?} after {} attempts, {} bytes",
             record.request_id, record.tool, record.outcome, record.attempts, record.bytes
@@ -97,8 +104,20 @@ pub(crate) async fn run() -> Result<(FinishedTurn, Vec<DispatchRecord>), Box<dyn
     for (call, answer) in service.answers() {
         println!("{call} has {answer}");
     }
-    drop(dispatcher);
+
+    // From now on the platform streams its calls. The stream ends after each of the first events.
+    dispatcher.reset_mode();
+    service.end_streams([1, 1]);
+    service.call("thread-1/2", "thread-1", "skills.list", &json!({}));
+    let mut listener = CallListener::new(manager);
+    tokio::select! {
+        outcome = listener.listen(dispatcher) => outcome?,
+        record = records.recv() => println!("streamed: {}", record.ok_or("no record")?.request_id),
+    }
+    let injected = thread.send("Say hello with $greet.", true).await?;
+    println!("the prompt has {} skill", injected.fragments.len());
+    drop(thread);
     drop(stop);
     daemon.await??;
-    Ok((finished, manager.records()))
+    Ok((finished, ended))
 }

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! `list` instead of `read` reads no file. The example reads each file with `skills.read`, page by
-//! page, and rejects content that does not match the server's list. The exit code is 0 if every file
-//! matches, else 1.
+//! page, and rejects content that does not match the server's list. If a server declares no
+//! files, the example reads each SKILL.md. The exit code is 0 if every file matches, else 1.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
 use caproot::client::Fleet;
@@ -52,17 +52,25 @@ pub async fn run(read_files: bool, url: &str) -> Result<usize, Box<dyn Error>> {
             skills += 1;
             println!("{}: {}", skill["name"], skill["description"]);
             // The SKILL.md comes first. If the SKILL.md is rejected, the skill is not used.
-            let files_to_read =
-                if read_files { source.files(text(&skill["package"])) } else { Vec::new() };
-            for file in files_to_read {
-                let read = read_file(&session, skill, &file.resource).await?;
+            let declared = source.files(text(&skill["package"]));
+            let mut files_to_read: Vec<_> =
+                declared.into_iter().map(|file| (file.resource, Some(file.digest))).collect();
+            if files_to_read.is_empty() {
+                files_to_read.push((text(&skill["main_resource"]).to_owned(), None));
+            }
+            if !read_files {
+                files_to_read.clear();
+            }
+            for (resource, declared) in files_to_read {
+                let read = read_file(&session, skill, &resource).await?;
                 files += 1;
                 match read {
-                    Ok(contents) if digest(&contents) == file.digest => {}
+                    Ok(contents)
+                        if declared.is_none_or(|declared| digest(&contents) == declared) => {}
                     Ok(_) => rejected += 1,
                     Err(error) if error["code"] == "NOT_TEXT" => binary += 1,
                     Err(error) => {
-                        println!("  {}: {} {}", file.resource, error["code"], error["message"]);
+                        println!("  {resource}: {} {}", error["code"], error["message"]);
                         rejected += 1;
                         break;
                     }

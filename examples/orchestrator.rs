@@ -17,9 +17,6 @@
 #[path = "support/example_services.rs"]
 mod example_services;
 #[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
-#[path = "support/manager.rs"]
-mod manager;
-#[allow(dead_code, unreachable_pub, clippy::duplicate_mod)]
 #[path = "support/service.rs"]
 mod service;
 
@@ -37,11 +34,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use example_services::ExampleServices;
-use manager::HttpThread;
+use example_services::{ExampleServices, THREAD};
 use service::Fault;
-
-const THREAD: &str = "thread-1";
 
 /// Counts the words of a text.
 #[derive(Deserialize, JsonSchema)]
@@ -224,12 +218,11 @@ impl Thread<'_> {
             |(tool, arguments): &(&str, Value)| json!({"tool": tool, "arguments": arguments});
         let turn = json!({"calls": calls.iter().map(call).collect::<Vec<_>>()});
         let dispatcher = self.dispatcher.as_ref().ok_or("the thread has no session")?;
-        let thread = HttpThread { manager: &self.services.manager, id: THREAD };
-        dispatcher.send_and_handle(&thread, &turn, ["completed", "failed"]).await?;
+        let thread = &*self.services.manager;
+        dispatcher.send_and_handle(thread, &turn, ["completed", "failed"]).await?;
         // The thread may be idle before the platform has confirmed the last answer.
         dispatcher.wait_idle().await;
-        let mut answers = self.services.service.answers();
-        Ok(ids.iter().filter_map(|id| answers.remove(id)).map(|a| a["result"].clone()).collect())
+        Ok(ids.iter().map(|id| self.services.service.result(id)).collect())
     }
 }
 

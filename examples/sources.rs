@@ -3,9 +3,11 @@
 //! ```sh
 //! cargo run --example sources
 //! cargo run --example sources -- http://127.0.0.1:7421/mcp
+//! cargo run --example sources -- mcp.json
 //! ```
 //!
-//! The executor is a daemon in this process. The optional argument is the URL of the MCP server.
+//! The executor is a daemon in this process. The optional argument is the URL of the MCP server, or
+//! a file `{"mcpServers": …}` with several servers, as MCP hosts share.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
 use caproot::client::{ExecutorConfig, Fleet};
@@ -14,7 +16,7 @@ use caproot::net::endpoint::ProcessEnv;
 use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use caproot::server;
 use caproot::session::sources::LocalSource;
-use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
+use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpServerList};
 use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions, SkillSource};
 use serde_json::json;
 use std::error::Error;
@@ -61,15 +63,19 @@ pub async fn run(scratch: &Path, mcp: Option<&str>) -> Result<String, Box<dyn Er
         }),
     };
 
-    // The other sources are a local directory and, if there is a URL, an MCP server.
+    // The other sources are a local directory and the MCP servers.
     let options = SessionOptions::default();
     let directories = vec![("mine".to_owned(), scratch.join("local"))];
     let mut other_sources: Vec<Arc<dyn SkillSource>> =
         vec![Arc::new(LocalSource::start("here", directories, &options).await?)];
-    if let Some(url) = mcp {
-        other_sources.push(Arc::new(
-            McpSource::start(McpServerConfig::new("docs", McpEndpoint::http(url))).await?,
-        ));
+    if let Some(mcp) = mcp {
+        let list = if mcp.starts_with("http") {
+            let server = McpServerConfig::new("docs", McpEndpoint::http(mcp));
+            McpServerList { servers: vec![server], warnings: Vec::new() }
+        } else {
+            McpServerList::parse(&fs::read_to_string(mcp)?, &|name| std::env::var(name).ok())?
+        };
+        other_sources.extend(list.start(options.start_timeout).await);
     }
 
     let session = Session::start_with(&fleet, vec![selected], other_sources, &options).await?;

@@ -18,6 +18,8 @@
 //! | bookmark | event of a stream without a change; its token resumes the stream later |
 //! | caller | client of a call as authenticated: a Unix user, the names of a certificate, or the holder of a token |
 //! | catalog | immutable, sorted list of the skills and plugins of one root |
+//! | catalog digest | SHA-256 of the messages of a root's catalog; equal messages have equal digests on every executor |
+//! | checksum file | file with the digests of a pulled package, in the directory of the package |
 //! | component | part of a plugin: a hook, an MCP server, an LSP server, a command, an app |
 //! | cursor, page token | opaque position in a list or file; it carries the revision or version that it belongs to |
 //! | debounce | delay until a root has had no event for `watch.debounce`, at most `watch.max_debounce` |
@@ -28,12 +30,15 @@
 //! | frontmatter | YAML between the `---` lines at the start of a SKILL.md |
 //! | full scan | periodic rescan of a root that finds changes for which inotify had no event |
 //! | handle | `skill://` URI of a resource of a skill or plugin, valid for the selection of its root |
+//! | known catalog | catalog that a caller holds and names in a request, so that the daemon does not send it |
+//! | manager | platform that keeps the pending calls of a model until a client answers them |
 //! | manifest | file that describes a plugin, such as `plugin.json` |
 //! | mirror | copy of a daemon's catalogs in a client, kept current by `WatchSkills`; sessions, `caproot mcp` and `caproot watch` have one |
 //! | omitted | found but not in the response; a diagnostic gives the reason |
 //! | orchestrator | program that selects roots and calls the daemons; it has no access to their files |
 //! | package | directory of a skill or plugin, with its resources |
 //! | published root | directory that the operator gave an id, for selections such as `published:ID` |
+//! | pull | writing a package of a daemon to a directory of this machine, as a whole |
 //! | quota, permit | limit of concurrent calls, streams or connections of a caller; the right to one of them |
 //! | redacted | replaced by `<redacted>` because the value is a secret |
 //! | reload | reading the config file again, on SIGHUP; a reload is applied whole or rejected whole |
@@ -73,12 +78,15 @@
 //!
 //! # How a file change reaches a stream
 //!
-//! 1. `watch` reads the inotify event and reports the changed directory to the root's pending
-//!    changes.
-//! 2. The root's task waits until the root has been quiet for the debounce time.
-//! 3. `scan` lists the changed directories again and reads the changed files. Results for other
-//!    directories are reused. Below a moved directory nothing is reused: a file that was read by
-//!    its path during the move may have been another file.
+//! 1. `watch` reads the inotify event and reports the changed directory to the root's
+//!    `PendingChanges`.
+//! 2. The `RootTask` waits until the root has been quiet for the debounce time.
+//! 3. `RootIndex::rescan_dirty` finds the places of the changes in the root. `DirLister` lists the
+//!    changed directories again and reads the changed files, and `ScannedDir::replace_listing`
+//!    compares each new listing with the last one. If only the content of a SKILL.md changed, a copy
+//!    of the catalog gets the new skill. Otherwise the root is searched again with the listings of
+//!    all other directories. Below a moved directory nothing is reused: a file that was read by its
+//!    path during the move may have been another file.
 //! 4. The task publishes the new catalog as a new revision. Skills and plugins are published
 //!    together, so a renamed plugin and its skills are one revision.
 //! 5. Each stream compares the new revision with the catalog that its caller has (`model::diff`),
@@ -136,9 +144,10 @@
 //! the time, and tests compare both. `saphyr-parser` reads the files of operators and
 //! orchestrators, where each error needs its line; only `parse/document.rs` names it.
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(all(feature = "daemon", not(target_os = "linux")))]
 compile_error!(
-    "caproot runs on Linux only: it opens files beneath O_PATH descriptors and watches by inotify"
+    "the feature `daemon` needs Linux: the daemon opens files beneath O_PATH descriptors and \
+     watches by inotify; use the feature `client` alone on other systems"
 );
 
 #[cfg(feature = "daemon")]
@@ -165,6 +174,8 @@ pub mod net;
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub mod parse;
 pub mod proto;
+#[cfg(all(feature = "client", target_os = "linux"))]
+pub mod pull;
 #[cfg(feature = "daemon")]
 pub mod sandbox;
 #[cfg(feature = "daemon")]
@@ -173,6 +184,8 @@ pub mod scan;
 pub mod server;
 #[cfg(feature = "client")]
 pub mod session;
+#[cfg(any(feature = "client", feature = "daemon"))]
+pub(crate) mod sync;
 #[cfg(feature = "daemon")]
 pub mod telemetry;
 #[cfg(feature = "daemon")]
@@ -182,3 +195,13 @@ pub mod watch;
 #[cfg(all(doctest, feature = "handlers"))]
 #[doc = include_str!("../docs/orchestrate/rust.md")]
 mod rust_guide {}
+
+/// Program of the guide for managers, as a documentation test.
+#[cfg(all(doctest, feature = "manager"))]
+#[doc = include_str!("../docs/orchestrate/manager.md")]
+mod manager_guide {}
+
+/// Program of the page about MCP servers, as a documentation test.
+#[cfg(all(doctest, feature = "mcp"))]
+#[doc = include_str!("../docs/orchestrate/mcp-sources.md")]
+mod mcp_sources_guide {}

@@ -29,51 +29,14 @@
     unused_qualifications
 )]
 
-use prost::Message;
+#[cfg(feature = "daemon")]
+use prost::Message as _;
 #[cfg(feature = "daemon")]
 use prost_types::FileDescriptorSet;
 #[cfg(feature = "daemon")]
 use std::collections::BTreeMap;
-use std::marker::PhantomData;
-use tonic::codec::BufferSettings;
-use tonic_prost::{ProstDecoder, ProstEncoder};
 
 include!(concat!(env!("OUT_DIR"), "/caproot.rs"));
-
-/// Initial size of the buffers of a call. They grow on demand. Most requests are shorter, and most
-/// responses are encoded elsewhere; the default of tonic is 8 KiB for each buffer.
-const BUFFER_BYTES: usize = 512;
-/// Bytes of messages of a stream that are sent together; the default of tonic.
-const YIELD_THRESHOLD_BYTES: usize = 32 << 10;
-
-/// Codec of protobuf messages with small buffers.
-#[derive(Debug, Clone, Copy)]
-pub struct Codec<T, U>(PhantomData<(T, U)>);
-
-impl<T, U> Default for Codec<T, U> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<T, U> tonic::codec::Codec for Codec<T, U>
-where
-    T: Message + Send + 'static,
-    U: Message + Default + Send + 'static,
-{
-    type Encode = T;
-    type Decode = U;
-    type Encoder = ProstEncoder<T>;
-    type Decoder = ProstDecoder<U>;
-
-    fn encoder(&mut self) -> Self::Encoder {
-        ProstEncoder::new(BufferSettings::new(BUFFER_BYTES, YIELD_THRESHOLD_BYTES))
-    }
-
-    fn decoder(&mut self) -> Self::Decoder {
-        ProstDecoder::new(BufferSettings::new(BUFFER_BYTES, YIELD_THRESHOLD_BYTES))
-    }
-}
 
 /// Serialized `FileDescriptorSet` of the service and its imports, including comments.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caproot.v1.bin"));

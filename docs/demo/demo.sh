@@ -16,9 +16,9 @@ skill() {
   local title=${1//-/ }
   printf -- '---\nname: %s\ndescription: %s\n---\n\n# %s\n' "$1" "$2" "${title^}" > "skills/$1/SKILL.md"
 }
-skill fill-forms "Fills and checks PDF forms."
-skill triage-logs "Finds the first cause in a long log."
-skill write-changelog "Writes a changelog entry."
+skill fill-forms "Fills PDF forms. Use when a form is blank."
+skill triage-logs "Finds the first cause when a job fails."
+skill write-changelog "Writes a changelog when asked."
 
 pause() { [[ -n ${CAPROOT_DEMO_FAST:-} ]] || sleep "$1"; }
 

@@ -11,6 +11,7 @@ use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::net::endpoint::ProcessEnv;
 use caproot::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot::server;
+use caproot::session::dispatch::{HttpManager, HttpManagerConfig};
 use caproot::session::sources::LocalSource;
 use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::session::{SessionOptions, SkillSource};
@@ -21,8 +22,10 @@ use tokio::process::{Child, Command};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::manager::HttpManager;
 use super::service::Service;
+
+/// Id that the platform has for the thread.
+pub(crate) const THREAD: &str = "thread-1";
 
 pub(crate) struct ExampleServices {
     pub(crate) fleet: Fleet,
@@ -57,9 +60,10 @@ impl ExampleServices {
         let executors = [("build", &build_endpoint), ("docs", &docs_endpoint)];
         let executors = executors.map(|(id, at)| (id.to_owned(), ExecutorConfig::new(at.clone())));
         let service = Service::start().await;
+        let manager = HttpManagerConfig::new(service.base_url(), THREAD);
         Ok(Self {
             fleet: Fleet::from_executors(executors),
-            manager: Arc::new(HttpManager::new(&service.address)),
+            manager: Arc::new(HttpManager::new(manager).await?),
             service,
             dir,
             _build: build,

@@ -1,26 +1,29 @@
 //! Small HTTP service that keeps pending calls like a platform, with configurable faults.
 //!
-//! | request | answer |
+//! | request | response |
 //! | --- | --- |
-//! | `GET /calls?after=ID&most=N` | `{"calls":[{"id","session","kind","tool","arguments"}],"next":ID or null}` |
-//! | `POST /calls/ID/answer` | 200 taken, 404 not known, 409 answered already, 500 failed |
-//! | `POST /threads/ID/turns` with `{"calls":[{"tool","arguments"}]}` | 202; these are then what its model calls |
-//! | `GET /threads/ID` | `{"status"}`: `running` while a call of it waits, else `completed` |
+//! | `GET /api/sessions/ID/tool-calls` | `{"tool_calls":[{"request_id","tool_name","arguments"}]}` |
+//! | the same with `Accept: text/event-stream` | an event for each call after `Last-Event-ID` |
+//! | `POST /api/tool-calls/ID/response` | 200 taken, 404 not known, 409 answered already, 500 failed |
+//! | `POST /api/sessions/ID/turns` with `{"calls":[{"tool","arguments"}]}` | 202; the calls are then pending |
+//! | `GET /api/sessions/ID` | `{"status"}`: `running` while a call is pending, else `completed` |
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::io;
-use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::{Bytes, Incoming};
+use futures_util::stream;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use hyper::body::{Bytes, Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 /// Size limit of a request body, in bytes.
@@ -39,9 +42,25 @@ pub enum Fault {
     Gone,
 }
 
+/// Body of a response.
+type ServiceBody = UnsyncBoxBody<Bytes, io::Error>;
+
 #[derive(Debug, Default)]
 struct ServiceState {
-    calls: BTreeMap<String, Value>,
+    /// Pending calls, each with its session.
+    calls: BTreeMap<String, (String, Value)>,
+    /// All calls with their sessions. The id of an event is its position, from 1.
+    events: Vec<(String, Value)>,
+    /// Number of events after which each of the next streams ends.
+    stream_ends: VecDeque<usize>,
+    /// `Last-Event-ID` of each stream.
+    last_event_ids: Vec<Option<String>>,
+    /// Notified when a call was added.
+    added: watch::Sender<()>,
+    /// Headers of the last request.
+    last_headers: HeaderMap,
+    /// Turns as they were sent.
+    turns: Vec<Value>,
     /// Number of calls that turns have made.
     call_count: usize,
     faults: HashMap<String, VecDeque<Fault>>,
@@ -86,17 +105,43 @@ impl Service {
         Self { address, state, task }
     }
 
-    /// Adds a pending tool call.
-    pub fn call(&self, id: &str, session: &str, tool: &str, arguments: &Value) {
-        self.ask(
-            id,
-            json!({"session": session, "kind": "tool", "tool": tool, "arguments": arguments}),
-        );
+    /// Returns the base URL of the service.
+    pub fn base_url(&self) -> String {
+        format!("http://{}", self.address)
     }
 
-    /// Adds a pending request of any `kind`.
-    pub fn ask(&self, id: &str, call: Value) {
-        lock(&self.state).calls.insert(id.to_owned(), call);
+    /// Adds a pending tool call.
+    pub fn call(&self, id: &str, session: &str, tool: &str, arguments: &Value) {
+        self.ask(session, json!({"request_id": id, "tool_name": tool, "arguments": arguments}));
+    }
+
+    /// Adds a pending request with a `request_id`.
+    pub fn ask(&self, session: &str, request: Value) {
+        lock(&self.state).add(session, request);
+    }
+
+    /// Sends an event again.
+    pub fn repeat_event(&self, id: &str) {
+        let mut state = lock(&self.state);
+        let event = state.events.iter().find(|(_, call)| call["request_id"] == id).cloned();
+        state.events.extend(event);
+        state.added.send_replace(());
+    }
+
+    /// Ends each of the next event streams after a number of events.
+    pub fn end_streams(&self, after: impl IntoIterator<Item = usize>) {
+        lock(&self.state).stream_ends.extend(after);
+    }
+
+    /// Returns the `Last-Event-ID` of each event stream.
+    pub fn last_event_ids(&self) -> Vec<Option<String>> {
+        lock(&self.state).last_event_ids.clone()
+    }
+
+    /// Returns a header of the last request.
+    pub fn last_header(&self, name: &str) -> Option<String> {
+        let state = lock(&self.state);
+        Some(state.last_headers.get(name)?.to_str().ok()?.to_owned())
     }
 
     /// Adds faults for the next answers to a call.
@@ -114,6 +159,18 @@ impl Service {
         lock(&self.state).answers.clone()
     }
 
+    /// Returns the JSON in the text of an answer.
+    pub fn result(&self, id: &str) -> Value {
+        let answers = self.answers();
+        let text = answers[id]["contentItems"][0]["text"].as_str().unwrap_or_default();
+        serde_json::from_str(text).unwrap_or_default()
+    }
+
+    /// Returns the turns as they were sent.
+    pub fn turns(&self) -> Vec<Value> {
+        lock(&self.state).turns.clone()
+    }
+
     /// Returns the ids of the calls that were answered again after a 200.
     pub fn repeated(&self) -> Vec<String> {
         lock(&self.state).repeated.clone()
@@ -127,24 +184,23 @@ impl Drop for Service {
 }
 
 impl ServiceState {
-    fn page(&self, query: &str) -> Value {
-        let mut query: HashMap<&str, &str> =
-            query.split('&').filter_map(|pair| pair.split_once('=')).collect();
-        let most = query.remove("most").and_then(|most| most.parse().ok()).unwrap_or(100);
-        let after = query.get("after").map(|after| percent_decode(after));
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut rest = self.calls.range((from, Bound::Unbounded));
-        let calls: Vec<Value> = rest
-            .by_ref()
-            .take(most)
-            .map(|(id, call)| {
-                let mut call = call.clone();
-                call["id"] = json!(id);
-                call
-            })
-            .collect();
-        let next = rest.next().and_then(|_| calls.last()).map(|call| call["id"].clone());
-        json!({ "calls": calls, "next": next })
+    fn add(&mut self, session: &str, request: Value) {
+        let id = request["request_id"].as_str().unwrap_or_default().to_owned();
+        self.events.push((session.to_owned(), request.clone()));
+        self.calls.insert(id, (session.to_owned(), request));
+        self.added.send_replace(());
+    }
+
+    fn pending_of(&self, session: &str) -> Vec<Value> {
+        let calls = self.calls.values().filter(|(of, _)| of == session);
+        calls.map(|(_, call)| call.clone()).collect()
+    }
+
+    /// Returns the first event of a session from a position on, and the next position.
+    fn next_event(&self, session: &str, from: usize) -> Option<(String, usize)> {
+        let mut rest = self.events.iter().enumerate().skip(from);
+        let (position, (_, call)) = rest.find(|(_, (of, _))| of == session)?;
+        Some((format!("id: {}\ndata: {call}\n\n", position + 1), position + 1))
     }
 
     /// Stores an answer, or applies the next fault.
@@ -177,18 +233,19 @@ impl ServiceState {
     }
 
     /// Adds the calls of a turn.
-    fn turn(&mut self, thread: &str, turn: &Value) {
+    fn turn(&mut self, session: &str, turn: &Value) {
         for call in turn["calls"].as_array().into_iter().flatten() {
-            let mut call = call.clone();
-            call["session"] = json!(thread);
-            call["kind"] = json!("tool");
-            self.calls.insert(format!("{thread}/{}", self.call_count), call);
+            let id = format!("{session}/{}", self.call_count);
+            let (tool, arguments) = (&call["tool"], &call["arguments"]);
+            let call = json!({"request_id": id, "tool_name": tool, "arguments": arguments});
+            self.add(session, call);
             self.call_count += 1;
         }
+        self.turns.push(turn.clone());
     }
 
-    fn status(&self, thread: &str) -> Value {
-        let is_waiting = self.calls.values().any(|call| call["session"] == thread);
+    fn status(&self, session: &str) -> Value {
+        let is_waiting = self.calls.values().any(|(of, _)| of == session);
         json!({ "status": if is_waiting { "running" } else { "completed" } })
     }
 }
@@ -196,29 +253,74 @@ impl ServiceState {
 async fn answer(
     state: Arc<Mutex<ServiceState>>,
     request: Request<Incoming>,
-) -> Result<Response<Full<Bytes>>, io::Error> {
+) -> Result<Response<ServiceBody>, io::Error> {
     let (head, body) = request.into_parts();
     let body =
         Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(io::Error::other)?.to_bytes();
     let body_json = || serde_json::from_slice::<Value>(&body).unwrap_or_default();
     let path: Vec<String> = head.uri.path().split('/').skip(1).map(percent_decode).collect();
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
+    lock(&state).last_headers = head.headers.clone();
+    if let (&Method::GET, ["api", "sessions", session, "tool-calls"]) = (&head.method, &path[..])
+        && head.headers.get("accept").is_some_and(|accept| accept == "text/event-stream")
+    {
+        return Ok(stream_events(&state, session, &head.headers));
+    }
     let mut state = lock(&state);
     let (status, answer) = match (&head.method, &path[..]) {
-        (&Method::GET, ["calls"]) => {
-            (StatusCode::OK, state.page(head.uri.query().unwrap_or_default()))
+        (&Method::GET, ["api", "sessions", session, "tool-calls"]) => {
+            (StatusCode::OK, json!({ "tool_calls": state.pending_of(session) }))
         }
-        (&Method::POST, ["calls", id, "answer"]) => (state.answer(id, body_json())?, Value::Null),
-        (&Method::POST, ["threads", thread, "turns"]) => {
-            state.turn(thread, &body_json());
+        (&Method::POST, ["api", "tool-calls", id, "response"]) => {
+            (state.answer(id, body_json())?, Value::Null)
+        }
+        (&Method::POST, ["api", "sessions", session, "turns"]) => {
+            state.turn(session, &body_json());
             (StatusCode::ACCEPTED, Value::Null)
         }
-        (&Method::GET, ["threads", thread]) => (StatusCode::OK, state.status(thread)),
+        (&Method::GET, ["api", "sessions", session]) => (StatusCode::OK, state.status(session)),
         _ => (StatusCode::NOT_FOUND, Value::Null),
     };
-    let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
+    let body = Full::new(Bytes::from(answer.to_string()));
+    let mut response = Response::new(body.map_err(|never| match never {}).boxed_unsync());
     *response.status_mut() = status;
     Ok(response)
+}
+
+/// Streams the calls of a session after the last event of the client.
+fn stream_events(
+    state: &Arc<Mutex<ServiceState>>,
+    session: &str,
+    headers: &HeaderMap,
+) -> Response<ServiceBody> {
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let from: usize = last.as_deref().and_then(|id| id.parse().ok()).unwrap_or(0);
+    let (added, left) = {
+        let mut state = lock(state);
+        state.last_event_ids.push(last);
+        (state.added.subscribe(), state.stream_ends.pop_front().unwrap_or(usize::MAX))
+    };
+    let (state, session) = (state.clone(), session.to_owned());
+    let events = stream::unfold((from, left, added), move |(from, left, mut added)| {
+        let (state, session) = (state.clone(), session.clone());
+        async move {
+            let left = left.checked_sub(1)?;
+            loop {
+                added.mark_unchanged();
+                let next = lock(&state).next_event(&session, from);
+                if let Some((event, position)) = next {
+                    let frame = Ok(Frame::data(Bytes::from(event)));
+                    return Some((frame, (position, left, added)));
+                }
+                added.changed().await.ok()?;
+            }
+        }
+    });
+    let mut response = Response::new(StreamBody::new(events).boxed_unsync());
+    response
+        .headers_mut()
+        .insert("content-type", http::HeaderValue::from_static("text/event-stream"));
+    response
 }
 
 fn percent_decode(text: &str) -> String {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use caproot::model::skill::SkillFile;
 use caproot::model::{DiagnosticCode, Limits, RelPath, ResolvedPath};
-use caproot::scan::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
 use caproot::scan::search::{SearchOutcome, SearchRules, SkillSearch};
+use caproot::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 

@@ -16,7 +16,7 @@ pub use stats::{CatalogStats, ScopeStats, WatchStats};
 pub use store::{CatalogStore, CatalogStoreConfig, RootLease};
 pub use view::{
     CatalogView, ConsistencyLevel, DeadlineExceeded, PollReason, RootSnapshot, RootState, RootView,
-    WatchMode,
+    ScopedSelection, WatchMode,
 };
 
 #[doc(hidden)]

@@ -12,11 +12,12 @@ use crate::model::{
 };
 use crate::scan::ScanTarget;
 use crate::scan::search::SearchRules;
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Configuration that an operator sets and can reload.
@@ -151,12 +152,12 @@ impl CatalogPolicy {
 
     /// Returns the scope of an access scope. All calls return the same `Arc`.
     pub fn scope_for(&self, access_scope: &AccessScope) -> Arc<CatalogScope> {
-        let mut scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scopes = self.scopes.lock();
         if let Some(scope) = scopes.get(access_scope) {
             return scope.clone();
         }
         let id = {
-            let mut scope_ids = self.scope_ids.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut scope_ids = self.scope_ids.lock();
             let next = scope_ids.len();
             *scope_ids.entry(access_scope.clone()).or_insert(next)
         };

@@ -1,18 +1,22 @@
 //! Reads and lists files of published packages. The catalog decides whether a package may be read.
 
 use super::policy::{CatalogPolicy, RootKey};
-use super::{CatalogStore, ConsistencyLevel, DeadlineExceeded, RootState, WaitBudget};
+use super::{
+    CatalogStore, ConsistencyLevel, DeadlineExceeded, RootState, ScopedSelection, WaitBudget,
+};
 use crate::fs::package_walk::{FileListToken, WalkLimits};
 use crate::fs::{
-    CancelToken, FileListPage, FileListRequest, FilePage, FilePageRequest, FileReadError,
-    ResolvedRootDir, read_page, read_page_cached,
+    FileListPage, FileListRequest, FilePage, FilePageRequest, FileReadError, ResolvedRootDir,
+    read_page, read_page_cached,
 };
 use crate::model::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_READ_BYTES};
 use crate::model::{
-    Catalog, FileVersion, RelPath, RootReason, SelectedRoot, handle, skill_file_name,
+    AccessScope, Catalog, FileVersion, RelPath, RootReason, SelectedRoot, handle, skill_file_name,
 };
+use crate::sync::run_blocking;
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio_util::sync::CancellationToken;
 
 /// Encoded size of a listed file without its handle: digest, media type, numbers and framing.
 const FILE_OVERHEAD_BYTES: usize = 256;
@@ -22,6 +26,8 @@ const PAGE_RESERVE_BYTES: usize = 8 << 10;
 /// Request for a page of a file.
 #[derive(Debug)]
 pub struct ReadRequest {
+    /// Directories that the caller may use.
+    pub access_scope: Arc<AccessScope>,
     /// Root that lists the package.
     pub root: SelectedRoot,
     /// Path of the package below the root.
@@ -41,6 +47,8 @@ pub struct ReadRequest {
 /// Request for a page of the file list of a package.
 #[derive(Debug)]
 pub struct FilesRequest {
+    /// Directories that the caller may use.
+    pub access_scope: Arc<AccessScope>,
     /// Root that lists the package.
     pub root: SelectedRoot,
     /// Path of the package below the root.
@@ -89,9 +97,11 @@ pub async fn read(
 
 /// Returns the page if the root has a snapshot and the page cache of the kernel has all bytes.
 fn try_read_cached(store: &CatalogStore, request: &ReadRequest) -> Option<FilePage> {
-    let (key, state) = cached_root_state(store, &request.root, request.consistency)?;
+    let ReadRequest { access_scope, root, consistency, .. } = request;
+    let (key, state) = cached_root_state(store, access_scope, root, *consistency)?;
     let catalog = catalog_with_package(&state, &request.package).ok()?;
-    let (policy, scope) = (store.policy(), store.scope());
+    let policy = store.policy();
+    let scope = policy.scope_for(access_scope);
     let resource = request.resource.clone().unwrap_or_else(skill_file_name);
     let page = request.to_file_page(&resource, &policy, &catalog);
     read_page_cached(&scope.allowed_dirs, &key.path, &page, &store.inner.digest_cache)
@@ -102,9 +112,10 @@ async fn read_from_disk(
     request: ReadRequest,
     wait_budget: WaitBudget,
 ) -> Result<FilePage, PackageReadError> {
-    let ReadRequest { root, package, consistency, .. } = &request;
-    let found = find_package(store, root, package, *consistency, wait_budget).await?;
-    run_disk_read(store, found, move |disk| {
+    let ReadRequest { access_scope, root, package, consistency, .. } = &request;
+    let access_scope = access_scope.clone();
+    let found = find_package(store, &access_scope, root, package, *consistency, wait_budget);
+    run_disk_read(store, &access_scope, found.await?, move |disk| {
         let resource = request.resource.clone().unwrap_or_else(skill_file_name);
         let page = request.to_file_page(&resource, disk.policy, disk.catalog);
         read_page(disk.root, &page, &disk.store.inner.digest_cache, disk.cancel_token)
@@ -119,9 +130,11 @@ pub async fn list_files(
     request: FilesRequest,
     wait_budget: WaitBudget,
 ) -> Result<FileListPage, PackageReadError> {
-    let FilesRequest { root, package, .. } = &request;
-    let found = find_package(store, root, package, ConsistencyLevel::Cached, wait_budget).await?;
-    run_disk_read(store, found, move |disk| {
+    let FilesRequest { access_scope, root, package, .. } = &request;
+    let access_scope = access_scope.clone();
+    let consistency = ConsistencyLevel::Cached;
+    let found = find_package(store, &access_scope, root, package, consistency, wait_budget);
+    run_disk_read(store, &access_scope, found.await?, move |disk| {
         let limits = disk.policy.limits();
         let package_bytes = handle::encoded_path_len(&request.package);
         let handle_bytes = handle::formatted_len(&request.root.id, package_bytes);
@@ -159,21 +172,24 @@ struct DiskRead<'a> {
     policy: &'a CatalogPolicy,
     catalog: &'a Catalog,
     root: &'a ResolvedRootDir,
-    cancel_token: &'a CancelToken,
+    cancel_token: &'a CancellationToken,
 }
 
 /// Runs a read on a blocking thread, after acquiring a read permit of the root.
 async fn run_disk_read<T: Send + 'static>(
     store: &CatalogStore,
+    access_scope: &AccessScope,
     found: KeyedCatalog,
     read: impl FnOnce(DiskRead<'_>) -> Result<T, PackageReadError> + Send + 'static,
 ) -> Result<T, PackageReadError> {
     let KeyedCatalog { catalog, key } = found;
-    let (store, policy, scope) = (store.clone(), store.policy(), store.scope());
+    let (store, policy) = (store.clone(), store.policy());
+    let scope = policy.scope_for(access_scope);
     let permit = acquire_read_permit(&store, &key).await?;
     // Dropped with this call: the read stops between two chunks if the caller disconnects.
-    let (_cancel_guard, cancel_token) = CancelToken::new();
-    let task = tokio::task::spawn_blocking(move || {
+    let cancel_token = CancellationToken::new();
+    let _cancel_guard = cancel_token.clone().drop_guard();
+    let task = run_blocking(move || {
         let _permit = permit;
         let root = scope
             .allowed_dirs
@@ -191,20 +207,22 @@ async fn run_disk_read<T: Send + 'static>(
 /// Returns the catalog of a root if the catalog lists the package.
 async fn find_package(
     store: &CatalogStore,
+    access_scope: &Arc<AccessScope>,
     root: &SelectedRoot,
     package: &RelPath,
     consistency: ConsistencyLevel,
     wait_budget: WaitBudget,
 ) -> Result<KeyedCatalog, PackageReadError> {
-    if let Some((key, state)) = cached_root_state(store, root, consistency) {
+    if let Some((key, state)) = cached_root_state(store, access_scope, root, consistency) {
         return Ok(KeyedCatalog { catalog: catalog_with_package(&state, package)?, key });
     }
-    let selection = std::slice::from_ref(root);
-    let view = store.view(selection, consistency, wait_budget).await;
+    let access_scope = access_scope.clone();
+    let selection = ScopedSelection { access_scope, roots: vec![root.clone()] };
+    let view = store.view(&selection, consistency, wait_budget).await;
     let mut view = view.map_err(|DeadlineExceeded| PackageReadError::DeadlineExceeded)?;
     let state = view.roots.pop().map(|root| root.state).ok_or(PackageReadError::RootPending)?;
     let catalog = catalog_with_package(&state, package)?;
-    let key = store.root_keys(selection).pop().ok_or(PackageReadError::RootPending)?;
+    let key = root_key(store, &selection.access_scope, root);
     let key = key.map_err(PackageReadError::RootUnavailable)?;
     Ok(KeyedCatalog { catalog, key })
 }
@@ -213,17 +231,27 @@ async fn find_package(
 /// fast path of most reads: the caller listed the root before.
 fn cached_root_state(
     store: &CatalogStore,
+    access_scope: &AccessScope,
     root: &SelectedRoot,
     consistency: ConsistencyLevel,
 ) -> Option<(RootKey, RootState)> {
     if consistency == ConsistencyLevel::Fresh {
         return None;
     }
-    let key = store.root_keys(std::slice::from_ref(root)).pop()?.ok()?;
+    let key = root_key(store, access_scope, root).ok()?;
     let mut state = store.lock_state();
     let root_state = RootState::Snapshot(state.touch_known(&key)?.clone());
     drop(state);
     Some((key, root_state))
+}
+
+fn root_key(
+    store: &CatalogStore,
+    access_scope: &AccessScope,
+    root: &SelectedRoot,
+) -> Result<RootKey, RootReason> {
+    let policy = store.policy();
+    policy.scope_for(access_scope).root_key(root, &policy.environments)
 }
 
 async fn acquire_read_permit(

@@ -5,14 +5,16 @@
 use super::policy::{CatalogPolicy, CatalogScope, RootKey};
 use super::root_task_handle::{InFlightWork, RootTaskHandle};
 use super::{CatalogStore, PollReason, WatchMode, WatchTiming};
-use crate::model::{Catalog, RootReason};
+use crate::model::{AccessScope, Catalog, RootReason};
 use crate::scan::{DirWatcher, DirtyDirs, RootIndex, ScanOutcome, ScanProgress, WatchGuard};
+use crate::sync::{Mutex, run_blocking};
 use crate::watch::{InotifyWatch, InotifyWatcher, WatchError, WatchListener};
 use std::collections::HashSet;
 use std::hash::BuildHasher as _;
 use std::os::fd::BorrowedFd;
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::JoinError;
@@ -42,6 +44,7 @@ enum RescanReason {
 
 struct RootTask {
     store: CatalogStore,
+    access_scope: Arc<AccessScope>,
     /// Policy of the last full scan.
     policy: Arc<CatalogPolicy>,
     /// Scope of the last full scan.
@@ -62,14 +65,16 @@ struct RootTask {
 /// Returns a future that keeps the catalog of a root up to date until the root is idle.
 pub fn run_root_task(
     store: CatalogStore,
+    access_scope: Arc<AccessScope>,
     key: RootKey,
     handle: &RootTaskHandle,
 ) -> impl Future<Output = ()> + use<> {
     let now = Instant::now();
     let policy = store.policy();
     let task = RootTask {
-        scope: policy.scope_for(store.access_scope()),
+        scope: policy.scope_for(&access_scope),
         store,
+        access_scope,
         policy,
         key,
         changes: handle.changes().clone(),
@@ -245,7 +250,7 @@ impl RootTask {
         if Arc::ptr_eq(&policy, &self.policy) {
             return;
         }
-        self.scope = policy.scope_for(self.store.access_scope());
+        self.scope = policy.scope_for(&self.access_scope);
         if let Some(index) = &mut self.index {
             index.set_target(policy.scan_target(&self.key));
         }
@@ -288,7 +293,7 @@ impl RootTask {
     ) -> Result<T, JoinError> {
         let progress = self.in_flight.start();
         let work_progress = progress.clone();
-        let mut task = tokio::task::spawn_blocking(move || work(&work_progress));
+        let mut task = pin!(run_blocking(move || work(&work_progress)));
         let stuck_timeout = self.policy.timing.stuck_timeout;
         let result = loop {
             match timeout(stuck_timeout, &mut task).await {
@@ -399,7 +404,7 @@ impl PendingChanges {
     }
 
     pub fn take_changed_mounts(&self) -> HashSet<Box<[u8]>> {
-        std::mem::take(&mut self.lock_changes().changed_mounts)
+        std::mem::take(&mut self.changes.lock().changed_mounts)
     }
 
     /// Takes the changes that are due. If a caller waits, all changes are due at once; else the
@@ -411,7 +416,7 @@ impl PendingChanges {
         timing: &WatchTiming,
         now: Instant,
     ) -> DueWork {
-        let mut changes = self.lock_changes();
+        let mut changes = self.changes.lock();
         if changes.needs_full_rescan || is_requested && needs_full_scan {
             *changes = ChangeSet::default();
             return DueWork::FullScan;
@@ -437,13 +442,9 @@ impl PendingChanges {
         DueWork::PartialScan { dirty, is_settled }
     }
 
-    fn lock_changes(&self) -> MutexGuard<'_, ChangeSet> {
-        self.changes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn record_change(&self, record: impl FnOnce(&mut ChangeSet)) {
         let now = Instant::now();
-        let mut changes = self.lock_changes();
+        let mut changes = self.changes.lock();
         record(&mut changes);
         changes.first_change_at.get_or_insert(now);
         changes.last_change_at = Some(now);
@@ -464,7 +465,7 @@ impl WatchListener for PendingChanges {
 
     fn on_mounts_changed(&self, mount_points: &[Box<[u8]>]) {
         let too_many = {
-            let mut changes = self.lock_changes();
+            let mut changes = self.changes.lock();
             changes.changed_mounts.extend(mount_points.iter().cloned());
             changes.changed_mounts.len() > MAX_CHANGED_MOUNTS
         };
@@ -494,7 +495,7 @@ impl WatchRegistrar {
 
     /// Returns the reason why the first directory could not be watched; `None` if all are watched.
     pub fn first_failure(&self) -> Option<PollReason> {
-        *self.first_failure.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.first_failure.lock()
     }
 
     fn guard_or_record_failure(
@@ -507,7 +508,7 @@ impl WatchRegistrar {
             Err(WatchError::NoInotifyInstance) => PollReason::NoInotifyInstance,
             Err(WatchError::Rejected) => PollReason::WatchRejected,
         };
-        self.first_failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.first_failure.lock().get_or_insert(reason);
         None
     }
 }

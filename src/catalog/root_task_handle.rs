@@ -5,8 +5,9 @@ use super::root_task::PendingChanges;
 use super::{ConsistencyLevel, DeadlineExceeded, RootState};
 use crate::model::RootReason;
 use crate::scan::ScanProgress;
+use crate::sync::Mutex;
 use crate::watch::InotifyWatcher;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
@@ -142,25 +143,21 @@ impl RootTaskHandle {
 
 impl InFlightWork {
     pub fn start(&self) -> Arc<ScanProgress> {
-        self.lock().insert(Arc::default()).clone()
+        self.0.lock().insert(Arc::default()).clone()
     }
 
     pub fn finish(&self) {
-        *self.lock() = None;
+        *self.0.lock() = None;
     }
 
     /// How long ago the work started; zero if no work is in flight.
     fn age(&self) -> Duration {
-        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.age())
+        self.0.lock().as_ref().map_or(Duration::ZERO, |progress| progress.age())
     }
 
     /// How long the work made no progress; zero if no work is in flight.
     fn idle_time(&self) -> Duration {
-        self.lock().as_ref().map_or(Duration::ZERO, |progress| progress.idle_time())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<ScanProgress>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().as_ref().map_or(Duration::ZERO, |progress| progress.idle_time())
     }
 }
 

@@ -1,13 +1,10 @@
 //! Counters of roots, scans and inotify watches.
 
-use crate::model::{Catalog, DiagnosticCode, RootReason, Severity};
+use super::view::RootSnapshot;
+use crate::model::{DiagnosticCode, RootReason, Severity};
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-
-/// Catalog of a scanned root, or the reason why it cannot be used; `None` before the first scan.
-type LatestCatalog = Option<Result<Arc<Catalog>, RootReason>>;
 
 /// Counters of the whole daemon.
 #[derive(Debug, Clone)]
@@ -77,11 +74,11 @@ impl ScanCounters {
 }
 
 impl CatalogStats {
-    pub(super) fn of_catalogs(
+    pub(super) fn of_roots(
         watch: WatchStats,
         revision: u64,
         scans: &ScanCounters,
-        catalogs: &[LatestCatalog],
+        roots: &[Option<RootSnapshot>],
     ) -> Self {
         let micros = scans.total_micros.load(Ordering::Relaxed);
         let mut stats = Self {
@@ -96,8 +93,8 @@ impl CatalogStats {
             skills: 0,
             diagnostics: HashMap::new(),
         };
-        for catalog in catalogs {
-            match catalog {
+        for root in roots {
+            match root.as_ref().map(|snapshot| &snapshot.catalog) {
                 None => stats.pending += 1,
                 Some(Err(reason)) => *stats.unavailable.entry(*reason).or_default() += 1,
                 Some(Ok(catalog)) => {
@@ -114,10 +111,10 @@ impl CatalogStats {
 }
 
 impl ScopeStats {
-    pub(super) fn of_catalogs(catalogs: &[LatestCatalog]) -> Self {
+    pub(super) fn of_roots(roots: &[Option<RootSnapshot>]) -> Self {
         let mut stats = Self::default();
-        for catalog in catalogs {
-            match catalog {
+        for root in roots {
+            match root.as_ref().map(|snapshot| &snapshot.catalog) {
                 None => stats.pending += 1,
                 Some(Err(_)) => stats.unavailable += 1,
                 Some(Ok(catalog)) => {

@@ -6,14 +6,16 @@ use super::root_task;
 use super::root_task_handle::{RequestedScan, RootTaskHandle, WaitBudget};
 use super::stats::{CatalogStats, ScanCounters, ScopeStats, WatchStats};
 use super::view::{
-    CatalogView, ConsistencyLevel, DeadlineExceeded, RootSnapshot, RootState, RootView, WatchMode,
+    CatalogView, ConsistencyLevel, DeadlineExceeded, RootSnapshot, RootState, RootView,
+    ScopedSelection, WatchMode,
 };
 use crate::fs::{DigestCache, FileListPage, FilePage, OpenMethod};
-use crate::model::{AccessScope, Catalog, Limits, PublishedRoot, RootReason, SelectedRoot};
+use crate::model::{AccessScope, Catalog, Limits, PublishedRoot, RootReason};
+use crate::sync::Mutex;
 use crate::watch::{FaultInjector, InotifyWatcher};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use tokio::sync::watch;
 
 /// Configuration of a [`CatalogStore`].
@@ -28,12 +30,11 @@ pub struct CatalogStoreConfig {
     pub opener: Option<OpenMethod>,
 }
 
-/// Catalogs of all roots, restricted to the access scope of a caller. Cheap to clone; all clones
-/// share one state.
+/// Catalogs of all roots. Each query about roots names the access scope of its caller. Cheap to
+/// clone; all clones share one state.
 #[derive(Debug, Clone)]
 pub struct CatalogStore {
     pub(super) inner: Arc<StoreInner>,
-    access_scope: Arc<AccessScope>,
 }
 
 /// Keeps the tasks of selected roots running until the lease is dropped.
@@ -83,7 +84,7 @@ struct RootRecord {
 }
 
 impl CatalogStore {
-    /// Returns a store without snapshots, for a caller with access to everything.
+    /// Returns a store without snapshots.
     #[must_use]
     pub fn new(config: CatalogStoreConfig, epoch: u64) -> Self {
         let CatalogStoreConfig { policy, fault_injector, opener } = config;
@@ -100,20 +101,7 @@ impl CatalogStore {
             missed_changes: AtomicU64::new(0),
             scan_counters: ScanCounters::default(),
         };
-        Self { inner: Arc::new(inner), access_scope: Arc::new(AccessScope::All) }
-    }
-
-    /// Returns the same store for a caller with another access scope. The scope of `self` is
-    /// ignored.
-    #[must_use]
-    pub fn with_access_scope(&self, access_scope: &AccessScope) -> Self {
-        Self { inner: self.inner.clone(), access_scope: Arc::new(access_scope.clone()) }
-    }
-
-    /// Returns the access scope of the caller.
-    #[must_use]
-    pub fn access_scope(&self) -> &AccessScope {
-        &self.access_scope
+        Self { inner: Arc::new(inner) }
     }
 
     /// Returns the random epoch of this daemon process.
@@ -134,19 +122,21 @@ impl CatalogStore {
         self.policy().environments.clone()
     }
 
-    /// Returns the published roots in the access scope, in scope order, then by id.
+    /// Returns the published roots in an access scope, in scope order, then by id.
     #[must_use]
-    pub fn published_roots(&self) -> Arc<[PublishedRoot]> {
-        self.scope().published_roots.clone()
+    pub fn published_roots(&self, access_scope: &AccessScope) -> Arc<[PublishedRoot]> {
+        self.policy().scope_for(access_scope).published_roots.clone()
     }
 
-    /// Returns the published roots in the access scope as a selection.
+    /// Returns all published roots as a selection of the daemon itself.
     #[must_use]
-    pub fn select_published_roots(&self) -> Vec<SelectedRoot> {
+    pub fn select_published_roots(&self) -> ScopedSelection {
         let policy = self.policy();
         let environment = &policy.environments[0];
-        let scope = policy.scope_for(&self.access_scope);
-        scope.published_roots.iter().map(|root| root.to_selected_root(environment)).collect()
+        let access_scope = Arc::new(AccessScope::All);
+        let published = policy.scope_for(&access_scope).published_roots.clone();
+        let roots = published.iter().map(|root| root.to_selected_root(environment)).collect();
+        ScopedSelection { access_scope, roots }
     }
 
     /// Returns the current limits.
@@ -172,7 +162,7 @@ impl CatalogStore {
         let mut state = self.lock_state();
         let before = self.policy();
         let policy = Arc::new(before.with_config(config));
-        *self.inner.policy.lock().unwrap_or_else(PoisonError::into_inner) = policy.clone();
+        *self.inner.policy.lock() = policy.clone();
         let limits = policy.limits();
         state.set_max_history(limits.max_history);
         if !before.resolves_selections_like(&policy) {
@@ -192,7 +182,7 @@ impl CatalogStore {
     /// requires.
     pub async fn view(
         &self,
-        selection: &[SelectedRoot],
+        selection: &ScopedSelection,
         consistency: ConsistencyLevel,
         wait_budget: WaitBudget,
     ) -> Result<CatalogView, DeadlineExceeded> {
@@ -200,9 +190,10 @@ impl CatalogStore {
         let has_all_events = consistency == ConsistencyLevel::Cached
             || wait_budget.wait_for_watcher(&self.inner.watcher).await;
         // All scans run at the same time, although the waits follow each other.
-        let request = |key| self.request_scan(key, consistency, has_all_events);
+        let scope = &selection.access_scope;
+        let request = |key| self.request_scan(scope, key, consistency, has_all_events);
         let scans: Vec<_> = keys.iter().map(|key| request(key.as_ref().ok()?)).collect();
-        let mut overrides = Vec::with_capacity(selection.len());
+        let mut overrides = Vec::with_capacity(keys.len());
         for scan in scans {
             overrides.push(match scan {
                 Some(scan) => wait_budget.wait_for_scan(scan).await?,
@@ -212,7 +203,7 @@ impl CatalogStore {
         let state = self.lock_state();
         // If the policy changed meanwhile, the outcome of the wait belongs to another root.
         let current_keys = self.root_keys(selection);
-        let roots = selection.iter().zip(keys.iter().zip(current_keys).zip(overrides));
+        let roots = selection.roots.iter().zip(keys.iter().zip(current_keys).zip(overrides));
         let roots = roots.map(|(selected, ((key, current_key), root_state))| {
             let root_state = root_state.filter(|_| *key == current_key);
             let root_state = root_state.unwrap_or_else(|| state.root_state(&current_key));
@@ -226,6 +217,7 @@ impl CatalogStore {
     /// all events that the kernel queued; otherwise only a full rescan finds all changes.
     fn request_scan(
         &self,
+        access_scope: &Arc<AccessScope>,
         key: &RootKey,
         consistency: ConsistencyLevel,
         has_all_events: bool,
@@ -236,7 +228,8 @@ impl CatalogStore {
         state.touch_or_insert(key, || {
             let task = RootTaskHandle::new(policy.limits().max_reads_per_root);
             // The task ends when the root is idle.
-            tokio::spawn(root_task::run_root_task(self.clone(), key.clone(), &task));
+            let (store, access_scope) = (self.clone(), access_scope.clone());
+            tokio::spawn(root_task::run_root_task(store, access_scope, key.clone(), &task));
             task
         });
         state.evict_idle_roots(policy.limits().max_cached_roots);
@@ -253,10 +246,10 @@ impl CatalogStore {
 
     /// Returns the current states of the selected roots without waiting.
     #[must_use]
-    pub fn current_view(&self, selection: &[SelectedRoot]) -> CatalogView {
+    pub fn current_view(&self, selection: &ScopedSelection) -> CatalogView {
         let state = self.lock_state();
         let keys = self.root_keys(selection);
-        let roots = selection.iter().zip(&keys);
+        let roots = selection.roots.iter().zip(&keys);
         let roots = roots.map(|(selected, key)| RootView {
             id: selected.id.clone(),
             state: state.root_state(key),
@@ -267,13 +260,13 @@ impl CatalogStore {
     /// Returns the states of the selected roots at a revision of this epoch; `None` if the history
     /// no longer has the revision.
     #[must_use]
-    pub fn view_at(&self, selection: &[SelectedRoot], revision: u64) -> Option<CatalogView> {
+    pub fn view_at(&self, selection: &ScopedSelection, revision: u64) -> Option<CatalogView> {
         let state = self.lock_state();
         if revision < state.history_floor() {
             return None;
         }
         let keys = self.root_keys(selection);
-        let roots = selection.iter().zip(keys).map(|(selected, key)| {
+        let roots = selection.roots.iter().zip(keys).map(|(selected, key)| {
             let root_state = match key {
                 Err(reason) => RootState::Unavailable(reason),
                 Ok(key) => RootState::Snapshot(state.snapshot_at(&key, revision)?.clone()),
@@ -286,10 +279,10 @@ impl CatalogStore {
 
     /// Keeps the tasks of the selected roots running until the lease is dropped.
     #[must_use]
-    pub fn lease_roots(&self, selection: &[SelectedRoot]) -> RootLease {
+    pub fn lease_roots(&self, selection: &ScopedSelection) -> RootLease {
         let keys = self.root_keys(selection);
         let tokens = keys.iter().flatten().filter_map(|key| {
-            self.request_scan(key, ConsistencyLevel::Cached, true);
+            self.request_scan(&selection.access_scope, key, ConsistencyLevel::Cached, true);
             Some(self.lock_state().task_handle_mut(key)?.lease())
         });
         RootLease { _lease_tokens: tokens.collect(), keys }
@@ -298,7 +291,7 @@ impl CatalogStore {
     /// Whether the lease still covers the selected roots. A new policy can resolve the same
     /// selection to other roots.
     #[must_use]
-    pub fn is_lease_current(&self, lease: &RootLease, selection: &[SelectedRoot]) -> bool {
+    pub fn is_lease_current(&self, lease: &RootLease, selection: &ScopedSelection) -> bool {
         self.root_keys(selection) == lease.keys
     }
 
@@ -342,67 +335,86 @@ impl CatalogStore {
         self.inner.watcher.barrier().await;
     }
 
-    /// Returns the inotify counters and the number of polled roots.
+    /// Returns the inotify counters and the number of polled roots. Hidden published roots of the
+    /// access scope do not count.
     #[must_use]
-    pub fn watch_stats(&self) -> WatchStats {
-        let state = self.lock_state();
-        let is_polled = |snapshot: Option<&RootSnapshot>| {
-            snapshot.is_some_and(|snapshot| snapshot.watch_mode != WatchMode::Events)
-        };
+    pub fn watch_stats(&self, access_scope: &AccessScope) -> WatchStats {
+        self.watch_stats_of(&self.latest_snapshots(access_scope, None))
+    }
+
+    fn watch_stats_of(&self, roots: &[Option<RootSnapshot>]) -> WatchStats {
+        let is_polled = |snapshot: &&RootSnapshot| snapshot.watch_mode != WatchMode::Events;
         WatchStats {
             has_inotify: self.inner.watcher.is_running(),
             watches_used: self.inner.watcher.watch_count(),
             watches_limit: self.inner.watcher.watch_limit(),
             overflows: self.inner.watcher.overflow_count(),
             missed_changes: self.inner.missed_changes.load(Ordering::Relaxed),
-            roots: state.iter_roots().count(),
-            polling_roots: state.iter_roots().filter(|(_, root)| is_polled(*root)).count(),
+            roots: roots.len(),
+            polling_roots: roots.iter().flatten().filter(is_polled).count(),
         }
     }
 
-    /// Counts the roots in the access scope. Costs as much as [`CatalogStore::stats`].
+    /// Counts the roots in an access scope. Costs as much as [`CatalogStore::stats`].
     #[must_use]
-    pub fn scope_stats(&self) -> ScopeStats {
-        let scope = (*self.access_scope != AccessScope::All).then(|| self.scope());
-        let catalogs: Vec<_> = {
-            let state = self.lock_state();
-            let roots = state.iter_roots();
-            let in_scope =
-                roots.filter(|(key, _)| scope.as_ref().is_none_or(|scope| scope.contains_key(key)));
-            in_scope.map(|(_, snapshot)| snapshot.map(|root| root.catalog.clone())).collect()
-        };
-        ScopeStats::of_catalogs(&catalogs)
+    pub fn scope_stats(&self, access_scope: &AccessScope) -> ScopeStats {
+        let is_restricted = *access_scope != AccessScope::All;
+        let scope = is_restricted.then(|| self.policy().scope_for(access_scope));
+        ScopeStats::of_roots(&self.latest_snapshots(access_scope, scope.as_deref()))
     }
 
     /// Counts all roots, scans and diagnostics. The cost grows with the number of diagnostics.
     #[must_use]
     pub fn stats(&self) -> CatalogStats {
-        let watch = self.watch_stats();
-        let (revision, catalogs) = {
-            let state = self.lock_state();
-            let roots = state.iter_roots();
-            let catalogs: Vec<_> =
-                roots.map(|(_, snapshot)| snapshot.map(|root| root.catalog.clone())).collect();
-            (state.revision(), catalogs)
-        };
-        CatalogStats::of_catalogs(watch, revision, &self.inner.scan_counters, &catalogs)
+        let roots = self.latest_snapshots(&AccessScope::All, None);
+        let watch = self.watch_stats_of(&roots);
+        CatalogStats::of_roots(watch, self.revision(), &self.inner.scan_counters, &roots)
     }
 
-    pub(super) fn root_keys(&self, selection: &[SelectedRoot]) -> Vec<Result<RootKey, RootReason>> {
-        self.policy().root_keys(&self.access_scope, selection)
+    /// Returns the latest snapshot of each root that the scope uses, or that any scope uses; `None`
+    /// for a root whose first scan has not ended. Hidden published roots of the access scope are
+    /// omitted. If several scopes use a root, returns the snapshot with the most skills, so that the
+    /// root is counted once.
+    fn latest_snapshots(
+        &self,
+        access_scope: &AccessScope,
+        scope: Option<&CatalogScope>,
+    ) -> Vec<Option<RootSnapshot>> {
+        let published = self.published_roots(access_scope);
+        let is_hidden = |key: &RootKey, snapshot: Option<&RootSnapshot>| {
+            let reason = snapshot.and_then(|snapshot| snapshot.catalog.as_ref().err().copied());
+            published.iter().any(|root| root.is_hidden(reason) && *root.path == *key.path)
+        };
+        let state = self.lock_state();
+        let roots = state.iter_roots();
+        let in_scope = roots.filter(|(key, _)| scope.is_none_or(|scope| scope.contains_key(key)));
+        let mut by_path = HashMap::new();
+        for (key, snapshot) in in_scope.filter(|(key, snapshot)| !is_hidden(key, *snapshot)) {
+            let fullest = by_path.entry(&*key.path).or_insert(snapshot);
+            if size_order(snapshot) > size_order(*fullest) {
+                *fullest = snapshot;
+            }
+        }
+        by_path.into_values().map(Option::<&_>::cloned).collect()
+    }
+
+    fn root_keys(&self, selection: &ScopedSelection) -> Vec<Result<RootKey, RootReason>> {
+        self.policy().root_keys(&selection.access_scope, &selection.roots)
     }
 
     pub(super) fn policy(&self) -> Arc<CatalogPolicy> {
-        self.inner.policy.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    pub(super) fn scope(&self) -> Arc<CatalogScope> {
-        self.policy().scope_for(&self.access_scope)
+        self.inner.policy.lock().clone()
     }
 
     pub(super) fn lock_state(&self) -> MutexGuard<'_, StoreState> {
-        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock()
     }
+}
+
+/// Key that orders snapshots: no snapshot, an unavailable root, and a catalog by its size.
+fn size_order(snapshot: Option<&RootSnapshot>) -> (bool, Option<usize>) {
+    let catalog = snapshot.and_then(|snapshot| snapshot.catalog.as_ref().ok());
+    (snapshot.is_some(), catalog.map(|catalog| catalog.len()))
 }
 
 impl RootRecord {

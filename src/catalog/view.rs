@@ -1,6 +1,7 @@
 //! Snapshots of roots, and views: the states of selected roots at one revision.
 
-use crate::model::{Catalog, RootId, RootReason};
+use crate::model::{AccessScope, Catalog, RootId, RootReason, SelectedRoot};
+use std::fmt;
 use std::sync::Arc;
 
 /// Required freshness of a view.
@@ -15,6 +16,16 @@ pub enum ConsistencyLevel {
 /// The wait budget ended before the scan of a root that makes progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeadlineExceeded;
+
+/// Roots that a caller selected. Every query of the store is about the directories of its caller
+/// only.
+#[derive(Debug, Clone)]
+pub struct ScopedSelection {
+    /// Directories that the caller may use.
+    pub access_scope: Arc<AccessScope>,
+    /// Selected roots, each with its own id.
+    pub roots: Vec<SelectedRoot>,
+}
 
 /// States of all selected roots at one revision.
 #[derive(Debug, Clone)]
@@ -74,6 +85,32 @@ pub enum PollReason {
     WatchRejected,
     /// The filesystem of this type reports no changes of other machines.
     NoInotifySupport(&'static str),
+}
+
+/// Displays the cause and its fix.
+impl fmt::Display for PollReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::WatchLimit => {
+                "the limit of inotify watches is reached; raise fs.inotify.max_user_watches"
+            }
+            Self::NoInotifyInstance => {
+                "no inotify instance is available; raise fs.inotify.max_user_instances, or the \
+                 daemon's limit of open files"
+            }
+            Self::WatchRejected => {
+                "the kernel rejected an inotify watch of a directory; give the daemon's user \
+                 permission to read it"
+            }
+            Self::NoInotifySupport(filesystem) => {
+                return write!(
+                    f,
+                    "inotify does not report changes by others on {filesystem}; move the root to a \
+                     local filesystem for faster updates"
+                );
+            }
+        })
+    }
 }
 
 impl RootState {

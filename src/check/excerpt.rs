@@ -1,6 +1,7 @@
 //! Excerpt of the source line of a diagnostic: escaped, truncated, with the span to mark.
 
 use crate::model::text::EscapedBytes;
+use crate::parse::fences::BYTE_ORDER_MARK;
 use std::ops::Range;
 use unicode_width::UnicodeWidthStr as _;
 
@@ -27,7 +28,7 @@ impl SourceExcerpt {
     /// file has no such line, for example because the file changed.
     #[must_use]
     pub fn new(file: &[u8], line: u32, column: u32) -> Option<Self> {
-        let file = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
+        let file = file.strip_prefix(BYTE_ORDER_MARK).unwrap_or(file);
         let line = file.split(|b| *b == b'\n').nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let count = line_pieces(line).count();

@@ -3,13 +3,13 @@
 pub use super::explanations::explanation_of;
 
 use super::explanations::severity_exceptions;
+use crate::model::text::wrap_words;
 use crate::model::{DiagnosticCode, Severity};
+use crate::parse::similar;
 use std::fmt::Write as _;
 
 /// Line width of a paragraph.
 const MAX_COLUMNS: usize = 80;
-/// Minimum similarity for a suggestion, from 0 to 1.
-const MIN_SIMILARITY: f64 = 0.75;
 
 /// Explanation of one code, for the author of a skill.
 #[derive(Debug, Clone, Copy)]
@@ -46,19 +46,8 @@ pub fn find_code(text: &str) -> Result<DiagnosticCode, Option<&'static str>> {
     let name = text.trim().to_uppercase().replace('-', "_");
     let name = name.strip_prefix("DIAGNOSTIC_CODE_").unwrap_or(&name);
     let found = DiagnosticCode::ALL.into_iter().find(|code| code.name() == name);
-    found.ok_or_else(|| {
-        closest_match(name, DiagnosticCode::ALL.into_iter().map(DiagnosticCode::name))
-    })
-}
-
-/// Returns the most similar word, if a word is similar enough.
-pub(super) fn closest_match<'a>(
-    word: &str,
-    known: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
-    let scored = known.map(|known| (strsim::jaro_winkler(word, known), known));
-    let best = scored.max_by(|a, b| a.0.total_cmp(&b.0))?;
-    (best.0 >= MIN_SIMILARITY).then_some(best.1)
+    let names = DiagnosticCode::ALL.into_iter().map(DiagnosticCode::name);
+    found.ok_or_else(|| similar::most_similar(name, names))
 }
 
 /// Formats the whole explanation as Markdown.
@@ -68,11 +57,12 @@ pub fn explanation_markdown(code: DiagnosticCode) -> String {
         explanation_of(code);
     let mut text = format!("# {} ({}): {summary}\n\n", code.name(), usual.name());
     for paragraph in [cause, cure] {
-        wrap(&mut text, paragraph);
+        text.push_str(&wrap_words("", paragraph, MAX_COLUMNS));
         text.push('\n');
     }
     if let Some(exceptions) = severity_exceptions(code) {
-        wrap(&mut text, &format!("The severity is {exceptions}."));
+        let severity = format!("The severity is {exceptions}.");
+        text.push_str(&wrap_words("", &severity, MAX_COLUMNS));
         text.push('\n');
     }
     let (location, language, before, after) = match example {
@@ -87,23 +77,6 @@ pub fn explanation_markdown(code: DiagnosticCode) -> String {
         "Before{location}:\n\n```{language}\n{before}\n```\n\nAfter:\n\n```{language}\n{after}\n```\n"
     );
     text
-}
-
-fn wrap(text: &mut String, paragraph: &str) {
-    let mut column = 0;
-    for word in paragraph.split_whitespace() {
-        let width = word.chars().count();
-        if column > 0 && column + 1 + width > MAX_COLUMNS {
-            text.push('\n');
-            column = 0;
-        } else if column > 0 {
-            text.push(' ');
-            column += 1;
-        }
-        text.push_str(word);
-        column += width;
-    }
-    text.push('\n');
 }
 
 #[cfg(test)]

@@ -94,7 +94,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             summary: "SKILL.md in another letter case",
             cause: "A file name differs from SKILL.md only in its letter case. Only the exact name \
                 makes a skill, so that a tree has the same skills on every filesystem.",
-            fix: "Rename the file to SKILL.md.",
+            fix: "Rename the file to SKILL.md. `caproot check --fix` renames a file that has \
+                valid frontmatter.",
             help: "rename the file to `SKILL.md`",
             example: CodeExample::Shell {
                 before: "mv skills/pdf/SKILL.md skills/pdf/skill.md",
@@ -151,7 +152,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 and a space, or one of `[ { @ <` and the backtick at the start of a value, have a \
                 meaning in YAML. The skill is listed, but other programs may reject it.",
             fix: "Quote the values that the message names, or write them after `>-` on their own \
-                line.",
+                line. `caproot check --fix` puts the values in quotes.",
             help: "put the value in quotes",
             example: CodeExample::File {
                 path: "skills/pdf/SKILL.md",
@@ -386,6 +387,73 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             example: CodeExample::Shell {
                 before: "printf 'Fill in\\342\\200\\213 the form.\\n' >> skills/pdf/SKILL.md",
                 after: "sed -i 's/\\xe2\\x80\\x8b//g' skills/pdf/SKILL.md",
+            },
+        },
+        DiagnosticCode::ReferenceMissing => CodeExplanation {
+            default_severity: Warning,
+            summary: "a link in the text to nothing",
+            cause: "The text of a SKILL.md has a Markdown link or image whose target does not \
+                exist. A relative link starts at the directory of the SKILL.md. A model that \
+                follows the link gets an error. Links in code, addresses such as `https:`, \
+                absolute paths and links out of the checked directory are not examined. Only \
+                `caproot check` reports this code.",
+            fix: "Correct the path, add the file, or write an example of a link as code.",
+            help: "correct the path, or add the file",
+            example: CodeExample::File {
+                path: "skills/pdf/SKILL.md",
+                before: "---\nname: pdf\ndescription: Fills PDF forms. Use when a form is blank.\n\
+                    ---\n\nRead [the steps](steps.md).",
+                after: "---\nname: pdf\ndescription: Fills PDF forms. Use when a form is blank.\n\
+                    ---\n\n1. Open the form.",
+            },
+        },
+        DiagnosticCode::ScriptNotRunnable => CodeExplanation {
+            default_severity: Note,
+            summary: "a script that does not run by its path",
+            cause: "A file in `scripts` has the extension of a shell, Python, Ruby or Perl script, \
+                and has no `#!` line as its first line; or it has the line but no execute \
+                permission. It runs only if the command names an interpreter, such as `python3 \
+                scripts/fill.py`. Only `caproot check` reports this code.",
+            fix: "Add a first line such as `#!/usr/bin/env python3`, and run `chmod +x`. `caproot \
+                check --fix` adds the execute permission to files with a `#!` line. No fix is \
+                needed if SKILL.md names the interpreter, or if other scripts import the file.",
+            help: "add the missing part, or name the interpreter in the SKILL.md",
+            example: CodeExample::Shell {
+                before: "mkdir skills/pdf/scripts\n\
+                    printf '#!/bin/sh\\necho fill\\n' > skills/pdf/scripts/fill.sh",
+                after: "chmod +x skills/pdf/scripts/fill.sh",
+            },
+        },
+        DiagnosticCode::SkillTooLong => CodeExplanation {
+            default_severity: Note,
+            summary: "a long SKILL.md",
+            cause: "The text below the frontmatter has over 500 lines or over 5,000 words. A model \
+                reads the whole text each time that it uses the skill, which leaves less room for \
+                the task. Only `caproot check` reports this code.",
+            fix: "Keep the steps in SKILL.md, move details into files in `references`, and link to \
+                them.",
+            help: "move details into files in `references`",
+            example: CodeExample::Shell {
+                before: "seq 501 >> skills/pdf/SKILL.md",
+                after: "mkdir skills/pdf/references\n\
+                    sed -n '5,$p' skills/pdf/SKILL.md > skills/pdf/references/numbers.md\n\
+                    sed -i '5,$d' skills/pdf/SKILL.md",
+            },
+        },
+        DiagnosticCode::UseNotDescribed => CodeExplanation {
+            default_severity: Note,
+            summary: "a description without a use",
+            cause: "The description has none of the English words that say when to use the skill, \
+                such as `when`, `use` or `trigger`. A model decides by the description whether it \
+                reads the skill. Descriptions in other scripts than Latin are not examined. Only \
+                `caproot check` reports this code.",
+            fix: "Add a sentence that begins with `Use when`.",
+            help: "add a sentence `Use when …`",
+            example: CodeExample::File {
+                path: "skills/pdf/SKILL.md",
+                before: "---\nname: pdf\ndescription: Fills PDF forms.\n---",
+                after: "---\nname: pdf\n\
+                    description: Fills PDF forms. Use when a form must be filled.\n---",
             },
         },
     }

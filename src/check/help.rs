@@ -1,10 +1,10 @@
 //! Help text of a diagnostic: specific to the skill if possible, otherwise the general help of its
 //! code.
 
-use super::explain::{closest_match, explanation_of as explain};
+use super::explain::explanation_of as explain;
 use crate::model::value::compact::ValueRef;
 use crate::model::{DiagnosticCode, FileProblem, Severity, Skill};
-use crate::parse::frontmatter;
+use crate::parse::{frontmatter, similar};
 
 /// Returns the help for a problem. `skill` is the skill at the path of the problem.
 pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String {
@@ -15,6 +15,7 @@ pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String 
         (DiagnosticCode::NameInvalid, _) => skill.and_then(name_help),
         (DiagnosticCode::FieldUnknown, _) => skill.and_then(unknown_field_help),
         (DiagnosticCode::YamlSyntax, _) => yaml_syntax_help(&problem.message).map(str::to_owned),
+        (DiagnosticCode::ScriptNotRunnable, _) => script_help(&problem.message).map(str::to_owned),
         _ => None,
     };
     exact.unwrap_or_else(|| explain(problem.code).help.to_owned())
@@ -31,6 +32,13 @@ fn yaml_syntax_help(message: &str) -> Option<&'static str> {
         ("levels deep", "reduce the nesting, or quote the value"),
     ];
     often.into_iter().find(|(words, _)| message.contains(words)).map(|(_, help)| help)
+}
+
+/// Returns the help for a script that lacks only its execute permission.
+fn script_help(message: &str) -> Option<&'static str> {
+    message.contains("has a `#!` line").then_some(
+        "run `chmod +x`, or `caproot check --fix`; or name the interpreter in the SKILL.md",
+    )
 }
 
 /// Suggests a valid name, or a way to make the name valid.
@@ -73,10 +81,8 @@ fn unknown_field_help(skill: &Skill) -> Option<String> {
     let ValueRef::Map(fields) = skill.frontmatter.all_fields()? else { return None };
     let slips = fields.filter(|(key, _)| !frontmatter::STANDARD_FIELDS.contains(key));
     let mut meant = slips.filter_map(|(key, _)| {
-        closest_match(
-            &key.to_lowercase().replace('_', "-"),
-            frontmatter::STANDARD_FIELDS.into_iter(),
-        )
+        let key = key.to_lowercase().replace('_', "-");
+        similar::most_similar(&key, frontmatter::STANDARD_FIELDS)
     });
     meant.next().map(|meant| format!("did you mean `{meant}`? Your own fields go below `metadata`"))
 }

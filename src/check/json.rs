@@ -1,17 +1,23 @@
 //! Check results as one JSON object.
 
+use super::fix::FileFix;
 use super::{CheckFinding, CheckResult, CheckSummary, CheckedSkill};
 use serde_json::{Value, json};
 
-/// Returns `skills`, `diagnostics`, `unchecked` (directories that could not be checked, with the
-/// reason) and `summary`. Line or column 0 means that there is no line or column.
+/// Returns `skills`, `diagnostics`, `fixes` (the changed files, with `--fix`), `unchecked`
+/// (directories that could not be checked, with the reason) and `summary`. Line or column 0 means
+/// that there is no line or column.
 #[must_use]
-pub fn check_json(all: &[CheckResult], unchecked: &[(String, String)]) -> Value {
+pub fn check_json(all: &[CheckResult], fixes: &[FileFix], unchecked: &[(String, String)]) -> Value {
     let CheckSummary { skills, errors, warnings, notes, files, dropped } =
         CheckSummary::from_results(all);
     json!({
         "skills": all.iter().flat_map(|c| &c.skills).map(skill_json).collect::<Vec<_>>(),
         "diagnostics": all.iter().flat_map(|c| &c.findings).map(finding_json).collect::<Vec<_>>(),
+        "fixes": fixes
+            .iter()
+            .map(|fix| json!({ "path": fix.path.to_string_lossy(), "diff": fix.diff }))
+            .collect::<Vec<_>>(),
         "unchecked": unchecked
             .iter()
             .map(|(path, message)| json!({ "path": path, "message": message }))

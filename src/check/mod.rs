@@ -1,5 +1,6 @@
 //! Linter: the skills and diagnostics that a daemon would list for a directory, with source lines.
-//! Scans and parses with the code of the daemon.
+//! Scans and parses with the code of the daemon. Then reads the rest of each skill: its text, its
+//! scripts and its links.
 //!
 //! ```
 //! use caproot::check::text::{ColorMode, render_finding};
@@ -41,12 +42,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod body;
 mod display_path;
 mod excerpt;
 pub mod explain;
 mod explanations;
+pub mod fix;
 mod help;
 pub mod json;
+pub mod new_skill;
+mod package;
 pub mod sarif;
 mod summary;
 pub mod text;
@@ -58,7 +63,7 @@ pub use summary::CheckSummary;
 use crate::fs::{self, AllowedDirs, ResolvedRootDir};
 use crate::model::catalog::Catalog;
 use crate::model::{DiagnosticCode, FileProblem, RelPath, RootId, RootReason, Severity, Skill};
-use crate::parse::plugin;
+use crate::parse::secret_filter;
 use crate::scan::{self, ScanProgress, ScanTarget};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -104,6 +109,8 @@ pub struct CheckedSkill {
 /// Diagnostic with its help and excerpt.
 #[derive(Debug, Clone)]
 pub struct CheckFinding {
+    /// File or directory below the checked directory.
+    pub resource: RelPath,
     /// Path of the file or directory.
     pub path: DisplayPath,
     /// Problem and its position in the file.
@@ -137,15 +144,35 @@ pub fn check_dir(
     // A problem without a path is above the root, and directories above the root are not scanned.
     problems
         .extend(kept.iter().map(|d| (d.resource.clone().unwrap_or_default(), d.problem.clone())));
+    // If the root was deleted meanwhile, its packages are not examined, and findings have no excerpts.
+    let root = allowed.resolve(&request.target.path).ok();
+    let mut excess = 0;
+    for (root, skill) in root.iter().flat_map(|root| catalog.skills(0).map(move |s| (root, s))) {
+        let resource_dirs = &request.target.rules.resource_dirs;
+        problems.extend(package::package_problems(root, skill, resource_dirs));
+        if problems.len() > 2 * MAX_FINDINGS {
+            excess += drop_excess(&mut problems);
+        }
+    }
+    excess += drop_excess(&mut problems);
     problems.sort_by(|(a, p), (b, q)| {
         let key = |p: &FileProblem| (p.line, p.column, p.severity, p.code);
         a.cmp(b).then_with(|| key(p).cmp(&key(q)))
     });
     let dropped = catalog.diagnostics.total().saturating_sub(count(kept.len()));
-    // If the root was deleted meanwhile, findings have no excerpts.
-    let root = allowed.resolve(&request.target.path).ok();
+    let dropped = dropped.saturating_add(count(excess));
     let findings = build_findings(request, &catalog, root.as_ref(), problems);
     Ok(CheckResult { skills, findings, dropped, plugin_count: catalog.plugins().len() })
+}
+
+/// Keeps the most severe problems, at most [`MAX_FINDINGS`]. Returns the number of dropped problems.
+fn drop_excess(problems: &mut Vec<(RelPath, FileProblem)>) -> usize {
+    let excess = problems.len().saturating_sub(MAX_FINDINGS);
+    if excess > 0 {
+        problems.sort_by_key(|(_, problem)| problem.severity);
+        problems.truncate(MAX_FINDINGS);
+    }
+    excess
 }
 
 /// Adds help and excerpt to each problem. Problems are sorted by file, so each file is read once.
@@ -171,6 +198,7 @@ fn build_findings(
         let help = help::help_for_problem(&problem, skill.map(|skill| &**skill));
         findings.push(CheckFinding {
             path: DisplayPath::new(&request.display_dir, &at),
+            resource: at,
             problem,
             help,
             excerpt,
@@ -184,7 +212,8 @@ fn build_findings(
 fn may_expose_secret(at: &RelPath, text: &[u8], line: u32) -> bool {
     let is_json = at.file_name().is_some_and(|name| name.ends_with(b".json"));
     let line = text.split(|b| *b == b'\n').nth((line as usize).saturating_sub(1));
-    is_json && line.is_some_and(|line| plugin::may_hold_secret(&String::from_utf8_lossy(line)))
+    is_json
+        && line.is_some_and(|line| secret_filter::may_hold_secret(&String::from_utf8_lossy(line)))
 }
 
 fn count(n: usize) -> u32 {
@@ -192,6 +221,13 @@ fn count(n: usize) -> u32 {
 }
 
 impl CheckResult {
+    /// Whether a finding is shown although notes are not asked for: a file in the wrong letter case
+    /// is the reason why there is no skill.
+    #[must_use]
+    pub fn explains_emptiness(&self, finding: &CheckFinding) -> bool {
+        finding.code() == DiagnosticCode::WrongCase && self.is_empty()
+    }
+
     /// Whether there is no skill, no plugin, and no error that explains why.
     #[must_use]
     pub fn is_empty(&self) -> bool {

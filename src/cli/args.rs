@@ -1,10 +1,11 @@
 //! Flags of the client commands, and the client and roots that they select.
 
+use super::executor::ConnectedExecutor;
 use super::exit;
 use super::failure::CommandFailure;
 use super::root_arg::{RootArg, select_roots};
 use crate::client::{
-    Client, ClientCredentials, DaemonEndpoint, ExecutorConfig, find_default_endpoint,
+    ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, find_default_endpoint,
     parse_selected_roots,
 };
 use crate::net::endpoint::ProcessEnv;
@@ -45,6 +46,14 @@ pub struct ConnectionArgs {
     /// loopback address
     #[arg(long, value_name = "FILE", env = "CAPROOT_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+    /// Fleet file (YAML or JSON), which maps environment ids to the endpoints and credentials of
+    /// executors; replaces --endpoint and the other options of the connection
+    #[arg(long, value_name = "FILE")]
+    fleet: Option<PathBuf>,
+    /// With --fleet: the executor, by its environment id. Without --fleet: the environment of the
+    /// --root directories [default: the daemon's first environment]
+    #[arg(long, value_name = "ID")]
+    environment_id: Option<String>,
 }
 
 /// Parses a timeout.
@@ -56,20 +65,26 @@ pub fn parse_timeout(text: &str) -> Result<Duration, String> {
 }
 
 impl ConnectionArgs {
-    /// Connects. Also returns the endpoint.
-    pub async fn connect(
-        &self,
-        env: &ProcessEnv,
-    ) -> Result<(Client, DaemonEndpoint), CommandFailure> {
-        let (client, executor) = self.connect_executor(env).await?;
-        Ok((client, executor.endpoint))
+    /// Returns the fleet file, if the command uses every executor of the fleet.
+    pub fn whole_fleet(&self) -> Option<&Path> {
+        self.fleet.as_deref().filter(|_| self.environment_id.is_none())
     }
 
-    /// Connects. Also returns the configuration of the connection.
-    pub async fn connect_executor(
+    /// Connects, and checks that an executor of a fleet has the environment of the command line.
+    pub async fn connect(&self, env: &ProcessEnv) -> Result<ConnectedExecutor, CommandFailure> {
+        let mut executor = self.connect_unchecked(env).await?;
+        executor.check_environment().await?;
+        Ok(executor)
+    }
+
+    /// Connects to the executor of the command line, without a call.
+    pub async fn connect_unchecked(
         &self,
         env: &ProcessEnv,
-    ) -> Result<(Client, ExecutorConfig), CommandFailure> {
+    ) -> Result<ConnectedExecutor, CommandFailure> {
+        if let (Some(file), Some(id)) = (&self.fleet, &self.environment_id) {
+            return ConnectedExecutor::connect_in_fleet(file, id).await;
+        }
         let endpoint = match &self.endpoint {
             Some(endpoint) => endpoint.clone(),
             None => find_default_endpoint(env, self.timeout).await?,
@@ -78,20 +93,11 @@ impl ConnectionArgs {
             ca: self.ca.clone(),
             identity: self.cert.clone().zip(self.key.clone()),
             server_name: self.server_name.clone(),
-            token_file: self.token_file.clone(),
+            spiffe_id: None,
+            token: self.token_file.clone().map(ClientToken::File),
         };
-        let client = Client::connect(&endpoint, &credentials, self.timeout).await?;
-        Ok((client, ExecutorConfig { endpoint, credentials, timeout: self.timeout }))
-    }
-
-    /// Rejects `--endpoint` next to `--fleet`. The variable `CAPROOT_ENDPOINT` is allowed and
-    /// ignored.
-    pub fn reject_endpoint(&self) -> Result<(), CommandFailure> {
-        if self.endpoint.is_some() && std::env::var_os("CAPROOT_ENDPOINT").is_none() {
-            let sentence = "--endpoint cannot be used with --fleet: the file has the endpoints";
-            return Err(CommandFailure::new(exit::USAGE, sentence));
-        }
-        Ok(())
+        let config = ExecutorConfig { endpoint, credentials, timeout: self.timeout };
+        ConnectedExecutor::connect(config, self.environment_id.clone()).await
     }
 }
 
@@ -103,12 +109,10 @@ pub struct SelectionArgs {
     #[arg(long, value_name = "[ID=]DIR", value_parser = root_arg_parser())]
     root: Vec<RootArg>,
     /// File (- for stdin) with the roots as JSON: an array of selected roots, or an object with a
-    /// selectedCapabilityRoots array
+    /// selectedCapabilityRoots array. With --fleet and --environment-id, only the roots of this
+    /// environment
     #[arg(long, value_name = "FILE", conflicts_with = "root")]
     selected: Option<PathBuf>,
-    /// Environment of the --root directories [default: the daemon's first environment]
-    #[arg(long, value_name = "ID", requires = "root")]
-    environment_id: Option<String>,
 }
 
 /// Returns a parser of `[ID=]DIR` that accepts bytes that are not UTF-8.
@@ -135,22 +139,16 @@ impl SelectionArgs {
     /// Returns the selected roots. Calls the daemon only for values that the flags do not have.
     pub async fn selected_roots(
         &self,
-        client: &mut Client,
+        executor: &mut ConnectedExecutor,
         env: &ProcessEnv,
     ) -> Result<Vec<SelectedCapabilityRoot>, CommandFailure> {
         if let Some(file) = &self.selected {
-            return read_selected_file(file);
+            return executor.own_roots(read_selected_file(file)?);
         }
         if self.root.is_empty() {
-            let published = client.list_roots().await?.roots;
-            return Ok(published.into_iter().filter_map(|r| r.selected_capability_root).collect());
+            return executor.published_roots().await;
         }
-        let environment_id = match &self.environment_id {
-            Some(id) => id.clone(),
-            None => {
-                client.get_executor().await?.environment_ids.into_iter().next().unwrap_or_default()
-            }
-        };
+        let environment_id = executor.environment_id().await?;
         select_roots(&self.root, &environment_id, env.current_dir.as_deref())
             .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))
     }

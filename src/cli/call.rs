@@ -1,37 +1,45 @@
 //! `caproot call`: a session over JSON lines, for programs in other languages and for tests. Each
 //! line of stdin is a request, and each line of stdout is a response.
 
-use super::args::{ConnectionArgs, SelectionArgs, parse_timeout};
+mod lines;
+mod manager;
+mod server;
+mod tools;
+
+use super::args::{ConnectionArgs, SelectionArgs, parse_timeout, root_arg_parser};
 use super::failure::CommandFailure;
-use super::output::{print_stderr, write_stdout};
+#[cfg(feature = "mcp")]
+use super::mcp_servers::McpServersArgs;
+use super::output::write_stdout;
+use super::root_arg::RootArg;
 use super::signals::stop_signal;
 use super::{exit, fleet};
-use crate::client::{CallError, Client, Fleet};
-use crate::model::text::{escape_json, escape_text, quote_value};
+use crate::client::Fleet;
+use crate::model::text::escape_json;
 use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
+use crate::session::sources::LocalSource;
 use crate::session::{
-    ChoiceRule, DEFAULT_BUDGET, Session, SessionOptions, SkillChoice, ToolNames, UserPrompt,
+    ChangedSource, ChoiceRule, Session, SessionOptions, SessionPluginChanges, SkillChoice,
+    SkillSource, SourceKind, ToolNames, ToolRegistry,
 };
+use crate::sync::Mutex;
 use clap::Args;
-use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
-use serde_json::{Map, Value, json};
-use std::collections::HashSet;
-use std::io::{self, BufRead, IsTerminal as _};
+use lines::stdin_lines;
+use manager::ManagerArgs;
+use serde_json::{Value, json};
+use server::CallServer;
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
-use std::thread;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::{Receiver, channel};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::watch;
+use tools::{ToolCallbacks, read_tools};
 
 /// Maximum number of requests in flight. Further lines are not read meanwhile.
 const MAX_IN_FLIGHT: usize = 256;
-/// Maximum size of a line.
-const MAX_LINE_BYTES: u64 = 1 << 20;
-/// Maximum number of lines that were read but not yet handled.
-const MAX_QUEUED_LINES: usize = 16;
 
 /// Run a model's tools by JSON lines
 ///
@@ -39,6 +47,9 @@ const MAX_QUEUED_LINES: usize = 16;
 /// on stdin. Each response is one line on stdout with the same id, which is any JSON value. A
 /// response is printed as soon as it is ready. Exits with 0 after stdin has ended and every request
 /// is answered.
+///
+/// With --fleet, the session is on the executors of the roots of --selected, or on every executor
+/// with its published roots. With --environment-id as well, it is on one executor.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Requests:
@@ -50,20 +61,34 @@ Requests:
       {\"id\":3,\"method\":\"instructions\",\"budget\":8000}
   The skills that a person names; also mentions, connectors, caller_skills:
       {\"id\":4,\"method\":\"inject\",\"text\":\"use $pdf\"}
-  State of each executor:
+  State of each executor; counters of the calls:
       {\"id\":5,\"method\":\"state\"}
+      {\"id\":6,\"method\":\"metrics\"}
+  The plugins with their components, with --plugins:
+      {\"id\":7,\"method\":\"plugins\"}
+  The answer of your tool: result, error (for the model) or bug (for the log):
+      {\"id\":8,\"method\":\"tool_result\",\"call\":1,\"result\":{}}
+  The session as JSON; the same session later, and its changes since then:
+      {\"id\":9,\"method\":\"save\"}
+      {\"id\":10,\"method\":\"restore\",\"saved\":{}}
+      {\"id\":11,\"method\":\"changes\",\"session\":\"s-1\"}
+  A session with some of the roots; the end of a session:
+      {\"id\":12,\"method\":\"fork\",\"roots\":[\"demo\"]}
+      {\"id\":13,\"method\":\"close\",\"session\":\"s-1\"}
+  With --manager: pending calls, once or as a stream; a prompt, with inject and until:
+      {\"id\":14,\"method\":\"drain\"}
+      {\"id\":15,\"method\":\"listen\"}
+      {\"id\":16,\"method\":\"send\",\"text\":\"use $pdf\",\"until\":[\"completed\"]}
+  Each request may name a session that fork or restore returned.
 
 Responses:
   {\"id\":1,\"result\":…} or {\"id\":1,\"error\":{\"code\":\"BAD_REQUEST\",\"message\":…}}
 
 Examples:
   echo '{\"method\":\"call\",\"tool\":\"skills.list\",\"arguments\":{}}' | caproot call
-  caproot call --fleet fleet.yaml --selected thread-start.json --events")]
+  caproot call --fleet fleet.yaml --selected thread-start.json --events
+  caproot call --fleet fleet.yaml --environment-id build-farm   # one executor")]
 pub struct CallArgs {
-    /// Find the executor of each root in this YAML or JSON file, which maps environment ids to
-    /// endpoints. Without --selected, uses the published roots of each executor
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "timeout", "server_name"])]
-    fleet: Option<PathBuf>,
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
@@ -74,6 +99,19 @@ pub struct CallArgs {
     /// No skill that matches this rule, even if --include matches. Can be repeated
     #[arg(long, value_name = "RULE")]
     exclude: Vec<ChoiceRule>,
+    #[cfg(feature = "mcp")]
+    #[command(flatten)]
+    mcp_servers: McpServersArgs,
+    /// Also the plugins of the executors and local directories, for the request plugins. With
+    /// --events, also print a line {"event":"plugins","added":…,"changed":…,"removed":…} after each
+    /// change of a plugin
+    #[arg(long)]
+    plugins: bool,
+    /// Also the skills below this directory of this machine, with ID as the id of their authority
+    /// and first part of their handles. All such directories are the source local/local. Can be
+    /// repeated
+    #[arg(long, value_name = "ID=DIR", value_parser = root_arg_parser())]
+    local: Vec<RootArg>,
     /// How long to wait at the start for executors that do not respond, such as 5s or 1m. An
     /// executor is not waited for if its socket is missing or the connection is rejected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
@@ -85,10 +123,17 @@ pub struct CallArgs {
     /// With --tool-prefix: the separator between the parts of a tool's name
     #[arg(long, value_name = "TEXT", default_value = "_", requires = "tool_prefix")]
     tool_separator: String,
+    /// Tools of your program as a JSON array, each with namespace, name, description and
+    /// inputSchema. A call of such a tool is a line {"event":"tool",…}, which your program answers
+    /// by a line with the result
+    #[arg(long, value_name = "FILE")]
+    tools: Option<PathBuf>,
     /// Print a line {"event":"changed","executor":…} after each change of an executor's skills or
-    /// state
+    /// state, with "source" instead of "executor" for another source
     #[arg(long)]
     events: bool,
+    #[command(flatten)]
+    manager: ManagerArgs,
     #[command(flatten, next_help_heading = "Connection options")]
     connection: ConnectionArgs,
     #[command(flatten, next_help_heading = "Root options")]
@@ -114,38 +159,114 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
         None => ToolNames::default(),
     };
     let start_timeout = args.connect_timeout;
+    let (lines, mut events) = unbounded_channel();
+    let callbacks = Arc::new(ToolCallbacks::new(lines.clone()));
+    let tools = match &args.tools {
+        Some(file) => read_tools(file, &callbacks)?,
+        None => ToolRegistry::default(),
+    };
     let options = SessionOptions {
         product: args.product,
         choice: SkillChoice { include: args.include, exclude: args.exclude },
+        plugins: args.plugins,
         tool_names,
+        tools,
         start_timeout,
         ..SessionOptions::default()
     };
-    let session = Session::start(&fleet, roots, &options).await;
+    let sources = start_local_source(&args.local, &options).await?;
+    #[cfg(feature = "mcp")]
+    let sources = [sources, args.mcp_servers.start(start_timeout).await?].concat();
+    let session = Session::start_with(&fleet, roots, sources.clone(), &options).await;
     let session = session.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+    let session = Arc::new(session);
+    let mut source_changes = session.watch();
+    let mut plugin_changes = session.watch_plugins();
+    let server = CallServer {
+        manager: args.manager.connect(&session, lines).await?,
+        fleet,
+        options,
+        sources,
+        first: session,
+        callbacks,
+        stdin_ended: watch::Sender::new(false),
+        others: Mutex::default(),
+    };
     let mut requests = stdin_lines();
-    let mut changes = session.watch();
     let mut working = FuturesUnordered::new();
     let mut more = true;
     while more || !working.is_empty() {
+        // Results of tools are read even if the requests that wait for them are the maximum.
+        let limit = if server.callbacks.has_waiting() { 2 * MAX_IN_FLIGHT } else { MAX_IN_FLIGHT };
         let line_out = tokio::select! {
-            line = requests.recv(), if more && working.len() < MAX_IN_FLIGHT => {
+            // Events come first: while one waits, no request goes on and no call of a manager
+            // starts, so that the calls in flight limit the waiting events.
+            biased;
+            Some(event) = events.recv() => event.to_string(),
+            Some(answer) = working.next() => answer,
+            line = requests.recv(), if more && working.len() < limit => {
                 match line {
-                    None => more = false,
-                    Some(line) => working.push(answer_line(&session, line)),
+                    None => {
+                        more = false;
+                        server.end_input();
+                    }
+                    Some(line) => {
+                        let is_overloaded = working.len() >= MAX_IN_FLIGHT;
+                        working.push(server.answer_line(line, is_overloaded));
+                    }
                 }
                 continue;
             }
-            Some(answer) = working.next() => answer,
-            whose = changes.next(), if args.events => {
-                let mut executors = session.executors().into_iter();
-                let executor = executors.find(|executor| executor.environment_id == whose.id);
-                json!({ "event": "changed", "executor": executor }).to_string()
+            source = source_changes.next(), if args.events => {
+                changed_event(&server.first, &source).to_string()
+            }
+            changes = plugin_changes.next(), if args.events && args.plugins => {
+                let SessionPluginChanges { added, changed, removed } = changes;
+                let event = json!({
+                    "event": "plugins", "added": added, "changed": changed, "removed": removed,
+                });
+                event.to_string()
             }
         };
         write_line(line_out).await?;
     }
+    while let Ok(event) = events.try_recv() {
+        write_line(event.to_string()).await?;
+    }
     Ok(exit::OK)
+}
+
+/// Returns the event of a changed source.
+fn changed_event(session: &Session, changed: &ChangedSource) -> Value {
+    if changed.kind != SourceKind::Executor {
+        let source = json!({ "kind": changed.kind.name(), "id": changed.id });
+        return json!({ "event": "changed", "source": source });
+    }
+    let mut executors = session.executors().into_iter();
+    let executor = executors.find(|executor| executor.environment_id == changed.id);
+    json!({ "event": "changed", "executor": executor })
+}
+
+/// Starts the source of the local directories, if there is one.
+async fn start_local_source(
+    directories: &[RootArg],
+    options: &SessionOptions,
+) -> Result<Vec<Arc<dyn SkillSource>>, CommandFailure> {
+    if directories.is_empty() {
+        return Ok(Vec::new());
+    }
+    let named = directories.iter().map(|RootArg { id, dir }| {
+        let dir = PathBuf::from(dir);
+        id.clone().map(|id| (id, dir.clone())).ok_or_else(|| {
+            let sentence = format!("--local {} has no id; write --local ID=DIR", dir.display());
+            CommandFailure::new(exit::USAGE, sentence)
+        })
+    });
+    let source = LocalSource::start("local", named.collect::<Result<_, _>>()?, options).await;
+    let source = source.map_err(|error| {
+        CommandFailure::new(exit::BAD_CONFIG, format!("cannot use --local: {error}"))
+    })?;
+    Ok(vec![Arc::new(source)])
 }
 
 /// Returns the executors and roots of the session.
@@ -157,19 +278,18 @@ async fn open_fleet(
         let sentence = "--selected - cannot be used here: stdin has the requests; name a file";
         return Err(CommandFailure::new(exit::USAGE, sentence));
     }
-    if let Some(file) = &args.fleet {
-        args.connection.reject_endpoint()?;
+    if let Some(file) = args.connection.whole_fleet() {
         let fleet = fleet::read_fleet(file).await?;
         let roots = match args.selection.roots_from_file()? {
             Some(roots) => roots,
-            None => published_roots(&fleet, args.connect_timeout).await,
+            None => fleet::published_roots(&fleet, args.connect_timeout).await,
         };
         return Ok((fleet, roots));
     }
     let connecting = async {
-        let (mut client, executor) = args.connection.connect_executor(env).await?;
-        let roots = args.selection.selected_roots(&mut client, env).await?;
-        Ok((fleet::single_executor_fleet(&executor, &roots), roots))
+        let mut executor = args.connection.connect(env).await?;
+        let roots = args.selection.selected_roots(&mut executor, env).await?;
+        Ok((executor.session_fleet(&roots), roots))
     };
     tokio::time::timeout(args.connect_timeout, connecting).await.unwrap_or_else(|_| {
         let span = humantime::format_duration(args.connect_timeout);
@@ -179,196 +299,10 @@ async fn open_fleet(
     })
 }
 
-/// Lists the published roots of a fleet's executors. An executor that does not respond in time is
-/// omitted, with a message on stderr.
-async fn published_roots(fleet: &Fleet, within: Duration) -> Vec<SelectedCapabilityRoot> {
-    let list_roots = async |id: &String| -> Result<Vec<SelectedCapabilityRoot>, String> {
-        let mut client: Client = fleet.client(id).await.map_err(|error| error.to_string())?;
-        let answer = client.list_roots().await.map_err(|error: CallError| error.to_string())?;
-        let roots = answer.roots.into_iter().filter_map(|root| root.selected_capability_root);
-        let roots: Vec<_> = roots.collect();
-        let is_its = |root: &SelectedCapabilityRoot| {
-            root.location.as_ref().is_some_and(|location| location.environment_id == *id)
-        };
-        match roots.iter().find(|root| !is_its(root)) {
-            None => Ok(roots),
-            Some(other) => {
-                let location = other.location.clone().unwrap_or_default();
-                Err(format!("the executor has the environment {:?}", location.environment_id))
-            }
-        }
-    };
-    let ask = async |id: &String| {
-        tokio::time::timeout(within, list_roots(id)).await.unwrap_or_else(|_| {
-            let span = humantime::format_duration(within);
-            Err(format!("no response within {span}; --connect-timeout sets how long to wait"))
-        })
-    };
-    let ids = fleet.environment_ids();
-    let results = join_all(ids.iter().map(ask)).await;
-    let (mut taken, mut roots) = (HashSet::new(), Vec::new());
-    for (id, answer) in ids.iter().zip(results) {
-        match answer {
-            Err(why) => {
-                print_stderr(&[format!(
-                    "caproot: the roots of {} are omitted: {}",
-                    escape_text(id),
-                    escape_text(&why)
-                )]);
-            }
-            Ok(published) => roots.extend(published.into_iter().map(|mut root| {
-                if !taken.insert(root.id.clone()) {
-                    root.id = format!("{}@{id}", root.id);
-                    taken.insert(root.id.clone());
-                }
-                root
-            })),
-        }
-    }
-    roots
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NoParams {}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CallParams {
-    tool: String,
-    #[serde(default)]
-    arguments: Value,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct InstructionsParams {
-    #[serde(default)]
-    budget: Option<usize>,
-}
-
-/// Answers one request line with one response line.
-async fn answer_line(session: &Session, line: InputLine) -> String {
-    let rejected = |id: &Value, message: &str| {
-        json!({ "id": id, "error": { "code": "BAD_REQUEST", "message": message } }).to_string()
-    };
-    let request = match line {
-        InputLine::Text(text) => match serde_json::from_str::<Map<String, Value>>(&text) {
-            Ok(request) => request,
-            Err(error) => {
-                return rejected(&Value::Null, &format!("the line is not a JSON object: {error}"));
-            }
-        },
-        InputLine::TooLong => return rejected(&Value::Null, "the line is over 1 MiB"),
-        InputLine::NotUtf8 => return rejected(&Value::Null, "the line is not UTF-8"),
-    };
-    let mut request = request;
-    let id = request.remove("id").unwrap_or_default();
-    let method = request.remove("method");
-    let rest = Value::Object(request);
-    let outcome = match method.as_ref().and_then(Value::as_str) {
-        Some("tools") => parse_params(rest).map(|NoParams {}| session.dynamic_tools()),
-        Some("state") => parse_params(rest).map(|NoParams {}| json!(session.executors())),
-        Some("instructions") => parse_params(rest).map(|InstructionsParams { budget }| {
-            json!(session.instruction_text(budget.unwrap_or(DEFAULT_BUDGET)))
-        }),
-        Some("inject") => match parse_params::<UserPrompt>(rest) {
-            Ok(prompt) => Ok(json!(session.inject(&prompt).await)),
-            Err(why) => Err(why),
-        },
-        Some("call") => match parse_params::<CallParams>(rest) {
-            Ok(CallParams { tool, arguments }) => {
-                let result = session.call(&tool, &arguments).await;
-                // Not serialized again: the limit of the result counts exactly these bytes.
-                let (success, json) = (result.success, result.json);
-                let external = result.external_context;
-                return format!(
-                    "{{\"id\":{id},\"success\":{success},\"externalContext\":{external},\"result\":{json}}}"
-                );
-            }
-            Err(why) => Err(why),
-        },
-        Some(other) => Err(format!("unknown method {}; see caproot help call", quote_value(other))),
-        None => Err("`method` is missing or not text".to_owned()),
-    };
-    match outcome {
-        Ok(result) => json!({ "id": id, "result": result }).to_string(),
-        Err(why) => rejected(&id, &why),
-    }
-}
-
-fn parse_params<T: DeserializeOwned>(rest: Value) -> Result<T, String> {
-    serde_json::from_value(rest).map_err(|error| error.to_string())
-}
-
 /// Writes a line on a blocking thread, so that a slow reader blocks nothing else.
 async fn write_line(line: String) -> Result<(), CommandFailure> {
     let line = if io::stdout().is_terminal() { escape_json(&line) } else { line };
     let written =
         tokio::task::spawn_blocking(move || write_stdout(|stdout| writeln!(stdout, "{line}")));
     written.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
-}
-
-/// One line, without its line feed.
-#[derive(Debug, PartialEq, Eq)]
-enum InputLine {
-    Text(String),
-    /// Over 1 MiB, and skipped.
-    TooLong,
-    NotUtf8,
-}
-
-/// Reads the lines of stdin in a thread. Empty lines are skipped. A read error counts as the end.
-fn stdin_lines() -> Receiver<InputLine> {
-    let (send, receive) = channel(MAX_QUEUED_LINES);
-    thread::spawn(move || {
-        let mut stdin = io::stdin().lock();
-        while let Ok(Some(line)) = next_line(&mut stdin) {
-            if send.blocking_send(line).is_err() {
-                return;
-            }
-        }
-    });
-    receive
-}
-
-fn next_line(source: &mut impl BufRead) -> io::Result<Option<InputLine>> {
-    loop {
-        let mut bytes = Vec::new();
-        let mut limited = io::Read::take(&mut *source, MAX_LINE_BYTES + 1);
-        if limited.read_until(b'\n', &mut bytes)? == 0 {
-            return Ok(None);
-        }
-        if bytes.len() as u64 > MAX_LINE_BYTES && !bytes.ends_with(b"\n") {
-            source.skip_until(b'\n')?;
-            return Ok(Some(InputLine::TooLong));
-        }
-        if !bytes.trim_ascii().is_empty() {
-            return Ok(Some(String::from_utf8(bytes).map_or(InputLine::NotUtf8, InputLine::Text)));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{InputLine, next_line};
-
-    #[test]
-    fn invalid_and_long_lines_are_reported() {
-        let long = "x".repeat((1 << 20) + 5);
-        let mut source = b"a\n\n \nb\xff\n".to_vec();
-        source.extend(long.as_bytes());
-        source.extend(b"\n\nlast");
-        let mut source = source.as_slice();
-        let mut all = Vec::new();
-        while let Some(line) = next_line(&mut source).expect("memory") {
-            all.push(line);
-        }
-        let [InputLine::Text(first), InputLine::NotUtf8, InputLine::TooLong, InputLine::Text(last)] =
-            &all[..]
-        else {
-            panic!("four lines: {}", all.len())
-        };
-        assert_eq!((first.trim_end(), last.as_str()), ("a", "last"));
-    }
 }

@@ -5,6 +5,7 @@ use super::failure::{CommandFailure, report_outcome};
 use super::output::{print_json, print_stderr, stdout_supports_color, write_stdout};
 use super::signals::stop_signal;
 use super::watch::stdout_closed;
+use crate::check::fix::{FileFix, FixMode, FixResult, fix_dir};
 use crate::check::text::{ColorMode, render_finding};
 use crate::check::{self, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, json, sarif};
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
@@ -31,7 +32,8 @@ const CLEAR_SCREEN: &str = "\x1b[H\x1b[2J\x1b[3J";
 /// Check skills and plugins for problems
 ///
 /// Finds and reads skills exactly like a daemon that publishes the directory, and reports the
-/// problems. Needs no daemon. Exits with 1 if there is an error, which means that a daemon would
+/// problems, also those of links, scripts and lengths, which a daemon does not examine. Needs no
+/// daemon. Exits with 1 if there is an error, which means that a daemon would
 /// omit something, or if a directory has neither a skill nor a plugin.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
@@ -40,6 +42,7 @@ Examples:
   caproot check skills/pdf --notes              # with notes
   caproot check skills --deny-warnings          # for CI: warnings fail, too
   caproot check skills --watch                  # after each change of a file
+  caproot check skills --fix --dry-run          # differences that --fix makes
   caproot check skills --output sarif > skills.sarif
   caproot explain YAML_SYNTAX                   # explanation of a code")]
 #[allow(clippy::struct_excessive_bools)] // each is a flag
@@ -60,6 +63,13 @@ pub struct CheckArgs {
     /// run
     #[arg(long)]
     watch: bool,
+    /// Fix problems that have one safe answer: quotes, white space, letter case, file modes; print
+    /// the differences
+    #[arg(long, conflicts_with = "watch")]
+    fix: bool,
+    /// With --fix: print the differences and change nothing
+    #[arg(long, requires = "fix")]
+    dry_run: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = CheckFormat::Text)]
     output: CheckFormat,
@@ -70,7 +80,7 @@ pub struct CheckArgs {
 enum CheckFormat {
     /// For people
     Text,
-    /// For programs: one object with skills, diagnostics and summary
+    /// For programs: one object with skills, diagnostics, fixes and summary
     Json,
     /// For CI systems: SARIF 2.1.0
     Sarif,
@@ -84,11 +94,17 @@ pub async fn run(args: CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure
 /// Checks every directory, then prints the results.
 async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let mut all: Vec<CheckResult> = Vec::new();
+    let mut fixes: Vec<FileFix> = Vec::new();
+    let mut failures: Vec<String> = Vec::new();
     let mut unchecked: Vec<(String, String)> = Vec::new();
     let mut empty: Vec<String> = Vec::new();
     for dir in &args.dirs {
-        match check_one_dir(dir, env).await {
-            Ok(checked) => {
+        match check_one_dir(dir, env, args.fix_mode()).await {
+            Ok(FixResult { checked, fixes: made, failures: failed }) => {
+                fixes.extend(made);
+                failures.extend(
+                    failed.iter().map(|(path, why)| format!("cannot change {path}: {why}")),
+                );
                 if checked.is_empty() && !args.allow_empty {
                     empty.push(format!("{} has neither a skill nor a plugin", dir.display()));
                 }
@@ -98,11 +114,11 @@ async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
         }
     }
     match args.output {
-        CheckFormat::Json => print_json(&json::check_json(&all, &unchecked))?,
+        CheckFormat::Json => print_json(&json::check_json(&all, &fixes, &unchecked))?,
         CheckFormat::Sarif => {
             print_json(&sarif::sarif_log(&all, &unchecked, env.current_dir.as_deref()))?;
         }
-        CheckFormat::Text => print_text(&all, args.notes)?,
+        CheckFormat::Text => print_text(&all, &fixes, args)?,
     }
     if !unchecked.is_empty() {
         let sentence = |(dir, why): &(String, String)| format!("cannot check {dir}: {why}");
@@ -111,45 +127,98 @@ async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
             &unchecked.iter().map(sentence).collect::<Vec<_>>(),
         ));
     }
+    if !failures.is_empty() {
+        return Err(CommandFailure::from_messages(exit::OUTPUT_FAILED, &failures)
+            .with_hint("--fix needs write permission for the directory of the file"));
+    }
     let CheckSummary { errors, warnings, .. } = CheckSummary::from_results(&all);
     if !empty.is_empty() {
-        return Err(CommandFailure::from_messages(exit::PROBLEMS_FOUND, &empty)
-            .with_hint("a skill is a directory with a SKILL.md; see --allow-empty"));
+        let mut findings =
+            all.iter().flat_map(|checked| checked.findings.iter().map(move |f| (checked, f)));
+        let has_wrong_case = findings.any(|(checked, finding)| checked.explains_emptiness(finding));
+        let hint = match args.fix_mode() {
+            _ if !has_wrong_case => "a skill is a directory with a SKILL.md; see --allow-empty",
+            None => {
+                "only the exact name SKILL.md makes a skill; rename the file, or run this with --fix"
+            }
+            Some(FixMode::DryRun) => {
+                "only the exact name SKILL.md makes a skill; rename the file, or run this without \
+                 --dry-run"
+            }
+            Some(FixMode::Write) => "only the exact name SKILL.md makes a skill; rename the file",
+        };
+        return Err(CommandFailure::from_messages(exit::PROBLEMS_FOUND, &empty).with_hint(hint));
     }
     let is_wrong = errors > 0 || args.deny_warnings && warnings > 0;
     Ok(if is_wrong { exit::PROBLEMS_FOUND } else { exit::OK })
 }
 
-fn print_text(all: &[CheckResult], notes: bool) -> Result<(), CommandFailure> {
+impl CheckArgs {
+    fn fix_mode(&self) -> Option<FixMode> {
+        let mode = if self.dry_run { FixMode::DryRun } else { FixMode::Write };
+        self.fix.then_some(mode)
+    }
+}
+
+fn print_text(
+    all: &[CheckResult],
+    fixes: &[FileFix],
+    args: &CheckArgs,
+) -> Result<(), CommandFailure> {
     if all.is_empty() {
         return Ok(());
     }
     let colour = if stdout_supports_color() { ColorMode::Always } else { ColorMode::Never };
     let summary = CheckSummary::from_results(all);
-    let findings = all.iter().flat_map(|checked| &checked.findings);
-    let mut shown = findings.filter(|f| notes || f.severity() != Severity::Note).peekable();
+    let findings =
+        all.iter().flat_map(|checked| checked.findings.iter().map(move |f| (checked, f)));
+    let shown: Vec<_> = findings
+        .filter(|(checked, finding)| {
+            let is_note = finding.severity() == Severity::Note;
+            args.notes || !is_note || checked.explains_emptiness(finding)
+        })
+        .map(|(_, finding)| finding)
+        .collect();
+    let shown_notes = shown.iter().filter(|f| f.severity() == Severity::Note).count();
     write_stdout(|stdout| {
-        let is_clean = shown.peek().is_none();
-        for finding in shown {
+        for fix in fixes {
+            write!(stdout, "{}", fix.diff)?;
+        }
+        match (args.fix_mode(), fixes.len()) {
+            (None, _) => {}
+            (Some(_), 0) => writeln!(stdout, "nothing to fix\n")?,
+            (Some(FixMode::Write), 1) => writeln!(stdout, "\nfixed 1 file\n")?,
+            (Some(FixMode::Write), n) => writeln!(stdout, "\nfixed {n} files\n")?,
+            (Some(FixMode::DryRun), 1) => writeln!(stdout, "\n1 file would change\n")?,
+            (Some(FixMode::DryRun), n) => writeln!(stdout, "\n{n} files would change\n")?,
+        }
+        for finding in &shown {
             write!(stdout, "{}", render_finding(finding, colour))?;
         }
-        if !is_clean {
+        if !shown.is_empty() {
             writeln!(stdout, "run `caproot explain CODE` for details")?;
         }
-        let hint = if summary.notes > 0 && !notes { " (--notes shows the notes)" } else { "" };
+        let hint = if summary.notes > shown_notes { " (--notes shows the notes)" } else { "" };
         writeln!(stdout, "{summary}{hint}")
     })
 }
 
-/// Checks one directory like a daemon with `--root` for this directory only.
-async fn check_one_dir(dir: &Path, env: &ProcessEnv) -> Result<CheckResult, String> {
+/// Checks one directory like a daemon with `--root` for this directory only, and fixes its problems.
+async fn check_one_dir(
+    dir: &Path,
+    env: &ProcessEnv,
+    fix: Option<FixMode>,
+) -> Result<FixResult, String> {
     if dir.exists() && !dir.is_dir() {
         return Err(reason_sentence(RootReason::NotADirectory, dir).to_owned());
     }
     let request = check_request(dir, env)?;
     let progress = Arc::new(ScanProgress::new());
     let seen = progress.clone();
-    let mut work = tokio::task::spawn_blocking(move || check::check_dir(&request, &seen));
+    let mut work = tokio::task::spawn_blocking(move || match fix {
+        Some(mode) => fix_dir(&request, mode, &seen),
+        None => check::check_dir(&request, &seen).map(FixResult::from),
+    });
     let mut bar: Option<ProgressBar> = None;
     let done = loop {
         if let Ok(done) = tokio::time::timeout(PROGRESS_INTERVAL, &mut work).await {

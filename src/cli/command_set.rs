@@ -1,8 +1,19 @@
 //! Commands to which a line of a reference table applies.
 
 /// Commands that connect to a daemon.
-pub const CLIENT_COMMANDS: [&str; 10] =
-    ["status", "roots", "resolve", "list", "resources", "read", "path", "watch", "call", "mcp"];
+pub const CLIENT_COMMANDS: [&str; 11] = [
+    "status",
+    "roots",
+    "resolve",
+    "list",
+    "resources",
+    "read",
+    "pull",
+    "path",
+    "watch",
+    "call",
+    "mcp",
+];
 
 /// Set of commands. A subcommand is spelled with its parent, such as `config check`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
-use crate::config::{Config, ConfigError, ServeFlags, TextPosition, example_file};
+use crate::config::{Config, ConfigError, ConfigErrors, ServeFlags, TextPosition, example_file};
 use crate::model::text::{EscapedText, escape_text};
 use crate::net::endpoint::ProcessEnv;
 use clap::{Args, Subcommand};
@@ -102,7 +102,7 @@ fn config_counts(config: &Config) -> [(&'static str, &'static str, usize); 6] {
     [
         ("environment", "environments", config.environment_ids.len()),
         ("listener", "listeners", config.listeners.len()),
-        ("published root", "published_roots", config.published_roots.len()),
+        ("published root", "published_roots", config.count_visible_roots()),
         ("additional allowed directory", "allowed_directories", allowed),
         ("rule that disables skills", "disabled_skills", config.disabled_skills.len()),
         ("caller rule", "callers", rules),
@@ -121,7 +121,7 @@ fn config_summary(config: &Config) -> String {
     counts.join(", ")
 }
 
-fn config_check_json(file: &Path, loaded: &Result<Config, Vec<ConfigError>>) -> Value {
+fn config_check_json(file: &Path, loaded: &Result<Config, ConfigErrors>) -> Value {
     let file = file.to_string_lossy();
     match loaded {
         Ok(config) => {

@@ -7,14 +7,14 @@ use super::config::{config_error_from_json, config_error_json};
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::write_stdout;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, ConfigErrors};
 use crate::model::LandlockMode;
 use crate::sandbox::{SandboxPolicy, restrict_process};
 use crate::server::check_listeners;
+use crate::sync::Mutex;
 use serde_json::Value;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 
 /// Maximum size of a response: 100 errors, each with a bounded value.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
@@ -37,8 +37,8 @@ impl ConfigChecker {
     }
 
     /// Returns every error that would keep a new process from starting with the file. Blocks.
-    pub fn check(&self) -> io::Result<Vec<ConfigError>> {
-        let mut child = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    pub fn check(&self) -> io::Result<ConfigErrors> {
+        let mut child = self.0.lock();
         let Child { stdin, stdout, .. } = &mut *child;
         let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -54,7 +54,7 @@ impl ConfigChecker {
 /// Runs the checking process: answers each input line with the errors of the file, until stdin
 /// ends.
 pub fn answer_check_requests(
-    load: impl Fn() -> Result<Config, Vec<ConfigError>>,
+    load: impl Fn() -> Result<Config, ConfigErrors>,
 ) -> Result<u8, CommandFailure> {
     let reading = SandboxPolicy {
         allowed_dirs: vec!["/".into()],
@@ -75,17 +75,10 @@ pub fn answer_check_requests(
 }
 
 /// Returns the reasons why a process with this configuration would not start.
-fn start_errors(config: &Config) -> Vec<ConfigError> {
-    let config_error = |key: &str, reason: String| ConfigError {
-        file: None,
-        position: None,
-        key: key.to_owned(),
-        value: None,
-        reason,
-    };
-    let mut errors = Vec::new();
+fn start_errors(config: &Config) -> ConfigErrors {
+    let mut errors = ConfigErrors::default();
     if let Err((key, error)) = check_listeners(config) {
-        errors.push(config_error(key, error.to_string()));
+        errors.add(ConfigError::key(key, error.to_string()));
     }
     if config.landlock == LandlockMode::Required {
         // The sandbox applies only to this thread, which then ends.
@@ -95,7 +88,7 @@ fn start_errors(config: &Config) -> Vec<ConfigError> {
             scope.spawn(move || restrict_process(&needs).map(drop)).join()
         });
         if let Ok(Err(error)) = tried {
-            errors.push(config_error("sandbox.landlock", format!("cannot be applied: {error}")));
+            errors.add(ConfigError::key("sandbox.landlock", format!("cannot be applied: {error}")));
         }
     }
     errors

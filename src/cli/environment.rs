@@ -29,6 +29,9 @@ pub struct FileEntry {
 const ROOTS: CommandSet = CommandSet::Only(&["serve", "path", "config check"]);
 /// Commands that know the default sockets.
 const SOCKETS: CommandSet = CommandSet::ClientAnd(&["serve", "config check"]);
+/// Commands that trust the authorities of the machine.
+const TLS_CLIENTS: CommandSet =
+    CommandSet::ClientAnd(&["fleet check", "fleet ping", "fleet list", "fleet watch"]);
 const SERVE: CommandSet = CommandSet::Only(&["serve"]);
 
 /// All environment variables that the program reads.
@@ -61,12 +64,12 @@ pub const ENVIRONMENT_VARIABLES: &[EnvironmentVariable] = &[
     EnvironmentVariable {
         name: "SSL_CERT_FILE",
         meaning: "File of the machine's authorities, instead of the files of the system. Used without `--ca`.",
-        commands: CommandSet::Client,
+        commands: TLS_CLIENTS,
     },
     EnvironmentVariable {
         name: "SSL_CERT_DIR",
         meaning: "Directories of the machine's authorities, instead of the files of the system. Used without `--ca`.",
-        commands: CommandSet::Client,
+        commands: TLS_CLIENTS,
     },
     EnvironmentVariable {
         name: "CAPROOT_LOG",
@@ -126,7 +129,7 @@ pub const ENVIRONMENT_VARIABLES: &[EnvironmentVariable] = &[
     EnvironmentVariable {
         name: "TZ",
         meaning: "Time zone of the times in the output. The default is the time zone of the machine.",
-        commands: CommandSet::Only(&["watch"]),
+        commands: CommandSet::Only(&["watch", "fleet watch"]),
     },
     EnvironmentVariable {
         name: "NO_COLOR",
@@ -141,7 +144,7 @@ pub const ENVIRONMENT_VARIABLES: &[EnvironmentVariable] = &[
     EnvironmentVariable {
         name: "COLUMNS",
         meaning: "Width of the terminal for tables. The default is the width that the terminal reports.",
-        commands: CommandSet::Only(&["roots", "resolve", "list"]),
+        commands: CommandSet::Only(&["roots", "resolve", "list", "fleet ping", "fleet list"]),
     },
 ];
 
@@ -167,7 +170,11 @@ pub const FILES: &[FileEntry] = &[
         meaning: "Config file of the packaged unit.",
         commands: CommandSet::Only(&["serve", "path", "config", "config check", "config example"]),
     },
-    FileEntry { path: "./.agents/skills", meaning: "Default root `repo`.", commands: ROOTS },
+    FileEntry {
+        path: "./.agents/skills",
+        meaning: "Default root `repo`. The directories above, up to the root of the repository, have `repo-2` and so on.",
+        commands: ROOTS,
+    },
     FileEntry { path: "$HOME/.agents/skills", meaning: "Default root `user`.", commands: ROOTS },
     FileEntry {
         path: "$CODEX_HOME/skills",

@@ -42,10 +42,15 @@ exit_codes! {
     OK = 0, "success", CommandSet::All;
     /// The command succeeded, and its result reports problems. For `list`, `roots` and `resolve`, a
     /// root is not ready or an executor does not respond. For `status`, the daemon is not serving.
-    /// For `path`, the listed file is not on this machine. For `check`, a skill or plugin has an
-    /// error, or a directory has neither a skill nor a plugin.
+    /// For `fleet ping` and `fleet list`, an executor does not answer; for `fleet list`, also a
+    /// published root that is not ready. For `path`, the listed file is not on this machine. For `check`, a skill or plugin has an
+    /// error, or a directory has neither a skill nor a plugin. For `pull` and `verify`, the directory
+    /// has files that are not as the last pull wrote them.
     PROBLEMS_FOUND = 1, "problems found",
-        CommandSet::Only(&["status", "roots", "resolve", "list", "path", "check"]);
+        CommandSet::Only(&[
+            "status", "roots", "resolve", "list", "path", "check", "pull", "verify", "fleet ping",
+            "fleet list",
+        ]);
     /// The command line is invalid, or `explain` does not know the code.
     USAGE = 2, "invalid usage", CommandSet::All;
     /// No daemon answers at the endpoint, another program answers, or the TLS certificate of the
@@ -75,7 +80,10 @@ exit_codes! {
     /// values conflict, or the kernel lacks a required sandbox. The command also refuses to send a
     /// token or to serve skills where others could read them.
     BAD_CONFIG = 78, "invalid configuration",
-        CommandSet::ClientAnd(&["serve", "config check", "check"]);
+        CommandSet::ClientAnd(&[
+            "serve", "config check", "new", "check", "verify", "fleet check", "fleet ping",
+            "fleet list", "fleet watch",
+        ]);
 }
 
 /// Returns the exit code of a call with this status.

@@ -4,8 +4,8 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
 use crate::check::explain::{CodeExplanation, explanation_markdown, explanation_of, find_code};
-use crate::model::DiagnosticCode;
 use crate::model::text::escape_text;
+use crate::model::{DiagnosticCode, RootReason};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -63,6 +63,12 @@ fn explanation_json(code: DiagnosticCode) -> Value {
 }
 
 fn unknown_code(text: &str, near: Option<&'static str>) -> CommandFailure {
+    let name = text.trim().to_uppercase().replace('-', "_");
+    if let Some(reason) = RootReason::ALL.into_iter().find(|reason| reason.name() == name) {
+        let sentence = format!("{name} is the reason of an unavailable root: {}", reason.message());
+        return CommandFailure::new(exit::USAGE, sentence)
+            .with_hint("`caproot explain` is for the diagnostics of skills and plugins");
+    }
     let meant = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
     CommandFailure::new(exit::USAGE, format!("unknown code {}{meant}", escape_text(text)))
         .with_hint("`caproot explain` lists all codes")

@@ -65,6 +65,30 @@ impl CommandFailure {
         self.messages.is_empty()
     }
 
+    /// Exit code of the process.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        self.exit_code
+    }
+
+    /// Returns the messages as one sentence, escaped.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        self.messages.join("; ")
+    }
+
+    /// Replaces a hint about flags of the connection, whose values a fleet file has.
+    #[must_use]
+    pub fn with_fleet_hint(self) -> Self {
+        match self.hint {
+            Some(hint) if hint.contains("--") => self.with_hint(
+                "correct the keys of the executor in the fleet file; `caproot fleet ping` shows \
+                 which executors answer",
+            ),
+            _ => self,
+        }
+    }
+
     /// Creates the failure for an invalid response of the daemon.
     #[must_use]
     pub fn invalid_response(why: &impl Display) -> Self {

@@ -1,25 +1,113 @@
-//! Fleets of executors, from `--fleet FILE` or from the connection flags.
+//! `caproot fleet`: checks a fleet file, and shows the executors of the fleet. Also reads the file of
+//! `--fleet` for the client commands.
+
+mod check;
+mod list;
+mod ping;
+mod probe;
+mod progress;
+mod state;
+mod target;
+mod watch;
 
 use super::exit;
 use super::failure::CommandFailure;
-use crate::client::fleet::{ExecutorConfig, Fleet, FleetFileError};
+use super::output::print_stderr;
+use crate::client::FleetError;
+use crate::client::fleet::Fleet;
+use crate::model::text::escape_text;
+use crate::parse::similar::similar_names;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
-use std::collections::HashSet;
+use clap::{Args, Subcommand};
 use std::path::Path;
+use std::time::Duration;
+
+/// Maximum number of environment ids in a message.
+const MAX_SUGGESTIONS: usize = 5;
+
+/// Check a fleet file, and show the state of its executors
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot fleet check fleet.yaml    # errors of the file, without a connection
+  caproot fleet ping fleet.yaml     # which executors answer, and how fast
+  caproot fleet list fleet.yaml     # state, version, roots and age
+  caproot fleet watch fleet.yaml    # each change of a state")]
+pub struct FleetArgs {
+    #[command(subcommand)]
+    command: FleetCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum FleetCommand {
+    Check(check::FleetCheckArgs),
+    Ping(ping::FleetPingArgs),
+    List(list::FleetListArgs),
+    Watch(watch::FleetWatchArgs),
+}
+
+/// Runs the subcommand.
+pub async fn run(args: FleetArgs) -> Result<u8, CommandFailure> {
+    match args.command {
+        FleetCommand::Check(args) => check::run(&args).await,
+        FleetCommand::Ping(args) => ping::run(args).await,
+        FleetCommand::List(args) => list::run(args).await,
+        FleetCommand::Watch(args) => watch::run(args).await,
+    }
+}
 
 /// Reads a fleet file. The failure has all errors of the file.
 pub async fn read_fleet(file: &Path) -> Result<Fleet, CommandFailure> {
     Fleet::from_file(file).await.map_err(|errors| {
-        let sentences: Vec<_> = errors.0.iter().map(FleetFileError::to_string).collect();
+        let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
         CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
     })
 }
 
-/// Creates a fleet in which one executor has all environments of the roots.
-pub fn single_executor_fleet(executor: &ExecutorConfig, roots: &[SelectedCapabilityRoot]) -> Fleet {
-    let environment = |root: &SelectedCapabilityRoot| {
-        root.location.as_ref().map_or_else(String::new, |l| l.environment_id.clone())
-    };
-    let environments: HashSet<String> = roots.iter().map(environment).collect();
-    Fleet::from_executors(environments.into_iter().map(|id| (id, executor.clone())))
+/// Converts the failure to find an executor in a fleet file. An unknown environment is an error of
+/// the command line, and the failure has the ids that look alike.
+pub fn fleet_failure(error: FleetError, fleet: &Fleet, file: &Path) -> CommandFailure {
+    match error {
+        FleetError::UnknownEnvironment(id) => {
+            let known = fleet.environment_ids();
+            let ids = known.iter().map(String::as_str);
+            let similar: Vec<_> =
+                similar_names(&id, ids).into_iter().take(MAX_SUGGESTIONS).collect();
+            let ids = if similar.is_empty() {
+                let first: Vec<_> =
+                    known.iter().take(MAX_SUGGESTIONS).map(String::as_str).collect();
+                let more = known.len().saturating_sub(MAX_SUGGESTIONS);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                format!(
+                    "it has {}{more}",
+                    if known.is_empty() { "no executor".to_owned() } else { first.join(", ") }
+                )
+            } else {
+                format!("did you mean {}?", similar.join(" or "))
+            };
+            let sentence =
+                format!("{} has no executor for the environment {id:?}; {ids}", file.display());
+            CommandFailure::new(exit::USAGE, sentence)
+        }
+        FleetError::Connect { cause, .. } => CommandFailure::from(cause).with_fleet_hint(),
+        error @ FleetError::Registry { .. } => CommandFailure::new(exit::BAD_CONFIG, error),
+    }
+}
+
+/// Returns the published roots of a fleet's executors. An omitted executor is a message on stderr.
+pub async fn published_roots(fleet: &Fleet, timeout: Duration) -> Vec<SelectedCapabilityRoot> {
+    let published = fleet.published_roots(timeout).await;
+    let lines: Vec<String> = published
+        .omitted
+        .iter()
+        .map(|executor| {
+            let (id, reason) =
+                (escape_text(&executor.environment_id), escape_text(&executor.reason));
+            let hint =
+                if executor.timed_out { "; --connect-timeout sets how long to wait" } else { "" };
+            format!("caproot: the roots of {id} are omitted: {reason}{hint}")
+        })
+        .collect();
+    print_stderr(&lines);
+    published.roots
 }

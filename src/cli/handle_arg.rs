@@ -3,6 +3,7 @@
 use super::exit;
 use super::failure::CommandFailure;
 use crate::client::{Client, enclosing_package, root_id};
+use crate::model::RootId;
 use crate::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, ResolveRootsRequest, RootState,
     SelectedCapabilityRoot, Skill, SkillView,
@@ -94,7 +95,8 @@ pub fn find_root(
     handle: &str,
     roots: Vec<SelectedCapabilityRoot>,
 ) -> Result<SelectedCapabilityRoot, CommandFailure> {
-    let id = root_id(handle).unwrap_or_default();
+    let id = root_id(handle);
+    let id = id.as_ref().map(RootId::as_str).unwrap_or_default();
     let ids: Vec<&str> = roots.iter().map(|root| root.id.as_str()).collect();
     let known = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
     let sentence = format!("unknown root `{id}`; selected or published roots: {known}");

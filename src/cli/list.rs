@@ -15,12 +15,12 @@ use crate::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill,
     SkillView,
 };
+use crate::sync::Mutex;
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 use std::time::Duration;
 
 /// Delay until progress is shown.
@@ -30,6 +30,9 @@ const PROGRESS_DELAY: Duration = Duration::from_secs(1);
 ///
 /// Prints the skills to stdout. Roots that are not ready, diagnostics and a summary go to stderr.
 /// Exits with 1 if a root is not ready, or if an executor of --fleet does not respond.
+///
+/// With --fleet, asks many executors at once: the executors of the roots of --selected, or every
+/// executor for its published roots. With --environment-id as well, asks one executor.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -39,12 +42,9 @@ Examples:
   caproot list --root published:team --product codex
   caproot list --selected thread-start.json     # roots that a platform selected
   caproot list --fleet fleet.yaml               # many executors
+  caproot list --fleet fleet.yaml --environment-id build-farm     # one of them
   caproot list --output json | jq -r '.skills[].package'")]
 pub struct ListArgs {
-    /// Ask many executors at once: the executors in this YAML or JSON file, which maps environment
-    /// ids to endpoints. Without --selected, lists the published roots of each executor
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "timeout", "server_name"])]
-    fleet: Option<PathBuf>,
     /// Only skills for this product, or for every product
     #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
     product: String,
@@ -76,14 +76,13 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
         consistency: consistency(args.fresh).into(),
         ..ListSkillsRequest::default()
     };
-    if let Some(file) = &args.fleet {
-        args.connection.reject_endpoint()?;
+    if let Some(file) = args.connection.whole_fleet() {
         let roots = args.selection.roots_from_file()?;
         return list_fleet(file, roots, &request, args.long, args.output).await;
     }
-    let (mut client, _) = args.connection.connect(env).await?;
-    request.selected_capability_roots = args.selection.selected_roots(&mut client, env).await?;
-    let list = client.list_skills(&request).await?;
+    let mut executor = args.connection.connect(env).await?;
+    request.selected_capability_roots = args.selection.selected_roots(&mut executor, env).await?;
+    let list = executor.client.list_skills(&request).await?;
     match args.output {
         OutputFormat::Text => {
             let rows: Vec<_> =
@@ -224,13 +223,13 @@ struct ProgressState {
 
 impl FleetProgress {
     fn record_stage(&self, environment: &str, stage: ListStage) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         seen.stages.insert(environment.to_owned(), stage);
         seen.draw_bar(environment, stage);
     }
 
     fn show_bars(&self) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         seen.bars = Some((MultiProgress::new(), BTreeMap::new()));
         for (environment, stage) in seen.stages.clone() {
             seen.draw_bar(&environment, stage);
@@ -238,7 +237,7 @@ impl FleetProgress {
     }
 
     fn clear_bars(&self) {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         if let Some((all, _)) = seen.bars.take() {
             // A write error of the progress display is ignored.
             let _ = all.clear();

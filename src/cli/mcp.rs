@@ -1,10 +1,10 @@
 //! `caproot mcp`: the skills of a daemon for MCP hosts.
 
 use super::args::{ConnectionArgs, SelectionArgs};
+use super::exit;
 use super::failure::CommandFailure;
 use super::output::{print_stderr, write_stdout};
 use super::signals::stop_signal;
-use super::{exit, fleet};
 use crate::mcp::{HttpAllowlist, HttpListener, ServerTransport, SkillSubscription, serve};
 use crate::model::text::escape_text;
 use crate::net::endpoint::ProcessEnv;
@@ -103,8 +103,8 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
             "use a proxy with TLS, or set --insecure-http, and --allow-host for the name of this machine",
         ));
     }
-    let (mut client, executor) = args.connection.connect_executor(env).await?;
-    let roots = args.selection.selected_roots(&mut client, env).await?;
+    let mut executor = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut executor, env).await?;
     let published = args.selection.selects_published();
     let transport = match args.http {
         None => ServerTransport::Stdio,
@@ -125,7 +125,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
             tool_names,
             ..SessionOptions::default()
         };
-        let fleet = fleet::single_executor_fleet(&executor, &roots);
+        let fleet = executor.session_fleet(&roots);
         let session = Session::start(&fleet, roots.clone(), &options);
         Some(session.await.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?)
     } else {
@@ -135,7 +135,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
         SkillSubscription { roots, follows_published: published, product: args.product };
     let report = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     // Boxed, because the future is large and would enlarge the future of every command.
-    Box::pin(serve(client, subscription, transport, tools, report)).await?;
+    Box::pin(serve(executor.client, subscription, transport, tools, report)).await?;
     Ok(exit::OK)
 }
 

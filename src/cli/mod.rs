@@ -10,9 +10,11 @@ mod config;
 mod config_check;
 pub mod definition;
 pub mod environment;
+mod executor;
 pub mod exit;
 mod explain;
 mod failure;
+mod flag_rules;
 mod fleet;
 mod handle_arg;
 mod list;
@@ -20,9 +22,13 @@ mod locate;
 mod man;
 #[cfg(feature = "mcp")]
 mod mcp;
+#[cfg(feature = "mcp")]
+mod mcp_servers;
+mod new;
 mod output;
 mod path;
 mod plugins;
+mod pull;
 mod read;
 mod report;
 mod resolve;
@@ -33,6 +39,7 @@ mod serve;
 mod signals;
 mod status;
 mod table;
+mod verify;
 mod watch;
 
 pub use failure::{CommandFailure, report_outcome, report_usage_error};
@@ -66,9 +73,9 @@ pub struct CommandLine {
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     #[command(flatten)]
-    User(UserCommand),
+    User(Box<UserCommand>),
 }
 
 /// All commands except `serve`.
@@ -80,7 +87,10 @@ enum UserCommand {
     List(list::ListArgs),
     Resources(resources::ResourcesArgs),
     Read(read::ReadArgs),
+    Pull(pull::PullArgs),
+    Verify(verify::VerifyArgs),
     Config(config::ConfigArgs),
+    New(new::NewArgs),
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
     Path(path::PathArgs),
@@ -88,6 +98,7 @@ enum UserCommand {
     Man(ManArgs),
     Watch(watch::WatchArgs),
     Call(call::CallArgs),
+    Fleet(fleet::FleetArgs),
     #[cfg(feature = "mcp")]
     Mcp(mcp::McpArgs),
 }
@@ -121,8 +132,9 @@ struct ManArgs {
 
 /// Parses the arguments of this process.
 pub fn parse_command_line() -> Result<CommandLine, clap::Error> {
-    let command = definition::with_exit_codes(CommandLine::command());
-    let mut matches = command.try_get_matches()?;
+    let mut command = definition::with_exit_codes(CommandLine::command());
+    let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    flag_rules::check_flag_rules(&mut command, &matches)?;
     CommandLine::from_arg_matches_mut(&mut matches)
 }
 
@@ -154,8 +166,8 @@ pub fn prepare_command(
     env: &ProcessEnv,
 ) -> Result<PreparedCommand, CommandFailure> {
     Ok(PreparedCommand(match cli.command {
-        CliCommand::Serve(args) => PreparedKind::Serve(serve::prepare_daemon(args, env)?),
-        CliCommand::User(other) => PreparedKind::User(Box::new(other)),
+        CliCommand::Serve(args) => PreparedKind::Serve(serve::prepare_daemon(*args, env)?),
+        CliCommand::User(other) => PreparedKind::User(other),
     }))
 }
 
@@ -169,6 +181,8 @@ pub async fn run(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, Comm
         UserCommand::Status(args) => status::run(args, env).await,
         UserCommand::List(args) => list::run(args, env).await,
         UserCommand::Read(args) => read::run(args, env).await,
+        UserCommand::Pull(args) => pull::run(args, env).await,
+        UserCommand::Verify(args) => verify::run(&args),
         UserCommand::Roots(args) => roots::run(args, env).await,
         UserCommand::Resolve(args) => resolve::run(args, env).await,
         UserCommand::Resources(args) => resources::run(args, env).await,
@@ -176,10 +190,12 @@ pub async fn run(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, Comm
         UserCommand::Completions(args) => print_completions(&args, CommandLine::command()),
         UserCommand::Man(args) => print_man_pages(&args),
         UserCommand::Config(args) => config::run(&args, env),
+        UserCommand::New(args) => new::run(&args),
         UserCommand::Check(args) => check::run(args, env).await,
         UserCommand::Explain(args) => explain::run(&args),
         UserCommand::Watch(args) => watch::run(args, env).await,
         UserCommand::Call(args) => call::run(args, env).await,
+        UserCommand::Fleet(args) => fleet::run(args).await,
         #[cfg(feature = "mcp")]
         UserCommand::Mcp(args) => mcp::run(args, env).await,
     }

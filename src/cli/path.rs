@@ -58,8 +58,9 @@ pub struct PathArgs {
 
 /// Prints the path.
 pub async fn run(args: PathArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let (mut client, _) = args.connection.connect(env).await?;
-    let roots = args.selection.selected_roots(&mut client, env).await?;
+    let mut executor = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let mut client = executor.client;
     let handle = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;
     let root = find_root(&handle, roots)?;
     let (root, dir) =

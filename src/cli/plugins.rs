@@ -1,6 +1,6 @@
 //! Text of plugins: as a tree, and as lines of changes.
 
-use crate::client::{MirrorCatalog, root_id};
+use crate::client::{MirrorCatalog, is_of_root};
 use crate::model::text::{EscapedText, escape_text, truncate_to_width};
 use crate::proto::caproot::v1::{
     Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponents,
@@ -28,7 +28,7 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
     let changed: Vec<_> = now.plugins().iter().filter(changed).collect();
     let same_lists = before.marketplaces() == now.marketplaces();
     for root in now.roots() {
-        for plugin in changed.iter().filter(|plugin| is_below(&plugin.package, &root.id)) {
+        for plugin in changed.iter().filter(|plugin| is_of_root(&plugin.package, &root.id)) {
             lines.push(match old.get(plugin.package.as_str()) {
                 None => plugin_line('+', plugin, &component_counts(plugin)),
                 Some(before) => plugin_line('~', plugin, &plugin_difference(before, plugin)),
@@ -52,12 +52,7 @@ fn plugins_by_package(catalog: &MirrorCatalog) -> HashMap<&str, &Arc<Plugin>> {
 }
 
 fn marketplaces_of<'a>(catalog: &'a MirrorCatalog, root: &str) -> Vec<&'a Marketplace> {
-    catalog.marketplaces().iter().filter(|list| is_below(&list.declared_by, root)).collect()
-}
-
-/// Whether a handle belongs to the root with this id.
-fn is_below(handle: &str, root: &str) -> bool {
-    root_id(handle).as_deref() == Some(root)
+    catalog.marketplaces().iter().filter(|list| is_of_root(&list.declared_by, root)).collect()
 }
 
 /// Returns the lines of a root's plugins with their components.

@@ -53,8 +53,9 @@ pub struct ReadArgs {
 
 /// Prints the file.
 pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let (mut client, _) = args.connection.connect(env).await?;
-    let roots = args.selection.selected_roots(&mut client, env).await?;
+    let mut executor = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let mut client = executor.client;
     let consistency = consistency(args.fresh);
     let handle = args.package.resolve(&mut client, &roots, consistency).await?;
     let root = find_root(&handle, roots)?;

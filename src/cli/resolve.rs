@@ -39,13 +39,13 @@ pub struct ResolveArgs {
 
 /// Prints the roots.
 pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let (mut client, _) = args.connection.connect(env).await?;
+    let mut executor = args.connection.connect(env).await?;
     let request = ResolveRootsRequest {
-        selected_capability_roots: args.selection.selected_roots(&mut client, env).await?,
+        selected_capability_roots: args.selection.selected_roots(&mut executor, env).await?,
         consistency: consistency(args.fresh).into(),
         ..ResolveRootsRequest::default()
     };
-    let answer = client.resolve_roots(request).await?;
+    let answer = executor.client.resolve_roots(request).await?;
     match args.output {
         OutputFormat::Text => {
             print_table(["ROOT", "STATE", "FOUND"], &resolved_root_rows(&answer))?;

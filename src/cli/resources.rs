@@ -41,8 +41,9 @@ pub struct ResourcesArgs {
 
 /// Prints the files.
 pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let (mut client, _) = args.connection.connect(env).await?;
-    let roots = args.selection.selected_roots(&mut client, env).await?;
+    let mut executor = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let mut client = executor.client;
     let package = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;
     let request = ListResourcesRequest {
         root: Some(find_root(&package, roots)?),

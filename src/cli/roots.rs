@@ -28,8 +28,8 @@ pub struct RootsArgs {
 
 /// Prints the roots.
 pub async fn run(args: RootsArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let (mut client, _) = args.connection.connect(env).await?;
-    let answer = client.list_roots().await?;
+    let mut executor = args.connection.connect(env).await?;
+    let answer = executor.client.list_roots().await?;
     match args.output {
         OutputFormat::Text => {
             print_table(["ID", "SCOPE", "STATE"], &published_root_rows(&answer))?;

@@ -9,7 +9,7 @@ use super::output::write_stdout;
 use super::root_arg::RootArg;
 use super::signals::DaemonSignals;
 use crate::config::{
-    Config, ConfigError, ListenAddress, RootFlag, ServeFlags, TlsFiles, TlsFlags, log,
+    Config, ConfigErrors, ListenAddress, RootFlag, ServeFlags, TlsFiles, TlsFlags,
 };
 use crate::file_watch::FileStamp;
 use crate::model::{LandlockMode, LandlockState, SandboxStatus};
@@ -21,7 +21,7 @@ use crate::server::{
     self, BoundDaemon, BoundListeners, ConfigFile, ConfigFileCheck, ConfigLoader, ExitReason,
     ReloadSource, SandboxReadCheck, StartError,
 };
-use crate::telemetry::logs;
+use crate::telemetry::{log_config, logs};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde_json::json;
@@ -51,6 +51,10 @@ const TRACE_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 /// without a flag come from the file. `caproot config example` prints a file with every key and its
 /// flag.
 ///
+/// Without roots and allowed directories, the daemon publishes the default roots. The roots `repo`,
+/// `repo-2` and so on are `.agents/skills` of the working directory and of each directory above it,
+/// up to the root of the repository. Each of these roots is listed while its directory exists.
+///
 /// With a certificate, every TCP listener uses TLS. The certificate files are read again when they
 /// change. Open connections stay.
 ///
@@ -59,6 +63,7 @@ const TRACE_FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
 Examples:
+  caproot serve                                           # the default roots
   caproot serve --root ./skills                           # publish one root
   caproot serve --root team=/srv/skills --allow /opt      # also allow /opt
   caproot serve --root ./skills --listen tcp:127.0.0.1:0  # any free port
@@ -102,7 +107,7 @@ pub struct ServeArgs {
     insecure_tcp: bool,
     /// Log filter: off, error, warn, info, debug, trace, or a filter such as caproot=debug,h2=warn
     /// [default: info]
-    #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log::parse_filter)]
+    #[arg(long, value_name = "LEVEL-FILTER", env = "CAPROOT_LOG", value_parser = log_config::parse_filter)]
     log: Option<String>,
     /// Mode of the Landlock sandbox; with required, the daemon does not start if the sandbox cannot
     /// be applied [default: best-effort]
@@ -199,7 +204,7 @@ pub fn prepare_daemon(
 }
 
 /// Loads the config file and the flags, at the start and for each reload.
-fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, Vec<ConfigError>> {
+fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, ConfigErrors> {
     let root = |root: &RootArg| RootFlag { id: root.id.clone(), dir: root.dir.clone().into() };
     let flags = ServeFlags {
         roots: args.root.iter().map(root).collect(),

@@ -39,22 +39,25 @@ pub struct StatusArgs {
 
 /// Prints health and description.
 pub async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let (mut client, endpoint) = args.connection.connect(env).await?;
-    let health = client.check_health().await?;
+    let mut connected = args.connection.connect_unchecked(env).await?;
+    let health = connected.client.check_health().await?;
     let serving = health == ServingStatus::Serving;
-    let executor = match client.get_executor().await {
+    let executor = match connected.client.get_executor().await {
         Ok(executor) => Some(executor),
         Err(error) if serving => return Err(error.into()),
         // A daemon that is not serving may reject the call. Its health is enough.
         Err(_) => None,
     };
+    if let Some(executor) = &executor {
+        connected.check_description(executor)?;
+    }
     let dynamic = executor.as_ref().map(json::to_dynamic).transpose();
     let dynamic = dynamic.map_err(|error| CommandFailure::invalid_response(&error))?;
     match args.output {
         OutputFormat::Text => {
             let mut rows = vec![
                 ("health".to_owned(), health.as_str_name().to_owned()),
-                ("endpoint".to_owned(), escape_text(&endpoint.to_string())),
+                ("endpoint".to_owned(), escape_text(&connected.config.endpoint.to_string())),
             ];
             if let (Some(executor), Some(dynamic)) = (&executor, &dynamic) {
                 rows.extend(executor_rows(executor));

@@ -66,8 +66,8 @@ pub async fn run(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure
 }
 
 async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let (mut client, _) = args.connection.connect(env).await?;
-    let roots = args.selection.selected_roots(&mut client, env).await?;
+    let mut executor = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut executor, env).await?;
     let selection = MirrorSelection {
         product: args.product,
         // Only the full view has plugins.
@@ -75,7 +75,7 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
         max_bytes: MAX_CATALOG_BYTES,
         ..MirrorSelection::new(roots)
     };
-    let mut stream = MirrorStream::start(&client, &selection, |_, skill| skill);
+    let mut stream = MirrorStream::start(&executor.client, &selection, |_, skill| skill);
     let mut reporter = ChangeReporter::new(args.bookmarks);
     let mut outage = OutageReporter::default();
     loop {
@@ -112,7 +112,7 @@ fn json_line(event: &WatchSkillsResponse) -> Result<String, CommandFailure> {
 }
 
 /// Writes lines on a blocking thread, so that a slow reader does not delay signals.
-async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
+pub async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
     if lines.is_empty() {
         return Ok(());
     }
@@ -170,7 +170,7 @@ impl OutageReporter {
                     |number| number.0.to_string(),
                     |reason| reason.as_str_name().trim_start_matches("RESET_REASON_").to_owned(),
                 );
-                format!("the whole state is sent again ({reason})")
+                format!("the stream starts from the whole state ({reason})")
             }
             _ => "resumed without a gap".to_owned(),
         };

@@ -39,6 +39,11 @@ impl AuthChannel {
     pub fn new(channel: Channel, token: BearerToken, alert_flag: TlsAlertFlag) -> Self {
         Self { channel, token, alert_flag }
     }
+
+    /// Reads the token again. Returns whether the token changed.
+    pub async fn reload_token(&self) -> bool {
+        self.token.reload().await
+    }
 }
 
 /// Flag: a connection without TLS received a TLS alert. The error of a broken connection depends on

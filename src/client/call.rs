@@ -1,24 +1,27 @@
 //! Client of one daemon: single calls, each within a deadline.
 
 use super::auth_channel::{AuthChannel, TlsAlertFlag};
+use super::call_channel::CallChannel;
 use super::connect::{
     ConnectError, ConnectMode, connection_failure, is_connection_refused, open_channel_with,
 };
 use super::credentials::{BearerToken, ClientCredentials};
+use super::executor_channel::ExecutorChannel;
 use super::retry::{RetryPolicy, run_with_retries};
 use super::watch::SkillWatch;
-use super::{list, read, resolve, resources};
+use super::{pages, read};
 use crate::net::endpoint::DaemonEndpoint;
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use crate::proto::caproot::v1::{
     ErrorReason, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,
     ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
     ListSkillsResponse, ReadResourceRequest, ReadResourceResponse, ResolveRootsRequest,
-    ResolveRootsResponse, WatchSkillsRequest, WatchSkillsResponse,
+    ResolveRootsResponse, RootStatus, WatchSkillsRequest, WatchSkillsResponse,
 };
 use crate::proto::{ERROR_DOMAIN, grpc_code_name};
 use std::error::Error as _;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming, TimeoutExpired};
@@ -51,10 +54,19 @@ impl CallError {
     pub fn is_connection_refused(&self) -> bool {
         matches!(self, Self::Status(status) if is_connection_refused(status))
     }
+
+    /// Returns the reason why the daemon rejected the call; see [`error_reason`].
+    #[must_use]
+    pub fn reason(&self) -> Option<ErrorReason> {
+        match self {
+            Self::Status(status) => error_reason(status),
+            Self::InvalidResponse(_) | Self::ChangedDuringRead | Self::Output(_) => None,
+        }
+    }
 }
 
 /// Generated client on an authenticated channel.
-pub type ServiceClient = CapabilityServiceClient<AuthChannel>;
+pub type ServiceClient = CapabilityServiceClient<CallChannel>;
 
 /// Maximum size of one message of the daemon. A page of caproot is under 1 MiB. A larger message
 /// fails its call before it is read into memory.
@@ -67,11 +79,14 @@ const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// a message is over 4 MiB or a page is larger than requested.
 #[derive(Debug, Clone)]
 pub struct Client {
-    service: CapabilityServiceClient<AuthChannel>,
-    token: BearerToken,
-    health: HealthClient<AuthChannel>,
+    service: ServiceClient,
+    channel: CallChannel,
+    health: HealthClient<CallChannel>,
+    /// Timeout of a call, unless the registry of the executor named another one.
     timeout: Duration,
     retry_policy: RetryPolicy,
+    /// Shared by all clones, so that a fleet knows whether the client is in use.
+    clones: Arc<()>,
 }
 
 impl Client {
@@ -116,7 +131,7 @@ impl Client {
         timeout: Duration,
         mode: ConnectMode,
     ) -> Result<Self, ConnectError> {
-        let token = BearerToken::read(credentials.token_file.clone()).await;
+        let token = BearerToken::read(credentials.token.clone()).await;
         let token = token.map_err(ConnectError::Credentials)?;
         let (channel, alert_flag) = open_channel_with(endpoint, credentials, timeout, mode).await?;
         Ok(Self::from_parts(channel, token, alert_flag, timeout))
@@ -128,15 +143,37 @@ impl Client {
         alert_flag: TlsAlertFlag,
         timeout: Duration,
     ) -> Self {
-        let channel = AuthChannel::new(channel, token.clone(), alert_flag);
+        let channel = CallChannel::Fixed(AuthChannel::new(channel, token, alert_flag));
+        Self::from_channel(channel, timeout)
+    }
+
+    fn from_channel(channel: CallChannel, timeout: Duration) -> Self {
         Self {
             service: CapabilityServiceClient::new(channel.clone())
                 .max_decoding_message_size(MAX_MESSAGE_BYTES),
-            token,
-            health: HealthClient::new(channel),
+            health: HealthClient::new(channel.clone()),
+            channel,
             timeout,
             retry_policy: RetryPolicy::NONE,
+            clones: Arc::default(),
         }
+    }
+
+    /// Creates a client of an executor that may move. Until its first connection, a call has this
+    /// timeout.
+    pub(super) fn from_executor(channel: ExecutorChannel, timeout: Duration) -> Self {
+        let client = Self::from_channel(CallChannel::Executor(channel), timeout);
+        client.with_retry_policy(RetryPolicy::default())
+    }
+
+    /// Returns whether the client of an executor has an open connection.
+    pub(super) fn is_connected(&self) -> bool {
+        matches!(&self.channel, CallChannel::Executor(channel) if channel.is_connected())
+    }
+
+    /// Returns whether another clone of this client exists.
+    pub(super) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.clones) > 1
     }
 
     /// Returns the description of the daemon.
@@ -158,8 +195,8 @@ impl Client {
     /// `Unknown`.
     pub async fn check_health(&mut self) -> Result<ServingStatus, CallError> {
         let mut request = Request::new(HealthCheckRequest { service: String::new() });
-        request.set_timeout(self.timeout);
-        let answer = with_deadline(self.timeout, self.health.check(request)).await?;
+        request.set_timeout(self.timeout());
+        let answer = with_deadline(self.timeout(), self.health.check(request)).await?;
         Ok(answer.status())
     }
 
@@ -179,11 +216,13 @@ impl Client {
             // The future of a call is large. The box keeps the futures of the callers small.
             Box::pin(with_deadline(left, call(self.service.clone(), request)))
         };
-        let outcome = run_with_retries(self.retry_policy, self.timeout, &attempt).await;
+        let outcome = run_with_retries(self.retry_policy, self.timeout(), &attempt).await;
         match outcome {
             // Tokens may be short-lived, so the file may hold a new token.
-            Err(status) if status.code() == Code::Unauthenticated && self.token.reload().await => {
-                attempt(self.timeout).await
+            Err(status)
+                if status.code() == Code::Unauthenticated && self.channel.reload_token().await =>
+            {
+                attempt(self.timeout()).await
             }
             outcome => outcome,
         }
@@ -197,7 +236,22 @@ impl Client {
         &mut self,
         request: &ListSkillsRequest,
     ) -> Result<ListSkillsResponse, CallError> {
-        list::list_skills(self, request).await
+        let call =
+            |mut service: ServiceClient, request| async move { service.list_skills(request).await };
+        pages::collect_list(self, request, call, |_| false).await
+    }
+
+    /// Returns the states of roots with their catalog digests, for the whole list of a request. Reads
+    /// one page with one skill.
+    pub async fn list_root_states(
+        &mut self,
+        request: &ListSkillsRequest,
+    ) -> Result<Vec<RootStatus>, CallError> {
+        let call =
+            |mut service: ServiceClient, request| async move { service.list_skills(request).await };
+        let request = ListSkillsRequest { page_size: 1, ..request.clone() };
+        let first_page = pages::collect_list(self, &request, call, |_| true).await?;
+        Ok(first_page.roots)
     }
 
     /// Resolves roots and joins the pages into one response without a page token.
@@ -208,7 +262,10 @@ impl Client {
         &mut self,
         request: ResolveRootsRequest,
     ) -> Result<ResolveRootsResponse, CallError> {
-        resolve::resolve_roots(self, request).await
+        let call = |mut service: ServiceClient, request| async move {
+            service.resolve_roots(request).await
+        };
+        pages::collect_list(self, &request, call, |_| false).await
     }
 
     /// Lists the files of a package and joins the pages into one response without a page token. The
@@ -219,7 +276,7 @@ impl Client {
         &mut self,
         request: &ListResourcesRequest,
     ) -> Result<ListResourcesResponse, CallError> {
-        resources::list_resources_until(self, request, usize::MAX).await
+        self.list_resources_until(request, usize::MAX).await
     }
 
     /// Lists files like [`Client::list_resources`], but requests no further page after more than
@@ -229,7 +286,11 @@ impl Client {
         request: &ListResourcesRequest,
         enough: usize,
     ) -> Result<ListResourcesResponse, CallError> {
-        resources::list_resources_until(self, request, enough).await
+        let call = |mut service: ServiceClient, request| async move {
+            service.list_resources(request).await
+        };
+        let has_enough = |list: &ListResourcesResponse| list.resources.len() > enough;
+        pages::collect_list(self, request, call, has_enough).await
     }
 
     /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty.
@@ -241,7 +302,7 @@ impl Client {
         &mut self,
         request: &ReadResourceRequest,
         hold: usize,
-        out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+        out: &mut (dyn FnMut(&[u8]) -> io::Result<()> + Send),
     ) -> Result<ReadResourceResponse, CallError> {
         read::read_resource(self, request, hold, out).await
     }
@@ -267,14 +328,14 @@ impl Client {
         &mut self,
         request: WatchSkillsRequest,
     ) -> Result<Streaming<WatchSkillsResponse>, Status> {
-        self.token.reload().await;
-        with_deadline(self.timeout, self.service.watch_skills(Request::new(request))).await
+        self.channel.reload_token().await;
+        with_deadline(self.timeout(), self.service.watch_skills(Request::new(request))).await
     }
 
     /// How long a call may take.
     #[must_use]
     pub fn timeout(&self) -> Duration {
-        self.timeout
+        self.channel.call_timeout().unwrap_or(self.timeout)
     }
 }
 

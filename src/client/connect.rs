@@ -2,25 +2,24 @@
 
 use super::auth_channel::TlsAlertFlag;
 use super::credentials::ClientCredentials;
+use super::dial::{ConnectorError, find_connector_error, open_stream, root_cause};
 use super::tls_error::TlsError;
-use super::tls_probe::TlsProbeIo;
 use crate::net::endpoint::{DaemonEndpoint, EndpointAddress, ProcessEnv, default_sockets};
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
-use hyper::rt;
-use hyper_util::client::legacy::connect::HttpConnector;
+use crate::sync::Mutex;
 use hyper_util::rt::TokioIo;
-use std::error::Error;
+use std::error::Error as _;
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+#[cfg(unix)]
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpStream, UnixStream};
+#[cfg(unix)]
+use tokio::net::UnixStream;
 use tokio::sync::oneshot;
-use tokio_rustls::TlsConnector;
 use tonic::Status;
 use tonic::transport::{self, Channel, Uri};
-use tower::{Service, ServiceExt as _};
 
 /// Failure to open a channel. Displays as one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -105,22 +104,11 @@ pub async fn open_channel_with(
     timeout: Duration,
     mode: ConnectMode,
 ) -> Result<(Channel, TlsAlertFlag), ConnectError> {
-    let (credentials, alert) = (credentials.clone(), TlsAlertFlag::default());
-    let open = async {
-        match endpoint.address() {
-            EndpointAddress::Unix(path) => unix_channel(path.clone(), mode).await,
-            EndpointAddress::Tcp(address) => {
-                tcp_channel(address, credentials, alert.clone(), mode).await
-            }
-            EndpointAddress::Tls(address) => tls_channel(address, credentials, mode).await,
-        }
-    };
+    let alert = TlsAlertFlag::default();
+    let open = build_channel(endpoint, credentials, &alert, mode);
     let late = || {
         let span = humantime::format_duration(timeout);
-        ConnectorError::Io(io::Error::new(
-            ErrorKind::TimedOut,
-            format!("no connection within {span}"),
-        ))
+        io::Error::new(ErrorKind::TimedOut, format!("no connection within {span}")).into()
     };
     let opened = tokio::time::timeout(timeout, open).await;
     let endpoint = endpoint.clone();
@@ -132,134 +120,61 @@ pub async fn open_channel_with(
         Err(ConnectorError::Io(cause)) if cause.kind() == ErrorKind::PermissionDenied => {
             ConnectError::NotPermitted { endpoint }
         }
-        Err(ConnectorError::Io(cause)) => {
-            ConnectError::NoDaemon { endpoint, cause: cause.to_string() }
-        }
+        Err(cause) => ConnectError::NoDaemon { endpoint, cause: cause.to_string() },
     })
 }
 
-/// Failure of a connection attempt.
-#[derive(Debug, thiserror::Error)]
-enum ConnectorError {
-    #[error("{0}")]
-    Io(#[source] io::Error),
-    #[error("{0}")]
-    Tls(TlsError),
-    #[error("{0}")]
-    Credentials(String),
-    #[error("the token would be sent over a connection that others can read")]
-    TokenInCleartext,
-}
-
-async fn unix_channel(path: PathBuf, mode: ConnectMode) -> Result<Channel, ConnectorError> {
-    // HTTP/2 requires an authority. gRPC servers accept `localhost` on a Unix socket.
-    let connector = tower::service_fn(move |_: Uri| {
-        let path = path.clone();
-        async move { UnixStream::connect(path).await.map(TokioIo::new) }
-    });
-    let endpoint = transport::Endpoint::from_static("http://localhost");
-    connect_channel(endpoint, connector, mode).await
-}
-
-async fn tcp_channel(
-    address: &str,
-    credentials: ClientCredentials,
-    alert: TlsAlertFlag,
+/// Builds a channel that connects with the credentials, again after each lost connection.
+async fn build_channel(
+    endpoint: &DaemonEndpoint,
+    credentials: &ClientCredentials,
+    alert: &TlsAlertFlag,
     mode: ConnectMode,
 ) -> Result<Channel, ConnectorError> {
-    let has_token = credentials.token_file.is_some();
-    let connector = tower::service_fn(move |uri: Uri| {
-        let alert = alert.clone();
-        async move {
-            let stream = connect_tcp(uri).await?;
-            // The check uses the connected address, because a name may resolve to any address.
-            if has_token && !stream.peer_addr()?.ip().to_canonical().is_loopback() {
-                return Err(ConnectorError::TokenInCleartext.into());
-            }
-            Ok::<_, BoxError>(TokioIo::new(TlsProbeIo::plain(stream, alert)))
-        }
-    });
-    let endpoint = transport::Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|error| connector_error(&error))?;
-    connect_channel(endpoint, connector, mode).await
-}
-
-async fn tls_channel(
-    address: &str,
-    credentials: ClientCredentials,
-    mode: ConnectMode,
-) -> Result<Channel, ConnectorError> {
-    let host = address.rsplit_once(':').map_or(address, |(host, _)| host).to_owned();
     let (tell, first_bytes) = oneshot::channel();
     // The sender is for the first connection. On later connections the calls report the failure.
     let tell = Arc::new(Mutex::new(Some(tell)));
-    let connector = tower::service_fn(move |uri: Uri| {
-        let (host, credentials, tell) = (host.clone(), credentials.clone(), tell.clone());
-        async move {
-            let name =
-                credentials.expected_server_name(&host).map_err(ConnectorError::Credentials)?;
-            let config = tokio::task::spawn_blocking(move || credentials.client_config());
-            let config = config.await?.map_err(ConnectorError::Credentials)?;
-            let stream = connect_tcp(uri).await?;
-            let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
-            let stream =
-                shaken.map_err(|error| ConnectorError::Tls(TlsError::from_io_error(&error)))?;
-            if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
-                return Err(ConnectorError::Tls(TlsError::NotHttp2).into());
-            }
-            let tell = tell.lock().unwrap_or_else(PoisonError::into_inner).take();
-            Ok::<_, BoxError>(TokioIo::new(TlsProbeIo::tls(stream, tell)))
-        }
+    let (address, credentials, alert) =
+        (endpoint.address().clone(), credentials.clone(), alert.clone());
+    let is_tls = matches!(address, EndpointAddress::Tls(_));
+    let connector = tower::service_fn(move |_: Uri| {
+        let (address, credentials) = (address.clone(), credentials.clone());
+        let (alert, tell) = (alert.clone(), tell.lock().take());
+        async move { open_stream(&address, &credentials, alert, tell).await.map(TokioIo::new) }
     });
-    let endpoint = transport::Endpoint::from_shared(format!("https://{address}"))
-        .map_err(|error| connector_error(&error))?;
-    let channel = connect_channel(endpoint, connector, mode).await?;
+    let origin = http_origin(endpoint)?;
     if mode == ConnectMode::Lazy {
-        return Ok(channel);
+        return Ok(origin.connect_with_connector_lazy(connector));
     }
-    // In TLS 1.3 the server checks the client certificate after the client's handshake is complete.
+    let channel = origin.connect_with_connector(connector).await;
+    let channel = channel.map_err(|error| find_connector_error(&error))?;
+    if is_tls {
+        wait_for_first_bytes(first_bytes).await?;
+    }
+    Ok(channel)
+}
+
+/// Waits for the first bytes of a TLS connection. In TLS 1.3 the server checks the client
+/// certificate after the client's handshake is complete.
+pub async fn wait_for_first_bytes(
+    first_bytes: oneshot::Receiver<io::Result<()>>,
+) -> Result<(), ConnectorError> {
     match first_bytes.await {
-        Ok(Ok(())) => Ok(channel),
+        Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(ConnectorError::Tls(TlsError::from_io_error(&error))),
         Err(_) => Err(ConnectorError::Tls(TlsError::ConnectionClosed)),
     }
 }
 
-type BoxError = Box<dyn Error + Send + Sync>;
-
-/// Builds the channel on the connector.
-async fn connect_channel<C>(
-    endpoint: transport::Endpoint,
-    connector: C,
-    mode: ConnectMode,
-) -> Result<Channel, ConnectorError>
-where
-    C: Service<Uri> + Send + 'static,
-    C::Response: rt::Read + rt::Write + Send + Unpin,
-    C::Future: Send,
-    BoxError: From<C::Error> + Send,
-{
-    match mode {
-        ConnectMode::Eager => endpoint
-            .connect_with_connector(connector)
-            .await
-            .map_err(|error| connector_error(&error)),
-        ConnectMode::Lazy => Ok(endpoint.connect_with_connector_lazy(connector)),
-    }
-}
-
-/// Connects to the host by any of its IPv4 and IPv6 addresses.
-async fn connect_tcp(uri: Uri) -> Result<TcpStream, BoxError> {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    connector.enforce_http(false);
-    Ok(connector.oneshot(uri).await?.into_inner())
-}
-
-/// Returns the innermost error of tonic's error: a connector error or an error of the operating
-/// system.
-fn connector_error(error: &transport::Error) -> ConnectorError {
-    root_cause(error).unwrap_or_else(|| ConnectorError::Io(io::Error::other(error.to_string())))
+/// Returns the settings of a channel with the authority of its requests.
+pub fn http_origin(endpoint: &DaemonEndpoint) -> Result<transport::Endpoint, ConnectorError> {
+    let origin = match endpoint.address() {
+        // HTTP/2 requires an authority. gRPC servers accept `localhost` on a Unix socket.
+        EndpointAddress::Unix(_) => "http://localhost".to_owned(),
+        EndpointAddress::Tcp(address) => format!("http://{address}"),
+        EndpointAddress::Tls(address) => format!("https://{address}"),
+    };
+    transport::Endpoint::from_shared(origin).map_err(|error| find_connector_error(&error))
 }
 
 /// Returns the connection failure that made the call fail, if there is one.
@@ -268,33 +183,16 @@ pub fn connection_failure(status: &Status) -> Option<String> {
     Some(error.to_string())
 }
 
-/// Whether a call failed without a connection for a reason that the operating system reports at
-/// once: the socket is missing, this user may not use the socket, or the connection is refused.
+/// Whether a call failed without a connection for a reason that is known at once: the socket is
+/// missing, this user may not use the socket, the connection is refused, or no registry names an
+/// executor.
 pub fn is_connection_refused(status: &Status) -> bool {
     let refusals = [ErrorKind::NotFound, ErrorKind::ConnectionRefused, ErrorKind::PermissionDenied];
-    let error = status.source().and_then(root_cause);
-    matches!(error, Some(ConnectorError::Io(cause)) if refusals.contains(&cause.kind()))
-}
-
-fn root_cause(error: &(dyn Error + 'static)) -> Option<ConnectorError> {
-    let mut below = Some(error);
-    while let Some(error) = below {
-        match error.downcast_ref::<ConnectorError>() {
-            Some(ConnectorError::Tls(error)) => return Some(ConnectorError::Tls(error.clone())),
-            Some(ConnectorError::Credentials(sentence)) => {
-                return Some(ConnectorError::Credentials(sentence.clone()));
-            }
-            Some(ConnectorError::TokenInCleartext) => {
-                return Some(ConnectorError::TokenInCleartext);
-            }
-            Some(ConnectorError::Io(_)) | None => {}
-        }
-        if let Some(io) = error.downcast_ref::<io::Error>() {
-            return Some(ConnectorError::Io(io::Error::new(io.kind(), io.to_string())));
-        }
-        below = error.source();
+    match status.source().and_then(root_cause) {
+        Some(ConnectorError::Io(cause)) => refusals.contains(&cause.kind()),
+        Some(ConnectorError::UnknownExecutor(_)) => true,
+        _ => false,
     }
-    None
 }
 
 /// Returns the endpoints of the default sockets in the order in which they are tried. Paths that
@@ -306,6 +204,7 @@ pub fn default_endpoints(env: &ProcessEnv) -> Vec<DaemonEndpoint> {
 
 /// Returns the first default socket that accepts a connection within `timeout`. If none accepts,
 /// the error names a socket that this user may not use, if there is one.
+#[cfg(unix)]
 pub async fn find_default_endpoint(
     env: &ProcessEnv,
     timeout: Duration,
@@ -330,9 +229,21 @@ pub async fn find_default_endpoint(
     })
 }
 
+/// Returns the error that there is no default socket on this system.
+#[cfg(not(unix))]
+#[allow(clippy::unused_async)] // On Unix, the function connects.
+pub async fn find_default_endpoint(
+    env: &ProcessEnv,
+    _: Duration,
+) -> Result<DaemonEndpoint, ConnectError> {
+    Err(ConnectError::NoDefault { tried: default_sockets(env) })
+}
+
 /// Whether the socket's directory belongs to the user. Every user can create a directory in the
 /// temporary directory, and could run a false daemon there.
+#[cfg(unix)]
 fn is_in_own_directory(socket: &Path, uid: u32) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
     let directory = socket.parent().and_then(|directory| directory.symlink_metadata().ok());
     directory.is_some_and(|found| found.is_dir() && found.uid() == uid)
 }

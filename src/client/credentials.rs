@@ -1,18 +1,24 @@
 //! Credentials of a client. The files are read again for each connection, so that certificates and
 //! tokens can be replaced while the client runs.
 
+use super::spiffe_verifier::SpiffeVerifier;
 use crate::net::certs;
+use crate::net::endpoint::{DaemonEndpoint, EndpointAddress};
+use crate::sync::Mutex;
 use http::HeaderValue;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use tokio::io::AsyncReadExt as _;
 
 /// Maximum size of a token file. Servers reject larger headers.
 const MAX_TOKEN_BYTES: u64 = 8 << 10;
+/// Predicate of the error about a longer token.
+const TOO_LARGE: &str = "is over 8 KiB, too large for a token";
 
 /// Credentials of a connection. The default trusts the authorities of the machine and has no
 /// identity and no token.
@@ -26,9 +32,30 @@ pub struct ClientCredentials {
     /// For TLS: name that the daemon's certificate must have. `None` means the host of the
     /// endpoint.
     pub server_name: Option<String>,
-    /// File with a token that is sent with each call. The token is sent only over TLS, to a Unix
-    /// socket or to a loopback address.
-    pub token_file: Option<PathBuf>,
+    /// For TLS: SPIFFE ID that the daemon's certificate must have as its only URI, instead of the
+    /// name of the host. The name in the handshake stays `server_name` or the host.
+    pub spiffe_id: Option<certs::SpiffeId>,
+    /// Token that is sent with each call. The token is sent only over TLS, to a Unix socket or to
+    /// a loopback address.
+    pub token: Option<ClientToken>,
+}
+
+/// Token of a client. The debug output does not contain the token.
+#[derive(Clone, PartialEq, Eq)]
+pub enum ClientToken {
+    /// File with the token. The file is read again after the daemon has rejected the token.
+    File(PathBuf),
+    /// Token itself.
+    Value(String),
+}
+
+impl fmt::Debug for ClientToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => f.debug_tuple("File").field(file).finish(),
+            Self::Value(_) => f.write_str("Value(<redacted>)"),
+        }
+    }
 }
 
 impl ClientCredentials {
@@ -41,6 +68,18 @@ impl ClientCredentials {
         })
     }
 
+    /// Reads the files as a connection to the endpoint would, without a connection. The error is one
+    /// sentence.
+    pub async fn check(&self, endpoint: &DaemonEndpoint) -> Result<(), String> {
+        BearerToken::read(self.token.clone()).await?;
+        let EndpointAddress::Tls(address) = endpoint.address() else { return Ok(()) };
+        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        self.expected_server_name(host)?;
+        let credentials = self.clone();
+        let config = tokio::task::spawn_blocking(move || credentials.client_config());
+        config.await.map_err(|error| error.to_string())?.map(drop)
+    }
+
     /// Reads the TLS files. Blocks on disk I/O.
     pub(super) fn client_config(&self) -> Result<ClientConfig, String> {
         let roots = match &self.ca {
@@ -48,10 +87,17 @@ impl ClientCredentials {
             None => certs::load_system_authorities(),
         };
         let roots = roots.map_err(|problem| problem.to_string())?;
-        let builder = ClientConfig::builder_with_provider(certs::crypto_provider())
+        let provider = certs::crypto_provider();
+        let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13, &TLS12])
-            .expect("ring has cipher suites for both versions")
-            .with_root_certificates(roots);
+            .expect("ring has cipher suites for both versions");
+        let builder = match &self.spiffe_id {
+            None => builder.with_root_certificates(roots),
+            Some(id) => {
+                let verifier = SpiffeVerifier::new(id.clone(), roots, provider);
+                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+            }
+        };
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
@@ -74,26 +120,35 @@ pub struct BearerToken(Arc<TokenState>);
 
 #[derive(Default)]
 struct TokenState {
+    /// File of the token; `None` without a token, or if the program has set the value.
     file: Option<PathBuf>,
-    value: RwLock<Option<HeaderValue>>,
+    value: Mutex<Option<HeaderValue>>,
 }
 
 impl BearerToken {
-    /// Reads the file, if there is one.
-    pub async fn read(file: Option<PathBuf>) -> Result<Self, String> {
-        let value = match &file {
-            Some(file) => Some(read_token(file).await?),
-            None => None,
+    /// Returns the token of the credentials. Reads the file, if the token is in a file.
+    pub async fn read(token: Option<ClientToken>) -> Result<Self, String> {
+        let (file, value) = match token {
+            None => (None, None),
+            Some(ClientToken::File(file)) => {
+                let value = read_token_file(&file).await?;
+                (Some(file), Some(value))
+            }
+            Some(ClientToken::Value(text)) => {
+                let value = bearer_header(text.trim_ascii().as_bytes())
+                    .map_err(|reason| format!("the value of the token {reason}"))?;
+                (None, Some(value))
+            }
         };
-        Ok(Self(Arc::new(TokenState { file, value: RwLock::new(value) })))
+        Ok(Self(Arc::new(TokenState { file, value: Mutex::new(value) })))
     }
 
     /// Reads the file again. If the file cannot be read, the old token stays. Returns whether the
     /// token changed.
     pub async fn reload(&self) -> bool {
         let Some(file) = &self.0.file else { return false };
-        let Ok(value) = read_token(file).await else { return false };
-        let mut current = self.0.value.write().unwrap_or_else(PoisonError::into_inner);
+        let Ok(value) = read_token_file(file).await else { return false };
+        let mut current = self.0.value.lock();
         let is_new = current.as_ref() != Some(&value);
         *current = Some(value);
         is_new
@@ -101,17 +156,18 @@ impl BearerToken {
 
     /// Returns the `authorization` header.
     pub fn header(&self) -> Option<HeaderValue> {
-        self.0.value.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.value.lock().clone()
     }
 }
 
-impl std::fmt::Debug for BearerToken {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for BearerToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Bearer").field(&self.0.file).finish()
     }
 }
 
-async fn read_token(file: &Path) -> Result<HeaderValue, String> {
+/// Returns the `authorization` header of the token in a file.
+pub async fn read_token_file(file: &Path) -> Result<HeaderValue, String> {
     let problem = |reason: &str| format!("{} {reason}", file.display());
     let mut text = Vec::new();
     let read = async {
@@ -120,13 +176,16 @@ async fn read_token(file: &Path) -> Result<HeaderValue, String> {
     };
     read.await.map_err(|error| problem(&format!("cannot be read: {error}")))?;
     if text.len() as u64 > MAX_TOKEN_BYTES {
-        return Err(problem("is over 8 KiB, too large for a token"));
+        return Err(problem(TOO_LARGE));
     }
     bearer_header(text.trim_ascii()).map_err(problem)
 }
 
 /// Builds the `authorization` header of a token. Error messages never contain the token.
-fn bearer_header(token: &[u8]) -> Result<HeaderValue, &'static str> {
+pub fn bearer_header(token: &[u8]) -> Result<HeaderValue, &'static str> {
+    if token.len() as u64 > MAX_TOKEN_BYTES {
+        return Err(TOO_LARGE);
+    }
     if token.is_empty() {
         return Err("holds no token");
     }

@@ -28,6 +28,8 @@ named!(
     ListResourcesResponse,
     ListRootsResponse,
     ListSkillsResponse,
+    Plugin,
+    PluginComponents,
     ReadResourceResponse,
     ResolveRootsResponse,
     SelectedCapabilityRoot,

@@ -46,33 +46,42 @@
 
 mod auth_channel;
 mod call;
+mod call_channel;
 mod connect;
 mod credentials;
+mod dial;
+mod executor_channel;
+mod executor_stream;
 pub mod fleet;
-mod handle;
+mod jitter;
 pub mod json;
-mod list;
 mod mirror;
 mod pages;
 mod read;
-mod resolve;
-mod resources;
 mod retry;
 mod selected_roots;
+mod spiffe_verifier;
 mod tls_error;
 mod tls_probe;
 mod watch;
 
+pub use crate::model::handle::{enclosing_package, is_of_root, root_id};
+pub use crate::net::byte_stream::ByteStream;
+pub use crate::net::certs::{SpiffeId, SpiffeIdError};
 pub use crate::net::endpoint::{DaemonEndpoint, EndpointError};
-pub use crate::parse::document::TextPosition;
+pub use crate::parse::document::{ConfigError, ConfigErrors, TextPosition};
 pub use auth_channel::TlsRequired;
 pub use call::{CallError, Client, error_reason, error_reason_name};
 pub use connect::{ConnectError, connect, default_endpoints, find_default_endpoint, open_channel};
-pub use credentials::ClientCredentials;
+#[cfg(feature = "manager")]
+pub(crate) use credentials::BearerToken;
+pub use credentials::{ClientCredentials, ClientToken};
+#[cfg(feature = "mcp")]
+pub(crate) use credentials::{bearer_header, read_token_file};
 pub use fleet::{
-    ExecutorConfig, ExecutorRegistry, Fleet, FleetError, FleetFileError, FleetFileErrors,
+    DialLimits, ExecutorConfig, ExecutorDialer, ExecutorRegistry, Fleet, FleetError, FleetStats,
+    OmittedExecutor, PublishedSelection,
 };
-pub use handle::{enclosing_package, root_id};
 #[cfg(any(feature = "cli", feature = "mcp"))]
 pub(crate) use mirror::MirrorStream;
 #[cfg(feature = "cli")]

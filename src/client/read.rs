@@ -1,44 +1,35 @@
 //! Reads a file: joins the pages into the exact bytes of the file.
 
-use super::call::{CallError, Client, ServiceClient, error_reason};
+use super::call::{CallError, Client, ServiceClient};
+use super::pages::{PageJoiner, RestartCounter, join_pages};
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{ErrorReason, ReadResourceRequest, ReadResourceResponse};
 use std::io;
 
-/// How often a read starts again if the file changed before the output received bytes.
-const MAX_RESTARTS: usize = 3;
 /// Maximum size of a page, and the size without `max_bytes`: the limits of the daemon.
 const MAX_PAGE_BYTES: usize = 1 << 20;
 const DEFAULT_PAGE_BYTES: usize = 8_192;
-/// Maximum size of a cursor. The cursors of caproot have a fifth of this size.
+/// Maximum size of a cursor. The cursors of caproot have at most 107 bytes.
 pub const MAX_CURSOR_BYTES: usize = 512;
 
 pub async fn read_resource(
     client: &Client,
     request: &ReadResourceRequest,
     hold: usize,
-    out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    out: &mut (dyn FnMut(&[u8]) -> io::Result<()> + Send),
 ) -> Result<ReadResourceResponse, CallError> {
-    let mut restarts = 0;
+    let call = |request| async move { read_page(client, &request).await };
+    let mut restarts = RestartCounter::default();
     loop {
-        let mut given = false;
-        let mut note = |bytes: &[u8]| {
-            given = true;
-            out(bytes)
-        };
-        match read_pages(client, request.clone(), hold, &mut note).await {
-            Err(CallError::Status(status))
-                if error_reason(&status) == Some(ErrorReason::ResourceChanged) =>
-            {
-                if given {
-                    return Err(CallError::ChangedDuringRead);
-                }
-                if restarts == MAX_RESTARTS {
-                    return Err(CallError::Status(status));
-                }
-                restarts += 1;
+        let mut file = FileJoiner::new(hold, &mut *out);
+        match join_pages(&mut file, request.clone(), call).await {
+            Ok(()) => return Ok(file.response),
+            Err(error) if file.has_written => {
+                let is_changed = error.reason() == Some(ErrorReason::ResourceChanged);
+                return Err(if is_changed { CallError::ChangedDuringRead } else { error });
             }
-            outcome => return outcome,
+            Err(error) if restarts.restarts_after(&error, ErrorReason::ResourceChanged) => {}
+            Err(error) => return Err(error),
         }
     }
 }
@@ -68,44 +59,54 @@ pub async fn read_page(
     Ok(page)
 }
 
-async fn read_pages(
-    client: &Client,
-    mut request: ReadResourceRequest,
-    hold: usize,
-    out: &mut dyn FnMut(&[u8]) -> io::Result<()>,
-) -> Result<ReadResourceResponse, CallError> {
-    let mut waiting = Vec::new();
-    let mut file = FilePageAssembler::default();
-    loop {
-        let page = read_page(client, &request).await?;
-        let cursor = file.add_page(page, &mut waiting).map_err(CallError::InvalidResponse)?;
-        if waiting.len() > hold || cursor.is_none() {
-            out(&waiting)?;
-            waiting.clear();
-        }
-        match cursor {
-            Some(cursor) => request.cursor = cursor,
-            None => return Ok(file.response),
-        }
-    }
-}
-
-/// Pages so far, without their bytes.
-#[derive(Default)]
-struct FilePageAssembler {
+/// Joiner of the pages of a file. Writes the bytes to the output.
+struct FileJoiner<'a> {
+    /// Response without contents.
     response: ReadResourceResponse,
     bytes: u64,
     has_first_page: bool,
+    /// How many bytes are buffered before the first are written.
+    hold: usize,
+    buffered: Vec<u8>,
+    out: &'a mut (dyn FnMut(&[u8]) -> io::Result<()> + Send),
+    has_written: bool,
 }
 
-impl FilePageAssembler {
-    /// Appends a page's bytes to `bytes`. Returns the cursor of the next page, if there is one.
+impl PageJoiner for FileJoiner<'_> {
+    type Request = ReadResourceRequest;
+    type Page = ReadResourceResponse;
+
+    fn set_token(request: &mut ReadResourceRequest, token: String) {
+        request.cursor = token;
+    }
+
+    fn add_page(&mut self, page: ReadResourceResponse) -> Result<Option<String>, CallError> {
+        let cursor = self.buffer_page(page).map_err(CallError::InvalidResponse)?;
+        if self.buffered.len() > self.hold || cursor.is_none() {
+            self.has_written = true;
+            (self.out)(&self.buffered)?;
+            self.buffered.clear();
+        }
+        Ok(cursor)
+    }
+}
+
+impl<'a> FileJoiner<'a> {
+    fn new(hold: usize, out: &'a mut (dyn FnMut(&[u8]) -> io::Result<()> + Send)) -> Self {
+        Self {
+            response: ReadResourceResponse::default(),
+            bytes: 0,
+            has_first_page: false,
+            hold,
+            buffered: Vec::new(),
+            out,
+            has_written: false,
+        }
+    }
+
+    /// Buffers the bytes of a page. Returns the cursor of the next page, if there is one.
     /// Each page has content, so that the read ends.
-    fn add_page(
-        &mut self,
-        page: ReadResourceResponse,
-        bytes: &mut Vec<u8>,
-    ) -> Result<Option<String>, &'static str> {
+    fn buffer_page(&mut self, page: ReadResourceResponse) -> Result<Option<String>, &'static str> {
         let ReadResourceResponse { body, next_cursor, not_modified, .. } = page;
         let (empty, content) = match body {
             Some(Body::Contents(text)) => (Body::Contents(String::new()), text.into_bytes()),
@@ -138,20 +139,21 @@ impl FilePageAssembler {
         }
         if next_cursor.is_empty() {
             let complete = self.bytes == self.response.total_bytes;
-            bytes.extend(content);
+            self.buffered.extend(content);
             return complete.then_some(None).ok_or("the pages of a file are smaller than the file");
         }
         if content.is_empty() {
             return Err("a page of a file is empty, and more follows");
         }
-        bytes.extend(content);
+        self.buffered.extend(content);
         Ok(Some(next_cursor))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::FilePageAssembler;
+    use super::FileJoiner;
+    use crate::client::pages::PageJoiner as _;
     use crate::proto::caproot::v1::ReadResourceResponse;
     use crate::proto::caproot::v1::read_resource_response::Body;
 
@@ -166,18 +168,28 @@ mod tests {
         }
     }
 
+    /// Joins pages. Returns the contents, or `None` if the daemon's pages are invalid.
+    fn join(
+        pages: impl IntoIterator<Item = ReadResourceResponse>,
+    ) -> Option<(Vec<u8>, ReadResourceResponse)> {
+        let mut written = Vec::new();
+        let mut out = |bytes: &[u8]| {
+            written.extend_from_slice(bytes);
+            Ok(())
+        };
+        let mut file = FileJoiner::new(1, &mut out);
+        for page in pages {
+            file.add_page(page).ok()?;
+        }
+        let response = file.response;
+        Some((written, response))
+    }
+
     #[test]
     fn pages_are_joined() {
-        let (mut file, mut bytes) = (FilePageAssembler::default(), Vec::new());
-        assert_eq!(file.add_page(page("ab", 3, "1"), &mut bytes), Ok(Some("1".into())));
-        assert_eq!(file.add_page(page("c", 3, ""), &mut bytes), Ok(None));
-        assert_eq!(bytes, b"abc");
-        assert_eq!(file.response, page("", 3, ""));
-        assert_eq!(
-            FilePageAssembler::default().add_page(page("", 0, ""), &mut bytes),
-            Ok(None),
-            "an empty file"
-        );
+        let file = join([page("ab", 3, "1"), page("c", 3, "")]);
+        assert_eq!(file, Some((b"abc".to_vec(), page("", 3, ""))));
+        assert_eq!(join([page("", 0, "")]), Some((Vec::new(), page("", 0, ""))), "an empty file");
     }
 
     #[test]
@@ -196,9 +208,8 @@ mod tests {
             bare,
             same,
         ] {
-            let (mut file, mut bytes) = (FilePageAssembler::default(), Vec::new());
-            assert!(file.add_page(page("a", 9, "1"), &mut bytes).is_ok());
-            assert!(file.add_page(second.clone(), &mut bytes).is_err(), "{second:?}");
+            assert!(join([page("a", 9, "1")]).is_some());
+            assert_eq!(join([page("a", 9, "1"), second.clone()]), None, "{second:?}");
         }
     }
 }

@@ -1,24 +1,26 @@
 //! Retries of failed calls. Streams have their own retries in [`super::SkillWatch`].
 
 use super::auth_channel::TlsRequired;
+use super::jitter::full_jitter;
 use backon::{ExponentialBuilder, Retryable as _};
+use std::error::Error as _;
 use std::time::Duration;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// Retry policy of calls. A call is retried if its status is UNAVAILABLE, or `RESOURCE_EXHAUSTED`
-/// with a retry delay.
+/// Retry policy of calls. A call is retried if its status is UNAVAILABLE, if the connection ended
+/// before the response, or if its status is `RESOURCE_EXHAUSTED` with a retry delay.
 ///
-/// Each delay is twice the delay before and partly random, or the delay that the daemon requests if
-/// that is longer. A call and its retries have one deadline.
+/// Each delay is a random part of a maximum, which doubles with each retry. If the daemon requests a
+/// delay, the random part follows that delay. A call and its retries have one deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetryPolicy {
     /// Maximum number of retries; 3 by default.
     pub max_retries: usize,
-    /// Delay of the first retry; 100 ms by default.
+    /// Maximum delay of the first retry; 300 ms by default.
     pub initial_delay: Duration,
-    /// Maximum delay unless the daemon requests more; 2 s by default.
+    /// Maximum delay of any retry, in addition to a requested delay; 2 s by default.
     pub max_delay: Duration,
 }
 
@@ -32,7 +34,7 @@ impl Default for RetryPolicy {
     fn default() -> Self {
         Self {
             max_retries: 3,
-            initial_delay: Duration::from_millis(100),
+            initial_delay: Duration::from_millis(300),
             max_delay: Duration::from_secs(2),
         }
     }
@@ -50,7 +52,6 @@ pub async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
     let start = Instant::now();
     let left = || deadline.saturating_sub(start.elapsed());
     let waits = ExponentialBuilder::new()
-        .with_jitter()
         .with_min_delay(retries.initial_delay)
         .with_max_delay(retries.max_delay)
         .with_max_times(retries.max_retries);
@@ -60,7 +61,7 @@ pub async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
         .when(is_retryable)
         .adjust(|status: &Status, wait| {
             let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
-            let wait = wait?.max(requested.unwrap_or_default());
+            let wait = requested.unwrap_or_default() + full_jitter(wait?);
             (wait < left()).then_some(wait)
         })
         .await
@@ -70,6 +71,8 @@ pub async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
 fn is_retryable(status: &Status) -> bool {
     match status.code() {
         Code::Unavailable => !TlsRequired::is_cause_of(status),
+        // A status with a source was made on this side: the connection ended before the response.
+        Code::Cancelled => status.source().is_some(),
         Code::ResourceExhausted => status.get_details_retry_info().is_some(),
         _ => false,
     }
@@ -126,6 +129,7 @@ mod tests {
         let requested = Duration::from_secs(7);
         let (count, took) = count_attempts(exhausted(Some(requested)), MINUTE).await;
         assert!(count == 4 && took >= 3 * requested, "{count} {took:?}");
+        assert!(took <= 3 * requested + Duration::from_millis(2_100), "{took:?}");
         assert_eq!(
             count_attempts(exhausted(Some(requested)), requested).await,
             (1, Duration::ZERO)

@@ -1,5 +1,7 @@
 //! TLS failures between client and daemon, as errors of rustls and as messages for operators.
 
+use super::spiffe_verifier::WrongSpiffeId;
+use crate::net::certs;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 use std::io::{self, ErrorKind};
 
@@ -93,6 +95,12 @@ impl TlsError {
                 wanted: expected.to_str().into_owned(),
                 names: join_names(presented),
             },
+            CertificateError::Other(other) if other.0.is::<WrongSpiffeId>() => {
+                Self::Untrusted(other.to_string())
+            }
+            error if certs::is_authority_as_end_entity(error) => Self::Untrusted(
+                "it is the certificate of an authority (CA:TRUE), not of a server".to_owned(),
+            ),
             error => Self::Untrusted(error.to_string()),
         }
     }

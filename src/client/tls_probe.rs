@@ -3,6 +3,7 @@
 //! an alert. The bytes are passed on unchanged.
 
 use super::auth_channel::TlsAlertFlag;
+use crate::net::byte_stream::{ByteStream, delegate_async_write};
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -12,10 +13,6 @@ use tokio::sync::oneshot;
 /// First bytes of a TLS alert record (RFC 8446, 5.1). An HTTP/2 frame with these bytes would exceed
 /// the maximum frame length.
 const TLS_ALERT_PREFIX: [u8; 2] = [21, 3];
-
-/// Byte stream of a connection.
-pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Connection that inspects the first bytes received.
 pub struct TlsProbeIo {
@@ -88,31 +85,5 @@ fn copy(error: &io::Error) -> io::Error {
 }
 
 impl AsyncWrite for TlsProbeIo {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.io).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.io).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
+    delegate_async_write!(|me| me.io);
 }

@@ -3,17 +3,17 @@
 
 use super::auth_channel::TlsRequired;
 use super::call::{CallError, Client};
+use super::jitter::full_jitter;
 use crate::proto::caproot::v1::watch_skills_response::Event;
-use crate::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
+use crate::proto::caproot::v1::{KnownCatalog, WatchSkillsRequest, WatchSkillsResponse};
 use std::error::Error as _;
-use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 use tonic::{Code, Status, Streaming};
 use tonic_types::StatusExt as _;
 
-/// Delay of the first retry. Each further retry doubles the delay.
+/// Maximum delay of the first retry. Each further retry doubles the maximum.
 const INITIAL_DELAY: Duration = Duration::from_millis(200);
-/// Maximum delay of a retry, unless the daemon requests more.
+/// Maximum delay of any retry, in addition to a delay that the daemon requests.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 /// Maximum delay that a daemon can request.
 const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(1);
@@ -69,6 +69,11 @@ impl SkillWatch {
         self.stream = None;
     }
 
+    /// Sets the catalogs that the next stream need not send.
+    pub(super) fn set_known_catalogs(&mut self, known_catalogs: Vec<KnownCatalog>) {
+        self.request.known_catalogs = known_catalogs;
+    }
+
     /// Returns the next message. An error is final: the daemon rejected the watch. Cancel-safe.
     pub async fn next(&mut self) -> Result<WatchMessage, CallError> {
         if let Some(wait) = self.retry_delay {
@@ -86,8 +91,9 @@ impl SkillWatch {
                     return Err(status.into());
                 }
                 let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
-                let wait = backoff_delay(self.failures)
-                    .max(requested.unwrap_or_default().min(MAX_REQUESTED_DELAY));
+                let requested = requested.unwrap_or_default().min(MAX_REQUESTED_DELAY);
+                // The daemon may have requested one delay from many clients at once.
+                let wait = requested + full_jitter(max_delay(self.failures));
                 self.failures = self.failures.saturating_add(1);
                 self.retry_delay = Some(wait);
                 Ok(WatchMessage::Lost { cause: status.into(), wait })
@@ -121,6 +127,8 @@ impl SkillWatch {
     /// Stores the resume token of the event.
     fn record_event(&mut self, event: &WatchSkillsResponse) {
         self.had_event = true;
+        // The caller's state is no longer the state that has these catalogs.
+        self.request.known_catalogs.clear();
         let token = match &event.event {
             Some(Event::Synced(synced)) => Some(&synced.resume_token),
             Some(Event::Bookmark(bookmark)) => Some(&bookmark.resume_token),
@@ -154,28 +162,22 @@ impl SkillWatch {
     }
 }
 
-/// Returns the delay after `failures` failures. The delay doubles up to a limit, and half of it is
-/// random, so that the watches of one daemon do not reconnect at the same time.
-fn backoff_delay(failures: u32) -> Duration {
-    let full = INITIAL_DELAY.saturating_mul(1 << failures.min(16)).min(MAX_DELAY);
-    let random = RandomState::new().hash_one(failures) % 1_000;
-    let share = f64::from(u32::try_from(random).unwrap_or_default()) / 1_000.0;
-    full.mul_f64(0.5 + share / 2.0)
+/// Returns the maximum delay after `failures` failures.
+fn max_delay(failures: u32) -> Duration {
+    INITIAL_DELAY.saturating_mul(1 << failures.min(16)).min(MAX_DELAY)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{INITIAL_DELAY, MAX_DELAY, backoff_delay};
+    use super::{INITIAL_DELAY, MAX_DELAY, max_delay};
 
     #[test]
-    fn delays_grow_up_to_a_limit_and_differ() {
+    fn delays_double_up_to_a_limit() {
+        assert_eq!(max_delay(0), INITIAL_DELAY);
         for failures in 0..100 {
-            let waited = backoff_delay(failures);
-            assert!(waited >= INITIAL_DELAY / 2 && waited <= MAX_DELAY, "{failures}: {waited:?}");
+            let next = max_delay(failures + 1);
+            assert_eq!(next, (2 * max_delay(failures)).min(MAX_DELAY), "{failures}");
         }
-        assert!(backoff_delay(0) <= INITIAL_DELAY);
-        assert!(backoff_delay(40) >= MAX_DELAY / 2);
-        let differ = (0..50).map(|_| backoff_delay(9)).collect::<std::collections::HashSet<_>>();
-        assert!(differ.len() > 1);
+        assert_eq!(max_delay(u32::MAX), MAX_DELAY);
     }
 }

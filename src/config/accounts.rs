@@ -1,10 +1,10 @@
 //! Resolves users and groups, given by number or name. Error texts follow the text in question, as
 //! in `invalid value "x": ERROR`.
 
+use crate::sync::Mutex;
 use nix::errno::Errno;
 use nix::unistd::{Group, User};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 /// Resolved names. Kept for the lifetime of the process, because the sandbox may deny a second
 /// lookup. The names in config files bound the size.
@@ -33,7 +33,7 @@ fn id(
             .ok_or_else(|| format!("expected the number of a {kind}, 4294967294 at most"));
     }
     let name = (kind, text.to_owned());
-    let mut cache = ID_CACHE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut cache = ID_CACHE.lock();
     if let Some(number) = cache.get(&name) {
         return Ok(*number);
     }

@@ -1,6 +1,6 @@
 //! Warnings of `caproot config check` that depend on the disk and on the accounts of this machine.
 
-use super::{Config, ListenAddress, ProcessEnv, native_path};
+use super::{Config, ListenAddress, ProcessEnv, is_missing_optional, native_path};
 use crate::grpc::auth::CallerRule;
 use nix::unistd::{Uid, User, getgrouplist};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
@@ -35,10 +35,11 @@ pub fn warnings(config: &Config, env: &ProcessEnv) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let roots = config.published_roots.iter().map(|root| {
-        let dir = native_path(&root.path);
-        (format!("roots: {}: {}", root.id.as_str(), dir.display()), dir)
-    });
+    let roots =
+        config.published_roots.iter().filter(|root| !is_missing_optional(root)).map(|root| {
+            let dir = native_path(&root.path);
+            (format!("roots: {}: {}", root.id.as_str(), dir.display()), dir)
+        });
     let allowed = config.extra_allowed_dirs().iter();
     let allowed = allowed.map(|dir| (format!("allow: {}", dir.display()), dir.clone()));
     warnings.extend(roots.chain(allowed).filter_map(|(name, dir)| {

@@ -1,12 +1,11 @@
 //! Reads `callers` of a config file: rules that admit callers and limit them to roots.
 
-use super::error::ConfigError;
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
+use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::roots::parse_directory;
-use super::section::{ConfigReader, ConfigValue};
 use super::{accounts, address};
 use crate::grpc::auth::{CallerPolicy, CallerRule, SanPattern, TokenFile};
 use crate::model::{AccessScope, PublishedRoot, RootId};
+use crate::parse::document::{ConfigError, ConfigErrors, DocumentField, DocumentReader};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -99,10 +98,10 @@ enum RuleRoot {
 
 /// Reads the rules. `is_root` returns whether a root with this id is published.
 pub fn read(
-    item: &ConfigValue<'_>,
+    item: &DocumentField<'_>,
     base: Option<&Path>,
     is_root: impl Fn(&RootId) -> bool,
-    reader: &mut ConfigReader<'_>,
+    reader: &mut DocumentReader<'_>,
 ) -> Vec<RuleDraft> {
     let empty = "empty list; remove the key to admit every caller that can connect";
     let rules = reader.list_unless_empty(item, empty);
@@ -113,7 +112,7 @@ pub fn read(
     let mut lines: HashMap<Box<str>, u32> = HashMap::new();
     let mut drafts = Vec::new();
     for entry in rules {
-        let Some(section) = reader.section(&entry, &KEYS) else { continue };
+        let Some(section) = reader.section(&entry, keys::names(&KEYS)) else { continue };
         let Some(name) = reader.required(&section, "name") else { continue };
         let line = name.line();
         let taken = |name: Box<str>| match lines.get(&name) {
@@ -158,10 +157,10 @@ pub fn resolve_rules(
     drafts: Vec<RuleDraft>,
     published: &[PublishedRoot],
     allowed: &[PathBuf],
-) -> Result<CallerRules, Vec<ConfigError>> {
+) -> Result<CallerRules, ConfigErrors> {
     let bytes = |dir: &Path| -> Box<[u8]> { dir.as_os_str().as_bytes().into() };
     let all = AccessScope::Directories(allowed.iter().map(|dir| bytes(dir)).collect());
-    let mut errors = Vec::new();
+    let mut errors = ConfigErrors::default();
     let mut rules = CallerRules::default();
     for RuleDraft { mut rule, token_file, roots } in drafts {
         if let Some(roots) = roots {
@@ -176,7 +175,7 @@ pub fn resolve_rules(
                     let holds_one =
                         || allowed.iter().any(|a| own.contains_path(a.as_os_str().as_bytes()));
                     if !all.contains_path(&dir) && !holds_one() {
-                        errors.push(error);
+                        errors.add(error);
                     }
                     Some(dir)
                 }
@@ -186,7 +185,7 @@ pub fn resolve_rules(
         rules.callers.rules.push(rule);
         rules.token_files.push(token_file);
     }
-    if errors.is_empty() { Ok(rules) } else { Err(errors) }
+    errors.or_value(rules)
 }
 
 fn rule_name(text: &str) -> Result<Box<str>, String> {
@@ -202,10 +201,10 @@ fn rule_name(text: &str) -> Result<Box<str>, String> {
 }
 
 fn roots(
-    item: &ConfigValue<'_>,
+    item: &DocumentField<'_>,
     base: Option<&Path>,
     is_root: impl Fn(&RootId) -> bool,
-    reader: &mut ConfigReader<'_>,
+    reader: &mut DocumentReader<'_>,
 ) -> Vec<RuleRoot> {
     let empty = "empty list, so the rule would grant nothing; remove the key to grant all roots";
     let mut roots = Vec::new();
@@ -229,9 +228,9 @@ fn roots(
 }
 
 fn token_file(
-    item: &ConfigValue<'_>,
+    item: &DocumentField<'_>,
     base: Option<&Path>,
-    reader: &mut ConfigReader<'_>,
+    reader: &mut DocumentReader<'_>,
 ) -> Option<TokenFile> {
     reader.parsed(item, |text| {
         let file = TokenFile::new(address::absolute_path(text.as_ref(), base)?);

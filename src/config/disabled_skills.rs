@@ -1,10 +1,10 @@
 //! Reads `disabled_skills` of a config file: rules with the id of a root and a glob, or with a
 //! qualified name.
 
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
-use super::section::{ConfigReader, ConfigValue};
+use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
 use crate::model::disabled_skills::{DisableRules, parse_glob};
 use crate::model::{RelPath, RootId};
+use crate::parse::document::{DocumentField, DocumentReader};
 use globset::Glob;
 
 /// Keys of one rule.
@@ -44,9 +44,9 @@ const MAX_NAME_CHARS: usize = 128;
 
 /// Reads the rules. `is_root` returns whether a root with this id is published.
 pub fn read(
-    item: &ConfigValue<'_>,
+    item: &DocumentField<'_>,
     is_root: impl Fn(&RootId) -> bool,
-    reader: &mut ConfigReader<'_>,
+    reader: &mut DocumentReader<'_>,
 ) -> DisableRules {
     let mut globs = Vec::new();
     let mut names: Vec<Box<str>> = Vec::new();
@@ -56,7 +56,7 @@ pub fn read(
         return DisableRules::default();
     }
     for rule in rules {
-        let Some(section) = reader.section(&rule, &KEYS) else { continue };
+        let Some(section) = reader.section(&rule, keys::names(&KEYS)) else { continue };
         let [root, path, name] = ["root", "path", "name"].map(|key| section.get(key));
         if name.is_some() == (root.is_some() || path.is_some()) {
             reader.report_error(&rule, "set either `name`, or `root` and `path`");

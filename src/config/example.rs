@@ -2,6 +2,7 @@
 
 use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::top_keys;
+use crate::model::text::wrap_words;
 use std::fmt::Write as _;
 
 /// Width of comment lines.
@@ -16,11 +17,11 @@ const HEAD: &str = "Config file of caproot. Start the daemon with `caproot serve
 #[must_use]
 pub fn example_file() -> String {
     let mut text = String::new();
-    wrap_comment(&mut text, "", HEAD);
+    push_comment(&mut text, "", HEAD);
     for key in &top_keys::KEYS {
         text.push('\n');
         let mark = if is_active(key) { "" } else { "#" };
-        wrap_comment(&mut text, "", &comment(key));
+        push_comment(&mut text, "", &comment(key));
         write_value(&mut text, key, mark, "", "");
     }
     text
@@ -75,27 +76,16 @@ fn write_value(text: &mut String, key: &ConfigKey, mark: &str, indent: &str, ite
     for (n, key) in keys.iter().enumerate() {
         let indent = format!("{indent}  ");
         let Some(alternative) = alternative else {
-            wrap_comment(text, &format!("{mark}{indent}"), &comment(key));
+            push_comment(text, &format!("{mark}{indent}"), &comment(key));
             write_value(text, key, mark, &indent, "");
             continue;
         };
-        wrap_comment(text, &format!("{mark}{indent}  "), &comment(key));
+        push_comment(text, &format!("{mark}{indent}  "), &comment(key));
         let starts_item = n == 0 || alternative == Some(key.name());
         write_value(text, key, mark, &indent, if starts_item { "- " } else { "  " });
     }
 }
 
-fn wrap_comment(text: &mut String, indent: &str, comment: &str) {
-    let mut line = format!("{indent}#");
-    for word in comment.split_whitespace() {
-        if line.chars().count() + 1 + word.chars().count() > MAX_COLUMNS {
-            text.push_str(&line);
-            text.push('\n');
-            line = format!("{indent}#");
-        }
-        line.push(' ');
-        line.push_str(word);
-    }
-    text.push_str(&line);
-    text.push('\n');
+fn push_comment(text: &mut String, indent: &str, comment: &str) {
+    text.push_str(&wrap_words(&format!("{indent}# "), comment, MAX_COLUMNS));
 }

@@ -1,10 +1,9 @@
 //! Reads a config file and turns its text into settings.
 
-use super::error::{ConfigError, ConfigErrors};
 use super::{FileSettings, address, settings};
 use crate::model::RootId;
 use crate::net::endpoint::ProcessEnv;
-use crate::parse::document::{self, SyntaxError, TextPosition};
+use crate::parse::document::{self, ConfigError, ConfigErrors};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::Path;
@@ -28,7 +27,7 @@ pub fn read(path: &Path) -> Result<String, ConfigError> {
             }
             _ => format!("cannot be read: {error}"),
         };
-        ConfigError::file(path, None, reason)
+        ConfigError::file(path, reason)
     })?;
     decode(path, bytes)
 }
@@ -36,21 +35,9 @@ pub fn read(path: &Path) -> Result<String, ConfigError> {
 /// Decodes the bytes of a file as UTF-8.
 pub fn decode(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(ConfigError::file(
-            path,
-            None,
-            "is larger than 1 MiB, the limit of config files",
-        ));
+        return Err(ConfigError::file(path, "is larger than 1 MiB, the limit of config files"));
     }
-    String::from_utf8(bytes).map_err(|error| {
-        let good = error.utf8_error().valid_up_to();
-        let before = String::from_utf8_lossy(&error.as_bytes()[..good]).into_owned();
-        let line = before.matches('\n').count() + 1;
-        let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let position = TextPosition { line: number(line), column: number(column) };
-        ConfigError::file(path, Some(position), "invalid UTF-8; save the file as UTF-8")
-    })
+    document::decode(bytes).map_err(|error| ConfigError::syntax(path, error))
 }
 
 /// Parses the text of a file. Adds every error to `errors` and returns the valid settings. For the
@@ -63,8 +50,9 @@ pub fn parse(
     env: &ProcessEnv,
     errors: &mut ConfigErrors,
 ) -> FileSettings {
-    let syntax = |e: SyntaxError| ConfigError::file(path, Some(e.position), e.reason);
-    let document = text.and_then(|text| document::parse(&text).map_err(syntax));
+    let parse =
+        |text: String| document::parse(&text).map_err(|error| ConfigError::syntax(path, error));
+    let document = text.and_then(parse);
     // Relative paths start at the directory of the file, not at the one of the daemon.
     let absolute = address::absolute_path(path, env.current_dir.as_deref()).ok();
     let base = absolute.as_deref().and_then(Path::parent);

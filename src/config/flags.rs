@@ -1,10 +1,11 @@
 //! Flags of `caproot serve`, and the roots that are published by default.
 
-use super::error::{ConfigError, ConfigErrors};
+use super::project_roots::{project_root_ids, project_roots};
 use super::tls::{self, TlsFlags};
-use super::{CheckedFlags, ListenAddress, address};
+use super::{CheckedFlags, ListenAddress, address, native_path};
 use crate::model::{PublishedRoot, RootId, RootScope};
 use crate::net::endpoint::ProcessEnv;
+use crate::parse::document::{ConfigError, ConfigErrors};
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
@@ -150,31 +151,41 @@ fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {
     let path = dir.as_os_str().as_bytes().into();
     // The agent installs this directory without links, so a link is not by the author of the
     // skills.
-    PublishedRoot { id, path, scope, follow_links: scope != RootScope::System }
+    let follow_links = scope != RootScope::System;
+    PublishedRoot { id, path, scope, follow_links, is_optional: false }
 }
 
-/// Ids of the directories where Codex keeps skills.
-pub const DEFAULT_ROOT_IDS: [&str; 5] = ["repo", "user", "codex", "system", "admin"];
+/// Ids of the directories outside projects where Codex keeps skills.
+const DEFAULT_ROOT_IDS: [&str; 4] = ["user", "codex", "system", "admin"];
 
-/// Returns the directories where Codex keeps skills, without missing ones. If two ids have the same
-/// directory, as `repo` and `user` in a home, only the last id is returned.
-pub fn default_roots(env: &ProcessEnv) -> Vec<PublishedRoot> {
+/// Whether a default root can have the id.
+pub fn is_default_root_id(id: &RootId) -> bool {
+    DEFAULT_ROOT_IDS.contains(&id.as_str()) || project_root_ids().any(|known| known == id.as_str())
+}
+
+/// Returns the roots of the project, and the existing directories where Codex keeps skills, with
+/// warnings. If two ids have the same directory, only the last id is returned.
+pub fn default_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
     let home = env.home.as_deref();
     let codex = env.codex_home.clone().or_else(|| home.map(|h| h.join(".codex")));
     let codex = codex.as_deref();
-    let [repo, user, codex_id, system, admin] = DEFAULT_ROOT_IDS;
+    let [user, codex_id, system, admin] = DEFAULT_ROOT_IDS;
     let candidates = [
-        (repo, RootScope::Repo, env.current_dir.as_deref().map(|d| d.join(".agents/skills"))),
         (user, RootScope::User, home.map(|h| h.join(".agents/skills"))),
         (codex_id, RootScope::User, codex.map(|c| c.join("skills"))),
         (system, RootScope::System, codex.map(|c| c.join("skills/.system"))),
         (admin, RootScope::Admin, Some(env.etc.join("codex/skills"))),
     ];
+    let candidates = candidates
+        .into_iter()
+        .filter_map(|(id, scope, dir)| Some(root(RootId::new(id).ok()?, &dir?, scope)));
+    let (mut roots, warnings) = project_roots(env);
+    roots.extend(candidates);
     let mut seen = HashSet::new();
-    let distinct = candidates.into_iter().rev().filter_map(|(id, scope, dir)| {
-        let dir = dir?;
-        let meta = fs::metadata(&dir).ok().filter(fs::Metadata::is_dir)?;
-        seen.insert((meta.dev(), meta.ino())).then_some(root(RootId::new(id).ok()?, &dir, scope))
+    roots.reverse();
+    roots.retain(|root| match fs::metadata(native_path(&root.path)) {
+        Ok(meta) if meta.is_dir() => seen.insert((meta.dev(), meta.ino())),
+        _ => root.is_optional,
     });
-    distinct.collect()
+    (roots, warnings)
 }

@@ -1,9 +1,9 @@
 //! Checks the sockets that a socket unit passes to the daemon.
 
 use super::address::{require_local, require_local_or_tls};
-use super::error::{ConfigError, ConfigErrors};
 use super::{InheritedSocketInfo, ListenAddress};
 use crate::net::endpoint::ProcessEnv;
+use crate::parse::document::{ConfigError, ConfigErrors};
 
 /// Name of the environment variable, used in errors in place of a flag.
 const SOURCE_NAME: &str = "LISTEN_FDS";

@@ -1,7 +1,7 @@
 //! Keys of a config file: name, type, default, meaning and the effect of a reload. The loader, the
 //! example file and the reference all read these tables.
 
-use super::{Config, limits, section};
+use super::{Config, limits};
 use humantime::format_duration;
 use std::time::Duration;
 
@@ -160,8 +160,8 @@ impl KeyValue {
             Self::Count { min, max } => format!("whole number from {min} to {max}"),
             Self::Size { min, max } => format!(
                 "size from {} to {}, as a number of bytes or with a unit",
-                section::size(*min),
-                section::size(*max)
+                format_size(*min),
+                format_size(*max)
             ),
             Self::Ratio => "number from 0 to 1".to_owned(),
             Self::Duration { max } => {
@@ -176,6 +176,15 @@ impl KeyValue {
 /// Returns the names of keys.
 pub fn names(keys: &[ConfigKey]) -> impl Iterator<Item = &'static str> {
     keys.iter().map(ConfigKey::name)
+}
+
+/// Formats a size with the largest unit that divides it.
+pub fn format_size(bytes: u64) -> String {
+    let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+    match units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
+        Some((unit, name)) => format!("{}{name}", bytes / unit),
+        None => bytes.to_string(),
+    }
 }
 
 /// Key of a config file, described for a reference. The texts are in Markdown.

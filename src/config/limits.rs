@@ -1,11 +1,15 @@
 //! Keys of the section `limits` of a config file, from the table of the limits.
 
-use super::keys::{ConfigKey, KeyDefault, KeyMeaning, KeyReload, KeyValue, RESTART, RestartRule};
-use super::section::{self, ConfigReader, ConfigSection};
+use super::keys::{
+    self, ConfigKey, KeyDefault, KeyMeaning, KeyReload, KeyValue, RESTART, RestartRule,
+};
 use crate::model::Limits;
 use crate::model::limits::{MAX_DIAGNOSTICS, limit_table};
+use crate::parse::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
 use crate::proto;
+use bytesize::ByteSize;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 /// Comments of the limits in the protocol.
@@ -23,7 +27,7 @@ macro_rules! config_value {
         $value.to_string()
     };
     (Size, $value:expr) => {
-        section::size($value)
+        keys::format_size($value)
     };
 }
 
@@ -33,7 +37,7 @@ macro_rules! read_value {
         $reader.count($item, $bounds).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
     };
     (Size, $reader:expr, $item:expr, $bounds:expr) => {
-        $reader.bytes($item, $bounds)
+        size($reader, $item, $bounds)
     };
 }
 
@@ -71,7 +75,7 @@ macro_rules! define_keys {
             }
         ),*];
 
-        fn read_values(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Limits {
+        fn read_values(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> Limits {
             let mut limits = Limits::default();
             $(
                 let item = section.get(stringify!($name));
@@ -85,8 +89,26 @@ macro_rules! define_keys {
 
 limit_table!(define_keys);
 
+/// Reads a size within bounds, as a number of bytes or with a unit, such as `256MiB`.
+fn size(
+    reader: &mut DocumentReader<'_>,
+    item: &DocumentField<'_>,
+    bounds: &RangeInclusive<u64>,
+) -> Option<u64> {
+    let [min, max] = [*bounds.start(), *bounds.end()].map(keys::format_size);
+    let expected = format!("a size from {min} to {max}, such as 256MiB");
+    reader.value(item, expected, |value| {
+        let size = match value {
+            DocumentValue::Number(text) => text.parse().ok(),
+            DocumentValue::Text(text) => text.parse().map(|size: ByteSize| size.as_u64()).ok(),
+            _ => None,
+        };
+        size.filter(|n| bounds.contains(n))
+    })
+}
+
 /// Reads the limits. Absent keys have their defaults.
-pub fn read(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Limits {
+pub fn read(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> Limits {
     let limits = read_values(section, reader);
     if limits.max_cached_roots < limits.max_roots {
         let roots = limits.max_roots;

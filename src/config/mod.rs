@@ -7,17 +7,15 @@ mod address;
 mod advice;
 mod callers;
 mod disabled_skills;
-mod error;
 mod example;
 mod file;
 mod flags;
 mod inherited_sockets;
 mod keys;
 mod limits;
-pub mod log;
+mod project_roots;
 mod reload;
 mod roots;
-mod section;
 mod settings;
 mod socket_access;
 mod tls;
@@ -25,23 +23,20 @@ mod top_keys;
 mod traces;
 
 pub use self::callers::CallerRules;
-pub use self::error::ConfigError;
 pub use self::example::example_file;
 pub use self::flags::{RootFlag, ServeFlags};
 pub use self::keys::{KeyDescription, config_keys};
-pub use self::log::{LogConfig, LogFormat};
 pub use self::reload::RestartRequired;
 pub use self::socket_access::{SocketAccess, SocketAccessRules};
 pub use self::tls::{TlsFiles, TlsFlags};
-pub use self::traces::TraceConfig;
 pub use crate::net::endpoint::{InheritedSocketInfo, ProcessEnv};
-pub use crate::parse::document::TextPosition;
+pub use crate::parse::document::{ConfigError, ConfigErrors, TextPosition};
+pub use crate::telemetry::{LogConfig, LogFormat, TraceConfig};
 
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot, RootId};
 use crate::scan::search::SearchRules;
 use callers::RuleDraft;
-use error::ConfigErrors;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -173,7 +168,7 @@ struct CheckedFlags {
 
 impl Config {
     /// Checks the flags of a daemon without a config file.
-    pub fn from_flags(flags: ServeFlags, env: &ProcessEnv) -> Result<Self, Vec<ConfigError>> {
+    pub fn from_flags(flags: ServeFlags, env: &ProcessEnv) -> Result<Self, ConfigErrors> {
         Self::load(flags, None, env)
     }
 
@@ -182,7 +177,7 @@ impl Config {
         flags: ServeFlags,
         file: Option<&Path>,
         env: &ProcessEnv,
-    ) -> Result<Self, Vec<ConfigError>> {
+    ) -> Result<Self, ConfigErrors> {
         Self::build(flags, file.map(|path| (path, file::read(path))), env)
     }
 
@@ -192,7 +187,7 @@ impl Config {
         file: &Path,
         bytes: Vec<u8>,
         env: &ProcessEnv,
-    ) -> Result<Self, Vec<ConfigError>> {
+    ) -> Result<Self, ConfigErrors> {
         Self::build(flags, Some((file, file::decode(file, bytes))), env)
     }
 
@@ -200,7 +195,7 @@ impl Config {
         flags: ServeFlags,
         file: Option<(&Path, Result<String, ConfigError>)>,
         env: &ProcessEnv,
-    ) -> Result<Self, Vec<ConfigError>> {
+    ) -> Result<Self, ConfigErrors> {
         let mut errors = ConfigErrors::default();
         let flags = flags::check(flags, env, &mut errors);
         let by_flag = |id: &RootId| flags.published_roots.iter().flatten().any(|p| p.id == *id);
@@ -214,12 +209,12 @@ impl Config {
         }
         inherited_sockets::check_metrics(env, file.metrics.is_some(), &mut errors);
         let tls = tls::merge_flags_and_file(flags.tls, file.tls, &mut errors);
-        errors.into_result()?;
+        errors.or_value(())?;
         let published_roots = flags.published_roots.or(file.published_roots);
         let extra_dirs = flags.allowed_dirs.or(file.allowed_dirs);
-        let mut published_roots = match (&published_roots, &extra_dirs) {
+        let (mut published_roots, root_warnings) = match (&published_roots, &extra_dirs) {
             (None, None) => flags::default_roots(env),
-            _ => published_roots.unwrap_or_default(),
+            _ => (published_roots.unwrap_or_default(), Vec::new()),
         };
         published_roots.sort_by(|a, b| (a.scope, &a.id).cmp(&(b.scope, &b.id)));
         let root_dirs = published_roots.iter().map(|root| native_path(&root.path));
@@ -241,7 +236,10 @@ impl Config {
             let own = listeners.iter().chain(&file.metrics);
             warnings.extend(inherited_sockets::unused_socket_section_warning(env, own));
         }
-        if allowed_dirs.is_empty() {
+        warnings.extend(root_warnings);
+        let is_offered = allowed_dirs.len() > published_roots.len()
+            || published_roots.iter().any(|root| !is_missing_optional(root));
+        if !is_offered {
             warnings.push(advice::NOTHING_PUBLISHED.to_owned());
         }
         Ok(Self {
@@ -277,13 +275,13 @@ impl Config {
     pub fn read_published_roots(
         file: &Path,
         env: &ProcessEnv,
-    ) -> Result<Vec<PublishedRoot>, Vec<ConfigError>> {
+    ) -> Result<Vec<PublishedRoot>, ConfigErrors> {
         let mut errors = ConfigErrors::default();
         let by_flag = |_: &RootId| false;
         let settings = file::parse(file, file::read(file), by_flag, false, env, &mut errors);
         match settings.published_roots {
             Some(roots) => Ok(roots),
-            None => errors.into_result().map(|()| Vec::new()),
+            None => errors.or_value(Vec::new()),
         }
     }
 
@@ -291,6 +289,12 @@ impl Config {
     #[must_use]
     pub fn extra_allowed_dirs(&self) -> &[PathBuf] {
         self.allowed_dirs.get(self.published_roots.len()..).unwrap_or_default()
+    }
+
+    /// Counts the published roots that callers see now. Blocks on the disk.
+    #[must_use]
+    pub fn count_visible_roots(&self) -> usize {
+        self.published_roots.iter().filter(|root| !is_missing_optional(root)).count()
     }
 
     /// Returns the rules of scans.
@@ -324,6 +328,11 @@ impl Config {
     ) -> (Self, RestartRequired) {
         reload::restrict(self, old, may_read)
     }
+}
+
+/// Whether the root is optional and its directory does not exist, so that callers do not see it.
+fn is_missing_optional(root: &PublishedRoot) -> bool {
+    root.is_optional && !native_path(&root.path).exists()
 }
 
 fn native_path(bytes: &[u8]) -> PathBuf {

@@ -1,9 +1,9 @@
 //! Reads `roots` of a config file, and paths of directories.
 
 use super::address;
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
-use super::section::{ConfigReader, ConfigValue};
+use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
 use crate::model::{PublishedRoot, RootId, RootScope};
+use crate::parse::document::{DocumentField, DocumentReader};
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -47,14 +47,14 @@ pub const KEYS: [ConfigKey; 4] = [
 
 /// Reads the roots.
 pub fn read(
-    item: &ConfigValue<'_>,
+    item: &DocumentField<'_>,
     base: Option<&Path>,
-    reader: &mut ConfigReader<'_>,
+    reader: &mut DocumentReader<'_>,
 ) -> Vec<PublishedRoot> {
     let mut lines: HashMap<RootId, u32> = HashMap::new();
     let mut roots = Vec::new();
     for entry in reader.list(item) {
-        let Some(section) = reader.section(&entry, &KEYS) else { continue };
+        let Some(section) = reader.section(&entry, keys::names(&KEYS)) else { continue };
         let id = reader.required(&section, "id");
         let path = reader.required(&section, "path");
         let scope = section.get("scope").map(|item| reader.parsed(&item, scope));
@@ -82,6 +82,7 @@ pub fn read(
             path: path.as_os_str().as_bytes().into(),
             scope,
             follow_links: follow_links.unwrap_or(scope != RootScope::System),
+            is_optional: false,
         });
     }
     roots

@@ -1,18 +1,16 @@
 //! Reads the keys of a config file.
 
-use super::error::ConfigErrors;
-use super::flags::DEFAULT_ROOT_IDS;
+use super::flags::is_default_root_id;
 use super::keys::{self, ConfigKey};
-use super::log::{self, LogConfig};
-use super::section::{ConfigReader, ConfigSection};
 use super::{
     FileSettings, address, callers, disabled_skills, limits, roots, socket_access, tls, top_keys,
     traces,
 };
 use crate::catalog::WatchTiming;
 use crate::model::{LandlockMode, RelPath, RootId};
-use crate::parse::document::DocumentNode;
+use crate::parse::document::{ConfigErrors, DocumentNode, DocumentReader, DocumentSection};
 use crate::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
+use crate::telemetry::{LogConfig, log_config};
 use std::path::Path;
 
 /// Reads the document of a file. `by_flag` returns whether a flag publishes a root; `allow_remote`
@@ -25,8 +23,8 @@ pub fn read(
     allow_remote: bool,
     errors: &mut ConfigErrors,
 ) -> FileSettings {
-    let mut reader = ConfigReader { file, errors };
-    let top = reader.top_section(node, &top_keys::KEYS);
+    let mut reader = DocumentReader { file, errors };
+    let top = reader.top_section(node, keys::names(&top_keys::KEYS));
     let environment_ids = top.get("environment_ids").map(|item| {
         let empty = Some("empty list; remove the key for the default, `local`");
         reader.unique_texts(&item, empty, |text| RootId::new(text).map(|_| text.to_owned()))
@@ -52,7 +50,7 @@ pub fn read(
     let is_root = |id: &RootId| {
         roots_in_file.iter().any(|p| p.id == *id)
             || by_flag(id)
-            || is_default && DEFAULT_ROOT_IDS.contains(&id.as_str())
+            || is_default && is_default_root_id(id)
     };
     let disabled_rules =
         top.get("disabled_skills").map(|item| disabled_skills::read(&item, is_root, &mut reader));
@@ -106,7 +104,7 @@ pub fn read(
     }
 }
 
-fn read_timing(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> WatchTiming {
+fn read_timing(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> WatchTiming {
     let mut duration = |key| {
         let item = section.get(key)?;
         reader.parsed(&item, |text| match humantime::parse_duration(text) {
@@ -126,11 +124,12 @@ fn read_timing(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Wa
     WatchTiming { debounce, max_debounce, ..default }
 }
 
-fn read_log(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> LogConfig {
+fn read_log(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> LogConfig {
     let filter =
-        |text: &str| log::parse_filter(text).map_err(|e| format!("invalid log filter: {e}"));
+        |text: &str| log_config::parse_filter(text).map_err(|e| format!("invalid log filter: {e}"));
     let filter = section.get("filter").and_then(|item| reader.parsed(&item, filter));
-    let format = section.get("format").and_then(|item| reader.parsed(&item, log::parse_format));
+    let format =
+        section.get("format").and_then(|item| reader.parsed(&item, log_config::parse_format));
     let default = LogConfig::default();
     LogConfig { filter: filter.unwrap_or(default.filter), format: format.unwrap_or(default.format) }
 }
@@ -148,12 +147,12 @@ fn names(names: &[&str]) -> Vec<Box<[u8]>> {
 }
 
 fn section<'a>(
-    top: &ConfigSection<'a>,
+    top: &DocumentSection<'a>,
     key: &str,
     known: &'static [ConfigKey],
-    reader: &mut ConfigReader<'_>,
-) -> Option<ConfigSection<'a>> {
-    reader.section(&top.get(key)?, known)
+    reader: &mut DocumentReader<'_>,
+) -> Option<DocumentSection<'a>> {
+    reader.section(&top.get(key)?, keys::names(known))
 }
 
 /// Parses the name of a directory.

@@ -2,8 +2,8 @@
 
 use super::accounts;
 use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
-use super::section::{ConfigReader, ConfigSection};
 use crate::net::endpoint::ProcessEnv;
+use crate::parse::document::{DocumentReader, DocumentSection};
 use std::path::{Path, PathBuf};
 
 /// Keys of the section.
@@ -81,9 +81,9 @@ impl SocketAccessRules {
 
 /// Reads the section. A mode that admits every user needs `callers`.
 pub fn read(
-    section: &ConfigSection<'_>,
+    section: &DocumentSection<'_>,
     has_callers: bool,
-    reader: &mut ConfigReader<'_>,
+    reader: &mut DocumentReader<'_>,
 ) -> Option<SocketAccess> {
     let [mode, group] = ["mode", "group"].map(|key| section.get(key));
     if mode.is_none() && group.is_none() {

@@ -1,10 +1,11 @@
 //! Reads the TLS files and `insecure_tcp` of flags and config files.
 
-use super::error::{ConfigError, ConfigErrors};
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
-use super::section::{ConfigReader, ConfigSection, ConfigValue};
+use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::{ListenAddress, address};
 use crate::net::certs::{self, CertFileError, CertFileKind};
+use crate::parse::document::{
+    ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
+};
 use std::path::{Path, PathBuf};
 
 /// Keys of `tls`.
@@ -87,10 +88,10 @@ impl TlsSettings {
 
 /// Reads `tls` and `insecure_tcp` of a file.
 pub fn read(
-    section: Option<ConfigValue<'_>>,
-    insecure_item: Option<&ConfigValue<'_>>,
+    section: Option<DocumentField<'_>>,
+    insecure_item: Option<&DocumentField<'_>>,
     base: Option<&Path>,
-    reader: &mut ConfigReader<'_>,
+    reader: &mut DocumentReader<'_>,
 ) -> TlsSettings {
     let insecure_tcp = insecure_item.and_then(|item| reader.boolean(item)).unwrap_or_default();
     if let (Some(item), true) = (insecure_item, insecure_tcp && section.is_some()) {
@@ -100,7 +101,7 @@ pub fn read(
         );
     }
     let tls = section.is_some();
-    let section = section.and_then(|item| reader.section(&item, &KEYS));
+    let section = section.and_then(|item| reader.section(&item, keys::names(&KEYS)));
     let (certificate_and_key, client_ca) = match section {
         Some(section) => files(&section, base, reader),
         None => (None, None),
@@ -109,14 +110,14 @@ pub fn read(
 }
 
 fn files(
-    section: &ConfigSection<'_>,
+    section: &DocumentSection<'_>,
     base: Option<&Path>,
-    reader: &mut ConfigReader<'_>,
+    reader: &mut DocumentReader<'_>,
 ) -> (Option<(PathBuf, PathBuf)>, Option<PathBuf>) {
     let certificate = reader.required(section, "certificate");
     let key = reader.required(section, "key");
     let client_ca = section.get("client_ca");
-    let mut path = |item: &Option<ConfigValue<'_>>| {
+    let mut path = |item: &Option<DocumentField<'_>>| {
         let item = item.as_ref()?;
         reader.parsed(item, |text| address::absolute_path(text.as_ref(), base))
     };
@@ -143,8 +144,8 @@ pub fn check_flags(
 ) -> TlsSettings {
     let tls = flags.cert.is_some() || flags.key.is_some();
     match (&flags.cert, &flags.key) {
-        (Some(_), None) => errors.add(flag_error("--tls-cert", "requires --tls-key FILE")),
-        (None, Some(_)) => errors.add(flag_error("--tls-key", "requires --tls-cert FILE")),
+        (Some(_), None) => errors.add(ConfigError::key("--tls-cert", "requires --tls-key FILE")),
+        (None, Some(_)) => errors.add(ConfigError::key("--tls-key", "requires --tls-cert FILE")),
         _ => {}
     }
     let mut path = |kind, path: Option<&PathBuf>| {
@@ -165,17 +166,6 @@ pub fn check_flags(
         client_ca,
         insecure_tcp: flags.insecure_tcp,
         is_requested: tls,
-    }
-}
-
-/// Creates an error about a flag without its value.
-fn flag_error(flag: &str, reason: &str) -> ConfigError {
-    ConfigError {
-        file: None,
-        position: None,
-        key: flag.to_owned(),
-        value: None,
-        reason: reason.to_owned(),
     }
 }
 
@@ -207,16 +197,19 @@ pub fn merge_flags_and_file(
 ) -> Option<TlsFiles> {
     if flags.insecure_tcp && (flags.is_requested || file.is_requested) {
         let reason = "cannot be combined with TLS, which every TCP listener uses; remove one";
-        errors.add(flag_error("--insecure-tcp", reason));
+        errors.add(ConfigError::key("--insecure-tcp", reason));
     } else if flags.is_requested && file.insecure_tcp {
-        errors.add(flag_error("--tls-cert", "cannot be combined with `insecure_tcp` in the file"));
+        errors.add(ConfigError::key(
+            "--tls-cert",
+            "cannot be combined with `insecure_tcp` in the file",
+        ));
     }
     let client_ca = flags.client_ca.or(file.client_ca);
     match flags.certificate_and_key.or(file.certificate_and_key) {
         Some((certificate, key)) => Some(TlsFiles { certificate, key, client_ca }),
         None if client_ca.is_some() && !flags.is_requested && !file.is_requested => {
             let reason = "requires --tls-cert FILE and --tls-key FILE";
-            errors.add(flag_error("--tls-client-ca", reason));
+            errors.add(ConfigError::key("--tls-client-ca", reason));
             None
         }
         None => None,

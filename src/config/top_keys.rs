@@ -4,10 +4,11 @@
 use super::keys::{
     ConfigKey, KeyDefault, KeyReload, KeyValue, NEXT_CALL, RESCAN, RESTART, RestartRule,
 };
-use super::{callers, disabled_skills, limits, log, roots, socket_access, tls, traces};
+use super::{callers, disabled_skills, limits, roots, socket_access, tls, traces};
 use crate::catalog::WatchTiming;
 use crate::model::LandlockMode;
 use crate::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
+use crate::telemetry::log_config;
 use humantime::format_duration;
 use std::time::Duration;
 
@@ -99,9 +100,10 @@ pub const KEYS: [ConfigKey; 20] = [
             example: "",
         },
         "Published roots. The flag replaces the whole list. The default roots are the existing \
-         directories of repo (`./.agents/skills`), user (`$HOME/.agents/skills`), codex \
-         (`$CODEX_HOME/skills`), system (`$CODEX_HOME/skills/.system`) and admin \
-         (`/etc/codex/skills`), each with this id.",
+         directories of user (`$HOME/.agents/skills`), codex (`$CODEX_HOME/skills`), system \
+         (`$CODEX_HOME/skills/.system`) and admin (`/etc/codex/skills`), each with this id, and \
+         those of the project: repo (`.agents/skills` of the working directory), repo-2 (of the \
+         directory above it) and so on, up to the root of the repository.",
     )
     .with_flag("--root")
     .with_reload(KeyReload::Applied(roots::RELOAD)),
@@ -271,14 +273,14 @@ pub const LOG: [ConfigKey; 2] = [
     ConfigKey::new(
         "log.filter",
         KeyValue::Text("level, or filter by module such as `caproot=debug,h2=warn`"),
-        KeyDefault::Value(|| log::DEFAULT_FILTER.to_owned()),
+        KeyDefault::Value(|| log_config::DEFAULT_FILTER.to_owned()),
         "Lines that are logged. The levels are `off`, `error`, `warn`, `info`, `debug` and `trace`. The \
          environment variable `CAPROOT_LOG` replaces the value, too.",
     )
     .with_flag("--log"),
     ConfigKey::new(
         "log.format",
-        KeyValue::Choice(&log::FORMATS),
+        KeyValue::Choice(&log_config::FORMATS),
         KeyDefault::Value(|| "text".to_owned()),
         "Format of log lines. `text` and `json` go to stderr; `json` is one JSON object a line. \
          `journald` sends fields to the journal.",

@@ -1,7 +1,8 @@
 //! Reads `traces` of a config file: the collector of spans and the ratio of traced calls.
 
 use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
-use super::section::{ConfigReader, ConfigSection};
+use crate::parse::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
+use crate::telemetry::TraceConfig;
 use http::Uri;
 
 /// Keys of the section.
@@ -23,22 +24,18 @@ pub const KEYS: [ConfigKey; 2] = [
     .with_reload(KeyReload::Section),
 ];
 
-/// Collector of spans and ratio of traced calls.
-#[derive(Debug, Clone, PartialEq)]
-pub struct TraceConfig {
-    /// URL of an OTLP collector for gRPC: `http://HOST:PORT`.
-    pub otlp: String,
-    /// Port in the URL.
-    pub port: u16,
-    /// Ratio of the calls without a trace context that are traced, from 0 to 1.
-    pub ratio: f64,
-}
-
-pub fn read(section: &ConfigSection<'_>, reader: &mut ConfigReader<'_>) -> Option<TraceConfig> {
-    let ratio = section.get("ratio").map(|item| reader.ratio(&item));
+pub fn read(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> Option<TraceConfig> {
+    let ratio = section.get("ratio").map(|item| ratio(&item, reader));
     let otlp = reader.required(section, "otlp")?;
     let (otlp, port) = reader.parsed(&otlp, collector)?;
     Some(TraceConfig { otlp, port, ratio: ratio.unwrap_or(Some(1.0))? })
+}
+
+fn ratio(item: &DocumentField<'_>, reader: &mut DocumentReader<'_>) -> Option<f64> {
+    reader.value(item, "a number from 0 to 1, such as 0.1", |value| match value {
+        DocumentValue::Number(text) => text.parse().ok().filter(|n| (0.0..=1.0).contains(n)),
+        _ => None,
+    })
 }
 
 fn collector(text: &str) -> Result<(String, u16), &'static str> {

@@ -3,19 +3,22 @@
 //!
 //! Roots have another watcher, which watches descriptors of directories: see [`crate::watch`].
 
+mod file_changes;
 mod stamp;
 mod tree;
 
+pub use file_changes::{FileChanges, FileStamps, stamp_files};
 pub use stamp::{FileStamp, parent_dirs};
 pub use tree::{TreeLimits, TreeState, watch_tree};
 
+use crate::sync::Mutex;
 use notify::event::{Event, EventKind};
 use notify::{ErrorKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -23,9 +26,9 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 /// Interval of comparisons without events, for example on a network filesystem.
 pub const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
 /// Time without events before a hint is reported: programs write a file in several steps.
-pub const DEBOUNCE: Duration = Duration::from_millis(100);
+const DEBOUNCE: Duration = Duration::from_millis(100);
 /// Maximum delay of a hint while events keep coming.
-pub const MAX_DEBOUNCE: Duration = Duration::from_secs(1);
+const MAX_DEBOUNCE: Duration = Duration::from_secs(1);
 
 /// Prints or logs a message about the watcher.
 pub type ReportFn = fn(&str);
@@ -109,7 +112,7 @@ impl WatchedDirs {
 
     /// Adds a watch. Replaces an existing watch, because another directory may have the path now.
     fn watch(&self, dir: &Path) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         let WatchedDirsState { watcher, dirs, failed, report } = &mut *state;
         match watcher.call(|watcher| watcher.watch(dir, RecursiveMode::NonRecursive)) {
             Some(Ok(())) => {
@@ -128,7 +131,7 @@ impl WatchedDirs {
     }
 
     fn unwatch_others(&self, keep: &BTreeSet<PathBuf>) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.0.lock();
         let WatchedDirsState { watcher, dirs, failed, .. } = &mut *state;
         for dir in dirs.difference(keep) {
             // Fails if the directory was removed together with its watch.

@@ -5,9 +5,10 @@ use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use super::open_beneath::OpenMethod;
 use super::path_resolution::resolve_path;
 use crate::model::ResolvedPath;
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum age of a snapshot for periodic checks.
@@ -120,8 +121,8 @@ impl AllowedDirs {
     /// Returns the last outcome if `is_recent` accepts the start of its refresh; otherwise
     /// refreshes.
     fn refresh_unless(&self, is_recent: impl Fn(Instant) -> bool) -> RefreshOutcome {
-        let _lock = self.refresh_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let cache = self.lock_cache();
+        let _lock = self.refresh_lock.lock();
+        let cache = self.cache.lock();
         if cache.started_at.is_some_and(is_recent) {
             return cache.outcome();
         }
@@ -140,7 +141,7 @@ impl AllowedDirs {
     /// that all users share its descriptors.
     fn store_snapshot(&self, started_at: Instant, unresponsive: Arc<[usize]>) -> RefreshOutcome {
         let dirs = self.configured.last_known();
-        let mut cache = self.lock_cache();
+        let mut cache = self.cache.lock();
         let is_same = cache.snapshot.has_dirs(&dirs);
         let new = || AllowedDirsSnapshot::new(self.opener, dirs, self.configured.index_by_path());
         if let Some(scope) = &self.access_scope {
@@ -158,7 +159,7 @@ impl AllowedDirs {
     /// Resolves the path of a root. Uses the cached snapshot if the root's allowed directory is
     /// still at its path.
     pub fn resolve(&self, path: &[u8]) -> Result<ResolvedRootDir, ResolveError> {
-        let snapshot = self.lock_cache().snapshot.clone();
+        let snapshot = self.cache.lock().snapshot.clone();
         let resolved = match snapshot.resolve(path) {
             Ok(path) if snapshot.is_current(&path) => ResolvedRootDir { snapshot, path },
             _ => {
@@ -167,20 +168,16 @@ impl AllowedDirs {
                 ResolvedRootDir { snapshot, path }
             }
         };
-        self.lock_cache().cache_path(path, &resolved);
+        self.cache.lock().cache_path(path, &resolved);
         Ok(resolved)
     }
 
     /// Returns the last resolution of a root's path without checking it. Does not block: returns
     /// `None` if the cache is locked.
     pub(super) fn cached_root(&self, path: &[u8]) -> Option<ResolvedRootDir> {
-        let cache = self.cache.try_lock().ok()?;
+        let cache = self.cache.try_lock()?;
         let path = cache.resolved_paths.get(path)?.clone();
         Some(ResolvedRootDir { snapshot: cache.snapshot.clone(), path })
-    }
-
-    fn lock_cache(&self) -> MutexGuard<'_, SnapshotCache> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -4,6 +4,7 @@
 
 use super::dirs_snapshot::identity;
 use super::path_resolution::{ResolveStop, resolve_path};
+use crate::sync::Mutex;
 use rustix::fs::fstat;
 use rustix::io::{Errno, Result as Io};
 use std::collections::HashMap;
@@ -11,8 +12,8 @@ use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -127,14 +128,14 @@ impl ConfiguredDirs {
 impl ConfiguredDir {
     /// Whether a lookup in flight has exceeded the timeout.
     fn is_unresponsive(&self) -> bool {
-        self.lock_state().in_flight.iter().any(|started_at| started_at.elapsed() >= LOOKUP_TIMEOUT)
+        self.state.lock().in_flight.iter().any(|started_at| started_at.elapsed() >= LOOKUP_TIMEOUT)
     }
 
     fn refresh(&self, open: impl OpenDirFn) {
         let started_at = Instant::now();
-        self.lock_state().in_flight.push(started_at);
+        self.state.lock().in_flight.push(started_at);
         let dir = AllowedDir::open_now(self.path.as_os_str().as_bytes(), open);
-        let mut state = self.lock_state();
+        let mut state = self.state.lock();
         state.in_flight.retain(|other| *other != started_at);
         if state.last_lookup_at.is_some_and(|at| at > started_at) {
             // A lookup that started later finished first.
@@ -153,11 +154,7 @@ impl ConfiguredDir {
             let fd = Err(Errno::TIMEDOUT);
             Arc::new(AllowedDir { path, stop: Some(ResolveStop::Failed), fd, identity: None })
         };
-        self.lock_state().last_known.get_or_insert_with(unknown).clone()
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, LookupState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().last_known.get_or_insert_with(unknown).clone()
     }
 }
 

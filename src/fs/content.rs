@@ -1,65 +1,16 @@
-//! Reading and digesting of file contents in bounded memory.
+//! Reading of small files and pages, and digesting of whole files, in bounded memory.
 
-use super::HiddenTextScanner;
-use super::cancellation::CancelToken;
 use super::page_bytes::PageBytes;
-use crate::model::limits::{MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES};
-use crate::model::{ContentDigest, FileProblem};
+use crate::model::ContentDigest;
+use crate::model::limits::MAX_MANIFEST_BYTES;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
+use tokio_util::sync::CancellationToken;
 
-/// Part of a SKILL.md that is kept in memory: the frontmatter, its fences, and one more line.
-const HEAD_BYTES: usize = MAX_FRONTMATTER_BYTES + 4_096;
+/// Size of the buffer for a file that is digested.
 const CHUNK_BYTES: usize = 64 << 10;
-
-/// Result of reading the start of a file.
-pub struct FileHead {
-    /// Whether the start is the whole file.
-    pub is_complete: bool,
-    /// Digest of the whole file; `None` if the file exceeds the limit.
-    pub digest: Option<ContentDigest>,
-    /// Problem with hidden characters: in the whole file, or in its start if the file exceeds the
-    /// limit.
-    pub hidden: Option<FileProblem>,
-}
-
-/// Replaces `bytes` by the start of a file. Unless the file exceeds `max_bytes`, digests the whole
-/// file and checks it for hidden characters.
-pub fn read_head(
-    mut file: &File,
-    size: u64,
-    max_bytes: u64,
-    bytes: &mut Vec<u8>,
-) -> io::Result<FileHead> {
-    bytes.clear();
-    bytes.reserve(HEAD_BYTES.min(usize::try_from(size).unwrap_or(HEAD_BYTES)) + 1);
-    file.take(HEAD_BYTES as u64 + 1).read_to_end(bytes)?;
-    let is_complete = bytes.len() <= HEAD_BYTES;
-    let mut hidden = HiddenTextScanner::default();
-    hidden.push(bytes);
-    let digest = if size > max_bytes {
-        None
-    } else {
-        let mut hasher = Sha256::new();
-        hasher.update(&*bytes);
-        let mut rest = if is_complete { Vec::new() } else { vec![0; CHUNK_BYTES] };
-        let mut seen = bytes.len() as u64;
-        while !is_complete && seen <= max_bytes {
-            let count = file.read(&mut rest)?;
-            if count == 0 {
-                break;
-            }
-            seen += count as u64;
-            hasher.update(&rest[..count]);
-            hidden.push(&rest[..count]);
-        }
-        (seen <= max_bytes).then(|| ContentDigest(hasher.finalize().into()))
-    };
-    bytes.truncate(HEAD_BYTES);
-    Ok(FileHead { is_complete, digest, hidden: hidden.finish() })
-}
 
 /// Reads a small file. If the file exceeds the limit, reads one byte more than the limit, so that
 /// the parser reports the size.
@@ -86,13 +37,13 @@ pub fn read_digested_page(
     offset: u64,
     len: usize,
     max_bytes: u64,
-    cancel_token: &CancelToken,
+    cancel_token: &CancellationToken,
 ) -> io::Result<DigestedPage> {
     let (mut hasher, mut utf8) = (Sha256::new(), Utf8Validator::default());
     let (mut buffer, mut page) = (vec![0; CHUNK_BYTES], Vec::new());
     let mut at = 0;
     while at <= max_bytes {
-        cancel_token.check_cancelled()?;
+        check_cancelled(cancel_token)?;
         let max_len = usize::try_from(max_bytes + 1 - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
         let count = file.read_at(&mut buffer[..max_len], at)?;
         if count == 0 {
@@ -114,14 +65,14 @@ pub fn read_digested_page(
 pub fn digest_file(
     file: &File,
     size: u64,
-    cancel_token: &CancelToken,
+    cancel_token: &CancellationToken,
 ) -> io::Result<Option<(ContentDigest, bool)>> {
     let mut hasher = Sha256::new();
     let mut utf8 = Utf8Validator::default();
     let mut buffer = vec![0; CHUNK_BYTES.min(usize::try_from(size).unwrap_or(CHUNK_BYTES))];
     let mut at = 0;
     while at < size {
-        cancel_token.check_cancelled()?;
+        check_cancelled(cancel_token)?;
         let want = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
         let count = file.read_at(&mut buffer[..want], at)?;
         if count == 0 {
@@ -133,6 +84,11 @@ pub fn digest_file(
     }
     let is_longer = file.read_at(&mut [0], size)? > 0;
     Ok((!is_longer).then(|| (ContentDigest(hasher.finalize().into()), utf8.is_valid())))
+}
+
+/// Returns an error if the caller has gone. The error is discarded.
+fn check_cancelled(cancel_token: &CancellationToken) -> io::Result<()> {
+    if cancel_token.is_cancelled() { Err(io::Error::other("canceled")) } else { Ok(()) }
 }
 
 /// Reads up to `len` bytes at `offset`.

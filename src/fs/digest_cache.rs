@@ -1,14 +1,14 @@
 //! Bounded cache of file digests by version.
 
-use super::cancellation::CancelToken;
 use super::content;
 use super::file_page::FileReadError;
 use super::filesystem_types::is_on_local_disk;
 use super::open_file::OpenFile;
 use crate::model::{ContentDigest, FileVersion};
+use crate::sync::Mutex;
 use lru::LruCache;
 use std::num::NonZero;
-use std::sync::{Mutex, PoisonError};
+use tokio_util::sync::CancellationToken;
 
 /// Maximum number of digests, of about 100 bytes each.
 const MAX_CACHED_DIGESTS: NonZero<usize> = NonZero::new(16_384).expect("not zero");
@@ -34,7 +34,7 @@ impl Default for DigestCache {
 
 impl DigestCache {
     pub(super) fn get(&self, version: &FileVersion) -> Option<KnownDigest> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(version).copied()
+        self.0.lock().get(version).copied()
     }
 
     /// Returns the digest of an open file and whether the file is UTF-8. Reads the file if its
@@ -43,7 +43,7 @@ impl DigestCache {
     pub(super) fn get_or_digest(
         &self,
         opened: &OpenFile,
-        cancel_token: &CancelToken,
+        cancel_token: &CancellationToken,
     ) -> Result<Option<(ContentDigest, bool)>, FileReadError> {
         if let Some(KnownDigest { digest, utf8, .. }) = self.get(&opened.version) {
             return Ok(Some((digest, utf8)));
@@ -52,7 +52,7 @@ impl DigestCache {
             Ok(Some((digest, utf8))) if opened.is_unchanged()? => {
                 let known =
                     KnownDigest { digest, utf8, is_on_local_disk: is_on_local_disk(&opened.file) };
-                let mut cache = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut cache = self.0.lock();
                 cache.put(opened.version, known);
                 Ok(Some((digest, utf8)))
             }

@@ -1,7 +1,6 @@
 //! One page of a package's files. Each page walks the package again. Blocks.
 
 use super::allowed_dirs::ResolvedRootDir;
-use super::cancellation::CancelToken;
 use super::digest_cache::DigestCache;
 use super::dirs_snapshot::identity;
 use super::file_page::FileReadError;
@@ -10,6 +9,7 @@ use super::package::{ReadRules, ResolvedPackage};
 use super::package_walk::{FileListToken, PackageWalk, WalkEntryKind, WalkLimits};
 use crate::model::{ContentDigest, DirIdentity, RelPath, ResolvedPath, handle, resource_filter};
 use rustix::fs::{FileType, OFlags, fstat};
+use tokio_util::sync::CancellationToken;
 
 /// Maximum number of attempts to digest a file that changes in the meantime.
 const TRIES: usize = 3;
@@ -67,7 +67,7 @@ pub fn list_files(
     root: &ResolvedRootDir,
     page: &FileListRequest<'_>,
     digests: &DigestCache,
-    cancel_token: &CancelToken,
+    cancel_token: &CancellationToken,
 ) -> Result<FileListPage, FileReadError> {
     let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
     let mut listing = FileListWalk {
@@ -95,7 +95,7 @@ struct FileListWalk<'a> {
     package: &'a ResolvedPackage<'a>,
     page: &'a FileListRequest<'a>,
     digests: &'a DigestCache,
-    cancel_token: &'a CancelToken,
+    cancel_token: &'a CancellationToken,
     walk: PackageWalk<(ResolvedPath, DirIdentity)>,
     files: Vec<ListedFile>,
     /// Rest of `max_bytes`.
@@ -110,7 +110,9 @@ impl FileListWalk<'_> {
     /// Walks until the page is full or the package ends.
     fn run(&mut self) -> Result<Option<FileListToken>, FileReadError> {
         while let Some((path, kind)) = self.walk.next() {
-            self.cancel_token.check_cancelled().map_err(|_| FileReadError::Failed)?;
+            if self.cancel_token.is_cancelled() {
+                return Err(FileReadError::Failed);
+            }
             let is_full = match kind {
                 WalkEntryKind::File => self.push_file(path)?,
                 WalkEntryKind::Link | WalkEntryKind::LinkedDirectory => {

@@ -1,7 +1,6 @@
 //! One page of one version of a file. Blocks.
 
 use super::allowed_dirs::ResolvedRootDir;
-use super::cancellation::CancelToken;
 use super::content;
 use super::digest_cache::DigestCache;
 use super::dirs_snapshot::ResolveError;
@@ -9,6 +8,7 @@ use super::open_file::{OpenError, OpenFile};
 use super::package::{ReadRules, ResolvedPackage};
 use super::page_bytes::PageBytes;
 use crate::model::{ContentDigest, FileVersion, RelPath};
+use tokio_util::sync::CancellationToken;
 
 /// Request for a page of a file.
 #[derive(Debug)]
@@ -82,9 +82,11 @@ pub fn read_page(
     root: &ResolvedRootDir,
     page: &FilePageRequest<'_>,
     digests: &DigestCache,
-    cancel_token: &CancelToken,
+    cancel_token: &CancellationToken,
 ) -> Result<FilePage, FileReadError> {
-    cancel_token.check_cancelled().map_err(|_| FileReadError::Failed)?;
+    if cancel_token.is_cancelled() {
+        return Err(FileReadError::Failed);
+    }
     let package = ResolvedPackage::resolve(root, page.package, page.rules)?;
     for _ in 0..TRIES {
         let opened = package.open(page.resource)?;
@@ -119,7 +121,7 @@ pub fn read_page(
 fn read_page_of_unknown_size(
     opened: &OpenFile,
     page: &FilePageRequest<'_>,
-    cancel_token: &CancelToken,
+    cancel_token: &CancellationToken,
 ) -> Result<FilePage, FileReadError> {
     let offset = page.from.map_or(0, |(_, offset)| offset);
     let page_read = content::read_digested_page(

@@ -1,34 +1,32 @@
-//! Files below allowed directories: the only module that resolves, opens and reads them. All functions
-//! block, except [`read_page_cached`].
+//! Files below allowed directories: the only module that resolves, opens, reads and replaces them. All
+//! functions block, except [`read_page_cached`].
 
 pub(crate) mod allowed_dirs;
 mod cached_read;
-mod cancellation;
 mod configured_dirs;
 pub(crate) mod content;
 mod digest_cache;
 pub(crate) mod dirs_snapshot;
 pub(crate) mod disabled_skills;
+pub(crate) mod file_head;
 mod file_list;
 mod file_page;
 pub(crate) mod filesystem_types;
-mod hidden_text;
 mod open_beneath;
 pub(crate) mod open_file;
 mod package;
 pub mod package_walk;
 mod page_bytes;
 pub(crate) mod path_resolution;
+pub(crate) mod replace_file;
 
 pub use allowed_dirs::{AllowedDirs, ResolvedRootDir};
 pub use cached_read::read_page_cached;
-pub use cancellation::{CancelGuard, CancelToken};
 pub use digest_cache::DigestCache;
 pub use dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 pub use disabled_skills::DisabledSkills;
 pub use file_list::{FileListPage, FileListRequest, ListedFile, list_files};
 pub use file_page::{FilePage, FilePageRequest, FileReadError, PageBody, read_page};
-pub use hidden_text::HiddenTextScanner;
 pub use open_beneath::OpenMethod;
 pub use open_file::read_source;
 pub use package::{ReadRules, locate_resource};

@@ -107,21 +107,15 @@ pub fn open_real_path(
         Errno::NXIO | Errno::NODEV => OpenError::NotRegular,
         e => resolve_error(e).into(),
     })?;
-    check_regular_file(fd, real_path)
-}
-
-fn check_regular_file(fd: OwnedFd, real_path: ResolvedPath) -> Result<OpenFile, OpenError> {
     let stat = fstat(&fd).map_err(resolve_error)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(OpenError::NotRegular);
     }
-    let executable = stat.st_mode & 0o111 != 0;
-    let (version, has_other_names) = (version_from_stat(&stat), stat.st_nlink > 1);
     Ok(OpenFile {
         file: File::from(fd),
-        version,
-        executable,
-        has_hard_links: has_other_names,
+        version: version_from_stat(&stat),
+        executable: stat.st_mode & 0o111 != 0,
+        has_hard_links: stat.st_nlink > 1,
         real_path,
     })
 }

@@ -2,8 +2,8 @@
 //! page.
 
 use crate::model::limits::MAX_READ_BYTES;
+use crate::sync::Mutex;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Minimum size of a pooled buffer. Smaller buffers are allocated on the heap.
 const MIN_POOLED_BYTES: usize = 128 << 10;
@@ -49,13 +49,9 @@ fn take_pooled(len: usize) -> Option<Vec<u8>> {
     if len < MIN_POOLED_BYTES {
         return None;
     }
-    let mut spares = lock_pool();
+    let mut spares = BUFFER_POOL.lock();
     let at = spares.iter().position(|spare| (len..=2 * len).contains(&spare.len()))?;
     Some(spares.swap_remove(at))
-}
-
-fn lock_pool() -> MutexGuard<'static, Vec<Vec<u8>>> {
-    BUFFER_POOL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl AsRef<[u8]> for PageBytes {
@@ -73,7 +69,7 @@ impl From<Vec<u8>> for PageBytes {
 impl Drop for PageBytes {
     fn drop(&mut self) {
         if (MIN_POOLED_BYTES..=MAX_READ_BYTES).contains(&self.bytes.len()) {
-            let mut spares = lock_pool();
+            let mut spares = BUFFER_POOL.lock();
             if spares.len() == MAX_POOLED_BUFFERS {
                 spares.remove(0);
             }
@@ -91,7 +87,7 @@ impl fmt::Debug for PageBytes {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_POOLED_BUFFERS, MAX_READ_BYTES, MIN_POOLED_BYTES, PageBytes, lock_pool};
+    use super::{BUFFER_POOL, MAX_POOLED_BUFFERS, MAX_READ_BYTES, MIN_POOLED_BYTES, PageBytes};
     use std::convert::Infallible;
 
     /// Returns a page of `len` bytes, of which `filled` bytes were read.
@@ -131,7 +127,7 @@ mod tests {
     fn few_buffers_are_pooled_and_reused_for_pages_of_similar_size() {
         let pages: Vec<_> = (0..9).map(|_| page(MAX_READ_BYTES, 1, 1)).collect();
         drop(pages);
-        assert!(lock_pool().len() <= MAX_POOLED_BUFFERS);
+        assert!(BUFFER_POOL.lock().len() <= MAX_POOLED_BUFFERS);
         for len in [MIN_POOLED_BYTES, MAX_READ_BYTES / 2, MAX_READ_BYTES] {
             for _ in 0..3 {
                 let page = page(len, 1, len);

@@ -8,21 +8,21 @@ use crate::model::text::truncate_escaped;
 use crate::model::{PeerIdentity, RootReason};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use crate::proto::grpc_code_name;
+use crate::telemetry::RateLimitedLog;
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::time::Instant;
 use tonic::{Code, Extensions, Status};
 use tonic_types::StatusExt as _;
 use tracing::{info, warn};
 
 /// Log target for filters. Audit lines have no parent span, so they stand alone.
 const TARGET: &str = "caproot::audit";
-/// Limit of lines target denied calls in a [`REFUSAL_WINDOW`]. Further lines are only counted, so
-/// that an unauthorized client cannot fill the disk.
-const MAX_REFUSALS_PER_WINDOW: u32 = 10;
-const REFUSAL_WINDOW: Duration = Duration::from_secs(1);
+/// Limit of lines about denied calls within the interval. Further lines are only counted, so that
+/// an unauthorized client cannot fill the disk.
+const MAX_REFUSALS: usize = 10;
+const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Maximum bytes of each logged text, enough for every valid value.
 const MAX_METHOD_BYTES: usize = 128;
@@ -37,15 +37,7 @@ pub struct AuditLog(Arc<AuditLogInner>);
 #[derive(Debug)]
 struct AuditLogInner {
     log_every_call: AtomicBool,
-    refusal_limiter: Mutex<RefusalLimiter>,
-}
-
-/// Rate limit of lines target denied calls.
-#[derive(Debug, Default)]
-struct RefusalLimiter {
-    window_start: Option<Instant>,
-    logged: u32,
-    suppressed: u64,
+    refusals: RateLimitedLog,
 }
 
 /// Call in flight.
@@ -84,7 +76,8 @@ impl AuditLog {
     #[must_use]
     pub fn new(every_call: bool) -> Self {
         let log_every_call = AtomicBool::new(every_call);
-        Self(Arc::new(AuditLogInner { log_every_call, refusal_limiter: Mutex::default() }))
+        let refusals = RateLimitedLog::new(REFUSAL_INTERVAL, MAX_REFUSALS);
+        Self(Arc::new(AuditLogInner { log_every_call, refusals }))
     }
 
     /// Sets whether the log includes calls that were not denied.
@@ -146,52 +139,39 @@ impl AuditLog {
     }
 
     /// Whether the rate limit allows another line. Otherwise counts the line; the count is logged
-    /// when the window ends.
+    /// after the interval.
     fn check_refusal_limit(&self) -> bool {
-        let now = Instant::now();
-        let mut limiter = self.0.lock_limiter();
-        if limiter.window_start.is_none_or(|since| now.duration_since(since) >= REFUSAL_WINDOW) {
-            limiter.window_start = Some(now);
-            limiter.logged = 0;
-        }
-        if limiter.logged < MAX_REFUSALS_PER_WINDOW {
-            limiter.logged += 1;
-            return true;
-        }
-        limiter.suppressed += 1;
-        if limiter.suppressed == 1 {
-            let inner = Arc::downgrade(&self.0);
-            tokio::spawn(async move {
-                tokio::time::sleep(REFUSAL_WINDOW).await;
-                if let Some(inner) = inner.upgrade() {
-                    inner.lock_limiter().log_suppressed();
-                }
-            });
+        match self.0.refusals.record_event() {
+            Ok(suppressed) => {
+                log_suppressed(suppressed);
+                return true;
+            }
+            Err(1) => {
+                let inner = Arc::downgrade(&self.0);
+                tokio::spawn(async move {
+                    tokio::time::sleep(REFUSAL_INTERVAL).await;
+                    if let Some(inner) = inner.upgrade() {
+                        log_suppressed(inner.refusals.take_suppressed());
+                    }
+                });
+            }
+            Err(_) => {}
         }
         false
-    }
-}
-
-impl AuditLogInner {
-    fn lock_limiter(&self) -> MutexGuard<'_, RefusalLimiter> {
-        self.refusal_limiter.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl RefusalLimiter {
-    /// Logs how many lines were suppressed.
-    fn log_suppressed(&mut self) {
-        let suppressed = std::mem::take(&mut self.suppressed);
-        if suppressed > 0 {
-            warn!(target: TARGET, parent: None, suppressed, "further denied calls not logged");
-        }
     }
 }
 
 impl Drop for AuditLogInner {
     /// Logs the last count when the daemon stops.
     fn drop(&mut self) {
-        self.refusal_limiter.get_mut().unwrap_or_else(PoisonError::into_inner).log_suppressed();
+        log_suppressed(self.refusals.take_suppressed());
+    }
+}
+
+/// Logs how many lines were suppressed.
+fn log_suppressed(suppressed: u64) {
+    if suppressed > 0 {
+        warn!(target: TARGET, parent: None, suppressed, "further denied calls not logged");
     }
 }
 

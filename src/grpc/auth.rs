@@ -9,7 +9,8 @@ pub use tokens::{RuleTokens, TokenDigest, TokenFile, TokenFileError};
 
 use super::audit_log::AuditLog;
 use super::errors::caller_denied;
-use crate::model::PeerIdentity;
+use crate::model::{AccessScope, PeerIdentity};
+use crate::sync::run_blocking;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use std::convert::Infallible;
@@ -128,7 +129,7 @@ impl CallerCredentials {
             return Err(AuthDenial::Unauthenticated);
         };
         let tokens = tokens.clone();
-        let matching = tokio::task::spawn_blocking(move || tokens.matching_rules(&digest)).await;
+        let matching = run_blocking(move || tokens.matching_rules(&digest)).await;
         let matching = matching.unwrap_or_else(|panic| {
             tracing::error!(%panic, "internal error: a token comparison panicked");
             Vec::new()
@@ -169,10 +170,12 @@ impl CallerCredentials {
     }
 }
 
-/// Returns the authenticated caller of a request. A request without a caller bypassed this layer
-/// and is denied.
-pub fn authenticated_caller(extensions: &Extensions) -> Result<&Caller, Status> {
-    extensions.get::<Caller>().ok_or_else(|| caller_denied(AuthDenial::Unauthenticated))
+/// Returns the access scope of the authenticated caller of a request. A request without a caller
+/// bypassed this layer and is denied.
+pub fn caller_access_scope(extensions: &Extensions) -> Result<Arc<AccessScope>, Status> {
+    let caller = extensions.get::<Caller>();
+    let caller = caller.ok_or_else(|| caller_denied(AuthDenial::Unauthenticated))?;
+    Ok(caller.access_scope.clone())
 }
 
 /// Returns the credentials of a request.

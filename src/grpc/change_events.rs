@@ -1,12 +1,14 @@
 //! Events between two views of the same roots. An event has at most about 64 KiB.
 
+use super::catalog_digests::CatalogDigests;
+use super::known_catalogs::KnownCatalogs;
 use super::list_pages::root_diagnostics;
 use super::plugin_message::{marketplace_message, plugin_message};
 use super::requests::ListQuery;
 use super::root_messages::{VisibleRoot, handle_or_empty, removal_reason, root_status};
 use super::skill_message::skill_message;
 use crate::catalog::{CatalogView, RootView};
-use crate::model::diff::diff_catalogs;
+use crate::model::diff::{CatalogDiff, diff_catalogs};
 use crate::model::{Plugin, RelPath, RootId, Skill};
 use crate::proto::caproot::v1 as pb;
 use pb::watch_skills_response::Event;
@@ -18,8 +20,11 @@ use std::sync::Arc;
 const MAX_FRAGMENT_BYTES: usize = 60 << 10;
 
 /// Returns the events that lead from one view to another, in order. Each event is built on demand.
+/// For a root with a known catalog, the only event is its state.
 pub fn change_events<'a>(
     query: &'a ListQuery,
+    digests: &CatalogDigests,
+    known: Option<&KnownCatalogs>,
     old: Option<&'a CatalogView>,
     new: &'a CatalogView,
 ) -> impl Iterator<Item = Event> + Send + 'a {
@@ -27,12 +32,18 @@ pub fn change_events<'a>(
         let before = move |at: usize| old.and_then(|view| view.roots.get(at));
         new.roots.iter().enumerate().map(move |(at, root)| (before(at), root))
     };
-    let statuses = pairs().filter_map(|(before, now)| {
-        let status = root_status(now, &query.product);
-        let is_same = before.is_some_and(|before| root_status(before, &query.product) == status);
-        (!is_same).then_some(Event::RootStatus(status))
+    let before = old.map(|old| digests.root_statuses(query, old)).unwrap_or_default();
+    let mut now = digests.root_statuses(query, new);
+    if let Some(known) = known {
+        known.mark_unchanged(&mut now);
+    }
+    let unchanged: Arc<[bool]> = now.iter().map(|status| status.unchanged).collect();
+    let statuses = now.into_iter().enumerate().filter_map(move |(at, status)| {
+        (before.get(at) != Some(&status)).then_some(Event::RootStatus(status))
     });
-    let skills = pairs().flat_map(|(before, now)| RootDeltas::new(query, before, now));
+    let skipped = unchanged.clone();
+    let changed = pairs().enumerate().filter(move |(at, _)| !skipped[*at]);
+    let skills = changed.flat_map(|(_, (before, now))| RootDeltas::new(query, before, now));
     let may_differ =
         pairs().any(|(before, now)| match (before, before.map(|b| b.state.catalog())) {
             (Some(before), Some(Some(old))) if !before.state.is_same(&now.state) => {
@@ -47,7 +58,8 @@ pub fn change_events<'a>(
     let problems = may_differ.then(|| {
         let now = root_diagnostics(new, &query.product);
         let before = old.map(|old| root_diagnostics(old, &query.product));
-        let differs = now.into_iter().enumerate().filter(move |(at, list)| match &before {
+        let changed = now.into_iter().enumerate().filter(move |(at, _)| !unchanged[*at]);
+        let differs = changed.filter(move |(at, list)| match &before {
             Some(before) => before[*at] != *list,
             None => !list.is_empty(),
         });
@@ -93,6 +105,12 @@ impl<'a> RootDeltas<'a> {
     fn new(query: &'a ListQuery, before: Option<&'a RootView>, now: &'a RootView) -> Self {
         let visible = |root: &'a RootView| VisibleRoot::new(root, &query.product);
         let (old, new) = (before.and_then(visible), visible(now));
+        let diff = match (old, new) {
+            (Some(old), Some(new)) if !std::ptr::eq(old.catalog, new.catalog) => {
+                diff_catalogs(old.catalog, new.catalog)
+            }
+            _ => CatalogDiff::default(),
+        };
         let (removed, upserted): (_, Box<dyn Iterator<Item = pb::Skill> + Send>) = match (old, new)
         {
             (None, None) => (Vec::new(), Box::new(std::iter::empty())),
@@ -103,11 +121,11 @@ impl<'a> RootDeltas<'a> {
                 (old.skills(0).map(to_removed).collect(), Box::new(std::iter::empty()))
             }
             (None, Some(new)) => (Vec::new(), Box::new(all_skills(query, new))),
-            (Some(old), Some(new)) => skill_changes(query, &old, &new),
+            (Some(old), Some(new)) => skill_changes(query, &old, &new, &diff),
         };
         let plugins = match query.view {
             pb::SkillView::Basic => PluginChanges::default(),
-            _ => PluginChanges::between(old, new),
+            _ => PluginChanges::between(old, new, diff),
         };
         Self { root: now, removed: removed.into_iter(), upserted, deferred_skill: None, plugins }
     }
@@ -128,16 +146,13 @@ fn skill_changes<'a>(
     query: &'a ListQuery,
     old: &VisibleRoot<'a>,
     new: &VisibleRoot<'a>,
+    diff: &CatalogDiff,
 ) -> SkillChanges<'a> {
     let scopes = (old.catalog.header.scope, new.catalog.header.scope);
-    if std::ptr::eq(old.catalog, new.catalog) {
-        return (Vec::new(), Box::new(std::iter::empty()));
-    }
-    let change = diff_catalogs(old.catalog, new.catalog);
     let was_listed = |package: &RelPath| {
         old.catalog.skill(package).filter(|skill| old.is_listed(skill)).map(|skill| &**skill)
     };
-    let mut removed: Vec<_> = (change.removed.iter())
+    let mut removed: Vec<_> = (diff.removed.iter())
         .filter(|(package, _)| was_listed(package).is_some())
         .map(|(package, reason)| removed_skill(new.id, package, removal_reason(*reason)))
         .collect();
@@ -145,7 +160,7 @@ fn skill_changes<'a>(
         return (removed, Box::new(all_skills(query, *new)));
     }
     let mut upserted = Vec::new();
-    for now in &change.upserted {
+    for now in &diff.upserted {
         let before = was_listed(&now.package);
         if !new.is_listed(now) {
             if before.is_some() {
@@ -211,8 +226,13 @@ struct PluginChanges<'a> {
 struct MarketplaceUpdate<'a>(Option<VisibleRoot<'a>>);
 
 impl<'a> PluginChanges<'a> {
-    /// Returns the changes between two versions of a root.
-    fn between(old: Option<VisibleRoot<'a>>, new: Option<VisibleRoot<'a>>) -> Self {
+    /// Returns the changes between two versions of a root. `diff` is empty unless both have a
+    /// catalog.
+    fn between(
+        old: Option<VisibleRoot<'a>>,
+        new: Option<VisibleRoot<'a>>,
+        diff: CatalogDiff,
+    ) -> Self {
         let handle = |id: &RootId, plugin: &Plugin| handle_or_empty(id, Some(&plugin.package));
         let lists = |root: Option<VisibleRoot<'a>>| {
             root.map_or(&[][..], |root| root.catalog.marketplaces())
@@ -225,16 +245,15 @@ impl<'a> PluginChanges<'a> {
                 changes.removed = old.plugins().map(|plugin| handle(old.id, plugin)).collect();
             }
             (None, Some(new)) => changes.upserted = new.plugins().cloned().collect(),
-            (Some(old), Some(new)) if !std::ptr::eq(old.catalog, new.catalog) => {
-                let change = diff_catalogs(old.catalog, new.catalog);
+            (Some(old), Some(new)) => {
                 let is_listed = |plugin: &Arc<Plugin>| plugin.check_handle(new.id).is_ok();
                 let old_plugin = |package| old.catalog.plugin(package).cloned();
-                let removed = change.removed_plugins.iter().filter_map(old_plugin);
+                let removed = diff.removed_plugins.iter().filter_map(old_plugin);
                 let removed = removed.filter(is_listed).map(|plugin| handle(new.id, &plugin));
                 changes.removed = removed.collect();
-                changes.upserted = change.upserted_plugins.into_iter().filter(is_listed).collect();
+                changes.upserted = diff.upserted_plugins.into_iter().filter(is_listed).collect();
             }
-            _ => {}
+            (None, None) => {}
         }
         changes
     }

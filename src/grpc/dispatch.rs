@@ -5,7 +5,6 @@
 use super::audit_log::{AuditLog, AuditedCall};
 use super::encoded_body::EncodedBody;
 use super::service::GrpcService;
-use crate::proto::Codec;
 use crate::proto::caproot::v1::capability_service_server::SERVICE_NAME;
 use http::{HeaderMap, Response};
 use prost::Message;
@@ -18,6 +17,7 @@ use tonic::body::Body;
 use tonic::codec::CompressionEncoding::Gzip;
 use tonic::server::{Grpc, NamedService};
 use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
 use tower::{Service, service_fn};
 
 /// Path of a method, before the name of the method.
@@ -87,7 +87,7 @@ impl RpcDispatcher {
             decoded = Some(request);
             ready(Err::<tonic::Response<()>, _>(Status::ok("")))
         });
-        let response = Grpc::new(Codec::<(), M>::default())
+        let response = Grpc::new(ProstCodec::<(), M>::default())
             .accept_compressed(Gzip)
             .max_decoding_message_size(self.service.max_request_bytes())
             .unary(method, request)

@@ -4,6 +4,8 @@
 //! is sent.
 
 use crate::model::limits::MAX_RESPONSE_BYTES;
+use crate::proto::caproot::v1 as pb;
+use crate::proto::caproot::v1::watch_skills_response::Event;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -15,6 +17,7 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use std::io::Write as _;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tonic::Status;
 use tonic::body::Body;
@@ -28,7 +31,8 @@ const PREFIX_BYTES: usize = 5;
 /// Maximum length of the tag and length of a field.
 const MAX_FIELD_HEADER_BYTES: usize = 15;
 /// Maximum length of contents that are copied into the message instead of sent as a chunk of their
-/// own.
+/// own. HTTP/2 sends a chunk as a frame, and clients with `h2` end a connection after 100 empty
+/// frames, and for many short frames.
 const MAX_COPIED_BYTES: usize = 16 << 10;
 
 /// Chunks of encoded messages.
@@ -48,6 +52,20 @@ pub struct EncodedMessage {
     /// Contents that are too long to copy.
     tail: Option<Bytes>,
 }
+
+/// Encoded event. Streams that send the same event share its bytes.
+#[derive(Debug)]
+pub struct EncodedEvent {
+    /// Message with its prefix.
+    bytes: Bytes,
+    /// Root in the event that the caller may not use.
+    pub denied_root: Option<String>,
+    /// Whether the event ends a state.
+    pub is_synced: bool,
+}
+
+/// Owner of the bytes. An event is cached as long as a part of its bytes is not sent.
+struct SharedBytes(Arc<EncodedEvent>);
 
 /// Buffer for an encoded message. Protobuf merges concatenated encodings, so a message can be
 /// encoded field by field.
@@ -176,6 +194,36 @@ impl EncodedMessage {
     }
 }
 
+impl EncodedEvent {
+    pub fn new(event: &pb::WatchSkillsResponse) -> Result<Self, Status> {
+        let denied_root = match &event.event {
+            Some(Event::RootStatus(root)) if root.reason() == pb::RootReason::NotAllowed => {
+                Some(root.id.clone())
+            }
+            _ => None,
+        };
+        let is_synced = matches!(event.event, Some(Event::Synced(_)));
+        Ok(Self { bytes: encode_message(event)?, denied_root, is_synced })
+    }
+
+    /// Returns the message with its prefix.
+    pub fn into_bytes(self: Arc<Self>) -> Bytes {
+        Bytes::from_owner(SharedBytes(self))
+    }
+}
+
+impl AsRef<[u8]> for EncodedEvent {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl AsRef<[u8]> for SharedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
 impl From<Bytes> for EncodedMessage {
     fn from(message: Bytes) -> Self {
         Self { head: message, tail: None }
@@ -231,7 +279,8 @@ impl http_body::Body for EncodedBody {
 #[cfg(test)]
 mod tests {
     use super::{
-        EncodedBody, EncodedMessage, MAX_RESPONSE_BYTES, encode_message, encode_with_field,
+        EncodedBody, EncodedEvent, EncodedMessage, Event, MAX_RESPONSE_BYTES, encode_message,
+        encode_with_field,
     };
     use crate::proto::caproot::v1 as pb;
     use flate2::read::GzDecoder;
@@ -313,5 +362,18 @@ mod tests {
             assert_eq!(sent, [0, 0, 0, 0, 2, 16, 1, 0, 0, 0, 0, 2, 16, 2]);
             assert_eq!(code, expected);
         }
+    }
+
+    #[test]
+    fn denied_root_is_recorded() {
+        let status = |reason: pb::RootReason| {
+            let status =
+                pb::RootStatus { id: "r".into(), reason: reason.into(), ..Default::default() };
+            let event = Some(Event::RootStatus(status));
+            let event = pb::WatchSkillsResponse { event, ..Default::default() };
+            EncodedEvent::new(&event).expect("message below the size limit").denied_root
+        };
+        assert_eq!(status(pb::RootReason::NotAllowed).as_deref(), Some("r"));
+        assert_eq!(status(pb::RootReason::NotFound), None);
     }
 }

@@ -90,6 +90,13 @@ impl From<DeadlineExceeded> for RpcError {
     }
 }
 
+/// Converts an error that is about no single root.
+impl From<RpcError> for Status {
+    fn from(error: RpcError) -> Self {
+        error.into_status(None)
+    }
+}
+
 impl RpcError {
     pub fn into_status(self, root: Option<&str>) -> Status {
         let mut metadata = HashMap::new();

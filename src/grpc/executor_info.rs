@@ -6,14 +6,15 @@ use crate::model::limits::{
     DEFAULT_READ_BYTES, Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_HANDLE_BYTES,
     MAX_MANIFEST_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES, limit_table,
 };
-use crate::model::{ConfigState, LandlockState, RejectedReload, SandboxStatus};
+use crate::model::{AccessScope, ConfigState, LandlockState, RejectedReload, SandboxStatus};
 use crate::proto::caproot::v1 as pb;
 use prost_types::Timestamp;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
 /// Features that a client may rely on.
-const FEATURES: [&str; 5] = ["fresh", "file-uri", "published", "plugins", "gzip"];
+const FEATURES: [&str; 6] =
+    ["fresh", "file-uri", "published", "plugins", "gzip", "catalog-digests"];
 
 /// Facts about the daemon, for `GetExecutor`.
 #[derive(Debug)]
@@ -29,8 +30,12 @@ pub struct DaemonInfo {
 }
 
 impl DaemonInfo {
-    /// Builds the response for a caller with the access scope of `store`.
-    pub(super) fn executor_response(&self, store: &CatalogStore) -> pb::GetExecutorResponse {
+    /// Builds the response for a caller with this access scope.
+    pub(super) fn executor_response(
+        &self,
+        store: &CatalogStore,
+        access_scope: &AccessScope,
+    ) -> pb::GetExecutorResponse {
         let config = config_status(&self.config_state.borrow());
         pb::GetExecutorResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -40,12 +45,12 @@ impl DaemonInfo {
             features: FEATURES.map(str::to_owned).to_vec(),
             epoch: format_epoch(store.epoch()),
             revision: store.revision(),
-            watch: Some(watch_status(store.watch_stats())),
+            watch: Some(watch_status(store.watch_stats(access_scope))),
             sandbox: Some(sandbox_status(&self.sandbox)),
             resolver: store.opener().name().to_owned(),
             build: self.build.to_owned(),
             config: Some(config),
-            catalog_stats: Some(catalog_stats(&store.scope_stats())),
+            catalog_stats: Some(catalog_stats(&store.scope_stats(access_scope))),
         }
     }
 }

@@ -1,13 +1,15 @@
 //! Pages of `ListSkills` and `ResolveRoots`.
 
+use super::catalog_digests::CatalogDigests;
 use super::encoded_body::MessageBuf;
 use super::plugin_message::{marketplace_message, plugin_message};
 use super::requests::PageRequest;
-use super::root_messages::{VisibleRoot, resolved_root, root_status};
+use super::root_messages::{VisibleRoot, resolved_root};
 use super::skill_message::encode_skill;
 use super::wire_format;
-use crate::catalog::{CatalogStore, CatalogView};
-use crate::model::limits::MAX_PAGE_BYTES;
+use crate::catalog::CatalogView;
+use crate::model::cursor::Cursor as _;
+use crate::model::limits::{MAX_DIAGNOSTICS, MAX_PAGE_BYTES};
 use crate::model::text::truncate_with_ellipsis;
 use crate::model::token::ResumeToken;
 use crate::proto::caproot::v1 as pb;
@@ -49,28 +51,33 @@ impl ResolvedItem {
 /// Encodes a page of `ListSkills`.
 pub fn encode_skill_page(
     request: &PageRequest,
-    store: &CatalogStore,
+    epoch: u64,
+    digests: &CatalogDigests,
     view: &CatalogView,
 ) -> Result<Bytes, Status> {
     let query = &request.query;
+    let mut roots = digests.root_statuses(query, view);
+    request.known_catalogs.mark_unchanged(&mut roots);
     let mut page = pb::ListSkillsResponse {
-        roots: view.roots.iter().map(|root| root_status(root, &query.product)).collect(),
-        epoch: format_epoch(store.epoch()),
+        roots,
+        epoch: format_epoch(epoch),
         revision: view.revision,
         ..pb::ListSkillsResponse::default()
     };
     page.truncated = page.roots.iter().any(|r| r.truncated);
     if request.is_first_page() {
         page.warnings = root_warnings(&page.roots);
-        page.diagnostics = root_diagnostics(view, &query.product).into_iter().flatten().collect();
+        let lists = root_diagnostics(view, &query.product).into_iter().zip(&page.roots);
+        let changed = lists.filter(|(_, root)| !root.unchanged);
+        page.diagnostics = changed.flat_map(|(list, _)| list).collect();
     }
     let mut buffer = MessageBuf::with_capacity(0);
     let room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
-    if let Some(next) = write_skills(&mut buffer, request, view, room) {
-        page.next_page_token = request.next_page_token(store.epoch(), view.revision, next);
+    if let Some(next) = write_skills(&mut buffer, request, (view, &page.roots), room) {
+        page.next_page_token = request.next_page_token(epoch, view.revision, next);
     } else {
-        let query = query.resume_token_binding(store.access_scope());
-        page.resume_token = ResumeToken::new(store.epoch(), view.revision, &query).encode();
+        let query = query.resume_token_binding();
+        page.resume_token = ResumeToken::new(epoch, view.revision, &query).encode(b"");
     }
     buffer.append_message(&page);
     buffer.finish()
@@ -80,12 +87,15 @@ pub fn encode_skill_page(
 fn write_skills(
     buffer: &mut MessageBuf,
     request: &PageRequest,
-    view: &CatalogView,
+    (view, statuses): (&CatalogView, &[pb::RootStatus]),
     mut room: usize,
 ) -> Option<(usize, usize)> {
     let PageRequest { query, begin, .. } = request;
     let mut count = 0;
     for (root_at, root) in view.roots.iter().enumerate().skip(begin.0) {
+        if statuses[root_at].unchanged {
+            continue;
+        }
         let Some(visible) = VisibleRoot::new(root, &query.product) else { continue };
         let scope = visible.catalog.header.scope;
         let from = if root_at == begin.0 { begin.1 } else { 0 };
@@ -112,13 +122,13 @@ fn write_skills(
 /// Builds a page of `ResolveRoots`: marketplaces and plugins.
 pub fn resolved_page(
     request: &PageRequest,
-    store: &CatalogStore,
+    epoch: u64,
     view: &CatalogView,
 ) -> pb::ResolveRootsResponse {
     let begin = request.begin;
     let mut page = pb::ResolveRootsResponse {
         roots: view.roots.iter().map(resolved_root).collect(),
-        epoch: format_epoch(store.epoch()),
+        epoch: format_epoch(epoch),
         revision: view.revision,
         next_page_token: String::new(),
     };
@@ -146,7 +156,7 @@ pub fn resolved_page(
             let must_take = count == 0 && !request.is_first_page();
             if count == request.page_size || (len > room && !must_take) {
                 let next = (root_at, item_at);
-                page.next_page_token = request.next_page_token(store.epoch(), view.revision, next);
+                page.next_page_token = request.next_page_token(epoch, view.revision, next);
                 return page;
             }
             room = room.saturating_sub(len);
@@ -164,22 +174,31 @@ pub fn format_epoch(epoch: u64) -> String {
 
 /// Returns the diagnostics of each root, most severe first. The roots share the byte limit equally.
 pub fn root_diagnostics(view: &CatalogView, product: &str) -> Vec<Vec<pb::Diagnostic>> {
-    let all = view.roots.iter().map(|root| VisibleRoot::new(root, product));
-    let mut all: Vec<_> = all.map(|s| s.map(|s| s.diagnostics()).unwrap_or_default()).collect();
-    let roots_with_diagnostics = all.iter().filter(|d| !d.is_empty()).count().max(1);
-    for diagnostics in &mut all {
-        diagnostics.truncate(crate::model::limits::MAX_DIAGNOSTICS);
-        let mut room = MAX_DIAGNOSTIC_BYTES / roots_with_diagnostics;
-        let fitting = diagnostics.iter().take_while(|d| {
-            let len = d.encoded_len() + 4;
-            let fits = len <= room;
-            room = room.saturating_sub(len);
-            fits
-        });
-        let fitting = fitting.count();
-        diagnostics.truncate(fitting);
-    }
-    all
+    let max_bytes = max_diagnostic_bytes(view, product);
+    let visible = view.roots.iter().map(|root| VisibleRoot::new(root, product));
+    let lists = visible.map(|root| root.map(|root| limited_diagnostics(&root, max_bytes)));
+    lists.map(Option::unwrap_or_default).collect()
+}
+
+/// Returns the maximum size of the diagnostics of each root of a view.
+pub fn max_diagnostic_bytes(view: &CatalogView, product: &str) -> usize {
+    let visible = view.roots.iter().filter_map(|root| VisibleRoot::new(root, product));
+    MAX_DIAGNOSTIC_BYTES / visible.filter(VisibleRoot::has_diagnostics).count().max(1)
+}
+
+/// Returns the diagnostics of a root that fit into `max_bytes`, most severe first.
+pub fn limited_diagnostics(visible: &VisibleRoot<'_>, max_bytes: usize) -> Vec<pb::Diagnostic> {
+    let (mut diagnostics, mut room) = (visible.diagnostics(), max_bytes);
+    diagnostics.truncate(MAX_DIAGNOSTICS);
+    let fitting = diagnostics.iter().take_while(|d| {
+        let len = d.encoded_len() + 4;
+        let fits = len <= room;
+        room = room.saturating_sub(len);
+        fits
+    });
+    let fitting = fitting.count();
+    diagnostics.truncate(fitting);
+    diagnostics
 }
 
 /// Returns warnings for a model or a person, one line for each root.

@@ -2,19 +2,28 @@
 //! message is encoded once, and it is in memory once until all callers have received it.
 
 use crate::catalog::{CatalogView, RootState};
+use crate::sync::Mutex;
 use lru::LruCache;
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::time::sleep;
 
 /// Limits of cached pages: the size of a maximal catalog with the default limits.
-pub const PAGE_CACHE_LIMITS: CacheLimits =
-    CacheLimits { max_bytes: 16 << 20, max_messages: 64, needs_second_insertion: true };
+pub const PAGE_CACHE_LIMITS: CacheLimits = CacheLimits {
+    max_bytes: 16 << 20,
+    max_messages: 64,
+    needs_second_insertion: true,
+    keeps_older_revisions: false,
+};
 /// Limits of recent events, for streams that are a little late.
-pub const EVENT_CACHE_LIMITS: CacheLimits =
-    CacheLimits { max_bytes: 256 << 10, max_messages: usize::MAX, needs_second_insertion: false };
+pub const EVENT_CACHE_LIMITS: CacheLimits = CacheLimits {
+    max_bytes: 256 << 10,
+    max_messages: usize::MAX,
+    needs_second_insertion: false,
+    keeps_older_revisions: true,
+};
 /// Idle time after which recent messages are dropped. The check runs at this interval, so messages
 /// live at most twice as long.
 const IDLE_EXPIRY: Duration = Duration::from_secs(30);
@@ -33,6 +42,8 @@ pub struct CacheLimits {
     /// Whether a message is recent from its second insertion only, so that a message that is
     /// requested once costs no memory.
     needs_second_insertion: bool,
+    /// Whether recent messages stay when a message of a newer revision is added.
+    keeps_older_revisions: bool,
 }
 
 /// Key of a message. Messages with equal keys are byte-identical.
@@ -57,7 +68,7 @@ struct CachedMessages<T> {
     by_key: HashMap<MessageKey, Weak<T>>,
     /// Number of messages in memory at the last sweep.
     live_count: usize,
-    /// Newest revision of the messages.
+    /// Newest revision of the messages, if the messages of older revisions are dropped.
     revision: u64,
     /// Whether the cache was used since the last check.
     used_since_check: bool,
@@ -109,17 +120,21 @@ impl<T: AsRef<[u8]> + Send + Sync + 'static> MessageCache<T> {
 
     /// Returns a cached message.
     pub fn get(&self, key: &MessageKey) -> Option<Arc<T>> {
-        let mut messages = lock(&self.0);
+        let mut messages = self.0.lock();
         messages.used_since_check = true;
         messages.get(key)
     }
 
     /// Adds a message. If another caller added the message first, returns the existing message.
     pub fn insert(&self, key: MessageKey, message: T) -> Arc<T> {
-        let mut messages = lock(&self.0);
+        let mut messages = self.0.lock();
         if !std::mem::replace(&mut messages.has_expiry_task, true) {
             // The task ends when the cache is idle.
             tokio::spawn(clear_when_idle(self.0.clone()));
+        }
+        if messages.revision < key.to_revision && !messages.limits.keeps_older_revisions {
+            messages.revision = key.to_revision;
+            messages.clear_recent();
         }
         if let Some(message) = messages.get(&key) {
             return message;
@@ -133,15 +148,6 @@ impl<T: AsRef<[u8]> + Send + Sync + 'static> MessageCache<T> {
             messages.sweep();
         }
         message
-    }
-
-    /// Drops the recent messages if they are older than this revision.
-    pub fn drop_older_revisions(&self, revision: u64) {
-        let mut messages = lock(&self.0);
-        if messages.revision < revision {
-            messages.revision = revision;
-            messages.clear_recent();
-        }
     }
 }
 
@@ -183,7 +189,7 @@ impl<T> Clone for MessageCache<T> {
 async fn clear_when_idle<T: AsRef<[u8]>>(messages: Arc<Mutex<CachedMessages<T>>>) {
     loop {
         sleep(IDLE_EXPIRY).await;
-        let mut messages = lock(&messages);
+        let mut messages = messages.lock();
         if !std::mem::take(&mut messages.used_since_check) {
             messages.clear_recent();
             messages.has_expiry_task = false;
@@ -192,17 +198,12 @@ async fn clear_when_idle<T: AsRef<[u8]>>(messages: Arc<Mutex<CachedMessages<T>>>
     }
 }
 
-fn lock<T>(messages: &Mutex<CachedMessages<T>>) -> MutexGuard<'_, CachedMessages<T>> {
-    messages.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::{
-        EVENT_CACHE_LIMITS, IDLE_EXPIRY, MIN_SWEEP_LEN, MessageCache, MessageKey,
-        PAGE_CACHE_LIMITS, lock,
+        EVENT_CACHE_LIMITS, IDLE_EXPIRY, MIN_SWEEP_LEN, MessageCache, MessageKey, PAGE_CACHE_LIMITS,
     };
-    use crate::grpc::encoded_event::EncodedEvent;
+    use crate::grpc::encoded_body::EncodedEvent;
     use crate::proto::caproot::v1 as pb;
     use bytes::Bytes;
     use pb::watch_skills_response::Event;
@@ -268,7 +269,7 @@ mod tests {
         assert_eq!([995, 996, 997, 998, 999].map(is_cached), [false, false, true, true, true]);
         drop(unsent);
         assert!(!is_cached(0));
-        let events = lock(&cache.0);
+        let events = cache.0.lock();
         assert!(events.by_key.len() <= 2 * MIN_SWEEP_LEN);
         assert!(events.recent_bytes <= EVENT_CACHE_LIMITS.max_bytes);
     }
@@ -284,7 +285,7 @@ mod tests {
         for other in other_keys(key(1, 0)) {
             assert_eq!(cache.get(&other), None, "{other:?} is another page");
         }
-        cache.drop_older_revisions(2);
+        cache.insert(key(2, 0), page.clone());
         assert_eq!(cache.get(&key(1, 0)), None, "older revisions are gone");
     }
 
@@ -300,7 +301,7 @@ mod tests {
                 assert_eq!(cache.get(&key(1, 0)).as_deref(), Some(&page));
             }
             sleep(IDLE_EXPIRY * 2).await;
-            assert_eq!(lock(&cache.0).by_key.len(), 0);
+            assert_eq!(cache.0.lock().by_key.len(), 0);
         }
     }
 
@@ -320,7 +321,7 @@ mod tests {
         for number in 0..2 * PAGE_CACHE_LIMITS.max_messages {
             insert_twice(100 + number, &Bytes::from_static(b"page"));
         }
-        let pages = lock(&cache.0);
+        let pages = cache.0.lock();
         assert_eq!((pages.recent.len(), pages.recent_bytes), (64, 4 * 64));
         assert!(pages.by_key.len() <= 2 * MIN_SWEEP_LEN);
     }

@@ -3,12 +3,13 @@
 
 mod audit_log;
 pub mod auth;
+mod catalog_digests;
 mod change_events;
 mod dispatch;
 mod encoded_body;
-mod encoded_event;
 mod errors;
 mod executor_info;
+mod known_catalogs;
 mod list_pages;
 mod load_limit;
 mod message_cache;

@@ -2,10 +2,11 @@
 //! only when the connection has room for it, so no events queue up for a slow reader. A tokio
 //! channel allocates room for 32 values.
 
+use crate::sync::Mutex;
 use futures_util::Stream;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 /// Sending end.
@@ -47,13 +48,9 @@ pub fn pull_channel<T>() -> (PullSender<T>, PullReceiver<T>) {
     (PullSender(slot.clone()), PullReceiver(slot))
 }
 
-fn lock<T>(slot: &Mutex<PullSlot<T>>) -> MutexGuard<'_, PullSlot<T>> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Closes the slot and wakes both ends. The lock is released before waking.
 fn close_slot<T>(slot: &Mutex<PullSlot<T>>) {
-    let mut slot = lock(slot);
+    let mut slot = slot.lock();
     slot.is_closed = true;
     let wakers = (slot.sender_waker.take(), slot.receiver_waker.take());
     drop(slot);
@@ -64,7 +61,7 @@ impl<T> PullSender<T> {
     /// Waits until the receiver requests a value.
     pub async fn wait_for_demand(&mut self) -> Result<(), ReceiverClosed> {
         poll_fn(|context| {
-            let mut slot = lock(&self.0);
+            let mut slot = self.0.lock();
             if slot.is_closed {
                 return Poll::Ready(Err(ReceiverClosed));
             }
@@ -79,7 +76,7 @@ impl<T> PullSender<T> {
 
     /// Sends a value. Discards the value if the slot is full.
     pub fn send(&mut self, value: T) {
-        let mut slot = lock(&self.0);
+        let mut slot = self.0.lock();
         if slot.value.is_some() || slot.is_closed {
             return;
         }
@@ -93,7 +90,7 @@ impl<T> PullSender<T> {
     /// Waits until the receiver is dropped.
     pub async fn wait_for_close(&mut self) {
         poll_fn(|context| {
-            let mut slot = lock(&self.0);
+            let mut slot = self.0.lock();
             if slot.is_closed {
                 return Poll::Ready(());
             }
@@ -113,7 +110,7 @@ impl<T> Drop for PullSender<T> {
 impl<T> Drop for PullReceiver<T> {
     fn drop(&mut self) {
         // Drop the value outside the lock.
-        let value = lock(&self.0).value.take();
+        let value = self.0.lock().value.take();
         drop(value);
         close_slot(&self.0);
     }
@@ -123,7 +120,7 @@ impl<T> Stream for PullReceiver<T> {
     type Item = T;
 
     fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-        let mut slot = lock(&self.0);
+        let mut slot = self.0.lock();
         if let Some(value) = slot.value.take() {
             return Poll::Ready(Some(value));
         }

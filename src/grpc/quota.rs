@@ -2,8 +2,9 @@
 //! up the total.
 
 use crate::model::{Limits, QuotaKey};
+use crate::sync::Mutex;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Name and value of a limit. Errors report the name.
 pub type QuotaLimit = (&'static str, usize);
@@ -67,7 +68,7 @@ impl Quota {
 
     /// Changes the limits. Permits beyond a lower limit stay valid.
     pub fn set_limits(&self, total: usize, per_caller: usize) {
-        self.lock_usage().limits = [total, per_caller];
+        self.0.usage.lock().limits = [total, per_caller];
     }
 
     /// Acquires `amount` permits, or none.
@@ -76,17 +77,13 @@ impl Quota {
         permit.acquire_more(amount)?;
         Ok(permit)
     }
-
-    fn lock_usage(&self) -> MutexGuard<'_, QuotaUsage> {
-        self.0.usage.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl QuotaPermit {
     /// Acquires `amount` further permits, or none.
     pub fn acquire_more(&mut self, amount: usize) -> Result<(), QuotaExceeded> {
         let [total_name, per_caller_name] = self.quota.0.limit_names;
-        let mut usage = self.quota.lock_usage();
+        let mut usage = self.quota.0.usage.lock();
         let used = usage.by_key.get(&self.key).copied().unwrap_or(0);
         // The per-caller limit comes first because it is the more specific cause.
         let [total_limit, per_caller_limit] = usage.limits;
@@ -106,7 +103,7 @@ impl QuotaPermit {
 
 impl Drop for QuotaPermit {
     fn drop(&mut self) {
-        let mut usage = self.quota.lock_usage();
+        let mut usage = self.quota.0.usage.lock();
         usage.total -= self.amount;
         if let Some(used) = usage.by_key.get_mut(&self.key) {
             *used -= self.amount;
@@ -144,7 +141,7 @@ mod tests {
             quota.acquire(&a, 2).err(),
             Some(QuotaExceeded { limit_name: "each", limit: 1 })
         );
-        let usage = quota.lock_usage();
+        let usage = quota.0.usage.lock();
         assert_eq!((usage.total, usage.by_key.len()), (0, 0));
     }
 }

@@ -1,19 +1,24 @@
 //! Validation of requests and conversion to domain types.
 
+use super::audit_log::AuditedCall;
+use super::auth::caller_access_scope;
 use super::errors::{BadField, RpcError};
+use super::known_catalogs::KnownCatalogs;
 use super::resources;
 use crate::catalog::{
-    CatalogStore, CatalogView, ConsistencyLevel, FilesRequest, ReadRequest, WaitBudget,
+    CatalogStore, CatalogView, ConsistencyLevel, FilesRequest, ReadRequest, ScopedSelection,
+    WaitBudget,
 };
 use crate::fs::package_walk::FileListToken;
+use crate::model::cursor::Cursor as _;
 use crate::model::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
 use crate::model::token::{PageToken, ReadCursor};
-use crate::model::{AccessScope, RelPath, ResourceHandle, RootId, SelectedRoot, skill_file_name};
+use crate::model::{RelPath, ResourceHandle, RootId, SelectedRoot, handle, skill_file_name};
 use crate::proto::caproot::v1 as pb;
 use http::HeaderMap;
 use std::collections::HashMap;
 use std::time::Duration;
-use tonic::Request;
+use tonic::{Request, Status};
 
 /// Tag that distinguishes page tokens of `ResolveRoots` from those of `ListSkills`.
 const RESOLVE_TOKEN_TAG: u8 = 2;
@@ -113,7 +118,7 @@ fn parse_bookmark_interval(requested: Option<prost_types::Duration>) -> Result<D
 
 /// Query of a list or a stream, without the position in it.
 pub struct ListQuery {
-    pub selection: Vec<SelectedRoot>,
+    pub selection: ScopedSelection,
     pub product: String,
     pub view: pb::SkillView,
 }
@@ -121,6 +126,7 @@ pub struct ListQuery {
 /// Validated request for a page of `ListSkills` or `ResolveRoots`.
 pub struct PageRequest {
     pub query: ListQuery,
+    pub known_catalogs: KnownCatalogs,
     pub page_size: usize,
     /// Index of the first root of the page in the selection, and of its first item.
     pub begin: (usize, usize),
@@ -136,30 +142,28 @@ pub struct PageRequest {
 pub struct WatchRequest {
     pub query: ListQuery,
     pub resume_token: String,
+    /// Catalogs of the caller's state, for a stream that begins with a reset.
+    pub known_catalogs: KnownCatalogs,
     pub bookmark_interval: Duration,
 }
 
 impl ListQuery {
     /// Returns the query that a page token must match. A length precedes each text, so that
-    /// different queries have different bytes. Tokens are only valid for callers with this access
-    /// scope.
-    pub fn page_token_binding(&self, access_scope: &AccessScope) -> Vec<u8> {
-        self.encode_with_roots(self.selection.iter(), access_scope)
+    /// different queries have different bytes. Tokens are only valid for callers with the same
+    /// access scope.
+    pub fn page_token_binding(&self) -> Vec<u8> {
+        self.encode_with_roots(self.selection.roots.iter())
     }
 
     /// Returns the query that a resume token must match. The order of the roots does not matter.
-    pub fn resume_token_binding(&self, access_scope: &AccessScope) -> Vec<u8> {
-        let mut roots: Vec<_> = self.selection.iter().collect();
+    pub fn resume_token_binding(&self) -> Vec<u8> {
+        let mut roots: Vec<_> = self.selection.roots.iter().collect();
         // Ids are unique in a selection.
         roots.sort_unstable_by(|a, b| a.id.cmp(&b.id));
-        self.encode_with_roots(roots.into_iter(), access_scope)
+        self.encode_with_roots(roots.into_iter())
     }
 
-    fn encode_with_roots<'s>(
-        &self,
-        roots: impl Iterator<Item = &'s SelectedRoot>,
-        access_scope: &AccessScope,
-    ) -> Vec<u8> {
+    fn encode_with_roots<'s>(&self, roots: impl Iterator<Item = &'s SelectedRoot>) -> Vec<u8> {
         let mut bytes = vec![u8::from(self.view == pb::SkillView::Basic)];
         let roots =
             roots.flat_map(|s| [s.id.as_str(), &*s.location_type, &*s.environment, &*s.path]);
@@ -168,7 +172,7 @@ impl ListQuery {
             bytes.extend(text.as_bytes());
         }
         // Empty for an unrestricted caller; otherwise the first byte differs from a length.
-        bytes.extend(access_scope.to_bytes());
+        bytes.extend(self.selection.access_scope.to_bytes());
         bytes
     }
 }
@@ -184,8 +188,18 @@ impl PageRequest {
         let page_size = parse_page_size(page_size)?;
         let consistency = parse_consistency(consistency)?;
         let token = parse_page_token(page_token, |text| PageToken::decode(text, &token_binding))?;
-        let begin = token.map_or((0, 0), |token| (token.root as usize, token.item as usize));
-        Ok(Self { query, page_size, begin, token_binding, token, consistency, wait_budget })
+        let begin = token.map_or((0, 0), |token| token.position);
+        let known_catalogs = KnownCatalogs::default();
+        Ok(Self {
+            query,
+            known_catalogs,
+            page_size,
+            begin,
+            token_binding,
+            token,
+            consistency,
+            wait_budget,
+        })
     }
 
     pub fn is_first_page(&self) -> bool {
@@ -193,27 +207,35 @@ impl PageRequest {
     }
 
     /// Returns the view of the page: the revision that the page continues, or the latest states
-    /// after the scans that the request requires.
-    pub async fn find_view(&self, store: &CatalogStore) -> Result<CatalogView, RpcError> {
+    /// after the scans that the request requires. Records denied roots in the audit log.
+    pub async fn find_view(
+        &self,
+        store: &CatalogStore,
+        call: &AuditedCall,
+    ) -> Result<CatalogView, RpcError> {
         let selection = &self.query.selection;
-        match self.token {
-            None => Ok(store.view(selection, self.consistency, self.wait_budget).await?),
-            Some(token) if token.epoch != store.epoch() => Err(RpcError::CatalogChanged),
-            Some(token) => store.view_at(selection, token.revision).ok_or(RpcError::CatalogChanged),
-        }
+        let view = match self.token {
+            None => Some(store.view(selection, self.consistency, self.wait_budget).await?),
+            Some(token) if token.epoch != store.epoch() => None,
+            Some(token) => store.view_at(selection, token.revision),
+        };
+        let view = view.ok_or(RpcError::CatalogChanged)?;
+        call.record_denied_roots(&view);
+        Ok(view)
     }
 
     /// Returns the token of the page that begins at a root and an item.
-    pub fn next_page_token(&self, epoch: u64, revision: u64, begin: (usize, usize)) -> String {
-        PageToken::at_item(epoch, revision, begin).encode(&self.token_binding)
+    pub fn next_page_token(&self, epoch: u64, revision: u64, position: (usize, usize)) -> String {
+        PageToken { epoch, revision, position }.encode(&self.token_binding)
     }
 }
 
 /// Validates a request for a page of `ListSkills`.
 pub fn parse_list_request(
     request: Request<pb::ListSkillsRequest>,
-    store: &CatalogStore,
-) -> Result<PageRequest, BadField> {
+    max_roots: usize,
+) -> Result<PageRequest, Status> {
+    let access_scope = caller_access_scope(request.extensions())?;
     let wait_budget = wait_budget(&request);
     let pb::ListSkillsRequest {
         selected_capability_roots: roots,
@@ -222,19 +244,25 @@ pub fn parse_list_request(
         page_size,
         page_token,
         consistency,
+        known_catalogs,
     } = request.into_inner();
-    let selection = parse_selection(roots, store.limits().max_roots)?;
+    let roots = parse_selection(roots, max_roots)?;
+    let known_catalogs = KnownCatalogs::new(known_catalogs, &roots);
+    let selection = ScopedSelection { access_scope, roots };
     let query = ListQuery { selection, product, view: parse_view(view)? };
-    let token_binding = query.page_token_binding(store.access_scope());
+    let mut token_binding = query.page_token_binding();
+    known_catalogs.append_to(&mut token_binding);
     let page = (page_size, consistency, &*page_token);
-    PageRequest::parse(query, token_binding, page, wait_budget)
+    let request = PageRequest::parse(query, token_binding, page, wait_budget)?;
+    Ok(PageRequest { known_catalogs, ..request })
 }
 
 /// Validates a request for a page of `ResolveRoots`.
 pub fn parse_resolve_request(
     request: Request<pb::ResolveRootsRequest>,
-    store: &CatalogStore,
-) -> Result<PageRequest, BadField> {
+    max_roots: usize,
+) -> Result<PageRequest, Status> {
+    let access_scope = caller_access_scope(request.extensions())?;
     let wait_budget = wait_budget(&request);
     let pb::ResolveRootsRequest {
         selected_capability_roots: roots,
@@ -242,22 +270,26 @@ pub fn parse_resolve_request(
         page_token,
         consistency,
     } = request.into_inner();
-    let selection = parse_selection(roots, store.limits().max_roots)?;
+    let selection = ScopedSelection { access_scope, roots: parse_selection(roots, max_roots)? };
     let query = ListQuery { selection, product: String::new(), view: pb::SkillView::Full };
     let mut token_binding = vec![RESOLVE_TOKEN_TAG];
-    token_binding.extend(query.page_token_binding(store.access_scope()));
+    token_binding.extend(query.page_token_binding());
     let page = (page_size, consistency, &*page_token);
-    PageRequest::parse(query, token_binding, page, wait_budget)
+    Ok(PageRequest::parse(query, token_binding, page, wait_budget)?)
 }
 
 /// Validates the request of a stream.
 pub fn parse_watch_request(
-    request: pb::WatchSkillsRequest,
+    request: Request<pb::WatchSkillsRequest>,
     max_roots: usize,
-) -> Result<WatchRequest, BadField> {
+) -> Result<WatchRequest, Status> {
+    let access_scope = caller_access_scope(request.extensions())?;
+    let request = request.into_inner();
+    let roots = parse_selection(request.selected_capability_roots, max_roots)?;
     Ok(WatchRequest {
+        known_catalogs: KnownCatalogs::new(request.known_catalogs, &roots),
         query: ListQuery {
-            selection: parse_selection(request.selected_capability_roots, max_roots)?,
+            selection: ScopedSelection { access_scope, roots },
             view: parse_view(request.view)?,
             product: request.product,
         },
@@ -266,8 +298,12 @@ pub fn parse_watch_request(
     })
 }
 
-/// Validates a read, except its authority.
-pub fn parse_read_request(request: pb::ReadResourceRequest) -> Result<ReadRequest, BadField> {
+/// Validates a read.
+pub fn parse_read_request(
+    request: Request<pb::ReadResourceRequest>,
+) -> Result<ReadRequest, Status> {
+    let access_scope = caller_access_scope(request.extensions())?;
+    let request = request.into_inner();
     let root = parse_root(request.root.unwrap_or_default(), "root")?;
     let package = parse_handle("package", &request.package, &root.id)?;
     let resource = match &*request.resource {
@@ -278,15 +314,17 @@ pub fn parse_read_request(request: pb::ReadResourceRequest) -> Result<ReadReques
         Ok(0) => DEFAULT_READ_BYTES,
         Ok(requested @ 4..) => requested.min(MAX_READ_BYTES),
         Ok(1..=3) => {
-            return Err(BadField::new("max_bytes", "is below 4, too small for some characters"));
+            let problem = "is below 4, too small for some characters";
+            return Err(BadField::new("max_bytes", problem).into());
         }
-        Err(_) => return Err(BadField::new("max_bytes", "is negative; use 0 for 8,192")),
+        Err(_) => return Err(BadField::new("max_bytes", "is negative; use 0 for 8,192").into()),
     };
     let from = match &*request.cursor {
         "" => None,
         text => {
             let path = resource.clone().unwrap_or_else(|| package.join_path(&skill_file_name()));
-            let cursor = ReadCursor::decode(text, &root.id, &path);
+            let binding = handle::format_handle(&root.id, &path);
+            let cursor = ReadCursor::decode(text, binding.as_bytes());
             let invalid = || {
                 BadField::new(
                     "cursor",
@@ -296,7 +334,10 @@ pub fn parse_read_request(request: pb::ReadResourceRequest) -> Result<ReadReques
             Some(cursor.ok_or_else(invalid)?)
         }
     };
+    let consistency = parse_consistency(request.consistency)?;
+    check_authority(request.authority.as_ref(), &root.id)?;
     Ok(ReadRequest {
+        access_scope,
         // A resource outside the package gives the same "not found" error as a missing file.
         resource: resource.map(|r| r.strip_prefix(&package).unwrap_or_else(RelPath::root)),
         root,
@@ -304,19 +345,35 @@ pub fn parse_read_request(request: pb::ReadResourceRequest) -> Result<ReadReques
         continue_from: from.map(|c| (c.version, c.offset)),
         max_bytes,
         unless_digest: (!request.if_none_match.is_empty()).then_some(request.if_none_match),
-        consistency: parse_consistency(request.consistency)?,
+        consistency,
     })
 }
 
-/// Validates a list of files, except its authority.
-pub fn parse_files_request(request: &pb::ListResourcesRequest) -> Result<FilesRequest, BadField> {
+/// Validates a request for a list of files.
+pub fn parse_files_request(
+    request: &Request<pb::ListResourcesRequest>,
+) -> Result<FilesRequest, Status> {
+    let access_scope = caller_access_scope(request.extensions())?;
+    let request = request.get_ref();
     let root = parse_root(request.root.clone().unwrap_or_default(), "root")?;
     let package = parse_handle("package", &request.package, &root.id)?;
     let max_files = parse_page_size(request.page_size)?;
     let binding = resources::page_token_binding(request);
     let bookmark =
         parse_page_token(&request.page_token, |text| FileListToken::decode(text, &binding))?;
-    Ok(FilesRequest { root, package, bookmark, max_files, with_digests: request.include_digests })
+    check_authority(request.authority.as_ref(), &root.id)?;
+    let with_digests = request.include_digests;
+    Ok(FilesRequest { access_scope, root, package, bookmark, max_files, with_digests })
+}
+
+/// Returns an error if the request has an authority and it is not the authority of the root.
+fn check_authority(authority: Option<&pb::Authority>, root: &RootId) -> Result<(), Status> {
+    match authority {
+        Some(authority) if authority.kind != "executor" || authority.id != root.as_str() => {
+            Err(RpcError::AuthorityMismatch.into_status(Some(root.as_str())))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadField> {

@@ -50,6 +50,18 @@ impl<'a> VisibleRoot<'a> {
         skill.check_handle(self.id).is_ok()
     }
 
+    /// Whether the root has a diagnostic.
+    pub fn has_diagnostics(&self) -> bool {
+        let is_too_long = || {
+            let (mut skills, mut plugins) = (self.catalog.skills(0), self.catalog.plugins().iter());
+            skills.any(|skill| !self.has_valid_handle(skill))
+                || plugins.any(|plugin| plugin.check_handle(self.id).is_err())
+        };
+        !self.catalog.diagnostics.kept().is_empty()
+            || self.polling_diagnostic().is_some()
+            || (!self.catalog.lists_all(self.id, "") && is_too_long())
+    }
+
     /// Returns the diagnostics, most severe first: those of the catalog, and those that depend on
     /// the root id.
     pub fn diagnostics(&self) -> Vec<pb::Diagnostic> {
@@ -113,6 +125,7 @@ fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
     (state, pb::RootReason::Unspecified, message.to_owned())
 }
 
+/// Builds the state of a root, without the digest of its catalog.
 pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
     let (state, reason, message) = root_state(&root.state);
     let visible = VisibleRoot::new(root, product);
@@ -134,6 +147,8 @@ pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
         truncated: visible.is_some_and(|s| s.catalog.header.truncated),
         watch_mode: watch_mode.into(),
         watch_message,
+        catalog_digest: String::new(),
+        unchanged: false,
     }
 }
 
@@ -160,13 +175,17 @@ pub fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
     }
 }
 
-/// Builds the messages of the published roots.
+/// Builds the messages of the published roots. Hidden roots have no message.
 pub fn published_roots(
     view: &CatalogView,
     roots: &[PublishedRoot],
     environment: &str,
 ) -> Vec<pb::PublishedRoot> {
-    let roots = roots.iter().zip(&view.roots).map(|(published, root)| {
+    let visible = roots
+        .iter()
+        .zip(&view.roots)
+        .filter(|(published, root)| !published.is_hidden(root.state.reason()));
+    let roots = visible.map(|(published, root)| {
         let (state, reason, message) = root_state(&root.state);
         pb::PublishedRoot {
             id: published.id.as_str().to_owned(),
@@ -212,27 +231,8 @@ pub fn handle_or_empty(root: &RootId, path: Option<&RelPath>) -> String {
     text.filter(|h| h.len() <= MAX_HANDLE_BYTES).unwrap_or_default()
 }
 
-/// Returns the reason for polling a root, and the fix.
 fn polling_message(reason: PollReason) -> String {
-    let (cause, fix) = match reason {
-        PollReason::WatchLimit => (
-            "the limit of inotify watches is reached".to_owned(),
-            "raise fs.inotify.max_user_watches",
-        ),
-        PollReason::NoInotifyInstance => (
-            "no inotify instance is available".to_owned(),
-            "raise fs.inotify.max_user_instances, or the daemon's limit of open files",
-        ),
-        PollReason::WatchRejected => (
-            "the kernel rejected an inotify watch of a directory".to_owned(),
-            "give the daemon's user permission to read it",
-        ),
-        PollReason::NoInotifySupport(name) => (
-            format!("inotify does not report changes by others on {name}"),
-            "move the root to a local filesystem for faster updates",
-        ),
-    };
-    format!("polled every few seconds: {cause}; {fix}")
+    format!("polled every few seconds: {reason}")
 }
 
 pub fn removal_reason(reason: RemovalReason) -> pb::RemovalReason {
@@ -308,5 +308,9 @@ fn diagnostic_code(code: DiagnosticCode) -> pb::DiagnosticCode {
         DiagnosticCode::ComponentInvalid => pb::DiagnosticCode::ComponentInvalid,
         DiagnosticCode::SecretRedacted => pb::DiagnosticCode::SecretRedacted,
         DiagnosticCode::HiddenText => pb::DiagnosticCode::HiddenText,
+        DiagnosticCode::ReferenceMissing => pb::DiagnosticCode::ReferenceMissing,
+        DiagnosticCode::ScriptNotRunnable => pb::DiagnosticCode::ScriptNotRunnable,
+        DiagnosticCode::SkillTooLong => pb::DiagnosticCode::SkillTooLong,
+        DiagnosticCode::UseNotDescribed => pb::DiagnosticCode::UseNotDescribed,
     }
 }

@@ -1,9 +1,9 @@
 //! `CapabilityService`: validates requests, queries the catalog store and builds responses.
 
 use super::audit_log::AuditedCall;
-use super::auth::{authenticated_caller, caller_credentials};
-use super::encoded_body::{ChunkStream, EncodedMessage};
-use super::encoded_event::EncodedEvent;
+use super::auth::{caller_access_scope, caller_credentials};
+use super::catalog_digests::CatalogDigests;
+use super::encoded_body::{ChunkStream, EncodedEvent, EncodedMessage};
 use super::errors::{RpcError, shutting_down, too_many_streams};
 use super::executor_info::DaemonInfo;
 use super::load_limit::request_quota_key;
@@ -11,43 +11,45 @@ use super::message_cache::{EVENT_CACHE_LIMITS, MessageCache, MessageKey, PAGE_CA
 use super::quota::Quota;
 use super::watch_stream::WatchStream;
 use super::{list_pages, requests, resources, root_messages};
-use crate::catalog::{CatalogStore, ConsistencyLevel};
+use crate::catalog::{CatalogStore, ConsistencyLevel, ScopedSelection};
+use crate::model::cursor::Cursor as _;
 use crate::model::token::ReadCursor;
-use crate::model::{PublishedRoot, RootId, handle, skill_file_name};
+use crate::model::{PublishedRoot, handle, skill_file_name};
 use crate::proto::caproot::v1 as pb;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
 /// Implementation of `caproot.v1.CapabilityService`.
 #[derive(Debug)]
 pub struct GrpcService {
-    /// Store without access restrictions. Requests about roots use [`Self::scoped_store`].
     store: CatalogStore,
     daemon_info: DaemonInfo,
     /// Whether the daemon is stopping. A watch channel keeps only the latest value, so it is never
     /// full.
-    shutdown: watch::Receiver<bool>,
+    shutdown: CancellationToken,
     /// Quota of open streams.
     stream_quota: Quota,
     /// Cached pages of `ListSkills`.
     page_cache: MessageCache<Bytes>,
     /// Cached events of streams.
     event_cache: MessageCache<EncodedEvent>,
+    /// Digests of served catalogs.
+    catalog_digests: CatalogDigests,
 }
 
 /// Encoded response of a method.
 type RpcResult = Result<EncodedMessage, Status>;
 
 impl GrpcService {
-    /// Creates a service that serves the catalogs of `store` until `shutdown` is true.
+    /// Creates a service that serves the catalogs of `store` until `shutdown` is cancelled.
     #[must_use]
     pub fn new(
         store: CatalogStore,
         daemon_info: DaemonInfo,
         stream_quota: Quota,
-        shutdown: watch::Receiver<bool>,
+        shutdown: CancellationToken,
     ) -> Self {
         Self {
             store,
@@ -56,6 +58,7 @@ impl GrpcService {
             stream_quota,
             page_cache: MessageCache::new(PAGE_CACHE_LIMITS),
             event_cache: MessageCache::new(EVENT_CACHE_LIMITS),
+            catalog_digests: CatalogDigests::new(),
         }
     }
 
@@ -64,13 +67,13 @@ impl GrpcService {
         self.store.limits().max_request_bytes()
     }
 
-    /// Returns the store, restricted to the roots that the caller may access. Fails if the daemon
-    /// is stopping.
-    fn scoped_store<T>(&self, request: &Request<T>) -> Result<CatalogStore, Status> {
-        if *self.shutdown.borrow() {
-            return Err(shutting_down());
-        }
-        Ok(self.store.with_access_scope(&authenticated_caller(request.extensions())?.access_scope))
+    /// Returns an error if the daemon is stopping.
+    fn check_running(&self) -> Result<(), Status> {
+        if self.shutdown.is_cancelled() { Err(shutting_down()) } else { Ok(()) }
+    }
+
+    fn max_roots(&self) -> usize {
+        self.store.limits().max_roots
     }
 
     fn epoch(&self) -> String {
@@ -83,8 +86,9 @@ impl GrpcService {
         call: &mut AuditedCall,
     ) -> RpcResult {
         call.set_method("GetExecutor", &[]);
-        let scoped_store = self.scoped_store(request)?;
-        EncodedMessage::new(&self.daemon_info.executor_response(&scoped_store))
+        self.check_running()?;
+        let access_scope = caller_access_scope(request.extensions())?;
+        EncodedMessage::new(&self.daemon_info.executor_response(&self.store, &access_scope))
     }
 
     pub(super) async fn list_roots(
@@ -93,14 +97,16 @@ impl GrpcService {
         call: &mut AuditedCall,
     ) -> RpcResult {
         call.set_method("ListRoots", &[]);
+        self.check_running()?;
+        let access_scope = caller_access_scope(request.extensions())?;
         let wait_budget = requests::wait_budget(request);
-        let store = self.scoped_store(request)?;
-        let published = store.published_roots();
-        let environment = &store.environments()[0];
+        let published = self.store.published_roots(&access_scope);
+        let environment = &self.store.environments()[0];
         let select = |p: &PublishedRoot| p.to_selected_root(environment);
-        let selection: Vec<_> = published.iter().map(select).collect();
-        let view = store.view(&selection, ConsistencyLevel::Cached, wait_budget).await;
-        let view = view.map_err(|error| RpcError::from(error).into_status(None))?;
+        let roots = published.iter().map(select).collect();
+        let selection = ScopedSelection { access_scope, roots };
+        let view = self.store.view(&selection, ConsistencyLevel::Cached, wait_budget).await;
+        let view = view.map_err(RpcError::from)?;
         EncodedMessage::new(&pb::ListRootsResponse {
             roots: root_messages::published_roots(&view, &published, environment),
             epoch: self.epoch(),
@@ -114,11 +120,10 @@ impl GrpcService {
         call: &mut AuditedCall,
     ) -> RpcResult {
         call.set_method("ResolveRoots", &request.get_ref().selected_capability_roots);
-        let store = self.scoped_store(&request)?;
-        let request = requests::parse_resolve_request(request, &store)?;
-        let view = request.find_view(&store).await.map_err(|error| error.into_status(None))?;
-        call.record_denied_roots(&view);
-        EncodedMessage::new(&list_pages::resolved_page(&request, &store, &view))
+        self.check_running()?;
+        let request = requests::parse_resolve_request(request, self.max_roots())?;
+        let view = request.find_view(&self.store, call).await?;
+        EncodedMessage::new(&list_pages::resolved_page(&request, self.store.epoch(), &view))
     }
 
     pub(super) async fn list_skills(
@@ -127,22 +132,18 @@ impl GrpcService {
         call: &mut AuditedCall,
     ) -> RpcResult {
         call.set_method("ListSkills", &request.get_ref().selected_capability_roots);
-        let store = self.scoped_store(&request)?;
-        let request = requests::parse_list_request(request, &store)?;
-        let view = request.find_view(&store).await.map_err(|error| error.into_status(None))?;
-        call.record_denied_roots(&view);
-        let parameters = [request.page_size, 0];
-        let key = MessageKey::new(&request.token_binding, None, &view, parameters);
+        self.check_running()?;
+        let request = requests::parse_list_request(request, self.max_roots())?;
+        let view = request.find_view(&self.store, call).await?;
+        let key = MessageKey::new(&request.token_binding, None, &view, [request.page_size, 0]);
         let key = key.map(|key| key.at_position(request.begin));
-        if let Some(page) = key.as_ref().and_then(|key| self.page_cache.get(key)) {
+        if let Some(page) = key.and_then(|key| self.page_cache.get(&key)) {
             return Ok(Bytes::clone(&page).into());
         }
-        let page = list_pages::encode_skill_page(&request, &store, &view)?;
-        if let Some(key) = key {
-            self.page_cache.drop_older_revisions(view.revision);
-            self.page_cache.insert(key, page.clone());
-        }
-        Ok(page.into())
+        let (epoch, digests) = (self.store.epoch(), &self.catalog_digests);
+        let page = list_pages::encode_skill_page(&request, epoch, digests, &view)?;
+        let Some(key) = key else { return Ok(page.into()) };
+        Ok(Bytes::clone(&self.page_cache.insert(key, page)).into())
     }
 
     /// Opens a stream and returns its encoded events. Records a denied root when its event is sent.
@@ -152,17 +153,17 @@ impl GrpcService {
         call: &mut AuditedCall,
     ) -> Result<ChunkStream, Status> {
         call.set_method("WatchSkills", &request.get_ref().selected_capability_roots);
-        let store = self.scoped_store(&request)?;
+        self.check_running()?;
         let quota_key = request_quota_key(request.extensions())?;
         let credentials = caller_credentials(request.extensions())?;
-        let max_roots = self.store.limits().max_roots;
-        let request = requests::parse_watch_request(request.into_inner(), max_roots)?;
+        let request = requests::parse_watch_request(request, self.max_roots())?;
         let permit = self.stream_quota.acquire(&quota_key, 1).map_err(too_many_streams)?;
         let events = WatchStream::spawn(
-            store,
+            self.store.clone(),
             credentials,
             request,
             self.event_cache.clone(),
+            self.catalog_digests.clone(),
             self.shutdown.clone(),
             permit,
         );
@@ -182,17 +183,16 @@ impl GrpcService {
         let pb::ListResourcesRequest { root, package, .. } = request.get_ref();
         call.set_method("ListResources", root.as_slice());
         call.set_handles(package, "");
+        self.check_running()?;
         let wait_budget = requests::wait_budget(&request);
-        let store = self.scoped_store(&request)?;
-        let mut request = request.into_inner();
         let files_request = requests::parse_files_request(&request)?;
         let (root, package) = (files_request.root.id.clone(), files_request.package.clone());
-        check_authority(request.authority.take(), &root)?;
         let fail = |e| RpcError::Read(e).into_status(Some(root.as_str()));
-        let found = store.list_files(files_request, wait_budget).await.map_err(fail)?;
+        let found = self.store.list_files(files_request, wait_budget).await.map_err(fail)?;
         let resources =
             found.files.iter().map(|file| resources::resource_message(&root, &package, file));
-        let next = found.next.map(|token| token.encode(&resources::page_token_binding(&request)));
+        let next =
+            found.next.map(|token| token.encode(&resources::page_token_binding(request.get_ref())));
         EncodedMessage::new(&pb::ListResourcesResponse {
             resources: resources.collect(),
             next_page_token: next.unwrap_or_default(),
@@ -210,40 +210,28 @@ impl GrpcService {
         let pb::ReadResourceRequest { root, package, resource, .. } = request.get_ref();
         call.set_method("ReadResource", root.as_slice());
         call.set_handles(package, resource);
+        self.check_running()?;
         let wait_budget = requests::wait_budget(&request);
-        let store = self.scoped_store(&request)?;
-        let mut request = request.into_inner();
-        let authority = request.authority.take();
         let read = requests::parse_read_request(request)?;
         let root = read.root.id.clone();
-        check_authority(authority, &root)?;
-        let fail = |error: RpcError| error.into_status(Some(root.as_str()));
+        let fail = |e| RpcError::Read(e).into_status(Some(root.as_str()));
         let resource = read.resource.clone().unwrap_or_else(skill_file_name);
         let path = read.package.join_path(&resource);
-        let read_page = store.read(read, wait_budget).await.map_err(|e| fail(RpcError::Read(e)))?;
+        let read_page = self.store.read(read, wait_budget).await.map_err(fail)?;
         let next = read_page.next.map(|offset| ReadCursor { version: read_page.version, offset });
+        let handle = handle::format_handle(&root, &path);
         let page = pb::ReadResourceResponse {
-            resource: handle::format_handle(&root, &path),
             not_modified: read_page.body.is_none(),
             digest: read_page.digest.to_string(),
             total_bytes: read_page.version.size,
             truncated: next.is_some(),
-            next_cursor: next.map(|c| c.encode(&root, &path)).unwrap_or_default(),
+            next_cursor: next.map(|c| c.encode(handle.as_bytes())).unwrap_or_default(),
+            resource: handle,
             media_type: resources::media_type(&path, read_page.body.as_ref()),
             body: None,
             epoch: self.epoch(),
             revision: self.store.revision(),
         };
         resources::encode_page(&page, read_page.body)
-    }
-}
-
-/// Returns an error if the request has an authority and it is not the authority of the root.
-fn check_authority(authority: Option<pb::Authority>, root: &RootId) -> Result<(), Status> {
-    match authority {
-        Some(authority) if authority.kind != "executor" || authority.id != root.as_str() => {
-            Err(RpcError::AuthorityMismatch.into_status(Some(root.as_str())))
-        }
-        _ => Ok(()),
     }
 }

@@ -1,7 +1,9 @@
 //! Protobuf messages for skills.
 
 use super::root_messages::{handle_or_empty, scope};
-use super::wire_format::{to_struct, write_message, write_repeated_text, write_struct, write_text};
+use super::wire_format::{
+    to_struct, write_message, write_number, write_repeated_text, write_struct, write_text,
+};
 use crate::model::sidecar::{self, SkillPermissions, SkillSidecar, ToolDependency};
 use crate::model::{ContentDigest, RelPath, RootId, RootScope, Skill, handle};
 use crate::proto::caproot::v1 as pb;
@@ -19,7 +21,8 @@ pub fn skill_message(
     pb::Skill::decode(&*bytes).expect("the encoder writes valid messages")
 }
 
-/// Encodes the message of a skill. Most fields are written directly, without a value of the
+/// Encodes the message of a skill, with the fields in the order of their numbers and the keys of maps
+/// in byte order, as for a catalog digest. Most fields are written directly, without a value of the
 /// message.
 pub fn encode_skill(
     root: &RootId,
@@ -42,16 +45,19 @@ pub fn encode_skill(
     write_text(5, frontmatter.description(), out);
     write_text(6, frontmatter.short_description().unwrap_or_default(), out);
     write_text(7, skill.plugin.as_deref().unwrap_or_default(), out);
+    if let Some(root_scope) = root_scope {
+        write_number(8, scope(root_scope) as u64, out);
+    }
     write_text(9, &skill.digest().as_ref().map(ContentDigest::to_string).unwrap_or_default(), out);
-    let rest = pb::Skill {
-        scope: root_scope.map(|s| scope(s).into()),
+    let policy_fields = pb::Skill {
         size_bytes: skill.size(),
         policy: Some(policy(sidecar)),
         stale: skill.is_stale(),
         ..pb::Skill::default()
     };
+    policy_fields.encode_raw(out);
     if view == pb::SkillView::Basic {
-        return rest.encode_raw(out);
+        return;
     }
     write_text(20, frontmatter.license().unwrap_or_default(), out);
     write_text(21, frontmatter.compatibility().unwrap_or_default(), out);
@@ -68,7 +74,7 @@ pub fn encode_skill(
         write_struct(24, fields, out);
     }
     let permissions = sidecar.and_then(|s| s.permissions.as_ref());
-    let rest = pb::Skill {
+    let sidecar_fields = pb::Skill {
         interface: interface(root, skill),
         dependencies: sidecar
             .map_or(&[][..], |s| &s.dependencies)
@@ -77,9 +83,9 @@ pub fn encode_skill(
             .collect(),
         permissions: permissions
             .map(|requested| self::permissions(root, &skill.package, requested)),
-        ..rest
+        ..pb::Skill::default()
     };
-    rest.encode_raw(out);
+    sidecar_fields.encode_raw(out);
 }
 
 fn policy(sidecar: Option<&SkillSidecar>) -> pb::SkillPolicy {

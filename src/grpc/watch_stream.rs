@@ -3,8 +3,9 @@
 //! needs no more memory than this view.
 
 use super::auth::CallerCredentials;
+use super::catalog_digests::CatalogDigests;
 use super::change_events::change_events;
-use super::encoded_event::EncodedEvent;
+use super::encoded_body::EncodedEvent;
 use super::errors::shutting_down;
 use super::list_pages::format_epoch;
 use super::message_cache::{MessageCache, MessageKey};
@@ -12,6 +13,7 @@ use super::pull_channel::{PullSender, ReceiverClosed, pull_channel};
 use super::quota::QuotaPermit;
 use super::requests::WatchRequest;
 use crate::catalog::{CatalogStore, CatalogView, ConsistencyLevel, RootLease, WaitBudget};
+use crate::model::cursor::Cursor as _;
 use crate::model::token::ResumeToken;
 use crate::proto::caproot::v1 as pb;
 use futures_util::{Stream, StreamExt as _, stream};
@@ -21,6 +23,7 @@ use std::iter::once_with;
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
 /// Path of the method.
@@ -38,8 +41,9 @@ pub struct WatchStream {
     event_sender: PullSender<Result<Arc<EncodedEvent>, Status>>,
     /// Events shared with other streams.
     event_cache: MessageCache<EncodedEvent>,
-    /// Whether the daemon is stopping.
-    shutdown: watch::Receiver<bool>,
+    catalog_digests: CatalogDigests,
+    /// Cancelled when the daemon stops.
+    shutdown: CancellationToken,
     /// Status of the stream, if the stream ends for another reason than shutdown.
     end_status: oneshot::Sender<Status>,
     /// Permit of the quota of open streams.
@@ -66,7 +70,8 @@ impl WatchStream {
         credentials: CallerCredentials,
         request: WatchRequest,
         event_cache: MessageCache<EncodedEvent>,
-        shutdown: watch::Receiver<bool>,
+        catalog_digests: CatalogDigests,
+        shutdown: CancellationToken,
         permit: QuotaPermit,
     ) -> impl Stream<Item = Result<Arc<EncodedEvent>, Status>> + use<> {
         let (event_sender, events) = pull_channel();
@@ -79,6 +84,7 @@ impl WatchStream {
             lease: None,
             event_sender,
             event_cache,
+            catalog_digests,
             shutdown,
             end_status,
             permit,
@@ -93,7 +99,7 @@ impl WatchStream {
 
     async fn run(mut self) {
         let mut revisions = self.store.subscribe_revisions();
-        let mut shutdown = self.shutdown.clone();
+        let shutdown = self.shutdown.clone();
         let credentials = self.credentials.clone();
         tokio::select! {
             () = self.send_changes(&mut revisions) => {}
@@ -101,7 +107,7 @@ impl WatchStream {
                 // The receiver is gone if the client disconnected.
                 drop(self.end_status.send(status));
             }
-            _ = shutdown.wait_for(|is_stopping| *is_stopping) => {
+            () = shutdown.cancelled() => {
                 if let Some(revision) = self.synced_revision {
                     // If the client has not requested an event, it has the token of the previous
                     // event.
@@ -153,7 +159,7 @@ impl WatchStream {
         loop {
             if self.credentials.rules_changed() {
                 match self.credentials.reauthenticate().await {
-                    Ok(caller) => self.store = self.store.with_access_scope(&caller.access_scope),
+                    Ok(caller) => self.request.query.selection.access_scope = caller.access_scope,
                     // `wait_until_denied` ends the stream.
                     Err(_) => return pending().await,
                 }
@@ -180,9 +186,9 @@ impl WatchStream {
 
     /// Returns the view that the client holds, or the reason for a reset.
     fn resume_view(&self) -> (Option<CatalogView>, Option<pb::ResetReason>) {
-        let query = self.request.query.resume_token_binding(self.store.access_scope());
+        let query = self.request.query.resume_token_binding();
         let reset = |reason| (None, Some(reason));
-        let Some(token) = ResumeToken::decode(&self.request.resume_token) else {
+        let Some(token) = ResumeToken::decode(&self.request.resume_token, b"") else {
             return reset(pb::ResetReason::Initial);
         };
         let expected = ResumeToken::new(self.store.epoch(), token.revision, &query);
@@ -235,23 +241,32 @@ impl WatchStream {
         is_first: bool,
     ) -> Result<(), StreamInterruption> {
         let parameters = [reason.map_or(0, |reason| reason as usize), usize::from(is_first)];
-        let query = self.request.query.page_token_binding(self.store.access_scope());
+        // The catalogs are of the client's state before the stream. After a resync, the client may
+        // have discarded it.
+        let is_resync = reason == Some(pb::ResetReason::Resync);
+        let known = (client_view.is_none() && !is_resync).then_some(&self.request.known_catalogs);
+        let mut query = self.request.query.page_token_binding();
+        if let Some(known) = known {
+            known.append_to(&mut query);
+        }
         let key = MessageKey::new(&query, client_view, view, parameters);
         let cached =
             |number| key.and_then(|key| self.event_cache.get(&key.at_position((0, number))));
         // Borrows only this field, because the event sender is borrowed mutably below.
         let query = &self.request.query;
         let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
-        let changes = once_with(|| change_events(query, client_view, view)).flatten();
+        let digests = &self.catalog_digests;
+        let changes =
+            once_with(|| change_events(query, digests, known, client_view, view)).flatten();
         let mut changes = reset.into_iter().chain(changes).peekable();
         // Nothing visible changed, so there is nothing to send.
         if !is_first && cached(0).is_none() && changes.peek().is_none() {
             return Ok(());
         }
         let synced = once_with(|| {
-            let bytes = query.resume_token_binding(self.store.access_scope());
+            let bytes = query.resume_token_binding();
             let token = ResumeToken::new(self.store.epoch(), view.revision, &bytes);
-            Event::Synced(pb::Synced { resume_token: token.encode() })
+            Event::Synced(pb::Synced { resume_token: token.encode(b"") })
         });
         let mut events = changes.chain(synced);
         self.synced_revision = None;
@@ -287,8 +302,8 @@ impl WatchStream {
     }
 
     fn resume_token(&self, revision: u64) -> String {
-        let query = self.request.query.resume_token_binding(self.store.access_scope());
-        ResumeToken::new(self.store.epoch(), revision, &query).encode()
+        let query = self.request.query.resume_token_binding();
+        ResumeToken::new(self.store.epoch(), revision, &query).encode(b"")
     }
 
     fn bookmark_event(&self, revision: u64) -> Result<Arc<EncodedEvent>, Status> {

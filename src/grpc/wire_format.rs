@@ -24,6 +24,12 @@ pub fn write_repeated_text(number: u32, text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
+/// Writes an unsigned number, even if it is 0.
+pub fn write_number(number: u32, value: u64, out: &mut Vec<u8>) {
+    encode_key(number, WireType::Varint, out);
+    encode_varint(value, out);
+}
+
 /// Writes a message with the fields that `fill` writes.
 pub fn write_message(number: u32, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     encode_key(number, WireType::LengthDelimited, out);
@@ -65,17 +71,13 @@ fn write_struct_fields(entries: CompactEntries<'_>, out: &mut Vec<u8>) {
 
 /// Writes a `google.protobuf.Value`.
 fn write_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
-    let varint = |number, value, out: &mut Vec<u8>| {
-        encode_key(number, WireType::Varint, out);
-        encode_varint(value, out);
-    };
     let double = |value: f64, out: &mut Vec<u8>| {
         encode_key(2, WireType::SixtyFourBit, out);
         out.extend_from_slice(&value.to_le_bytes());
     };
     match value {
-        ValueRef::Null => varint(1, 0, out),
-        ValueRef::Bool(b) => varint(4, b.into(), out),
+        ValueRef::Null => write_number(1, 0, out),
+        ValueRef::Bool(b) => write_number(4, b.into(), out),
         // Integers up to 2^53 are exact in an `f64`.
         #[allow(clippy::cast_precision_loss)]
         ValueRef::Int(n) if n.unsigned_abs() <= MAX_EXACT_INTEGER => double(n as f64, out),

@@ -1,6 +1,7 @@
 //! URI of each skill. The standard requires that the last directory of a skill's URI is the name in
 //! its frontmatter. The handle of a package may have another last directory.
 
+use crate::model::handle::{is_within, parent_handles};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Address of a skill.
@@ -41,12 +42,13 @@ pub fn assign_addresses<'a>(
         };
         let uri = skill_uri(package, name);
         if uri != package {
-            let among_packages = parent_uris(&uri).any(|at| at != package && packages.contains(at))
+            let among_packages = parent_handles(&uri)
+                .any(|at| at != package && packages.contains(at))
                 || packages
                     .range(&*uri..)
                     .take_while(|at| at.starts_with(&uri))
                     .any(|at| is_within(at, &uri));
-            let among_moved = parent_uris(&uri).any(|at| moved.contains(at))
+            let among_moved = parent_handles(&uri).any(|at| moved.contains(at))
                 || moved
                     .range(uri.clone()..)
                     .take_while(|at| at.starts_with(&uri))
@@ -61,30 +63,18 @@ pub fn assign_addresses<'a>(
     skills.into_iter().map(address).collect()
 }
 
-/// Returns the directories above a URI, nearest first, up to the root's URI.
-pub fn parent_uris(uri: &str) -> impl Iterator<Item = &str> {
-    let root = "skill://".len();
-    let slashes = uri.char_indices().rev().filter(move |(at, c)| *c == '/' && *at >= root);
-    slashes.map(|(at, _)| &uri[..at])
-}
-
 /// Returns the URI of a skill with that name: the name replaces the last directory. If the root
 /// itself is the skill, the name is appended.
 fn skill_uri(package: &str, name: &str) -> String {
-    match parent_uris(package).next() {
+    match parent_handles(package).next() {
         Some(parent) => format!("{parent}/{name}"),
         None => format!("{package}/{name}"),
     }
 }
 
-/// Whether a URI is the directory, or below the directory.
-fn is_within(uri: &str, directory: &str) -> bool {
-    uri.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{SkillAddress, assign_addresses, is_valid_name, is_within, parent_uris};
+    use super::{SkillAddress, assign_addresses, is_valid_name, is_within};
     use proptest::prelude::*;
 
     #[test]
@@ -138,12 +128,6 @@ mod tests {
             assert!(all.contains(&(package, name)));
             assert_eq!(assign_addresses(all)[package], address, "{package}");
         }
-    }
-
-    #[test]
-    fn parent_uris_end_at_the_root() {
-        let above: Vec<_> = parent_uris("skill://r/a/b").collect();
-        assert_eq!(above, ["skill://r/a", "skill://r"]);
     }
 
     proptest! {

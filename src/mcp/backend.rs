@@ -4,7 +4,7 @@
 use super::address::SkillAddress;
 use super::call_error::McpCallError;
 use super::catalog::{McpCatalog, ServedSkill, sort_key};
-use super::cursor::{self, ListKind};
+use super::cursor::{ListKind, McpListCursor};
 use super::feed::{FeedState, SyncState};
 use super::files::{self, FileError, SkillFiles};
 use super::limits::{
@@ -202,13 +202,9 @@ impl McpBackend {
         uri: &str,
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, McpCallError> {
-        let last = cursor.map(|cursor| {
-            let parsed = cursor::decode_cursor(ListKind::Directory, cursor);
-            let (_, name, _) =
-                parsed.filter(|(_, _, of)| of == uri).ok_or(McpCallError::BadCursor)?;
-            Ok::<_, McpCallError>(name)
-        });
-        let last = last.transpose()?;
+        let kind = ListKind::Directory(uri);
+        let last = cursor.map(|cursor| kind.decode_cursor(cursor).ok_or(McpCallError::BadCursor));
+        let last = last.transpose()?.map(|McpListCursor(_, last, _)| last);
         let permit = self.acquire_call_permit().await?;
         let found = permit.catalog.resolve_uri(uri).ok_or(FileError::NotADirectory)?;
         let children = files::list_children(&mut self.client.clone(), &found).await?;
@@ -224,7 +220,7 @@ impl McpBackend {
             page.push(child);
         }
         let last = page.last().filter(|_| more);
-        let next = last.map(|last| cursor::encode_cursor(ListKind::Directory, (0, &last.uri, uri)));
+        let next = last.map(|last| kind.encode_cursor((0, &last.uri, "")));
         let mut result = ListResourcesResult::with_all_items(page);
         result.next_cursor = next;
         Ok(result)
@@ -343,19 +339,19 @@ fn main_resource(skill: &ServedSkill) -> Resource {
 /// Returns the skills after a cursor.
 fn skills_after_cursor<'a>(
     catalog: &'a McpCatalog,
-    list: ListKind,
+    list: ListKind<'_>,
     cursor: Option<&str>,
 ) -> Result<&'a [ServedSkill], McpCallError> {
     let Some(cursor) = cursor else { return Ok(catalog.skills_after(None)) };
-    let (root, name, package) =
-        cursor::decode_cursor(list, cursor).ok_or(McpCallError::BadCursor)?;
+    let McpListCursor(root, name, package) =
+        list.decode_cursor(cursor).ok_or(McpCallError::BadCursor)?;
     Ok(catalog.skills_after(Some((root, &name, &package))))
 }
 
 /// Returns the cursor after `passed` of the skills, if more skills follow.
-fn next_cursor(list: ListKind, skills: &[ServedSkill], passed: usize) -> Option<String> {
+fn next_cursor(list: ListKind<'_>, skills: &[ServedSkill], passed: usize) -> Option<String> {
     let passed_last = skills.get(passed.checked_sub(1)?).filter(|_| passed < skills.len())?;
-    Some(cursor::encode_cursor(list, sort_key(&passed_last.record)))
+    Some(list.encode_cursor(sort_key(&passed_last.record)))
 }
 
 fn meta_object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Option<MetaObject> {

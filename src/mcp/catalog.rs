@@ -1,9 +1,10 @@
 //! Immutable catalog of all skills of one revision: their URIs, their order in lists, and the
 //! lookup of URIs.
 
-use super::address::{SkillAddress, assign_addresses, parent_uris};
+use super::address::{SkillAddress, assign_addresses};
 use super::limits::MAX_URI_BYTES;
 use super::skill_record::SkillRecord;
+use crate::model::handle::{HANDLE_SCHEME, parent_handles};
 use crate::model::text::escape_hidden_chars;
 use crate::proto::caproot::v1::{RootReason, RootState, RootStatus, SelectedCapabilityRoot};
 use serde_json::{Value, json};
@@ -76,7 +77,7 @@ impl McpCatalog {
         // If a name is not unique, or looks like a URI, the prompt is named by the URI.
         let own = |entry: &Arc<SkillRecord>| {
             let name = Some(escape_hidden_chars(&entry.name)).filter(|_| entry.forbids_implicit)?;
-            let is_own = bearers.get(&name) == Some(&1) && !name.starts_with("skill://");
+            let is_own = bearers.get(&name) == Some(&1) && !name.starts_with(HANDLE_SCHEME);
             is_own.then(|| name.into_owned())
         };
         let own: Vec<Option<String>> = entries.iter().map(own).collect();
@@ -130,10 +131,10 @@ impl McpCatalog {
 
     /// Finds the innermost skill of a URI, and the handle that the URI means.
     pub fn resolve_uri(&self, uri: &str) -> Option<ResolvedUri<'_>> {
-        if uri.len() > MAX_URI_BYTES || !uri.starts_with("skill://") {
+        if uri.len() > MAX_URI_BYTES || !uri.starts_with(HANDLE_SCHEME) {
             return None;
         }
-        let mut bases = std::iter::once(uri).chain(parent_uris(uri));
+        let mut bases = std::iter::once(uri).chain(parent_handles(uri));
         let (base, skill) = bases.find_map(|base| Some((base, self.by_uri.get(base)?)))?;
         let skill = &self.skills[*skill];
         let handle = format!("{}{}", skill.record.package, &uri[base.len()..]);

@@ -1,68 +1,84 @@
 //! Cursors of lists. A cursor has the sort key of the last entry, so that a list that changes
-//! between two pages resumes at the same position. Cursors are opaque to clients, and are
-//! validated.
+//! between two pages resumes at the same position.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crate::model::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
 
 /// List of a cursor. A cursor of another list is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListKind {
+pub enum ListKind<'a> {
     Resources,
     Skills,
-    Directory,
     Prompts,
+    /// Children of the directory at this URI.
+    Directory(&'a str),
 }
 
-impl ListKind {
-    fn mark(self) -> &'static str {
+/// Position after an entry: root index, name and package of the entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct McpListCursor(pub usize, pub String, pub String);
+
+impl ListKind<'_> {
+    /// Encodes the cursor after an entry with this sort key.
+    pub fn encode_cursor(self, (root, name, package): (usize, &str, &str)) -> String {
+        let cursor = McpListCursor(root, name.to_owned(), package.to_owned());
+        cursor.encode(&self.binding())
+    }
+
+    /// Decodes a cursor of this list. Returns `None` if the cursor is invalid.
+    pub fn decode_cursor(self, cursor: &str) -> Option<McpListCursor> {
+        McpListCursor::decode(cursor, &self.binding())
+    }
+
+    fn binding(self) -> Vec<u8> {
         match self {
-            Self::Resources => "r",
-            Self::Skills => "s",
-            Self::Directory => "d",
-            Self::Prompts => "p",
+            Self::Resources => b"resources".into(),
+            Self::Skills => b"skills".into(),
+            Self::Prompts => b"prompts".into(),
+            Self::Directory(uri) => format!("directory {uri}").into(),
         }
     }
 }
 
-/// Encodes the cursor after an entry with this sort key.
-pub fn encode_cursor(list: ListKind, (root, name, package): (usize, &str, &str)) -> String {
-    URL_SAFE_NO_PAD.encode([list.mark(), &root.to_string(), name, package].join("\n"))
-}
+impl Cursor for McpListCursor {
+    const KIND: CursorKind = CursorKind::McpList;
 
-/// Decodes a cursor of this list. Returns `None` if the cursor is invalid.
-pub fn decode_cursor(list: ListKind, cursor: &str) -> Option<(usize, String, String)> {
-    let text = String::from_utf8(URL_SAFE_NO_PAD.decode(cursor).ok()?).ok()?;
-    let mut parts = text.splitn(4, '\n');
-    let mark = parts.next()?;
-    let root = parts.next()?.parse().ok()?;
-    let (name, package) = (parts.next()?.to_owned(), parts.next()?.to_owned());
-    (mark == list.mark()).then_some((root, name, package))
+    fn write_fields(&self, fields: &mut CursorWriter) {
+        fields.write_number(self.0 as u64);
+        fields.write_bytes(self.1.as_bytes());
+        fields.write_bytes(self.2.as_bytes());
+    }
+
+    fn read_fields(fields: &mut CursorReader<'_>) -> Option<Self> {
+        Some(Self(
+            fields.read_small()?,
+            fields.read_text()?.to_owned(),
+            fields.read_text()?.to_owned(),
+        ))
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ListKind, decode_cursor, encode_cursor};
+    use super::{ListKind, McpListCursor};
     use proptest::prelude::*;
-
-    #[test]
-    fn invalid_cursors_are_rejected() {
-        let other = encode_cursor(ListKind::Skills, (0, "a", "b"));
-        for bad in ["", "x", "!", "cw", "AAAA", other.as_str()] {
-            assert_eq!(decode_cursor(ListKind::Resources, bad), None, "{bad:?}");
-        }
-    }
 
     proptest! {
         #[test]
-        fn encoded_cursor_is_decoded(root: usize, name in "[^\n]*", package: String) {
-            let cursor = encode_cursor(ListKind::Directory, (root, &name, &package));
-            prop_assert_eq!(decode_cursor(ListKind::Directory, &cursor), Some((root, name, package)));
-        }
-
-        #[test]
-        fn any_text_is_handled(cursor: String) {
-            let _ = decode_cursor(ListKind::Skills, &cursor);
+        fn a_cursor_is_decoded_by_its_list_only(root: usize, name: String, package: String) {
+            let lists = [
+                ListKind::Resources,
+                ListKind::Skills,
+                ListKind::Prompts,
+                ListKind::Directory("skill://r/a"),
+                ListKind::Directory("skill://r/b"),
+            ];
+            for list in lists {
+                let text = list.encode_cursor((root, &name, &package));
+                for other in lists {
+                    let cursor = McpListCursor(root, name.clone(), package.clone());
+                    prop_assert_eq!(other.decode_cursor(&text), (other == list).then_some(cursor));
+                }
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use super::catalog::{ResolvedUri, ServedSkill};
 use super::limits::{
     MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
 };
-use crate::client::{CallError, Client, error_reason};
+use crate::client::{CallError, Client};
 use crate::model::text::escape_hidden_chars;
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{
@@ -191,19 +191,14 @@ fn map_absent(error: CallError) -> FileError {
 
 fn is_absent(error: &CallError) -> bool {
     use ErrorReason::{InvalidArgument, PackageNotFound, ResourceNotFound};
-    matches!(reason_of(error), Some(PackageNotFound | ResourceNotFound | InvalidArgument))
+    matches!(error.reason(), Some(PackageNotFound | ResourceNotFound | InvalidArgument))
 }
 
 /// Whether the daemon reports that the package or its root is unavailable.
 fn is_root_unavailable(error: &CallError) -> bool {
     use ErrorReason::{OutsideRoot, RootNotAllowed, RootUnavailable, WrongEnvironment};
     matches!(
-        reason_of(error),
+        error.reason(),
         Some(RootUnavailable | RootNotAllowed | WrongEnvironment | OutsideRoot)
     )
-}
-
-fn reason_of(error: &CallError) -> Option<ErrorReason> {
-    let CallError::Status(status) = error else { return None };
-    error_reason(status)
 }

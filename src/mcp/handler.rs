@@ -5,6 +5,7 @@ use super::call_error::McpCallError;
 use super::catalog_changes::CatalogChanges;
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
 use crate::session::Session;
+use crate::sync::Mutex;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult,
     CompleteRequestMethod, CompleteRequestParams, CompleteResult, ContentBlock, ErrorCode,
@@ -20,7 +21,7 @@ use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionConte
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use tokio_util::task::AbortOnDropHandle;
 
 /// Key in `_meta` of results: whether the content comes from an untrusted author.
@@ -236,7 +237,7 @@ impl ServerHandler for McpHandler {
         request: SubscribeRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        let mut subscribed = self.subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut subscribed = self.subscribed.lock();
         if request.uri.len() > MAX_URI_BYTES || subscribed.len() >= MAX_SUBSCRIBED_URIS {
             return Err(McpCallError::SubscriptionLimit.to_error_data(Some(&request.uri)));
         }
@@ -250,7 +251,7 @@ impl ServerHandler for McpHandler {
         request: UnsubscribeRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
-        self.subscribed.lock().unwrap_or_else(PoisonError::into_inner).remove(&request.uri);
+        self.subscribed.lock().remove(&request.uri);
         Ok(())
     }
 }
@@ -269,7 +270,7 @@ async fn notify_changes(
             return;
         }
         let updated: Vec<String> = {
-            let subscribed = subscribed.lock().unwrap_or_else(PoisonError::into_inner);
+            let subscribed = subscribed.lock();
             subscribed.iter().filter(|uri| change.resource_updated(uri)).cloned().collect()
         };
         for uri in updated {

@@ -3,6 +3,7 @@
 //! with its next request, and starts a new session.
 
 use super::limits::{MAX_SESSIONS, SESSION_IDLE_TIMEOUT};
+use crate::sync::Mutex;
 use futures_util::Stream;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{
@@ -12,7 +13,6 @@ use rmcp::transport::streamable_http_server::session::{
     ServerSseMessage, SessionId, SessionManager,
 };
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Sessions, oldest first.
@@ -33,7 +33,7 @@ impl LimitedSessionManager {
 
     /// Records a session. Returns the oldest sessions that exceed the limit.
     fn add_session(&self, id: SessionId) -> Vec<SessionId> {
-        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut order = self.order.lock();
         order.push_back(id);
         let over = order.len().saturating_sub(MAX_SESSIONS);
         order.drain(..over).collect()
@@ -53,7 +53,7 @@ impl SessionManager for LimitedSessionManager {
     }
 
     async fn close_session(&self, id: &SessionId) -> Result<(), Self::Error> {
-        self.order.lock().unwrap_or_else(PoisonError::into_inner).retain(|open| open != id);
+        self.order.lock().retain(|open| open != id);
         self.inner.close_session(id).await
     }
 

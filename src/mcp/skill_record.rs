@@ -174,7 +174,7 @@ pub(super) mod tests {
     pub(in crate::mcp) fn skill(package: &str, name: &str) -> Skill {
         let fields = [("name", text(name)), ("description", text("Does  it."))];
         let fields = fields.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
-        let id = root_id(package).expect("a handle");
+        let id = root_id(package).expect("a handle").as_str().to_owned();
         Skill {
             authority: Some(Authority { kind: "executor".into(), id }),
             package: package.into(),

@@ -216,7 +216,8 @@ impl Catalog {
     /// Iterates over the changed skills, each with the old skill, if one catalog was made of the
     /// other by [`Catalog::with_replaced_skills`]; otherwise returns `None`. Skips all chunks that
     /// the catalogs share.
-    pub(super) fn replaced_skills<'a>(
+    #[must_use]
+    pub fn replaced_skills<'a>(
         &'a self,
         old: &'a Self,
     ) -> Option<impl Iterator<Item = (&'a Arc<Skill>, &'a Arc<Skill>)>> {

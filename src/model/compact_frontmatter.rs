@@ -28,7 +28,8 @@ pub struct SkillMdFrontmatter {
     pub all_fields: Option<DynamicValue>,
 }
 
-/// Compact form of a [`SkillMdFrontmatter`]. Untrusted. Clones share one allocation.
+/// Compact form of a [`SkillMdFrontmatter`]. Untrusted. Clones share one allocation. The keys of
+/// mappings are in byte order, as in the messages of a catalog digest.
 ///
 /// Layout: a `u16` with one bit per present field and `WIDE_OFFSETS_BIT`; start and end offsets of
 /// the present fields, two bytes each, or four if the data is over 64 KiB; then the data. All
@@ -86,7 +87,7 @@ impl CompactFrontmatter {
         self.field_text(FrontmatterField::Compatibility)
     }
 
-    /// Returns the entries of `metadata` in the author's order, with values as text.
+    /// Returns the entries of `metadata` by key, with values as text.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
         let entries = CompactEntries::from_encoded(
             self.field_bytes(FrontmatterField::Metadata).unwrap_or_default(),
@@ -137,7 +138,11 @@ impl CompactFrontmatter {
 }
 
 impl From<SkillMdFrontmatter> for CompactFrontmatter {
-    fn from(frontmatter: SkillMdFrontmatter) -> Self {
+    fn from(mut frontmatter: SkillMdFrontmatter) -> Self {
+        if let Some(fields) = &mut frontmatter.all_fields {
+            fields.sort_keys();
+        }
+        frontmatter.metadata.sort_by(|(a, _), (b, _)| a.cmp(b));
         let SkillMdFrontmatter { metadata, allowed_tools, all_fields, .. } = &frontmatter;
         let mut builder = CompactFrontmatterBuilder {
             field_ranges: [None; FIELD_COUNT],

@@ -38,11 +38,15 @@ pub enum DiagnosticCode {
     ComponentInvalid,
     SecretRedacted,
     HiddenText,
+    ReferenceMissing,
+    ScriptNotRunnable,
+    SkillTooLong,
+    UseNotDescribed,
 }
 
 impl DiagnosticCode {
     /// All codes, in the order of the protobuf enum.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 30] = [
         Self::OutsideRoot,
         Self::LimitReached,
         Self::NotRegular,
@@ -69,6 +73,18 @@ impl DiagnosticCode {
         Self::ComponentInvalid,
         Self::SecretRedacted,
         Self::HiddenText,
+        Self::ReferenceMissing,
+        Self::ScriptNotRunnable,
+        Self::SkillTooLong,
+        Self::UseNotDescribed,
+    ];
+
+    /// Codes that the linter reports, and the daemon does not.
+    pub const CHECK_ONLY: [Self; 4] = [
+        Self::ReferenceMissing,
+        Self::ScriptNotRunnable,
+        Self::SkillTooLong,
+        Self::UseNotDescribed,
     ];
 
     /// Returns the name in the protobuf enum, without its prefix.
@@ -101,6 +117,10 @@ impl DiagnosticCode {
             Self::ComponentInvalid => "COMPONENT_INVALID",
             Self::SecretRedacted => "SECRET_REDACTED",
             Self::HiddenText => "HIDDEN_TEXT",
+            Self::ReferenceMissing => "REFERENCE_MISSING",
+            Self::ScriptNotRunnable => "SCRIPT_NOT_RUNNABLE",
+            Self::SkillTooLong => "SKILL_TOO_LONG",
+            Self::UseNotDescribed => "USE_NOT_DESCRIBED",
         }
     }
 }

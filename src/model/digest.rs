@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// SHA-256 of a whole file. Displays as `sha256:` and 64 hex digits.
+/// SHA-256 of a whole file or of a catalog. Displays as `sha256:` and 64 hex digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ContentDigest(pub [u8; 32]);
 

@@ -1,4 +1,5 @@
 //! Handles: `skill://<root id>/<relative path>`, with exactly one valid form for each path.
+//! Clients compare handles as text: one form makes that safe.
 
 use super::limits::MAX_HANDLE_BYTES;
 use super::{RelPath, RootId};
@@ -6,7 +7,8 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encod
 use std::borrow::Cow;
 use std::cmp::Ordering;
 
-const SCHEME: &str = "skill://";
+/// Start of each handle.
+pub const HANDLE_SCHEME: &str = "skill://";
 /// Characters to percent-encode in a segment: all but the unreserved characters of RFC 3986.
 const SEGMENT_ENCODE_SET: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -29,14 +31,12 @@ impl ResourceHandle {
         if text.len() > MAX_HANDLE_BYTES {
             return Err("is over 2,048 bytes");
         }
-        let rest = text.strip_prefix(SCHEME).ok_or("does not begin with `skill://`")?;
+        let rest = text.strip_prefix(HANDLE_SCHEME).ok_or("does not begin with `skill://`")?;
         let (id, path) = match rest.split_once('/') {
             None => (rest, None),
             Some((id, path)) => (id, Some(path)),
         };
-        let id = Cow::from(percent_decode(id.as_bytes()));
-        let id = std::str::from_utf8(&id).map_err(|_| "has a root id that is not UTF-8")?;
-        let root = RootId::new(id).map_err(|_| "has an invalid root id")?;
+        let root = decode_root_id(id)?;
         let path = match path {
             None => RelPath::root(),
             Some(path) => decode_path(path).ok_or("has an empty, `.`, `..` or NUL segment")?,
@@ -66,7 +66,7 @@ fn handle_pieces<'a>(root: &'a RootId, path: &'a RelPath) -> impl Iterator<Item 
     let id = percent_encode(root.as_str().as_bytes(), SEGMENT_ENCODE_SET);
     let slash = (!path.is_root()).then_some("/");
     let path = percent_encode(path.as_bytes(), PATH_ENCODE_SET);
-    [SCHEME].into_iter().chain(id).chain(slash).chain(path)
+    [HANDLE_SCHEME].into_iter().chain(id).chain(slash).chain(path)
 }
 
 /// Encodes a path as in a handle, without a leading `/`.
@@ -86,7 +86,7 @@ pub fn compare_encoded(a: &RelPath, b: &RelPath) -> Ordering {
 /// How many bytes the handle of a path with this [`encoded_path_len`] has.
 #[must_use]
 pub fn formatted_len(root: &RootId, encoded_path_len: usize) -> usize {
-    SCHEME.len() + percent_encoded_len(root.as_str().as_bytes()) + encoded_path_len
+    HANDLE_SCHEME.len() + percent_encoded_len(root.as_str().as_bytes()) + encoded_path_len
 }
 
 /// How many bytes a path has in a handle, including a `/` before each segment.
@@ -99,6 +99,49 @@ fn percent_encoded_len(raw: &[u8]) -> usize {
     raw.iter().map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(b) { 1 } else { 3 }).sum()
 }
 
+/// Returns the id of the root of a handle, whose path may be anything. `None` if the text is no
+/// handle.
+#[must_use]
+pub fn root_id(handle: &str) -> Option<RootId> {
+    let rest = handle.strip_prefix(HANDLE_SCHEME)?;
+    decode_root_id(rest.split('/').next()?).ok()
+}
+
+/// Whether a handle belongs to the root with this id.
+#[must_use]
+pub fn is_of_root(handle: &str, id: &str) -> bool {
+    root_id(handle).is_some_and(|root| root.as_str() == id)
+}
+
+/// Whether a handle is this directory, or lies below this directory.
+#[must_use]
+pub fn is_within(handle: &str, directory: &str) -> bool {
+    handle.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Returns the handles of the directories above a handle, nearest first, up to the root's handle.
+pub fn parent_handles(handle: &str) -> impl Iterator<Item = &str> {
+    let slashes = handle.char_indices().rev();
+    let slashes = slashes.filter(|(at, c)| *c == '/' && *at >= HANDLE_SCHEME.len());
+    slashes.map(|(at, _)| &handle[..at])
+}
+
+/// Returns the innermost of `packages` that is the handle or contains the handle.
+#[must_use]
+pub fn enclosing_package<'a>(
+    handle: &str,
+    packages: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let enclosing = packages.into_iter().filter(|package| is_within(handle, package));
+    enclosing.max_by_key(|package| package.len())
+}
+
+fn decode_root_id(text: &str) -> Result<RootId, &'static str> {
+    let id = Cow::from(percent_decode(text.as_bytes()));
+    let id = std::str::from_utf8(&id).map_err(|_| "has a root id that is not UTF-8")?;
+    RootId::new(id).map_err(|_| "has an invalid root id")
+}
+
 fn decode_path(text: &str) -> Option<RelPath> {
     // `ResourceHandle::parse` rejects an encoded `/` when it compares with the canonical form.
     let raw = Cow::from(percent_decode(text.as_bytes()));
@@ -107,7 +150,10 @@ fn decode_path(text: &str) -> Option<RelPath> {
 
 #[cfg(test)]
 mod tests {
-    use super::{ResourceHandle, encoded_path_len, format_handle, formatted_len};
+    use super::{
+        ResourceHandle, enclosing_package, encoded_path_len, format_handle, formatted_len,
+        is_of_root, is_within, parent_handles, root_id,
+    };
     use crate::model::{RelPath, RootId};
     use proptest::prelude::*;
 
@@ -161,7 +207,52 @@ mod tests {
         assert!(ResourceHandle::parse(&format!("skill://r/{}", "x".repeat(2_039))).is_err());
     }
 
+    #[test]
+    fn root_ids_are_decoded() {
+        for (handle, id) in [("skill://a%40b%2Fc/x/y", "a@b/c"), ("skill://a", "a")] {
+            assert_eq!(root_id(handle), RootId::new(id).ok(), "{handle}");
+            assert!(is_of_root(handle, id) && !is_of_root(handle, "b"), "{handle}");
+        }
+        for bad in ["", "a/b", "skill:/a", "skill://", "skill:///x", "skill://%FF", "skill://%00"] {
+            assert_eq!(root_id(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn innermost_package_is_found() {
+        let packages = ["skill://r", "skill://r/a", "skill://r/a/b"];
+        for (handle, package) in [
+            ("skill://r", Some("skill://r")),
+            ("skill://r/ab", Some("skill://r")),
+            ("skill://r/a/x", Some("skill://r/a")),
+            ("skill://r/a/b", Some("skill://r/a/b")),
+            ("skill://r/a/b/SKILL.md", Some("skill://r/a/b")),
+            ("skill://rr/a", None),
+        ] {
+            assert_eq!(enclosing_package(handle, packages), package, "{handle}");
+        }
+    }
+
     proptest! {
+        /// Law: the text of handles has the same order of directories as their paths.
+        #[test]
+        fn parents_are_the_handles_of_parent_paths(
+            id in "[a-z@/%]{1,8}", raw in "[a-z /%.]{0,12}", other in "[a-z /%.]{0,12}"
+        ) {
+            let path = |raw: &str| RelPath::new(raw.as_bytes());
+            if let (Ok(root), Some(path), Some(other)) = (RootId::new(&id), path(&raw), path(&other)) {
+                let handle = |path: &RelPath| format_handle(&root, path);
+                let parents: Vec<_> = std::iter::successors(path.parent(), RelPath::parent)
+                    .map(|parent| handle(&parent))
+                    .collect();
+                let text = handle(&path);
+                prop_assert_eq!(parent_handles(&text).collect::<Vec<_>>(), parents);
+                let is_below = path.strip_prefix(&other).is_some();
+                prop_assert_eq!(is_within(&text, &handle(&other)), is_below);
+                prop_assert_eq!(root_id(&text), Some(root));
+            }
+        }
+
         #[test]
         fn a_formatted_handle_parses_to_itself(id in "[^\\p{Cc}]{1,20}", raw in proptest::collection::vec(any::<u8>(), 0..60)) {
             if let (Ok(root), Some(path)) = (RootId::new(&id), RelPath::new(&raw)) {

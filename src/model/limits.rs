@@ -92,6 +92,8 @@ pub const MAX_NESTING: usize = 64;
 pub const MAX_WIRE_NESTING: usize = 30;
 /// Maximum bytes of a handle.
 pub const MAX_HANDLE_BYTES: usize = 2_048;
+/// Maximum bytes of a root id.
+pub const MAX_ROOT_ID_BYTES: usize = 256;
 /// Maximum bytes of a page of a read.
 pub const MAX_READ_BYTES: usize = 1 << 20;
 /// Default bytes of a page of a read.

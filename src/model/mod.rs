@@ -4,8 +4,10 @@
 mod access_scope;
 #[cfg(feature = "daemon")]
 pub mod catalog;
+pub mod catalog_digest;
 mod compact_frontmatter;
 mod config_state;
+pub mod cursor;
 pub mod diagnostic;
 #[cfg(feature = "daemon")]
 pub mod diff;
@@ -31,6 +33,7 @@ pub mod value;
 pub use access_scope::AccessScope;
 #[cfg(feature = "daemon")]
 pub use catalog::Catalog;
+pub use catalog_digest::{CatalogMessage, MessageDigest, digest_catalog, digest_sorted_catalog};
 pub use compact_frontmatter::{CompactFrontmatter, SkillMdFrontmatter};
 pub use config_state::{ConfigState, RejectedReload};
 pub use diagnostic::{Diagnostic, DiagnosticCode, FileProblem, Severity};

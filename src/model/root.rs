@@ -1,9 +1,8 @@
 //! Roots as the operator publishes them and as a platform selects them.
 
+use super::limits::MAX_ROOT_ID_BYTES;
 use percent_encoding::percent_decode_str;
 
-/// Maximum bytes of a root id.
-const MAX_ID_BYTES: usize = 256;
 /// Maximum bytes of a root's path in a request: Linux's `PATH_MAX`.
 const MAX_PATH_BYTES: usize = 4_096;
 
@@ -17,7 +16,7 @@ impl RootId {
         if text.is_empty() {
             return Err("is empty; an id has 1 to 256 bytes");
         }
-        if text.len() > MAX_ID_BYTES {
+        if text.len() > MAX_ROOT_ID_BYTES {
             return Err("is over 256 bytes");
         }
         if text.chars().any(char::is_control) {
@@ -57,9 +56,19 @@ pub struct PublishedRoot {
     pub scope: RootScope,
     /// Whether links below the root are followed.
     pub follow_links: bool,
+    /// Whether the root is hidden while its directory does not exist. Other roots are then
+    /// unavailable.
+    pub is_optional: bool,
 }
 
 impl PublishedRoot {
+    /// Whether callers and operators do not see the root: it is optional, and its directory does not
+    /// exist.
+    #[must_use]
+    pub fn is_hidden(&self, reason: Option<RootReason>) -> bool {
+        self.is_optional && matches!(reason, Some(RootReason::NotFound))
+    }
+
     /// Returns the selection of this root that a caller in the environment sends.
     #[must_use]
     pub fn to_selected_root(&self, environment: &str) -> SelectedRoot {

@@ -4,10 +4,16 @@
 mod icon;
 mod permission_path;
 
-use super::DynamicValue;
+use super::{DynamicValue, RelPath};
 
 pub use icon::resolve_icon;
 pub use permission_path::resolve_permission_path;
+
+/// Returns the path of a sidecar below its package, `agents/openai.yaml`.
+#[must_use]
+pub fn sidecar_path() -> RelPath {
+    RelPath::new(b"agents/openai.yaml").unwrap_or_default()
+}
 
 /// Content of a sidecar. Untrusted. The proto messages document the limits of each text.
 #[derive(Debug, Clone, PartialEq, Default)]

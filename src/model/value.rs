@@ -4,6 +4,10 @@ pub mod compact;
 
 use std::fmt::{self, Write as _};
 
+// None of the other forms of a value can replace this tree, or be replaced by it. A catalog keeps
+// `compact` bytes, for the row "memory with 10000 skills" of the benchmark. The daemon writes
+// responses from those bytes, for the row "list of all 2000 skills". Clients receive the `Struct`
+// that prost generates. `serde_json::Value` is the JSON of tool calls, and sorts the keys.
 /// Value of YAML or JSON. Mappings keep the author's order and have no duplicate keys.
 #[derive(Debug, Clone, PartialEq)]
 pub enum DynamicValue {
@@ -66,6 +70,18 @@ impl DynamicValue {
             Self::Text(_) => "text",
             Self::List(_) => "a list",
             Self::Map(_) => "a mapping",
+        }
+    }
+
+    /// Sorts the keys of all mappings in byte order.
+    pub fn sort_keys(&mut self) {
+        match self {
+            Self::List(items) => items.iter_mut().for_each(Self::sort_keys),
+            Self::Map(entries) => {
+                entries.sort_by(|(a, _), (b, _)| a.cmp(b));
+                entries.iter_mut().for_each(|(_, value)| value.sort_keys());
+            }
+            _ => {}
         }
     }
 

@@ -1,18 +1,19 @@
 //! Loads certificates, keys and certificate authorities for TLS from PEM files.
 
+mod spiffe_id;
 mod subject_names;
 
+pub use spiffe_id::{SpiffeId, SpiffeIdError};
 pub use subject_names::{SubjectNamesError, subject_names};
 
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use rustls::{Error, InconsistentKeys, RootCertStore};
+use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore};
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -57,6 +58,13 @@ pub struct TlsIdentity {
     pub expires_at: SystemTime,
 }
 
+/// Whether a peer was rejected because its certificate is the certificate of an authority. rustls
+/// passes this error of webpki on as text.
+#[must_use]
+pub fn is_authority_as_end_entity(error: &CertificateError) -> bool {
+    matches!(error, CertificateError::Other(other) if other.to_string() == "CaUsedAsEndEntity")
+}
+
 /// Returns the cryptography provider of all TLS configurations.
 #[must_use]
 pub fn crypto_provider() -> Arc<CryptoProvider> {
@@ -89,7 +97,7 @@ pub fn load_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, Vec<
             }]
         })?;
     let mut warnings = check.warnings;
-    if key_file.is_world_accessible() {
+    if key_file.is_world_accessible {
         let key = key.display();
         warnings.push(format!("{key} can be read by every user; run `chmod o-rwx` on it"));
     }
@@ -169,12 +177,25 @@ fn names_a_host(certificate: &X509Certificate<'_>) -> bool {
     names.value.general_names.iter().any(is_host)
 }
 
+#[cfg(unix)]
+fn is_world_accessible(metadata: &Metadata) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    metadata.permissions().mode() & 0o006 != 0
+}
+
+/// Only Unix has the mode of a file.
+#[cfg(not(unix))]
+fn is_world_accessible(_: &Metadata) -> bool {
+    false
+}
+
 /// Content of a PEM file of bounded size.
 struct PemFile {
     kind: CertFileKind,
     display_path: String,
     bytes: Vec<u8>,
-    metadata: Metadata,
+    /// Whether users other than the owner and the group may read or write the file.
+    is_world_accessible: bool,
 }
 
 impl PemFile {
@@ -202,7 +223,8 @@ impl PemFile {
                 "is larger than 1 MiB, the limit for certificates and keys".to_owned(),
             ));
         }
-        Ok(Self { kind, display_path, bytes, metadata })
+        let is_world_accessible = is_world_accessible(&metadata);
+        Ok(Self { kind, display_path, bytes, is_world_accessible })
     }
 
     /// Returns all certificates of the file, at least one.
@@ -239,11 +261,6 @@ impl PemFile {
     fn is_encrypted(&self) -> bool {
         let mark = b"ENCRYPTED";
         self.bytes.windows(mark.len()).any(|bytes| bytes == mark)
-    }
-
-    /// Whether users other than the owner and the group may read or write the file.
-    fn is_world_accessible(&self) -> bool {
-        self.metadata.permissions().mode() & 0o006 != 0
     }
 
     fn display_path(&self) -> &str {

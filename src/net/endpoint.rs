@@ -16,9 +16,20 @@
 //! ```
 
 use std::fmt;
+#[cfg(feature = "client")]
+use std::net::IpAddr;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+
+/// Returns whether the host of a URL is this machine: `localhost` or a loopback address. An IPv6
+/// address may be in brackets.
+#[cfg(feature = "client")]
+pub(crate) fn is_loopback_host(host: &str) -> bool {
+    let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    host == "localhost"
+        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
 
 /// Environment of the process. Functions take it as an argument, so that tests can replace it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,7 +48,7 @@ pub struct ProcessEnv {
     pub temp_dir: PathBuf,
     /// Current directory; `None` if it no longer exists.
     pub current_dir: Option<PathBuf>,
-    /// Effective user id.
+    /// Effective user id; 0 on a system without user ids.
     pub uid: u32,
     /// Listening sockets that the process inherited by socket activation.
     pub inherited_sockets: Vec<InheritedSocketInfo>,
@@ -80,17 +91,31 @@ impl ProcessEnv {
             xdg_runtime_dir: directory("XDG_RUNTIME_DIR"),
             temp_dir: std::env::temp_dir(),
             current_dir: std::env::current_dir().ok(),
-            uid: rustix::process::geteuid().as_raw(),
+            uid: effective_uid(),
             inherited_sockets: Vec::new(),
         }
     }
 }
 
+#[cfg(unix)]
+fn effective_uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The id is used only for the paths of Unix sockets.
+#[cfg(not(unix))]
+fn effective_uid() -> u32 {
+    0
+}
+
 /// Returns the sockets that clients try in this order. A daemon without `--listen` binds one of
 /// these sockets. The first is the socket of the systemd unit, the last is for a user without a
-/// session.
+/// session. A system without Unix sockets has no default.
 #[must_use]
 pub fn default_sockets(env: &ProcessEnv) -> Vec<PathBuf> {
+    if cfg!(not(unix)) {
+        return Vec::new();
+    }
     let mut sockets = vec![PathBuf::from("/run/caproot/caproot.sock")];
     sockets.extend(env.xdg_runtime_dir.as_ref().map(|dir| dir.join("caproot.sock")));
     sockets.push(env.temp_dir.join(format!("caproot-{}/caproot.sock", env.uid)));
@@ -150,6 +175,20 @@ impl DaemonEndpoint {
             ));
         }
         Ok(address.to_owned())
+    }
+
+    /// Whether an attacker on the network can read the connection: TCP without TLS to a host that is
+    /// not this machine by its name.
+    #[cfg(feature = "client")]
+    #[must_use]
+    pub fn is_cleartext(&self) -> bool {
+        match &self.0 {
+            EndpointAddress::Tcp(address) => {
+                let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+                !is_loopback_host(host)
+            }
+            EndpointAddress::Unix(_) | EndpointAddress::Tls(_) => false,
+        }
     }
 
     /// Returns the address to connect to.

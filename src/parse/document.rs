@@ -1,6 +1,14 @@
 //! YAML documents with the position of each value, for configuration files. JSON is valid input.
 //! Wraps `saphyr-parser`; time and memory are bounded.
 
+mod error;
+#[cfg_attr(not(feature = "daemon"), allow(dead_code))] // a fleet file needs less than a config file
+mod fields;
+
+pub use error::{ConfigError, ConfigErrors};
+pub(crate) use fields::{DocumentField, DocumentReader, DocumentSection};
+
+use super::position;
 use crate::model::text::{quote_value, truncate_chars};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 
@@ -43,7 +51,7 @@ pub(crate) struct DocumentEntry {
     pub(crate) node: DocumentNode,
 }
 
-/// Error of [`parse`].
+/// Error of [`decode`] or [`parse`].
 #[derive(Debug, PartialEq)]
 pub(crate) struct SyntaxError {
     pub(crate) position: TextPosition,
@@ -69,6 +77,16 @@ enum OpenContainer {
     List(TextPosition, Vec<DocumentNode>),
     /// The last field is a key without a value.
     Map(TextPosition, Vec<DocumentEntry>, Option<(TextPosition, Box<str>)>),
+}
+
+/// Decodes the bytes of a file as UTF-8.
+pub(crate) fn decode(bytes: Vec<u8>) -> Result<String, SyntaxError> {
+    String::from_utf8(bytes).map_err(|error| {
+        let end = error.utf8_error().valid_up_to();
+        let (line, column) = position::position_of_byte(error.as_bytes(), end);
+        let reason = "invalid UTF-8; save the file as UTF-8".to_owned();
+        SyntaxError { position: TextPosition { line, column }, reason }
+    })
 }
 
 /// Parses one document. An empty document is `Null`.

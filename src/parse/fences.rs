@@ -1,5 +1,10 @@
 //! Finds the frontmatter of a Markdown file between its fences.
 
+use std::ops::Range;
+
+/// Bytes that a file in UTF-8 may begin with.
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// Text between two lines `---`, the fences, at the start of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FencedText<'a> {
@@ -14,7 +19,7 @@ pub struct FencedText<'a> {
 /// byte order mark may precede the fence.
 #[must_use]
 pub fn find_fenced_text(file: &[u8]) -> Option<FencedText<'_>> {
-    let file = file.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file);
+    let file = file.strip_prefix(BYTE_ORDER_MARK).unwrap_or(file);
     let mut lines = file.split_inclusive(|b| *b == b'\n');
     let rest = &file[lines.next().filter(|line| is_fence(line))?.len()..];
     let mut end = 0;
@@ -26,13 +31,26 @@ pub fn find_fenced_text(file: &[u8]) -> Option<FencedText<'_>> {
     Some(FencedText { text: &rest[..end], is_closed })
 }
 
+/// Splits a whole file. Returns the range of the text between the fences, and the offset of the body
+/// after the closing fence. Returns `None` if the file has no closed frontmatter.
+#[must_use]
+pub fn split_file(file: &[u8]) -> Option<(Range<usize>, usize)> {
+    let fenced = find_fenced_text(file).filter(|fenced| fenced.is_closed)?;
+    let line_len =
+        |text: &[u8]| text.split_inclusive(|b| *b == b'\n').next().map_or(0, <[u8]>::len);
+    let mark_len = if file.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+    let start = mark_len + line_len(&file[mark_len..]);
+    let end = start + fenced.text.len();
+    Some((start..end, end + line_len(&file[end..])))
+}
+
 fn is_fence(line: &[u8]) -> bool {
     line.strip_prefix(b"---").is_some_and(|rest| rest.trim_ascii().is_empty())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{FencedText, find_fenced_text};
+    use super::{FencedText, find_fenced_text, split_file};
 
     #[test]
     fn fences_are_lines_of_three_dashes() {
@@ -49,6 +67,21 @@ mod tests {
             let expected = expected
                 .map(|(text, is_closed)| FencedText { text: str::as_bytes(text), is_closed });
             assert_eq!(find_fenced_text(file.as_bytes()), expected, "{file:?}");
+        }
+    }
+
+    #[test]
+    fn the_body_begins_after_the_closing_fence() {
+        for (file, expected) in [
+            ("---\na: 1\n---\nb", Some(("a: 1\n", "b"))),
+            ("\u{feff}---\r\na: 1\r\n--- \r\nb\n---\n", Some(("a: 1\r\n", "b\n---\n"))),
+            ("---\n---", Some(("", ""))),
+            ("---\na: 1\n", None),
+            ("b", None),
+        ] {
+            let split = split_file(file.as_bytes());
+            let split = split.map(|(yaml, body)| (&file[yaml], &file[body..]));
+            assert_eq!(split, expected, "{file:?}");
         }
     }
 }

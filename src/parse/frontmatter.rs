@@ -36,7 +36,7 @@ pub fn read(head: &[u8], is_whole: bool, dir_name: Option<&[u8]>) -> ParsedSkill
 
 /// Reads the frontmatter of any Markdown file. Adds a problem to `problems` if the YAML was
 /// repaired. `head` and `is_whole` are as in [`read`].
-pub(super) fn read_mapping(
+pub(crate) fn read_mapping(
     head: &[u8],
     is_whole: bool,
     problems: &mut Vec<FileProblem>,

@@ -2,6 +2,7 @@
 
 use serde::de::DeserializeSeed;
 
+use super::fences::BYTE_ORDER_MARK;
 use super::position;
 use super::value_seed::DocumentBudget;
 use crate::model::text;
@@ -20,7 +21,7 @@ pub struct JsonError {
 
 /// Parses one document of UTF-8. Skips a byte order mark before the document.
 pub fn parse(bytes: &[u8]) -> Result<DynamicValue, JsonError> {
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let (line, column) = position::position_of_byte(bytes, error.valid_up_to());
         JsonError { line, column, message: "the file is not UTF-8".into() }

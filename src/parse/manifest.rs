@@ -1,6 +1,6 @@
 //! Parser of a plugin's manifest, `plugin.json`.
 
-use super::{json, names, plugin};
+use super::{json, names, plugin, secret_filter};
 use crate::model::limits::MAX_MANIFEST_BYTES;
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, PluginManifest, text};
 
@@ -27,7 +27,7 @@ fn parse_manifest(
         return Err(invalid(format!("the manifest is over {MAX_MANIFEST_BYTES} bytes")));
     }
     let value = json::parse(bytes).map_err(|e| {
-        invalid(plugin::redact_in_message(&e.message)).with_position(e.line, e.column)
+        invalid(secret_filter::redact_in_text(&e.message)).with_position(e.line, e.column)
     })?;
     if value.as_map().is_none() {
         let message = format!("the manifest is {}, and must be an object", value.kind());

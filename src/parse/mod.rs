@@ -5,19 +5,23 @@ pub mod document;
 #[cfg(any(feature = "daemon", feature = "mcp"))]
 pub mod fences;
 #[cfg(feature = "daemon")]
+mod fields;
+#[cfg(feature = "daemon")]
 pub mod frontmatter;
 #[cfg(feature = "daemon")]
 pub mod json;
 #[cfg(feature = "daemon")]
 pub mod manifest;
 #[cfg(feature = "daemon")]
-mod names;
+pub(crate) mod names;
 #[cfg(feature = "daemon")]
 pub mod plugin;
+pub(crate) mod position;
 #[cfg(feature = "daemon")]
-mod position;
+pub(crate) mod secret_filter;
 #[cfg(feature = "daemon")]
 pub mod sidecar;
+pub mod similar;
 #[cfg(feature = "daemon")]
 mod value_seed;
 #[cfg(feature = "daemon")]

@@ -13,6 +13,7 @@ pub fn position_of_byte(text: &[u8], index: usize) -> (u32, u32) {
 /// Returns the line and column of a key in block-style YAML. The first key of `path` must begin a
 /// line. Each next key is searched in the lines below, up to the next line that is not indented.
 /// Returns (0, 0) if the key is not found, for example in flow style.
+#[cfg(feature = "daemon")]
 pub fn position_of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
     let mut lines = yaml.lines().zip(1..).peekable();
     let mut found = (0, 0);
@@ -32,11 +33,13 @@ pub fn position_of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
     found
 }
 
+#[cfg(feature = "daemon")]
 fn is_blank(line: &str) -> bool {
     let text = line.trim();
     text.is_empty() || text.starts_with('#')
 }
 
+#[cfg(feature = "daemon")]
 fn is_key(line: &str, key: &str) -> bool {
     let quote = line.chars().next().filter(|c| matches!(c, '"' | '\''));
     let rest = match quote {
@@ -50,7 +53,7 @@ fn saturating_u32(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "daemon"))]
 mod tests {
     use super::{position_of_byte, position_of_key};
     use proptest::prelude::*;

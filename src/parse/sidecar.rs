@@ -1,20 +1,34 @@
-//! Parser of a sidecar `agents/openai.yaml`. An invalid field is omitted, except that an invalid policy fails closed.
+//! Parser of a sidecar `agents/openai.yaml`. An invalid field is omitted, except that an invalid
+//! policy fails closed.
 
-mod fields;
-
+use super::fences::BYTE_ORDER_MARK;
+use super::fields::{FieldMapping, FieldReader, MAX_TEXT_CHARS, MAX_WORD_CHARS};
 use super::{position, yaml};
-use crate::model::limits::MAX_MANIFEST_BYTES;
-use crate::model::sidecar::SkillSidecar;
-use crate::model::{DiagnosticCode, DynamicValue, FileProblem};
+use crate::model::limits::{MAX_MANIFEST_BYTES, MAX_WIRE_NESTING};
+use crate::model::sidecar::{
+    SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency,
+};
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity, text};
+
+/// Maximum size of the macOS permissions on the wire.
+const MAX_MACOS_WIRE_BYTES: usize = 64 << 10;
 
 /// Reads a sidecar. `bytes` is the whole file, or its first `MAX_MANIFEST_BYTES` + 1 bytes. An
 /// empty file is a sidecar without fields.
 #[must_use]
 pub fn read(bytes: &[u8]) -> (SkillSidecar, Vec<FileProblem>) {
-    match parse_mapping(bytes) {
-        Ok((yaml, value)) => fields::read(yaml, &value),
-        Err(problem) => (SkillSidecar::fail_closed(), vec![problem]),
-    }
+    let mut problems = Vec::new();
+    let sidecar = match parse_mapping(bytes) {
+        Ok((yaml, value)) => {
+            let mut fields = FieldReader::with_positions(&mut problems, yaml, 0);
+            read_sidecar(&mut fields, FieldMapping::root(&value))
+        }
+        Err(problem) => {
+            problems.push(problem);
+            SkillSidecar::fail_closed()
+        }
+    };
+    (sidecar, problems)
 }
 
 fn parse_mapping(bytes: &[u8]) -> Result<(&str, DynamicValue), FileProblem> {
@@ -23,7 +37,7 @@ fn parse_mapping(bytes: &[u8]) -> Result<(&str, DynamicValue), FileProblem> {
         let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; {CLOSED}");
         return Err(FileProblem::error(DiagnosticCode::FieldTooLong, why));
     }
-    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let yaml = std::str::from_utf8(bytes).map_err(|error| {
         let (line, column) = position::position_of_byte(bytes, error.valid_up_to());
         let why = format!("the file is not UTF-8; {CLOSED}");
@@ -41,6 +55,167 @@ fn parse_mapping(bytes: &[u8]) -> Result<(&str, DynamicValue), FileProblem> {
                 .with_position(error.line, error.column))
         }
     }
+}
+
+fn read_sidecar(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> SkillSidecar {
+    fields.report_unknown_keys(root, &["interface", "dependencies", "policy", "permissions"]);
+    // Problems are limited per file. Read the policy first so that other problems cannot hide that
+    // the policy failed closed.
+    let policy = read_policy(fields, root);
+    SkillSidecar {
+        policy,
+        interface: read_interface(fields, root),
+        dependencies: read_dependencies(fields, root),
+        permissions: read_permissions(fields, root)
+            .filter(|permissions| *permissions != SkillPermissions::default()),
+    }
+}
+
+/// Reads a text of at most `max` characters.
+fn read_text(
+    fields: &mut FieldReader<'_>,
+    at: FieldMapping<'_>,
+    key: &str,
+    max: usize,
+) -> Option<Box<str>> {
+    fields.read_verbatim(at, key, max).map(Into::into)
+}
+
+/// Reads the mapping at the last key of `path` and reports its unknown keys.
+fn read_section<'v>(
+    fields: &mut FieldReader<'_>,
+    parent: FieldMapping<'v>,
+    path: &'static [&'static str],
+    known: &[&str],
+) -> Option<FieldMapping<'v>> {
+    let section = fields.read_mapping(parent, path, "a mapping")?;
+    fields.report_unknown_keys(section, known);
+    Some(section)
+}
+
+fn read_policy(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> SkillPolicy {
+    const IMPLICIT: &str = "allow_implicit_invocation";
+    const PRODUCTS: &str = "products";
+    let Some(policy) = read_section(fields, root, &["policy"], &[IMPLICIT, PRODUCTS]) else {
+        return match root.non_null_value("policy") {
+            Some(_) => SkillSidecar::fail_closed().policy,
+            None => SkillPolicy::default(),
+        };
+    };
+    let implicit = fields.read_bool(policy, IMPLICIT);
+    let products = fields.read_texts(policy, PRODUCTS, MAX_WORD_CHARS);
+    let is_invalid = |is_read: bool, key| !is_read && policy.non_null_value(key).is_some();
+    let fails =
+        is_invalid(implicit.is_some(), IMPLICIT) || is_invalid(products.is_some(), PRODUCTS);
+    SkillPolicy {
+        allow_implicit_invocation: if fails { Some(false) } else { implicit },
+        products: products.unwrap_or_default(),
+    }
+}
+
+fn read_interface(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Option<SkillInterface> {
+    const KEYS: &[&str] = &[
+        "display_name",
+        "short_description",
+        "icon_small",
+        "icon_large",
+        "brand_color",
+        "default_prompt",
+    ];
+    let at = read_section(fields, root, &["interface"], KEYS)?;
+    let one_line = |text: Option<&str>| text.map(text::collapse_whitespace);
+    let interface = SkillInterface {
+        display_name: one_line(fields.read_verbatim(at, "display_name", MAX_WORD_CHARS)),
+        short_description: one_line(fields.read_verbatim(at, "short_description", MAX_TEXT_CHARS)),
+        icon_small: read_text(fields, at, "icon_small", MAX_TEXT_CHARS),
+        icon_large: read_text(fields, at, "icon_large", MAX_TEXT_CHARS),
+        brand_color: fields.read_color(at, "brand_color"),
+        default_prompt: read_text(fields, at, "default_prompt", MAX_TEXT_CHARS),
+    };
+    (interface != SkillInterface::default()).then_some(interface)
+}
+
+fn read_dependencies(
+    fields: &mut FieldReader<'_>,
+    root: FieldMapping<'_>,
+) -> Box<[ToolDependency]> {
+    let at = read_section(fields, root, &["dependencies"], &["tools"]);
+    let items = at.and_then(|at| fields.read_list(at, "tools")).unwrap_or_default();
+    items.iter().filter_map(|item| read_tool(fields, item)).collect()
+}
+
+fn read_tool(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Option<ToolDependency> {
+    const PATH: &[&str] = &["dependencies", "tools"];
+    const KEYS: &[&str] = &["type", "value", "description", "transport", "command", "url"];
+    let report = |fields: &mut FieldReader<'_>, why: String| {
+        fields.report_at(PATH, DiagnosticCode::FieldInvalid, Severity::Warning, why);
+    };
+    if value.as_map().is_none() {
+        let why = format!("a tool must be a mapping, but is {}; omitted", value.kind());
+        report(fields, why);
+        return None;
+    }
+    let at = FieldMapping::new(value, PATH, "");
+    fields.report_unknown_keys(at, KEYS);
+    let kind = read_text(fields, at, "type", MAX_WORD_CHARS);
+    let name = read_text(fields, at, "value", MAX_TEXT_CHARS);
+    let (Some(kind), Some(name)) = (kind, name) else {
+        report(fields, "a tool has no valid `type` or `value`; omitted".to_owned());
+        return None;
+    };
+    Some(ToolDependency {
+        kind,
+        value: name,
+        description: read_text(fields, at, "description", MAX_TEXT_CHARS),
+        transport: read_text(fields, at, "transport", MAX_WORD_CHARS),
+        command: read_text(fields, at, "command", MAX_TEXT_CHARS),
+        url: read_text(fields, at, "url", MAX_TEXT_CHARS),
+    })
+}
+
+fn read_permissions(
+    fields: &mut FieldReader<'_>,
+    root: FieldMapping<'_>,
+) -> Option<SkillPermissions> {
+    const FILES: &[&str] = &["permissions", "file_system"];
+    let at = read_section(fields, root, &["permissions"], &["network", "file_system", "macos"])?;
+    let mut permissions = SkillPermissions {
+        network: read_network(fields, at),
+        macos: read_macos(fields, at),
+        ..SkillPermissions::default()
+    };
+    if let Some(files) = read_section(fields, at, FILES, &["read", "write"]) {
+        let mut paths = |key| fields.read_texts(files, key, MAX_TEXT_CHARS).unwrap_or_default();
+        permissions.file_system_read = paths("read");
+        permissions.file_system_write = paths("write");
+    }
+    Some(permissions)
+}
+
+/// Reads `network: true` or `network: {enabled: true}`.
+fn read_network(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> Option<bool> {
+    if let Some(DynamicValue::Bool(is_requested)) = at.non_null_value("network") {
+        return Some(*is_requested);
+    }
+    let network = read_section(fields, at, &["permissions", "network"], &["enabled"])?;
+    fields.read_bool(network, "enabled")
+}
+
+fn read_macos(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> Option<DynamicValue> {
+    const KEY: &str = "macos";
+    let value = at.non_null_value(KEY)?;
+    if value.as_map().is_none() {
+        fields.report_wrong_type(at, KEY, value, "a mapping");
+    } else if value.wire_size() > MAX_MACOS_WIRE_BYTES {
+        let limit = format_args!("{MAX_MACOS_WIRE_BYTES} bytes");
+        fields.report_too_long(at, KEY, limit, "omitted");
+    } else if value.depth() > MAX_WIRE_NESTING {
+        let limit = format_args!("{MAX_WIRE_NESTING} levels of nesting");
+        fields.report_too_long(at, KEY, limit, "omitted");
+    } else {
+        return Some(value.clone());
+    }
+    None
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! YAML parser with limits on time and memory. Wraps `serde_yaml`; no other module of `domain` uses
-//! it.
+//! YAML parser with limits on time and memory. Wraps `serde_yaml`; no other file names this library.
 
 mod bracket_depth;
 mod fast_path;

@@ -57,11 +57,11 @@ pub struct ProcessSandbox {
     _procfs: Vec<OwnedFd>,
 }
 
-/// The sandbox is required, but the kernel does not support it.
+/// The sandbox is required, but not available.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the sandbox is required, but this kernel {0}: use Linux 6.7 or later with Landlock enabled, or \
-     set sandbox.landlock to best-effort"
+    "the sandbox is required, but {0}: use Linux 6.7 or later with Landlock enabled and allowed, or set \
+     sandbox.landlock to best-effort"
 )]
 pub struct SandboxError(String);
 
@@ -86,14 +86,12 @@ pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, Sandbo
         match ruleset::restrict_thread(&paths, &procfs, &policy.connect_ports, policy.may_bind_tcp)
         {
             Ok(abi @ ruleset::REQUIRED_ABI..) => (LandlockState::Enforced, abi, None),
-            Ok(0) => (LandlockState::Unavailable, 0, Some("has no Landlock".to_owned())),
             Ok(abi) => {
-                let problem = format!("has Landlock ABI {abi}, but ABI {required} is required");
+                let problem =
+                    format!("this kernel has Landlock ABI {abi}, but ABI {required} is required");
                 (LandlockState::Partial, abi, Some(problem))
             }
-            Err(error) => {
-                (LandlockState::Unavailable, 0, Some(format!("rejects Landlock: {error}")))
-            }
+            Err(problem) => (LandlockState::Unavailable, 0, Some(problem)),
         };
     let mut readable_dirs = u32::try_from(paths.read_dirs.len()).unwrap_or(u32::MAX);
     if landlock == LandlockState::Unavailable {
@@ -104,7 +102,7 @@ pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, Sandbo
         if policy.landlock == LandlockMode::Required {
             return Err(SandboxError(problem));
         }
-        warnings.push(format!("the sandbox is incomplete: this kernel {problem}"));
+        warnings.push(format!("the sandbox is incomplete: {problem}"));
     }
     let status = SandboxStatus { landlock, landlock_abi, no_new_privs, readable_dirs };
     let readable_dirs = (landlock != LandlockState::Unavailable).then_some(paths.read_dirs);

@@ -4,9 +4,11 @@
 use super::paths::SandboxPaths;
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, LandlockStatus,
-    NetPort, PathBeneath, PathFd, Ruleset, RulesetAttr as _, RulesetCreated,
+    NetPort, PathBeneath, PathFd, RestrictionStatus, Ruleset, RulesetAttr as _, RulesetCreated,
     RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
 };
+use rustix::thread::{SecureComputingMode, secure_computing_mode};
+use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
@@ -18,16 +20,55 @@ pub const REQUIRED_ABI: u32 = 4;
 /// devices, ABI 6 signals and abstract Unix sockets.
 const REQUESTED_ABI: ABI = ABI::V6;
 
-/// Restricts the calling thread. Returns the Landlock ABI of the kernel, 0 without Landlock.
+/// Restricts the calling thread. Returns the Landlock ABI of the kernel, or the reason why Landlock
+/// is not available.
 pub fn restrict_thread(
     paths: &SandboxPaths,
     procfs: &[OwnedFd],
     connect_ports: &[u16],
     may_bind_tcp: bool,
-) -> Result<u32, RulesetError> {
+) -> Result<u32, String> {
+    let ruleset = Ruleset::default();
+    // The library has asked the kernel for the ABI, and does not return the error.
+    let version_error = io::Error::last_os_error().kind();
+    let status = apply_rules(ruleset, paths, procfs, connect_ports, may_bind_tcp)
+        .map_err(|error| format!("this kernel rejects Landlock: {error}"))?;
+    match status.landlock {
+        LandlockStatus::Available { effective_abi, kernel_abi }
+            if status.ruleset != RulesetStatus::NotEnforced =>
+        {
+            let effective = || effective_abi.to_string().parse().unwrap_or_default();
+            Ok(kernel_abi.and_then(|abi| u32::try_from(abi).ok()).unwrap_or_else(effective))
+        }
+        LandlockStatus::NotEnabled => Err("Landlock is disabled in this kernel".to_owned()),
+        // A kernel without Landlock returns another error: see landlock_create_ruleset(2).
+        LandlockStatus::NotImplemented if version_error == ErrorKind::PermissionDenied => {
+            Err("a filter of system calls (seccomp) denies Landlock".to_owned())
+        }
+        LandlockStatus::NotImplemented if is_seccomp_filter_active() => {
+            Err("this kernel has no Landlock, or a filter of system calls (seccomp) hides Landlock"
+                .to_owned())
+        }
+        LandlockStatus::NotImplemented | LandlockStatus::Available { .. } => {
+            Err("this kernel has no Landlock".to_owned())
+        }
+    }
+}
+
+fn is_seccomp_filter_active() -> bool {
+    matches!(secure_computing_mode(), Ok(SecureComputingMode::Filter))
+}
+
+fn apply_rules(
+    ruleset: Ruleset,
+    paths: &SandboxPaths,
+    procfs: &[OwnedFd],
+    connect_ports: &[u16],
+    may_bind_tcp: bool,
+) -> Result<RestrictionStatus, RulesetError> {
     let all_net = AccessNet::from_all(REQUESTED_ABI);
     let net = if may_bind_tcp { all_net & !AccessNet::BindTcp } else { all_net };
-    let mut ruleset = Ruleset::default()
+    let mut ruleset = ruleset
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(REQUESTED_ABI))?
         .handle_access(net)?
@@ -42,15 +83,7 @@ pub fn restrict_thread(
     for port in connect_ports {
         ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }
-    let status = ruleset.restrict_self()?;
-    let LandlockStatus::Available { effective_abi, kernel_abi } = status.landlock else {
-        return Ok(0);
-    };
-    if status.ruleset == RulesetStatus::NotEnforced {
-        return Ok(0);
-    }
-    let effective = || effective_abi.to_string().parse().unwrap_or_default();
-    Ok(kernel_abi.and_then(|abi| u32::try_from(abi).ok()).unwrap_or_else(effective))
+    ruleset.restrict_self()
 }
 
 fn add_path_rules<'a>(

@@ -1,12 +1,12 @@
 //! Conversion of scan results to a catalog. A skill whose file and namespace did not change keeps
 //! its `Arc`, which makes the comparison of two catalogs cheap.
 
-use super::dir_lister::sidecar_path;
 use super::namespaces::NamespaceResolver;
 use super::plugin_set::PluginSet;
 use super::search::SearchFindings;
 use crate::fs::disabled_skills::SkillFilter;
 use crate::model::catalog::{Catalog, CatalogHeader, RootKind};
+use crate::model::sidecar::sidecar_path;
 use crate::model::skill::{PluginNamespace, Skill, SkillFile, assemble_skill};
 use crate::model::{Diagnostic, FileProblem, RelPath, RootScope, skill_file_name};
 use std::collections::HashMap;

@@ -1,15 +1,16 @@
 //! Listing of one directory for a scan, with its skill files.
 
-use super::dir_watcher::{DirWatcher, DirWatches, WatchGuard, watch_hard_links};
-use super::fingerprint::{FileFingerprint, SkillFileFingerprints};
-use super::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use super::change_detection::{DirWatcher, SkillFileFingerprints, WatchRecorder};
+use super::file_problem::{link_problem, open_problem, unreadable_problem, vanished_problem};
+use super::namespaces::{MANIFEST_DIRECTORIES, is_manifest_directory, manifest_file};
+use super::scanned_dir::{DirListing, DirToScan, ListedDir, ListingEntry, ListingEntryKind};
 use crate::fs::content;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
+use crate::fs::file_head;
 use crate::fs::open_file::{self, OpenError, OpenFile, read_names, resolve_error};
-use crate::model::plugin::MANIFEST_PATHS;
-use crate::model::sidecar::SkillSidecar;
+use crate::model::sidecar::{SkillSidecar, sidecar_path};
 use crate::model::skill::SkillFile;
-use crate::model::{DiagnosticCode, FileProblem, Limits, RelPath, ResolvedPath, Severity};
+use crate::model::{FileProblem, Limits, ResolvedPath, Severity};
 use crate::parse::{frontmatter, sidecar};
 use rustix::fs::{FileType, OFlags, fstat, readlinkat};
 use rustix::io::Errno;
@@ -33,18 +34,9 @@ pub struct ListBuffers {
     head: Vec<u8>,
 }
 
-/// A listing, with its watches and fingerprints.
-#[derive(Debug)]
-pub struct ListedDir {
-    pub listing: Result<DirListing, FileProblem>,
-    pub guards: DirWatches,
-    pub fingerprints: SkillFileFingerprints,
-}
-
 /// Watches and fingerprints of a listing in progress.
-struct ListingRecord {
-    token: u64,
-    guards: Vec<WatchGuard>,
+struct ListingRecord<'a> {
+    watches: WatchRecorder<'a>,
     fingerprints: SkillFileFingerprints,
 }
 
@@ -68,28 +60,29 @@ impl<'a> DirLister<'a> {
         token: u64,
         buffers: &mut ListBuffers,
     ) -> ListedDir {
-        let (guards, fingerprints) = (Vec::with_capacity(1), SkillFileFingerprints::default());
-        let mut record = ListingRecord { token, guards, fingerprints };
+        let watches = WatchRecorder::new(self.watcher, token);
+        let mut record = ListingRecord { watches, fingerprints: SkillFileFingerprints::default() };
         let listing = self.watch_and_list(to_scan, buffers, &mut record);
-        ListedDir { listing, guards: record.guards.into(), fingerprints: record.fingerprints }
+        let ListingRecord { watches, mut fingerprints } = record;
+        fingerprints.has_hard_links = watches.has_hard_links;
+        ListedDir { listing, guards: watches.into_guards().into(), fingerprints }
     }
 
     fn watch_and_list(
         &self,
         to_scan: &DirToScan,
         buffers: &mut ListBuffers,
-        record: &mut ListingRecord,
+        record: &mut ListingRecord<'_>,
     ) -> Result<DirListing, FileProblem> {
-        let token = record.token;
         let unreadable = |error| unreadable_problem(resolve_error(error), Severity::Warning);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let dir = if let Ok(dir) = self.snapshot.open(&to_scan.resolved, flags) {
-            record.guards.extend(self.watcher.watch_dir(dir.as_fd(), token, None));
+            record.watches.watch_dir(dir.as_fd());
             dir
         } else {
             // The watch may succeed without read permission. It reports when permission is granted.
             match self.snapshot.open(&to_scan.resolved, OFlags::PATH | OFlags::DIRECTORY) {
-                Ok(dir) => record.guards.extend(self.watcher.watch_dir(dir.as_fd(), token, None)),
+                Ok(dir) => record.watches.watch_dir(dir.as_fd()),
                 // There is no watch, so the listing below must not be tried: it would count as
                 // watched.
                 Err(error @ (Errno::MFILE | Errno::NFILE)) => return Err(unreadable(error)),
@@ -153,14 +146,13 @@ impl<'a> DirLister<'a> {
         to_scan: &DirToScan,
         dir: &OwnedFd,
         name: &[u8],
-        record: &mut ListingRecord,
+        record: &mut ListingRecord<'_>,
     ) {
         let Ok(target) = readlinkat(dir, name, Vec::new()) else { return };
         for (step, name) in self.snapshot.link_lookups(&to_scan.resolved, target.as_bytes()) {
             let opened = self.snapshot.open(&step, OFlags::PATH | OFlags::DIRECTORY);
             if let Ok(fd) = opened {
-                let watch = self.watcher.watch_dir(fd.as_fd(), record.token, Some(&name));
-                record.guards.extend(watch);
+                record.watches.watch_entry(fd.as_fd(), &name);
             }
         }
     }
@@ -168,7 +160,7 @@ impl<'a> DirLister<'a> {
     /// Watches a hard-linked manifest, which `namespaces` reads later.
     fn watch_manifest(&self, dir: &ResolvedPath, record: &mut ListingRecord) {
         if let Ok(opened) = open_file::open_file(self.snapshot, dir, &manifest_file()) {
-            record.record_file(&opened, self.watcher);
+            record.watches.track_file(&opened);
         }
     }
 
@@ -180,7 +172,7 @@ impl<'a> DirLister<'a> {
         name: &[u8],
         skill_file: Option<bool>,
         head: &mut Vec<u8>,
-        record: &mut ListingRecord,
+        record: &mut ListingRecord<'_>,
     ) -> ListingEntryKind {
         let target = match open_file::follow_link(self.snapshot, &to_scan.resolved, dir, name) {
             Ok(target) => target,
@@ -210,12 +202,12 @@ impl<'a> DirLister<'a> {
         opened: Result<OpenFile, OpenError>,
         has_sidecar_directory: bool,
         bytes: &mut Vec<u8>,
-        record: &mut ListingRecord,
+        record: &mut ListingRecord<'_>,
     ) -> Result<Arc<SkillFile>, FileProblem> {
         let opened = opened.map_err(|e| open_problem(e, Severity::Error))?;
-        record.fingerprints.skill_file = Some(record.record_file(&opened, self.watcher));
+        record.fingerprints.skill_file = Some(record.watches.track_file(&opened));
         let (size, max_bytes) = (opened.version.size, self.limits.max_file_bytes);
-        let head = content::read_head(&opened.file, size, max_bytes, bytes)
+        let head = file_head::read_head(&opened.file, size, max_bytes, bytes)
             .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error))?;
         // Some filesystems report a wrong size.
         let size = if head.is_complete { bytes.len() as u64 } else { size };
@@ -238,7 +230,7 @@ impl<'a> DirLister<'a> {
     fn read_sidecar(
         &self,
         package: &ResolvedPath,
-        record: &mut ListingRecord,
+        record: &mut ListingRecord<'_>,
     ) -> Option<(SkillSidecar, Vec<FileProblem>)> {
         let path = sidecar_path();
         let read = match open_file::open_file(self.snapshot, package, &path) {
@@ -247,7 +239,7 @@ impl<'a> DirLister<'a> {
             }
             Err(e) => Err(open_problem(e, Severity::Error)),
             Ok(opened) => {
-                record.fingerprints.sidecar = Some(record.record_file(&opened, self.watcher));
+                record.fingerprints.sidecar = Some(record.watches.track_file(&opened));
                 content::read_small_file(&opened.file)
                     .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error))
             }
@@ -259,96 +251,6 @@ impl<'a> DirLister<'a> {
     }
 }
 
-impl ListingRecord {
-    /// Watches a file if it has hard links. Call this before the file is read.
-    fn record_file(&mut self, opened: &OpenFile, watcher: &dyn DirWatcher) -> FileFingerprint {
-        self.fingerprints.has_hard_links |= opened.has_hard_links;
-        watch_hard_links(watcher, opened, self.token, &mut self.guards);
-        FileFingerprint::from_version(&opened.version)
-    }
-}
-
-/// Path of a sidecar below its package.
-pub fn sidecar_path() -> RelPath {
-    RelPath::new(b"agents/openai.yaml").expect("two segments")
-}
-
-pub const MANIFEST_DIRECTORIES: [&str; 3] = [".codex-plugin", ".claude-plugin", ".cursor-plugin"];
-
-/// Whether a directory is a manifest directory of a plugin.
-pub fn is_manifest_directory(dir: &ResolvedPath) -> bool {
-    let name = dir.rel_path.file_name().unwrap_or_default();
-    MANIFEST_DIRECTORIES.iter().any(|manifest| manifest.as_bytes() == name)
-}
-
-/// Path of a manifest below its manifest directory.
-pub fn manifest_file() -> RelPath {
-    RelPath::new(b"plugin.json").expect("one segment")
-}
-
-const _: () = assert!(MANIFEST_DIRECTORIES.len() == MANIFEST_PATHS.len());
-
 fn is_skill_like(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"SKILL.md")
-}
-
-pub fn vanished_problem() -> FileProblem {
-    unreadable_problem(ResolveError::Missing, Severity::Error)
-}
-
-/// Converts the error of opening a file to a problem.
-pub fn open_problem(error: OpenError, severity: Severity) -> FileProblem {
-    match error {
-        OpenError::NotRegular => FileProblem::new(
-            DiagnosticCode::NotRegular,
-            severity,
-            "not a regular file; it was not opened",
-        ),
-        OpenError::Resolve(
-            error @ (ResolveError::Outside | ResolveError::Missing | ResolveError::Loop),
-        ) => FileProblem { severity, ..link_problem(error) },
-        OpenError::Resolve(error) => unreadable_problem(error, severity),
-    }
-}
-
-fn link_problem(error: ResolveError) -> FileProblem {
-    match error {
-        ResolveError::Outside => FileProblem::warning(
-            DiagnosticCode::OutsideRoot,
-            "leads outside the allowed directories; allow the target's directory, or replace the \
-             link",
-        ),
-        ResolveError::Missing | ResolveError::NotADirectory => FileProblem::note(
-            DiagnosticCode::DanglingLink,
-            "the link's target does not exist; fix or remove the link",
-        ),
-        ResolveError::Loop => FileProblem::note(
-            DiagnosticCode::DanglingLink,
-            "the links form a cycle, or are more than 40; fix or remove the link",
-        ),
-        ResolveError::Denied | ResolveError::TooManyOpenFiles | ResolveError::Failed => {
-            unreadable_problem(error, Severity::Warning)
-        }
-    }
-}
-
-fn unreadable_problem(error: ResolveError, severity: Severity) -> FileProblem {
-    let message = match error {
-        ResolveError::Denied => "the daemon's user has no read permission; grant it",
-        ResolveError::Missing => "removed while it was read",
-        ResolveError::TooManyOpenFiles => TOO_MANY_OPEN_FILES,
-        ResolveError::Outside
-        | ResolveError::NotADirectory
-        | ResolveError::Loop
-        | ResolveError::Failed => READ_FAILED,
-    };
-    FileProblem::new(DiagnosticCode::Unreadable, severity, message)
-}
-
-const TOO_MANY_OPEN_FILES: &str = "too many open files; raise the limit of open files";
-pub const READ_FAILED: &str = "read failed; check the filesystem";
-
-/// Whether a problem may disappear without a change below the root, and so without an event.
-pub fn is_transient(problem: &FileProblem) -> bool {
-    [TOO_MANY_OPEN_FILES, READ_FAILED].contains(&&*problem.message)
 }

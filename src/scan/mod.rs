@@ -2,12 +2,12 @@
 //! the result up to date. All functions block.
 
 mod catalog_builder;
+mod change_detection;
 mod dir_lister;
-mod dir_watcher;
-mod fingerprint;
-pub mod listing;
+mod file_problem;
 mod namespaces;
 mod parallel_list;
+mod plugin_contents;
 mod plugin_dir;
 mod plugin_reader;
 mod plugin_set;
@@ -17,7 +17,11 @@ mod scan_progress;
 mod scanned_dir;
 mod scanned_root;
 pub mod search;
+mod unreported;
 
-pub use dir_watcher::{DirWatcher, NoDirWatcher, WatchGuard};
-pub use root_index::{DirtyDirs, RootIndex, ScanOutcome, ScanTarget, scan_root};
+pub use change_detection::{DirWatcher, NoDirWatcher, WatchGuard};
+pub(crate) use file_problem::link_problem;
+pub use root_index::{DirtyDirs, RootIndex, ScanOutcome, scan_root};
 pub use scan_progress::ScanProgress;
+pub use scanned_dir::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+pub use scanned_root::ScanTarget;

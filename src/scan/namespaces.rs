@@ -1,8 +1,8 @@
 //! Plugin to which a directory belongs: the nearest valid manifest in the directory or above it, up
 //! to its allowed directory. Each manifest is read once per scan, and only if a skill needs it.
 
-use super::dir_lister::{READ_FAILED, is_transient, open_problem};
-use super::fingerprint::FileFingerprint;
+use super::change_detection::FileFingerprint;
+use super::file_problem::{READ_FAILED, is_transient, open_problem};
 use crate::fs::content;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, OpenError};
@@ -16,6 +16,10 @@ use crate::parse::manifest;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+
+/// Names of the manifest directories of plugins, one for each of [`MANIFEST_PATHS`].
+pub const MANIFEST_DIRECTORIES: [&str; 3] = [".codex-plugin", ".claude-plugin", ".cursor-plugin"];
+const _: () = assert!(MANIFEST_DIRECTORIES.len() == MANIFEST_PATHS.len());
 
 /// Manifests by directory.
 pub type ManifestsByDir = HashMap<ResolvedPath, ManifestLookup>;
@@ -155,6 +159,17 @@ impl<'a> NamespaceResolver<'a> {
         let name = (&*lookup.manifest.as_ref()?.name).into();
         Some(Arc::new(PluginNamespace { name, plugin_dir: below }))
     }
+}
+
+/// Whether a directory is a manifest directory of a plugin.
+pub fn is_manifest_directory(dir: &ResolvedPath) -> bool {
+    let name = dir.rel_path.file_name().unwrap_or_default();
+    MANIFEST_DIRECTORIES.iter().any(|manifest| manifest.as_bytes() == name)
+}
+
+/// Path of a manifest below its manifest directory.
+pub fn manifest_file() -> RelPath {
+    RelPath::new(b"plugin.json").expect("one segment")
 }
 
 /// Reads the manifest of a directory. Above the caller's access scope, the manifest only provides

@@ -1,11 +1,11 @@
 //! Listing of many directories on a few threads.
 
-use super::dir_lister::{DirLister, ListBuffers, ListedDir};
-use super::listing::DirToScan;
+use super::dir_lister::{DirLister, ListBuffers};
 use super::scan_progress::ScanProgress;
+use super::scanned_dir::{DirToScan, ListedDir};
+use crate::sync::Mutex;
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread::{available_parallelism, scope};
 
 /// Maximum number of threads. More threads would only wait for the disk.
@@ -64,10 +64,10 @@ pub fn list_dirs(
 
 impl ListSlot {
     fn store(&self, listed: (u64, ListedDir)) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(listed);
+        *self.0.lock() = Some(listed);
     }
 
     fn take(&self) -> Option<(u64, ListedDir)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }

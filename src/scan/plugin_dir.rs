@@ -1,8 +1,9 @@
 //! Files of one plugin directory, and the plugin that is built from them.
 
-use super::dir_watcher::{WatchGuard, watch_hard_links};
-use super::fingerprint::FileFingerprint;
-use super::plugin_reader::{PluginContents, PluginReader};
+use super::change_detection::{FileFingerprint, WatchGuard, WatchRecorder};
+use super::file_problem::READ_FAILED;
+use super::plugin_contents::PluginContents;
+use super::plugin_reader::PluginReader;
 use crate::fs::content;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, OpenError};
@@ -48,24 +49,24 @@ impl PluginDir {
         token: u64,
         manifest: Option<&(PluginManifest, RelPath)>,
     ) -> Self {
-        let (mut contents, mut guards) = (PluginContents::default(), Vec::new());
-        if let Some((manifest, file)) = manifest {
-            (contents, guards) = reader.read(dir, manifest, file, token);
-        }
+        let mut watches = WatchRecorder::new(reader.watcher, token);
+        let contents = manifest.map(|(manifest, file)| {
+            PluginContents::read(reader, dir, manifest, file, &mut watches)
+        });
         let marketplace_files = if is_root {
             let paths = MARKETPLACE_PATHS.iter();
             let paths = paths.filter_map(|path| RelPath::new(path.as_bytes()));
             paths
-                .filter_map(|file| read_marketplace_file(reader, dir, file, token, &mut guards))
+                .filter_map(|file| read_marketplace_file(reader, dir, file, &mut watches))
                 .collect()
         } else {
             Vec::new()
         };
         Self {
             token,
-            guards,
+            guards: watches.into_guards(),
             manifest: manifest.cloned(),
-            contents,
+            contents: contents.unwrap_or_default(),
             marketplace_files,
             built_plugin: None,
             is_unchanged: false,
@@ -209,29 +210,21 @@ fn read_marketplace_file(
     reader: &PluginReader<'_>,
     dir: &ResolvedPath,
     file: RelPath,
-    token: u64,
-    guards: &mut Vec<WatchGuard>,
+    watches: &mut WatchRecorder<'_>,
 ) -> Option<MarketplaceFile> {
-    reader.watch_path(dir, &file, token, guards);
+    reader.watch_path(dir, &file, watches);
     let target = open_file::find_target(reader.snapshot, dir, &file);
     if let Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) = target {
         return None;
     }
     let opened = reader.open(dir, &file);
-    let fingerprint = opened.as_ref().ok().map(|opened| {
-        watch_hard_links(reader.watcher, opened, token, guards);
-        FileFingerprint::from_version(&opened.version)
-    });
+    let fingerprint = opened.as_ref().ok().map(|opened| watches.track_file(opened));
     let read = opened.map(|opened| content::read_small_file(&opened.file));
     let (list, problems) = match read {
         Ok(Ok(bytes)) => marketplace::read(&bytes, &file),
-        Ok(Err(_)) => (
-            None,
-            vec![FileProblem::error(
-                DiagnosticCode::PluginFileInvalid,
-                super::dir_lister::READ_FAILED,
-            )],
-        ),
+        Ok(Err(_)) => {
+            (None, vec![FileProblem::error(DiagnosticCode::PluginFileInvalid, READ_FAILED)])
+        }
         Err(problem) => (None, vec![problem]),
     };
     Some(MarketplaceFile { file, fingerprint, marketplace: list, problems })

@@ -1,109 +1,32 @@
-//! Reading of the JSON and Markdown files of one plugin, at the paths that its manifest names or at
-//! the default paths. No file outside the plugin's directory is opened.
+//! Access to the files of one plugin. No file outside the plugin's directory is opened.
 
-use super::dir_lister::{is_transient, open_problem};
-use super::dir_watcher::{DirWatcher, WatchGuard, watch_hard_links};
-use super::fingerprint::FileFingerprint;
+use super::change_detection::{DirWatcher, WatchRecorder};
+use super::file_problem::open_problem;
 use super::search::SearchRules;
-use crate::fs::content;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
-use crate::fs::open_file::{self, OpenError, OpenFile, read_names};
-use crate::model::plugin::{ComponentKind, PluginComponents, PluginPrompt};
-use crate::model::text::quote_word;
+use crate::fs::open_file::{self, OpenError, OpenFile};
 use crate::model::{
-    DiagnosticCode, FileProblem, Limits, PluginManifest, RelPath, ResolvedPath, Severity,
-    resource_filter,
+    DiagnosticCode, FileProblem, Limits, RelPath, ResolvedPath, Severity, resource_filter,
 };
-use crate::parse::plugin::{prompt, read_file};
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsFd as _;
-
-/// Maximum depth below a directory of agents, commands or output styles.
-const MAX_DEPTH: usize = 8;
-/// Maximum number of entries of such a directory.
-const MAX_ENTRIES: usize = 10_000;
-/// Maximum number of files of one kind.
-const MAX_FILES: usize = 1_000;
-/// Maximum number of directories of one kind.
-const MAX_DIRECTORIES: usize = 200;
 
 /// Parameters for reading a plugin.
 #[derive(Debug, Clone, Copy)]
 pub struct PluginReader<'a> {
     pub snapshot: &'a AllowedDirsSnapshot,
-    limits: &'a Limits,
-    skipped_dirs: &'a [Box<[u8]>],
+    pub limits: &'a Limits,
+    pub skipped_dirs: &'a [Box<[u8]>],
     follow_links: bool,
     pub watcher: &'a dyn DirWatcher,
 }
 
-/// Contents of a plugin's files.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct PluginContents {
-    /// Files with components, in the order of the kinds.
-    pub files: Vec<PluginFile>,
-    /// Problems by path below the plugin.
-    pub problems: Vec<(RelPath, FileProblem)>,
-    /// Images that exist.
-    pub images: [Option<RelPath>; 3],
-    pub screenshots: Vec<RelPath>,
-}
-
-/// Contents of one file.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PluginFile {
-    pub kind: ComponentKind,
-    /// Path below the plugin, as named in the manifest.
-    pub file: RelPath,
-    /// Resolved path.
-    pub real_path: Option<ResolvedPath>,
-    pub fingerprint: FileFingerprint,
-    /// Components; `None` if the file cannot be used.
-    pub components: Option<PluginComponents>,
-    pub problems: Vec<FileProblem>,
-    /// Whether `components` are the last good version of a file that can no longer be used.
-    pub stale: bool,
-}
-
-/// State of reading one plugin.
-struct PluginScan<'a> {
-    reader: PluginReader<'a>,
-    dir: &'a ResolvedPath,
-    /// Path of the manifest below the plugin.
-    manifest_file: &'a RelPath,
-    token: u64,
-    guards: Vec<WatchGuard>,
-    contents: PluginContents,
-}
-
 /// File or directory at a path of the manifest.
-enum DeclaredTarget {
+pub enum DeclaredTarget {
     Nothing,
     File(OpenFile),
     Directory(ResolvedPath),
     Problem(FileProblem),
-}
-
-impl PluginContents {
-    /// Whether a file could not be read, and a new attempt may succeed.
-    pub fn has_transient_error(&self) -> bool {
-        let mut problems = self.files.iter().flat_map(|file| &file.problems);
-        problems.any(is_transient) || self.problems.iter().any(|(_, problem)| is_transient(problem))
-    }
-
-    /// Uses the last good version of files that can no longer be used. Returns whether there were
-    /// any.
-    pub fn keep_last_good(&mut self, last: &Self) -> bool {
-        let mut kept = false;
-        for file in self.files.iter_mut().filter(|file| file.components.is_none()) {
-            let old =
-                last.files.iter().find(|old| (old.kind, &old.file) == (file.kind, &file.file));
-            let Some(old) = old.filter(|old| old.components.is_some()) else { continue };
-            file.components.clone_from(&old.components);
-            (file.stale, kept) = (true, true);
-        }
-        kept
-    }
 }
 
 impl<'a> PluginReader<'a> {
@@ -121,42 +44,50 @@ impl<'a> PluginReader<'a> {
         }
     }
 
-    /// Watches and reads the files of a plugin. `file` is the path of its manifest.
-    pub fn read(
-        &self,
-        dir: &ResolvedPath,
-        manifest: &PluginManifest,
-        file: &RelPath,
-        token: u64,
-    ) -> (PluginContents, Vec<WatchGuard>) {
-        let mut scan = PluginScan {
-            reader: *self,
-            dir,
-            manifest_file: file,
-            token,
-            guards: Vec::new(),
-            contents: PluginContents::default(),
-        };
-        for kind in ComponentKind::ALL {
-            scan.read_kind(manifest, kind);
-        }
-        scan.find_images(manifest);
-        (scan.contents, scan.guards)
-    }
-
-    /// Watches each directory on a path below `dir`, for the entry of the next component.
-    pub fn watch_path(
+    /// Watches a path below `dir`, then looks it up.
+    pub fn watch_and_find(
         &self,
         dir: &ResolvedPath,
         path: &RelPath,
-        token: u64,
-        guards: &mut Vec<WatchGuard>,
-    ) {
+        watches: &mut WatchRecorder<'_>,
+    ) -> DeclaredTarget {
+        if !resource_filter::may_serve_path(path, self.skipped_dirs) {
+            let message = "the path is in a skipped directory, or is named `.env`";
+            return DeclaredTarget::Problem(FileProblem::warning(
+                DiagnosticCode::PathInvalid,
+                message,
+            ));
+        }
+        self.watch_path(dir, path, watches);
+        let target = match open_file::find_target(self.snapshot, dir, path) {
+            Ok(target) => target,
+            Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
+                return DeclaredTarget::Nothing;
+            }
+            Err(e) => return DeclaredTarget::Problem(open_problem(e, Severity::Warning)),
+        };
+        if let Err(problem) = self.check_path(dir, path, &target.real_path) {
+            return DeclaredTarget::Problem(problem);
+        }
+        if let Some(real) = target.real_path.strip_prefix(dir).filter(|real| real != path) {
+            self.watch_path(dir, &real, watches);
+        }
+        match FileType::from_raw_mode(target.stat.st_mode) {
+            FileType::Directory => DeclaredTarget::Directory(target.real_path),
+            _ => match self.open(dir, path) {
+                Ok(file) => DeclaredTarget::File(file),
+                Err(problem) => DeclaredTarget::Problem(problem),
+            },
+        }
+    }
+
+    /// Watches each directory on a path below `dir`, for the entry of the next component.
+    pub fn watch_path(&self, dir: &ResolvedPath, path: &RelPath, watches: &mut WatchRecorder<'_>) {
         let mut here = dir.clone();
         for name in path.segments() {
             let opened = self.snapshot.open(&here, OFlags::PATH | OFlags::DIRECTORY);
             let Ok(fd) = opened else { return };
-            guards.extend(self.watcher.watch_dir(fd.as_fd(), token, Some(name)));
+            watches.watch_entry(fd.as_fd(), name);
             let Some(next) = here.join(name) else { return };
             here = next;
         }
@@ -193,242 +124,5 @@ impl<'a> PluginReader<'a> {
             )),
             Some(_) => Ok(()),
         }
-    }
-}
-
-impl PluginScan<'_> {
-    fn read_kind(&mut self, manifest: &PluginManifest, kind: ComponentKind) {
-        let sources = &manifest.declarations.sources;
-        for path in sources.named_paths(kind) {
-            match self.watch_and_find(path) {
-                DeclaredTarget::Problem(problem) => {
-                    self.contents.problems.push((path.clone(), problem));
-                }
-                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, path, &file),
-                DeclaredTarget::File(file) if kind != ComponentKind::Skills => {
-                    self.read_prompt(kind, path, &file);
-                }
-                DeclaredTarget::Directory(resolved)
-                    if kind != ComponentKind::Skills && !kind.is_json() =>
-                {
-                    self.read_prompt_dir(kind, path, &resolved);
-                }
-                DeclaredTarget::Directory(_) if kind == ComponentKind::Skills => {}
-                DeclaredTarget::Nothing
-                | DeclaredTarget::Directory(_)
-                | DeclaredTarget::File(_) => {
-                    self.report_missing(kind.manifest_key(), path);
-                }
-            }
-        }
-        for path in sources.default_paths(kind) {
-            match self.watch_and_find(&path) {
-                DeclaredTarget::Problem(problem) => self.contents.problems.push((path, problem)),
-                DeclaredTarget::File(file) if kind.is_json() => self.read_json(kind, &path, &file),
-                DeclaredTarget::Directory(resolved) if !kind.is_json() => {
-                    self.read_prompt_dir(kind, &path, &resolved);
-                }
-                // An unrelated file may have a default name.
-                DeclaredTarget::Nothing
-                | DeclaredTarget::File(_)
-                | DeclaredTarget::Directory(_) => continue,
-            }
-            break;
-        }
-    }
-
-    /// Watches a path, then looks it up.
-    fn watch_and_find(&mut self, path: &RelPath) -> DeclaredTarget {
-        let Self { reader, dir, .. } = *self;
-        if !resource_filter::may_serve_path(path, reader.skipped_dirs) {
-            let message = "the path is in a skipped directory, or is named `.env`";
-            return DeclaredTarget::Problem(FileProblem::warning(
-                DiagnosticCode::PathInvalid,
-                message,
-            ));
-        }
-        reader.watch_path(dir, path, self.token, &mut self.guards);
-        let target = match open_file::find_target(reader.snapshot, dir, path) {
-            Ok(target) => target,
-            Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
-                return DeclaredTarget::Nothing;
-            }
-            Err(e) => return DeclaredTarget::Problem(open_problem(e, Severity::Warning)),
-        };
-        if let Err(problem) = reader.check_path(dir, path, &target.real_path) {
-            return DeclaredTarget::Problem(problem);
-        }
-        if let Some(real) = target.real_path.strip_prefix(dir).filter(|real| real != path) {
-            reader.watch_path(dir, &real, self.token, &mut self.guards);
-        }
-        match FileType::from_raw_mode(target.stat.st_mode) {
-            FileType::Directory => DeclaredTarget::Directory(target.real_path),
-            _ => match reader.open(dir, path) {
-                Ok(file) => DeclaredTarget::File(file),
-                Err(problem) => DeclaredTarget::Problem(problem),
-            },
-        }
-    }
-
-    fn report_missing(&mut self, key: &str, path: &RelPath) {
-        let path = quote_word(&format!("./{path}"));
-        let message = format!("`{key}` names {path}, which does not exist");
-        self.contents.problems.push((
-            self.manifest_file.clone(),
-            FileProblem::warning(DiagnosticCode::PathMissing, message),
-        ));
-    }
-
-    fn is_read(&self, kind: ComponentKind, path: &RelPath) -> bool {
-        self.contents.files.iter().any(|read| read.kind == kind && read.file == *path)
-    }
-
-    fn read_json(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
-        if self.is_read(kind, path) {
-            return;
-        }
-        self.watch_hard_links(file);
-        let (components, problems) = if let Ok(bytes) = content::read_small_file(&file.file) {
-            read_file(kind, &bytes)
-        } else {
-            let failed = OpenError::Resolve(ResolveError::Failed);
-            (None, vec![open_problem(failed, Severity::Error)])
-        };
-        let components = components.map(|components| components.with_declared_by(path));
-        self.push_file(kind, path, file, components, problems);
-    }
-
-    fn watch_hard_links(&mut self, file: &OpenFile) {
-        watch_hard_links(self.reader.watcher, file, self.token, &mut self.guards);
-    }
-
-    fn push_file(
-        &mut self,
-        kind: ComponentKind,
-        path: &RelPath,
-        file: &OpenFile,
-        components: Option<PluginComponents>,
-        problems: Vec<FileProblem>,
-    ) {
-        let (fingerprint, real) =
-            (FileFingerprint::from_version(&file.version), Some(file.real_path.clone()));
-        let (file, stale) = (path.clone(), false);
-        let file =
-            PluginFile { kind, file, real_path: real, fingerprint, components, problems, stale };
-        self.contents.files.push(file);
-    }
-
-    fn find_images(&mut self, manifest: &PluginManifest) {
-        let Some(interface) = &manifest.declarations.info.interface else { return };
-        let keys = ["composerIcon", "logo", "logoDark"];
-        for (at, key) in keys.into_iter().enumerate() {
-            let path = interface.images[at].as_ref();
-            self.contents.images[at] = path.filter(|path| self.has_image(key, path)).cloned();
-        }
-        let screenshots: Vec<_> = interface.screenshots.iter().collect();
-        let existing = screenshots.into_iter().filter(|path| self.has_image("screenshots", path));
-        self.contents.screenshots = existing.cloned().collect();
-    }
-
-    /// Whether an image exists at a path. Reports a problem if not.
-    fn has_image(&mut self, key: &str, path: &RelPath) -> bool {
-        match self.watch_and_find(path) {
-            DeclaredTarget::File(_) => return true,
-            DeclaredTarget::Problem(problem) => {
-                self.contents.problems.push((path.clone(), problem));
-            }
-            DeclaredTarget::Nothing | DeclaredTarget::Directory(_) => {
-                self.report_missing(key, path);
-            }
-        }
-        false
-    }
-
-    fn read_prompt(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
-        if self.is_read(kind, path) {
-            return;
-        }
-        self.watch_hard_links(file);
-        let size = file.version.size;
-        let mut bytes = Vec::new();
-        let max_bytes = self.reader.limits.max_file_bytes;
-        let head = content::read_head(&file.file, size, max_bytes, &mut bytes);
-        let Ok(head) = head else {
-            let failed = open_problem(OpenError::Resolve(ResolveError::Failed), Severity::Error);
-            return self.contents.problems.push((path.clone(), failed));
-        };
-        let name = path.file_name().unwrap_or_default();
-        let name = name.strip_suffix(b".md").unwrap_or(name);
-        let (prompt, mut problems) = prompt::read(kind, &bytes, head.is_complete, name);
-        problems.extend(head.hidden);
-        let components = prompt.map(|prompt| {
-            let size = if head.is_complete { bytes.len() as u64 } else { size };
-            let prompt = PluginPrompt { digest: head.digest, size, file: path.clone(), ..prompt };
-            let mut components = PluginComponents::default();
-            match kind {
-                ComponentKind::Agents => components.agents.push(prompt),
-                ComponentKind::Commands => components.commands.push(prompt),
-                _ => components.output_styles.push(prompt),
-            }
-            components
-        });
-        self.push_file(kind, path, file, components, problems);
-    }
-
-    /// Reads the Markdown files in a directory and below it, in byte order of their names. Links to
-    /// directories are not followed, and SKILL.md files are not read.
-    fn read_prompt_dir(&mut self, kind: ComponentKind, path: &RelPath, resolved: &ResolvedPath) {
-        let Self { reader, dir, .. } = *self;
-        let mut queue = vec![(path.clone(), resolved.clone(), 0)];
-        let (mut files, mut directories) = (0, 0);
-        let mut buffer = Vec::new();
-        while let Some((walked, resolved, depth)) = queue.pop() {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let Ok(fd) = reader.snapshot.open(&resolved, flags) else { continue };
-            self.guards.extend(reader.watcher.watch_dir(fd.as_fd(), self.token, None));
-            let Ok(names) = read_names(&fd, MAX_ENTRIES, &mut buffer) else { continue };
-            directories += 1;
-            let mut below = Vec::new();
-            for (name, kind_of_entry) in names {
-                let Some(at) = walked.join(&name) else { continue };
-                if !resource_filter::may_serve_path(&at, reader.skipped_dirs) {
-                    continue;
-                }
-                let is_text = name.ends_with(b".md") && !name.eq_ignore_ascii_case(b"SKILL.md");
-                match kind_of_entry {
-                    FileType::Directory if depth < MAX_DEPTH => {
-                        if let Some(resolved) = resolved.join(&name) {
-                            below.push((at, resolved, depth + 1));
-                        }
-                    }
-                    FileType::RegularFile | FileType::Symlink if is_text => {
-                        if files == MAX_FILES {
-                            return self.report_limit_reached(kind, &at);
-                        }
-                        files += 1;
-                        match reader.open(dir, &at) {
-                            Ok(file) => self.read_prompt(kind, &at, &file),
-                            Err(problem) => self.contents.problems.push((at, problem)),
-                        }
-                    }
-                    _ => {}
-                }
-            }
-            if directories + queue.len() + below.len() > MAX_DIRECTORIES {
-                return self.report_limit_reached(kind, &walked);
-            }
-            queue.extend(below.into_iter().rev());
-        }
-    }
-
-    fn report_limit_reached(&mut self, kind: ComponentKind, at: &RelPath) {
-        let message = format!(
-            "a plugin may have {MAX_FILES} files of `{}`, in {MAX_DIRECTORIES} directories; \
-             further files are omitted",
-            kind.manifest_key()
-        );
-        self.contents
-            .problems
-            .push((at.clone(), FileProblem::warning(DiagnosticCode::LimitReached, message)));
     }
 }

@@ -1,10 +1,10 @@
 //! Manifests, plugins and marketplaces below one root, kept between scans, so that a change reads
 //! only the plugin again in which it is.
 
-use super::listing::DirToScan;
 use super::namespaces::{self, ManifestLookup, ManifestsByDir};
 use super::plugin_dir::PluginDir;
 use super::plugin_reader::PluginReader;
+use super::scanned_dir::DirToScan;
 use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::model::catalog::BoundedDiagnostics;
 use crate::model::plugin::{MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS, Plugin, PluginMarketplace};
@@ -43,12 +43,9 @@ impl PluginIndex {
         self.manifests.remove(dir);
     }
 
-    /// Forgets the manifests that could not be read for a transient reason. Returns whether there
-    /// were any.
-    pub fn forget_failed_manifests(&mut self) -> bool {
-        let before = self.manifests.len();
+    /// Forgets the manifests that could not be read for a transient reason.
+    pub fn forget_failed_manifests(&mut self) {
         self.manifests.retain(|_, manifest| !manifest.has_transient_error());
-        self.manifests.len() < before
     }
 
     /// Whether a manifest could not be read for a transient reason.

@@ -2,28 +2,22 @@
 //! functions block. Directories are listed on threads of the scan, so that a root whose filesystem
 //! hangs delays no other root.
 
-use super::dir_watcher::{DirWatcher, NoDirWatcher};
-use super::root_watches::{RootWatches, WatchRole};
+use super::catalog_builder::CatalogBuilder;
+use super::change_detection::{DirWatcher, NoDirWatcher};
+use super::dir_lister::{DirLister, ListBuffers};
+use super::namespaces::is_manifest_directory;
+use super::plugin_reader::PluginReader;
+use super::root_watches::{PathChange, RootWatches};
 use super::scan_progress::ScanProgress;
-use super::scanned_dir::ScannedDirs;
-use super::scanned_root::{ScanContext, ScannedRoot};
-use super::search::SearchRules;
+use super::scanned_dir::{DirChange, ListingEntryKind};
+use super::scanned_root::{ScanContext, ScanTarget, ScannedRoot};
+use super::unreported::{has_unreported_change, outdated_tokens, unreported_changes};
 use crate::fs::allowed_dirs::AllowedDirs;
-use crate::model::{Catalog, PublishedRoot, RootReason};
+use crate::model::skill::Skill;
+use crate::model::{Catalog, ResolvedPath, RootReason};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-
-/// Root to scan, and the rules for the scan.
-#[derive(Debug, Clone)]
-pub struct ScanTarget {
-    /// Absolute path of the root, as selected.
-    pub path: Box<[u8]>,
-    /// Rules of the scan. `follow_links` and `nested_roots` are adapted to `published`.
-    pub rules: SearchRules,
-    /// All published roots. The target may be one of them, by any path.
-    pub published: Arc<[PublishedRoot]>,
-}
 
 /// Reported changes of a root since its last scan.
 #[derive(Debug, Default)]
@@ -59,6 +53,17 @@ pub struct RootIndex {
     scanned_root: Option<ScannedRoot>,
 }
 
+/// Result of listing dirty directories again.
+#[derive(Default)]
+struct RelistOutcome {
+    /// Skills of which only the content changed.
+    skills: Vec<Arc<Skill>>,
+    /// Whether other changes need a scan.
+    scan_again: bool,
+    /// Directories that were replaced by other directories with the same path.
+    replaced: Vec<ResolvedPath>,
+}
+
 /// Scans a root once, and keeps only its catalog.
 pub fn scan_root(
     allowed: &AllowedDirs,
@@ -87,7 +92,8 @@ impl RootIndex {
     pub fn set_target(&mut self, target: ScanTarget) {
         self.target = target;
         if let Some(root) = &mut self.scanned_root {
-            root.forget_built_skills();
+            // The skills were built by the rules of the last target.
+            root.catalog_builder = CatalogBuilder::default();
         }
     }
 
@@ -115,12 +121,13 @@ impl RootIndex {
                 Err(reason)
             }
             Ok(mut root) => {
-                let last = self.scanned_root.take();
-                let dirs = last.map_or_else(ScannedDirs::new, |last| root.take_over(last));
-                self.watches.watch_ancestors(&root, &self.next_token, watcher);
+                if let Some(last) = self.scanned_root.take() {
+                    root.take_over(last);
+                }
                 let (target, next_token) = (&self.target, &self.next_token);
+                self.watches.watch_ancestors(&root.snapshot, &root.path, next_token, watcher);
                 let context = ScanContext { target, next_token, watcher, progress };
-                let catalog = root.scan(dirs, false, &mut self.watches, &context);
+                let catalog = root.scan(false, &mut self.watches, &context);
                 self.scanned_root = Some(root);
                 Ok(catalog)
             }
@@ -145,65 +152,69 @@ impl RootIndex {
         if dirty.compare_files {
             tokens.extend(self.outdated_tokens(progress));
         }
-        let mut outcome =
-            self.rescan_tokens(allowed, &tokens, &dirty.moved, settled, watcher, progress);
-        outcome.unstable.extend(self.outdated_by_hard_links(progress));
-        outcome
-    }
-
-    fn rescan_tokens(
-        &mut self,
-        allowed: &AllowedDirs,
-        tokens: &HashSet<u64>,
-        moved: &HashSet<u64>,
-        settled: bool,
-        watcher: &dyn DirWatcher,
-        progress: &ScanProgress,
-    ) -> ScanOutcome {
+        let places = self.watches.dirty_places(&tokens, &dirty.moved);
         let path = &self.target.path;
         let Some(root) = &mut self.scanned_root else {
             return self.rescan_all(allowed, watcher, progress);
         };
-        let mut scan_again =
-            self.watches.rewatch_ancestors(tokens, root, &self.next_token, watcher);
-        scan_again |= root.invalidate_moved(moved, &self.watches);
-        scan_again |= root.forget_failed_manifests();
-        let (mut listed, mut plugins) = (HashSet::new(), HashSet::new());
-        let mut unstable = Vec::new();
-        for token in tokens {
-            match self.watches.role(*token) {
-                // Ancestors were watched and invalidated above.
-                None | Some(WatchRole::Ancestor(_)) => {}
-                Some(WatchRole::RootPath) => {
-                    if moved.contains(token)
-                        || root.has_moved(&allowed.snapshot_for_path(path), path)
-                    {
-                        return self.rescan_all(allowed, watcher, progress);
-                    }
-                }
-                Some(WatchRole::Plugin(dir)) => drop(plugins.insert(dir.clone())),
-                Some(WatchRole::Listed(dir)) => {
-                    match root.reread_manifest_in(dir, settled) {
-                        Some(true) => scan_again = true,
-                        Some(false) => unstable.push(*token),
-                        None => {}
-                    }
-                    listed.extend(root.dirs_to_relist(dir));
-                }
-            }
-        }
         let (target, next_token) = (&self.target, &self.next_token);
         let context = ScanContext { target, next_token, watcher, progress };
-        let relisted = root.relist(listed, settled, &mut unstable, &context);
+        let mut scan_again = places.has_ancestor;
+        if places.has_ancestor {
+            let (snapshot, root_path) = (&root.snapshot, &root.path);
+            let ancestors =
+                self.watches.rewatch_ancestors(snapshot, root_path, next_token, watcher);
+            for dir in &ancestors {
+                root.plugins.forget_manifest(dir);
+            }
+        }
+        if !places.moved.is_empty() {
+            root.mark_moved_stale(&places.moved);
+            scan_again = true;
+        }
+        if root.plugins.has_failed_manifest() {
+            root.plugins.forget_failed_manifests();
+            scan_again = true;
+        }
+        let has_moved = match places.root_path {
+            PathChange::None => false,
+            PathChange::Possible => root.has_moved(&allowed.snapshot_for_path(path), path),
+            PathChange::Moved => true,
+        };
+        if has_moved {
+            return self.rescan_all(allowed, watcher, progress);
+        }
+        let mut unstable = Vec::new();
+        for (token, dir) in &places.listed {
+            let Some(holder) = dir.parent().filter(|_| is_manifest_directory(dir)) else {
+                continue;
+            };
+            if root.plugins.reread_manifest(&holder, &root.snapshot, settled) {
+                scan_again = true;
+            } else {
+                unstable.push(*token);
+            }
+        }
+        let listed = places.listed.iter().flat_map(|(_, dir)| dirs_to_relist(root, dir)).collect();
+        let relisted = relist(root, listed, settled, &mut unstable, &context);
         scan_again |= relisted.scan_again;
-        scan_again |= root.reread_plugins(&plugins, settled, &mut unstable, &context);
+        let reader = PluginReader::new(&root.snapshot, &root.rules, watcher);
+        for dir in &places.plugins {
+            let is_root = *dir == root.path;
+            scan_again |= root.plugins.reread(dir, is_root, settled, &mut unstable, &reader);
+            progress.tick();
+        }
         root.mark_stale(&relisted.replaced);
         let catalog = if scan_again {
-            let dirs = root.take_dirs();
-            Some(root.scan(dirs, true, &mut self.watches, &context))
+            Some(root.scan(true, &mut self.watches, &context))
+        } else if relisted.skills.is_empty() {
+            None
         } else {
-            root.replace_skills(&relisted.skills)
+            let replaced = |last: &Arc<Catalog>| last.with_replaced_skills(&relisted.skills);
+            root.catalog = root.catalog.as_ref().map(replaced).map(Arc::new);
+            root.catalog.clone()
         };
+        unstable.extend(self.outdated_by_hard_links(progress));
         ScanOutcome { catalog: catalog.map(Ok), unstable }
     }
 
@@ -230,13 +241,13 @@ impl RootIndex {
         if root.has_moved(&snapshot, path) {
             return None;
         }
-        Some(root.unreported_changes(mounts, progress))
+        Some(unreported_changes(root, mounts, progress))
     }
 
     /// Returns the tokens of directories in which a file changed since it was read.
     fn outdated_tokens(&self, progress: &ScanProgress) -> HashSet<u64> {
         let root = self.scanned_root.as_ref();
-        root.map_or_else(HashSet::new, |root| root.outdated_tokens(&self.watches, progress))
+        root.map_or_else(HashSet::new, |root| outdated_tokens(root, &self.watches, progress))
     }
 
     /// Returns the tokens of outdated directories if a hard-linked file was listed since the last
@@ -244,7 +255,7 @@ impl RootIndex {
     /// inotify reported nothing.
     fn outdated_by_hard_links(&mut self, progress: &ScanProgress) -> HashSet<u64> {
         let root = self.scanned_root.as_mut();
-        if root.is_some_and(ScannedRoot::take_new_hard_links) {
+        if root.is_some_and(|root| std::mem::take(&mut root.has_new_hard_links)) {
             self.outdated_tokens(progress)
         } else {
             HashSet::new()
@@ -255,7 +266,7 @@ impl RootIndex {
     #[must_use]
     pub fn last_result(&self) -> Option<Result<Arc<Catalog>, RootReason>> {
         match &self.scanned_root {
-            Some(root) => root.catalog().cloned().map(Ok),
+            Some(root) => root.catalog.clone().map(Ok),
             None => self.unusable_reason.map(Err),
         }
     }
@@ -270,12 +281,87 @@ impl RootIndex {
     /// an inotify event, if there is one.
     #[must_use]
     pub fn no_inotify_support(&self) -> Option<&'static str> {
-        self.scanned_root.as_ref()?.filesystems().no_inotify_support()
+        self.scanned_root.as_ref()?.filesystems.no_inotify_support()
     }
 
     /// Whether an overlay filesystem is below the root. Some of its changes cause no event.
     #[must_use]
     pub fn has_overlay(&self) -> bool {
-        self.scanned_root.as_ref().is_some_and(|root| root.filesystems().has_overlay())
+        self.scanned_root.as_ref().is_some_and(|root| root.filesystems.has_overlay())
     }
+}
+
+/// Returns the directories to list again after a change in a listed directory.
+fn dirs_to_relist(root: &ScannedRoot, dir: &ResolvedPath) -> Vec<ResolvedPath> {
+    // Directories that could not be listed are not watched: retry them with their parent.
+    let listing = root.dirs.get(dir).and_then(|dir| dir.listing().as_deref().ok());
+    let entries = listing.map_or(&[][..], |listing| &listing.entries);
+    let below = entries.iter().filter_map(|entry| match &entry.kind {
+        ListingEntryKind::LinkedDirectory(to, _) => Some(to.clone()),
+        ListingEntryKind::Directory => dir.join(&entry.name),
+        _ => None,
+    });
+    let is_unlisted =
+        |path: &ResolvedPath| root.dirs.get(path).is_some_and(|dir| dir.listing().is_err());
+    let mut dirs: Vec<_> = below.filter(is_unlisted).collect();
+    dirs.push(dir.clone());
+    // The parent of a directory `agents` may have the skill of the sidecar.
+    let is_sidecar_dir = dir.rel_path.file_name() == Some(&b"agents"[..]);
+    let package = dir.parent().filter(|parent| is_sidecar_dir && root.dirs.contains_key(parent));
+    dirs.extend(package);
+    dirs
+}
+
+/// Lists directories again. If `settled` is false, a SKILL.md that no longer parses keeps its
+/// last version, and the token of its directory is added to `unstable`.
+fn relist(
+    root: &mut ScannedRoot,
+    dirs: HashSet<ResolvedPath>,
+    settled: bool,
+    unstable: &mut Vec<u64>,
+    context: &ScanContext<'_>,
+) -> RelistOutcome {
+    let ScanContext { target, watcher, progress, .. } = *context;
+    let truncated = root.catalog.as_ref().is_some_and(|c| c.header.truncated);
+    let lister = DirLister::new(&root.snapshot, &root.rules.limits, &target.path, watcher);
+    let mut buffers = ListBuffers::default();
+    let mut outcome = RelistOutcome::default();
+    let mut queue: Vec<_> = dirs.into_iter().collect();
+    let mut links_checked = false;
+    while let Some(path) = queue.pop() {
+        let Some(dir) = root.dirs.get_mut(&path) else { continue };
+        let result = lister.list_dir(&dir.to_scan(&path), dir.token(), &mut buffers);
+        progress.tick();
+        let was_listed = dir.listing().is_ok();
+        let (change, is_stable) = dir.replace_listing(&path, result, settled, truncated);
+        if !is_stable {
+            unstable.push(dir.token());
+        }
+        match change {
+            DirChange::None => {}
+            DirChange::SkillFileOnly(old, new) => {
+                match root.catalog_builder.replace_skill(dir.walked_path(), &old, &new) {
+                    Some(skill) => outcome.skills.push(skill),
+                    None => outcome.scan_again = true,
+                }
+            }
+            DirChange::Structure(replaced) => {
+                root.plugins.forget_manifest(&path);
+                outcome.scan_again = true;
+                outcome.replaced.extend(replaced);
+            }
+        }
+        root.has_new_hard_links |= dir.fingerprints().has_hard_links;
+        if was_listed && dir.listing().is_err() && !links_checked {
+            // A link to this directory may have a new target without an event. The new target
+            // must be in the same revision.
+            links_checked = true;
+            let changed = root
+                .dirs
+                .iter()
+                .filter(|(path, dir)| has_unreported_change(dir, path, &root.snapshot, progress));
+            queue.extend(changed.map(|(path, _)| path.clone()));
+        }
+    }
+    outcome
 }

@@ -1,8 +1,8 @@
 //! Watches of one root, and the meaning of the tokens under which its directories are watched.
 
-use super::dir_lister::{MANIFEST_DIRECTORIES, manifest_file};
-use super::dir_watcher::{DirWatcher, WatchGuard, watch_hard_links};
-use super::scanned_root::ScannedRoot;
+use super::change_detection::{DirWatcher, WatchGuard, WatchRecorder};
+use super::namespaces::{MANIFEST_DIRECTORIES, manifest_file};
+use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::fs::open_file;
 use crate::fs::path_resolution::path_lookups;
 use crate::model::ResolvedPath;
@@ -26,8 +26,8 @@ pub struct RootWatches {
 }
 
 /// Relation of a watched directory to the root.
-#[derive(Debug, Clone)]
-pub enum WatchRole {
+#[derive(Debug)]
+enum WatchRole {
     /// The directory was listed.
     Listed(ResolvedPath),
     /// The directory has a plugin, or is the root with a marketplace.
@@ -38,10 +38,50 @@ pub enum WatchRole {
     Ancestor(ResolvedPath),
 }
 
+/// Dirty places of a root, by their role.
+#[derive(Debug, Default)]
+pub struct DirtyPlaces {
+    pub root_path: PathChange,
+    /// Whether a place for manifests above the root is dirty.
+    pub has_ancestor: bool,
+    pub plugins: Vec<ResolvedPath>,
+    /// Listed directories with their tokens.
+    pub listed: Vec<(u64, ResolvedPath)>,
+    /// Those of the listed directories that were moved.
+    pub moved: Vec<ResolvedPath>,
+}
+
+/// Change of the path to a root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PathChange {
+    #[default]
+    None,
+    /// A directory on the path changed, so the path may lead elsewhere.
+    Possible,
+    /// A directory on the path was moved.
+    Moved,
+}
+
 impl RootWatches {
-    /// Returns the role of a token; `None` if the directory is no longer part of the root.
-    pub fn role(&self, token: u64) -> Option<&WatchRole> {
-        self.roles.get(&token)
+    /// Returns the places of dirty tokens. Tokens of directories that are no longer part of the
+    /// root have no place. `moved` are the tokens of directories that were moved.
+    pub fn dirty_places(&self, tokens: &HashSet<u64>, moved: &HashSet<u64>) -> DirtyPlaces {
+        let mut places = DirtyPlaces::default();
+        for token in tokens {
+            let is_moved = moved.contains(token);
+            match self.roles.get(token) {
+                None => {}
+                Some(WatchRole::RootPath) if is_moved => places.root_path = PathChange::Moved,
+                Some(WatchRole::RootPath) => places.root_path = PathChange::Possible,
+                Some(WatchRole::Ancestor(_)) => places.has_ancestor = true,
+                Some(WatchRole::Plugin(dir)) => places.plugins.push(dir.clone()),
+                Some(WatchRole::Listed(dir)) => {
+                    places.moved.extend(is_moved.then(|| dir.clone()));
+                    places.listed.push((*token, dir.clone()));
+                }
+            }
+        }
+        places
     }
 
     pub fn reserve(&mut self, additional: usize) {
@@ -82,70 +122,71 @@ impl RootWatches {
         watcher: &dyn DirWatcher,
     ) {
         let token = self.register(WatchRole::RootPath, next_token);
+        let mut recorder = WatchRecorder::new(watcher, token);
         for (dir, name) in path_lookups(path) {
             let dir = if dir.is_empty() { b"/" } else { &*dir };
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let path = Path::new(OsStr::from_bytes(dir));
             let Ok(fd) = openat(CWD, path, flags, Mode::empty()) else { continue };
-            self.path_guards.extend(watcher.watch_dir(fd.as_fd(), token, Some(&name)));
+            recorder.watch_entry(fd.as_fd(), &name);
         }
+        self.path_guards.extend(recorder.into_guards());
     }
 
     /// Watches the places for manifests above the root.
     pub fn watch_ancestors(
         &mut self,
-        root: &ScannedRoot,
+        snapshot: &AllowedDirsSnapshot,
+        root: &ResolvedPath,
         next_token: &AtomicU64,
         watcher: &dyn DirWatcher,
     ) {
         // The manifests give skills their names, which are the same for every caller.
-        let snapshot = root.snapshot().without_access_scope();
-        let mut above = root.path().parent();
+        let snapshot = snapshot.without_access_scope();
+        let mut above = root.parent();
         while let Some(dir) = above {
             let token = self.register(WatchRole::Ancestor(dir.clone()), next_token);
+            let mut recorder = WatchRecorder::new(watcher, token);
+            let open = |path: &ResolvedPath| snapshot.open(path, OFlags::PATH | OFlags::DIRECTORY);
             for name in MANIFEST_DIRECTORIES.map(str::as_bytes) {
-                let manifest_dir = dir.join(name);
-                for (path, only) in [(Some(&dir), Some(name)), (manifest_dir.as_ref(), None)] {
-                    let flags = OFlags::PATH | OFlags::DIRECTORY;
-                    let opened = path.map(|path| snapshot.open(path, flags));
-                    let Some(Ok(fd)) = opened else { continue };
-                    self.ancestor_guards.extend(watcher.watch_dir(fd.as_fd(), token, only));
+                if let Ok(fd) = open(&dir) {
+                    recorder.watch_entry(fd.as_fd(), name);
                 }
-                let manifest =
-                    manifest_dir.map(|dir| open_file::open_file(&snapshot, &dir, &manifest_file()));
-                if let Some(Ok(opened)) = manifest {
-                    watch_hard_links(watcher, &opened, token, &mut self.ancestor_guards);
+                let Some(manifest_dir) = dir.join(name) else { continue };
+                if let Ok(fd) = open(&manifest_dir) {
+                    recorder.watch_dir(fd.as_fd());
+                }
+                if let Ok(opened) = open_file::open_file(&snapshot, &manifest_dir, &manifest_file())
+                {
+                    recorder.track_file(&opened);
                 }
             }
+            self.ancestor_guards.extend(recorder.into_guards());
             above = dir.parent();
         }
     }
 
-    /// Watches the places above the root again if one of them is dirty, because a manifest
-    /// directory may have been created. Forgets the manifests above the root. Returns whether a
-    /// place was dirty.
+    /// Watches the places above the root again, because a manifest directory may have been created.
+    /// Returns the directories above the root, whose manifests must be read again.
     pub fn rewatch_ancestors(
         &mut self,
-        dirty: &HashSet<u64>,
-        root: &mut ScannedRoot,
+        snapshot: &AllowedDirsSnapshot,
+        root: &ResolvedPath,
         next_token: &AtomicU64,
         watcher: &dyn DirWatcher,
-    ) -> bool {
-        let is_above = |token: &u64| matches!(self.role(*token), Some(WatchRole::Ancestor(_)));
-        if !dirty.iter().any(is_above) {
-            return false;
-        }
+    ) -> Vec<ResolvedPath> {
         // The old watches are dropped once the new ones exist.
         let _old = std::mem::take(&mut self.ancestor_guards);
         // All manifests above the root are read again, so events with an old token have no meaning.
+        let mut ancestors = Vec::new();
         self.roles.retain(|_, role| match role {
             WatchRole::Ancestor(dir) => {
-                root.forget_manifest(dir);
+                ancestors.push(dir.clone());
                 false
             }
             WatchRole::Listed(_) | WatchRole::Plugin(_) | WatchRole::RootPath => true,
         });
-        self.watch_ancestors(root, next_token, watcher);
-        true
+        self.watch_ancestors(snapshot, root, next_token, watcher);
+        ancestors
     }
 }

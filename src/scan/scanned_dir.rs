@@ -1,17 +1,73 @@
-//! One scanned directory, and the difference between two listings of it.
+//! One scanned directory: its listing, which is the input of [`SkillSearch`], and the difference
+//! between two listings.
+//!
+//! [`SkillSearch`]: super::search::SkillSearch
 
-use super::dir_lister::{ListedDir, is_transient, vanished_problem};
-use super::dir_watcher::DirWatches;
-use super::fingerprint::SkillFileFingerprints;
-use super::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
-use super::scan_progress::ScanProgress;
-use super::search::SkillSearch;
-use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, identity};
-use crate::fs::open_file;
+use super::change_detection::{DirWatches, SkillFileFingerprints};
 use crate::model::skill::SkillFile;
-use crate::model::{FileProblem, RelPath, ResolvedPath};
+use crate::model::{DirIdentity, FileProblem, RelPath, ResolvedPath};
 use indexmap::IndexMap;
 use std::sync::Arc;
+
+/// Directory that the scan has to list.
+#[derive(Debug, Clone)]
+pub struct DirToScan {
+    /// Path below the root, with links unresolved. The path names the skills in the directory.
+    pub path: RelPath,
+    /// Resolved path, which is opened.
+    pub resolved: ResolvedPath,
+    /// Whether the path goes through a link.
+    pub via_link: bool,
+}
+
+/// Content of a directory, in byte order of the names.
+#[derive(Debug, PartialEq)]
+pub struct DirListing {
+    /// Identity of the directory itself.
+    pub identity: DirIdentity,
+    /// How many entries the directory has, including entries that the scan ignores.
+    pub total_entries: usize,
+    /// Relevant entries: directories, links, special files, and `SKILL.md` in any letter case.
+    pub entries: Vec<ListingEntry>,
+    /// Whether the directory may contain a plugin manifest.
+    pub may_hold_manifest: bool,
+}
+
+/// Relevant entry of a directory.
+#[derive(Debug, PartialEq)]
+pub struct ListingEntry {
+    /// Name in raw bytes.
+    pub name: Box<[u8]>,
+    /// Index among all entries of the directory, in byte order.
+    pub ordinal: usize,
+    /// Kind of the entry.
+    pub kind: ListingEntryKind,
+}
+
+/// Kind of a directory entry.
+#[derive(Debug, PartialEq)]
+pub enum ListingEntryKind {
+    /// Directory.
+    Directory,
+    /// Regular file, with its content if the file is a `SKILL.md`.
+    File(Option<Result<Arc<SkillFile>, FileProblem>>),
+    /// Link to a directory.
+    LinkedDirectory(ResolvedPath, DirIdentity),
+    /// Link to a regular file, with the content if the link is a `SKILL.md`.
+    LinkedFile(ResolvedPath, Option<Result<Arc<SkillFile>, FileProblem>>),
+    /// Link that leads out of the allowed directories, to nothing or in a cycle, with the problem.
+    BrokenLink(FileProblem),
+    /// FIFO, socket or device, or a link to one. Never opened.
+    SpecialFile,
+}
+
+/// A listing, with its watches and fingerprints.
+#[derive(Debug)]
+pub struct ListedDir {
+    pub listing: Result<DirListing, FileProblem>,
+    pub guards: DirWatches,
+    pub fingerprints: SkillFileFingerprints,
+}
 
 /// Scanned directories. The values are large, and unlike a `HashMap`, an `IndexMap` has no empty
 /// slots of their size.
@@ -44,27 +100,52 @@ pub enum DirChange {
     Structure(Vec<ResolvedPath>),
 }
 
-/// Directories of the last scan and of the scan in progress.
-pub struct DirReuse {
-    /// Directories of the last scan that were not reached yet.
-    pub previous: ScannedDirs,
-    pub current: ScannedDirs,
-}
-
-impl DirReuse {
-    /// Whether the last scan listed the directory, and its listing is still good.
-    pub fn can_reuse(&self, dir: &DirToScan) -> bool {
-        let previous = self.previous.get(&dir.resolved);
-        previous.is_some_and(|last| !last.is_stale && last.walked_path == dir.path)
+impl DirListing {
+    /// Returns the SKILL.md, if the directory has one and the read succeeded.
+    fn skill_file(&self) -> Option<&Arc<SkillFile>> {
+        self.entries.iter().find_map(|entry| match &entry.kind {
+            ListingEntryKind::File(Some(Ok(file)))
+            | ListingEntryKind::LinkedFile(_, Some(Ok(file))) => Some(file),
+            _ => None,
+        })
     }
 
-    /// Passes the last listing of a directory to the search.
-    pub fn keep_dir(&mut self, dir: DirToScan, search: &mut SkillSearch) {
-        if let Some(last) = self.previous.swap_remove(&dir.resolved) {
-            self.current.insert(dir.resolved.clone(), last);
-        }
-        let listing = self.current.get(&dir.resolved).map(|dir| dir.listing.clone());
-        search.add_listing(dir, listing.unwrap_or_else(|| Err(vanished_problem())));
+    /// Returns a mutable reference to the SKILL.md, if the read succeeded.
+    fn skill_file_mut(&mut self) -> Option<&mut Arc<SkillFile>> {
+        self.entries.iter_mut().find_map(|entry| match &mut entry.kind {
+            ListingEntryKind::File(Some(Ok(file)))
+            | ListingEntryKind::LinkedFile(_, Some(Ok(file))) => Some(file),
+            _ => None,
+        })
+    }
+
+    /// Whether the listings differ in nothing but the content of the SKILL.md. The number of
+    /// irrelevant entries is ignored, so the caller must know that `max_entries` is not near.
+    fn is_same_except_skill_file(&self, other: &Self) -> bool {
+        let is_same = |(a, b): (&ListingEntry, &ListingEntry)| {
+            let is_same_kind = match (&a.kind, &b.kind) {
+                (ListingEntryKind::File(Some(Ok(_))), ListingEntryKind::File(Some(Ok(_)))) => true,
+                (
+                    ListingEntryKind::LinkedFile(a, Some(Ok(_))),
+                    ListingEntryKind::LinkedFile(b, Some(Ok(_))),
+                ) => a == b,
+                (a, b) => a == b,
+            };
+            is_same_kind && a.name == b.name
+        };
+        self.identity == other.identity
+            && self.may_hold_manifest == other.may_hold_manifest
+            && self.entries.len() == other.entries.len()
+            && self.entries.iter().zip(&other.entries).all(is_same)
+    }
+}
+
+impl ListingEntry {
+    /// Whether the entry is a file named `SKILL.md` in any letter case.
+    #[must_use]
+    pub fn is_skill_file_in_any_case(&self) -> bool {
+        self.name.eq_ignore_ascii_case(b"SKILL.md")
+            && matches!(self.kind, ListingEntryKind::File(_) | ListingEntryKind::LinkedFile(..))
     }
 }
 
@@ -102,6 +183,11 @@ impl ScannedDir {
         &self.fingerprints
     }
 
+    /// Whether the listing may be used for `dir` without listing it again.
+    pub fn is_reusable_for(&self, dir: &DirToScan) -> bool {
+        !self.is_stale && self.walked_path == dir.path
+    }
+
     pub fn mark_stale(&mut self) {
         self.is_stale = true;
     }
@@ -136,45 +222,6 @@ impl ScannedDir {
         (self.guards, self.fingerprints) = (listed.guards, listed.fingerprints);
         (change, is_stable)
     }
-
-    /// Whether a new listing may differ although inotify reported nothing: a link target moved, or
-    /// a read failed that may succeed now.
-    pub fn has_unreported_change(
-        &self,
-        path: &ResolvedPath,
-        snapshot: &AllowedDirsSnapshot,
-        progress: &ScanProgress,
-    ) -> bool {
-        let listing = match &self.listing {
-            Ok(listing) => listing,
-            Err(problem) => return is_transient(problem),
-        };
-        listing.entries.iter().any(|entry| {
-            let target = || {
-                let target = open_file::follow_link_now(snapshot, path, &entry.name);
-                progress.tick();
-                target
-            };
-            match &entry.kind {
-                ListingEntryKind::File(Some(file))
-                | ListingEntryKind::LinkedFile(_, Some(file))
-                    if has_transient_error(file) =>
-                {
-                    true
-                }
-                ListingEntryKind::LinkedDirectory(to, id) => {
-                    target().is_none_or(|now| now.real_path != *to || identity(&now.stat) != *id)
-                }
-                ListingEntryKind::LinkedFile(to, _) => {
-                    target().is_none_or(|now| now.real_path != *to)
-                }
-                ListingEntryKind::BrokenLink(_) => target().is_some(),
-                ListingEntryKind::Directory
-                | ListingEntryKind::File(_)
-                | ListingEntryKind::SpecialFile => false,
-            }
-        })
-    }
 }
 
 impl DirChange {
@@ -186,23 +233,18 @@ impl DirChange {
         truncated: bool,
     ) -> Self {
         match (new, old) {
-            (Ok(new), Ok(old)) if truncated => Self::Structure(replaced_dirs(dir, new, old)),
-            (Ok(new), Ok(old)) if new.is_equivalent(old) => Self::None,
-            (Ok(new), Ok(old)) => match new.skill_file_only_change(old) {
-                Some((old, new)) => Self::SkillFileOnly(old, new),
-                None => Self::Structure(replaced_dirs(dir, new, old)),
+            (Ok(new), Ok(old)) if truncated || !new.is_same_except_skill_file(old) => {
+                Self::Structure(replaced_dirs(dir, new, old))
+            }
+            (Ok(new), Ok(old)) => match (old.skill_file(), new.skill_file()) {
+                (Some(old), Some(new)) if old != new => {
+                    Self::SkillFileOnly(old.clone(), new.clone())
+                }
+                _ => Self::None,
             },
             (Err(new), Err(old)) if new == old => Self::None,
             _ => Self::Structure(Vec::new()),
         }
-    }
-}
-
-/// Whether a SKILL.md or its sidecar could not be read, and a new attempt may succeed.
-fn has_transient_error(file: &Result<Arc<SkillFile>, FileProblem>) -> bool {
-    match file {
-        Err(problem) => is_transient(problem),
-        Ok(file) => file.sidecar.as_ref().is_some_and(|read| read.1.iter().any(is_transient)),
     }
 }
 
@@ -252,4 +294,92 @@ fn keep_last_good_skill(
     }
     *file = Arc::new(file.as_ref().clone().or_last_good(Some(last)));
     (new, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{DirChange, DirListing, ListingEntry, ListingEntryKind};
+    use crate::model::skill::SkillFile;
+    use crate::model::{ContentDigest, FileProblem, RelPath, ResolvedPath};
+    use crate::scan::file_problem::vanished_problem;
+    use std::sync::Arc;
+
+    fn resolved(path: &str) -> ResolvedPath {
+        let rel_path = RelPath::new(path.as_bytes()).expect("a path");
+        ResolvedPath { dir_index: 0, rel_path }
+    }
+
+    /// Returns a SKILL.md whose digest is the first byte of `content`.
+    fn skill_file(content: &str) -> Result<Arc<SkillFile>, FileProblem> {
+        let byte = *content.as_bytes().first().ok_or_else(vanished_problem)?;
+        Ok(Arc::new(SkillFile {
+            digest: Some(ContentDigest([byte; 32])),
+            size: 1,
+            frontmatter: None,
+            problems: Box::default(),
+            sidecar: None,
+            stale: false,
+        }))
+    }
+
+    /// Returns the listing of a line: the number of the directory, and entries. `a/` is a directory,
+    /// `a>b#2` a link to the directory `b` with the number 2, `=x` a SKILL.md with the content `x`,
+    /// and `b=x` a link to such a file.
+    fn listing(line: &str) -> DirListing {
+        let mut words = line.split(' ');
+        let number = |text: &str| (0, text.parse().expect("a number"));
+        let identity = number(words.next().expect("a word"));
+        let entries = words.map(|word| {
+            let (name, kind) = if let Some((name, target)) = word.split_once('>') {
+                let (path, id) = target.split_once('#').expect("a target");
+                (name, ListingEntryKind::LinkedDirectory(resolved(path), number(id)))
+            } else if let Some((path, content)) = word.split_once('=') {
+                let read = Some(skill_file(content));
+                let linked = || ListingEntryKind::LinkedFile(resolved(path), read.clone());
+                let is_link = !path.is_empty();
+                ("SKILL.md", if is_link { linked() } else { ListingEntryKind::File(read) })
+            } else {
+                (word, ListingEntryKind::Directory)
+            };
+            ListingEntry { name: name.as_bytes().into(), ordinal: 0, kind }
+        });
+        let entries: Vec<_> = entries.collect();
+        DirListing { identity, total_entries: entries.len(), entries, may_hold_manifest: false }
+    }
+
+    #[test]
+    fn the_difference_of_listings_is_the_content_or_the_structure() {
+        for (old, new, expected) in [
+            ("1 a/ =x", "1 a/ =x", "none"),
+            ("1 a/ =x", "1 a/ =y", "skill file"),
+            ("1 a/ b=x", "1 a/ b=y", "skill file"),
+            ("1 a/ b=x", "1 a/ c=y", "structure"),
+            ("1 a/ =x", "1 a/ b=x", "structure"),
+            ("1 a/ =x", "1 c/ =y", "structure"),
+            ("1 a/ =x", "1 a/", "structure"),
+            ("1 =x", "1 =", "structure"),
+            ("1 =", "1 =", "none"),
+            ("1 a>b#1", "1 a>b#2", "structure, b replaced"),
+            ("1 a>b#1", "1 a>c#2", "structure"),
+            ("1 =x", "2 =x", "structure, top replaced"),
+        ] {
+            let last = Ok(Arc::new(listing(old)));
+            let change = |new: &str, is_truncated| match DirChange::between(
+                &resolved("top"),
+                &Ok(listing(new)),
+                &last,
+                is_truncated,
+            ) {
+                DirChange::None => "none".to_owned(),
+                DirChange::SkillFileOnly(..) => "skill file".to_owned(),
+                DirChange::Structure(replaced) => {
+                    let replaced =
+                        replaced.iter().map(|dir| format!(", {} replaced", dir.rel_path));
+                    ["structure".to_owned()].into_iter().chain(replaced).collect()
+                }
+            };
+            assert_eq!(change(new, false), expected, "{old:?} {new:?}");
+            assert!(change(new, true).starts_with("structure"), "{old:?} {new:?}");
+        }
+    }
 }

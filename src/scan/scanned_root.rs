@@ -1,46 +1,56 @@
-//! State of a usable root after a scan, and the scan itself.
+//! Scan of a root, and its result. The search decides which directories are listed; directories of
+//! the last scan are reused if they are trusted.
 
 use super::catalog_builder::CatalogBuilder;
-use super::dir_lister::{DirLister, ListBuffers, is_manifest_directory};
-use super::dir_watcher::DirWatcher;
-use super::listing::{DirToScan, ListingEntryKind};
+use super::change_detection::DirWatcher;
+use super::dir_lister::DirLister;
+use super::file_problem::vanished_problem;
 use super::namespaces::NamespaceResolver;
 use super::parallel_list::list_dirs;
 use super::plugin_reader::PluginReader;
 use super::plugin_set::PluginIndex;
-use super::root_index::ScanTarget;
-use super::root_watches::{RootWatches, WatchRole};
+use super::root_watches::RootWatches;
 use super::scan_progress::ScanProgress;
-use super::scanned_dir::{DirChange, DirReuse, ScannedDir, ScannedDirs};
-use super::search::{SearchRules, SkillSearch};
+use super::scanned_dir::{DirToScan, ListingEntryKind, ScannedDir, ScannedDirs};
+use super::search::{SearchOutcome, SearchRules, SkillSearch};
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, identity};
 use crate::fs::disabled_skills::SkillFilter;
 use crate::fs::filesystem_types::FilesystemTypes;
 use crate::fs::open_file::resolve_error;
-use crate::model::skill::Skill;
-use crate::model::{Catalog, ResolvedPath, RootReason, RootScope};
+use crate::model::{Catalog, DirIdentity, PublishedRoot, ResolvedPath, RootReason, RootScope};
 use rustix::fs::{Access, AtFlags, OFlags, accessat, fstat};
 use rustix::io::Errno;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+
+/// Root to scan, and the rules for the scan.
+#[derive(Debug, Clone)]
+pub struct ScanTarget {
+    /// Absolute path of the root, as selected.
+    pub path: Box<[u8]>,
+    /// Rules of the scan. `follow_links` and `nested_roots` are adapted to `published`.
+    pub rules: SearchRules,
+    /// All published roots. The target may be one of them, by any path.
+    pub published: Arc<[PublishedRoot]>,
+}
 
 /// Result of the last scan of a usable root.
 #[derive(Debug)]
 pub struct ScannedRoot {
-    snapshot: Arc<AllowedDirsSnapshot>,
-    path: ResolvedPath,
-    identity: (u64, u64),
-    rules: SearchRules,
+    pub snapshot: Arc<AllowedDirsSnapshot>,
+    pub path: ResolvedPath,
+    identity: DirIdentity,
+    pub rules: SearchRules,
     scope: Option<RootScope>,
-    dirs: ScannedDirs,
-    plugins: PluginIndex,
-    catalog_builder: CatalogBuilder,
-    filesystems: FilesystemTypes,
-    catalog: Option<Arc<Catalog>>,
-    /// Whether a directory with a hard-linked file was listed since the last call of
-    /// [`Self::take_new_hard_links`].
-    has_new_hard_links: bool,
+    pub dirs: ScannedDirs,
+    pub plugins: PluginIndex,
+    pub catalog_builder: CatalogBuilder,
+    pub filesystems: FilesystemTypes,
+    /// `None` before the first scan.
+    pub catalog: Option<Arc<Catalog>>,
+    /// Whether a directory with a hard-linked file was listed since the flag was last taken.
+    pub has_new_hard_links: bool,
 }
 
 /// Parameters of one scan.
@@ -51,15 +61,11 @@ pub struct ScanContext<'a> {
     pub progress: &'a ScanProgress,
 }
 
-/// Result of listing dirty directories again.
-#[derive(Default)]
-pub struct RelistOutcome {
-    /// Skills of which only the content changed.
-    pub skills: Vec<Arc<Skill>>,
-    /// Whether other changes need a scan.
-    pub scan_again: bool,
-    /// Directories that were replaced by other directories with the same path.
-    pub replaced: Vec<ResolvedPath>,
+/// Directories of the last scan and of the scan in progress.
+struct DirReuse {
+    /// Directories of the last scan that were not reached yet.
+    previous: ScannedDirs,
+    current: ScannedDirs,
 }
 
 impl ScannedRoot {
@@ -97,61 +103,46 @@ impl ScannedRoot {
         })
     }
 
-    /// Takes the results of the last scan over. Returns its directories with their paths in the new
-    /// snapshot; directories outside the new snapshot are dropped.
-    pub fn take_over(&mut self, mut last: Self) -> ScannedDirs {
-        let dirs = last.take_dirs();
+    /// Takes the results of the last scan over, with the paths of its directories in the new
+    /// snapshot. Directories outside the new snapshot are dropped.
+    pub fn take_over(&mut self, last: Self) {
         (self.catalog_builder, self.catalog) = (last.catalog_builder, last.catalog);
         self.plugins.take_plugins(last.plugins);
         if Arc::ptr_eq(&self.snapshot, &last.snapshot) {
-            return dirs;
+            self.dirs = last.dirs;
+            return;
         }
         let moved = |path: ResolvedPath| {
             self.snapshot.locate_absolute(&last.snapshot.absolute_bytes(&path))
         };
-        dirs.into_iter().filter_map(|(path, dir)| Some((moved(path)?, dir))).collect()
+        let dirs = last.dirs.into_iter();
+        self.dirs = dirs.filter_map(|(path, dir)| Some((moved(path)?, dir))).collect();
     }
 
-    pub fn take_dirs(&mut self) -> ScannedDirs {
-        std::mem::take(&mut self.dirs)
-    }
-
-    pub fn snapshot(&self) -> &AllowedDirsSnapshot {
-        &self.snapshot
-    }
-
-    pub fn path(&self) -> &ResolvedPath {
-        &self.path
-    }
-
-    pub fn catalog(&self) -> Option<&Arc<Catalog>> {
-        self.catalog.as_ref()
-    }
-
-    pub fn filesystems(&self) -> &FilesystemTypes {
-        &self.filesystems
-    }
-
-    /// Whether a hard-linked file was listed since the last call.
-    pub fn take_new_hard_links(&mut self) -> bool {
-        std::mem::take(&mut self.has_new_hard_links)
-    }
-
-    /// Forgets the skills that were built by the rules of the last target.
-    pub fn forget_built_skills(&mut self) {
-        self.catalog_builder = CatalogBuilder::default();
-    }
-
-    /// Scans the root. Lists the directories that are not in `old`. If `trusted` is set, a
-    /// directory in `old` that is not stale is not listed again.
+    /// Scans the root. If `trusted` is set, a directory of the last scan that is not stale is not
+    /// listed again.
     pub fn scan(
         &mut self,
-        old: ScannedDirs,
         trusted: bool,
         watches: &mut RootWatches,
         context: &ScanContext<'_>,
     ) -> Arc<Catalog> {
+        let outcome = self.search_dirs(trusted, watches, context);
+        let new = self.build_catalog(outcome, trusted, watches, context);
+        // An equivalent catalog keeps its `Arc`, so that users need not compare it.
+        let last = self.catalog.take().filter(|last| last.is_equivalent(&new));
+        self.catalog.insert(last.unwrap_or_else(|| Arc::new(new))).clone()
+    }
+
+    /// Searches the root for skills, and replaces the directories of the last scan.
+    fn search_dirs(
+        &mut self,
+        trusted: bool,
+        watches: &mut RootWatches,
+        context: &ScanContext<'_>,
+    ) -> SearchOutcome {
         let ScanContext { target, next_token, watcher, progress } = *context;
+        let old = std::mem::take(&mut self.dirs);
         let mut search = SkillSearch::new(self.path.clone(), self.rules.clone());
         let mut dirs = DirReuse { current: ScannedDirs::with_capacity(old.len()), previous: old };
         loop {
@@ -192,7 +183,18 @@ impl ScannedRoot {
             watches.remove(gone.token());
         }
         self.dirs = dirs.current;
-        let mut outcome = search.finish();
+        search.finish()
+    }
+
+    /// Reads the plugins, and builds the catalog of the skills and plugins.
+    fn build_catalog(
+        &mut self,
+        mut outcome: SearchOutcome,
+        trusted: bool,
+        watches: &mut RootWatches,
+        context: &ScanContext<'_>,
+    ) -> Catalog {
+        let ScanContext { target, next_token, watcher, .. } = *context;
         let diagnostics = &mut outcome.findings.diagnostics;
         let candidates = self.plugin_dir_candidates();
         let mut namespaces = NamespaceResolver::new(
@@ -228,104 +230,29 @@ impl ScannedRoot {
         let rules = &self.rules;
         let filter =
             SkillFilter::new(&self.snapshot, &self.path, &target.published, &rules.disable_rules);
-        let new = self.catalog_builder.build_catalog(
+        self.catalog_builder.build_catalog(
             namespaces,
             filter,
             outcome.findings,
             plugins,
             self.scope,
             rules.follow_links,
-        );
-        // An equivalent catalog keeps its `Arc`, so that users need not compare it.
-        let last = self.catalog.take().filter(|last| last.is_equivalent(&new));
-        self.catalog.insert(last.unwrap_or_else(|| Arc::new(new))).clone()
+        )
     }
 
-    /// Returns the directories to list again after a change in a listed directory.
-    pub fn dirs_to_relist(&self, dir: &ResolvedPath) -> Vec<ResolvedPath> {
-        // Directories that could not be listed are not watched: retry them with their parent.
-        let mut dirs = self.unlisted_dirs_in(dir);
-        dirs.push(dir.clone());
-        if let Some(parent) = dir.parent() {
-            let has_sidecar = dir.rel_path.file_name() == Some(&b"agents"[..]);
-            if has_sidecar && self.dirs.contains_key(&parent) {
-                dirs.push(parent);
-            }
-        }
-        dirs
+    /// Whether the root's path leads to another directory than before, or the snapshot is another.
+    pub fn has_moved(&self, snapshot: &Arc<AllowedDirsSnapshot>, path: &[u8]) -> bool {
+        let Ok(path) = snapshot.resolve(path) else { return true };
+        let Ok(fd) = snapshot.open(&path, OFlags::PATH | OFlags::DIRECTORY) else { return true };
+        let is_same = fstat(&fd).is_ok_and(|stat| identity(&stat) == self.identity);
+        !is_same || !Arc::ptr_eq(snapshot, &self.snapshot) || path != self.path
     }
 
-    /// Lists directories again. If `settled` is false, a SKILL.md that no longer parses keeps its
-    /// last version, and the token of its directory is added to `unstable`.
-    pub fn relist(
-        &mut self,
-        dirs: HashSet<ResolvedPath>,
-        settled: bool,
-        unstable: &mut Vec<u64>,
-        context: &ScanContext<'_>,
-    ) -> RelistOutcome {
-        let ScanContext { target, watcher, progress, .. } = *context;
-        let truncated = self.catalog.as_ref().is_some_and(|c| c.header.truncated);
-        let lister = DirLister::new(&self.snapshot, &self.rules.limits, &target.path, watcher);
-        let mut buffers = ListBuffers::default();
-        let mut outcome = RelistOutcome::default();
-        let mut queue: Vec<_> = dirs.into_iter().collect();
-        let mut links_checked = false;
-        while let Some(path) = queue.pop() {
-            let Some(dir) = self.dirs.get_mut(&path) else { continue };
-            let result = lister.list_dir(&dir.to_scan(&path), dir.token(), &mut buffers);
-            progress.tick();
-            let was_listed = dir.listing().is_ok();
-            let (change, is_stable) = dir.replace_listing(&path, result, settled, truncated);
-            if !is_stable {
-                unstable.push(dir.token());
-            }
-            match change {
-                DirChange::None => {}
-                DirChange::SkillFileOnly(old, new) => {
-                    match self.catalog_builder.replace_skill(dir.walked_path(), &old, &new) {
-                        Some(skill) => outcome.skills.push(skill),
-                        None => outcome.scan_again = true,
-                    }
-                }
-                DirChange::Structure(replaced) => {
-                    self.plugins.forget_manifest(&path);
-                    outcome.scan_again = true;
-                    outcome.replaced.extend(replaced);
-                }
-            }
-            self.has_new_hard_links |= dir.fingerprints().has_hard_links;
-            if was_listed && dir.listing().is_err() && !links_checked {
-                // A link to this directory may have a new target without an event. The new target
-                // must be in the same revision.
-                links_checked = true;
-                let changed = self.dirs.iter().filter(|(path, dir)| {
-                    dir.has_unreported_change(path, &self.snapshot, progress)
-                });
-                queue.extend(changed.map(|(path, _)| path.clone()));
-            }
-        }
-        outcome
-    }
-
-    /// Replaces skills in the catalog. Returns the new catalog; `None` if `skills` is empty.
-    pub fn replace_skills(&mut self, skills: &[Arc<Skill>]) -> Option<Arc<Catalog>> {
-        let catalog = self.catalog.as_ref().filter(|_| !skills.is_empty())?;
-        let catalog = Arc::new(catalog.with_replaced_skills(skills));
-        self.catalog = Some(catalog.clone());
-        Some(catalog)
-    }
-
-    /// Marks everything stale that was read in the directories of these tokens, below them, or
-    /// below the targets of their links. Returns whether there is such a directory.
-    pub fn invalidate_moved(&mut self, moved: &HashSet<u64>, watches: &RootWatches) -> bool {
-        let listed = moved.iter().filter_map(|token| match watches.role(*token) {
-            Some(WatchRole::Listed(dir)) => Some(dir),
-            _ => None,
-        });
-        let moved: Vec<_> = listed.flat_map(|dir| self.dirs_reached_from(dir)).collect();
-        self.mark_stale(&moved);
-        !moved.is_empty()
+    /// Marks everything stale that was read in these directories, below them, or below the targets
+    /// of their links.
+    pub fn mark_moved_stale(&mut self, moved: &[ResolvedPath]) {
+        let reached: Vec<_> = moved.iter().flat_map(|dir| self.dirs_reached_from(dir)).collect();
+        self.mark_stale(&reached);
     }
 
     /// Marks these directories and everything below them stale.
@@ -354,101 +281,6 @@ impl ScannedRoot {
         linked.chain([dir.clone()]).collect()
     }
 
-    /// Returns the directories in or linked from a directory that could not be listed.
-    fn unlisted_dirs_in(&self, dir: &ResolvedPath) -> Vec<ResolvedPath> {
-        let listing = self.dirs.get(dir).and_then(|dir| dir.listing().as_deref().ok());
-        let entries = listing.map_or(&[][..], |listing| &listing.entries);
-        let paths = entries.iter().filter_map(|entry| match &entry.kind {
-            ListingEntryKind::LinkedDirectory(to, _) => Some(to.clone()),
-            ListingEntryKind::Directory => dir.join(&entry.name),
-            _ => None,
-        });
-        let is_unlisted =
-            |path: &ResolvedPath| self.dirs.get(path).is_some_and(|dir| dir.listing().is_err());
-        paths.filter(is_unlisted).collect()
-    }
-
-    /// Returns the tokens of directories that need a rescan although inotify reported nothing, with
-    /// the directories at `mounts`.
-    pub fn unreported_changes(
-        &self,
-        mounts: &HashSet<Box<[u8]>>,
-        progress: &ScanProgress,
-    ) -> HashSet<u64> {
-        let has_changed = |(path, dir): &(&ResolvedPath, &ScannedDir)| {
-            dir.has_unreported_change(path, &self.snapshot, progress)
-        };
-        let changed = self.dirs.iter().filter(has_changed).map(|(_, dir)| dir);
-        // Every rescan retries failed manifests, so the token of the root is enough.
-        let root = self.dirs.get(&self.path).filter(|_| self.plugins.has_failed_manifest());
-        // A mount on a file changes the listing of the parent directory.
-        let mounts = mounts.iter().filter_map(|mount| self.snapshot.locate_absolute(mount));
-        let mounts = mounts.flat_map(|path| [path.parent(), Some(path)]).flatten();
-        let mounted = mounts.filter_map(|path| self.dirs.get(&path));
-        let dirs = changed.chain(root).chain(mounted).map(ScannedDir::token);
-        dirs.chain(self.plugins.failed_tokens()).collect()
-    }
-
-    /// Returns the tokens of directories in which a file changed since it was read.
-    pub fn outdated_tokens(&self, watches: &RootWatches, progress: &ScanProgress) -> HashSet<u64> {
-        let snapshot = &self.snapshot;
-        let is_outdated = |(path, dir): &(&ResolvedPath, &ScannedDir)| {
-            progress.tick();
-            dir.fingerprints().is_outdated(snapshot, path)
-        };
-        let dirs = self.dirs.iter().filter(is_outdated).map(|(_, dir)| dir.token());
-        // An event of the listed manifest directory, or of the ancestor, has the manifest read
-        // again.
-        let manifests = self.plugins.outdated_manifests(snapshot).filter_map(|(dir, holder)| {
-            let listed = self.dirs.get(&holder).map(ScannedDir::token);
-            listed.or_else(|| watches.ancestor_token(dir))
-        });
-        dirs.chain(manifests).chain(self.plugins.outdated_tokens(snapshot)).collect()
-    }
-
-    /// Whether the root's path leads to another directory than before, or the snapshot is another.
-    pub fn has_moved(&self, snapshot: &Arc<AllowedDirsSnapshot>, path: &[u8]) -> bool {
-        let Ok(path) = snapshot.resolve(path) else { return true };
-        let Ok(fd) = snapshot.open(&path, OFlags::PATH | OFlags::DIRECTORY) else { return true };
-        let is_same = fstat(&fd).is_ok_and(|stat| identity(&stat) == self.identity);
-        !is_same || !Arc::ptr_eq(snapshot, &self.snapshot) || path != self.path
-    }
-
-    pub fn forget_manifest(&mut self, dir: &ResolvedPath) {
-        self.plugins.forget_manifest(dir);
-    }
-
-    pub fn forget_failed_manifests(&mut self) -> bool {
-        self.plugins.forget_failed_manifests()
-    }
-
-    /// If a directory is a manifest directory, forgets its manifest. If `settled` is false, a good
-    /// manifest that no longer parses is kept. Returns whether the manifest was forgotten; `None`
-    /// for other directories.
-    pub fn reread_manifest_in(&mut self, dir: &ResolvedPath, settled: bool) -> Option<bool> {
-        let parent = dir.parent().filter(|_| is_manifest_directory(dir))?;
-        Some(self.plugins.reread_manifest(&parent, &self.snapshot, settled))
-    }
-
-    /// Reads plugins again. Returns whether anything changed. If `settled` is false, a plugin with
-    /// files that no longer parse stays unchanged, and its token is added to `unstable`.
-    pub fn reread_plugins(
-        &mut self,
-        dirs: &HashSet<ResolvedPath>,
-        settled: bool,
-        unstable: &mut Vec<u64>,
-        context: &ScanContext<'_>,
-    ) -> bool {
-        let reader = PluginReader::new(&self.snapshot, &self.rules, context.watcher);
-        let mut has_changed = false;
-        for dir in dirs {
-            let is_root = *dir == self.path;
-            has_changed |= self.plugins.reread(dir, is_root, settled, unstable, &reader);
-            context.progress.tick();
-        }
-        has_changed
-    }
-
     /// Returns the root and the directories that may hold a manifest, sorted by walked path.
     fn plugin_dir_candidates(&self) -> Vec<DirToScan> {
         let may_hold = |(path, dir): &(&ResolvedPath, &ScannedDir)| {
@@ -458,6 +290,23 @@ impl ScannedRoot {
         let mut dirs: Vec<_> = dirs.collect();
         dirs.sort_by(|a, b| a.path.cmp(&b.path));
         dirs
+    }
+}
+
+impl DirReuse {
+    /// Whether the last scan listed the directory, and its listing is still good.
+    fn can_reuse(&self, dir: &DirToScan) -> bool {
+        let previous = self.previous.get(&dir.resolved);
+        previous.is_some_and(|last| last.is_reusable_for(dir))
+    }
+
+    /// Passes the last listing of a directory to the search.
+    fn keep_dir(&mut self, dir: DirToScan, search: &mut SkillSearch) {
+        if let Some(last) = self.previous.swap_remove(&dir.resolved) {
+            self.current.insert(dir.resolved.clone(), last);
+        }
+        let listing = self.current.get(&dir.resolved).map(|dir| dir.listing().clone());
+        search.add_listing(dir, listing.unwrap_or_else(|| Err(vanished_problem())));
     }
 }
 

@@ -6,7 +6,7 @@
 //! that their skills are named by the path without a link. Linked directories follow, shallow
 //! before deep.
 
-use super::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use super::scanned_dir::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
 use crate::model::catalog::{BoundedDiagnostics, RootCounts};
 use crate::model::diagnostic::{Diagnostic, DiagnosticCode, FileProblem};
 use crate::model::limits::Limits;

@@ -1,27 +1,24 @@
 //! Accepts connections within the limits, and serves each in its own task, so that a slow client
 //! delays only itself.
 
-use super::connection::PeerConnection;
-use super::handshake;
+use super::connection::AcceptedConnection;
 use super::heap::HeapTrimmer;
 use super::http::Http2Server;
-use super::rate_limited_log::RateLimitedLog;
 use super::tls::ReloadableTls;
 use crate::grpc::{Quota, QuotaExceeded, QuotaPermit};
-use crate::model::{Limits, PeerIdentity, QuotaKey};
+use crate::model::Limits;
+use crate::telemetry::RateLimitedLog;
 use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
-/// Longest time until the HTTP/2 preface of a connection arrived, with the TLS handshake.
-const CONNECTION_SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Shortest and longest pause after accepting failed, such as without file descriptors.
 const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
@@ -54,12 +51,6 @@ pub enum ConnectionSource {
     Tcp(TcpListener, Option<Arc<ReloadableTls>>),
     /// Connections from this process.
     InProcess(Mutex<mpsc::Receiver<UnixStream>>),
-}
-
-/// Accepted connection before any byte was read.
-enum AcceptedConnection {
-    Unix(UnixStream),
-    Tcp(TcpStream, SocketAddr, Option<Arc<ReloadableTls>>),
 }
 
 /// Permit of one open connection; released on drop.
@@ -105,8 +96,8 @@ impl ConnectionLimiter {
                     return (accepted, ConnectionPermit { _total: total, _caller: caller });
                 }
                 Err(error) => {
-                    if let Some(count) = self.logs.accept_failures.record_event() {
-                        tracing::warn!(%error, count, "accepting a connection failed");
+                    if let Ok(suppressed) = self.logs.accept_failures.record_event() {
+                        tracing::warn!(%error, suppressed, "accepting a connection failed");
                     }
                     sleep(pause).await;
                     pause = (pause * 2).clamp(MIN_ACCEPT_BACKOFF, MAX_ACCEPT_BACKOFF);
@@ -117,10 +108,10 @@ impl ConnectionLimiter {
 
     fn warn_if_limit_reached(&self) {
         if self.connection_permits.available_permits() == 0
-            && let Some(count) = self.logs.waiting_connections.record_event()
+            && let Ok(suppressed) = self.logs.waiting_connections.record_event()
         {
             let limit = self.max_connections;
-            tracing::warn!(count, "a connection waits: max_connections, {limit}, is reached");
+            tracing::warn!(suppressed, "a connection waits: max_connections, {limit}, is reached");
         }
     }
 
@@ -131,11 +122,11 @@ impl ConnectionLimiter {
         match self.caller_quota.acquire(&caller, 1) {
             Ok(permit) => Some(permit),
             Err(QuotaExceeded { limit_name, limit }) => {
-                if let Some(count) = self.logs.closed_connections.record_event() {
+                if let Ok(suppressed) = self.logs.closed_connections.record_event() {
                     tracing::warn!(
                         %caller,
-                        count,
-                        "connections were closed: {limit_name}, {limit}, is reached"
+                        suppressed,
+                        "a connection was closed: {limit_name}, {limit}, is reached"
                     );
                 }
                 None
@@ -157,12 +148,12 @@ impl ConnectionLimiter {
         self,
         source: ConnectionSource,
         server: Http2Server,
-        shutdown: watch::Receiver<bool>,
+        shutdown: CancellationToken,
     ) {
         let mut connections = JoinSet::new();
         {
             let mut next = pin!(self.accept_with_permit(&source));
-            let mut shutdown_begun = pin!(wait_for_shutdown(shutdown.clone()));
+            let mut shutdown_begun = pin!(shutdown.cancelled());
             loop {
                 tokio::select! {
                     () = &mut shutdown_begun => break,
@@ -170,10 +161,10 @@ impl ConnectionLimiter {
                     (accepted, permit) = &mut next => {
                         next.set(self.accept_with_permit(&source));
                         let server = server.clone();
-                        let shutdown_begun = wait_for_shutdown(shutdown.clone());
+                        let shutdown = shutdown.clone();
                         connections.spawn(async move {
                             let _permit = permit;
-                            run_connection(accepted, server, shutdown_begun).await;
+                            server.serve_connection(accepted, &shutdown).await;
                         });
                     }
                 }
@@ -184,32 +175,6 @@ impl ConnectionLimiter {
             self.handle_connection_end(ended);
         }
     }
-}
-
-/// Sets up and serves one connection.
-async fn run_connection(
-    accepted: AcceptedConnection,
-    server: Http2Server,
-    shutdown_begun: impl Future<Output = ()>,
-) {
-    let mut shutdown_begun = pin!(shutdown_begun);
-    let setup = tokio::select! {
-        setup = timeout(CONNECTION_SETUP_TIMEOUT, accepted.establish_http2()) => setup,
-        // No call was received yet.
-        () = &mut shutdown_begun => return,
-    };
-    match setup {
-        Ok(Ok(connection)) => server.serve_connection(connection, shutdown_begun).await,
-        Ok(Err(error)) => tracing::debug!(%error, "setting up a connection failed"),
-        Err(_) => tracing::debug!(
-            "a connection was closed: no HTTP/2 preface within {CONNECTION_SETUP_TIMEOUT:?}"
-        ),
-    }
-}
-
-async fn wait_for_shutdown(mut shutdown: watch::Receiver<bool>) {
-    // An error means that the sender was dropped, at the end of the daemon.
-    drop(shutdown.wait_for(|stop| *stop).await);
 }
 
 impl ConnectionSource {
@@ -227,27 +192,5 @@ impl ConnectionSource {
                 None => pending().await,
             },
         }
-    }
-}
-
-impl AcceptedConnection {
-    /// Returns the quota key of the caller, without reading from the connection.
-    fn quota_key(&self) -> io::Result<QuotaKey> {
-        Ok(match self {
-            Self::Unix(stream) => QuotaKey::User(stream.peer_cred()?.uid()),
-            Self::Tcp(_, address, _) => {
-                PeerIdentity::Remote { address: *address, names: Arc::default() }.quota_key()
-            }
-        })
-    }
-
-    /// Does the TLS handshake and reads the HTTP/2 preface. Runs in the task of the connection.
-    async fn establish_http2(self) -> io::Result<PeerConnection> {
-        let connection = match self {
-            Self::Unix(stream) => PeerConnection::unix(stream)?,
-            Self::Tcp(stream, address, None) => PeerConnection::tcp(stream, address)?,
-            Self::Tcp(stream, _, Some(tls)) => handshake::accept_tls(&tls, stream).await?,
-        };
-        connection.read_preface().await
     }
 }

@@ -2,9 +2,11 @@
 //! call for each part costs more than its content. The buffer is sent when the connection task
 //! waits.
 
+use crate::net::byte_stream::delegate_async_write;
+use crate::sync::Mutex;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, BufWriter, ReadBuf};
 
@@ -38,11 +40,7 @@ impl<T: AsyncWrite + Unpin> CoalescingIo<T> {
     }
 
     fn poll_send(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.lock()).poll_flush(context)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BufWriter<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        Pin::new(&mut *self.0.lock()).poll_flush(context)
     }
 }
 
@@ -58,39 +56,17 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncRead for CoalescingIo<T> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.lock()).poll_read(context, buffer)
+        Pin::new(&mut *self.0.lock()).poll_read(context, buffer)
     }
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for CoalescingIo<T> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.lock()).poll_write(context, bytes)
-    }
+    // `poll_shutdown` sends the buffer first.
+    delegate_async_write!(|me| *me.0.lock(), except flush);
 
     /// Does nothing: [`CoalescingIo::drive_connection`] sends the buffer.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
-    }
-
-    /// Sends the buffer first.
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut *self.lock()).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut *self.lock()).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.lock().is_write_vectored()
     }
 }
 
@@ -149,7 +125,7 @@ mod tests {
     }
 
     fn sent_bytes(io: &CoalescingIo<NarrowWriter>) -> Vec<u8> {
-        io.lock().get_ref().sent_bytes.clone()
+        io.0.lock().get_ref().sent_bytes.clone()
     }
 
     #[tokio::test]
@@ -161,23 +137,23 @@ mod tests {
                 writer.write_all(&[n; 9]).await.expect("taken");
                 writer.flush().await.expect("buffered");
             }
-            assert_eq!(io.lock().get_ref().writes, 0);
+            assert_eq!(io.0.lock().get_ref().writes, 0);
             while sent_bytes(&io).is_empty() {
                 tokio::task::yield_now().await;
             }
-            assert_eq!((sent_bytes(&io).len(), io.lock().get_ref().writes), (81, 1));
+            assert_eq!((sent_bytes(&io).len(), io.0.lock().get_ref().writes), (81, 1));
             writer.write_all(b"the end").await.expect("taken");
         };
         io.drive_connection(pin!(connection)).await.expect("sent");
         assert_eq!(sent_bytes(&io).len(), 81, "the rest is sent by shutting down");
         writer.shutdown().await.expect("sent");
-        assert!(sent_bytes(&io).ends_with(b"the end") && io.lock().get_ref().is_closed);
+        assert!(sent_bytes(&io).ends_with(b"the end") && io.0.lock().get_ref().is_closed);
     }
 
     #[tokio::test]
     async fn a_write_error_ends_the_connection() {
         let io = coalescing_io(usize::MAX);
-        io.lock().get_mut().is_closed = true;
+        io.0.lock().get_mut().is_closed = true;
         let mut writer = io.clone();
         let connection = async {
             writer.write_all(b"lost").await.expect("buffered");
@@ -208,7 +184,7 @@ mod tests {
                         let write = |c: &mut Context<'_>| Pin::new(&mut writer).poll_write_vectored(c, &slices);
                         let written = poll_fn(write).await.expect("taken");
                         rest = &rest[written..];
-                        let buffered = io.lock().buffer().len();
+                        let buffered = io.0.lock().buffer().len();
                         assert!(buffered <= BUFFER_BYTES, "{buffered}");
                     }
                     if *waits {

@@ -1,8 +1,10 @@
 //! Accepted connections with the identity of the peer.
 
 use super::authority_compat::{AuthorityFilter, FRAME_HEADER_LEN, PREFACE};
-use super::handshake::lingering_close;
-use crate::model::PeerIdentity;
+use super::handshake::{accept_tls, lingering_close};
+use super::tls::ReloadableTls;
+use crate::model::{PeerIdentity, QuotaKey};
+use crate::net::byte_stream::{ByteStream, delegate_async_write};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -16,17 +18,42 @@ use tokio_rustls::server::TlsStream;
 const WRONG_PROTOCOL_RESPONSE: &[u8] =
     b"HTTP/1.1 505 HTTP Version Not Supported\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// Accepted connection.
+/// Accepted connection before any byte was read.
+pub enum AcceptedConnection {
+    Unix(UnixStream),
+    Tcp(TcpStream, SocketAddr, Option<Arc<ReloadableTls>>),
+}
+
+/// Connection whose peer is known.
 pub struct PeerConnection {
-    io: Box<dyn ConnectionIo>,
+    io: Box<dyn ByteStream>,
     peer: PeerIdentity,
     /// Bytes that `read_preface` read, of which `preface_replayed` were read again by HTTP/2.
     preface_bytes: [u8; PREFACE.len() + FRAME_HEADER_LEN],
     preface_replayed: usize,
 }
 
-trait ConnectionIo: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> ConnectionIo for T {}
+impl AcceptedConnection {
+    /// Returns the quota key of the caller, without reading from the connection.
+    pub fn quota_key(&self) -> io::Result<QuotaKey> {
+        Ok(match self {
+            Self::Unix(stream) => QuotaKey::User(stream.peer_cred()?.uid()),
+            Self::Tcp(_, address, _) => {
+                PeerIdentity::Remote { address: *address, names: Arc::default() }.quota_key()
+            }
+        })
+    }
+
+    /// Does the TLS handshake and reads the HTTP/2 preface. Runs in the task of the connection.
+    pub async fn establish_http2(self) -> io::Result<PeerConnection> {
+        let connection = match self {
+            Self::Unix(stream) => PeerConnection::unix(stream)?,
+            Self::Tcp(stream, address, None) => PeerConnection::tcp(stream, address)?,
+            Self::Tcp(stream, _, Some(tls)) => accept_tls(&tls, stream).await?,
+        };
+        connection.read_preface().await
+    }
+}
 
 impl PeerConnection {
     /// Wraps a Unix connection and reads the credentials of the peer.
@@ -52,7 +79,7 @@ impl PeerConnection {
         Self::new(stream, PeerIdentity::Remote { address, names })
     }
 
-    fn new(stream: impl ConnectionIo + 'static, peer: PeerIdentity) -> Self {
+    fn new(stream: impl ByteStream + 'static, peer: PeerIdentity) -> Self {
         let preface_bytes = [0; PREFACE.len() + FRAME_HEADER_LEN];
         Self { io: Box::new(stream), peer, preface_bytes, preface_replayed: preface_bytes.len() }
     }
@@ -98,31 +125,5 @@ impl AsyncRead for PeerConnection {
 }
 
 impl AsyncWrite for PeerConnection {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write(context, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
+    delegate_async_write!(|me| me.io);
 }

@@ -8,7 +8,8 @@ use crate::config::Config;
 use crate::model::SandboxStatus;
 use std::io;
 use tokio::net::UnixStream;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Most connections that wait to be accepted.
@@ -18,8 +19,7 @@ const MAX_PENDING_CONNECTIONS: usize = 8;
 #[derive(Debug)]
 pub struct EmbeddedDaemon {
     connector: EmbeddedConnector,
-    /// Dropping the sender would shut the daemon down.
-    _shutdown: watch::Sender<bool>,
+    _shutdown: DropGuard,
     _server_task: AbortOnDropHandle<()>,
 }
 
@@ -41,10 +41,10 @@ impl EmbeddedDaemon {
         let BoundDaemon { server, connection_limiter, shutdown, .. } = daemon;
         let (sender, receiver) = mpsc::channel(MAX_PENDING_CONNECTIONS);
         let source = ConnectionSource::InProcess(Mutex::new(receiver));
-        let serving = connection_limiter.serve_connections(source, server, shutdown.subscribe());
+        let serving = connection_limiter.serve_connections(source, server, shutdown.clone());
         Ok(Self {
             connector: EmbeddedConnector(sender),
-            _shutdown: shutdown,
+            _shutdown: shutdown.drop_guard(),
             _server_task: AbortOnDropHandle::new(tokio::spawn(serving)),
         })
     }

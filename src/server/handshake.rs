@@ -66,7 +66,7 @@ fn log(tls: &ReloadableTls, address: SocketAddr, error: &io::Error) {
         tracing::debug!(%address, "TLS handshake failed: {error}");
         return;
     };
-    if let Some(suppressed) = tls.handshake_log.record_failure(address.ip(), &cause) {
+    if let Ok(suppressed) = tls.handshake_log.record_keyed_event((address.ip(), cause.clone())) {
         tracing::warn!(%address, suppressed, "TLS handshake rejected: {cause}");
     } else {
         tracing::debug!(%address, "TLS handshake rejected again: {cause}");
@@ -108,6 +108,10 @@ fn certificate_problem(error: &CertificateError) -> String {
         CertificateError::UnsupportedSignatureAlgorithmContext { .. }
         | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
             "its signature algorithm is not supported"
+        }
+        other if certs::is_authority_as_end_entity(other) => {
+            "it is the certificate of an authority (CA:TRUE); issue the client a certificate of its \
+             own, with CA:FALSE"
         }
         other => return other.to_string(),
     };

@@ -1,7 +1,7 @@
 //! HTTP/2 settings, and the service that handles requests.
 
 use super::coalescing_io::CoalescingIo;
-use super::connection::PeerConnection;
+use super::connection::AcceptedConnection;
 use super::unread::split_unread;
 use crate::config::KeepaliveConfig;
 use crate::grpc::{LoadLimit, LoadLimitLayer};
@@ -14,12 +14,17 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::any::Any;
 use std::pin::pin;
+use std::time::Duration;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tower::{Layer as _, ServiceExt as _};
 use tower_http::catch_panic::{CatchPanic, CatchPanicLayer, ResponseForPanic};
 
+/// Longest time until the HTTP/2 preface of a connection arrived, with the TLS handshake.
+const CONNECTION_SETUP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Concurrent calls on one connection. Suffices for a mirror of hundreds of roots with all reads
 /// that the daemon does concurrently.
 const MAX_CALLS: u32 = 1_024;
@@ -30,9 +35,11 @@ const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// reset for protocol errors. More resets count as an attack and end the connection.
 const MAX_PENDING_RESETS: usize = 20;
 const MAX_PROTOCOL_ERRORS: usize = 64;
-/// Flow-control windows of one call and of a connection. Most requests are far smaller.
+/// Flow-control windows of one call and of a connection. Most requests are far smaller. `h2` ends a
+/// connection when the small frames of data in its buffers, at 256 bytes each, exceed half the
+/// window. Each call may have one such frame.
 const CALL_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = 256 << 10;
+const CONNECTION_WINDOW: u32 = 2 * 256 * MAX_CALLS;
 /// Smallest maximum that HTTP/2 allows, so that a frame of one call delays other calls little.
 const MAX_FRAME_BYTES: u32 = 16 << 10;
 /// Most buffered bytes of a response that the client does not read.
@@ -74,12 +81,27 @@ impl Http2Server {
         Self { http, service }
     }
 
-    /// Serves one connection until either side closes it. After `shutdown`, drains calls in flight.
+    /// Sets up one connection and serves it until either side closes it. After `shutdown`, drains
+    /// calls in flight.
     pub async fn serve_connection(
         &self,
-        connection: PeerConnection,
-        shutdown: impl Future<Output = ()>,
+        accepted: AcceptedConnection,
+        shutdown: &CancellationToken,
     ) {
+        let setup = tokio::select! {
+            setup = timeout(CONNECTION_SETUP_TIMEOUT, accepted.establish_http2()) => setup,
+            // No call was received yet.
+            () = shutdown.cancelled() => return,
+        };
+        let connection = match setup {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => return tracing::debug!(%error, "setting up a connection failed"),
+            Err(_) => {
+                return tracing::debug!(
+                    "a connection was closed: no HTTP/2 preface within {CONNECTION_SETUP_TIMEOUT:?}"
+                );
+            }
+        };
         let peer: PeerIdentity = connection.peer();
         let handler = service_fn(|request: Request<Incoming>| {
             let (head, body) = request.into_parts();
@@ -105,7 +127,7 @@ impl Http2Server {
         let mut served = pin!(self.http.serve_connection(TokioIo::new(io.clone()), handler));
         let ended = tokio::select! {
             ended = io.drive_connection(served.as_mut()) => ended,
-            () = shutdown => {
+            () = shutdown.cancelled() => {
                 served.as_mut().graceful_shutdown();
                 io.drive_connection(served).await
             }

@@ -3,6 +3,7 @@
 
 use super::StartError;
 use crate::config::InheritedSocketInfo;
+use crate::model::text::quote_value;
 use listenfd::ListenFd;
 use rustix::net::sockopt::socket_acceptconn;
 use std::fs::symlink_metadata;
@@ -44,7 +45,8 @@ pub fn take_inherited_sockets() -> Result<(InheritedSockets, Vec<InheritedSocket
     let (mut inherited, mut addresses) = (InheritedSockets::default(), Vec::new());
     for ((index, fd), name) in numbers.enumerate().zip(names.split(':').chain(repeat("unknown"))) {
         let fail = |reason: &str| {
-            StartError::listener(format!("inherited socket {name:?} (descriptor {fd}): {reason}"))
+            let name = quote_value(name);
+            StartError::listener(format!("inherited socket {name} (descriptor {fd}): {reason}"))
         };
         let socket = take(&mut fds, index).ok_or_else(|| {
             fail("not a listening Unix or TCP stream socket; correct the socket unit")

@@ -48,8 +48,8 @@ mod inherited;
 mod listen;
 mod metrics_server;
 mod open_file_limit;
-mod rate_limited_log;
 mod reload;
+mod reload_plan;
 mod service_manager;
 mod tls;
 mod unread;
@@ -57,7 +57,8 @@ mod unread;
 pub use embedded::{EmbeddedConnector, EmbeddedDaemon};
 pub use inherited::{InheritedSockets, take_inherited_sockets};
 pub use listen::check_listeners;
-pub use reload::{ConfigFile, ConfigFileCheck, ConfigLoader, ReloadSource, SandboxReadCheck};
+pub use reload::{ConfigFile, ReloadSource};
+pub use reload_plan::{ConfigFileCheck, ConfigLoader, SandboxReadCheck};
 pub use service_manager::has_service_manager;
 
 use crate::catalog::{CatalogStore, CatalogStoreConfig};
@@ -79,6 +80,7 @@ use std::time::{Duration, SystemTime};
 use tls::ReloadableTls;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::codec::CompressionEncoding::Gzip;
 use tonic::service::RoutesBuilder;
@@ -107,7 +109,7 @@ pub struct BoundDaemon {
     connection_limiter: ConnectionLimiter,
     tls: Option<Arc<ReloadableTls>>,
     health: HealthReporter,
-    shutdown: watch::Sender<bool>,
+    shutdown: CancellationToken,
     metrics: Metrics,
     store: CatalogStore,
     reloader: ConfigReloader,
@@ -200,14 +202,15 @@ pub async fn build_daemon_on(
     };
     let store = CatalogStore::new(store_config, epoch);
     store.start_watcher();
-    let shutdown = watch::Sender::new(false);
+    let shutdown = CancellationToken::new();
     let start_time = SystemTime::now();
     let state = ConfigState { read_at: reload::unix_time(), ..ConfigState::default() };
     let (state_sender, config_state) = watch::channel(state);
-    let metrics = Metrics::new(store.clone(), start_time, config_state.clone());
+    let expiry = tls.as_ref().map(|tls| tls.subscribe_expiry());
+    let metrics = Metrics::new(store.clone(), start_time, config_state.clone(), expiry);
     let info =
         DaemonInfo { start_time, build: BUILD_INFO, sandbox, config_state: config_state.clone() };
-    let service = GrpcService::new(store.clone(), info, stream_quota.clone(), shutdown.subscribe());
+    let service = GrpcService::new(store.clone(), info, stream_quota.clone(), shutdown.clone());
     let service = RpcDispatcher::new(service, audit.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
@@ -286,6 +289,8 @@ impl BoundDaemon {
     ) -> Result<ExitReason, StartError> {
         let Self { grpc_listeners, metrics_listener, server, connection_limiter, tls, .. } = self;
         let Self { mut health, shutdown, metrics, store, reloader, config_state, .. } = self;
+        // Ends the streams if this future is dropped.
+        let _shutdown_guard = shutdown.clone().drop_guard();
         // Both tasks are aborted when this function returns.
         let _metrics_task =
             metrics_listener.map(|listener| metrics_server::serve_metrics(listener, metrics));
@@ -304,7 +309,7 @@ impl BoundDaemon {
             servers.spawn(connection_limiter.clone().serve_connections(
                 source,
                 server.clone(),
-                shutdown.subscribe(),
+                shutdown.clone(),
             ));
         }
         let certificates = async {
@@ -337,7 +342,7 @@ impl BoundDaemon {
             health.clear_service_status(service).await;
             health.set_service_status(service, ServingStatus::NotServing).await;
         }
-        shutdown.send_replace(true);
+        shutdown.cancel();
         let drained = async { while servers.join_next().await.is_some() {} };
         if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
             tracing::warn!("calls in flight did not end within {DRAIN_TIMEOUT:?} and were aborted");

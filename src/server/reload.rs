@@ -1,24 +1,25 @@
-//! Reloads the configuration of a running daemon. A blocking task reads and checks the file. The
-//! result is applied, rejected, or left to a new process, always as a whole. Reloads run one at a
-//! time.
+//! Reloads the configuration of a running daemon. A blocking task reads the file and plans the
+//! reload; this module applies or rejects the result. Reloads run one at a time.
 
-use super::tls::ReloadableTls;
+use super::reload_plan::{
+    ConfigFileCheck, ConfigLoader, ReloadPlan, SandboxReadCheck, plan_reload,
+};
 use super::{ReloadTargets, service_manager};
 use crate::catalog::{ConsistencyLevel, PolicyConfig, WaitBudget};
 use crate::config::{Config, ConfigError, RestartRequired};
-use crate::file_watch::{self, COMPARE_INTERVAL, FileHints, FileStamp, WatchedDirs};
+use crate::file_watch::{FileChanges, FileStamp};
 use crate::grpc::AuthRules;
 use crate::grpc::auth::{CallerPolicy, RuleTokens};
 use crate::model::text::truncate_with_ellipsis;
 use crate::model::{ConfigState, Limits, RejectedReload};
 use crate::scan::search::SearchRules;
+use crate::sync::run_blocking;
 use crate::telemetry::LogHandle;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use std::{fmt, io};
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
 
 /// Longest wait for the scans after a reload.
 const RESCAN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,17 +28,6 @@ const MAX_REPORTED_ERRORS: usize = 20;
 const MAX_LOCATION_BYTES: usize = 120;
 /// Most bytes of the first error in the status of the service manager.
 const MAX_FIRST_ERROR_BYTES: usize = 400;
-/// Most keys in the message about a restart.
-const MAX_KEYS: usize = 20;
-
-/// Function that loads the configuration. Blocks.
-pub type ConfigLoader = Arc<dyn Fn() -> Result<Config, Vec<ConfigError>> + Send + Sync>;
-/// Function that returns whether the sandbox lets the process read below a directory. Blocks.
-pub type SandboxReadCheck = Arc<dyn Fn(&Path) -> bool + Send + Sync>;
-
-/// Function that returns every error that a new process would find in the config file. Blocks.
-pub type ConfigFileCheck = Arc<dyn Fn() -> io::Result<Vec<ConfigError>> + Send + Sync>;
-
 /// Source of new configurations. The default has no file, so every reload fails.
 #[derive(Clone, Default)]
 pub struct ReloadSource {
@@ -65,20 +55,6 @@ pub struct ConfigFile {
     pub stamp: Option<FileStamp>,
 }
 
-/// Outcome of reading a new config file.
-enum ReloadPlan {
-    /// Apply the configuration; some keys keep their values until the next start.
-    Apply(Box<Config>, RestartRequired),
-    /// End this process: these keys need a new one.
-    Restart(Vec<String>),
-}
-
-/// Watcher of the config file.
-struct ConfigFileWatch {
-    watched: WatchedDirs,
-    hints: FileHints,
-}
-
 /// Task that applies new configurations to the daemon.
 #[derive(Debug)]
 pub struct ConfigReloader {
@@ -103,15 +79,15 @@ impl ConfigReloader {
     /// Reloads on request, and after changes of the file if `watch_config` is set. Returns when a
     /// new process is needed.
     pub async fn run(mut self, mut reloads: ReloadSource) {
-        let mut watch = None;
+        let mut changes = None;
         loop {
             if !self.config.watch_config {
-                watch = None;
+                changes = None;
             }
             let file = reloads.config_file.as_ref().filter(|_| self.config.watch_config);
             tokio::select! {
                 () = reloads.requested.notified() => {}
-                () = wait_for_file_change(file, &mut watch) => {
+                () = wait_for_file_change(file, &mut changes) => {
                     tracing::info!("the config file changed");
                 }
             }
@@ -137,17 +113,17 @@ impl ConfigReloader {
         // Without a service manager, the sandbox denies files in new directories until a restart.
         let needs_restart_to_read = may_read.is_some() && reloads.check_file.is_none();
         let (mut file, check_file) = (reloads.config_file.clone(), reloads.check_file.clone());
-        let read = tokio::task::spawn_blocking(move || {
+        let read = run_blocking(move || {
             if let Some(file) = &mut file {
                 file.stamp = FileStamp::of_path(&file.path);
             }
             let may_read = |dir: &Path| may_read.as_ref().is_none_or(|may_read| may_read(dir));
-            (plan(&load, &old, may_read, tls, check_file), file)
+            (plan_reload(&load, &old, may_read, tls, check_file), file)
         });
         let (plan, file) = read.await.unwrap_or_else(|panic| {
             tracing::error!(%panic, "internal error: reading the configuration panicked");
-            let error = config_error("the configuration", "cannot be read: internal error");
-            (Err(vec![error]), reloads.config_file.clone())
+            let error = ConfigError::key("the configuration", "cannot be read: internal error");
+            (Err(error.into()), reloads.config_file.clone())
         });
         reloads.config_file = file;
         match plan {
@@ -245,98 +221,20 @@ impl ConfigReloader {
     }
 }
 
-/// Reads the file and decides whether to apply it, reject it, or leave it to a new process. Blocks.
-fn plan(
-    load: &ConfigLoader,
-    old: &Config,
-    may_read: impl Fn(&Path) -> bool,
-    tls: Option<Arc<ReloadableTls>>,
-    check_file: Option<ConfigFileCheck>,
-) -> Result<ReloadPlan, Vec<ConfigError>> {
-    let loaded = load().map(|config| config.restrict_to_reloadable(old, &may_read));
-    let check = match (&loaded, check_file) {
-        (Ok((_, restart)), Some(check)) if !restart.keys.is_empty() => Some(check),
-        // The sandbox may cause the error, such as for a certificate in another directory.
-        (Err(_), Some(check)) => Some(check),
-        _ => None,
-    };
-    let Some(check) = check else { return plan_apply(loaded?, tls) };
-    let found = match check() {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::error!(%error, "checking the config file outside the sandbox failed");
-            return plan_apply(loaded?, tls);
-        }
-    };
-    let mut keys = match &loaded {
-        Ok((_, restart)) => restart.keys.iter().map(|key| (*key).to_owned()).collect(),
-        // The check does not see inherited sockets, whose errors name no file.
-        Err(errors) if found.is_empty() && errors.iter().all(|m| m.file.is_some()) => {
-            let key = |error: &ConfigError| match &*error.key {
-                "" => "the config file".to_owned(),
-                key => key.to_owned(),
-            };
-            // The file may have been incomplete during the first load.
-            match load().map(|config| config.restrict_to_reloadable(old, may_read)) {
-                Ok((config, restart)) if restart.keys.is_empty() => {
-                    return plan_apply((config, restart), tls);
-                }
-                _ => errors.iter().map(key).collect::<Vec<_>>(),
-            }
-        }
-        Err(errors) => {
-            let elsewhere = errors.iter().filter(|error| error.file.is_none()).cloned();
-            return Err(found.into_iter().chain(elsewhere).collect());
-        }
-    };
-    if !found.is_empty() {
-        return Err(found);
-    }
-    keys.truncate(MAX_KEYS);
-    Ok(ReloadPlan::Restart(keys))
-}
-
-/// Reloads the certificate files, which is the last step that can fail.
-fn plan_apply(
-    (config, restart): (Config, RestartRequired),
-    tls: Option<Arc<ReloadableTls>>,
-) -> Result<ReloadPlan, Vec<ConfigError>> {
-    if let Some((tls, files)) = tls.zip(config.tls.clone()) {
-        tls.reload_files(files).map_err(|unusable| vec![config_error("tls", unusable)])?;
-    }
-    Ok(ReloadPlan::Apply(Box::new(config), restart))
-}
-
 /// Waits until the file differs from the last one read. Never returns without a file. A missing
 /// file is not a change, because programs may remove a file before they replace it.
-async fn wait_for_file_change(file: Option<&ConfigFile>, watch: &mut Option<ConfigFileWatch>) {
+async fn wait_for_file_change(file: Option<&ConfigFile>, changes: &mut Option<FileChanges>) {
     let Some(ConfigFile { path, stamp }) = file else { return std::future::pending().await };
-    let ConfigFileWatch { watched, hints } = watch.get_or_insert_with(|| {
-        let (watched, hints) =
-            file_watch::start_file_watcher(|sentence| tracing::warn!("{sentence}"));
-        ConfigFileWatch { watched, hints }
-    });
-    let (mut previous, mut changing_since) = (None, None);
+    let changes =
+        changes.get_or_insert_with(|| FileChanges::start(|sentence| tracing::warn!("{sentence}")));
+    let mut known = vec![*stamp];
     loop {
-        let (path, watched) = (path.clone(), watched.clone());
-        let seen = tokio::task::spawn_blocking(move || {
-            watched.watch_only(&file_watch::parent_dirs([&*path]));
-            FileStamp::of_path(&path)
-        });
-        let seen = seen.await.ok().flatten();
-        if seen.is_none() || seen == *stamp {
-            changing_since = None;
-            hints.wait_for_hint(COMPARE_INTERVAL).await;
-        } else {
-            // The writer may have truncated the file a moment ago. An empty file would be a valid
-            // config, without `watch_config`, so two stamps in a row must agree.
-            let since = *changing_since.get_or_insert_with(Instant::now);
-            if seen == previous || since.elapsed() > file_watch::MAX_DEBOUNCE {
-                return;
-            }
-            tokio::time::sleep(file_watch::DEBOUNCE).await;
+        let last_read = || (vec![path.clone()], known.clone());
+        let (stamps, _) = changes.wait_for_change(last_read).await;
+        if stamps[0].is_some() && stamps[0] != *stamp {
+            return;
         }
-        previous = seen;
+        known = stamps;
     }
 }
 
@@ -375,11 +273,6 @@ fn error_location(error: &ConfigError) -> Option<String> {
     let key = if error.key.chars().all(is_known) { &*error.key } else { "" };
     let location = format!("{}:{} {key}", at.line, at.column);
     Some(truncate_with_ellipsis(location.trim_end(), MAX_LOCATION_BYTES))
-}
-
-fn config_error(key: &str, reason: impl fmt::Display) -> ConfigError {
-    let (key, reason) = (key.to_owned(), reason.to_string());
-    ConfigError { file: None, position: None, key, value: None, reason }
 }
 
 impl fmt::Debug for ReloadSource {

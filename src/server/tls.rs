@@ -1,22 +1,31 @@
 //! TLS configuration of the daemon. When the certificate files change, new connections use the new
 //! files.
 
-use super::rate_limited_log::HandshakeLog;
 use crate::config::TlsFiles;
-use crate::file_watch::{self, COMPARE_INTERVAL, FileStamp, HintCause, WatchedDirs};
+use crate::file_watch::{FileChanges, FileStamps, HintCause, stamp_files};
 use crate::net::certs::{self, CertFileError, TlsIdentity, format_time};
+use crate::sync::Mutex;
+use crate::telemetry::RateLimitedLog;
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::version::{TLS12, TLS13};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::watch;
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 /// Time for which unusable files are not reported, because a certificate and its key are written
 /// one after the other.
 const WRITE_GRACE: Duration = Duration::from_secs(2);
+
+/// Most messages about failed handshakes within the interval, for all addresses.
+const MAX_HANDSHAKE_MESSAGES: usize = 10;
+const HANDSHAKE_LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// ALPN name of HTTP/2, the only supported protocol.
 pub const ALPN: &[u8] = b"h2";
@@ -25,19 +34,20 @@ pub const ALPN: &[u8] = b"h2";
 #[derive(Debug)]
 pub struct ReloadableTls {
     current: Mutex<CurrentTls>,
+    /// Expiry of the certificate in use.
+    expires_at: watch::Sender<SystemTime>,
     /// Held while reading files, so that concurrent readers install files in the order of reading.
     read_lock: Mutex<()>,
-    /// Rate limit of messages about failed handshakes.
-    pub handshake_log: HandshakeLog,
+    /// Rate limit of messages about failed handshakes, by address and cause.
+    pub handshake_log: RateLimitedLog<(IpAddr, String)>,
 }
 
 #[derive(Debug)]
 struct CurrentTls {
     files: TlsFiles,
     config: Arc<ServerConfig>,
-    expires_at: SystemTime,
     /// Stamps of the files at the last read, whether the files were usable or not.
-    stamps: Stamps,
+    stamps: FileStamps,
     is_usable: bool,
 }
 
@@ -48,20 +58,24 @@ pub struct UnusableTlsFiles(Vec<CertFileError>);
 impl ReloadableTls {
     /// Reads the files and builds the first configuration.
     pub fn load(files: TlsFiles) -> Result<Self, UnusableTlsFiles> {
-        let new_stamps = file_stamps(&files);
+        let new_stamps = stamp_files(&file_paths(&files));
         let (config, identity) = build_tls_config(&files)?;
         log_loaded("serving TLS", &identity, files.client_ca.is_some());
-        let (config, expires_at) = (Arc::new(config), identity.expires_at);
-        let current = CurrentTls { files, config, expires_at, stamps: new_stamps, is_usable: true };
-        let log = HandshakeLog::default();
-        Ok(Self { current: Mutex::new(current), read_lock: Mutex::default(), handshake_log: log })
+        let config = Arc::new(config);
+        let current = CurrentTls { files, config, stamps: new_stamps, is_usable: true };
+        Ok(Self {
+            current: Mutex::new(current),
+            expires_at: watch::Sender::new(identity.expires_at),
+            read_lock: Mutex::default(),
+            handshake_log: RateLimitedLog::new(HANDSHAKE_LOG_INTERVAL, MAX_HANDSHAKE_MESSAGES),
+        })
     }
 
     /// Replaces the files. Does nothing if the files are the last ones read. If the new files are
     /// unusable, keeps the old configuration. Logs the result. Blocks on the disk.
     pub fn reload_files(&self, files: TlsFiles) -> Result<(), UnusableTlsFiles> {
-        let _reading = self.read_lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let new_stamps = file_stamps(&files);
+        let _reading = self.read_lock.lock();
+        let new_stamps = stamp_files(&file_paths(&files));
         if self.with_current(|current| {
             current.files == files && current.stamps == new_stamps && current.is_usable
         }) {
@@ -86,7 +100,7 @@ impl ReloadableTls {
     ) -> Result<(ServerConfig, TlsIdentity), UnusableTlsFiles> {
         let (config, identity) = build_tls_config(files)?;
         let expired = identity.expires_at < SystemTime::now();
-        if !expired || identity.expires_at >= self.with_current(|current| current.expires_at) {
+        if !expired || identity.expires_at >= *self.expires_at.borrow() {
             return Ok((config, identity));
         }
         let subject = files.certificate.display().to_string();
@@ -104,14 +118,15 @@ impl ReloadableTls {
     fn install_config(
         &self,
         files: TlsFiles,
-        new_stamps: Stamps,
+        new_stamps: FileStamps,
         (config, identity): (ServerConfig, TlsIdentity),
     ) {
-        let (config, expires_at) = (Arc::new(config), identity.expires_at);
+        let config = Arc::new(config);
         let verifies_clients = files.client_ca.is_some();
         self.with_current(|current| {
-            *current = CurrentTls { files, config, expires_at, stamps: new_stamps, is_usable: true }
+            *current = CurrentTls { files, config, stamps: new_stamps, is_usable: true }
         });
+        self.expires_at.send_replace(identity.expires_at);
         // Logged after the change, because a reader of the log may connect at once.
         log_loaded(
             "the certificates changed; new connections use them",
@@ -120,7 +135,12 @@ impl ReloadableTls {
         );
     }
 
-    fn report_unusable(&self, files: &TlsFiles, new_stamps: Stamps, unusable: &UnusableTlsFiles) {
+    fn report_unusable(
+        &self,
+        files: &TlsFiles,
+        new_stamps: FileStamps,
+        unusable: &UnusableTlsFiles,
+    ) {
         tracing::error!("invalid new certificates, keeping the old ones: {unusable}");
         self.with_current(|current| {
             // Files of a rejected configuration are not watched.
@@ -132,52 +152,47 @@ impl ReloadableTls {
 
     /// Watches the files and reloads changed ones. Never returns.
     pub async fn watch_files(self: &Arc<Self>) {
-        let (watched, mut hints) =
-            file_watch::start_file_watcher(|sentence| tracing::warn!("{sentence}"));
-        let mut pending: Option<PendingFiles> = None;
-        let mut cause = HintCause::Timer;
+        let mut changes = FileChanges::start(|sentence| tracing::warn!("{sentence}"));
+        let last_read =
+            || self.with_current(|current| (file_paths(&current.files), current.stamps.clone()));
         loop {
-            let (tls, watched, earlier) = (self.clone(), watched.clone(), pending.take());
+            let (_, cause) = changes.wait_for_change(last_read).await;
+            let tls = self.clone();
             // On a blocking thread, because a disk may hang.
-            let compared = tokio::task::spawn_blocking(move || {
-                tls.reload_changed_files(&watched, earlier, cause)
-            });
-            pending = compared.await.ok().flatten();
-            cause = hints
-                .wait_for_hint(if pending.is_some() { WRITE_GRACE } else { COMPARE_INTERVAL })
-                .await;
+            let reloaded = tokio::task::spawn_blocking(move || tls.reload_changed_files(cause));
+            let Ok(Some((files, stamps, unusable))) = reloaded.await else { continue };
+            // A program may still be writing the other file.
+            let next_change = changes.wait_for_change(|| (file_paths(&files), stamps.clone()));
+            if timeout(WRITE_GRACE, next_change).await.is_err() {
+                self.report_unusable(&files, stamps, &unusable);
+            }
         }
     }
 
-    /// Reloads changed files. Returns unusable files that a program may still be writing.
+    /// Reloads changed files. Returns unusable files.
     fn reload_changed_files(
         &self,
-        watched: &WatchedDirs,
-        earlier: Option<PendingFiles>,
         cause: HintCause,
-    ) -> Option<PendingFiles> {
-        let _reading = self.read_lock.lock().unwrap_or_else(PoisonError::into_inner);
+    ) -> Option<(TlsFiles, FileStamps, UnusableTlsFiles)> {
+        let _reading = self.read_lock.lock();
         let files = self.with_current(|current| current.files.clone());
-        watched.watch_only(&file_watch::parent_dirs(files.paths()));
-        let new_stamps = file_stamps(&files);
+        let new_stamps = stamp_files(&file_paths(&files));
         if self.with_current(|current| current.stamps == new_stamps) {
             return None;
         }
-        let unusable = match self.build_newer_config(&files) {
+        match self.build_newer_config(&files) {
             Ok(built) => {
                 tracing::debug!(found_by = cause.as_str(), "certificate files changed");
                 self.install_config(files, new_stamps, built);
-                return None;
+                None
             }
-            Err(unusable) => unusable,
-        };
-        let earlier = earlier.filter(|earlier| earlier.stamps == new_stamps);
-        let changed_at = earlier.map_or_else(Instant::now, |earlier| earlier.changed_at);
-        if changed_at.elapsed() < WRITE_GRACE {
-            return Some(PendingFiles { stamps: new_stamps, changed_at });
+            Err(unusable) => Some((files, new_stamps, unusable)),
         }
-        self.report_unusable(&files, new_stamps, &unusable);
-        None
+    }
+
+    /// Subscribes to the expiry of the certificate in use.
+    pub fn subscribe_expiry(&self) -> watch::Receiver<SystemTime> {
+        self.expires_at.subscribe()
     }
 
     /// Returns an acceptor with the current configuration.
@@ -187,7 +202,7 @@ impl ReloadableTls {
 
     fn with_current<T>(&self, access: impl FnOnce(&mut CurrentTls) -> T) -> T {
         // Each change is one assignment, so a panic cannot leave a partial change.
-        access(&mut self.current.lock().unwrap_or_else(PoisonError::into_inner))
+        access(&mut self.current.lock())
     }
 }
 
@@ -238,18 +253,8 @@ fn log_loaded(event: &str, identity: &TlsIdentity, verifies_clients: bool) {
     }
 }
 
-/// Stamp of each file; `None` for missing files.
-type Stamps = Vec<Option<FileStamp>>;
-
-/// Changed, unusable files that are not reported yet.
-#[derive(Debug)]
-struct PendingFiles {
-    stamps: Stamps,
-    changed_at: Instant,
-}
-
-fn file_stamps(files: &TlsFiles) -> Stamps {
-    files.paths().map(FileStamp::of_path).collect()
+fn file_paths(files: &TlsFiles) -> Vec<PathBuf> {
+    files.paths().map(Path::to_owned).collect()
 }
 
 impl fmt::Display for UnusableTlsFiles {

@@ -7,7 +7,8 @@ use super::list::{SkillListCursor, list_page};
 use super::metrics::{InvocationGuard, InvocationKind, SESSION_SOURCE};
 use super::read;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
-use super::{InstructionText, Session, instructions, lock};
+use super::{InstructionText, Session, instructions};
+use crate::model::cursor::Cursor as _;
 use crate::model::text::quote_value;
 use serde::Deserialize;
 use serde_json::Value;
@@ -134,23 +135,24 @@ impl Session {
         let Some(cursor) = cursor else {
             return ToolResult::from_outcome(Ok(&list_page(&self.current_view(), 0)), names);
         };
-        let Some(cursor) = SkillListCursor::parse(&cursor) else {
+        let Some(cursor) = SkillListCursor::decode(&cursor, b"") else {
             let message = names.fill_placeholders("{list} returned no such cursor");
             let error = ToolError::from_code(ToolErrorCode::InvalidCursor, &message);
             return self.error_result(&error);
         };
-        let Some(view) = lock(&self.views).find(cursor.view_id()) else {
+        let Some(view) = self.views.lock().find(cursor.view_id) else {
             let hint = "Call {list} again without `cursor`, from the start.";
             let message = "the cursor has expired, as the skills have changed";
             let error = ToolError::with_hint(ToolErrorCode::CatalogChanged, message, hint);
             return self.error_result(&error);
         };
-        ToolResult::from_outcome(Ok(&list_page(&view, cursor.index())), names)
+        ToolResult::from_outcome(Ok(&list_page(&view, cursor.index as usize)), names)
     }
 
     /// Returns the text that describes the skills and the results of custom tools to a model, in at
     /// most `budget` bytes; [`DEFAULT_BUDGET`](super::DEFAULT_BUDGET) is usual. If nothing changed,
-    /// the text is the same.
+    /// the text is the same. The text has names and descriptions by third parties: it belongs into a
+    /// developer message or a user message, never into the system prompt.
     #[must_use]
     pub fn instruction_text(&self, budget: usize) -> InstructionText {
         let view = self.current_view();

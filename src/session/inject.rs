@@ -36,7 +36,8 @@ const MAX_MENTION_BYTES: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectedSkills {
-    /// Fragments for the model, in the order of the mentions. External context, like every result.
+    /// Fragments for the model, in the order of the mentions. External context, like every result:
+    /// they belong into a user message, never into the system prompt.
     pub fragments: Vec<SkillFragment>,
     /// Names that match several skills. `fragments` has none of these skills for such a name.
     pub ambiguous: Vec<AmbiguousName>,

@@ -1,6 +1,6 @@
 //! Lifecycle of a session: save, restore, fork, persist and close.
 
-use super::metrics::InvocationMetrics;
+use super::metrics::{InvocationMetrics, SourceMetrics};
 use super::result::{ToolError, ToolErrorCode};
 use super::saved::{SavedError, SavedSession};
 use super::sources::{DaemonSource, SkillSource};
@@ -142,8 +142,9 @@ impl Session {
         self
     }
 
-    /// Returns the counters of all invocations so far. Each tool call and each injected skill also
-    /// is a `tracing` span `invocation`, without arguments and text.
+    /// Returns the counters of all invocations so far, and the state and requests of each source.
+    /// Each tool call and each injected skill also is a `tracing` span `invocation`, without
+    /// arguments and text.
     ///
     /// ```
     /// use caproot::session::SessionOptions;
@@ -164,13 +165,14 @@ impl Session {
     /// ```
     #[must_use]
     pub fn metrics(&self) -> InvocationMetrics {
-        self.inner.counters.snapshot()
+        let sources = self.sources.iter().map(|source| SourceMetrics::of_source(&**source));
+        self.inner.counters.snapshot(sources.collect())
     }
 
     /// Returns whether the session is closed.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        *self.inner.closed.borrow()
+        self.inner.closed.is_cancelled()
     }
 
     /// Saves the session in its store, in place of the state that was saved before.
@@ -189,7 +191,7 @@ impl Session {
     /// without it, the store is not called. Forks stay open. If the session is closed already, the
     /// store is called again. A mirror ends once no session shares it.
     pub async fn close(&self, delete: bool) -> CloseOutcome {
-        self.inner.closed.send_replace(true);
+        self.inner.closed.cancel();
         let mut deleted = self.inner.is_deleted.lock().await;
         let Some(store) = self.inner.store.as_ref().filter(|_| delete) else {
             return CloseOutcome { deleted: *deleted, error: None };
@@ -208,7 +210,7 @@ impl Session {
         W: Future<Output = T>,
     {
         let session = Arc::new(self);
-        let guard = CloseOnDrop(session.clone());
+        let guard = session.inner.closed.clone().drop_guard();
         let value = scope(session.clone()).await;
         let persisted = if keep_session { Some(session.persist().await) } else { None };
         let close_outcome = session.close(!keep_session).await;
@@ -266,8 +268,9 @@ impl Session {
     /// missing root and a state of another version are warnings.
     ///
     /// If the daemon still knows the saved token, the changes are exact. If the daemon was restarted
-    /// or the token is too old, the saved fingerprints tell whether a root changed. The changes of an
-    /// executor that does not answer yet come later, by [`Session::changes_since_save`].
+    /// or the token is too old, the saved digests of catalogs tell whether a root changed. The
+    /// changes of an executor that does not answer yet come later, by
+    /// [`Session::changes_since_save`].
     ///
     /// ```
     /// use caproot::client::{ChangesSince, Fleet};
@@ -368,8 +371,8 @@ impl Session {
             let snapshot = executor.mirror_snapshot();
             ExecutorChanges {
                 environment_id: executor.id().to_owned(),
-                changes: snapshot.as_ref().and_then(|snapshot| snapshot.changes_since.clone()),
-                changed_again: snapshot.is_some_and(|snapshot| snapshot.changed_since_resume),
+                changes: snapshot.changes_since.clone(),
+                changed_again: snapshot.changed_since_resume,
             }
         };
         self.executors.iter().filter(is_restored).map(changes).collect()
@@ -378,26 +381,17 @@ impl Session {
     /// Returns the resume point of each executor, restricted to the selection of the session.
     fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
         let point = |executor: &Arc<DaemonSource>| {
-            let current = executor.mirror_snapshot().as_ref().and_then(ResumePoint::from_snapshot);
+            let current = ResumePoint::from_snapshot(&executor.mirror_snapshot());
             let mut point =
                 current.or_else(|| self.inner.resume_points.get(executor.id()).cloned())?;
             if executor.is_partial() {
                 // A token covers all roots of a mirror, and the session has fewer.
                 let ids = executor.authorities();
                 point.token.clear();
-                point.fingerprints.retain(|id, _| ids.contains(id));
+                point.catalog_digests.retain(|id, _| ids.contains(id));
             }
             Some((executor.id().to_owned(), point))
         };
         self.executors.iter().filter_map(point).collect()
-    }
-}
-
-/// Closes a session on drop.
-struct CloseOnDrop(Arc<Session>);
-
-impl Drop for CloseOnDrop {
-    fn drop(&mut self) {
-        self.0.inner.closed.send_replace(true);
     }
 }

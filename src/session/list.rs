@@ -3,10 +3,8 @@
 use super::SharedSkill;
 use super::result::{MAX_RESULT_BYTES, json_escaped_len};
 use super::view::{SessionView, is_hidden};
-use crate::model::text::escape_hidden_chars;
-use crate::model::text::truncate_with_ellipsis;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use crate::model::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
+use crate::model::text::{escape_hidden_chars, truncate_with_ellipsis};
 use serde::Serialize;
 use std::borrow::Cow;
 
@@ -42,8 +40,10 @@ pub struct AuthorityRef<'a> {
 /// Position in a view where a page begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SkillListCursor {
-    view_id: u64,
-    index: u32,
+    /// Id of the view.
+    pub view_id: u64,
+    /// Index of the first skill of the page.
+    pub index: u32,
 }
 
 impl<'a> AuthorityRef<'a> {
@@ -57,32 +57,20 @@ impl<'a> AuthorityRef<'a> {
 }
 
 impl SkillListCursor {
-    /// Characters of an encoded cursor.
-    const ENCODED_LEN: usize = 16;
+    /// Maximum characters of an encoded cursor.
+    const MAX_CHARS: usize = 31;
+}
 
-    pub fn view_id(self) -> u64 {
-        self.view_id
+impl Cursor for SkillListCursor {
+    const KIND: CursorKind = CursorKind::SessionList;
+
+    fn write_fields(&self, fields: &mut CursorWriter) {
+        fields.write_hash(self.view_id);
+        fields.write_number(self.index.into());
     }
 
-    pub fn index(self) -> usize {
-        self.index as usize
-    }
-
-    fn encode(self) -> String {
-        let mut bytes = [0; 12];
-        bytes[..8].copy_from_slice(&self.view_id.to_be_bytes());
-        bytes[8..].copy_from_slice(&self.index.to_be_bytes());
-        URL_SAFE_NO_PAD.encode(bytes)
-    }
-
-    pub fn parse(text: &str) -> Option<Self> {
-        if text.len() != Self::ENCODED_LEN {
-            return None;
-        }
-        let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
-        let (view_id, index) = bytes.split_first_chunk::<8>()?;
-        let index = u32::from_be_bytes(index.try_into().ok()?);
-        Some(Self { view_id: u64::from_be_bytes(*view_id), index })
+    fn read_fields(fields: &mut CursorReader<'_>) -> Option<Self> {
+        Some(Self { view_id: fields.read_hash()?, index: fields.read_small()? })
     }
 }
 
@@ -98,7 +86,7 @@ pub fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
     // Reserves room for a cursor and the longest warning of omitted skills.
     let mut used = json_size(&SkillListPage {
         skills: Vec::new(),
-        next_cursor: Some("_".repeat(SkillListCursor::ENCODED_LEN)),
+        next_cursor: Some("_".repeat(SkillListCursor::MAX_CHARS)),
         warnings: [warnings.clone(), vec![omitted_warning(usize::MAX)]].concat(),
         truncated: false,
     });
@@ -136,7 +124,7 @@ pub fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
     }
     let more = view.skills[index.min(view.skills.len())..].iter().any(|skill| !is_hidden(skill));
     let next = u32::try_from(index).ok().filter(|_| more);
-    let next_cursor = next.map(|index| SkillListCursor { view_id: view.id, index }.encode());
+    let next_cursor = next.map(|index| SkillListCursor { view_id: view.id, index }.encode(b""));
     SkillListPage { skills, next_cursor, warnings, truncated: more || view.truncated }
 }
 

@@ -78,6 +78,13 @@ impl UserPrompt {
     }
 }
 
+/// Returns whether the target of a link is a handle: `skill://…`, or `mcp+SCHEME://…` of an MCP
+/// server.
+fn is_skill_handle(target: &str) -> bool {
+    let scheme = target.split_once("://").map(|(scheme, _)| scheme);
+    scheme.is_some_and(|scheme| scheme == "skill" || scheme.starts_with("mcp+"))
+}
+
 /// Iterator over the mentions in a text.
 struct MentionScanner<'a> {
     rest: &'a str,
@@ -98,7 +105,7 @@ impl Iterator for MentionScanner<'_> {
                 (&tail[name.len()..], name.chars().next_back().or(Some('$')));
             if link && let Some((text, target, end)) = parse_link(tail) {
                 (self.rest, self.previous) = (&tail[end..], Some(')'));
-                if ["skill://", "mcp+skill://"].iter().any(|scheme| target.starts_with(scheme)) {
+                if is_skill_handle(target) {
                     let (handle, name) = (target.to_owned(), text.trim().to_owned());
                     return Some(ParsedMention::Handle { handle, name });
                 }
@@ -175,6 +182,7 @@ mod tests {
             ("$a, $b:c and $a", vec!["a", "b:c"]),
             ("Use $pdf. Then $x-y:", vec!["pdf.|pdf", "x-y:|x-y"]),
             ("[$pdf](skill://r/pdf) and ($x)", vec!["pdf@skill://r/pdf", "x"]),
+            ("[$a](mcp+github://docs/o/a) [$b](github://o/b)", vec!["a@mcp+github://docs/o/a"]),
             ("[$Any Name!](skill://r/p/SKILL.md)", vec!["Any Name!@skill://r/p/SKILL.md"]),
             ("echo $HOME/bin $PATH:$HOME. $XDG_CONFIG_HOME, ${USER} $_", vec![]),
             ("[$HOME](skill://r/home) $Home", vec!["HOME@skill://r/home", "Home"]),

@@ -1,14 +1,14 @@
 //! Metrics of invocations: counters by source, kind and outcome, and by skill, and a span for each
-//! invocation. The number of series and the size of every label are limited, and no label contains
-//! text of a skill.
+//! invocation. Metrics of sources: their state, and their requests to daemons and servers. The number
+//! of series and the size of every label are limited, and no label contains text of a skill.
 
-use super::lock;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
+use super::sources::SkillSource;
 use crate::model::text::{single_line, truncate_with_ellipsis};
+use crate::sync::Mutex;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tracing::Span;
 use tracing::field::{Empty, display};
@@ -43,7 +43,8 @@ pub enum InvocationKind {
     Tool,
 }
 
-/// Counters of all invocations since the start of the session. Counters never decrease.
+/// Counters of all invocations since the start of the session, and the sources. Counters never
+/// decrease.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InvocationMetrics {
@@ -52,6 +53,54 @@ pub struct InvocationMetrics {
     /// Skills sorted by the bytes of their handles; `other` counts the skills beyond
     /// [`MAX_SERIES`].
     pub skills: Vec<SkillCount>,
+    /// Sources in the order of [`super::Session::sources`].
+    pub sources: Vec<SourceMetrics>,
+}
+
+/// State and requests of one source.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SourceMetrics {
+    /// Kind of the source.
+    pub source_kind: String,
+    /// Id of the source, such as the environment of an executor.
+    pub source_id: String,
+    /// Whether the skills of the source are listed now.
+    pub available: bool,
+    /// Reason if the source is unavailable.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Number of skills in the latest listing.
+    pub skills: usize,
+    /// Requests since the start of the source. Forks share a source with their parent.
+    #[serde(flatten)]
+    pub requests: RequestMetrics,
+}
+
+/// Counters of the requests that a source sent: reads of files, and for an MCP server also
+/// connections and lists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestMetrics {
+    /// Number of requests.
+    pub requests: u64,
+    /// Number of requests that ended with an error or were abandoned.
+    pub failures: u64,
+    /// Total duration.
+    pub seconds: f64,
+    /// Cumulative counts for each bound of [`DURATION_BUCKETS`], and the count of all requests.
+    pub buckets: [u64; DURATION_BUCKETS.len() + 1],
+}
+
+/// Counter of the requests of one source.
+#[derive(Debug, Default)]
+pub struct RequestCounter(Mutex<RequestMetrics>);
+
+/// Request in flight. Counted on drop.
+struct RequestGuard<'a> {
+    counter: &'a RequestCounter,
+    started_at: Instant,
+    has_failed: bool,
 }
 
 /// Counter and histogram with one set of labels, as in `OpenMetrics`.
@@ -134,12 +183,61 @@ pub struct InvocationGuard<'a> {
     is_recorded: bool,
 }
 
+impl RequestCounter {
+    /// Counts a request when it ends or is dropped.
+    pub async fn count<T, E>(&self, request: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        let started_at = Instant::now();
+        let mut guard = RequestGuard { counter: self, started_at, has_failed: true };
+        let outcome = request.await;
+        guard.has_failed = outcome.is_err();
+        outcome
+    }
+
+    pub fn snapshot(&self) -> RequestMetrics {
+        *self.0.lock()
+    }
+}
+
+impl Drop for RequestGuard<'_> {
+    fn drop(&mut self) {
+        let seconds = self.started_at.elapsed().as_secs_f64();
+        let mut totals = self.counter.0.lock();
+        totals.requests += 1;
+        totals.failures += u64::from(self.has_failed);
+        totals.seconds += seconds;
+        record_duration(&mut totals.buckets, seconds);
+    }
+}
+
+impl SourceMetrics {
+    pub(super) fn of_source(source: &dyn SkillSource) -> Self {
+        let snapshot = source.snapshot();
+        let reason = snapshot.unavailable_reason;
+        Self {
+            source_kind: source.kind().name().to_owned(),
+            source_id: truncate_with_ellipsis(&single_line(source.id()), MAX_NAME_BYTES),
+            available: reason.is_none(),
+            reason: reason.map(|why| truncate_with_ellipsis(&single_line(&why), MAX_NAME_BYTES)),
+            skills: snapshot.listing.skills.len(),
+            requests: source.request_metrics(),
+        }
+    }
+}
+
+/// Adds a duration to cumulative buckets.
+fn record_duration(buckets: &mut [u64; DURATION_BUCKETS.len() + 1], seconds: f64) {
+    for (bucket, bound) in buckets.iter_mut().zip(DURATION_BUCKETS) {
+        *bucket += u64::from(seconds <= bound);
+    }
+    buckets[DURATION_BUCKETS.len()] += 1;
+}
+
 impl InvocationCounters {
     fn record_invocation(&self, record: &InvocationRecord<'_>) {
         let &InvocationRecord { source_kind, source_id, kind, skill, outcome, bytes, duration } =
             record;
         let (bytes, seconds) = (bytes as u64, duration.as_secs_f64());
-        let mut counters = lock(&self.0);
+        let mut counters = self.0.lock();
         let key = (source_kind.to_owned(), source_id.to_owned(), kind, outcome.to_owned());
         let is_full = counters.series.len() >= MAX_SERIES && !counters.series.contains_key(&key);
         let key = if is_full {
@@ -151,10 +249,7 @@ impl InvocationCounters {
         totals.count += 1;
         totals.bytes += bytes;
         totals.seconds += seconds;
-        for (bucket, bound) in totals.buckets.iter_mut().zip(DURATION_BUCKETS) {
-            *bucket += u64::from(seconds <= bound);
-        }
-        totals.buckets[DURATION_BUCKETS.len()] += 1;
+        record_duration(&mut totals.buckets, seconds);
         // The handle of a failed call may name no skill at all.
         if skill.is_empty() || outcome != OUTCOME_OK {
             return;
@@ -166,8 +261,8 @@ impl InvocationCounters {
         totals[2] += bytes;
     }
 
-    pub fn snapshot(&self) -> InvocationMetrics {
-        let counters = lock(&self.0);
+    pub fn snapshot(&self, sources: Vec<SourceMetrics>) -> InvocationMetrics {
+        let counters = self.0.lock();
         let series = counters.series.iter().map(|((source_kind, id, kind, outcome), totals)| {
             InvocationSeries {
                 source_kind: source_kind.clone(),
@@ -187,7 +282,7 @@ impl InvocationCounters {
             explicit: *explicit,
             bytes: *bytes,
         });
-        InvocationMetrics { invocations: series.collect(), skills: skills.collect() }
+        InvocationMetrics { invocations: series.collect(), skills: skills.collect(), sources }
     }
 }
 
@@ -303,7 +398,7 @@ mod tests {
         for how in [InvocationKind::Read, InvocationKind::Read, InvocationKind::Inject] {
             counters.record_invocation(&invoked("e", "skill://r/a", how));
         }
-        let metrics = counters.snapshot();
+        let metrics = counters.snapshot(Vec::new());
         let [read, inject] = &metrics.invocations[..] else { panic!("{metrics:?}") };
         assert_eq!((read.count, read.bytes, read.explicit, inject.explicit), (2, 20, false, true));
         assert_eq!(read.buckets, [0, 0, 0, 0, 2, 2, 2, 2, 2], "buckets are cumulative");
@@ -322,7 +417,7 @@ mod tests {
         for name in &names {
             counters.record_invocation(&invoked(name, name, InvocationKind::Read));
         }
-        let metrics = counters.snapshot();
+        let metrics = counters.snapshot(Vec::new());
         assert_eq!(
             (metrics.skills.len(), metrics.invocations.len()),
             (MAX_SERIES + 1, MAX_SERIES + 1)

@@ -79,7 +79,7 @@
 //! | --- | --- | --- | --- |
 //! | [`Fleet`] | the executors of the selection | `executor`, with the id of the root | `skill://ROOT/…` |
 //! | [`sources::LocalSource`] | directories of this machine | `local`, with the id of the directory | `skill://ID/…` |
-//! | `sources::mcp::McpSource` | an MCP server | `mcp`, with the name of the server | `mcp+skill://NAME/…` |
+//! | `sources::mcp::McpSource` | an MCP server | `mcp`, with the name of the server | `mcp+skill://NAME/…`, or `mcp+SCHEME://NAME/…` of another scheme |
 //!
 //! [`Session::start_with`] adds sources next to the executors. If skills of two kinds have one name,
 //! the skill of the upper row hides the others, and a warning names the hidden skills. Skills of one
@@ -92,12 +92,15 @@ mod choice;
 pub mod dispatch;
 mod fitting;
 mod fragment;
+#[cfg(any(feature = "mcp", feature = "manager"))]
+mod http_client;
 mod inject;
 mod instructions;
 mod lifecycle;
 mod list;
 mod mentions;
 mod metrics;
+mod plugins;
 mod read;
 mod result;
 mod saved;
@@ -120,7 +123,12 @@ pub use lifecycle::{
 };
 pub use mentions::{SkillMention, UserPrompt};
 pub use metrics::{
-    DURATION_BUCKETS, InvocationKind, InvocationMetrics, InvocationSeries, MAX_SERIES, SkillCount,
+    DURATION_BUCKETS, InvocationKind, InvocationMetrics, InvocationSeries, MAX_SERIES,
+    RequestMetrics, SkillCount, SourceMetrics,
+};
+pub use plugins::{
+    ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
+    SessionPluginChanges,
 };
 pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 pub use saved::{MAX_SAVED_BYTES, SavedError};
@@ -128,21 +136,25 @@ pub use sources::{ExecutorState, SkillSource, SourceKind};
 pub use store::{MemoryStore, SessionStore, StoreError};
 pub use tool_names::{ToolNameError, ToolNames};
 #[cfg(feature = "handlers")]
-pub use tools::{CustomTool, ToolRegistry, ToolRegistryError, limits as tool_limits};
+pub use tools::{
+    CustomTool, ToolFunctionError, ToolRegistry, ToolRegistryError, limits as tool_limits,
+};
 pub use view::{ChangedSource, SessionWatch};
 
 use crate::client::fleet::group_by_environment;
 use crate::client::{Fleet, MirrorSelection, ResumePoint};
+use crate::model::RootId;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
+use crate::sync::Mutex;
 use futures_util::future::join_all;
 use metrics::InvocationCounters;
 use saved::check_session_id;
-use sources::DaemonSource;
+use sources::{DaemonSource, mirrored_view};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 use view::{SessionView, SessionViewCache};
 
 /// Options of a new session.
@@ -152,7 +164,7 @@ pub struct SessionOptions {
     pub product: String,
     /// How long `start` waits for executors that do not answer; 5 s by default. The skills of an
     /// executor that answers later appear then. `start` does not wait for an executor whose socket
-    /// is missing or that refuses the connection.
+    /// is missing, that refuses the connection, or that the registry does not name.
     pub start_timeout: Duration,
     /// How long the skills of a lost executor stay listed, so that a restart of its daemon changes
     /// nothing; 10 s by default. Reading such a skill still calls the executor.
@@ -163,6 +175,10 @@ pub struct SessionOptions {
     /// Skills of the session, out of all skills of its sources; all skills by default. The choice
     /// never changes, is saved with the session and inherited by forks.
     pub choice: SkillChoice,
+    /// Whether [`Session::plugins`] has the plugins of executors; false by default. With plugins, an
+    /// executor also sends the frontmatter and other details of each skill. For the plugins of local
+    /// directories, start their source with these options.
+    pub plugins: bool,
     /// Names of the tools in every text, hint and error; `skills.list` and `skills.read` by
     /// default.
     pub tool_names: ToolNames,
@@ -179,6 +195,7 @@ impl Default for SessionOptions {
             grace_period: Duration::from_secs(10),
             id: None,
             choice: SkillChoice::default(),
+            plugins: false,
             tool_names: ToolNames::default(),
             #[cfg(feature = "handlers")]
             tools: ToolRegistry::default(),
@@ -220,7 +237,7 @@ struct SessionInner {
     resume_points: BTreeMap<String, ResumePoint>,
     counters: InvocationCounters,
     tool_names: ToolNames,
-    closed: watch::Sender<bool>,
+    closed: CancellationToken,
     store: Option<Arc<dyn SessionStore>>,
     /// Whether the saved state was deleted. The lock is held during calls of the store, so that
     /// nothing is persisted after the deletion.
@@ -229,8 +246,8 @@ struct SessionInner {
 
 impl Session {
     /// Starts a session with these roots; the selection never changes. An executor that does not
-    /// answer is a warning, and its skills appear once it answers. An executor that the registry
-    /// does not name by then stays unknown to the session. Needs a tokio runtime.
+    /// answer, or that the registry does not name yet, is a warning, and its skills appear once it
+    /// answers. Needs a tokio runtime.
     ///
     /// # Errors
     ///
@@ -272,8 +289,11 @@ impl Session {
         let custom_tools = options.tools.seal(&options.tool_names)?;
         let by_environment = group_by_environment(selection.clone()).into_iter();
         let executors = by_environment.map(|(environment_id, roots)| async {
-            let selection =
-                MirrorSelection { product: options.product.clone(), ..MirrorSelection::new(roots) };
+            let selection = MirrorSelection {
+                product: options.product.clone(),
+                view: mirrored_view(options),
+                ..MirrorSelection::new(roots)
+            };
             let from = points.get(&environment_id).cloned();
             DaemonSource::start_executor(fleet, environment_id, selection, from, options).await
         });
@@ -348,7 +368,7 @@ impl Session {
         }
         let snapshots = self.sources.iter().map(|source| source.snapshot()).collect();
         let choice = &self.inner.choice;
-        lock(&self.views).current(&self.sources, snapshots, &self.authorities, choice)
+        self.views.lock().current(&self.sources, snapshots, &self.authorities, choice)
     }
 
     /// Returns an error if the choice of the session excludes a skill.
@@ -412,7 +432,7 @@ impl SessionInner {
             resume_points,
             counters: InvocationCounters::default(),
             tool_names: options.tool_names.clone(),
-            closed: watch::Sender::new(false),
+            closed: CancellationToken::new(),
             store: None,
             is_deleted: tokio::sync::Mutex::new(false),
         })
@@ -427,7 +447,7 @@ impl SessionInner {
             resume_points: parent.resume_points.clone(),
             counters: InvocationCounters::default(),
             tool_names: parent.tool_names.clone(),
-            closed: watch::Sender::new(false),
+            closed: CancellationToken::new(),
             store: parent.store.clone(),
             is_deleted: tokio::sync::Mutex::new(false),
         }
@@ -435,10 +455,9 @@ impl SessionInner {
 
     /// Returns the output of `work`, or `None` once the session is closed.
     async fn run_until_closed<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut closed = self.closed.subscribe();
         tokio::select! {
             biased;
-            _ = closed.wait_for(|closed| *closed) => None,
+            () = self.closed.cancelled() => None,
             done = work => Some(done),
         }
     }
@@ -480,15 +499,8 @@ fn check_selection(
     let mut roots = Vec::new();
     for root in selection {
         let id = root.id.as_str();
-        if id.is_empty()
-            || id.len() > 256
-            || id.contains(char::is_control)
-            || [".", ".."].contains(&id)
-        {
-            errors.push(format!(
-                "invalid root id {id:?}: expected 1 to 256 bytes without control characters, and \
-                 not `.` or `..`"
-            ));
+        if let Err(reason) = RootId::new(id) {
+            errors.push(format!("the root id {id:?} {reason}"));
         } else if let Some(before) = seen.get(id) {
             if *before != root {
                 errors.push(format!("two roots with different locations have the id {id:?}"));
@@ -504,11 +516,6 @@ fn check_selection(
 fn random_id() -> String {
     let random = || RandomState::new().hash_one(0_u8);
     format!("s-{:016x}{:016x}", random(), random())
-}
-
-/// Locks a mutex, also after a panic of another thread that held the lock.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Skill that the views share.

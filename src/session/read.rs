@@ -8,16 +8,12 @@ use super::result::{
 };
 use super::sources::{TextPage, TextPageRequest};
 use crate::client::MAX_CURSOR_BYTES;
+use crate::model::limits::{MAX_HANDLE_BYTES, MAX_ROOT_ID_BYTES};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Bytes that are reserved for an unknown cursor; a cursor of caproot has about half.
 const TYPICAL_CURSOR_BYTES: usize = 200;
-
-/// Limit of a handle in bytes.
-const MAX_HANDLE_BYTES: usize = 2_048;
-/// Limit of a root id in bytes.
-const MAX_ID_BYTES: usize = 256;
 
 /// Arguments of `skills.read`.
 #[derive(Debug, Deserialize)]
@@ -51,8 +47,8 @@ impl ReadArguments {
     fn check_sizes(&self) -> Result<(), ToolError> {
         let cursor = self.cursor.as_deref().unwrap_or_default();
         for (name, text, most) in [
-            ("authority.id", self.authority.id.as_str(), MAX_ID_BYTES),
-            ("authority.kind", &self.authority.kind, MAX_ID_BYTES),
+            ("authority.id", self.authority.id.as_str(), MAX_ROOT_ID_BYTES),
+            ("authority.kind", &self.authority.kind, MAX_ROOT_ID_BYTES),
             ("package", &self.package, MAX_HANDLE_BYTES),
             ("resource", &self.resource, MAX_HANDLE_BYTES),
             ("cursor", cursor, MAX_CURSOR_BYTES),

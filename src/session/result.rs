@@ -73,9 +73,9 @@ pub enum ToolErrorCode {
     /// A custom tool returned an error.
     #[cfg(feature = "handlers")]
     ToolFailed,
-    /// A custom tool panicked.
+    /// A custom tool panicked, or has another bug.
     #[cfg(feature = "handlers")]
-    ToolPanicked,
+    ToolInternalError,
     /// A custom tool exceeded its time limit.
     #[cfg(feature = "handlers")]
     ToolTimedOut,
@@ -116,7 +116,7 @@ impl ToolErrorCode {
             #[cfg(feature = "handlers")]
             Self::ToolFailed => "TOOL_FAILED",
             #[cfg(feature = "handlers")]
-            Self::ToolPanicked => "TOOL_PANICKED",
+            Self::ToolInternalError => "TOOL_INTERNAL_ERROR",
             #[cfg(feature = "handlers")]
             Self::ToolTimedOut => "TOOL_TIMED_OUT",
         }
@@ -156,7 +156,7 @@ impl ToolErrorCode {
             #[cfg(feature = "handlers")]
             Self::ToolFailed => "Call again as the message says, or go on without it.",
             #[cfg(feature = "handlers")]
-            Self::ToolPanicked => "Go on without it; the same call may fail again.",
+            Self::ToolInternalError => "Go on without it; the same call may fail again.",
             #[cfg(feature = "handlers")]
             Self::ToolTimedOut => "Call again with less to do, or go on without it.",
         }
@@ -228,6 +228,27 @@ impl ToolError {
 }
 
 impl ToolResult {
+    /// Returns the result as Codex's dynamic tools have it: one item of text in `contentItems`, and
+    /// `success`.
+    ///
+    /// ```
+    /// use caproot::session::ToolResult;
+    /// use serde_json::json;
+    ///
+    /// let json = r#"{"words":2}"#.to_owned();
+    /// let result = ToolResult { success: true, external_context: false, json };
+    /// let response = json!({
+    ///     "contentItems": [{"type": "inputText", "text": r#"{"words":2}"#}],
+    ///     "success": true,
+    /// });
+    /// assert_eq!(result.to_dynamic_tool_response(), response);
+    /// ```
+    #[must_use]
+    pub fn to_dynamic_tool_response(&self) -> Value {
+        let item = json!({ "type": "inputText", "text": self.json });
+        json!({ "contentItems": [item], "success": self.success })
+    }
+
     /// Returns the result of a skill tool. A result over the limit becomes an error.
     pub(super) fn from_outcome(
         outcome: Result<&impl Serialize, &ToolError>,

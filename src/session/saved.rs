@@ -76,7 +76,7 @@ struct SavedExecutor {
     #[serde(default)]
     revision: u64,
     #[serde(default)]
-    fingerprints: BTreeMap<String, String>,
+    catalog_digests: BTreeMap<String, String>,
 }
 
 impl SavedSession {
@@ -93,7 +93,7 @@ impl SavedSession {
             resume_token: short(point.token),
             epoch: short(point.epoch),
             revision: point.revision,
-            fingerprints: point.fingerprints,
+            catalog_digests: point.catalog_digests,
         };
         Self {
             format: FORMAT.to_owned(),
@@ -184,9 +184,9 @@ impl SavedSession {
     /// Returns the resume point of each executor, by environment.
     pub fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
         let point = |executor: &SavedExecutor| {
-            let SavedExecutor { environment_id, resume_token, epoch, revision, fingerprints } =
+            let SavedExecutor { environment_id, resume_token, epoch, revision, catalog_digests } =
                 executor.clone();
-            let point = ResumePoint { token: resume_token, epoch, revision, fingerprints };
+            let point = ResumePoint { token: resume_token, epoch, revision, catalog_digests };
             (environment_id, point)
         };
         self.executors.iter().map(point).collect()
@@ -264,7 +264,7 @@ mod tests {
             token: token.into(),
             epoch: "0123".into(),
             revision: 7,
-            fingerprints: [("r".to_owned(), "ab".to_owned())].into(),
+            catalog_digests: [("r".to_owned(), "ab".to_owned())].into(),
         };
         SavedSession::new("s1", "codex", &choice, &roots, [("e".to_owned(), point)])
     }
@@ -274,7 +274,7 @@ mod tests {
         let text = saved("t").to_json().expect("a small state");
         assert_eq!(
             text,
-            r#"{"format":"caproot-session","version":1,"id":"s1","product":"codex","choice":{"include":["source:mcp/docs"]},"selection":[{"id":"r","location":{"type":"environment","environmentId":"e","path":"published:r"}},{"id":"nowhere"}],"executors":[{"environmentId":"e","resumeToken":"t","epoch":"0123","revision":7,"fingerprints":{"r":"ab"}}]}"#
+            r#"{"format":"caproot-session","version":1,"id":"s1","product":"codex","choice":{"include":["source:mcp/docs"]},"selection":[{"id":"r","location":{"type":"environment","environmentId":"e","path":"published:r"}},{"id":"nowhere"}],"executors":[{"environmentId":"e","resumeToken":"t","epoch":"0123","revision":7,"catalogDigests":{"r":"ab"}}]}"#
         );
         assert_eq!(SavedSession::parse(&text), Ok((saved("t"), vec![])));
         let kept = saved(&"x".repeat(MAX_TOKEN_BYTES + 1));

@@ -1,10 +1,9 @@
 //! Stores of saved sessions.
 
-use super::lock;
+use crate::sync::Mutex;
 use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::Mutex;
 
 /// Error of a store; a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,16 +29,16 @@ pub struct MemoryStore(Mutex<HashMap<String, String>>);
 
 impl SessionStore for MemoryStore {
     fn put<'a>(&'a self, id: &'a str, saved: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        lock(&self.0).insert(id.to_owned(), saved.to_owned());
+        self.0.lock().insert(id.to_owned(), saved.to_owned());
         Box::pin(std::future::ready(Ok(())))
     }
 
     fn get<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<String>, StoreError>> {
-        Box::pin(std::future::ready(Ok(lock(&self.0).get(id).cloned())))
+        Box::pin(std::future::ready(Ok(self.0.lock().get(id).cloned())))
     }
 
     fn delete<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
-        lock(&self.0).remove(id);
+        self.0.lock().remove(id);
         Box::pin(std::future::ready(Ok(())))
     }
 }

@@ -1,7 +1,7 @@
 //! Setup of logging and of the export of spans.
 
+use super::log_config::{LogConfig, LogFormat, TraceConfig};
 use super::traces::{self, SpanProvider};
-use crate::config::{LogConfig, LogFormat, TraceConfig};
 use std::io::{self, IsTerminal as _};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;

@@ -38,17 +38,24 @@ pub struct Metrics {
 
 impl Metrics {
     /// Returns the metrics of a catalog store, and of calls through [`Metrics::layer`].
+    /// `certificate_expiry` is the expiry of the daemon's certificate, if the daemon has TLS.
     #[must_use]
     pub fn new(
         store: CatalogStore,
         started_at: SystemTime,
         config: watch::Receiver<ConfigState>,
+        certificate_expiry: Option<watch::Receiver<SystemTime>>,
     ) -> Self {
         let mut registry = Registry::with_prefix("caproot");
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         registry.register("build", "Version of the daemon; the value is always 1", version);
         let calls = CallMetrics::new(&mut registry);
-        registry.register_collector(Box::new(ScrapeCollector { store, started_at, config }));
+        registry.register_collector(Box::new(ScrapeCollector {
+            store,
+            started_at,
+            config,
+            certificate_expiry,
+        }));
         Self { registry: Arc::new(registry), calls }
     }
 
@@ -114,6 +121,7 @@ struct ScrapeCollector {
     store: CatalogStore,
     started_at: SystemTime,
     config: watch::Receiver<ConfigState>,
+    certificate_expiry: Option<watch::Receiver<SystemTime>>,
 }
 
 impl Collector for ScrapeCollector {
@@ -130,11 +138,20 @@ impl Collector for ScrapeCollector {
             skills,
             diagnostics,
         } = self.store.stats();
-        let started_at = self.started_at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let unix_seconds =
+            |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let started_at = unix_seconds(self.started_at);
+        let expiry =
+            self.certificate_expiry.as_ref().map_or(0, |time| unix_seconds(*time.borrow()));
         let mut writer = MetricWriter(&mut encoder);
         let help = "Unix time of the daemon's start";
         writer.write_time("start_time", help, started_at)?;
         writer.write_config_metrics(&self.config.borrow())?;
+        writer.write_time(
+            "tls_certificate_expiry_timestamp",
+            "Unix time at which the daemon's certificate expires; 0 without TLS",
+            expiry,
+        )?;
         writer.write_counter("revisions", "Published revisions of all catalogs", revision)?;
         writer.write_gauge_family(
             "roots",
@@ -158,8 +175,11 @@ impl Collector for ScrapeCollector {
             watch.polling_roots as u64,
         )?;
         writer.write_gauge("skills", "Skills in all catalogs", skills)?;
-        let codes = DiagnosticCode::ALL
-            .map(|code| (code.name(), diagnostics.get(&code).copied().unwrap_or(0)));
+        let codes: Vec<_> = DiagnosticCode::ALL
+            .into_iter()
+            .filter(|code| !DiagnosticCode::CHECK_ONLY.contains(code))
+            .map(|code| (code.name(), diagnostics.get(&code).copied().unwrap_or(0)))
+            .collect();
         writer.write_gauge_family(
             "diagnostics",
             "Diagnostics in all catalogs, by code",

@@ -1,8 +1,10 @@
 //! Logs, metrics and traces for the operator's monitoring.
 
 mod call_metrics;
+pub mod log_config;
 pub mod logs;
 mod metrics;
+mod rate_limited_log;
 mod root_health;
 #[cfg(feature = "otlp")]
 mod traces;
@@ -11,6 +13,8 @@ mod traces;
 mod traces;
 
 pub use call_metrics::{CallMetricsLayer, CallMetricsService, RPC_METHODS};
+pub use log_config::{LogConfig, LogFormat, TraceConfig};
 pub use logs::LogHandle;
 pub use metrics::Metrics;
+pub use rate_limited_log::RateLimitedLog;
 pub use root_health::log_root_health;

@@ -1,6 +1,6 @@
 //! Replaces `traces` in a build without the feature `otlp`: spans cannot be exported.
 
-use crate::config::TraceConfig;
+use super::log_config::TraceConfig;
 use http::HeaderMap;
 use tracing::Span;
 use tracing_subscriber::layer::Identity;

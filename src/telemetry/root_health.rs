@@ -2,7 +2,7 @@
 //! metrics show the states of other roots.
 
 use crate::catalog::{CatalogStore, PollReason, RootState, WatchMode};
-use crate::model::{RootId, RootReason};
+use crate::model::{AccessScope, RootId, RootReason};
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -23,7 +23,13 @@ pub async fn log_root_health(store: CatalogStore) {
     let mut revisions = store.subscribe_revisions();
     let mut known = HashMap::new();
     loop {
-        for root in store.current_view(&store.select_published_roots()).roots {
+        let published = store.published_roots(&AccessScope::All);
+        let view = store.current_view(&store.select_published_roots());
+        for (root, published) in view.roots.into_iter().zip(published.iter()) {
+            if published.is_hidden(root.state.reason()) {
+                known.remove(&root.id);
+                continue;
+            }
             let Some(health) = root_health(&root.state) else { continue };
             let before = known.insert(root.id.clone(), health);
             if before.unwrap_or(RootHealth::Healthy) != health {
@@ -57,12 +63,7 @@ fn log_health(root: &RootId, health: RootHealth) {
             tracing::warn!(root, reason = reason.name(), "published root unavailable");
         }
         RootHealth::Polling(reason) => {
-            let reason = match reason {
-                PollReason::WatchLimit => "inotify watch limit reached",
-                PollReason::NoInotifyInstance => "no inotify instance available",
-                PollReason::WatchRejected => "the kernel rejected a watch",
-                PollReason::NoInotifySupport(_) => "the filesystem has no inotify support",
-            };
+            let reason = reason.to_string();
             tracing::warn!(root, reason, "published root is polled; changes appear late");
         }
     }

@@ -1,6 +1,6 @@
 //! Export of spans, and the trace of each call. Source: W3C Trace Context.
 
-use crate::config::TraceConfig;
+use super::log_config::TraceConfig;
 use http::HeaderMap;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};

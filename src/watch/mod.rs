@@ -13,6 +13,7 @@ mod registry;
 #[doc(hidden)]
 pub use fault_injector::FaultInjector;
 
+use crate::sync::{Mutex, RwLock};
 use futures_util::StreamExt as _;
 use inotify::{Event, EventMask, Inotify, WatchMask, Watches};
 use mount_table::MountTable;
@@ -22,8 +23,8 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockWriteGuard};
 use tokio::sync::oneshot;
 
 /// Size of the buffer for events.
@@ -134,7 +135,7 @@ impl InotifyWatcher {
     /// Creates the inotify instance if there is no instance, and spawns a task that reads its
     /// events until the instance fails. Call within the tokio runtime.
     pub fn start(&self) -> io::Result<()> {
-        let mut state = self.0.lock_state();
+        let mut state = self.0.state.lock();
         if state.watches.is_some() {
             return Ok(());
         }
@@ -153,13 +154,13 @@ impl InotifyWatcher {
     /// Whether the watcher has an inotify instance.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.0.lock_state().watches.is_some()
+        self.0.state.lock().watches.is_some()
     }
 
     /// How many directories and files with hard links are watched.
     #[must_use]
     pub fn watch_count(&self) -> usize {
-        self.0.lock_state().registry.len()
+        self.0.state.lock().registry.len()
     }
 
     /// How many watches all processes of the daemon's user may have; 0 if unknown.
@@ -207,9 +208,9 @@ impl InotifyWatcher {
         token: u64,
         only: Option<&[u8]>,
     ) -> Result<InotifyWatch, WatchError> {
-        let _adding = self.0.add_lock.read().unwrap_or_else(PoisonError::into_inner);
+        let _adding = self.0.add_lock.read();
         let mut watches =
-            self.0.lock_state().watches.clone().ok_or(WatchError::NoInotifyInstance)?;
+            self.0.state.lock().watches.clone().ok_or(WatchError::NoInotifyInstance)?;
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let added = watches.add(path, mask).map_err(|e| match e.raw_os_error() {
             Some(code) if code == rustix::io::Errno::NOSPC.raw_os_error() => {
@@ -218,14 +219,14 @@ impl InotifyWatcher {
             _ => WatchError::Rejected,
         })?;
         let descriptor = added.get_watch_descriptor_id();
-        let interest = self.0.lock_state().registry.add(descriptor, listener.clone(), token, only);
+        let interest = self.0.state.lock().registry.add(descriptor, listener.clone(), token, only);
         Ok(InotifyWatch { watcher: self.0.clone(), interest })
     }
 
     /// Reports mount changes since the last report to all listeners. Costs one system call if the
     /// mount table did not change.
     pub fn report_mount_changes(&self) {
-        self.0.lock_state().report_mount_changes();
+        self.0.state.lock().report_mount_changes();
     }
 
     /// Waits until all events that the kernel queued before this call are reported, and reports
@@ -238,7 +239,7 @@ impl InotifyWatcher {
             return false;
         };
         let reached = {
-            let mut state = self.0.lock_state();
+            let mut state = self.0.state.lock();
             state.report_mount_changes();
             let Some(watches) = state.watches.as_mut() else { return false };
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
@@ -262,15 +263,6 @@ impl Default for InotifyWatcher {
 }
 
 impl WatcherInner {
-    /// Waits until no thread is adding a watch, and blocks further adds.
-    fn block_adds(&self) -> RwLockWriteGuard<'_, ()> {
-        self.add_lock.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn lock_state(&self) -> MutexGuard<'_, WatcherState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Dispatches events until the instance fails, then reports lost events to all listeners.
     async fn run_event_loop(self: Arc<Self>, instance: Inotify) {
         let mut buffer = vec![0; BUFFER_BYTES];
@@ -292,8 +284,8 @@ impl WatcherInner {
             },
         }
         let state = {
-            let _adds_blocked = self.block_adds();
-            let mut state = self.lock_state();
+            let _adds_blocked = self.add_lock.write();
+            let mut state = self.state.lock();
             WatcherState {
                 watches: state.watches.take(),
                 instance: state.instance.take(),
@@ -307,8 +299,8 @@ impl WatcherInner {
     }
 
     fn dispatch_event(&self, event: &Event<OsString>) {
-        let adds_blocked = self.block_adds();
-        let mut state = self.lock_state();
+        let adds_blocked = self.add_lock.write();
+        let mut state = self.state.lock();
         if event.mask.contains(EventMask::Q_OVERFLOW) {
             self.overflows.fetch_add(1, Ordering::Relaxed);
             // The events of barriers may be lost too. All directories become dirty, so all barriers
@@ -372,8 +364,8 @@ impl WatcherState {
 
 impl Drop for InotifyWatch {
     fn drop(&mut self) {
-        let _adds_blocked = self.watcher.block_adds();
-        let mut state = self.watcher.lock_state();
+        let _adds_blocked = self.watcher.add_lock.write();
+        let mut state = self.watcher.state.lock();
         let Some(descriptor) = state.registry.remove(&self.interest) else { return };
         if let Some(instance) = &state.instance {
             // Fails if the kernel removed the watch together with the directory.

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Runs docs/orchestrate/json-lines.md: the console commands, whose output is compared with the page, and
-the Python program, with a model that reads every skill.
+the Python program, with a model that reads every skill. Then runs the Python program of
+docs/orchestrate/json-lines-sessions.md with tools that succeed, fail and have a bug.
 
     docs_json_lines.py CAPROOT
 
 Run this at the top of a checkout. The script starts its own daemon with tests/trees/demo.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -19,10 +21,23 @@ from docs_page import (
 )
 
 PAGE = "docs/orchestrate/json-lines.md"
+TOOLS_PAGE = "docs/orchestrate/json-lines-sessions.md"
+
+
+def write_plugin(directory, url):
+    """Writes a plugin with an MCP server."""
+    servers = {"web": {"type": "http", "url": url}}
+    (directory / ".claude-plugin").mkdir(parents=True, exist_ok=True)
+    manifest = directory / ".claude-plugin" / "plugin.json"
+    manifest.write_text(json.dumps({"name": "new", "mcpServers": servers}))
 
 
 def run_events(command, shown, demo, variables):
-    """Adds a skill during `caproot call --events`, and removes it."""
+    """Adds a skill or changes a plugin during `caproot call --events`, and removes it."""
+    new, has_plugins = demo / "new", "--plugins" in command
+    if has_plugins:
+        write_plugin(new, "https://one.example/mcp")
+        run(["caproot", "list", "--fresh"], env=variables)
     process = subprocess.Popen(
         command.split(), env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -30,14 +45,17 @@ def run_events(command, shown, demo, variables):
     # The response shows that the session has begun.
     print('{"id":1,"method":"tools"}', file=process.stdin, flush=True)
     lines.wait_for('{"id":1,')
-    write_skill(demo / "new", "new", "A new skill.")
-    event = lines.wait_for('"event"')
+    if has_plugins:
+        write_plugin(new, "https://two.example/mcp")
+    else:
+        write_skill(new, "new", "A new skill.")
+    event = lines.wait_for('"event":"plugins"' if has_plugins else '"event"')
     process.stdin.close()
     lines.rest()
     if process.wait(timeout=TIMEOUT) != 0:
         fail(f"{command} ended with {process.returncode}")
     check_output(command, shown, event)
-    shutil.rmtree(demo / "new")
+    shutil.rmtree(new)
     run(["caproot", "list", "--fresh"], env=variables)
 
 
@@ -100,6 +118,31 @@ def run_session(program, demo, variables):
     return len(model.files)
 
 
+def run_tools(top, variables):
+    """Runs the program with a tool of its own."""
+    program = programs(TOOLS_PAGE)["tools.py"]
+    Path(top, "tools.py").write_text(program)
+    # A tool with a bug: the model does not get the text of the exception.
+    Path(top, "broken.py").write_text(program.replace("if not text.split():", "if text.missing:"))
+    (definitions,) = [text for language, text in blocks(TOOLS_PAGE) if language == "json"]
+    Path(top, "tools.json").write_text(definitions)
+    (shown,) = [
+        output
+        for language, console in blocks(TOOLS_PAGE)
+        if language == "console"
+        for command, output in commands(console)
+        if command == 'python tools.py "three short words"'
+    ]
+
+    def output(name, text):
+        return run([sys.executable, name, text], cwd=top, env=variables).decode()
+
+    check_output("tools.py", shown, output("tools.py", "three short words"))
+    assert "the text has no words" in output("tools.py", " ")
+    broken = output("broken.py", "text")
+    assert "TOOL_INTERNAL_ERROR" in broken and "missing" not in broken, broken
+
+
 def main(caproot):
     with tempfile.TemporaryDirectory() as top:
         demo, program = Path(top, "demo"), Path(top, "session.py")
@@ -117,6 +160,7 @@ def main(caproot):
                     command = command.replace("python ", f"{sys.executable} {top}/")
                     output = run(["bash", "-c", command], env=variables)
                     check_output(command, shown, output.decode())
+            run_tools(top, variables)
             # The program finds the daemon and caproot by its own environment.
             os.environ.update(variables)
             read = run_session(program.read_text(), demo, variables)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Client with grpcio that gets only the address: the messages come from server reflection, v1 and
 v1alpha, and no channel option is set. Lists every skill of a selection, reads every main resource in
-pages and compares it with the file. Checks an error with its details, and a change.
+pages and compares it with the file. Checks digests of catalogs, an error with its details, and a change.
 
     grpcio_client.py ADDRESS SELECTED.json SCRATCH [MAX_BYTES] [--tls CA CERTIFICATE KEY]
 
@@ -12,6 +12,7 @@ daemon's certificate, and the client presents CERTIFICATE. All three files are P
 grpcio-reflection, grpcio-health-checking, grpcio-status and protobuf.
 """
 
+import hashlib
 import json
 import os
 import sys
@@ -173,6 +174,31 @@ def list_skills(service, selected):
             return
 
 
+def check_digests(service, selected):
+    """Computes the digest of each root as root.proto describes it, and names the catalogs in a list."""
+    request = {**selected, "view": "SKILL_VIEW_BASIC"}
+    hashes = {root["id"]: [] for root in selected["selectedCapabilityRoots"]}
+    digests, token = {}, ""
+    while True:
+        page = service.call("ListSkills", {**request, "pageToken": token})
+        messages = [(1, skill.authority.id, skill) for skill in page.skills]
+        messages += [(4, problem.root_id, problem) for problem in page.diagnostics]
+        for kind, root, message in messages:
+            encoded = bytes([kind]) + message.SerializeToString(deterministic=True)
+            hashes[root].append(hashlib.sha256(encoded).digest())
+        digests.update({root.id: root.catalog_digest for root in page.roots})
+        token = page.next_page_token
+        if not token:
+            break
+    for root, found in hashes.items():
+        computed = hashlib.sha256(b"".join(sorted(found))).hexdigest()
+        check(digests[root] == f"sha256:{computed}", f"{root} has the digest {digests[root]}")
+    known = [{"rootId": root, "catalogDigest": digest} for root, digest in digests.items()]
+    page = service.call("ListSkills", {**request, "knownCatalogs": known})
+    check(all(root.unchanged for root in page.roots), f"known catalogs changed: {page.roots}")
+    check(not page.skills and not page.diagnostics, "known catalogs were sent again")
+
+
 def read(service, root, skill, max_bytes):
     content, cursor, digest = b"", "", None
     while True:
@@ -235,6 +261,7 @@ def main(address, selected, scratch, max_bytes="4096", tls=()):
             check(content == read_file(root, skill.main_resource), f"{skill.package} differs")
             skills, bytes_read = skills + 1, bytes_read + len(content)
         check(skills > 0, "no skill was listed")
+        check_digests(service, selected)
 
         try:
             service.call("ReadResource", BAD_HANDLE)
@@ -244,7 +271,7 @@ def main(address, selected, scratch, max_bytes="4096", tls=()):
         watch(service, scratch)
         print(
             f"grpcio over {transport(address)}: {skills} skills, {bytes_read} bytes in pages of "
-            f"{max_bytes}, all equal to the files; an error with its details; a change"
+            f"{max_bytes}, all equal to the files; an error with its details; known catalogs; a change"
         )
 
 

@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, read_request, rpc_error, selected,
+    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, read_request, rpc_error,
 };
 use crate::reads::digest;
 
@@ -27,9 +27,8 @@ by_both_openers! {
 
 /// Daemon with a package `a` that has a file of 100 bytes, and a request for the first 10 bytes.
 async fn serve_hundred_bytes(opener: OpenMethod) -> (Fixture, Daemon, ReadResourceRequest) {
-    let fixture = Fixture::new("skill root/a\nfile root/a/x\n| \\{100*o}\\");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).with_opener(opener)).await;
-    let root = selected("r", fixture.path("root"));
+    let tree = "skill root/a\nfile root/a/x\n| \\{100*o}\\";
+    let (fixture, daemon, root) = Setup::default().with_opener(opener).serve(tree).await;
     let request = read_request(&root, "skill://r/a", "skill://r/a/x");
     (fixture, daemon, ReadResourceRequest { max_bytes: 10, ..request })
 }

@@ -3,28 +3,15 @@
 use std::fs;
 
 use caproot::proto::caproot::v1::{
-    Consistency, ListRootsRequest, ListSkillsRequest, ListSkillsResponse, PublishedRoot,
-    ResolveRootsRequest, RootReason, RootState, Scope, SelectedCapabilityRoot,
+    ListSkillsResponse, PublishedRoot, RootReason, RootState, Scope, SelectedCapabilityRoot,
 };
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, isolated_env, list_request, located, selected};
-
-async fn published(daemon: &Daemon) -> Vec<PublishedRoot> {
-    daemon
-        .client
-        .clone()
-        .list_roots(ListRootsRequest {})
-        .await
-        .expect("ListRoots")
-        .into_inner()
-        .roots
-}
+use crate::harness::{Daemon, Setup, isolated_env, located, selected};
+use crate::watch_harness::fresh_list;
 
 async fn fresh(daemon: &Daemon, root: &SelectedCapabilityRoot) -> ListSkillsResponse {
-    let consistency = Consistency::Fresh.into();
-    let request = ListSkillsRequest { consistency, ..list_request(std::slice::from_ref(root)) };
-    daemon.try_list(request).await.expect("a fresh list")
+    fresh_list(daemon, std::slice::from_ref(root)).await
 }
 
 fn names(answer: &ListSkillsResponse) -> Vec<&str> {
@@ -37,7 +24,7 @@ async fn a_published_root_is_selected_without_a_path() {
     let roots = ["b", "a"].map(|id| (Some(id.to_owned()), fixture.path(id)));
     let setup = Setup { roots: roots.into(), ..Setup::default() };
     let daemon = Daemon::start(setup).await;
-    let roots = published(&daemon).await;
+    let roots = daemon.published_roots().await;
     assert_eq!(roots.iter().map(|r| &*r.id).collect::<Vec<_>>(), ["a", "b"], "by id");
     for root in roots {
         assert_eq!(root.state(), RootState::Ready);
@@ -56,15 +43,10 @@ async fn a_published_root_is_selected_without_a_path() {
 
 #[tokio::test]
 async fn a_root_that_is_not_published_has_no_scope() {
-    let fixture = Fixture::new("skill root/a");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let root = selected("r", fixture.path("root"));
-    assert!(published(&daemon).await.is_empty());
+    let (_fixture, daemon, root) = Setup::default().serve("skill root/a").await;
+    assert!(daemon.published_roots().await.is_empty());
     assert_eq!(daemon.list(std::slice::from_ref(&root)).await.skills[0].scope, None);
-    let request =
-        ResolveRootsRequest { selected_capability_roots: vec![root], ..Default::default() };
-    let resolved = daemon.client.clone().resolve_roots(request).await.expect("ResolveRoots");
-    assert_eq!(resolved.into_inner().roots[0].scope, None);
+    assert_eq!(daemon.resolve(&[root]).await.roots[0].scope, None);
     daemon.stop().await;
 }
 
@@ -79,7 +61,7 @@ async fn default_locations_are_published_in_scope_order() {
     );
     let setup = Setup { env: isolated_env(fixture.top()), ..Setup::default() };
     let daemon = Daemon::start(setup).await;
-    let roots = published(&daemon).await;
+    let roots = daemon.published_roots().await;
     let scopes: Vec<_> = roots.iter().map(PublishedRoot::scope).collect();
     assert_eq!(scopes, [Scope::Repo, Scope::User, Scope::User, Scope::System, Scope::Admin]);
     assert!(roots.iter().all(|r| r.state() == RootState::Ready), "{roots:?}");
@@ -113,7 +95,7 @@ async fn default_locations_with_the_same_directory_are_published_once() {
         let mut env = isolated_env(fixture.top());
         env.current_dir = Some(fixture.path(current_dir));
         let daemon = Daemon::start(Setup { env, ..Setup::default() }).await;
-        let roots = published(&daemon).await;
+        let roots = daemon.published_roots().await;
         let ids: Vec<_> = roots.iter().map(|root| &*root.id).collect();
         assert_eq!(ids, ["codex", "user"], "in {current_dir}");
         let select: Vec<_> =
@@ -131,7 +113,7 @@ async fn codex_home_is_used_and_missing_locations_are_ignored() {
     let mut env = isolated_env(fixture.top());
     env.codex_home = Some(fixture.path("codex"));
     let daemon = Daemon::start(Setup { env, ..Setup::default() }).await;
-    let roots = published(&daemon).await;
+    let roots = daemon.published_roots().await;
     assert_eq!(roots.iter().map(PublishedRoot::scope).collect::<Vec<_>>(), [Scope::User]);
     daemon.stop().await;
 }
@@ -141,7 +123,7 @@ async fn ids_of_published_roots_are_made_unique() {
     let fixture = Fixture::new("skill a/same/one\nskill b/same/two\nskill c/same/three");
     let roots = ["a/same", "b/same", "c/same"].map(|dir| (None, fixture.path(dir)));
     let daemon = Daemon::start(Setup { roots: roots.into(), ..Setup::default() }).await;
-    let roots = published(&daemon).await;
+    let roots = daemon.published_roots().await;
     let ids: std::collections::BTreeSet<_> = roots.iter().map(|r| &*r.id).collect();
     assert_eq!(ids.len(), 3, "{ids:?}");
     assert!(ids.contains("same") && ids.iter().all(|id| id.starts_with("same")), "{ids:?}");
@@ -150,9 +132,7 @@ async fn ids_of_published_roots_are_made_unique() {
 
 #[tokio::test]
 async fn a_fresh_list_includes_earlier_changes() {
-    let mut fixture = Fixture::new("skill root/a");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let root = selected("r", fixture.path("root"));
+    let (mut fixture, daemon, root) = Setup::default().serve("skill root/a").await;
     let first = daemon.list(std::slice::from_ref(&root)).await;
     assert_eq!(names(&first), ["a"]);
     let same = fresh(&daemon, &root).await;
@@ -222,11 +202,11 @@ async fn a_removed_published_root_is_not_found() {
     let mut setup = Setup::publishing("p", fixture.path("top/root"));
     setup.allow.push(fixture.path("top"));
     let daemon = Daemon::start(setup).await;
-    assert_eq!(published(&daemon).await[0].state(), RootState::Ready);
+    assert_eq!(daemon.published_roots().await[0].state(), RootState::Ready);
     fs::remove_dir_all(fixture.path("top/root")).expect("remove");
     let root = located("p", "published:p");
     assert_eq!(fresh(&daemon, &root).await.roots[0].reason(), RootReason::NotFound);
-    let listed = published(&daemon).await.remove(0);
+    let listed = daemon.published_roots().await.remove(0);
     assert_eq!((listed.state(), listed.reason()), (RootState::Unavailable, RootReason::NotFound));
     assert!(!listed.message.is_empty());
     daemon.stop().await;

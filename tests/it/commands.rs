@@ -4,65 +4,23 @@ use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::pipe;
 use std::os::unix::ffi::OsStrExt as _;
-use std::process::{Command, Stdio};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, in_time, isolated_env};
+use crate::harness::{Daemon, Setup, isolated_env};
+use crate::process::{Output, caproot, client_command, run_command};
 
-/// Exit code and output of a process.
-pub(crate) struct CommandOutput {
-    pub code: Option<i32>,
-    pub stdout: Vec<u8>,
-    pub stderr: String,
-}
-
-impl CommandOutput {
-    fn text(&self) -> &str {
-        std::str::from_utf8(&self.stdout).expect("text")
-    }
-
-    fn json(&self) -> Value {
-        assert_eq!(self.text().lines().count(), 1, "one object: {}", self.text());
-        serde_json::from_slice(&self.stdout).expect("JSON")
-    }
-}
-
-/// Command of the binary with an empty environment.
-pub(crate) fn caproot<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
-    command.args(args).env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
-    command
-}
-
-/// Runs a process to its end on a blocking thread, so that a daemon in this runtime continues.
-pub(crate) async fn run_command(mut command: Command) -> CommandOutput {
-    let output = in_time(tokio::task::spawn_blocking(move || command.output())).await;
-    let output = output.expect("no panic").expect("the binary runs");
-    let stderr = String::from_utf8(output.stderr).expect("text");
-    assert!(!stderr.contains("panicked"), "{stderr}");
-    CommandOutput { code: output.status.code(), stdout: output.stdout, stderr }
-}
-
-/// Client command for the daemon. The words are split at spaces.
-pub(crate) fn client_command(daemon: &Daemon, words: &str) -> Command {
-    let mut command = caproot(words.split_whitespace());
-    command.env("CAPROOT_ENDPOINT", format!("tcp:{}", daemon.address));
-    command
-}
-
-async fn run(daemon: &Daemon, words: &str) -> CommandOutput {
+async fn run(daemon: &Daemon, words: &str) -> Output {
     run_command(client_command(daemon, words)).await
 }
 
 /// Daemon that publishes `skills`. The skill `pdf` has a script.
 async fn publishing(more: &str) -> (Fixture, Daemon) {
-    let fixture = Fixture::new(&format!(
+    let (fixture, daemon) = Daemon::publishing("skills", &format!(
         "skill skills/pdf\nfile skills/pdf/scripts/fill.py\n| #!\nmode 0755 skills/pdf/scripts/fill.py
         {more}"
-    ));
-    let daemon = Daemon::start(Setup::publishing("skills", fixture.path("skills"))).await;
+    )).await;
     (fixture, daemon)
 }
 
@@ -72,8 +30,7 @@ async fn roots_shows_state_and_reason() {
     let root = |id: &str, dir| (Some(id.to_owned()), fixture.path(dir));
     let setup = Setup { roots: vec![root("good", "good"), root("new", "new")], ..Setup::default() };
     let daemon = Daemon::start(setup).await;
-    let output = run(&daemon, "roots").await;
-    assert_eq!(output.code, Some(1), "a root is not ready");
+    let output = run(&daemon, "roots").await.exited_with(1, "");
     let expected =
         ["ID    SCOPE  STATE", "good  USER   READY", "new   USER   UNAVAILABLE NOT_FOUND"];
     assert_eq!(output.text().lines().collect::<Vec<_>>(), expected);
@@ -100,8 +57,7 @@ async fn resolve_shows_plugins_and_selected_roots() {
         "file skills/.codex-plugin/plugin.json\n| {\"name\":\"kit\",\"version\":\"1.2\"}";
     let more = format!("{manifest}\nfile skills/bad/SKILL.md\n| no fence\nfile one/SKILL.md");
     let (fixture, daemon) = publishing(&more).await;
-    let output = run(&daemon, "resolve").await;
-    assert_eq!(output.code, Some(0));
+    let output = run(&daemon, "resolve").await.succeeded();
     let line = output.text().lines().nth(1).expect("a root");
     assert!(line.starts_with("skills  READY  PLUGIN kit 1.2: 1 skill, 1 omitted; "), "{line}");
     assert!(output.stderr.contains("error[NO_FRONTMATTER] skill://skills/bad/SKILL.md"));
@@ -218,8 +174,7 @@ async fn path_prints_the_file_of_a_handle() {
         assert!(output.stderr.contains(says), "{handle}: {}", output.stderr);
     }
     // The daemon does not disclose the directory of a published root.
-    let output = run(&daemon, "path skill://skills/pdf").await;
-    assert_eq!(output.code, Some(78));
+    let output = run(&daemon, "path skill://skills/pdf").await.exited_with(78, "");
     for part in ["cannot read /etc/caproot/caproot.yaml", "--config FILE", "--root ID=DIR"] {
         assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
     }
@@ -262,8 +217,7 @@ async fn path_reads_published_roots_from_the_config_file() {
         assert!(output.stderr.contains(says), "{config}: {}", output.stderr);
         assert!(output.stderr.contains("--root ID=DIR"), "{config}: {}", output.stderr);
     }
-    let output = run(&daemon, "path pdf --config /nonexistent.yaml").await;
-    assert_eq!(output.code, Some(78));
+    let output = run(&daemon, "path pdf --config /nonexistent.yaml").await.exited_with(78, "");
     for part in ["cannot read /nonexistent.yaml", "--root ID=DIR"] {
         assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
     }
@@ -278,7 +232,7 @@ async fn status_shows_limits_only_with_the_limits_flag() {
     assert_eq!((short.code, long.code), (Some(0), Some(0)));
     assert!((8..=12).contains(&short.text().lines().count()), "{}", short.text());
     assert!(!short.text().contains("max_depth"), "{}", short.text());
-    let keys = |output: &CommandOutput| -> Vec<String> {
+    let keys = |output: &Output| -> Vec<String> {
         let keys = output.text().lines().filter_map(|line| line.split_whitespace().next());
         keys.map(str::to_owned).collect()
     };
@@ -335,9 +289,7 @@ async fn all_commands_fail_with_the_same_exit_codes() {
         assert_eq!((output.code, output.text()), (Some(78), ""), "{words}: {}", output.stderr);
     }
     for handle in ["skill://skills/none", "skill://skills/pdf/scripts/fill.py"] {
-        let output = run(&daemon, &format!("resources {handle}")).await;
-        assert_eq!(output.code, Some(4));
-        assert!(output.stderr.contains("PACKAGE_NOT_FOUND"), "{}", output.stderr);
+        run(&daemon, &format!("resources {handle}")).await.exited_with(4, "PACKAGE_NOT_FOUND");
     }
     daemon.stop().await;
 }
@@ -359,8 +311,7 @@ async fn a_closed_stdout_is_no_failure() {
         let (reader, writer) = pipe().expect("a pipe");
         drop(reader);
         command.stdout(writer);
-        let output = run_command(command).await;
-        assert_eq!(output.code, Some(0), "{words}: {}", output.stderr);
+        let output = run_command(command).await.succeeded();
         assert!(!output.stderr.contains("error"), "{words}: {}", output.stderr);
     }
     daemon.stop().await;

@@ -2,8 +2,7 @@
 //! be compressed, within the size limit of any request.
 
 use caproot::proto::caproot::v1::{
-    GetExecutorRequest, ListRootsRequest, ListSkillsRequest, ResolveRootsRequest,
-    WatchSkillsRequest,
+    GetExecutorRequest, ListRootsRequest, ListSkillsRequest, WatchSkillsRequest,
 };
 use tonic::Code;
 use tonic::codec::CompressionEncoding::Gzip;
@@ -13,7 +12,9 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, in_time, list_request, read_request, selected};
+use crate::harness::{
+    Daemon, Setup, in_time, list_request, read_request, resolve_request, selected,
+};
 use crate::resources;
 
 /// Encoding that a response declares.
@@ -37,8 +38,7 @@ async fn lists_are_compressed_for_clients_that_accept_gzip() {
         let list = in_time(client.list_skills(list_request(&roots))).await.expect("a list");
         assert_eq!(encoding(list.metadata()), wanted);
         assert_eq!(list.into_inner().skills, plain.skills);
-        let request =
-            ResolveRootsRequest { selected_capability_roots: roots.clone(), ..Default::default() };
+        let request = resolve_request(&roots);
         let list = in_time(client.resolve_roots(request)).await.expect("roots");
         assert_eq!(encoding(list.metadata()), wanted);
         let list = in_time(client.list_roots(ListRootsRequest {})).await.expect("roots");

@@ -166,26 +166,20 @@ async fn a_watcher_that_loses_events_still_converges() {
     walk.repair_skills();
     let expected = walk.list_of_new_daemon().await;
     // The audit, a recheck of links or an event that was not dropped reports the change.
-    while !client.matches(&expected) {
-        client.next_change().await;
-    }
+    client.wait_while(|client| !client.matches(&expected)).await;
     client.assert_matches(&expected);
     // A single change is found as reliably as many changes.
     for n in 0..10 {
         walk.fixture.write("r/last/SKILL.md", skill_text("last", &format!("Last {n}.")));
         let expected = walk.list_of_new_daemon().await;
-        while !client.matches(&expected) {
-            client.next_change().await;
-        }
+        client.wait_while(|client| !client.matches(&expected)).await;
     }
     // A third of the events is enough to find most changes. With all events dropped, only the audit
     // finds a change.
     faults.drop_events(100);
     walk.fixture.replace("r/last/SKILL.md", skill_text("last", "Without an event."));
     let expected = walk.list_of_new_daemon().await;
-    while !client.matches(&expected) {
-        client.next_change().await;
-    }
+    client.wait_while(|client| !client.matches(&expected)).await;
     assert!(watch_status(&daemon).await.missed_changes > 0);
     daemon.stop().await;
 }
@@ -204,9 +198,7 @@ async fn a_failed_inotify_instance_is_replaced() {
         for k in 0..5 {
             let says = format!("Round {round}.{k}.");
             walk.fixture.write("r/s1/SKILL.md", skill_text("s", &says));
-            while client.skills["skill://r/s1"].description != says {
-                client.next_change().await;
-            }
+            client.wait_while(|client| client.skills["skill://r/s1"].description != says).await;
         }
     }
     walk.apply_change(0);

@@ -2,7 +2,6 @@
 //! once cost the real daemon a bounded amount of memory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
 use std::fs;
 use std::thread;
 
@@ -12,9 +11,9 @@ use caproot::proto::caproot::v1::DiagnosticCode::{
 };
 use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, selected};
+use crate::harness::selected;
+use crate::process::{Process, serve};
 use crate::replica::Replica;
 use crate::watch_harness::watch_request;
 
@@ -157,9 +156,8 @@ async fn each_costly_file_is_reported_and_memory_is_bounded() {
             expected.insert(format!("skill://r/{name}-{n}/{file}"), code);
         }
     }
-    let flags = ["--listen", "tcp:127.0.0.1:0", "--allow"].map(OsStr::new);
-    let serving = DaemonProcess::start(&[&flags[..], &[fixture.top().as_os_str()]].concat());
-    let daemon = Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
+    let daemon = serving.connect().await;
     daemon.list(&[selected("idle", fixture.path("idle"))]).await;
     let before = peak_memory(serving.pid());
     // A root whose first scan takes long gets its status after the scan.
@@ -188,5 +186,5 @@ async fn each_costly_file_is_reported_and_memory_is_bounded() {
     println!("{} bombs cost {most} KiB on {threads} threads", expected.len());
     let bound = threads as u64 * KIB_PER_THREAD + KIB_FOR_CATALOG;
     assert!(most < bound, "{most} KiB of {bound}");
-    assert_eq!(serving.terminate_async().await.0, Some(0));
+    serving.stop().await;
 }

@@ -11,7 +11,7 @@ use tonic::Code;
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, selected};
-use crate::namespaces::runs_in_namespaces;
+use crate::namespaces::run_in_namespaces;
 use crate::replica::Replica;
 use crate::watch_harness::{skill_text, watch_request};
 
@@ -33,10 +33,7 @@ fn established(address: &str) -> usize {
 
 #[tokio::test]
 async fn the_permit_of_a_dead_client_is_released() {
-    let test = "dead_clients::the_permit_of_a_dead_client_is_released";
-    if !runs_in_namespaces(test, &["--net"]) {
-        return;
-    }
+    run_in_namespaces!("--net");
     if !set_loopback("up") {
         println!("SKIPPED: `ip` is not installed");
         return;
@@ -56,7 +53,7 @@ async fn the_permit_of_a_dead_client_is_released() {
     replica.next_batch().await;
     // A silent client that still responds keeps its permit.
     assert!(replica.next_batch().await.is_bookmark);
-    let refused = in_time(daemon.client.clone().watch_skills(request.clone())).await;
+    let refused = daemon.watch(request.clone()).await;
     assert_rpc_error(refused, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     assert_eq!(established(&daemon.address), 2);
 

@@ -1,7 +1,6 @@
 //! Shutdown of the real binary: clients are notified, calls in flight may finish, and the daemon
 //! exits no matter what its clients do.
 
-use std::ffi::OsStr;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -18,31 +17,27 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 use tonic_types::StatusExt as _;
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Client, Daemon, in_time, located, read_request, rpc_error};
+use crate::harness::{Client, in_time, located, read_request, rpc_error};
+use crate::process::{Output, Process, serve_config};
 use crate::replica::Replica;
 use crate::watch_harness::watch_request;
 
 /// Running daemon and a connection to it.
 struct RunningDaemon {
     fixture: Fixture,
-    serving: DaemonProcess,
-    address: String,
+    serving: Process,
     channel: Channel,
 }
 
 impl RunningDaemon {
     async fn start(tree: &str, config: &str) -> Self {
         let fixture = Fixture::new(tree);
-        let config = format!("listen: ['tcp:127.0.0.1:0']\nroots: [{{id: r, path: r}}]\n{config}");
-        fixture.write("caproot.yaml", config);
-        let file = fixture.path("caproot.yaml");
-        let serving = DaemonProcess::start(&[OsStr::new("--config"), file.as_os_str()]);
-        let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
-        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
-        let channel = in_time(endpoint.connect()).await.expect("connected");
-        Self { fixture, serving, address, channel }
+        let config = format!("roots: [{{id: r, path: r}}]\n{config}");
+        let serving = Process::start(serve_config(&fixture, &config));
+        let endpoint = Endpoint::from_shared(format!("http://{}", serving.address()));
+        let channel = in_time(endpoint.expect("an address").connect()).await.expect("connected");
+        Self { fixture, serving, channel }
     }
 
     fn request() -> WatchSkillsRequest {
@@ -83,7 +78,7 @@ async fn next_status(stream: &mut Streaming<HealthCheckResponse>) -> Option<Serv
 async fn clients_are_notified_and_new_connections_are_rejected() {
     let served = RunningDaemon::start("skill r/a", "").await;
     let mut health = served.health_stream().await;
-    let daemon = Daemon::connect_to(&served.address).await;
+    let daemon = served.serving.connect().await;
     let mut replica = Replica::open(&daemon, RunningDaemon::request()).await;
     replica.next_batch().await;
     let revision = replica.revision;
@@ -98,7 +93,7 @@ async fn clients_are_notified_and_new_connections_are_rejected() {
     assert!(end.get_error_details().retry_info().is_some_and(|info| info.retry_delay.is_some()));
     let end = rpc_error(&end);
     assert_eq!((end.code, &*end.reason), (Code::Unavailable, "SHUTTING_DOWN"));
-    let refused = TcpStream::connect(&served.address).expect_err("the listener is closed");
+    let refused = TcpStream::connect(served.serving.address()).expect_err("the listener is closed");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     let late =
         in_time(Client::new(served.channel.clone()).watch_skills(RunningDaemon::request())).await;
@@ -108,8 +103,7 @@ async fn clients_are_notified_and_new_connections_are_rejected() {
     drop((open_stream, health, replica, daemon));
     let RunningDaemon { serving, channel, fixture: _fixture, .. } = served;
     drop(channel);
-    let (code, log) = serving.terminate_async().await;
-    assert_eq!(code, Some(0), "{log}");
+    serving.stop().await;
 }
 
 #[tokio::test]
@@ -122,9 +116,7 @@ async fn a_second_signal_stops_the_daemon_at_once() {
         assert_eq!(next_status(&mut health).await, Some(ServingStatus::NotServing));
         let RunningDaemon { serving, fixture: _fixture, .. } = served;
         serving.send_signal(second);
-        let (code, log) = tokio::task::spawn_blocking(|| serving.wait_for_exit())
-            .await
-            .expect("the daemon exits");
+        let Output { code, stderr: log, .. } = serving.exit().await;
         assert_eq!(code, Some(0), "{log}");
         assert!(log.contains("second stop signal"), "{log}");
         assert!(!log.contains("calls in flight did not end"), "the daemon did not wait: {log}");
@@ -137,18 +129,17 @@ async fn the_daemon_exits_although_clients_keep_connections_open() {
     let mut health = served.health_stream().await;
     let _open_stream = served.endless_stream().await;
     // This client reads nothing of a state that is larger than any window.
-    let daemon = Daemon::connect_to(&served.address).await;
+    let daemon = served.serving.connect().await;
     let _not_reading = Replica::open(&daemon, RunningDaemon::request()).await;
     // These connections send nothing, or half of the preface.
-    let _silent = TcpStream::connect(&served.address).expect("connected");
-    let mut half = TcpStream::connect(&served.address).expect("connected");
+    let _silent = TcpStream::connect(served.serving.address()).expect("connected");
+    let mut half = TcpStream::connect(served.serving.address()).expect("connected");
     half.write_all(b"PRI * HTTP/2.0\r\n").expect("sent");
     served.serving.send_signal(Signal::TERM);
     assert_eq!(next_status(&mut health).await, Some(ServingStatus::NotServing));
     let RunningDaemon { serving, fixture: _fixture, .. } = served;
     // Waits for the exit without a second signal.
-    let (code, log) =
-        tokio::task::spawn_blocking(|| serving.wait_for_exit()).await.expect("the daemon exits");
+    let Output { code, stderr: log, .. } = serving.exit().await;
     assert_eq!(code, Some(0), "{log}");
     assert!(log.contains("calls in flight did not end") && !log.contains("again"), "{log}");
 }
@@ -181,8 +172,7 @@ async fn a_read_in_flight_is_answered() {
     assert_eq!((page.total_bytes, page.truncated), (268_435_456, true));
     let RunningDaemon { serving, channel, fixture: _fixture, .. } = served;
     drop(channel);
-    let (code, log) =
-        tokio::task::spawn_blocking(|| serving.wait_for_exit()).await.expect("the daemon exits");
+    let Output { code, stderr: log, .. } = serving.exit().await;
     assert_eq!(code, Some(0), "{log}");
     assert!(!log.contains("cut off"), "{log}");
 }

@@ -1,159 +1,325 @@
-//! Table of errors of the contract: status, reason, metadata and field. Errors for which a file
-//! must change between two calls are in `changing_reads.rs`.
+//! Answers to invalid and borderline requests, in `tests/snapshots/rpc_errors.txt`. Errors for which
+//! a file must change between two calls are in `changing_reads.rs`.
+
+use std::fmt::Write as _;
+use std::fs;
 
 use caproot::model::Limits;
 use caproot::proto::caproot::v1::{
-    Authority, CapabilityRootLocation, ListSkillsRequest, ReadResourceRequest, ResolveRootsRequest,
-    RootReason, RootState, SelectedCapabilityRoot,
+    Authority, CapabilityRootLocation, ListResourcesRequest, ListSkillsRequest,
+    ReadResourceRequest, RootReason, RootState, SelectedCapabilityRoot,
 };
-use tonic::Code;
+use tonic::{Code, Status};
 
 use crate::fixture::Fixture;
+use crate::golden::check_file;
 use crate::harness::{
-    Daemon, RpcError, Setup, assert_rpc_error, list_request, located, read_request, selected,
+    Daemon, Setup, assert_rpc_error, list_request, located, read_request, resolve_request,
+    rpc_error, selected,
 };
+use crate::listing::short_name;
 
-const INVALID: Code = Code::InvalidArgument;
-
-/// Starts a daemon with one skill `a`, and a directory outside the allowed directory.
-async fn one_skill() -> (Fixture, Daemon, SelectedCapabilityRoot) {
-    let fixture = Fixture::new("skill root/a\nfile root/a/x.md\n| text\nskill other/b");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let root = selected("r", fixture.path("root"));
-    (fixture, daemon, root)
+/// Root that is selected as `r` and published as `pub`, and the answers to requests about it.
+struct AnswerTable {
+    fixture: Fixture,
+    daemon: Daemon,
+    root: SelectedCapabilityRoot,
+    text: String,
 }
 
-/// Root that an error is about.
-fn root_id_of(refused: &RpcError) -> Option<&str> {
-    refused.metadata.get("root_id").map(String::as_str)
+impl AnswerTable {
+    async fn start() -> Self {
+        let fixture = Fixture::new(
+            "skill root/a\nfile root/a/x.md\n| text\nskill root/b\nfile root/f\ndir root/a b%
+            sparse 101 root/a/big\nsparse 100 root/a/fits\nskill other/b",
+        );
+        let setup = Setup {
+            limits: Limits { max_roots: 8, max_file_bytes: 100, ..Limits::default() },
+            environment_ids: vec!["local".into(), "second".into()],
+            ..Setup::publishing("pub", fixture.path("root"))
+        };
+        let daemon = Daemon::start(setup).await;
+        let root = selected("r", fixture.path("root"));
+        let text = "# Requests, and the answer to each: the status, the fields and the metadata of an error, and\n\
+                    # its message, which begins with the reason. `CAPROOT_BLESS=1 cargo test errors` rewrites the\n\
+                    # answers from the output of the daemon. Review the difference: this is the contract.\n";
+        Self { fixture, daemon, root, text: text.to_owned() }
+    }
+
+    fn add_section(&mut self, title: &str) {
+        write!(self.text, "\n== {title}\n").expect("text");
+    }
+
+    fn add(&mut self, call: &str, request: &str, answer: Result<String, Status>) {
+        let answer = answer.unwrap_or_else(|status| {
+            let error = rpc_error(&status);
+            let metadata: Vec<_> = error.metadata.iter().map(|(k, v)| format!("{k}={v}")).collect();
+            let details = [error.fields, metadata].concat().join(" ");
+            format!("{:?} [{details}] {}", error.code, status.message())
+        });
+        let top = self.fixture.top().to_str().expect("UTF-8");
+        let answer = answer.replace(top, "$TMP");
+        writeln!(self.text, "{call} {request}\n-> {answer}").expect("text");
+    }
+
+    async fn list(&mut self, request: &str, message: ListSkillsRequest) {
+        let answer = self.daemon.try_list(message).await;
+        let answer =
+            answer.map(|list| format!("{} roots, {} skills", list.roots.len(), list.skills.len()));
+        self.add("ListSkills", request, answer);
+    }
+
+    async fn resolve(&mut self, request: &str, roots: &[SelectedCapabilityRoot]) {
+        let answer = self.daemon.try_resolve(resolve_request(roots)).await;
+        self.add("ResolveRoots", request, answer.map(|list| format!("{} roots", list.roots.len())));
+    }
+
+    async fn read(&mut self, request: &str, message: ReadResourceRequest) {
+        let answer = self.daemon.read(message).await;
+        self.add("ReadResource", request, answer.map(|page| format!("{} bytes", page.total_bytes)));
+    }
+
+    async fn list_files(&mut self, request: &str, message: ListResourcesRequest) {
+        let answer = self.daemon.list_resources(message).await;
+        let answer = answer.map(|list| format!("{} files", list.resources.len()));
+        self.add("ListResources", request, answer);
+    }
+
+    /// Adds the state of a root, in which `ListSkills` and `ResolveRoots` must agree, and the answer
+    /// to a read of its skill `a`.
+    async fn select(&mut self, request: &str, root: &SelectedCapabilityRoot) {
+        let roots = std::slice::from_ref(root);
+        let listed = self.daemon.list(roots).await.roots.remove(0);
+        let resolved = self.daemon.resolve(roots).await.roots.remove(0);
+        let state = (listed.state, listed.reason, &listed.message);
+        assert_eq!(state, (resolved.state, resolved.reason, &resolved.message));
+        assert_eq!(listed.id, root.id);
+        let is_ready = listed.state() == RootState::Ready;
+        assert_eq!(is_ready, listed.reason() == RootReason::Unspecified, "{listed:?}");
+        let reason = short_name(listed.reason().as_str_name(), "ROOT_REASON_").to_owned();
+        let answer =
+            if is_ready { "READY".to_owned() } else { format!("{reason}: {}", listed.message) };
+        self.add("root", request, Ok(answer));
+        self.read("of this root", read_request(root, "skill://r/a", "")).await;
+    }
+}
+
+/// Writes a value of a request. A long text is shortened.
+fn brief(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{:?}… ({} bytes)", &text[..end], text.len()),
+        None => format!("{text:?}"),
+    }
+}
+
+fn authority(kind: &str, id: &str) -> Authority {
+    Authority { kind: kind.into(), id: id.into() }
 }
 
 #[tokio::test]
-async fn root_ids_with_bad_characters_are_rejected() {
-    let (fixture, daemon, good) = one_skill().await;
-    let path = fixture.path("root");
-    for bad in ["", ".", "..", "a\nb", "a\0b", "\u{7f}", "\u{85}", &"x".repeat(257)] {
-        let bad = selected(bad, &path);
-        let roots = vec![good.clone(), bad.clone()];
-        let field = Some("selected_capability_roots[1].id");
-        let listed = daemon.try_list(list_request(&roots)).await;
-        assert_rpc_error(listed, INVALID, "INVALID_ARGUMENT", field);
-        let request =
-            ResolveRootsRequest { selected_capability_roots: roots, ..Default::default() };
-        let resolved = daemon.client.clone().resolve_roots(request).await;
-        assert_rpc_error(resolved, INVALID, "INVALID_ARGUMENT", field);
-        let read = daemon.read(read_request(&bad, "skill://r/a", "")).await;
-        assert_rpc_error(read, INVALID, "INVALID_ARGUMENT", Some("root.id"));
-    }
-    for good in ["x", &"x".repeat(256), "...", "a b", "\u{e9}"] {
-        let answer = daemon.list(&[selected(good, &path)]).await;
-        assert_eq!(answer.skills.len(), 1, "{good:?} is an id");
-    }
-    daemon.stop().await;
+async fn each_request_has_its_answer() {
+    let mut table = AnswerTable::start().await;
+    add_root_ids(&mut table).await;
+    add_locations(&mut table).await;
+    add_pages(&mut table).await;
+    add_reads(&mut table).await;
+    add_lists_of_files(&mut table).await;
+    check_file("tests/snapshots/rpc_errors.txt", &table.text);
+    table.daemon.stop().await;
 }
 
-#[tokio::test]
-async fn two_roots_with_one_id_are_rejected() {
-    let (fixture, daemon, root) = one_skill().await;
+async fn add_root_ids(table: &mut AnswerTable) {
+    table.add_section("Ids and number of roots");
+    let (path, root) = (table.fixture.path("root"), table.root.clone());
+    let long = ["x".repeat(256), "x".repeat(257)];
+    let ids = ["", ".", "..", "a\nb", "a\0b", "\u{7f}", "\u{85}", "...", "a b", "\u{e9}"];
+    for id in ids.into_iter().chain(long.iter().map(String::as_str)) {
+        let roots = [root.clone(), selected(id, &path)];
+        let request = format!("the second id is {}", brief(id));
+        table.list(&request, list_request(&roots)).await;
+        table.resolve(&request, &roots).await;
+        table.read(&format!("id {}", brief(id)), read_request(&roots[1], "skill://r/a", "")).await;
+    }
     let mut other_environment = root.clone();
     other_environment.location.as_mut().expect("set").environment_id = "elsewhere".into();
-    let elsewhere = selected("r", fixture.path("root/a"));
-    for second in [elsewhere, other_environment, located("r", "published:r")] {
-        let answer = daemon.try_list(list_request(&[root.clone(), second])).await;
-        let field = Some("selected_capability_roots[1].id");
-        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", field);
+    for (request, second) in [
+        ("one root twice", root.clone()),
+        ("one id for two paths", selected("r", table.fixture.path("root/a"))),
+        ("one id for two environments", other_environment),
+        ("one id for a path and a published root", located("r", "published:pub")),
+    ] {
+        table.list(request, list_request(&[root.clone(), second])).await;
     }
-    // A root that is selected twice is answered once.
-    let answer = daemon.list(&[root.clone(), root]).await;
-    assert_eq!((answer.roots.len(), answer.skills.len()), (1, 1));
-    daemon.stop().await;
+    for count in [8, 9] {
+        let roots: Vec<_> = (0..count).map(|n| selected(&format!("r{n}"), &path)).collect();
+        table.list(&format!("{count} roots"), list_request(&roots)).await;
+        table.resolve(&format!("{count} roots"), &roots).await;
+    }
 }
 
-#[tokio::test]
-async fn too_many_roots_are_rejected() {
-    let fixture = Fixture::new("skill root/a");
-    let limits = Limits { max_roots: 3, ..Limits::default() };
-    let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
-    let daemon = Daemon::start(setup).await;
-    let roots: Vec<_> = (0..4).map(|n| selected(&format!("r{n}"), fixture.path("root"))).collect();
-    assert_eq!(daemon.list(&roots[..3]).await.skills.len(), 3);
-    let field = Some("selected_capability_roots");
-    let answer = daemon.try_list(list_request(&roots)).await;
-    let message = answer.as_ref().expect_err("too many").message().to_owned();
-    assert!(message.contains('3'), "the limit is named: {message}");
-    assert_rpc_error(answer, INVALID, "TOO_MANY_ROOTS", field);
-    let request = ResolveRootsRequest { selected_capability_roots: roots, ..Default::default() };
-    let answer = daemon.client.clone().resolve_roots(request).await;
-    assert_rpc_error(answer, INVALID, "TOO_MANY_ROOTS", field);
-    daemon.stop().await;
+async fn add_locations(table: &mut AnswerTable) {
+    table.add_section("Paths and URIs of roots");
+    let top = table.fixture.top().to_str().expect("UTF-8").to_owned();
+    let longest = "/x".repeat(2_048);
+    for path in [
+        format!("{top}/root"),
+        format!("{top}/root/"),
+        format!("{top}//root/./a/.."),
+        format!("file://{top}/root"),
+        format!("file://localhost{top}/root"),
+        format!("file://{top}/root/a%20b%25"),
+        format!("file://{top}/%72oot"),
+        format!("file://{top}/root/f"),
+        format!("file://{top}/root/gone"),
+        format!("file://elsewhere{top}/root"),
+        format!("file://127.0.0.1{top}/root"),
+        format!("file://{top}/root%00"),
+        format!("file://{top}/root?x"),
+        format!("file://{top}/root#x"),
+        format!("file://{top}/root%zz"),
+        format!("file:{}", &top[1..]),
+        "published:pub".into(),
+        "published:other".into(),
+        "published:".into(),
+        String::new(),
+        "relative".into(),
+        "./root".into(),
+        "~/root".into(),
+        format!("{top}/root\0"),
+        format!("http://{top}/root"),
+        format!("{top}/root/gone"),
+        format!("{top}/root/f"),
+        format!("{top}/root/.."),
+        format!("{top}/root/gone/../../other"),
+        "/".into(),
+        format!("{longest}x"),
+        format!("file://{longest}"),
+        longest,
+    ] {
+        let request = brief(&path.replace(&top, "$TMP").replace(&top[1..], "$TMP"));
+        table.select(&request, &located("r", &path)).await;
+    }
+    table.add_section("Types and environments of roots");
+    for (kind, environment_id) in [
+        ("environment", "second"),
+        ("", "local"),
+        ("environment", "elsewhere"),
+        ("environment", ""),
+        ("environment", "Local"),
+        ("Environment", "local"),
+        ("bucket", "local"),
+    ] {
+        let location = CapabilityRootLocation {
+            r#type: kind.into(),
+            environment_id: environment_id.into(),
+            path: format!("{top}/root"),
+        };
+        let root = SelectedCapabilityRoot { id: "r".into(), location: Some(location) };
+        table.select(&format!("type {kind:?}, environment {environment_id:?}"), &root).await;
+    }
+    let absent = SelectedCapabilityRoot { id: "r".into(), location: None };
+    table.select("without a location", &absent).await;
 }
 
-#[tokio::test]
-async fn bad_page_sizes_and_tokens_are_rejected() {
-    let (_fixture, daemon, root) = one_skill().await;
+async fn add_pages(table: &mut AnswerTable) {
+    table.add_section("Pages of skills");
+    let good = list_request(std::slice::from_ref(&table.root));
     for page_size in [-1, i32::MIN] {
-        let request = ListSkillsRequest { page_size, ..list_request(std::slice::from_ref(&root)) };
-        let answer = daemon.try_list(request).await;
-        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("page_size"));
+        let request = ListSkillsRequest { page_size, ..good.clone() };
+        table.list(&format!("page_size {page_size}"), request).await;
     }
     for token in ["x", "AAAA", "\u{fffd}", "%", &"A".repeat(100_000)] {
-        let page_token = token.to_owned();
-        let request = ListSkillsRequest { page_token, ..list_request(std::slice::from_ref(&root)) };
-        let answer = daemon.try_list(request).await;
-        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("page_token"));
+        let request = ListSkillsRequest { page_token: token.to_owned(), ..good.clone() };
+        table.list(&format!("page_token {}", brief(token)), request).await;
     }
-    daemon.stop().await;
 }
 
-#[tokio::test]
-async fn bad_arguments_of_a_read_are_rejected() {
-    let (_fixture, daemon, root) = one_skill().await;
+async fn add_reads(table: &mut AnswerTable) {
+    table.add_section("Reads");
+    let root = table.root.clone();
     let good = read_request(&root, "skill://r/a", "");
-    for max_bytes in [1, 2, 3, -1, i64::MIN] {
-        let answer = daemon.read(ReadResourceRequest { max_bytes, ..good.clone() }).await;
-        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("max_bytes"));
-    }
-    for max_bytes in [0, 4, i64::MAX] {
-        daemon
-            .read(ReadResourceRequest { max_bytes, ..good.clone() })
-            .await
-            .expect("a valid limit");
+    for max_bytes in [0, 4, i64::MAX, 1, 2, 3, -1, i64::MIN] {
+        let request = ReadResourceRequest { max_bytes, ..good.clone() };
+        table.read(&format!("max_bytes {max_bytes}"), request).await;
     }
     for cursor in ["0", "5", "AAAA", "-", "\u{fffd}", &"A".repeat(100_000)] {
-        let answer =
-            daemon.read(ReadResourceRequest { cursor: cursor.into(), ..good.clone() }).await;
-        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("cursor"));
+        let request = ReadResourceRequest { cursor: cursor.into(), ..good.clone() };
+        table.read(&format!("cursor {}", brief(cursor)), request).await;
     }
-    for package in ["", "a", "skill://other/a", "skill://r/a/", "skill://r/./a"] {
-        let answer = daemon.read(read_request(&root, package, "")).await;
-        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("package"));
+    for package in ["", "a", "skill://other/a", "skill://r/a/", "skill://r/./a", "skill://r/gone"] {
+        table.read(&format!("package {package:?}"), read_request(&root, package, "")).await;
     }
-    for resource in ["x.md", "skill://other/a/x.md", "skill://r/a//x.md", "skill://r/a/%78.md"] {
-        let answer = daemon.read(read_request(&root, "skill://r/a", resource)).await;
-        assert_rpc_error(answer, INVALID, "INVALID_ARGUMENT", Some("resource"));
+    for resource in [
+        "x.md",
+        "skill://other/a/x.md",
+        "skill://r/a//x.md",
+        "skill://r/a/%78.md",
+        "skill://r/a/gone.md",
+        "skill://r/a/fits",
+        "skill://r/a/big",
+    ] {
+        let request = read_request(&root, "skill://r/a", resource);
+        table.read(&format!("resource {resource:?}"), request).await;
     }
-    let answer = daemon.read(ReadResourceRequest { root: None, ..good }).await;
-    let refused = crate::harness::rpc_error(&answer.expect_err("no root"));
-    assert_eq!((refused.code, refused.reason.as_str()), (INVALID, "INVALID_ARGUMENT"));
-    assert!(refused.fields[0].starts_with("root"), "{refused:?}");
-    daemon.stop().await;
+    for (kind, id) in [("executor", "r"), ("executor", "s"), ("host", "r"), ("", "")] {
+        let request = ReadResourceRequest { authority: Some(authority(kind, id)), ..good.clone() };
+        table.read(&format!("authority {kind:?} {id:?}"), request).await;
+    }
+    table.read("without a root", ReadResourceRequest { root: None, ..good }).await;
 }
 
-#[tokio::test]
-async fn missing_packages_and_resources_are_not_found() {
-    let (_fixture, daemon, root) = one_skill().await;
-    let answer = daemon.read(read_request(&root, "skill://r/gone", "")).await;
-    let refused = assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
-    assert_eq!(root_id_of(&refused), Some("r"));
-    let answer = daemon.read(read_request(&root, "skill://r/a", "skill://r/a/gone.md")).await;
-    let refused = assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
-    assert_eq!(root_id_of(&refused), Some("r"));
-    daemon.stop().await;
+/// Change that makes a valid request invalid.
+type RequestChange<'a> = &'a dyn Fn(&mut ListResourcesRequest);
+
+async fn add_lists_of_files(table: &mut AnswerTable) {
+    table.add_section("Lists of files");
+    let good = crate::resources::request(&table.root);
+    let first = ListResourcesRequest { page_size: 1, ..good.clone() };
+    let token = table.daemon.list_resources(first).await.expect("a page").next_page_token;
+    let other_root = |path: &str| selected("r", table.fixture.path(path));
+    let (outside, gone) = (other_root("other"), other_root("root/none"));
+    let changes: [(&str, RequestChange); 20] = [
+        ("page_size -1", &|r| r.page_size = -1),
+        ("page_size -2147483648", &|r| r.page_size = i32::MIN),
+        ("package \"skill://r/a/\"", &|r| r.package = "skill://r/a/".into()),
+        ("package \"skill://s/a\"", &|r| r.package = "skill://s/a".into()),
+        ("package \"\"", &|r| r.package = String::new()),
+        ("package \"skill://r/gone\"", &|r| r.package = "skill://r/gone".into()),
+        ("package \"skill://r/a/x.md\"", &|r| r.package = "skill://r/a/x.md".into()),
+        ("package \"skill://r\"", &|r| r.package = "skill://r".into()),
+        ("id \"..\"", &|r| r.root.as_mut().expect("set").id = "..".into()),
+        ("page_token \"x\"", &|r| r.page_token = "x".into()),
+        ("page_token of 100,000 bytes", &|r| r.page_token = "A".repeat(100_000)),
+        ("page_token that is too long", &|r| r.page_token = format!("{token}A")),
+        ("page_token of another package", &|r| {
+            (r.page_token, r.package) = (token.clone(), "skill://r/b".into());
+        }),
+        ("page_token of a list without digests", &|r| {
+            (r.page_token, r.include_digests) = (token.clone(), true);
+        }),
+        ("authority of the root", &|r| r.authority = Some(authority("executor", "r"))),
+        ("authority of another root", &|r| r.authority = Some(authority("executor", "s"))),
+        ("authority without a kind", &|r| r.authority = Some(authority("", "r"))),
+        ("root outside", &|r| r.root = Some(outside.clone())),
+        ("missing root", &|r| r.root = Some(gone.clone())),
+        ("root of another environment", &|r| {
+            let location = r.root.as_mut().and_then(|root| root.location.as_mut());
+            location.expect("set").environment_id = "elsewhere".into();
+        }),
+    ];
+    for (request, change) in changes {
+        let mut message = good.clone();
+        change(&mut message);
+        table.list_files(request, message).await;
+    }
+    // The package is in the catalog but was removed from the disk.
+    fs::remove_dir_all(table.fixture.path("root/a")).expect("remove");
+    table.list_files("of a package that was removed", good).await;
 }
 
 #[tokio::test]
 async fn a_root_outside_the_allowed_directories_is_denied() {
-    let (fixture, daemon, _) = one_skill().await;
+    let (fixture, daemon, _) = Setup::default().serve("skill root/a\nskill other/b").await;
     let places =
         [fixture.path("other"), fixture.path("nothing"), "/etc".into(), "/no/where".into()];
     let mut messages = Vec::new();
@@ -161,7 +327,7 @@ async fn a_root_outside_the_allowed_directories_is_denied() {
         let answer = daemon.read(read_request(&selected("r", place), "skill://r/b", "")).await;
         messages.push(answer.as_ref().expect_err("outside").message().to_owned());
         let refused = assert_rpc_error(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
-        assert_eq!(root_id_of(&refused), Some("r"));
+        assert_eq!(refused.metadata["root_id"], "r");
     }
     messages.dedup();
     assert_eq!(messages.len(), 1, "the message does not depend on existence: {messages:?}");
@@ -170,142 +336,20 @@ async fn a_root_outside_the_allowed_directories_is_denied() {
 
 #[tokio::test]
 async fn a_link_that_leads_outside_is_denied() {
-    let fixture = Fixture::new(
-        "skill root/a\nfile out/x\n| text\n\
-         link root/a/there -> $TMP/out/x\nlink root/a/gone -> $TMP/out/y",
-    );
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let root = selected("r", fixture.path("root"));
+    let tree = "skill root/a\nfile out/x\n| text\n\
+                link root/a/there -> $TMP/out/x\nlink root/a/gone -> $TMP/out/y";
+    let (_fixture, daemon, root) = Setup::default().serve(tree).await;
     let mut messages = Vec::new();
     for name in ["there", "gone"] {
         let answer =
             daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{name}"))).await;
         messages.push(answer.as_ref().expect_err("outside").message().to_owned());
         let refused = assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
-        assert_eq!(root_id_of(&refused), Some("r"));
+        assert_eq!(refused.metadata["root_id"], "r");
     }
     assert_eq!(
         messages[0], messages[1],
         "the message is the same whether the target exists or not"
     );
-    daemon.stop().await;
-}
-
-#[tokio::test]
-async fn a_read_in_an_unavailable_root_fails() {
-    let (fixture, daemon, _) = one_skill().await;
-    let unavailable = [
-        selected("r", fixture.path("root/gone")),
-        selected("r", fixture.path("root/a/x.md")),
-        located("r", "relative/path"),
-        SelectedCapabilityRoot { id: "r".into(), location: None },
-    ];
-    let mut other_type = selected("r", fixture.path("root"));
-    other_type.location.as_mut().expect("set").r#type = "bucket".into();
-    for root in unavailable.into_iter().chain([other_type]) {
-        let answer = daemon.read(read_request(&root, "skill://r/a", "")).await;
-        let refused = crate::harness::rpc_error(&answer.expect_err("unusable"));
-        assert_eq!(refused.code, Code::FailedPrecondition, "{root:?}: {refused:?}");
-        let reason = match root.location {
-            Some(_) => "ROOT_UNAVAILABLE",
-            None => "WRONG_ENVIRONMENT",
-        };
-        assert_eq!(refused.reason, reason, "{root:?}: {refused:?}");
-        assert_eq!(root_id_of(&refused), Some("r"));
-    }
-    daemon.stop().await;
-}
-
-#[tokio::test]
-async fn a_root_of_another_environment_is_rejected() {
-    let (fixture, daemon, _) = one_skill().await;
-    let location = CapabilityRootLocation {
-        environment_id: "elsewhere".into(),
-        path: fixture.path("root").to_str().expect("UTF-8").into(),
-        ..Default::default()
-    };
-    let root = SelectedCapabilityRoot { id: "r".into(), location: Some(location) };
-    let answer = daemon.read(read_request(&root, "skill://r/a", "")).await;
-    let refused = assert_rpc_error(answer, Code::FailedPrecondition, "WRONG_ENVIRONMENT", None);
-    assert_eq!(root_id_of(&refused), Some("r"));
-    daemon.stop().await;
-}
-
-#[tokio::test]
-async fn messages_name_the_problem_of_a_location() {
-    let (fixture, daemon, good) = one_skill().await;
-    let mut untyped = good.clone();
-    untyped.location.as_mut().expect("set").r#type.clear();
-    let mut nowhere = good.clone();
-    nowhere.location.as_mut().expect("set").environment_id.clear();
-    let absent = SelectedCapabilityRoot { id: "r".into(), location: None };
-    let longest = "/x".repeat(2_048);
-    let too_long = format!("{longest}x");
-    let missing = (RootReason::WrongEnvironment, "the environment id is missing");
-    let long = (RootReason::InvalidPath, "over 4,096 bytes");
-    for (root, expected) in [
-        (good, None),
-        (untyped, None),
-        (nowhere, Some(missing)),
-        (absent, Some(missing)),
-        (located("r", &longest), Some((RootReason::NotAllowed, "outside every allowed root"))),
-        (located("r", &too_long), Some(long)),
-        (located("r", &format!("file://{longest}")), Some(long)),
-        (located("r", "relative"), Some((RootReason::InvalidPath, "not an absolute path"))),
-        (
-            located("r", fixture.path("root/gone").to_str().expect("UTF-8")),
-            Some((RootReason::NotFound, "does not exist")),
-        ),
-    ] {
-        let status = daemon.list(std::slice::from_ref(&root)).await.roots.remove(0);
-        let read = daemon.read(read_request(&root, "skill://r/a", "")).await;
-        match expected {
-            None => {
-                assert_eq!(status.state(), RootState::Ready, "{status:?}");
-                read.expect("a page");
-            }
-            Some((reason, says)) => {
-                assert_eq!(status.reason(), reason, "{status:?}");
-                assert!(status.message.contains(says), "{status:?}");
-                let refused = read.expect_err("an unavailable root");
-                assert!(refused.message().contains(says), "{refused:?}");
-            }
-        }
-    }
-    daemon.stop().await;
-}
-
-#[tokio::test]
-async fn a_wrong_authority_is_rejected() {
-    let (_fixture, daemon, root) = one_skill().await;
-    let authority = |kind: &str, id: &str| Some(Authority { kind: kind.into(), id: id.into() });
-    let good = read_request(&root, "skill://r/a", "");
-    for wrong in [authority("executor", "s"), authority("host", "r"), authority("", "")] {
-        let answer = daemon.read(ReadResourceRequest { authority: wrong, ..good.clone() }).await;
-        let refused =
-            assert_rpc_error(answer, Code::FailedPrecondition, "AUTHORITY_MISMATCH", None);
-        assert_eq!(root_id_of(&refused), Some("r"));
-    }
-    for right in [authority("executor", "r"), None] {
-        daemon
-            .read(ReadResourceRequest { authority: right, ..good.clone() })
-            .await
-            .expect("the selected root");
-    }
-    daemon.stop().await;
-}
-
-#[tokio::test]
-async fn a_file_over_the_size_limit_is_rejected() {
-    let fixture = Fixture::new("skill root/a\nsparse 101 root/a/big\nsparse 100 root/a/fits");
-    let limits = Limits { max_file_bytes: 100, ..Limits::default() };
-    let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
-    let daemon = Daemon::start(setup).await;
-    let root = selected("r", fixture.path("root"));
-    let answer = daemon.read(read_request(&root, "skill://r/a", "skill://r/a/big")).await;
-    let refused = assert_rpc_error(answer, Code::FailedPrecondition, "TOO_LARGE", None);
-    assert_eq!(root_id_of(&refused), Some("r"));
-    let fits = daemon.read_all(read_request(&root, "skill://r/a", "skill://r/a/fits")).await;
-    assert_eq!(fits.expect("at the limit"), [0; 100]);
     daemon.stop().await;
 }

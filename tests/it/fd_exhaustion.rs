@@ -2,17 +2,14 @@
 //! silently, keeps running, and recovers once descriptors are free again.
 
 use std::collections::BTreeSet;
-use std::ffi::OsStr;
 use std::fs;
 
-use caproot::proto::caproot::v1::{
-    DiagnosticCode, GetExecutorRequest, ListSkillsResponse, RootReason, RootState,
-};
+use caproot::proto::caproot::v1::{DiagnosticCode, ListSkillsResponse, RootReason, RootState};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, in_time, read_request, rpc_error, selected};
+use crate::harness::{in_time, read_request, rpc_error, selected};
+use crate::process::{Process, serve};
 use crate::replica::Replica;
 use crate::watch_harness::{fresh_list, skill_text, watch_request};
 
@@ -26,7 +23,7 @@ struct OpenFileLimit {
 }
 
 impl OpenFileLimit {
-    fn new(serving: &DaemonProcess) -> Self {
+    fn new(serving: &Process) -> Self {
         let pid = i32::try_from(serving.pid()).ok().and_then(Pid::from_raw).expect("a pid");
         let before = rustix::process::getrlimit(Resource::Nofile);
         Self { pid, before }
@@ -74,11 +71,9 @@ async fn without_free_descriptors_the_daemon_reports_the_shortage_and_recovers()
          file r/.claude-plugin/plugin.json\n| {\"name\": \"kit\"}\nfile r/d/agents/openai.yaml
          file r/a/x.md\n| text",
     );
-    let (allow, tcp) = (OsStr::new("--allow"), ["--listen", "tcp:127.0.0.1:0"].map(OsStr::new));
-    let serving = DaemonProcess::start(&[&[allow, fixture.top().as_os_str()], &tcp[..]].concat());
+    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
     let limited = OpenFileLimit::new(&serving);
-    let address = serving.endpoint().strip_prefix("tcp:").expect("TCP");
-    let daemon = Daemon::connect_to(address).await;
+    let daemon = serving.connect().await;
     let root = [selected("r", fixture.path("r"))];
     let read = || read_request(&root[0], "skill://r/a", "skill://r/a/x.md");
     let whole = fresh_list(&daemon, &root).await;
@@ -94,9 +89,7 @@ async fn without_free_descriptors_the_daemon_reports_the_shortage_and_recovers()
     let none = fresh_list(&daemon, &root).await;
     assert_eq!(none.roots[0].reason(), RootReason::IoError);
     assert_omissions_are_reported(&none, 0);
-    in_time(daemon.client.clone().get_executor(GetExecutorRequest {}))
-        .await
-        .expect("the daemon answers");
+    daemon.executor().await;
     limited.restore();
     assert_eq!(fresh_list(&daemon, &root).await.skills, whole.skills);
     assert_eq!(daemon.read_all(read()).await.expect("as before"), b"text\n");
@@ -125,15 +118,12 @@ async fn without_free_descriptors_the_daemon_reports_the_shortage_and_recovers()
             names == NAMES.into() && unread == 0
         };
         let healed = async {
-            while !is_complete(&replica) {
-                replica.next_change().await;
-            }
+            replica.wait_while(|replica| !is_complete(replica)).await;
         };
         in_time(healed).await;
     }
     assert!(cut > 0, "the limit never had an effect");
     replica.catch_up(&daemon).await;
     drop(daemon);
-    let (code, log) = serving.terminate_async().await;
-    assert_eq!(code, Some(0), "{log}");
+    serving.stop().await;
 }

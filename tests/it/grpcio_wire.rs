@@ -2,15 +2,14 @@
 //! path of the socket as the `:authority` of its requests.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::HANG_TIMEOUT;
+use crate::process::{Process, caproot, serve};
 
 /// Preface, settings and window update that grpcio sends before its first request.
 const GREETING: &[&[u8]] = &[
@@ -89,13 +88,12 @@ fn answers(mut from: impl Read, streams: usize) -> BTreeMap<u32, StreamResponse>
     answers
 }
 
-fn serve_on_socket() -> (Fixture, DaemonProcess, String) {
+fn serve_on_socket() -> (Fixture, Process, String) {
     let fixture = Fixture::new("dir run\nmode 0700 run\nskill root/a");
     let socket = fixture.path("run/c.sock").display().to_string();
     let listen = format!("unix:{socket}");
-    let root = fixture.path("root");
-    let flags = [OsStr::new("--root"), root.as_os_str(), "--listen".as_ref(), listen.as_ref()];
-    let serving = DaemonProcess::start(&flags);
+    let mut command = caproot(["serve", "--listen", &listen, "--root"]);
+    let serving = Process::start(command.arg(fixture.path("root")));
     (fixture, serving, socket)
 }
 
@@ -113,8 +111,8 @@ fn assert_answered(answers: &BTreeMap<u32, StreamResponse>, streams: &[u32]) {
     }
 }
 
-#[test]
-fn the_socket_path_is_accepted_as_authority() {
+#[tokio::test]
+async fn the_socket_path_is_accepted_as_authority() {
     let (_fixture, serving, socket) = serve_on_socket();
     let mut stream = connect(&socket);
     stream.write_all(&[GREETING.concat(), FIRST.concat()].concat()).expect("write");
@@ -122,11 +120,11 @@ fn the_socket_path_is_accepted_as_authority() {
     stream.write_all(&LATER.concat()).expect("write");
     assert_answered(&answers(&stream, 2), &[3, 5]);
     drop(stream);
-    assert_eq!(serving.terminate().0, Some(0));
+    serving.stop().await;
 }
 
-#[test]
-fn the_socket_path_is_accepted_byte_by_byte() {
+#[tokio::test]
+async fn the_socket_path_is_accepted_byte_by_byte() {
     let (_fixture, serving, socket) = serve_on_socket();
     let mut stream = connect(&socket);
     for byte in [GREETING.concat(), FIRST.concat(), LATER.concat()].concat() {
@@ -134,32 +132,29 @@ fn the_socket_path_is_accepted_byte_by_byte() {
     }
     assert_answered(&answers(&stream, 3), &[1, 3, 5]);
     drop(stream);
-    assert_eq!(serving.terminate().0, Some(0));
+    serving.stop().await;
 }
 
-#[test]
-fn the_socket_path_is_accepted_in_huffman_code_and_two_frames() {
+#[tokio::test]
+async fn the_socket_path_is_accepted_in_huffman_code_and_two_frames() {
     let (_fixture, serving, socket) = serve_on_socket();
     let mut stream = connect(&socket);
     stream.write_all(&[GREETING.concat(), HUFFMAN.concat()].concat()).expect("write");
     assert_answered(&answers(&stream, 1), &[1]);
     drop(stream);
-    assert_eq!(serving.terminate().0, Some(0));
+    serving.stop().await;
 }
 
-#[test]
-fn the_socket_path_is_rejected_over_tcp() {
+#[tokio::test]
+async fn the_socket_path_is_rejected_over_tcp() {
     let fixture = Fixture::new("skill root/a");
-    let root = fixture.path("root");
-    let listen = ["--listen", "tcp:127.0.0.1:0"].map(OsStr::new);
-    let serving =
-        DaemonProcess::start(&[&[OsStr::new("--root"), root.as_os_str()], &listen[..]].concat());
-    let address = serving.endpoint().strip_prefix("tcp:").expect("a TCP listener");
+    let serving = Process::start(serve(["--root"]).arg(fixture.path("root")));
+    let address = serving.address();
     let mut stream = TcpStream::connect(address).expect("connect");
     stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
     stream.write_all(&[GREETING.concat(), FIRST.concat()].concat()).expect("write");
     let answers = answers(&stream, 1);
     assert!(answers[&1].reset && answers[&1].data.is_empty(), "{answers:?}");
     drop(stream);
-    assert_eq!(serving.terminate().0, Some(0));
+    serving.stop().await;
 }

@@ -1,27 +1,21 @@
 //! Invalid handles: the daemon accepts only the canonical spelling of a handle of the root.
 
 use caproot::model::{ResourceHandle, handle};
-use caproot::proto::caproot::v1::{
-    ListResourcesRequest, ReadResourceResponse, SelectedCapabilityRoot,
-};
+use caproot::proto::caproot::v1::{ReadResourceResponse, SelectedCapabilityRoot};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tonic::transport::Endpoint;
 use tonic::{Code, Response, Status};
 
-use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, read_request, rpc_error, selected};
+use crate::harness::{
+    Daemon, Setup, assert_rpc_error, files_request, in_time, read_request, rpc_error,
+};
 
-async fn serving() -> (Fixture, Daemon, SelectedCapabilityRoot) {
-    let fixture = Fixture::new("skill root/a\nfile root/a/x.md\n| text\nfile out.md\n| outside");
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let root = selected("r", fixture.path("root"));
-    (fixture, daemon, root)
-}
+const TREE: &str = "skill root/a\nfile root/a/x.md\n| text\nfile out.md\n| outside";
 
 #[tokio::test]
 async fn texts_that_are_no_handles_are_rejected() {
-    let (fixture, daemon, root) = serving().await;
+    let (fixture, daemon, root) = Setup::default().serve(TREE).await;
     let long = "x".repeat(5_000);
     let outside = fixture.path("out.md").display().to_string();
     let mut bad: Vec<String> = [
@@ -62,12 +56,8 @@ async fn texts_that_are_no_handles_are_rejected() {
         assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
         let answer = daemon.read(read_request(&root, "skill://r/a", text)).await;
         assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("resource"));
-        let request = ListResourcesRequest {
-            root: Some(root.clone()),
-            package: text.clone(),
-            ..Default::default()
-        };
-        let answer = in_time(daemon.client.clone().list_resources(request)).await;
+        let request = files_request(&root, text);
+        let answer = daemon.list_resources(request).await;
         assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
     }
     let answer = daemon.read(read_request(&root, "", "")).await;
@@ -97,7 +87,7 @@ async fn read_raw(daemon: &Daemon, raw: RawRead) -> Result<ReadResourceResponse,
 
 #[tokio::test]
 async fn handles_that_are_not_utf_8_are_rejected() {
-    let (_fixture, daemon, root) = serving().await;
+    let (_fixture, daemon, root) = Setup::default().serve(TREE).await;
     let raw = |package: &[u8], resource: &[u8]| RawRead {
         root: Some(root.clone()),
         package: package.to_vec(),
@@ -134,7 +124,7 @@ fn texts() -> impl Strategy<Value = String> {
 #[test]
 fn only_the_canonical_spelling_is_accepted() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let (_fixture, daemon, root) = runtime.block_on(serving());
+    let (_fixture, daemon, root) = runtime.block_on(Setup::default().serve(TREE));
     let config = Config { cases: 512, failure_persistence: None, ..Config::default() };
     let mut runner = TestRunner::new(config);
     let property = |text: String| {

@@ -1,6 +1,5 @@
 //! Roots on a filesystem that never answers, or stops answering later.
 
-use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use caproot::catalog::WatchTiming;
@@ -8,22 +7,13 @@ use caproot::proto::caproot::v1::{
     RemovalReason, RootReason, RootState, SelectedCapabilityRoot, WatchMode,
 };
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::fuse::Fuse;
 use crate::harness::{Daemon, Setup, selected};
-use crate::namespaces::runs_in_namespaces;
+use crate::namespaces::run_in_namespaces;
+use crate::process::{Process, serve};
 use crate::replica::Replica;
 use crate::watch_harness::{fresh_list, skill_text, watch_request};
-
-fn serve(fixture: &Fixture) -> DaemonProcess {
-    let flags = ["--listen", "tcp:127.0.0.1:0", "--allow"].map(OsStr::new);
-    DaemonProcess::start(&[&flags[..], &[fixture.top().as_os_str()]].concat())
-}
-
-async fn connect(serving: &DaemonProcess) -> Daemon {
-    Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
-}
 
 fn roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
     vec![selected("h", fixture.path("h")), selected("r", fixture.path("r"))]
@@ -36,32 +26,29 @@ fn assert_timed_out(replica: &Replica) {
 }
 
 async fn wait_until_timed_out(replica: &mut Replica) {
-    while replica.roots.get("h").is_none_or(|root| root.reason() != RootReason::Timeout) {
-        replica.next_change().await;
-    }
+    replica
+        .wait_while(|replica| {
+            replica.roots.get("h").is_none_or(|root| root.reason() != RootReason::Timeout)
+        })
+        .await;
     assert_timed_out(replica);
 }
 
 /// Asserts that the daemon exits on SIGTERM. Its clients can close their connections meanwhile.
-async fn assert_exits(serving: DaemonProcess) {
+async fn assert_exits(serving: Process) {
     let started = Instant::now();
-    assert_eq!(serving.terminate_async().await.0, Some(0));
+    serving.stop().await;
     assert!(started.elapsed() < Duration::from_secs(15), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
 async fn a_root_that_hangs_does_not_block_others_and_recovers() {
-    if !runs_in_namespaces(
-        "hang::a_root_that_hangs_does_not_block_others_and_recovers",
-        &["--mount"],
-    ) {
-        return;
-    }
+    run_in_namespaces!("--mount");
     let fixture = Fixture::new("skill r/a\nskill h/under");
     let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
     hung.hang();
-    let serving = serve(&fixture);
-    let daemon = connect(&serving).await;
+    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
+    let daemon = serving.connect().await;
     let alone = &roots(&fixture)[1..];
     let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
     // While the root is not yet known to hang, a client of the other root alone does not wait for
@@ -74,9 +61,7 @@ async fn a_root_that_hangs_does_not_block_others_and_recovers() {
     for n in 0..20 {
         let says = format!("Change {n}.");
         fixture.write("r/a/SKILL.md", skill_text("a", &says));
-        while replica.skills["skill://r/a"].description != says {
-            replica.next_change().await;
-        }
+        replica.wait_while(|replica| replica.skills["skill://r/a"].description != says).await;
         assert_eq!(fresh_list(&daemon, alone).await.skills[0].description, says);
     }
     // Calls for the hung root are answered at once and do not use up the quota of other calls.
@@ -89,9 +74,7 @@ async fn a_root_that_hangs_does_not_block_others_and_recovers() {
     assert_eq!((list.skills.len(), list.roots[0].reason()), (1, RootReason::Timeout));
     // The unmount ends every call that hangs in the filesystem.
     drop(hung);
-    while !replica.skills.contains_key("skill://h/under") {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| !replica.skills.contains_key("skill://h/under")).await;
     replica.catch_up(&daemon).await;
     assert_eq!(replica.roots["h"].state(), RootState::Ready);
     drop((replica, daemon));
@@ -100,15 +83,12 @@ async fn a_root_that_hangs_does_not_block_others_and_recovers() {
 
 #[tokio::test]
 async fn a_directory_that_hangs_does_not_delay_the_shutdown() {
-    if !runs_in_namespaces("hang::a_directory_that_hangs_does_not_delay_the_shutdown", &["--mount"])
-    {
-        return;
-    }
+    run_in_namespaces!("--mount");
     let fixture = Fixture::new("skill r/a\nskill h/a\ndir h/deep/down");
     let Some(hung) = Fuse::mount(&fixture.path("h/deep/down")) else { return };
     hung.hang();
-    let serving = serve(&fixture);
-    let daemon = connect(&serving).await;
+    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
+    let daemon = serving.connect().await;
     let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
     wait_until_timed_out(&mut replica).await;
     assert!(replica.skills.contains_key("skill://r/a"));
@@ -128,9 +108,7 @@ fn short_timing() -> WatchTiming {
 
 #[tokio::test]
 async fn a_root_that_hangs_after_its_scan_recovers() {
-    if !runs_in_namespaces("hang::a_root_that_hangs_after_its_scan_recovers", &["--mount"]) {
-        return;
-    }
+    run_in_namespaces!("--mount");
     let fixture = Fixture::new("skill r/a\ndir h");
     let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
     hung.write("a/SKILL.md", skill_text("a", "Answers."));
@@ -160,17 +138,12 @@ async fn a_root_that_hangs_after_its_scan_recovers() {
 
 #[tokio::test]
 async fn a_root_that_hangs_later_does_not_delay_the_shutdown() {
-    if !runs_in_namespaces(
-        "hang::a_root_that_hangs_later_does_not_delay_the_shutdown",
-        &["--mount"],
-    ) {
-        return;
-    }
+    run_in_namespaces!("--mount");
     let fixture = Fixture::new("skill r/a\ndir h");
     let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
     hung.write("a/SKILL.md", skill_text("a", "Answers."));
-    let serving = serve(&fixture);
-    let daemon = connect(&serving).await;
+    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
+    let daemon = serving.connect().await;
     let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
     replica.next_batch().await;
     assert_eq!(replica.skills.len(), 2);
@@ -183,10 +156,7 @@ async fn a_root_that_hangs_later_does_not_delay_the_shutdown() {
 
 #[tokio::test]
 async fn a_published_root_that_hangs_does_not_block_others() {
-    if !runs_in_namespaces("hang::a_published_root_that_hangs_does_not_block_others", &["--mount"])
-    {
-        return;
-    }
+    run_in_namespaces!("--mount");
     // The mount itself, and a directory below it.
     for published in ["h", "h/deep/down"] {
         let fixture = Fixture::new("skill r/a\ndir h");
@@ -207,23 +177,15 @@ async fn a_published_root_that_hangs_does_not_block_others() {
         for n in 0..40 {
             let says = format!("Change {n}.");
             fixture.write("r/a/SKILL.md", skill_text("a", &says));
-            while replica.skills["skill://r/a"].description != says {
-                replica.next_change().await;
-            }
+            replica.wait_while(|replica| replica.skills["skill://r/a"].description != says).await;
             assert_eq!(fresh_list(&daemon, &alone).await.skills[0].description, says);
         }
         std::fs::rename(fixture.path("r"), fixture.path("away")).expect("away");
-        while replica.roots["r"].state() == RootState::Ready {
-            replica.next_change().await;
-        }
+        replica.wait_while(|replica| replica.roots["r"].state() == RootState::Ready).await;
         std::fs::rename(fixture.path("away"), fixture.path("r")).expect("back");
-        while replica.roots["r"].state() != RootState::Ready {
-            replica.next_change().await;
-        }
+        replica.wait_while(|replica| replica.roots["r"].state() != RootState::Ready).await;
         hung.resume();
-        while replica.roots["h"].state() != RootState::Ready {
-            replica.next_change().await;
-        }
+        replica.wait_while(|replica| replica.roots["h"].state() != RootState::Ready).await;
         replica.catch_up(&daemon).await;
         daemon.stop().await;
     }

@@ -42,25 +42,17 @@ async fn a_write_through_another_name_reaches_a_stream() {
     for round in 0..3 {
         let says = format!("Round {round}.");
         live.fixture.write("out/SKILL.md", skill_text("a", &says));
-        while current(&live).description != says {
-            live.next_change().await;
-        }
+        live.wait_while(|live| current(live).description != says).await;
         live.fixture.write("out/openai.yaml", format!("interface:\n  display_name: {says}\n"));
-        while display_name(&current(&live)) != says {
-            live.next_change().await;
-        }
+        live.wait_while(|live| display_name(&current(live)) != says).await;
         live.fixture.write("out/plugin.json", format!(r#"{{"name": "kit{round}"}}"#));
-        while current(&live).name != format!("kit{round}:a") {
-            live.next_change().await;
-        }
+        live.wait_while(|live| current(live).name != format!("kit{round}:a")).await;
         live.fixture.write("out/mcp.json", format!(r#"{{"a": {{"command": "no-{round}"}}}}"#));
         let command = |live: &WatchHarness| {
             let plugin = &live.replica.plugins["skill://r/kit"];
             plugin.components.as_ref().expect("components").mcp_servers[0].command.clone()
         };
-        while command(&live) != format!("no-{round}") {
-            live.next_change().await;
-        }
+        live.wait_while(|live| command(live) != format!("no-{round}")).await;
     }
     assert_eq!(watch_status(&live.daemon).await.missed_changes, 0);
     live.finish().await;
@@ -77,9 +69,7 @@ async fn a_write_to_a_manifest_above_the_root_is_seen() {
             .await;
     assert_eq!(live.replica.skills["skill://r/a"].name, "first:a");
     live.fixture.write("out/plugin.json", "{\"name\": \"second\"}");
-    while live.replica.skills["skill://r/a"].name != "second:a" {
-        live.next_change().await;
-    }
+    live.wait_while(|live| live.replica.skills["skill://r/a"].name != "second:a").await;
     live.finish().await;
 }
 
@@ -88,16 +78,13 @@ async fn a_hard_link_made_later_below_the_root_is_watched() {
     let mut live = WatchHarness::new("skill r/a\ndir r/b").await;
     fs::hard_link(live.fixture.path("r/a/SKILL.md"), live.fixture.path("r/b/SKILL.md"))
         .expect("another name");
-    while live.replica.skills.len() < 2 {
-        live.next_change().await;
-    }
+    live.wait_while(|live| live.replica.skills.len() < 2).await;
     // No event reports to the directory `a` that its file has another name or that the file
     // changed.
     for (name, says) in [("b", "Through b."), ("a", "Through a."), ("b", "Through b again.")] {
         live.fixture.write(&format!("r/{name}/SKILL.md"), skill_text("x", says));
-        while live.replica.skills.values().any(|skill| skill.description != says) {
-            live.next_change().await;
-        }
+        live.wait_while(|live| live.replica.skills.values().any(|skill| skill.description != says))
+            .await;
     }
     live.finish().await;
 }

@@ -10,16 +10,21 @@ use caproot::config::{Config, KeepaliveConfig, RootFlag, ServeFlags};
 use caproot::model::Limits;
 use caproot::net::endpoint::ProcessEnv;
 use caproot::proto::caproot::v1::{
-    CapabilityRootLocation, ErrorReason, ListSkillsRequest, ListSkillsResponse,
-    ReadResourceRequest, ReadResourceResponse, SelectedCapabilityRoot,
-    capability_service_client::CapabilityServiceClient, read_resource_response::Body,
+    CapabilityRootLocation, ErrorReason, GetExecutorRequest, GetExecutorResponse,
+    ListResourcesRequest, ListResourcesResponse, ListRootsRequest, ListSkillsRequest,
+    ListSkillsResponse, PublishedRoot, ReadResourceRequest, ReadResourceResponse,
+    ResolveRootsRequest, ResolveRootsResponse, SelectedCapabilityRoot, WatchSkillsRequest,
+    WatchSkillsResponse, capability_service_client::CapabilityServiceClient,
+    read_resource_response::Body,
 };
 use caproot::server;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
-use tonic::{Code, Response, Status};
+use tonic::{Code, IntoRequest, Response, Status, Streaming};
 use tonic_types::{ErrorDetail, StatusExt as _};
+
+use crate::fixture::Fixture;
 
 /// Returns `long` if `CAPROOT_LONG_TESTS` is set, otherwise `short`. Both forms of a test check the
 /// same properties. The long form covers rarer interleavings.
@@ -101,6 +106,16 @@ impl Setup {
     pub(crate) fn publishing(id: &str, dir: PathBuf) -> Self {
         Self { roots: vec![(Some(id.into()), dir)], ..Self::default() }
     }
+
+    /// Builds a tree, allows its directory `root`, and starts the daemon. Returns the directory as
+    /// the root `r`.
+    pub(crate) async fn serve(mut self, tree: &str) -> (Fixture, Daemon, SelectedCapabilityRoot) {
+        let fixture = Fixture::new(tree);
+        let dir = fixture.path("root");
+        self.allow.push(dir.clone());
+        let daemon = Daemon::start(self).await;
+        (fixture, daemon, selected("r", dir))
+    }
 }
 
 /// Running daemon. Drop asks the daemon to stop. `stop` also waits for its end.
@@ -130,6 +145,13 @@ impl Daemon {
         config.opener = setup.opener;
         config.keepalive = setup.keepalive;
         Self::start_with(config).await
+    }
+
+    /// Builds a tree and starts a daemon that publishes one directory of the tree under its name.
+    pub(crate) async fn publishing(dir: &str, tree: &str) -> (Fixture, Self) {
+        let fixture = Fixture::new(tree);
+        let daemon = Self::start(Setup::publishing(dir, fixture.path(dir))).await;
+        (fixture, daemon)
     }
 
     /// Starts a daemon whose last listener is a TCP port, and connects to that listener.
@@ -175,22 +197,27 @@ impl Daemon {
         self.try_list(list_request(roots)).await.expect("ListSkills")
     }
 
-    /// Calls `ListSkills` once.
-    pub(crate) async fn try_list(
-        &self,
-        request: ListSkillsRequest,
-    ) -> Result<ListSkillsResponse, Status> {
-        let mut client = self.client.clone();
-        in_time(client.list_skills(request)).await.map(Response::into_inner)
+    /// Returns the packages on the first page of a list.
+    pub(crate) async fn packages(&self, roots: &[SelectedCapabilityRoot]) -> Vec<String> {
+        packages(&self.list(roots).await).into_iter().map(str::to_owned).collect()
     }
 
-    /// Calls `ReadResource` once.
-    pub(crate) async fn read(
-        &self,
-        request: ReadResourceRequest,
-    ) -> Result<ReadResourceResponse, Status> {
+    /// Returns the first page of the states and plugins of roots.
+    pub(crate) async fn resolve(&self, roots: &[SelectedCapabilityRoot]) -> ResolveRootsResponse {
+        self.try_resolve(resolve_request(roots)).await.expect("ResolveRoots")
+    }
+
+    /// Returns the published roots.
+    pub(crate) async fn published_roots(&self) -> Vec<PublishedRoot> {
         let mut client = self.client.clone();
-        in_time(client.read_resource(request)).await.map(Response::into_inner)
+        let answer = in_time(client.list_roots(ListRootsRequest {})).await;
+        answer.expect("ListRoots").into_inner().roots
+    }
+
+    /// Calls `GetExecutor` once.
+    pub(crate) async fn executor(&self) -> GetExecutorResponse {
+        let mut client = self.client.clone();
+        in_time(client.get_executor(GetExecutorRequest {})).await.expect("GetExecutor").into_inner()
     }
 
     /// Reads all pages of a resource and joins them. Checks each page against the size limit and
@@ -220,6 +247,35 @@ impl Daemon {
             }
         }
     }
+}
+
+/// Defines methods of [`Daemon`] that make one call each.
+macro_rules! call_methods {
+    ($($(#[$doc:meta])* $name:ident: $method:ident($request:ty) -> $response:ty;)*) => {
+        impl Daemon { $(
+            $(#[$doc])*
+            pub(crate) async fn $name(
+                &self,
+                request: impl IntoRequest<$request>,
+            ) -> Result<$response, Status> {
+                let mut client = self.client.clone();
+                in_time(client.$method(request)).await.map(Response::into_inner)
+            }
+        )* }
+    };
+}
+
+call_methods! {
+    /// Calls `ListSkills` once. A request may have metadata, such as a token.
+    try_list: list_skills(ListSkillsRequest) -> ListSkillsResponse;
+    /// Calls `ResolveRoots` once.
+    try_resolve: resolve_roots(ResolveRootsRequest) -> ResolveRootsResponse;
+    /// Calls `ListResources` once.
+    list_resources: list_resources(ListResourcesRequest) -> ListResourcesResponse;
+    /// Opens a stream.
+    watch: watch_skills(WatchSkillsRequest) -> Streaming<WatchSkillsResponse>;
+    /// Calls `ReadResource` once.
+    read: read_resource(ReadResourceRequest) -> ReadResourceResponse;
 }
 
 /// Whether openat2(2) is available. If not, prints that tests are skipped.
@@ -288,6 +344,11 @@ pub(crate) fn selected(id: &str, path: impl AsRef<Path>) -> SelectedCapabilityRo
     located(id, path.as_ref().to_str().expect("a path in UTF-8"))
 }
 
+/// Selects a published root.
+pub(crate) fn published(id: &str) -> SelectedCapabilityRoot {
+    located(id, &format!("published:{id}"))
+}
+
 /// Selects a root with any text as its path.
 pub(crate) fn located(id: &str, path: &str) -> SelectedCapabilityRoot {
     let location = CapabilityRootLocation {
@@ -301,6 +362,21 @@ pub(crate) fn located(id: &str, path: &str) -> SelectedCapabilityRoot {
 /// Request for the first page of a list.
 pub(crate) fn list_request(roots: &[SelectedCapabilityRoot]) -> ListSkillsRequest {
     ListSkillsRequest { selected_capability_roots: roots.to_vec(), ..Default::default() }
+}
+
+/// Request for the first page of the states and plugins of roots.
+pub(crate) fn resolve_request(roots: &[SelectedCapabilityRoot]) -> ResolveRootsRequest {
+    ResolveRootsRequest { selected_capability_roots: roots.to_vec(), ..Default::default() }
+}
+
+/// Request for the first page of the files of a package.
+pub(crate) fn files_request(root: &SelectedCapabilityRoot, package: &str) -> ListResourcesRequest {
+    ListResourcesRequest { root: Some(root.clone()), package: package.into(), ..Default::default() }
+}
+
+/// Packages of a list.
+pub(crate) fn packages(list: &ListSkillsResponse) -> Vec<&str> {
+    list.skills.iter().map(|skill| skill.package.as_str()).collect()
 }
 
 /// Request for the first page of a resource. An empty resource is the main resource.

@@ -2,19 +2,18 @@
 //! them, leaves them in place, and checks them like its own sockets.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_setfd};
 
-use crate::binary::{DaemonProcess, run};
 use crate::fixture::Fixture;
+use crate::process::{Output, Process, caproot, program, run_command};
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo");
 /// Above all descriptors of a test, so that moving a descriptor to another number closes none.
@@ -54,9 +53,14 @@ impl ServiceManager {
         format!("unix:{}", self.socket().display())
     }
 
-    /// Runs `caproot serve` with the sockets from descriptor 3 on. A shell moves the sockets there
-    /// and executes the daemon, which keeps the process id of the shell.
-    fn with_command<T>(&self, pid: &str, flags: &[&str], run: impl FnOnce(&mut Command) -> T) -> T {
+    /// Runs a function with `caproot serve` that inherits the sockets from descriptor 3 on. A shell
+    /// moves the sockets there and executes the daemon, which keeps the process id of the shell.
+    async fn with_command<T>(
+        &self,
+        pid: &str,
+        flags: &[&str],
+        run: impl AsyncFnOnce(&mut Command) -> T,
+    ) -> T {
         let passed: Vec<_> = self.sockets.iter().map(|(fd, _)| inheritable_copy(fd)).collect();
         let moves = (3..).zip(&passed).map(|(to, fd)| {
             let from = fd.as_raw_fd();
@@ -64,39 +68,29 @@ impl ServiceManager {
         });
         let script = format!("LISTEN_PID={pid} exec \"$@\"{}", moves.collect::<String>());
         let names: Vec<_> = self.sockets.iter().map(|(_, name)| *name).collect();
-        let mut command = Command::new("bash");
+        let mut command = program("bash");
         command.args(["-c", &script, "bash", env!("CARGO_BIN_EXE_caproot"), "serve"]).args(flags);
         command.env_clear().env("HOME", "/nonexistent").env("LISTEN_FDNAMES", names.join(":"));
         command.env("LISTEN_FDS", passed.len().to_string());
         command.env("XDG_RUNTIME_DIR", self.fixture.path("run"));
-        run(&mut command)
+        run(&mut command).await
     }
 
-    fn serve(&self, listeners: usize, flags: &[&str]) -> DaemonProcess {
-        self.with_command("$$", flags, |command| {
-            DaemonProcess::spawn_with_lines(command, listeners)
-        })
+    async fn serve(&self, listeners: usize, flags: &[&str]) -> Process {
+        self.serve_as("$$", listeners, flags).await
     }
 
-    /// Starts a daemon that must fail. Returns its exit code and its error output.
-    fn start_and_fail(&self, flags: &[&str]) -> (Option<i32>, String) {
-        self.with_command("$$", flags, |command| {
-            let mut child = command
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-                .expect("the shell runs");
-            let mut line = String::new();
-            let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-            stdout.read_line(&mut line).expect("text");
-            if !line.is_empty() {
-                child.kill().expect("kill");
-            }
-            let output = child.wait_with_output().expect("the daemon exits");
-            assert_eq!(line, "", "the daemon starts");
-            (output.status.code(), String::from_utf8(output.stderr).expect("text"))
-        })
+    async fn serve_as(&self, pid: &str, listeners: usize, flags: &[&str]) -> Process {
+        let start = async |command: &mut Command| {
+            Process::start_until(command, |endpoints| endpoints.len() == listeners)
+        };
+        self.with_command(pid, flags, start).await
+    }
+
+    /// Starts a daemon that must fail.
+    async fn start_and_fail(&self, flags: &[&str]) -> Output {
+        let start = async |command: &mut Command| Process::start_failure(command).await;
+        self.with_command("$$", flags, start).await
     }
 }
 
@@ -107,25 +101,24 @@ fn inheritable_copy(fd: &OwnedFd) -> OwnedFd {
     copy
 }
 
-fn assert_lists(endpoint: &str) {
-    let list = run(["list", "--endpoint", endpoint]);
+async fn assert_lists(endpoint: &str) {
+    let list = run_command(caproot(["list", "--endpoint", endpoint])).await;
     assert_eq!(list.code, Some(0), "{endpoint}: {}", list.stderr);
-    assert!(list.stdout.contains("triage-logs"), "{}", list.stdout);
+    assert!(list.text().contains("triage-logs"), "{list:?}");
 }
 
-#[test]
-fn inherited_sockets_replace_the_default_socket_and_stay_in_place() {
+#[tokio::test]
+async fn inherited_sockets_replace_the_default_socket_and_stay_in_place() {
     let starter = ServiceManager::new().unix("caproot").tcp("127.0.0.1:0", "caproot-tcp");
     let before = fs::metadata(starter.socket()).expect("the socket");
-    let serving = starter.serve(2, &["--root", DEMO]);
+    let serving = starter.serve(2, &["--root", DEMO]).await;
     let [unix, tcp] = serving.endpoints() else { panic!("{:?}", serving.endpoints()) };
     assert_eq!(*unix, starter.inherited_endpoint());
     assert!(tcp.starts_with("tcp:127.0.0.1:"), "{tcp}");
-    assert_lists(unix);
-    assert_lists(tcp);
+    assert_lists(unix).await;
+    assert_lists(tcp).await;
     assert!(!starter.fixture.path("run/caproot.sock").exists(), "no default socket in addition");
-    let (code, log) = serving.terminate();
-    assert_eq!(code, Some(0), "{log}");
+    let log = serving.stop().await;
     assert!(!log.contains("WARN"), "{log}");
     let after = fs::metadata(starter.socket()).expect("the socket stays");
     let attributes = |meta: &fs::Metadata| (meta.ino(), meta.mode(), meta.uid(), meta.gid());
@@ -133,14 +126,14 @@ fn inherited_sockets_replace_the_default_socket_and_stay_in_place() {
 
     // The next daemon inherits the same sockets, so that no client is rejected during a restart.
     let early = UnixStream::connect(starter.socket()).expect("in the backlog");
-    let serving = starter.serve(2, &["--root", DEMO]);
-    assert_lists(&serving.endpoints()[0]);
+    let serving = starter.serve(2, &["--root", DEMO]).await;
+    assert_lists(&serving.endpoints()[0]).await;
     drop(early);
-    assert_eq!(serving.terminate().0, Some(0));
+    serving.stop().await;
 }
 
-#[test]
-fn callers_on_an_inherited_socket_are_identified_by_the_kernel() {
+#[tokio::test]
+async fn callers_on_an_inherited_socket_are_identified_by_the_kernel() {
     let uid = rustix::process::geteuid().as_raw();
     for (uid, code) in [(uid, 0), (uid + 1, 5)] {
         let starter = ServiceManager::new().unix("caproot");
@@ -148,30 +141,31 @@ fn callers_on_an_inherited_socket_are_identified_by_the_kernel() {
             format!("callers: [{{name: a, uids: [{uid}]}}]\nroots: [{{id: d, path: {DEMO}}}]");
         starter.fixture.write("config.yaml", text);
         let config = starter.fixture.path("config.yaml");
-        let serving = starter.serve(1, &["--config", config.to_str().expect("UTF-8")]);
-        let list = run(["list", "--endpoint", &starter.inherited_endpoint()]);
+        let serving = starter.serve(1, &["--config", config.to_str().expect("UTF-8")]).await;
+        let endpoint = starter.inherited_endpoint();
+        let list = run_command(caproot(["list", "--endpoint", &endpoint])).await;
         assert_eq!(list.code, Some(code), "{}", list.stderr);
-        assert_eq!(serving.terminate().0, Some(0));
+        serving.stop().await;
     }
 }
 
-#[test]
-fn configured_listeners_are_served_in_addition() {
+#[tokio::test]
+async fn configured_listeners_are_served_in_addition() {
     let starter = ServiceManager::new().unix("caproot");
     let own = format!("unix:{}", starter.fixture.path("run/own.sock").display());
-    let serving = starter.serve(2, &["--root", DEMO, "--listen", &own]);
+    let serving = starter.serve(2, &["--root", DEMO, "--listen", &own]).await;
     assert_eq!(serving.endpoints(), [starter.inherited_endpoint(), own.clone()]);
-    assert_lists(&starter.inherited_endpoint());
-    assert_lists(&own);
-    assert_eq!(serving.terminate().0, Some(0));
+    assert_lists(&starter.inherited_endpoint()).await;
+    assert_lists(&own).await;
+    serving.stop().await;
     assert!(starter.socket().exists() && !starter.fixture.path("run/own.sock").exists());
 }
 
-#[test]
-fn a_socket_named_metrics_serves_metrics() {
+#[tokio::test]
+async fn a_socket_named_metrics_serves_metrics() {
     let starter = ServiceManager::new().tcp("127.0.0.1:0", "metrics");
     // The daemon still opens its default socket. The second printed line is the metrics address.
-    let serving = starter.serve(2, &["--root", DEMO]);
+    let serving = starter.serve(2, &["--root", DEMO]).await;
     let [socket, metrics] = serving.endpoints() else { panic!("{:?}", serving.endpoints()) };
     assert!(socket.ends_with("run/caproot.sock"), "{socket}");
     let address = metrics.strip_prefix("tcp:").expect("a port");
@@ -183,18 +177,20 @@ fn a_socket_named_metrics_serves_metrics() {
     .expect("a request");
     let answer = std::io::read_to_string(stream).expect("an answer");
     assert!(answer.contains("caproot_build_info"), "{answer}");
-    assert_eq!(serving.terminate().0, Some(0));
+    serving.stop().await;
 
     starter.fixture.write("config.yaml", "metrics: {listen: 'tcp:127.0.0.1:0'}");
     let config = starter.fixture.path("config.yaml");
-    let (code, stderr) = starter.start_and_fail(&["--config", config.to_str().expect("UTF-8")]);
+    let Output { code, stderr, .. } =
+        starter.start_and_fail(&["--config", config.to_str().expect("UTF-8")]).await;
     assert_eq!(code, Some(78), "{stderr}");
     assert!(stderr.contains("`metrics.listen` is set too"), "{stderr}");
     let public = ServiceManager::new().tcp("0.0.0.0:0", "metrics");
-    let (code, stderr) = public.start_and_fail(&["--root", DEMO, "--insecure-tcp"]);
+    let Output { code, stderr, .. } =
+        public.start_and_fail(&["--root", DEMO, "--insecure-tcp"]).await;
     assert_eq!(code, Some(78), "{stderr}");
     let twice = ServiceManager::new().tcp("127.0.0.1:0", "metrics").tcp("127.0.0.1:0", "metrics");
-    let (code, stderr) = twice.start_and_fail(&["--root", DEMO]);
+    let Output { code, stderr, .. } = twice.start_and_fail(&["--root", DEMO]).await;
     assert_eq!(
         (code, stderr.contains("duplicate socket for metrics")),
         (Some(73), true),
@@ -202,42 +198,39 @@ fn a_socket_named_metrics_serves_metrics() {
     );
 }
 
-#[test]
-fn sockets_for_another_process_id_are_ignored() {
+#[tokio::test]
+async fn sockets_for_another_process_id_are_ignored() {
     let starter = ServiceManager::new().unix("caproot");
-    let serving = starter.with_command("1", &["--root", DEMO], |command| {
-        DaemonProcess::spawn_with_lines(command, 1)
-    });
+    let serving = starter.serve_as("1", 1, &["--root", DEMO]).await;
     assert!(serving.endpoint().ends_with("run/caproot.sock"), "{}", serving.endpoint());
-    assert_eq!(serving.terminate().0, Some(0));
+    serving.stop().await;
 }
 
-#[test]
-fn a_public_inherited_port_needs_tls() {
+#[tokio::test]
+async fn a_public_inherited_port_needs_tls() {
     let starter = ServiceManager::new().tcp("0.0.0.0:0", "caproot-tcp");
-    let (code, stderr) = starter.start_and_fail(&["--root", DEMO]);
+    let Output { code, stderr, .. } = starter.start_and_fail(&["--root", DEMO]).await;
     assert_eq!(code, Some(78), "{stderr}");
     assert!(
         stderr.contains("LISTEN_FDS: invalid value \"tcp:0.0.0.0:")
             && stderr.contains("without TLS"),
         "{stderr}"
     );
-    let serving = starter.serve(1, &["--root", DEMO, "--insecure-tcp"]);
-    let (code, log) = serving.terminate();
-    assert_eq!(code, Some(0));
+    let serving = starter.serve(1, &["--root", DEMO, "--insecure-tcp"]).await;
+    let log = serving.stop().await;
     assert!(log.contains("without TLS: an attacker on the network"), "{log}");
 }
 
-#[test]
-fn a_world_accessible_inherited_socket_causes_a_warning() {
+#[tokio::test]
+async fn a_world_accessible_inherited_socket_causes_a_warning() {
     let starter = ServiceManager::new().unix("caproot");
     fs::set_permissions(starter.socket(), fs::Permissions::from_mode(0o666)).expect("chmod");
-    let (_, log) = starter.serve(1, &["--root", DEMO]).terminate();
+    let log = starter.serve(1, &["--root", DEMO]).await.stop().await;
     assert!(log.contains("every user can connect"), "{log}");
 }
 
-#[test]
-fn socket_keys_without_effect_cause_a_warning() {
+#[tokio::test]
+async fn socket_keys_without_effect_cause_a_warning() {
     let own = |starter: &ServiceManager| {
         format!("unix:{}", starter.fixture.path("run/own.sock").display())
     };
@@ -250,13 +243,14 @@ fn socket_keys_without_effect_cause_a_warning() {
         if has_own {
             flags.extend(["--listen", &own]);
         }
-        let (_, log) = starter.serve(1 + usize::from(has_own), &flags).terminate();
+        let serving = starter.serve(1 + usize::from(has_own), &flags).await;
+        let log = serving.stop().await;
         assert_eq!(log.contains("`socket` has no effect"), !has_own, "{log}");
     }
 }
 
-#[test]
-fn inherited_descriptors_that_do_not_listen_are_rejected() {
+#[tokio::test]
+async fn inherited_descriptors_that_do_not_listen_are_rejected() {
     let file = tempfile::tempfile().expect("a file");
     let connected = || {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -281,16 +275,15 @@ fn inherited_descriptors_that_do_not_listen_are_rejected() {
         ),
         (ServiceManager::new().add_socket(nowhere, "caproot"), "has no path"),
     ] {
-        let (code, stderr) = starter.start_and_fail(&["--root", DEMO]);
+        let Output { code, stderr, .. } = starter.start_and_fail(&["--root", DEMO]).await;
         assert_eq!(code, Some(73), "{stderr}");
         assert!(stderr.contains(says), "{says}: {stderr}");
         assert_eq!(stderr.trim_end().lines().count(), 1, "one sentence: {stderr}");
     }
     let none = ServiceManager::new();
-    let (code, stderr) = none.with_command("$$", &[], |command| {
-        let output = command.env("LISTEN_FDS", "3").env_remove("LISTEN_FDNAMES").output();
-        let output = output.expect("the shell runs");
-        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
-    });
+    let run = async |command: &mut Command| {
+        run_command(command.env("LISTEN_FDS", "3").env_remove("LISTEN_FDNAMES")).await
+    };
+    let Output { code, stderr, .. } = none.with_command("$$", &[], run).await;
     assert_eq!((code, stderr.contains("inherited sockets")), (Some(73), true), "{stderr}");
 }

@@ -1,6 +1,5 @@
 //! A daemon that is killed during a scan leaves no state that affects the next start.
 
-use std::ffi::OsStr;
 use std::time::Duration;
 
 use caproot::client::{DaemonEndpoint, open_channel};
@@ -8,16 +7,16 @@ use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceCli
 use caproot::proto::caproot::v1::{GetExecutorRequest, ListSkillsResponse};
 use rustix::process::Signal;
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Client, HANG_TIMEOUT, in_time, list_request, selected};
+use crate::process::{Process, caproot};
 
 const SKILLS: usize = 500;
 
-async fn start(fixture: &Fixture) -> (DaemonProcess, Client) {
+async fn start(fixture: &Fixture) -> (Process, Client) {
     let listen = format!("unix:{}", fixture.path("run/c.sock").display());
-    let flags = ["--listen", &listen, "--allow"].map(OsStr::new);
-    let serving = DaemonProcess::start(&[&flags[..], &[fixture.path("r").as_os_str()]].concat());
+    let mut command = caproot(["serve", "--listen", &listen, "--allow"]);
+    let serving = Process::start(command.arg(fixture.path("r")));
     assert_eq!(serving.endpoint(), listen);
     let endpoint: DaemonEndpoint = listen.parse().expect("an endpoint");
     let channel = open_channel(&endpoint, Duration::from_secs(10)).await.expect("a connection");
@@ -41,7 +40,7 @@ async fn the_list_is_the_same_after_a_kill_during_a_scan() {
     let first = in_time(client.list_skills(request.clone())).await.expect("a list");
     let first = without_start_fields(first.into_inner());
     assert_eq!((first.skills.len(), first.diagnostics.is_empty()), (SKILLS, false));
-    assert_eq!(clean.terminate_async().await.0, Some(0));
+    clean.stop().await;
     let mut cut = 0;
     for round in 0..20 {
         let (serving, mut client) = start(&fixture).await;

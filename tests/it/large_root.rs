@@ -1,13 +1,12 @@
 //! Root with many files that are not skills.
 
-use std::ffi::OsStr;
 use std::fs;
 
 use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, selected};
+use crate::harness::selected;
+use crate::process::{Process, serve};
 use crate::process_usage::{most_resident, resident};
 use crate::replica::Replica;
 use crate::watch_harness::{fresh_list, skill_text, watch_request};
@@ -31,13 +30,6 @@ fn tree() -> Fixture {
     fixture
 }
 
-fn serve(fixture: &Fixture, config: &str) -> DaemonProcess {
-    let (config, top) = (fixture.path(config), fixture.top());
-    let flags = ["--listen", "tcp:127.0.0.1:0", "--config"].map(OsStr::new);
-    let more = [config.as_os_str(), OsStr::new("--allow"), top.as_os_str()];
-    DaemonProcess::start(&[&flags[..], &more].concat())
-}
-
 #[tokio::test]
 async fn a_scan_of_a_hundred_thousand_other_files_uses_little_memory() {
     let fixture = tree();
@@ -45,9 +37,10 @@ async fn a_scan_of_a_hundred_thousand_other_files_uses_little_memory() {
     fixture.write("limited.yaml", "limits:\n  max_entries: 50000\n");
     let root = selected("r", fixture.path("r"));
     for (config, skills) in [("default.yaml", 11), ("limited.yaml", 10)] {
-        let serving = serve(&fixture, config);
-        let address = serving.endpoint().strip_prefix("tcp:").expect("TCP");
-        let daemon = Daemon::connect_to(address).await;
+        let mut command = serve(["--config"]);
+        command.arg(fixture.path(config)).arg("--allow").arg(fixture.top());
+        let serving = Process::start(command);
+        let daemon = serving.connect().await;
         let before = resident(serving.pid());
         let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
         while replica.roots.get("r").is_none_or(|root| root.state() != RootState::Ready) {
@@ -70,13 +63,11 @@ async fn a_scan_of_a_hundred_thousand_other_files_uses_little_memory() {
         assert!(wanted.contains(&entries), "{entries}");
         // Changes of skills are seen as in a small root.
         fixture.write("r/s3/SKILL.md", skill_text("s3", config));
-        while replica.skills["skill://r/s3"].description != config {
-            replica.next_change().await;
-        }
+        replica.wait_while(|replica| replica.skills["skill://r/s3"].description != config).await;
         let revision = fresh_list(&daemon, std::slice::from_ref(&root)).await.revision;
         fixture.write("r/data/d00/f000", "changed");
         assert_eq!(fresh_list(&daemon, std::slice::from_ref(&root)).await.revision, revision);
         replica.catch_up(&daemon).await;
-        assert_eq!(serving.terminate_async().await.0, Some(0));
+        serving.stop().await;
     }
 }

@@ -8,7 +8,7 @@ use caproot::proto::caproot::v1::{RemovalReason, RootState, WatchMode};
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};
-use crate::namespaces::{Mount, runs_in_namespaces};
+use crate::namespaces::{Mount, run_in_namespaces};
 use crate::open_counter::OpenCounter;
 use crate::replica::Replica;
 use crate::watch_harness::{
@@ -29,10 +29,7 @@ fn description(live: &WatchHarness, package: &str) -> String {
 
 #[tokio::test]
 async fn a_mount_over_a_listed_directory_is_one_revision() {
-    if !runs_in_namespaces("mounts::a_mount_over_a_listed_directory_is_one_revision", &["--mount"])
-    {
-        return;
-    }
+    run_in_namespaces!("--mount");
     let fixture = Fixture::new("skill r/d/in/a\nskill r/d/in/old\nskill r/b\ndir out\ndir empty");
     let out = mount_outside(&fixture);
     let root = selected("r", fixture.path("r"));
@@ -73,9 +70,7 @@ async fn a_mount_over_a_listed_directory_is_one_revision() {
 
 #[tokio::test]
 async fn a_fresh_list_includes_every_earlier_mount() {
-    if !runs_in_namespaces("mounts::a_fresh_list_includes_every_earlier_mount", &["--mount"]) {
-        return;
-    }
+    run_in_namespaces!("--mount");
     let fixture = Fixture::new("skill r/d/in/a\nskill r/f\ndir out\nfile out2");
     fixture.write("out2", skill_text("f", "Mount."));
     let out = mount_outside(&fixture);
@@ -106,25 +101,17 @@ async fn a_fresh_list_includes_every_earlier_mount() {
 
 #[tokio::test]
 async fn a_mount_over_the_root_or_a_parent_is_noticed() {
-    if !runs_in_namespaces("mounts::a_mount_over_the_root_or_a_parent_is_noticed", &["--mount"]) {
-        return;
-    }
-    let fixture = Fixture::new("skill up/r/a\nskill away/r/b\ndir out");
-    let root = selected("r", fixture.path("up/r"));
-    let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
+    run_in_namespaces!("--mount");
+    let mut live = WatchHarness::with_root("skill up/r/a\nskill away/r/b\ndir out", "up/r").await;
     for (from, to) in [("away/r", "up/r"), ("away", "up"), ("out", "up")] {
         let over = Mount::bind(&live.fixture.path(from), &live.fixture.path(to));
-        while live.replica.skills.contains_key("skill://r/a") {
-            live.next_change().await;
-        }
+        live.wait_while(|live| live.replica.skills.contains_key("skill://r/a")).await;
         let is_ready = live.replica.roots["r"].state() == RootState::Ready;
         assert_eq!(is_ready, from != "out", "an empty mount makes the root unavailable");
         assert_eq!(live.replica.skills.contains_key("skill://r/b"), is_ready);
         live.replica.catch_up(&live.daemon).await;
         drop(over);
-        while !live.replica.skills.contains_key("skill://r/a") {
-            live.next_change().await;
-        }
+        live.wait_while(|live| !live.replica.skills.contains_key("skill://r/a")).await;
         live.replica.catch_up(&live.daemon).await;
     }
     live.finish().await;
@@ -140,10 +127,7 @@ fn overlay(fixture: &Fixture, at: &Path) -> Option<Mount> {
 
 #[tokio::test]
 async fn changes_behind_an_overlay_are_found_by_the_audit() {
-    if !runs_in_namespaces("mounts::changes_behind_an_overlay_are_found_by_the_audit", &["--mount"])
-    {
-        return;
-    }
+    run_in_namespaces!("--mount");
     // An overlay may not be supported on the filesystem of the temporary directory.
     let fixture = Fixture::new("dir top");
     let base = Mount::new("tmpfs", fixture.top(), "").expect("tmpfs");
@@ -166,9 +150,9 @@ async fn changes_behind_an_overlay_are_found_by_the_audit() {
 
     // A change through the mount is reported by events.
     fixture.write("r/a/SKILL.md", skill_text("a", "Through the mount."));
-    while replica.skills["skill://r/a"].description != "Through the mount." {
-        replica.next_change().await;
-    }
+    replica
+        .wait_while(|replica| replica.skills["skill://r/a"].description != "Through the mount.")
+        .await;
     let mut missed = missed_changes().await;
     assert_eq!(missed, 0, "an event reported the change");
     // Changes behind the mount, in the lower and in the upper directory.
@@ -177,16 +161,12 @@ async fn changes_behind_an_overlay_are_found_by_the_audit() {
     for (package, says) in
         [("skill://r/b", "Behind the mount, below."), ("skill://r/a", "Behind the mount, above.")]
     {
-        while replica.skills[package].description != says {
-            replica.next_change().await;
-        }
+        replica.wait_while(|replica| replica.skills[package].description != says).await;
         assert!(missed_changes().await > 0);
         missed = missed_changes().await;
     }
     fixture.write("upper/new/SKILL.md", skill_text("new", "Behind the mount."));
-    while !replica.skills.contains_key("skill://r/new") {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| !replica.skills.contains_key("skill://r/new")).await;
     assert!(missed_changes().await > missed);
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Events);
     replica.catch_up(&daemon).await;

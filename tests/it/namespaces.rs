@@ -17,10 +17,25 @@ use crate::harness::HANG_TIMEOUT;
 /// Environment variable that marks the second run of a test.
 const INNER_TEST: &str = "CAPROOT_PRIVATE";
 
-/// Returns true in the inner run of a test. In the outer run, runs the test of this name, such as
-/// `hang::a_test`, in new namespaces and returns false. Prints that the test is skipped if
-/// namespaces are not available.
-pub(crate) fn runs_in_namespaces(test: &str, namespaces: &[&str]) -> bool {
+/// Continues the test function in the inner run of the test. In the outer run, runs the test in new
+/// namespaces and returns from the function.
+macro_rules! run_in_namespaces {
+    ($($namespace:literal),+) => {
+        // The type of a closure has the path of its function.
+        let place = std::any::type_name_of_val(&|| ());
+        if !crate::namespaces::is_inner_run(place, &[$($namespace),+]) {
+            return;
+        }
+    };
+}
+pub(crate) use run_in_namespaces;
+
+/// Returns true in the inner run of the test that has a closure at this place. In the outer run,
+/// runs the test in new namespaces and returns false. Prints that the test is skipped if namespaces
+/// are not available.
+pub(crate) fn is_inner_run(place: &str, namespaces: &[&str]) -> bool {
+    let test = place.split("::{{closure}}").next().and_then(|path| path.split_once("::"));
+    let (_, test) = test.expect("a path in this crate");
     if env::var(INNER_TEST).is_ok_and(|name| name == test) {
         return true;
     }

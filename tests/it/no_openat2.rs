@@ -5,9 +5,8 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::binary::DaemonProcess;
-use crate::commands::caproot;
 use crate::fixture::Fixture;
+use crate::process::{Process, caproot, run_command, serve};
 use crate::strace;
 
 /// Tree with all kinds of links, and with entries that are not files.
@@ -33,13 +32,12 @@ const TREE: &str = "skill root/a
     file out/secret.md";
 
 /// Output of a client command as JSON, without fields that differ between daemons.
-fn client_output(serving: &DaemonProcess, words: &str) -> Value {
+async fn client_output(serving: &Process, words: &str) -> Value {
     let mut command = caproot(words.split_whitespace());
-    command.args(["--output", "json"]).env("CAPROOT_ENDPOINT", serving.endpoint());
-    let output = command.output().expect("the binary runs");
-    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    command.args(["--output", "json", "--endpoint", serving.endpoint()]);
+    let output = run_command(command).await;
     let mut answer: Value =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| stderr.into());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| output.stderr.into());
     if let Some(object) = answer.as_object_mut() {
         object.retain(|key, _| !["epoch", "revision", "resumeToken"].contains(&key.as_str()));
     }
@@ -47,20 +45,17 @@ fn client_output(serving: &DaemonProcess, words: &str) -> Value {
 }
 
 /// Method to open files that `caproot status` prints.
-fn resolver(serving: &DaemonProcess) -> String {
-    let mut command = caproot(["status"]);
-    let output =
-        command.env("CAPROOT_ENDPOINT", serving.endpoint()).output().expect("the binary runs");
-    let text = String::from_utf8(output.stdout).expect("text");
-    let row = text.lines().find_map(|line| line.strip_prefix("resolver "));
-    row.unwrap_or_else(|| panic!("a row `resolver`: {text}")).trim().to_owned()
+async fn resolver(serving: &Process) -> String {
+    let output = run_command(caproot(["status", "--endpoint", serving.endpoint()])).await;
+    let row = output.text().lines().find_map(|line| line.strip_prefix("resolver "));
+    row.unwrap_or_else(|| panic!("a row `resolver`: {output:?}")).trim().to_owned()
 }
 
 /// Starts the daemon, returns the resolver and the responses, and asserts a clean exit.
-fn run_session(mut command: Command, fixture: &Fixture) -> (String, Vec<Value>) {
+async fn run_session(mut command: Command, fixture: &Fixture) -> (String, Vec<Value>) {
     command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
     command.arg("--allow").arg(fixture.path("other"));
-    let serving = DaemonProcess::spawn(&mut command);
+    let serving = Process::start(&mut command);
     let commands = [
         "list --fresh",
         "resolve",
@@ -78,20 +73,20 @@ fn run_session(mut command: Command, fixture: &Fixture) -> (String, Vec<Value>) 
         "read skill://r/p/skills/c",
         "list --root below=/ --root out=/nonexistent",
     ];
-    let responses = commands.iter().map(|words| client_output(&serving, words)).collect();
-    let outcome = (resolver(&serving), responses);
-    let (code, log) = serving.terminate();
-    assert_eq!(code, Some(0), "{log}");
+    let mut responses = Vec::new();
+    for words in commands {
+        responses.push(client_output(&serving, words).await);
+    }
+    let outcome = (resolver(&serving).await, responses);
+    serving.stop().await;
     outcome
 }
 
-#[test]
-fn responses_are_the_same_if_openat2_fails() {
+#[tokio::test]
+async fn responses_are_the_same_if_openat2_fails() {
     let fixture = Fixture::new(TREE);
     let log = fixture.path("strace");
-    let mut plain = caproot(["serve", "--listen", "tcp:127.0.0.1:0"]);
-    plain.current_dir("/");
-    let (default_resolver, expected) = run_session(plain, &fixture);
+    let (default_resolver, expected) = run_session(serve([""; 0]), &fixture).await;
     println!("files are opened by `{default_resolver}` on this machine");
     let skills: Vec<_> = expected[0]["skills"].as_array().expect("skills").iter().collect();
     let names: Vec<_> = skills.iter().map(|skill| skill["name"].clone()).collect();
@@ -109,7 +104,7 @@ fn responses_are_the_same_if_openat2_fails() {
         let injected = format!("inject=openat2:{injected}");
         let options = ["-e", "trace=openat2", "-e", &injected];
         let Some(command) = strace::trace_daemon(&log, &options) else { return };
-        let (used, responses) = run_session(command, &fixture);
+        let (used, responses) = run_session(command, &fixture).await;
         assert_eq!(used, resolver, "{injected}");
         assert_eq!(responses, expected, "{injected}");
         let log = std::fs::read_to_string(&log).expect("strace's log");
@@ -117,20 +112,19 @@ fn responses_are_the_same_if_openat2_fails() {
     }
 }
 
-#[test]
-fn an_openat2_that_always_fails_with_eagain_is_an_io_error() {
+#[tokio::test]
+async fn an_openat2_that_always_fails_with_eagain_is_an_io_error() {
     let fixture = Fixture::new(TREE);
     let log = fixture.path("strace");
     let options = ["-e", "trace=openat2", "-e", "inject=openat2:error=EAGAIN"];
     let Some(mut command) = strace::trace_daemon(&log, &options) else { return };
     command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
-    let serving = DaemonProcess::spawn(&mut command);
-    assert_eq!(resolver(&serving), "openat2");
+    let serving = Process::start(&mut command);
+    assert_eq!(resolver(&serving).await, "openat2");
     for _ in 0..2 {
-        let list = client_output(&serving, "list --fresh");
+        let list = client_output(&serving, "list --fresh").await;
         assert_eq!(list["roots"][0]["reason"], "ROOT_REASON_IO_ERROR", "{list}");
         assert_eq!(list.get("skills"), None, "{list}");
     }
-    let (code, log) = serving.terminate();
-    assert_eq!(code, Some(0), "{log}");
+    serving.stop().await;
 }

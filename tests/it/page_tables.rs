@@ -10,6 +10,7 @@ use caproot::session::sources::mcp::limits as source_limits;
 use crate::modules::quoted_names;
 
 const MCP_PAGE: &str = include_str!("../../docs/orchestrate/mcp.md");
+const MCP_SOURCES_PAGE: &str = include_str!("../../docs/orchestrate/mcp-sources.md");
 const WATCHING_PAGE: &str = include_str!("../../docs/design/watching.md");
 
 /// Cells of the rows of the one table of a page whose head begins with `head`.
@@ -79,8 +80,8 @@ fn time(span: Duration) -> String {
     }
 }
 
-fn assert_rows(head: &str, actual: &[(&str, String)]) {
-    let written: Vec<_> = table(MCP_PAGE, head).into_iter().map(|row| (row[0], row[1])).collect();
+fn assert_rows(page: &str, head: &str, actual: &[(&str, String)]) {
+    let written: Vec<_> = table(page, head).into_iter().map(|row| (row[0], row[1])).collect();
     let actual: Vec<_> = actual.iter().map(|(what, value)| (*what, value.as_str())).collect();
     assert_eq!(written, actual);
 }
@@ -97,6 +98,7 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
     let bytes = |bytes| format!("{} bytes", count(bytes));
     let catalog_bytes = MirrorSelection::new(Vec::new()).max_bytes as u64;
     assert_rows(
+        MCP_PAGE,
         "| limit | value | beyond |",
         &[
             (
@@ -146,10 +148,11 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
 fn the_limits_of_an_mcp_source_are_those_of_the_code() {
     use source_limits::{
         CONNECT_TIMEOUT, LIST_TIMEOUT, MAX_FILE_BYTES, MAX_LISTING_BYTES, MAX_MESSAGE_BYTES,
-        MAX_PAGES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS, MAX_URI_BYTES, PAGE_TIMEOUT,
-        READ_TIMEOUT, START_TIMEOUT,
+        MAX_PAGES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS, MAX_TOKEN_BYTES, MAX_URI_BYTES,
+        PAGE_TIMEOUT, READ_TIMEOUT, START_TIMEOUT, TOKEN_TIMEOUT,
     };
     assert_rows(
+        MCP_SOURCES_PAGE,
         "| limit of a server | value | beyond |",
         &[
             (
@@ -159,6 +162,10 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
                     mebibytes(MAX_LISTING_BYTES as u64),
                     count(MAX_SKILLS)
                 ),
+            ),
+            (
+                "`skill://index.json`",
+                format!("{}; {} skills", mebibytes(MAX_LISTING_BYTES as u64), count(MAX_SKILLS)),
             ),
             (
                 "files of a skill",
@@ -173,6 +180,7 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
                 ),
             ),
             ("URI", format!("{} bytes", count(MAX_URI_BYTES))),
+            ("token", format!("{} KiB, {}", MAX_TOKEN_BYTES >> 10, time(TOKEN_TIMEOUT))),
             ("read", time(READ_TIMEOUT)),
             ("start", time(START_TIMEOUT)),
             (

@@ -13,10 +13,9 @@ use crate::harness::{Daemon, Setup, assert_rpc_error, list_request, rpc_error, s
 
 /// Daemon with a root of `count` skills named `s000`, `s001` …
 async fn serve_skills(count: usize) -> (Fixture, Daemon, ListSkillsRequest) {
-    let fixture = Fixture::new(&format!("repeat {count} skill root/s{{}}"));
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let request = list_request(&[selected("r", fixture.path("root"))]);
-    (fixture, daemon, request)
+    let tree = format!("repeat {count} skill root/s{{}}");
+    let (fixture, daemon, root) = Setup::default().serve(&tree).await;
+    (fixture, daemon, list_request(&[root]))
 }
 
 /// Reads all pages from the first, or returns the error that ended them.

@@ -2,11 +2,6 @@
 //! test records and searches all bytes that the server sends. Errors travel in compressed headers,
 //! so the test searches them as the client decoded them.
 
-use std::io::{Read as _, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
-use std::thread;
-
 use caproot::proto::caproot::v1::{
     GetExecutorRequest, ListRootsRequest, ResolveRootsRequest, SelectedCapabilityRoot,
 };
@@ -17,49 +12,8 @@ use crate::fixture::Fixture;
 use crate::harness::{
     Client, Daemon, Setup, connect, list_request, located, read_request, selected,
 };
-
-/// Proxy that forwards connections to the daemon and records the responses.
-struct Recorder {
-    address: String,
-    answers: Arc<Mutex<Vec<u8>>>,
-}
-
-impl Recorder {
-    fn start(to: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let answers = Arc::new(Mutex::new(Vec::new()));
-        let (to, recorded) = (to.to_owned(), answers.clone());
-        // The thread ends with the process. It only waits for connections.
-        thread::spawn(move || {
-            for client in listener.incoming() {
-                let client = client.expect("a connection");
-                let server = TcpStream::connect(&to).expect("the daemon");
-                let clone = |s: &TcpStream| s.try_clone().expect("another handle");
-                let (up_from, up_to) = (clone(&client), clone(&server));
-                thread::spawn(move || copy(up_from, up_to, |_| {}));
-                let recorded = recorded.clone();
-                thread::spawn(move || {
-                    copy(server, client, |bytes| {
-                        recorded.lock().expect("the record").extend(bytes);
-                    });
-                });
-            }
-        });
-        Self { address, answers }
-    }
-}
-
-fn copy(mut from: TcpStream, mut to: TcpStream, record: impl Fn(&[u8])) {
-    let mut buffer = [0; 16_384];
-    while let Ok(length @ 1..) = from.read(&mut buffer) {
-        record(&buffer[..length]);
-        if to.write_all(&buffer[..length]).is_err() {
-            break;
-        }
-    }
-    drop(to.shutdown(Shutdown::Write));
-}
+use crate::process::{Process, serve};
+use crate::test_servers::RecordingProxy;
 
 /// Tree with every kind of problem, so that responses have many diagnostics and errors.
 fn broken_tree() -> Fixture {
@@ -126,8 +80,8 @@ async fn responses_contain_no_path() {
     let fixture = broken_tree();
     let setup = Setup::publishing("pub", fixture.path("root"));
     let daemon = Daemon::start(setup).await;
-    let recorder = Recorder::start(&daemon.address);
-    let mut client = connect(&recorder.address).await;
+    let proxy = RecordingProxy::start(&daemon.address).await;
+    let mut client = connect(&proxy.address).await;
     let roots = [
         selected("r", fixture.path("root")),
         located("p", "published:pub"),
@@ -140,7 +94,7 @@ async fn responses_contain_no_path() {
     let errors = call_everything(&mut client, &roots).await;
     assert!(errors.len() > 20, "{} calls failed", errors.len());
 
-    let mut answers = recorder.answers.lock().expect("the record").clone();
+    let mut answers = proxy.responses();
     for status in &errors {
         answers.extend(status.message().bytes());
         answers.extend(status.details());
@@ -156,21 +110,15 @@ async fn responses_contain_no_path() {
 #[tokio::test]
 async fn the_log_contains_no_path() {
     let fixture = broken_tree();
-    let binary = crate::binary::DaemonProcess::start(&[
-        "--root".as_ref(),
-        fixture.path("root").as_os_str(),
-        "--listen".as_ref(),
-        "tcp:127.0.0.1:0".as_ref(),
-    ]);
-    let mut client = connect(binary.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let binary = Process::start(serve(["--root"]).arg(fixture.path("root")));
+    let mut client = binary.connect().await.client;
     let roots = [
         selected("r", fixture.path("root")),
         selected("out", fixture.path("out")),
         located("root", "published:root"),
     ];
     call_everything(&mut client, &roots).await;
-    let (status, log) = binary.terminate_async().await;
-    assert_eq!(status, Some(0), "{log}");
+    let log = binary.stop().await;
     assert!(!log.is_empty(), "the daemon logs something at level info");
     let name = fixture.top().file_name().and_then(|n| n.to_str()).expect("UTF-8");
     assert!(!log.contains(name), "{log}");

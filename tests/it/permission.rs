@@ -4,46 +4,32 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::Command;
 
 use caproot::proto::caproot::v1::{DiagnosticCode, RootReason, RootState};
 use tonic::Code;
 
-use crate::binary::DaemonProcess;
 use crate::fixture::{Fixture, is_root};
-use crate::harness::{Daemon, assert_rpc_error, read_request, selected};
+use crate::harness::{assert_rpc_error, read_request, selected};
+use crate::process::{Process, serve, wrap_command};
 use crate::replica::Replica;
 use crate::watch_harness::{fresh_list, watch_request};
 
-/// Command of the binary as a user without special rights. `None` if there is no such user.
+/// Returns `caproot serve` as a user without special rights. `None` if there is no such user.
 fn unprivileged_daemon(fixture: &Fixture) -> Option<Command> {
-    let binary = Path::new(env!("CARGO_BIN_EXE_caproot"));
+    let mut command = serve(["--allow"]);
+    command.arg(fixture.top());
     if !is_root() {
-        return Some(Command::new(binary));
+        return Some(command);
     }
-    let as_nobody = |binary: &Path| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(binary);
-        command
-    };
-    let works = |binary: &Path| {
-        let mut command = as_nobody(binary);
-        command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    };
     // The build directory may be inaccessible to that user.
-    let copy = || -> PathBuf {
-        let copy = fixture.path("caproot");
-        fs::copy(binary, &copy).expect("a copy of the binary");
-        copy
-    };
-    let binary = if works(binary) { binary.to_owned() } else { copy() };
-    if !works(&binary) {
-        println!("SKIPPED: setpriv cannot run the daemon as an ordinary user here");
-        return None;
-    }
-    Some(as_nobody(&binary))
+    let copy = fixture.path("caproot");
+    fs::copy(env!("CARGO_BIN_EXE_caproot"), &copy).expect("a copy of the binary");
+    let mut copied = Command::new(copy);
+    copied.args(command.get_args()).env("HOME", "/nonexistent");
+    let wrapper = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
+    wrap_command(wrapper, copied, "setpriv cannot run a program as an ordinary user here")
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -66,11 +52,9 @@ async fn unreadable_files_affect_no_others_and_return_with_permission() {
     for path in &closed {
         set_mode(path, 0);
     }
-    let Some(mut command) = unprivileged_daemon(&fixture) else { return };
-    command.args(["serve", "--listen", "tcp:127.0.0.1:0", "--allow"]).arg(fixture.top());
-    command.env_clear().env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
-    let serving = DaemonProcess::spawn(&mut command);
-    let daemon = Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let Some(command) = unprivileged_daemon(&fixture) else { return };
+    let serving = Process::start(command);
+    let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
     replica.next_batch().await;
@@ -82,34 +66,23 @@ async fn unreadable_files_affect_no_others_and_return_with_permission() {
 
     // An unreadable directory cannot be watched, so it is polled.
     set_mode(&closed[0], 0o755);
-    while names(&replica) != ["skill://r/a", "skill://r/dir"] {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| names(replica) != ["skill://r/a", "skill://r/dir"]).await;
     set_mode(&closed[1], 0o644);
-    while names(&replica).len() < 3 {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| names(replica).len() < 3).await;
     assert_eq!(unreadable(&replica), [""; 0]);
     set_mode(&closed[2], 0o644);
     assert_eq!(daemon.read_all(read()).await.expect("readable again"), b"text\n");
     set_mode(&closed[0], 0);
-    while names(&replica) != ["skill://r/a", "skill://r/file"] {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| names(replica) != ["skill://r/a", "skill://r/file"]).await;
 
     // The root itself becomes unreadable.
     set_mode(&fixture.path("r"), 0);
-    while replica.roots["r"].state() == RootState::Ready {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| replica.roots["r"].state() == RootState::Ready).await;
     assert_eq!(replica.roots["r"].reason(), RootReason::PermissionDenied);
     assert_eq!(fresh_list(&daemon, std::slice::from_ref(&root)).await.skills.len(), 0);
     set_mode(&fixture.path("r"), 0o755);
-    while names(&replica) != ["skill://r/a", "skill://r/file"] {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| names(replica) != ["skill://r/a", "skill://r/file"]).await;
     replica.catch_up(&daemon).await;
     drop(daemon);
-    let (code, log) = serving.terminate_async().await;
-    assert_eq!(code, Some(0), "{log}");
+    serving.stop().await;
 }

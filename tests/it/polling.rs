@@ -8,15 +8,13 @@ use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, RootState, Seve
 use crate::fixture::Fixture;
 use crate::fuse::Fuse;
 use crate::harness::{Daemon, Setup, selected};
-use crate::namespaces::runs_in_namespaces;
+use crate::namespaces::run_in_namespaces;
 use crate::replica::Replica;
 use crate::watch_harness::{fresh_list, skill_text, watch_request, watch_status};
 
 #[tokio::test]
 async fn changes_without_events_are_found_by_polling() {
-    if !runs_in_namespaces("polling::changes_without_events_are_found_by_polling", &["--mount"]) {
-        return;
-    }
+    run_in_namespaces!("--mount");
     let fixture = Fixture::new("dir r\nskill e/a");
     let Some(remote) = Fuse::mount(&fixture.path("r")) else { return };
     for name in ["a", "b", "deep/down/c"] {

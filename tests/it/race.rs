@@ -17,19 +17,20 @@ use std::{fs, thread};
 use caproot::catalog::{OpenMethod, WatchTiming};
 use caproot::config::{Config, ServeFlags};
 use caproot::fs::{
-    AllowedDirs, CancelToken, DigestCache, DisabledSkills, FilePageRequest, FileReadError,
-    PageBody, ReadRules, read_page, read_page_cached,
+    AllowedDirs, DigestCache, DisabledSkills, FilePageRequest, FileReadError, PageBody, ReadRules,
+    read_page, read_page_cached,
 };
 use caproot::model::{DisableRules, DisabledPackages, ManifestFiles, RelPath};
-use caproot::proto::caproot::v1::{ListResourcesRequest, SelectedCapabilityRoot};
+use caproot::proto::caproot::v1::ListResourcesRequest;
 use caproot::scan::{ScanProgress, ScanTarget, scan_root};
 use rustix::fs::{CWD, Mode, OFlags, openat};
-use tonic::{Response, Status};
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
 
 use self::exchange::{ExchangeKind, RaceFixture, SECRET};
 use crate::harness::{
-    Daemon, HANG_TIMEOUT, Setup, by_both_openers, in_time, isolated_env, list_request, openers,
-    read_request, selected, short_or_long,
+    Daemon, HANG_TIMEOUT, Setup, by_both_openers, files_request, isolated_env, list_request,
+    openers, read_request, selected, short_or_long,
 };
 
 by_both_openers! {
@@ -135,8 +136,8 @@ fn read_directly(
                 rules: rule,
                 max_file_bytes: 4_096,
             };
-            let (_waiting, wanted) = CancelToken::new();
-            let read = read_page(&root, &page, &versions, &wanted);
+            let cancel_token = CancellationToken::new();
+            let read = read_page(&root, &page, &versions, &cancel_token);
             // The page may come from memory if the file was read often enough.
             let top = fixture.root();
             let cached =
@@ -213,8 +214,8 @@ async fn call_the_daemon(
         counts.lists.fetch_add(1, Ordering::Relaxed);
         for package in ["skill://r/a", "skill://r/b"] {
             let request = files_request(&root, package);
-            let listed = in_time(daemon.client.clone().list_resources(request)).await;
-            check_answer(fixture, counts, listed.map(Response::into_inner));
+            let request = ListResourcesRequest { include_digests: true, ..request };
+            check_answer(fixture, counts, daemon.list_resources(request).await);
         }
         for (package, resource) in exchange::FILES {
             let handle = format!("skill://r/{package}/{resource}");
@@ -224,15 +225,6 @@ async fn call_the_daemon(
         }
     }
     daemon.stop().await;
-}
-
-fn files_request(root: &SelectedCapabilityRoot, package: &str) -> ListResourcesRequest {
-    ListResourcesRequest {
-        root: Some(root.clone()),
-        package: package.to_owned(),
-        include_digests: true,
-        ..Default::default()
-    }
 }
 
 /// Checks an encoded response, or an error with its details.

@@ -34,12 +34,9 @@ const RESOURCE: &str = "skill://r/a/x";
 
 /// Daemon that serves the file `x` of the package `a`, and a request for that file.
 async fn serve_file(opener: OpenMethod, content: &[u8]) -> (Fixture, Daemon, ReadResourceRequest) {
-    let fixture = Fixture::new("skill root/a");
+    let (fixture, daemon, root) = Setup::default().with_opener(opener).serve("skill root/a").await;
     fixture.write("root/a/x", content);
-    let setup = Setup::allowing([fixture.path("root")]).with_opener(opener);
-    let daemon = Daemon::start(setup).await;
-    let request = read_request(&selected("r", fixture.path("root")), PACKAGE, RESOURCE);
-    (fixture, daemon, request)
+    (fixture, daemon, read_request(&root, PACKAGE, RESOURCE))
 }
 
 /// Digest as the daemon prints it.
@@ -101,7 +98,7 @@ async fn pages_are_full_up_to_a_character_boundary(opener: OpenMethod) {
 
 async fn an_empty_file_is_one_empty_page(opener: OpenMethod) {
     let (_fixture, daemon, request) = serve_file(opener, b"").await;
-    let page = daemon.read(request).await.expect("a page");
+    let page = daemon.read(request.clone()).await.expect("a page");
     let expected = ReadResourceResponse {
         resource: RESOURCE.into(),
         body: Some(Body::Contents(String::new())),
@@ -112,6 +109,10 @@ async fn an_empty_file_is_one_empty_page(opener: OpenMethod) {
         ..Default::default()
     };
     assert_eq!(page, expected);
+    // An empty frame in each response would end the connection: `h2` accepts 100 of them.
+    for _ in 0..200 {
+        assert_eq!(daemon.read(request.clone()).await.expect("a page"), expected);
+    }
     daemon.stop().await;
 }
 

@@ -1,15 +1,17 @@
 //! Client of `WatchSkills` that applies all events and checks the rules of the stream.
 
 use std::collections::BTreeMap;
+use std::mem::take;
 
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use caproot::proto::caproot::v1::{
-    Diagnostic, ListSkillsRequest, ListSkillsResponse, Marketplace, Plugin, RemovalReason,
-    ResetReason, ResolveRootsRequest, RootStatus, Skill, SkillView, WatchSkillsRequest,
-    WatchSkillsResponse,
+    Authority, Diagnostic, KnownCatalog, ListSkillsRequest, ListSkillsResponse, Marketplace,
+    Plugin, RemovalReason, ResetReason, RootState, RootStatus, Skill, SkillView,
+    WatchSkillsRequest, WatchSkillsResponse,
 };
 use tonic::{Status, Streaming};
 
+use crate::catalog_digests::digest_messages;
 use crate::harness::{Daemon, in_time};
 
 /// State that the events of a stream built up.
@@ -33,6 +35,11 @@ pub(crate) struct Replica {
     pub token: String,
     /// Epoch of the last event.
     pub epoch: String,
+    /// State before the first `reset` of the stream, to which `known_catalogs` refers. Absent after
+    /// another `reset`.
+    earlier: Option<Box<Replica>>,
+    /// Whether the stream had an event.
+    had_event: bool,
 }
 
 /// Events up to a `synced` or `bookmark`.
@@ -52,6 +59,8 @@ pub(crate) struct EventBatch {
     pub deltas: usize,
     /// Ids of roots with a status event.
     pub statuses: Vec<String>,
+    /// Ids of roots whose catalogs the request named.
+    pub unchanged: Vec<String>,
     /// Whether the batch is a bookmark. A bookmark contains no other event.
     pub is_bookmark: bool,
 }
@@ -93,6 +102,8 @@ impl Replica {
             revision: self.revision,
             token: self.token.clone(),
             epoch: self.epoch.clone(),
+            earlier: None,
+            had_event: false,
         }
     }
 
@@ -120,6 +131,8 @@ impl Replica {
     pub(crate) async fn try_resume(&mut self, daemon: &Daemon) -> Result<(), Status> {
         self.stream = None;
         self.request.resume_token.clone_from(&self.token);
+        self.request.known_catalogs = self.known_catalogs();
+        (self.earlier, self.had_event) = (None, false);
         let mut client = daemon.client.clone();
         let opened = in_time(client.watch_skills(self.request.clone())).await?;
         self.stream = Some(opened.into_inner());
@@ -138,6 +151,7 @@ impl Replica {
         loop {
             let response = self.next_event().await.map_err(Some)?.ok_or(None)?;
             let is_reset = matches!(response.event, Some(Event::Reset(_)));
+            let is_first = !std::mem::replace(&mut self.had_event, true);
             assert!(
                 is_reset || (response.epoch == self.epoch && response.revision >= self.revision),
                 "revisions only increase within an epoch"
@@ -145,15 +159,23 @@ impl Replica {
             match response.event.expect("an event") {
                 Event::Reset(reset) => {
                     step.reset = Some(reset.reason());
+                    let earlier = Self {
+                        roots: take(&mut self.roots),
+                        skills: take(&mut self.skills),
+                        diagnostics: take(&mut self.diagnostics),
+                        plugins: take(&mut self.plugins),
+                        marketplaces: take(&mut self.marketplaces),
+                        ..Self::default()
+                    };
+                    self.earlier = is_first.then(|| Box::new(earlier));
                     (self.epoch, self.revision) = (response.epoch, 0);
-                    self.roots.clear();
-                    self.skills.clear();
-                    self.diagnostics.clear();
-                    self.plugins.clear();
-                    self.marketplaces.clear();
                 }
-                Event::RootStatus(status) => {
+                Event::RootStatus(mut status) => {
                     step.statuses.push(status.id.clone());
+                    if take(&mut status.unchanged) {
+                        self.copy_earlier(&status);
+                        step.unchanged.push(status.id.clone());
+                    }
                     let before = self.roots.insert(status.id.clone(), status.clone());
                     assert_ne!(before, Some(status), "no event where nothing changed");
                 }
@@ -172,6 +194,10 @@ impl Replica {
                             || step.is_empty()
                     );
                     (self.revision, self.token) = (response.revision, synced.resume_token);
+                    self.earlier = None;
+                    for id in &step.unchanged {
+                        assert_eq!(self.digest(id), self.roots[id].catalog_digest);
+                    }
                     return Ok(step);
                 }
                 Event::Bookmark(bookmark) => {
@@ -184,9 +210,46 @@ impl Replica {
         }
     }
 
+    /// Digest of the catalog of a root in this state.
+    fn digest(&self, id: &str) -> String {
+        let is_its = |authority: &Option<Authority>| authority.as_ref().is_some_and(|a| a.id == id);
+        digest_messages(
+            self.skills.values().filter(|skill| is_its(&skill.authority)),
+            self.plugins.values().filter(|plugin| is_its(&plugin.authority)),
+            self.marketplaces.get(id).into_iter().flatten(),
+            self.diagnostics.get(id).into_iter().flatten(),
+        )
+    }
+
+    /// Catalogs of this state.
+    pub(crate) fn known_catalogs(&self) -> Vec<KnownCatalog> {
+        let known =
+            |id: &String| KnownCatalog { root_id: id.clone(), catalog_digest: self.digest(id) };
+        self.roots.keys().map(known).collect()
+    }
+
+    /// Copies a root that the daemon did not send.
+    fn copy_earlier(&mut self, status: &RootStatus) {
+        let (id, earlier) = (&status.id, self.earlier.as_mut().expect("a state before the reset"));
+        assert_eq!(earlier.digest(id), status.catalog_digest, "the replica holds no such catalog");
+        let is_its =
+            |authority: &Option<Authority>| authority.as_ref().is_some_and(|a| a.id == *id);
+        self.skills.extend(earlier.skills.extract_if(.., |_, skill| is_its(&skill.authority)));
+        self.plugins.extend(earlier.plugins.extract_if(.., |_, plugin| is_its(&plugin.authority)));
+        self.marketplaces.extend(earlier.marketplaces.remove_entry(id));
+        self.diagnostics.extend(earlier.diagnostics.remove_entry(id));
+    }
+
     /// Reads like [`Self::try_next_batch`], on a stream that must not end.
     pub(crate) async fn next_batch(&mut self) -> EventBatch {
         self.try_next_batch().await.expect("an open stream")
+    }
+
+    /// Reads changes while a condition holds.
+    pub(crate) async fn wait_while(&mut self, condition: impl Fn(&Self) -> bool) {
+        while condition(self) {
+            self.next_change().await;
+        }
     }
 
     /// Reads batches like [`Self::next_batch`] and skips bookmarks.
@@ -239,12 +302,7 @@ impl Replica {
     /// Asserts that the plugins match `ResolveRoots` at the same revision. Does nothing for another
     /// revision or for a stream without plugins.
     pub(crate) async fn assert_plugins_match(&self, daemon: &Daemon) {
-        let request = ResolveRootsRequest {
-            selected_capability_roots: self.request.selected_capability_roots.clone(),
-            ..ResolveRootsRequest::default()
-        };
-        let answer = daemon.client.clone().resolve_roots(request).await;
-        let answer = answer.expect("ResolveRoots").into_inner();
+        let answer = daemon.resolve(&self.request.selected_capability_roots).await;
         let comparable = answer.revision == self.revision
             && answer.next_page_token.is_empty()
             && self.request.view() != SkillView::Basic;
@@ -282,6 +340,9 @@ impl Replica {
         assert_eq!(self.skills, skills);
         let roots: BTreeMap<_, _> = list.roots.iter().map(|r| (r.id.clone(), r.clone())).collect();
         assert_eq!(self.roots, roots);
+        for root in self.roots.values().filter(|root| root.state() == RootState::Ready) {
+            assert_eq!(root.catalog_digest, self.digest(&root.id), "{}", root.id);
+        }
         assert_eq!(self.ordered_diagnostics(list), list.diagnostics);
     }
 

@@ -11,16 +11,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use caproot::catalog::OpenMethod;
 use caproot::proto::caproot::v1::{
     ListResourcesRequest, ListSkillsResponse, ReadResourceRequest, RootReason,
-    SelectedCapabilityRoot,
 };
 use prost::Message as _;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
-use tonic::{Code, Response};
+use tonic::Code;
 
-use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, in_time, read_request, rpc_error,
-    selected, short_or_long,
+    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, files_request, packages,
+    read_request, rpc_error, selected, short_or_long,
 };
 use crate::reads::digest;
 use crate::watch_harness::{BusyThread, fresh_list};
@@ -34,13 +32,6 @@ by_both_openers! {
     async fn a_file_replaced_after_the_list_is_read_in_its_new_version;
 }
 
-async fn serve_tree(opener: OpenMethod, tree: &str) -> (Fixture, Daemon, SelectedCapabilityRoot) {
-    let fixture = Fixture::new(tree);
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).with_opener(opener)).await;
-    let root = selected("r", fixture.path("root"));
-    (fixture, daemon, root)
-}
-
 /// Code, resource and message of the diagnostics of a list.
 fn diagnostics(list: &ListSkillsResponse) -> Vec<(&str, &str, &str)> {
     let stem = |d| caproot::proto::caproot::v1::Diagnostic::code(d).as_str_name();
@@ -48,8 +39,10 @@ fn diagnostics(list: &ListSkillsResponse) -> Vec<(&str, &str, &str)> {
 }
 
 async fn up_to_forty_links_are_followed(opener: OpenMethod) {
-    let (fixture, daemon, root) =
-        serve_tree(opener, "skill root/a\nskill root/s\nfile root/a/l0").await;
+    let (fixture, daemon, root) = Setup::default()
+        .with_opener(opener)
+        .serve("skill root/a\nskill root/s\nfile root/a/l0")
+        .await;
     fixture.write("root/a/l0", "at the end");
     fs::create_dir(fixture.path("root/dirs")).expect("a directory");
     for (dir, n) in ["a", "dirs"].into_iter().flat_map(|dir| (1..=41).map(move |n| (dir, n))) {
@@ -79,8 +72,10 @@ async fn up_to_forty_links_are_followed(opener: OpenMethod) {
 /// A link of /proc leads to an object that a process holds, regardless of its text. So the daemon
 /// must not follow the text.
 async fn links_of_procfs_are_not_followed(opener: OpenMethod) {
-    let (fixture, daemon, root) =
-        serve_tree(opener, "skill root/a\nskill root/b\nfile root/b/y.md\n| Inside.").await;
+    let (fixture, daemon, root) = Setup::default()
+        .with_opener(opener)
+        .serve("skill root/a\nskill root/b\nfile root/b/y.md\n| Inside.")
+        .await;
     let (top, me) = (fixture.path("root").display().to_string(), std::process::id());
     let inside = fs::File::open(fixture.path("root/b/y.md")).expect("a file");
     let number = std::os::fd::AsRawFd::as_raw_fd(&inside);
@@ -101,8 +96,7 @@ async fn links_of_procfs_are_not_followed(opener: OpenMethod) {
         symlink(target, fixture.path(holder).join(name)).expect("a link");
     }
     let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
-    let packages: Vec<_> = list.skills.iter().map(|s| s.package.as_str()).collect();
-    assert_eq!(packages, ["skill://r/a", "skill://r/b"]);
+    assert_eq!(packages(&list), ["skill://r/a", "skill://r/b"]);
     let outside =
         "leads outside the allowed directories; allow the target's directory, or replace the link";
     let found = diagnostics(&list);
@@ -123,7 +117,8 @@ async fn links_of_procfs_are_not_followed(opener: OpenMethod) {
 }
 
 async fn devices_are_never_opened(opener: OpenMethod) {
-    let (fixture, daemon, root) = serve_tree(opener, "skill root/a\ndir root/c\ndir root/b").await;
+    let (fixture, daemon, root) =
+        Setup::default().with_opener(opener).serve("skill root/a\ndir root/c\ndir root/b").await;
     // No driver has these device numbers, so opening a device would fail with an error of its own.
     let made = [
         ("root/c/SKILL.md", FileType::CharacterDevice),
@@ -158,9 +153,7 @@ async fn devices_are_never_opened(opener: OpenMethod) {
 
 async fn responses_disclose_nothing_outside_the_root(opener: OpenMethod) {
     const SECRET_NAME: &str = "never-said";
-    let (fixture, daemon, root) = serve_tree(
-        opener,
-        "skill root/a\nlink root/a/relative -> ../../never-said/x\nlink root/a/absolute -> $TMP/never-said/x
+    let (fixture, daemon, root) = Setup::default().with_opener(opener).serve("skill root/a\nlink root/a/relative -> ../../never-said/x\nlink root/a/absolute -> $TMP/never-said/x
          link root/a/missing -> $TMP/never-said/none\nlink root/a/chain -> hop\nlink root/a/hop -> relative
          link root/a/dir -> ../../never-said\nlink root/d -> $TMP/never-said
          link root/m/SKILL.md -> ../../never-said/SKILL.md\nlink root/n/agents -> ../../never-said
@@ -177,13 +170,10 @@ async fn responses_disclose_nothing_outside_the_root(opener: OpenMethod) {
     answers.push(list.encode_to_vec());
     for package in ["a", "n", "p/s", "m", "d"] {
         let request = ListResourcesRequest {
-            root: Some(root.clone()),
-            package: format!("skill://r/{package}"),
             include_digests: true,
-            ..Default::default()
+            ..files_request(&root, &format!("skill://r/{package}"))
         };
-        match in_time(daemon.client.clone().list_resources(request)).await.map(Response::into_inner)
-        {
+        match daemon.list_resources(request).await {
             Ok(files) => answers.push(files.encode_to_vec()),
             Err(status) => answers.push(format!("{status:?}").into_bytes()),
         }
@@ -206,7 +196,8 @@ async fn responses_disclose_nothing_outside_the_root(opener: OpenMethod) {
 }
 
 async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: OpenMethod) {
-    let (fixture, daemon, root) = serve_tree(opener, "skill root/a\nfile root/a/x").await;
+    let (fixture, daemon, root) =
+        Setup::default().with_opener(opener).serve("skill root/a\nfile root/a/x").await;
     let path = fixture.path("root/a/x");
     let line = |n: u64| format!("{n:07}\n");
     let writes = Arc::new(AtomicBool::new(false));
@@ -269,7 +260,7 @@ async fn read_to_end(
 }
 
 async fn a_file_replaced_after_the_list_is_read_in_its_new_version(opener: OpenMethod) {
-    let (fixture, daemon, root) = serve_tree(opener, "skill root/a").await;
+    let (fixture, daemon, root) = Setup::default().with_opener(opener).serve("skill root/a").await;
     let listed = daemon.list(std::slice::from_ref(&root)).await.skills.remove(0);
     let request = ReadResourceRequest {
         if_none_match: listed.digest.clone(),

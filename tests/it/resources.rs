@@ -3,31 +3,19 @@
 use std::fs;
 
 use caproot::model::Limits;
-use caproot::proto::caproot::v1::{
-    Authority, ListResourcesRequest, ListResourcesResponse, Resource, SelectedCapabilityRoot,
-};
+use caproot::proto::caproot::v1::{ListResourcesRequest, Resource, SelectedCapabilityRoot};
 use prost::Message as _;
-use tonic::{Code, Response, Status};
+use tonic::Code;
 
 use crate::fixture::{Fixture, is_root};
-use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, located, read_request, selected};
+use crate::harness::{
+    Daemon, Setup, assert_rpc_error, files_request, located, read_request, selected,
+};
 use crate::reads::digest;
 
 /// Request for the first page of the files of the package `a` of the root `r`.
 pub(crate) fn request(root: &SelectedCapabilityRoot) -> ListResourcesRequest {
-    ListResourcesRequest {
-        root: Some(root.clone()),
-        package: format!("skill://{}/a", root.id),
-        ..Default::default()
-    }
-}
-
-async fn list_page(
-    daemon: &Daemon,
-    request: ListResourcesRequest,
-) -> Result<ListResourcesResponse, Status> {
-    let mut client = daemon.client.clone();
-    in_time(client.list_resources(request)).await.map(Response::into_inner)
+    files_request(root, &format!("skill://{}/a", root.id))
 }
 
 /// Reads, checks and joins all pages. Returns the files, and whether the last page was truncated.
@@ -38,7 +26,7 @@ pub(crate) async fn list_all(
     let (mut joined, mut page_token) = (Vec::new(), String::new());
     loop {
         let next = ListResourcesRequest { page_token, ..request.clone() };
-        let answer = list_page(daemon, next).await.expect("a page");
+        let answer = daemon.list_resources(next).await.expect("a page");
         assert!(answer.encoded_len() < 1 << 20, "a page is under 1 MiB");
         let most = if request.page_size == 0 { 1_000 } else { request.page_size };
         assert!(answer.resources.len() <= usize::try_from(most.min(1_000)).expect("a size"));
@@ -150,12 +138,9 @@ async fn a_root_below_a_skipped_name_is_listed() {
 
 #[tokio::test]
 async fn a_main_resource_behind_a_link_into_a_skipped_directory_is_listed() {
-    let fixture = Fixture::new(
-        "skill root/.git\nlink root/a/SKILL.md -> ../.git/SKILL.md
-        link root/a/other.md -> ../.git/SKILL.md",
-    );
-    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let root = selected("r", fixture.path("root"));
+    let tree = "skill root/.git\nlink root/a/SKILL.md -> ../.git/SKILL.md
+        link root/a/other.md -> ../.git/SKILL.md";
+    let (_fixture, daemon, root) = Setup::default().serve(tree).await;
     let (resources, _) = list_all(&daemon, request(&root)).await;
     assert_eq!(names(&resources), ["SKILL.md"]);
     daemon.read(read_request(&root, "skill://r/a", "")).await.expect("the listed file");
@@ -233,11 +218,10 @@ async fn size_type_and_digest_of_a_file_are_listed() {
 
 #[tokio::test]
 async fn a_file_over_the_size_limit_is_listed_without_a_digest() {
-    let fixture = Fixture::new("skill root/a\nsparse 201 root/a/big\nsparse 200 root/a/fits");
     let limits = Limits { max_file_bytes: 200, ..Limits::default() };
-    let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
-    let daemon = Daemon::start(setup).await;
-    let root = selected("r", fixture.path("root"));
+    let (_fixture, daemon, root) = Setup { limits, ..Setup::default() }
+        .serve("skill root/a\nsparse 201 root/a/big\nsparse 200 root/a/fits")
+        .await;
     let with_digests = ListResourcesRequest { include_digests: true, ..request(&root) };
     let (files, truncated) = list_all(&daemon, with_digests).await;
     assert_eq!(names(&files), ["SKILL.md", "big", "fits"]);
@@ -270,19 +254,19 @@ async fn pages_joined_are_the_list() {
         assert_eq!(paged.0, whole, "pages of {page_size}");
     }
     // The next page starts after the last name, even if that file was removed.
-    let first = list_page(&daemon, request(&root)).await.expect("a page");
+    let first = daemon.list_resources(request(&root)).await.expect("a page");
     let last = first.resources.last().expect("1,000 of them").resource.clone();
     let name = last.strip_prefix("skill://r/").expect("a handle of the root");
     fs::remove_file(fixture.path("root").join(name)).expect("remove");
     fixture.write("root/a/a-before", "x");
     fixture.write("root/a/z-behind", "x");
     let next = ListResourcesRequest { page_token: first.next_page_token.clone(), ..request(&root) };
-    let second = list_page(&daemon, next.clone()).await.expect("a page");
+    let second = daemon.list_resources(next.clone()).await.expect("a page");
     assert_eq!(second.resources[..999], whole[1_000..1_999]);
     // A token outlives the daemon.
     daemon.stop().await;
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
-    let again = list_page(&daemon, next).await.expect("a page");
+    let again = daemon.list_resources(next).await.expect("a page");
     assert_eq!(again.resources, second.resources);
     assert_ne!(again.epoch, second.epoch);
     daemon.stop().await;
@@ -308,10 +292,8 @@ async fn limits_truncate_the_list() {
         (Limits { max_entries: 52, ..Limits::default() }, 49),
         (Limits { max_depth: 2, ..Limits::default() }, 52),
     ] {
-        let fixture = Fixture::new(&format!("skill root/a\n{tree}"));
-        let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
-        let daemon = Daemon::start(setup).await;
-        let root = selected("r", fixture.path("root"));
+        let (_fixture, daemon, root) =
+            Setup { limits, ..Setup::default() }.serve(&format!("skill root/a\n{tree}")).await;
         let (whole, truncated) = list_all(&daemon, request(&root)).await;
         assert_eq!((whole.len(), truncated), (expected, true));
         for page_size in [1, 5, 7] {
@@ -327,66 +309,5 @@ async fn limits_truncate_the_list() {
     let (_fixture, daemon, root) = serve_tree(&tree).await;
     let (resources, truncated) = list_all(&daemon, request(&root)).await;
     assert_eq!((names(&resources), truncated), (vec!["SKILL.md", "z"], true));
-    daemon.stop().await;
-}
-
-/// Change that makes a valid request invalid.
-type RequestChange<'a> = &'a dyn Fn(&mut ListResourcesRequest);
-
-#[tokio::test]
-async fn bad_arguments_are_rejected_with_their_reasons() {
-    let (fixture, daemon, root) = serve_tree("file root/a/x\nskill root/b\nskill out/a").await;
-    let good = request(&root);
-    let with = |change: &dyn Fn(&mut ListResourcesRequest)| {
-        let mut request = good.clone();
-        change(&mut request);
-        list_page(&daemon, request)
-    };
-    let token = with(&|r| r.page_size = 1).await.expect("a page").next_page_token;
-    assert!(!token.is_empty());
-    let invalid: &[(&str, RequestChange)] = &[
-        ("page_size", &|r| r.page_size = -1),
-        ("page_size", &|r| r.page_size = i32::MIN),
-        ("package", &|r| r.package = "skill://r/a/".into()),
-        ("package", &|r| r.package = "skill://s/a".into()),
-        ("package", &|r| r.package = String::new()),
-        ("root.id", &|r| r.root.as_mut().expect("set").id = "..".into()),
-        ("page_token", &|r| r.page_token = "x".into()),
-        ("page_token", &|r| r.page_token = "A".repeat(100_000)),
-        ("page_token", &|r| r.page_token = format!("{token}A")),
-        ("page_token", &|r| {
-            (r.page_token, r.package) = (token.clone(), "skill://r/b".into());
-        }),
-        ("page_token", &|r| (r.page_token, r.include_digests) = (token.clone(), true)),
-    ];
-    for (field, change) in invalid {
-        let answer = with(*change).await;
-        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some(field));
-    }
-    let authority = |kind: &str, id: &str| Some(Authority { kind: kind.into(), id: id.into() });
-    for wrong in [authority("executor", "s"), authority("", "r")] {
-        let answer = with(&|r| r.authority.clone_from(&wrong)).await;
-        let refused =
-            assert_rpc_error(answer, Code::FailedPrecondition, "AUTHORITY_MISMATCH", None);
-        assert_eq!(refused.metadata.get("root_id").map(String::as_str), Some("r"));
-    }
-    with(&|r| r.authority = authority("executor", "r")).await.expect("the authority of the root");
-    for package in ["skill://r/gone", "skill://r/a/x", "skill://r"] {
-        let answer = with(&|r| r.package = package.into()).await;
-        assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
-    }
-    let elsewhere = request(&selected("r", fixture.path("out")));
-    let answer = list_page(&daemon, elsewhere).await;
-    assert_rpc_error(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
-    let answer = list_page(&daemon, request(&selected("r", fixture.path("root/none")))).await;
-    assert_rpc_error(answer, Code::FailedPrecondition, "ROOT_UNAVAILABLE", None);
-    let mut foreign = root.clone();
-    foreign.location.as_mut().expect("set").environment_id = "elsewhere".into();
-    let answer = list_page(&daemon, request(&foreign)).await;
-    assert_rpc_error(answer, Code::FailedPrecondition, "WRONG_ENVIRONMENT", None);
-    // The package is in the catalog but was removed from the disk.
-    fs::remove_dir_all(fixture.path("root/a")).expect("remove");
-    let answer = with(&|_| {}).await;
-    assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     daemon.stop().await;
 }

@@ -1,7 +1,6 @@
 //! Starts and stops a daemon many times, cleanly or killed at any moment. The next daemon takes its
 //! socket and gives the same list.
 
-use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use caproot::client::{DaemonEndpoint, open_channel};
@@ -11,9 +10,9 @@ use prost::Message as _;
 use rustix::process::Signal;
 use sha2::{Digest as _, Sha256};
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{in_time, list_request, selected, short_or_long};
+use crate::process::{Process, caproot};
 
 /// Ways in which a daemon ends, in turn.
 #[derive(Clone, Copy, Debug)]
@@ -57,29 +56,29 @@ async fn the_list_is_the_same_after_each_restart() {
         "dir run\nmode 0700 run\nrepeat 20 skill r/s{}\nfile r/bad/SKILL.md\n| ---\n| bad",
     );
     let listen = format!("unix:{}", fixture.path("run/c.sock").display());
-    let root = fixture.path("r");
-    let flags = ["--listen", &listen, "--allow"].map(OsStr::new);
-    let flags = [&flags[..], &[root.as_os_str()]].concat();
+    let command = || {
+        let mut command = caproot(["serve", "--listen", &listen, "--allow"]);
+        command.arg(fixture.path("r"));
+        command
+    };
     let request = list_request(&[selected("r", fixture.path("r"))]);
     let (rounds, mut first) = (short_or_long(100, 1_000), None);
     let started = Instant::now();
     for (round, end) in (0..rounds).zip(SHUTDOWNS.iter().cycle()) {
         if matches!(end, Shutdown::KilledDuringStart) {
-            let mut child = DaemonProcess::command(&flags).spawn().expect("the binary runs");
+            let process = Process::spawn(command());
             // Waits another time in each round, from before exec to after the daemon listens.
             std::thread::sleep(Duration::from_micros(round * 7_919 % 20_000));
-            child.kill().expect("kill");
-            child.wait().expect("wait");
+            drop(process);
             continue;
         }
-        let serving = DaemonProcess::start(&flags);
+        let serving = Process::start(command());
         if !matches!(end, Shutdown::KilledWhenListening) {
             let digest = list_digest(&listen, &request).await;
             assert_eq!(*first.get_or_insert(digest), digest, "round {round}: another catalog");
         }
         if matches!(end, Shutdown::Terminated) {
-            let (code, log) = serving.terminate_async().await;
-            assert_eq!(code, Some(0), "round {round}: {log}");
+            serving.stop().await;
             assert!(!fixture.path("run/c.sock").exists(), "round {round}: the socket stays");
         } else {
             serving.send_signal(Signal::KILL);

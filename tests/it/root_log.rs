@@ -1,58 +1,20 @@
 //! Log lines of the real binary about the state of published roots.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
+use std::process::Command;
 
-use crate::binary::run;
 use crate::fixture::Fixture;
-use crate::harness::HANG_TIMEOUT;
+use crate::process::{Process, caproot, run_command, wrap_command};
 
-/// Daemon whose log is read line by line.
-struct LoggedDaemon {
-    child: Child,
-    lines: Receiver<String>,
+/// Daemon that publishes `demo` on a socket.
+fn command(fixture: &Fixture) -> Command {
+    let mut command = caproot(["serve", "--listen", &endpoint(fixture), "--root"]);
+    command.arg(fixture.path("demo"));
+    command
 }
 
-impl LoggedDaemon {
-    fn start(fixture: &Fixture, before: &[&str]) -> Self {
-        let words = before.iter().copied().chain([env!("CARGO_BIN_EXE_caproot"), "serve"]);
-        let words: Vec<_> = words.collect();
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", "/none");
-        command.arg("--root").arg(fixture.path("demo"));
-        command.args(["--listen", &endpoint(fixture)]);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary runs");
-        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let stderr = BufReader::new(child.stderr.take().expect("piped"));
-        let (send, lines) = channel();
-        thread::spawn(move || stderr.lines().map_while(Result::ok).try_for_each(|l| send.send(l)));
-        let mut line = String::new();
-        stdout.read_line(&mut line).expect("text");
-        assert!(line.starts_with("listening "), "{line}");
-        Self { child, lines }
-    }
-
-    /// Returns the next line that contains `part`.
-    fn wait_for_line(&self, part: &str) -> String {
-        loop {
-            let line =
-                self.lines.recv_timeout(HANG_TIMEOUT).unwrap_or_else(|e| panic!("{part}: {e}"));
-            if line.contains(part) {
-                return line;
-            }
-        }
-    }
-}
-
-impl Drop for LoggedDaemon {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+async fn assert_lists(fixture: &Fixture) {
+    run_command(caproot(["list", "--endpoint", &endpoint(fixture)])).await.succeeded();
 }
 
 fn endpoint(fixture: &Fixture) -> String {
@@ -63,36 +25,36 @@ fn fixture() -> Fixture {
     Fixture::new("dir run\nmode 0700 run\nrepeat 9 skill demo/s{}")
 }
 
-#[test]
-fn a_root_that_disappears_and_returns_is_logged() {
+#[tokio::test]
+async fn a_root_that_disappears_and_returns_is_logged() {
     let fixture = fixture();
-    let daemon = LoggedDaemon::start(&fixture, &["env"]);
-    assert_eq!(run(["list", "--endpoint", &endpoint(&fixture)]).code, Some(0));
+    let mut daemon = Process::start(command(&fixture));
+    assert_lists(&fixture).await;
     for _ in 0..2 {
         fs::rename(fixture.path("demo"), fixture.path("away")).expect("rename");
-        let line = daemon.wait_for_line("published root unavailable");
+        let line = daemon.wait_for_log("published root unavailable").await;
         assert!(
             line.contains("WARN") && line.contains(r#"root="demo" reason="NOT_FOUND""#),
             "{line}"
         );
         fs::rename(fixture.path("away"), fixture.path("demo")).expect("rename");
-        let line = daemon.wait_for_line("published root recovered");
+        let line = daemon.wait_for_log("published root recovered").await;
         assert!(line.contains("INFO") && line.contains(r#"root="demo""#), "{line}");
     }
 }
 
-#[test]
-fn a_polled_root_is_logged_with_the_reason() {
+#[tokio::test]
+async fn a_polled_root_is_logged_with_the_reason() {
     let script = "echo 5 > /proc/sys/user/max_inotify_watches && exec \"$@\"";
     let before = ["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh"];
-    let possible = Command::new(before[0]).args(&before[1..]).arg("true").status();
-    if !possible.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no user namespaces, so the limit of watches cannot be set");
-        return;
-    }
     let fixture = fixture();
-    let daemon = LoggedDaemon::start(&fixture, &before);
-    assert_eq!(run(["list", "--endpoint", &endpoint(&fixture)]).code, Some(0));
-    let line = daemon.wait_for_line("published root is polled");
-    assert!(line.contains("inotify watch limit reached"), "{line}");
+    let skipped = "no user namespaces, so the limit of watches cannot be set";
+    let Some(command) = wrap_command(before, command(&fixture), skipped) else { return };
+    let mut daemon = Process::start(command);
+    assert_lists(&fixture).await;
+    let line = daemon.wait_for_log("published root is polled").await;
+    assert!(
+        line.contains("the limit of inotify watches is reached; raise fs.inotify.max_user_watches"),
+        "{line}"
+    );
 }

@@ -1,19 +1,16 @@
 //! Roots: states and reasons, spellings of paths, disclosure, and `GetExecutor`.
 
 use caproot::model::Limits;
-use caproot::proto::caproot::v1::{
-    CapabilityRootLocation, GetExecutorRequest, ResolveRootsRequest, ResolveRootsResponse,
-    RootReason, RootState, SelectedCapabilityRoot,
-};
+use caproot::proto::caproot::v1::{RootReason, RootState, SelectedCapabilityRoot};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, located, selected};
+use crate::harness::{Daemon, Setup, selected};
 use crate::listing::short_name;
 
 /// State and reason of a root. `ListSkills` and `ResolveRoots` must agree.
 async fn state_or_reason(daemon: &Daemon, root: &SelectedCapabilityRoot) -> String {
     let listed = daemon.list(std::slice::from_ref(root)).await;
-    let resolved = resolve(daemon, std::slice::from_ref(root)).await;
+    let resolved = daemon.resolve(std::slice::from_ref(root)).await;
     let (listed, resolved) = (&listed.roots[0], &resolved.roots[0]);
     assert_eq!((listed.state, listed.reason), (resolved.state, resolved.reason));
     assert_eq!(listed.message, resolved.message);
@@ -28,95 +25,6 @@ async fn state_or_reason(daemon: &Daemon, root: &SelectedCapabilityRoot) -> Stri
             short_name(reason.as_str_name(), "ROOT_REASON_").into()
         }
     }
-}
-
-async fn resolve(daemon: &Daemon, roots: &[SelectedCapabilityRoot]) -> ResolveRootsResponse {
-    let request =
-        ResolveRootsRequest { selected_capability_roots: roots.to_vec(), ..Default::default() };
-    daemon.client.clone().resolve_roots(request).await.expect("ResolveRoots").into_inner()
-}
-
-#[tokio::test]
-async fn paths_and_uris_of_a_root_are_parsed() {
-    let fixture = Fixture::new("skill root/a\ndir root/a b%\nfile root/f");
-    let setup = Setup::publishing("pub", fixture.path("root"));
-    let daemon = Daemon::start(setup).await;
-    let top = fixture.top().to_str().expect("UTF-8");
-    let mut wrong = Vec::new();
-    for (path, expected) in [
-        (format!("{top}/root"), "READY"),
-        (format!("{top}/root/"), "READY"),
-        (format!("{top}//root/./a"), "READY"),
-        (format!("{top}/root/a/.."), "READY"),
-        (format!("file://{top}/root"), "READY"),
-        (format!("file://localhost{top}/root"), "READY"),
-        (format!("file://{top}/root/a%20b%25"), "READY"),
-        (format!("file://{top}/%72oot"), "READY"),
-        (format!("file://{top}/root/f"), "NOT_A_DIRECTORY"),
-        (format!("file://{top}/root/gone"), "NOT_FOUND"),
-        (format!("file://elsewhere{top}/root"), "INVALID_PATH"),
-        (format!("file://127.0.0.1{top}/root"), "INVALID_PATH"),
-        (format!("file://{top}/root%00"), "INVALID_PATH"),
-        (format!("file://{top}/root?x"), "INVALID_PATH"),
-        (format!("file://{top}/root#x"), "INVALID_PATH"),
-        (format!("file://{top}/root%zz"), "INVALID_PATH"),
-        (format!("file:{}", &top[1..]), "INVALID_PATH"),
-        ("published:pub".into(), "READY"),
-        ("published:other".into(), "INVALID_PATH"),
-        ("published:".into(), "INVALID_PATH"),
-        (String::new(), "INVALID_PATH"),
-        ("relative".into(), "INVALID_PATH"),
-        ("./root".into(), "INVALID_PATH"),
-        ("~/root".into(), "INVALID_PATH"),
-        (format!("{top}/root\0"), "INVALID_PATH"),
-        (format!("http://{top}/root"), "INVALID_PATH"),
-        (format!("{top}/{}", "x/".repeat(2_048)), "INVALID_PATH"),
-        (format!("{top}/root/gone"), "NOT_FOUND"),
-        (format!("{top}/root/f"), "NOT_A_DIRECTORY"),
-        (format!("{top}/root/.."), "NOT_ALLOWED"),
-        (format!("{top}/root/gone/../../other"), "NOT_ALLOWED"),
-        ("/".into(), "NOT_ALLOWED"),
-    ] {
-        let found = state_or_reason(&daemon, &located("r", &path)).await;
-        if found != expected {
-            wrong.push(format!("{path:?}: {found}, not {expected}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-    daemon.stop().await;
-}
-
-#[tokio::test]
-async fn location_types_and_environments_are_checked() {
-    let fixture = Fixture::new("skill root/a");
-    let mut setup = Setup::allowing([fixture.path("root")]);
-    setup.environment_ids = vec!["workspace".into(), "second".into()];
-    let daemon = Daemon::start(setup).await;
-    let path = fixture.path("root").to_str().expect("UTF-8").to_owned();
-    for (kind, environment, expected) in [
-        ("environment", "workspace", "READY"),
-        ("environment", "second", "READY"),
-        ("", "workspace", "READY"),
-        ("environment", "local", "WRONG_ENVIRONMENT"),
-        ("environment", "", "WRONG_ENVIRONMENT"),
-        ("environment", "Workspace", "WRONG_ENVIRONMENT"),
-        ("Environment", "workspace", "UNSUPPORTED_LOCATION"),
-        ("host", "workspace", "UNSUPPORTED_LOCATION"),
-    ] {
-        let location = CapabilityRootLocation {
-            r#type: kind.into(),
-            environment_id: environment.into(),
-            path: path.clone(),
-        };
-        let root = SelectedCapabilityRoot { id: "r".into(), location: Some(location) };
-        assert_eq!(state_or_reason(&daemon, &root).await, expected, "{kind:?} {environment:?}");
-    }
-    let executor = daemon.client.clone().get_executor(GetExecutorRequest {}).await;
-    assert_eq!(
-        executor.expect("GetExecutor").into_inner().environment_ids,
-        ["workspace", "second"]
-    );
-    daemon.stop().await;
 }
 
 /// Responses about paths outside are identical in every byte, whether the path exists or not.
@@ -151,7 +59,7 @@ async fn existence_outside_is_never_disclosed() {
         let root = selected("same", fixture.top().join(path));
         let listed = daemon.list(std::slice::from_ref(&root)).await;
         assert_eq!(listed.roots[0].reason(), RootReason::NotAllowed, "{path}");
-        let resolved = resolve(&daemon, std::slice::from_ref(&root)).await;
+        let resolved = daemon.resolve(std::slice::from_ref(&root)).await;
         responses.push((path, listed.roots, listed.warnings, listed.diagnostics, resolved.roots));
     }
     for other in &responses[1..] {
@@ -186,11 +94,7 @@ async fn get_executor_describes_the_daemon() {
     let before = std::time::SystemTime::now();
     let setup = Setup { limits, ..Setup::allowing([fixture.path("root")]) };
     let daemon = Daemon::start(setup).await;
-    let get_executor = async || {
-        let mut client = daemon.client.clone();
-        client.get_executor(GetExecutorRequest {}).await.expect("GetExecutor").into_inner()
-    };
-    let executor = get_executor().await;
+    let executor = daemon.executor().await;
     assert_eq!(executor.version, env!("CARGO_PKG_VERSION"));
     assert_eq!(executor.environment_ids, ["local"]);
     let started =
@@ -210,7 +114,7 @@ async fn get_executor_describes_the_daemon() {
 
     let listed = daemon.list(&[selected("r", fixture.path("root"))]).await;
     assert_eq!(listed.epoch, executor.epoch, "one epoch per daemon");
-    let later = get_executor().await;
+    let later = daemon.executor().await;
     assert!(later.revision >= listed.revision && listed.revision >= executor.revision);
     assert_eq!(later.start_time, executor.start_time);
     daemon.stop().await;

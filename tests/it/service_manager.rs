@@ -5,9 +5,9 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::HANG_TIMEOUT;
+use crate::process::{Process, caproot, wrap_command};
 
 /// Service manager with its notification socket.
 struct Manager {
@@ -24,17 +24,14 @@ impl Manager {
         Self { fixture, socket }
     }
 
-    /// Starts a daemon, optionally through another program.
-    fn start(&self, wrapper: &[&str], watchdog_usec: &str) -> DaemonProcess {
-        let binary = env!("CARGO_BIN_EXE_caproot");
-        let mut words = wrapper.iter().copied().chain([binary, "serve"]);
-        let mut command = Command::new(words.next().expect("a program"));
-        command.args(words).env_clear().env("HOME", "/nonexistent");
-        command.arg("--root").arg(self.fixture.path("root"));
+    /// Command of a daemon that notifies this service manager.
+    fn command(&self, watchdog_usec: &str) -> Command {
+        let mut command = caproot(["serve", "--root"]);
+        command.arg(self.fixture.path("root"));
         command.arg("--listen").arg(format!("unix:{}", self.fixture.path("run/c.sock").display()));
         command.env("NOTIFY_SOCKET", self.fixture.path("run/notify"));
-        command.env("WATCHDOG_USEC", watchdog_usec).env("PATH", "/usr/bin:/bin");
-        DaemonProcess::spawn(&mut command)
+        command.env("WATCHDOG_USEC", watchdog_usec);
+        command
     }
 
     /// Returns the next message with a line that starts with `prefix`.
@@ -50,10 +47,10 @@ impl Manager {
     }
 }
 
-#[test]
-fn the_service_manager_gets_ready_status_watchdog_and_stopping() {
+#[tokio::test]
+async fn the_service_manager_gets_ready_status_watchdog_and_stopping() {
     let manager = Manager::new();
-    let serving = manager.start(&[], "3000000");
+    let serving = Process::start(manager.command("3000000"));
     let ready = manager.next_message("READY=1");
     assert!(
         ready.contains("STATUS=1 roots (0 unavailable, 0 pending, 0 polled), 1 skills"),
@@ -66,11 +63,11 @@ fn the_service_manager_gets_ready_status_watchdog_and_stopping() {
     manager.next_message("WATCHDOG=1");
     serving.send_signal(Signal::TERM);
     manager.next_message("STOPPING=1");
-    assert_eq!(serving.terminate().0, Some(0));
+    serving.stop().await;
 }
 
-#[test]
-fn no_watchdog_ping_is_sent_if_inotify_does_not_respond() {
+#[tokio::test]
+async fn no_watchdog_ping_is_sent_if_inotify_does_not_respond() {
     let manager = Manager::new();
     // Fails the read calls of inotify and no others.
     let wrapper = [
@@ -87,11 +84,10 @@ fn no_watchdog_ping_is_sent_if_inotify_does_not_respond() {
         "-e",
         "inject=read:error=EAGAIN",
     ];
-    if Command::new("strace").arg("-V").output().is_err() {
-        println!("SKIPPED: strace is not installed");
-        return;
-    }
-    let serving = manager.start(&wrapper, "600000");
+    let command = manager.command("600000");
+    let skipped = "strace is missing or may not trace";
+    let Some(command) = wrap_command(wrapper, command, skipped) else { return };
+    let serving = Process::start(command);
     manager.next_message("READY=1");
     let log = {
         // Long enough for several watchdog intervals. No ping may arrive meanwhile.
@@ -104,7 +100,7 @@ fn no_watchdog_ping_is_sent_if_inotify_does_not_respond() {
             let text = String::from_utf8_lossy(&buffer[..bytes]);
             assert!(!text.contains("WATCHDOG=1"), "{text}");
         }
-        serving.terminate().1
+        serving.stop().await
     };
     assert!(log.contains("watchdog ping suppressed"), "{log}");
 }

@@ -17,6 +17,7 @@ use caproot::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_stream::{Stream, StreamExt as _};
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 use tower::Layer as _;
 
@@ -29,7 +30,7 @@ const HOUR: Duration = Duration::from_hours(1);
 /// Client of a service that is set up as in a daemon, in this process.
 type Client = CapabilityServiceClient<LoadLimit<RpcDispatcher>>;
 
-fn build_client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
+fn build_client(fixture: &Fixture, stopping: &CancellationToken) -> Client {
     let flags = ServeFlags { allow: vec![fixture.top().to_owned()], ..ServeFlags::default() };
     let config = Config::from_flags(flags, &isolated_env(fixture.top())).expect("valid flags");
     let rules = config.search_rules();
@@ -58,7 +59,7 @@ fn build_client(fixture: &Fixture, stopping: &watch::Sender<bool>) -> Client {
         sandbox: SandboxStatus::default(),
         config_state: watch::Sender::default().subscribe(),
     };
-    let service = GrpcService::new(store, info, streams, stopping.subscribe());
+    let service = GrpcService::new(store, info, streams, stopping.clone());
     let dispatcher = RpcDispatcher::new(service, AuditLog::new(false));
     CapabilityServiceClient::new(limit_layer.layer(dispatcher))
 }
@@ -100,7 +101,7 @@ where
 #[tokio::test(start_paused = true)]
 async fn an_hour_without_a_change_gives_only_bookmarks() {
     let fixture = Fixture::new("repeat 20 skill r/s{}\nlink r/l -> ../v\nskill v/a");
-    let stopping = watch::Sender::new(false);
+    let stopping = CancellationToken::new();
     let mut client = build_client(&fixture, &stopping);
     // Requested intervals and the intervals that the daemon uses.
     let intervals = [

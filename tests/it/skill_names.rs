@@ -1,10 +1,8 @@
 //! Client commands that accept the name of a skill, and the list with names and handles.
 
-use serde_json::Value;
-
-use crate::commands::{CommandOutput, client_command, run_command};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
+use crate::process::{Output, client_command, run_command};
 
 const TREE: &str = r#"
 skill one/pdf
@@ -26,12 +24,8 @@ async fn start() -> (Fixture, Daemon) {
     (fixture, daemon)
 }
 
-async fn run(daemon: &Daemon, words: &str) -> CommandOutput {
+async fn run(daemon: &Daemon, words: &str) -> Output {
     run_command(client_command(daemon, words)).await
-}
-
-fn text(output: &CommandOutput) -> &str {
-    std::str::from_utf8(&output.stdout).expect("text")
 }
 
 #[tokio::test]
@@ -51,7 +45,7 @@ async fn a_unique_name_works_like_its_handle() {
     command.arg(fixture.path("one"));
     let output = run_command(command).await;
     let path = fixture.path("one/pdf");
-    assert_eq!(text(&output).trim_end(), path.to_str().expect("UTF-8"), "{}", output.stderr);
+    assert_eq!(output.text().trim_end(), path.to_str().expect("UTF-8"), "{}", output.stderr);
     daemon.stop().await;
 }
 
@@ -67,7 +61,7 @@ async fn an_ambiguous_or_unknown_name_lists_candidates() {
     ] {
         for command in ["read", "resources", "path"] {
             let output = run(&daemon, &format!("{command} {name}")).await;
-            assert_eq!((output.code, text(&output)), (Some(4), ""), "{command} {name}");
+            assert_eq!((output.code, output.text()), (Some(4), ""), "{command} {name}");
             assert_eq!(
                 output.stderr.lines().count(),
                 2,
@@ -80,16 +74,12 @@ async fn an_ambiguous_or_unknown_name_lists_candidates() {
         }
     }
     // A name is looked up in the selected roots only.
-    let output = run(&daemon, "read twice --root published:two").await;
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let output = run(&daemon, "read pdf --root published:two").await;
-    assert_eq!(output.code, Some(4), "{}", output.stderr);
+    run(&daemon, "read twice --root published:two").await.succeeded();
+    run(&daemon, "read pdf --root published:two").await.exited_with(4, "");
     let output = run(&daemon, "read pdf --root gone=/nonexistent").await;
     assert!(output.stderr.contains("1 of 1 roots are not ready"), "{}", output.stderr);
     for wrong in ["skill:pdf", "skill:/pdf"] {
-        let output = run(&daemon, &format!("read {wrong}")).await;
-        assert_eq!(output.code, Some(2));
-        assert!(output.stderr.contains("skill://ROOT/PATH"), "{}", output.stderr);
+        run(&daemon, &format!("read {wrong}")).await.exited_with(2, "skill://ROOT/PATH");
     }
     daemon.stop().await;
 }
@@ -97,13 +87,11 @@ async fn an_ambiguous_or_unknown_name_lists_candidates() {
 #[tokio::test]
 async fn a_long_list_shows_handles_that_can_be_read() {
     let (fixture, daemon) = start().await;
-    let output = run(&daemon, "list --long").await;
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let mut rows = text(&output).lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let output = run(&daemon, "list --long").await.succeeded();
+    let mut rows = output.text().lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     assert_eq!(rows.next().expect("a head"), ["NAME", "HANDLE", "DESCRIPTION"]);
     let rows: Vec<_> = rows.collect();
-    let json = run(&daemon, "list --output json").await;
-    let json: Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    let json = run(&daemon, "list --output json").await.json();
     let skills = json["skills"].as_array().expect("skills");
     assert_eq!(rows.len(), skills.len());
     for (row, skill) in rows.iter().zip(skills) {
@@ -112,16 +100,14 @@ async fn a_long_list_shows_handles_that_can_be_read() {
             [&skill["name"], &skill["package"]].map(|v| v.as_str().expect("text"))
         );
     }
-    let output = run(&daemon, &format!("read {}", rows[0][1])).await;
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    run(&daemon, &format!("read {}", rows[0][1])).await.succeeded();
 
     let fleet = format!("executors: {{local: {{endpoint: 'tcp:{}'}}}}", daemon.address);
     fixture.write("fleet.yaml", fleet);
     let mut command = client_command(&daemon, "list --long --fleet");
     command.arg(fixture.path("fleet.yaml"));
-    let output = run_command(command).await;
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let row = text(&output).lines().nth(1).expect("a skill").split_whitespace();
+    let output = run_command(command).await.succeeded();
+    let row = output.text().lines().nth(1).expect("a skill").split_whitespace();
     let row: Vec<_> = row.take(3).collect();
     assert_eq!(row, [rows[0][0], "local", rows[0][1]]);
     daemon.stop().await;

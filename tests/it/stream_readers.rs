@@ -1,6 +1,5 @@
 //! Stream readers that stop, and a thousand stream readers.
 
-use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use caproot::catalog::WatchTiming;
@@ -10,10 +9,10 @@ use caproot::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsRequest};
 use tonic::Code;
 use tonic::transport::Endpoint;
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, selected, short_or_long};
 use crate::open_counter::OpenCounter;
+use crate::process::{Process, serve};
 use crate::process_usage::resident;
 use crate::replica::Replica;
 use crate::watch_harness::{WatchHarness, skill_text, watch_request, watch_status};
@@ -79,12 +78,10 @@ async fn readers_that_stop_use_no_memory() {
         fixture.write(&format!("r/s{n:02}/SKILL.md"), fat("At first."));
     }
     fixture.write("config.yaml", "watch:\n  debounce: 0ms\n");
-    let (config, top) = (fixture.path("config.yaml"), fixture.top());
-    let flags = ["--listen", "tcp:127.0.0.1:0", "--config"].map(OsStr::new);
-    let more = [config.as_os_str(), OsStr::new("--allow"), top.as_os_str()];
-    let serving = DaemonProcess::start(&[&flags[..], &more].concat());
-    let address = serving.endpoint().strip_prefix("tcp:").expect("TCP");
-    let daemon = Daemon::connect_to(address).await;
+    let mut command = serve(["--config"]);
+    command.arg(fixture.path("config.yaml")).arg("--allow").arg(fixture.top());
+    let serving = Process::start(command);
+    let daemon = serving.connect().await;
     let request = watch_request(vec![selected("r", fixture.path("r"))]);
     let mut reader = Replica::open(&daemon, request.clone()).await;
     reader.next_batch().await;
@@ -104,9 +101,7 @@ async fn readers_that_stop_use_no_memory() {
             let says = format!("Change {half}.{change}.");
             fixture.replace(&format!("r/s{:02}/SKILL.md", change % 100), fat(&says));
             let package = format!("skill://r/s{:02}", change % 100);
-            while reader.skills[&package].description != says {
-                reader.next_change().await;
-            }
+            reader.wait_while(|reader| reader.skills[&package].description != says).await;
         }
         memory.push(resident(serving.pid()));
     }
@@ -123,7 +118,7 @@ async fn readers_that_stop_use_no_memory() {
         replica.catch_up(&daemon).await;
         assert_eq!(replica.skills, reader.skills);
     }
-    assert_eq!(serving.terminate_async().await.0, Some(0));
+    serving.stop().await;
 }
 
 /// Streams may share encoded events, but each stream gets the data of its own request.
@@ -218,7 +213,7 @@ async fn a_thousand_streams_get_one_change() {
         reader.next_batch().await;
         readers.push(reader);
     }
-    let one_more = in_time(daemon.client.clone().watch_skills(request.clone())).await;
+    let one_more = daemon.watch(request.clone()).await;
     assert_rpc_error(one_more, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     let alone = watch_status(&daemon).await.watches_used;
     assert_eq!(openings.count(), 1, "one scan served all streams");

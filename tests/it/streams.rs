@@ -234,8 +234,7 @@ async fn the_number_of_streams_is_limited() {
     for _ in 0..3 {
         open.push(Replica::open(&daemon, request.clone()).await);
     }
-    let mut client = daemon.client.clone();
-    let refused = in_time(client.watch_skills(request.clone())).await.expect_err("a fourth");
+    let refused = daemon.watch(request.clone()).await.expect_err("a fourth");
     assert!(retry_delay(&refused).is_some_and(|d| d > Duration::ZERO));
     let refused = rpc_error(&refused);
     assert_eq!((refused.code, &*refused.reason), (Code::ResourceExhausted, "TOO_MANY_STREAMS"));
@@ -246,7 +245,7 @@ async fn the_number_of_streams_is_limited() {
     open.pop();
     let again = async {
         // The daemon notices the closed stream asynchronously.
-        while client.watch_skills(request.clone()).await.is_err() {
+        while daemon.watch(request.clone()).await.is_err() {
             tokio::task::yield_now().await;
         }
     };

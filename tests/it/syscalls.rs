@@ -5,14 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use caproot::proto::caproot::v1::{
-    GetExecutorRequest, ListResourcesRequest, ListRootsRequest, ReadResourceRequest,
-    ResolveRootsRequest,
-};
+use caproot::proto::caproot::v1::{ListResourcesRequest, ReadResourceRequest};
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, in_time, read_request, selected};
+use crate::harness::{Daemon, files_request, read_request, selected};
+use crate::process::Process;
 use crate::replica::Replica;
 use crate::strace;
 use crate::watch_harness::{fresh_list, skill_text, watch_request};
@@ -126,24 +123,17 @@ fn rejected_handles(top: &Path) -> Vec<String> {
 async fn session(daemon: &Daemon, fixture: &Fixture) {
     let root = selected("r", fixture.path("root"));
     let roots = [root.clone()];
-    let mut client = daemon.client.clone();
-    in_time(client.get_executor(GetExecutorRequest {})).await.expect("GetExecutor");
-    in_time(client.list_roots(ListRootsRequest {})).await.expect("ListRoots");
+    daemon.executor().await;
+    daemon.published_roots().await;
     let mut replica = Replica::open(daemon, watch_request(roots.to_vec())).await;
     replica.next_batch().await;
     let list = fresh_list(daemon, &roots).await;
     assert_eq!(list.skills.len(), 3, "the demo");
-    let resolve =
-        ResolveRootsRequest { selected_capability_roots: roots.to_vec(), ..Default::default() };
-    in_time(client.resolve_roots(resolve)).await.expect("ResolveRoots");
+    daemon.resolve(&roots).await;
     for skill in &list.skills {
-        let request = ListResourcesRequest {
-            root: Some(root.clone()),
-            package: skill.package.clone(),
-            include_digests: true,
-            ..Default::default()
-        };
-        let files = in_time(client.list_resources(request)).await.expect("files").into_inner();
+        let request =
+            ListResourcesRequest { include_digests: true, ..files_request(&root, &skill.package) };
+        let files = daemon.list_resources(request).await.expect("files");
         for file in files.resources {
             let read = read_request(&root, &skill.package, &file.resource);
             let small = ReadResourceRequest { max_bytes: 64, ..read };
@@ -158,13 +148,9 @@ async fn session(daemon: &Daemon, fixture: &Fixture) {
     let outside = selected("o", fixture.top().join(REJECTED));
     assert_eq!(fresh_list(daemon, &[outside]).await.skills.len(), 0);
     fixture.write("root/new/SKILL.md", skill_text("new", "Comes."));
-    while !replica.skills.contains_key("skill://r/new") {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| !replica.skills.contains_key("skill://r/new")).await;
     fs::remove_dir_all(fixture.path("root/new")).expect("remove");
-    while replica.skills.contains_key("skill://r/new") {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| replica.skills.contains_key("skill://r/new")).await;
     replica.catch_up(daemon).await;
 }
 
@@ -181,13 +167,11 @@ async fn the_daemon_only_reads_below_a_root() {
         options.extend(inject.iter().flat_map(|inject| ["-e", *inject]));
         let Some(mut command) = strace::trace_daemon(&log, &options) else { return };
         command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
-        let serving = DaemonProcess::spawn(&mut command);
-        let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
-        let daemon = Daemon::connect_to(&address).await;
+        let serving = Process::start(&mut command);
+        let daemon = serving.connect().await;
         session(&daemon, &fixture).await;
         drop(daemon);
-        let (code, log_text) = serving.terminate_async().await;
-        assert_eq!(code, Some(0), "{log_text}");
+        serving.stop().await;
         assert_only_reads(&fs::read_to_string(&log).expect("strace's log"), &fixture);
     }
 }

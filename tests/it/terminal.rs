@@ -8,9 +8,9 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use unicode_width::UnicodeWidthStr;
 
-use crate::commands::client_command;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time};
+use crate::process::client_command;
 
 /// Output of a command on a terminal with this many columns.
 fn output_on_terminal(command: Command, columns: u16) -> String {

@@ -35,11 +35,11 @@ use std::sync::Arc;
 
 use caproot::catalog::OpenMethod;
 use caproot::proto::caproot::v1::{
-    ListSkillsRequest, ResolveRootsRequest, SelectedCapabilityRoot, SkillView,
-    read_resource_response::Body,
+    ListSkillsRequest, SelectedCapabilityRoot, SkillView, read_resource_response::Body,
 };
 use tonic::Status;
 
+use crate::catalog_digests::assert_digests;
 use crate::diff::diff;
 use crate::fixture::{Fixture, is_comment, is_root, unescape};
 use crate::harness::{
@@ -209,11 +209,13 @@ async fn actual_lines(case: &Case, opener: OpenMethod) -> Vec<Line> {
     };
     let answer = daemon.try_list(request).await.expect("ListSkills");
     assert!(answer.next_page_token.is_empty(), "{}: more than one page", case.name);
-    let request =
-        ResolveRootsRequest { selected_capability_roots: roots.clone(), ..Default::default() };
-    let resolved = daemon.client.clone().resolve_roots(request).await.expect("ResolveRoots");
+    let resolved = daemon.resolve(&roots).await;
 
-    let mut lines = listing::canonical_lines(&answer, &resolved.into_inner().roots, &case.show);
+    if !case.basic {
+        assert_digests(&answer, &resolved.roots);
+    }
+
+    let mut lines = listing::canonical_lines(&answer, &resolved.roots, &case.show);
     for line in case.expected.iter().filter(|l| l.starts_with("read ")) {
         let (command, _) = line.split_once(" = ").expect("read … = ANSWER");
         let text = format!("{command} = {}", read_outcome(&daemon, &roots[0], command).await);

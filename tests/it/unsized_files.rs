@@ -1,17 +1,17 @@
 //! Files whose filesystem reports no size, as in /proc. The test binds them into a package in a
 //! mount namespace of the daemon.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::process::Command;
 
 use caproot::proto::caproot::v1::{ListResourcesRequest, ReadResourceRequest};
 use tonic::Code;
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, assert_rpc_error, bytes_of, in_time, read_request, rpc_error, selected,
+    assert_rpc_error, bytes_of, files_request, read_request, rpc_error, selected,
 };
+use crate::process::{Process, serve, wrap_command};
 use crate::reads::digest;
 
 /// Files of the package `a` and the bound sources: a constant file, a file that changes by itself,
@@ -20,24 +20,15 @@ const BOUND: [(&str, &str); 3] =
     [("still", "/proc/version"), ("moving", "/proc/uptime"), ("large", "/proc/cpuinfo")];
 
 /// Starts a daemon that sees the bound files. Returns `None` if nothing can be mounted.
-fn serve_with_mounts(fixture: &Fixture) -> Option<DaemonProcess> {
+fn serve_with_mounts(fixture: &Fixture) -> Option<Process> {
     fixture.write("caproot.yaml", "allow: [r]\nlimits:\n  max_file_bytes: 1KiB\n");
     let mounts = BOUND.map(|(name, source)| format!("mount --bind {source} r/a/{name} &&"));
     let script = format!("cd \"$0\" && {} exec \"$@\"", mounts.join(" "));
-    let unshare = || {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
-        command.arg(fixture.top());
-        command
-    };
-    if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
-        println!("SKIPPED: bind mounts are not available");
-        return None;
-    }
-    let mut command = unshare();
-    command.args([env!("CARGO_BIN_EXE_caproot"), "serve", "--listen", "tcp:127.0.0.1:0"]);
-    command.arg("--config").arg(fixture.path("caproot.yaml"));
-    Some(DaemonProcess::spawn(&mut command))
+    let wrapper = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", &script];
+    let wrapper = wrapper.iter().map(OsStr::new).chain([fixture.top().as_os_str()]);
+    let mut command = serve(["--config"]);
+    command.arg(fixture.path("caproot.yaml"));
+    wrap_command(wrapper, command, "bind mounts are not available").map(Process::start)
 }
 
 #[tokio::test]
@@ -46,7 +37,7 @@ async fn files_of_unknown_size_are_read_to_their_end() {
         "skill r/a\nfile r/a/still\nfile r/a/moving\nfile r/a/large\nsparse 0 r/a/empty",
     );
     let Some(serving) = serve_with_mounts(&fixture) else { return };
-    let daemon = Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await;
+    let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
     let read = |name: &str| ReadResourceRequest {
         max_bytes: 16,
@@ -82,14 +73,9 @@ async fn files_of_unknown_size_are_read_to_their_end() {
     let large = daemon.read(read("large")).await;
     assert_rpc_error(large, Code::FailedPrecondition, "TOO_LARGE", None);
 
-    let request = ListResourcesRequest {
-        root: Some(root.clone()),
-        package: "skill://r/a".into(),
-        include_digests: true,
-        ..Default::default()
-    };
-    let files = in_time(daemon.client.clone().list_resources(request)).await.expect("a list");
-    let files = files.into_inner().resources;
+    let request =
+        ListResourcesRequest { include_digests: true, ..files_request(&root, "skill://r/a") };
+    let files = daemon.list_resources(request).await.expect("a list").resources;
     let found = files.iter().map(|f| (f.resource.as_str(), f.size_bytes, f.digest.is_empty()));
     assert_eq!(
         found.filter(|(name, ..)| !name.ends_with("SKILL.md")).collect::<Vec<_>>(),
@@ -101,6 +87,5 @@ async fn files_of_unknown_size_are_read_to_their_end() {
         ]
     );
     drop(daemon);
-    let (code, log) = serving.terminate_async().await;
-    assert_eq!(code, Some(0), "{log}");
+    serving.stop().await;
 }

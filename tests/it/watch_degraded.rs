@@ -1,52 +1,32 @@
 //! The real binary with too few inotify watches or instances, and with too many events.
 
-use std::ffi::OsStr;
 use std::fs;
-use std::process::Command;
 
 use caproot::proto::caproot::v1::{RootState, WatchMode};
 use rustix::process::Signal;
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, selected};
+use crate::harness::selected;
+use crate::process::{Process, serve, wrap_command};
 use crate::replica::Replica;
 use crate::watch_harness::{fresh_list, skill_text, watch_request, watch_status};
 
 /// Starts `caproot serve` in a user namespace with a limit of inotify. Returns `None` without user
 /// namespaces.
-fn serve_with_limit(limit: &str, value: u32, fixture: &Fixture) -> Option<DaemonProcess> {
-    let unshare = || {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user"]);
-        command
-    };
+fn serve_with_limit(limit: &str, value: u32, fixture: &Fixture) -> Option<Process> {
     let script = format!("echo {value} > /proc/sys/user/{limit} && exec \"$@\"");
-    let possible = unshare().args(["sh", "-c", &script, "sh", "true"]).status();
-    if !possible.is_ok_and(|status| status.success()) {
-        println!("SKIPPED: no user namespaces, so {limit} cannot be set");
-        return None;
-    }
-    let mut command = unshare();
-    command.args(["sh", "-c", &script, "sh", env!("CARGO_BIN_EXE_caproot"), "serve"]);
-    command.args(["--listen", "tcp:127.0.0.1:0", "--allow"]).arg(fixture.top());
-    Some(DaemonProcess::spawn(&mut command))
-}
-
-fn serve(fixture: &Fixture) -> DaemonProcess {
-    let flags = ["--listen", "tcp:127.0.0.1:0", "--allow"].map(OsStr::new);
-    DaemonProcess::start(&[&flags[..], &[fixture.top().as_os_str()]].concat())
-}
-
-async fn connect(serving: &DaemonProcess) -> Daemon {
-    Daemon::connect_to(serving.endpoint().strip_prefix("tcp:").expect("TCP")).await
+    let wrapper = ["unshare", "--user", "--map-root-user", "sh", "-c", &script, "sh"];
+    let mut command = serve(["--allow"]);
+    command.arg(fixture.top());
+    let skipped = format!("no user namespaces, so {limit} cannot be set");
+    wrap_command(wrapper, command, &skipped).map(Process::start)
 }
 
 #[tokio::test]
 async fn a_root_without_enough_watches_is_polled() {
     let fixture = Fixture::new("repeat 9 skill r/s{}");
     let Some(serving) = serve_with_limit("max_inotify_watches", 5, &fixture) else { return };
-    let daemon = connect(&serving).await;
+    let daemon = serving.connect().await;
     let roots = vec![selected("r", fixture.path("r"))];
     let mut replica = Replica::open(&daemon, watch_request(roots)).await;
     replica.next_batch().await;
@@ -56,19 +36,21 @@ async fn a_root_without_enough_watches_is_polled() {
     assert_eq!(watch_status(&daemon).await.polling_roots, 1);
     for n in [0, 8] {
         fixture.write(&format!("r/s{n}/SKILL.md"), skill_text("s", "Polled."));
-        while replica.skills[&format!("skill://r/s{n}")].description != "Polled." {
-            replica.next_change().await;
-        }
+        replica
+            .wait_while(|replica| {
+                replica.skills[&format!("skill://r/s{n}")].description != "Polled."
+            })
+            .await;
     }
     replica.catch_up(&daemon).await;
-    assert_eq!(serving.terminate_async().await.0, Some(0));
+    serving.stop().await;
 }
 
 #[tokio::test]
 async fn a_root_whose_watches_run_out_later_is_polled() {
     let fixture = Fixture::new("skill r/a");
     let Some(serving) = serve_with_limit("max_inotify_watches", 24, &fixture) else { return };
-    let daemon = connect(&serving).await;
+    let daemon = serving.connect().await;
     let roots = vec![selected("r", fixture.path("r"))];
     let mut replica = Replica::open(&daemon, watch_request(roots)).await;
     replica.next_batch().await;
@@ -76,23 +58,21 @@ async fn a_root_whose_watches_run_out_later_is_polled() {
     for n in 0..40 {
         fixture.write(&format!("r/b{n}/SKILL.md"), skill_text("b", "One of many."));
     }
-    while replica.roots["r"].watch_mode() == WatchMode::Events {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| replica.roots["r"].watch_mode() == WatchMode::Events).await;
     for n in 0..40 {
         fixture.write(&format!("r/b{n}/SKILL.md"), skill_text("b", "Polled."));
     }
-    while replica.skills.values().filter(|s| s.description == "Polled.").count() < 40 {
-        replica.next_change().await;
-    }
+    replica
+        .wait_while(|replica| {
+            replica.skills.values().filter(|s| s.description == "Polled.").count() < 40
+        })
+        .await;
     // Once the new directories are removed, the root returns to events by itself.
     for n in 0..40 {
         fs::remove_dir_all(fixture.path(&format!("r/b{n}"))).expect("remove");
     }
-    while replica.roots["r"].watch_mode() == WatchMode::Polling {
-        replica.next_change().await;
-    }
-    assert_eq!(serving.terminate_async().await.0, Some(0));
+    replica.wait_while(|replica| replica.roots["r"].watch_mode() == WatchMode::Polling).await;
+    serving.stop().await;
 }
 
 #[tokio::test]
@@ -101,7 +81,7 @@ async fn files_with_other_names_count_as_watches() {
     let fixture = Fixture::new(&format!("repeat {SKILLS} skill r/s{{}}\ndir out"));
     // Enough watches for the directories and half of the files.
     let Some(serving) = serve_with_limit("max_inotify_watches", 55, &fixture) else { return };
-    let daemon = connect(&serving).await;
+    let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
     replica.next_batch().await;
@@ -116,17 +96,17 @@ async fn files_with_other_names_count_as_watches() {
     for n in 0..SKILLS {
         fixture.write(&format!("out/{n}"), skill_text("s", "Polled."));
     }
-    while replica.skills.values().any(|skill| skill.description != "Polled.") {
-        replica.next_change().await;
-    }
-    assert_eq!(serving.terminate_async().await.0, Some(0));
+    replica
+        .wait_while(|replica| replica.skills.values().any(|skill| skill.description != "Polled."))
+        .await;
+    serving.stop().await;
 }
 
 #[tokio::test]
 async fn without_an_instance_every_root_is_polled() {
     let fixture = Fixture::new("skill r/a");
     let Some(serving) = serve_with_limit("max_inotify_instances", 0, &fixture) else { return };
-    let daemon = connect(&serving).await;
+    let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
     replica.next_batch().await;
@@ -141,14 +121,14 @@ async fn without_an_instance_every_root_is_polled() {
         list.skills[1].description, "Searched for.",
         "a fresh list is up to date without events"
     );
-    assert_eq!(serving.terminate_async().await.0, Some(0));
+    serving.stop().await;
 }
 
 #[tokio::test]
 async fn an_overflow_of_the_event_queue_causes_a_scan() {
     let fixture = Fixture::new("skill r/a\nskill r/b");
-    let serving = serve(&fixture);
-    let daemon = connect(&serving).await;
+    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
+    let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::open(&daemon, watch_request(vec![root])).await;
     replica.next_batch().await;
@@ -163,11 +143,9 @@ async fn an_overflow_of_the_event_queue_causes_a_scan() {
     fixture.write("r/b/SKILL.md", skill_text("b", "After the flood."));
     fs::remove_file(fixture.path("r/a/SKILL.md")).expect("remove");
     serving.send_signal(Signal::CONT);
-    while replica.skills.contains_key("skill://r/a") {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| replica.skills.contains_key("skill://r/a")).await;
     replica.catch_up(&daemon).await;
     assert_eq!(replica.skills["skill://r/b"].description, "After the flood.");
     assert_eq!(watch_status(&daemon).await.overflows, before + 1);
-    assert_eq!(serving.terminate_async().await.0, Some(0));
+    serving.stop().await;
 }

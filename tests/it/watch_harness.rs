@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use caproot::catalog::WatchTiming;
 use caproot::proto::caproot::v1::{
-    Consistency, GetExecutorRequest, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,
-    WatchSkillsRequest, WatchStatus,
+    Consistency, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot, WatchSkillsRequest,
+    WatchStatus,
 };
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, in_time, list_request, selected};
+use crate::harness::{Daemon, Setup, list_request, selected};
 use crate::replica::{EventBatch, Replica};
 
 /// Tree whose directory `r` is watched. All of the tree is allowed.
@@ -41,6 +41,13 @@ impl WatchHarness {
         Self::with_roots(fixture, vec![root], timing).await
     }
 
+    /// Starts with a tree in which another directory is the root `r`, and the fast timing.
+    pub(crate) async fn with_root(tree: &str, dir: &str) -> Self {
+        let fixture = Fixture::new(tree);
+        let root = selected("r", fixture.path(dir));
+        Self::with_roots(fixture, vec![root], fast_timing()).await
+    }
+
     /// Starts with a fixture, other roots and another timing.
     pub(crate) async fn with_roots(
         fixture: Fixture,
@@ -57,6 +64,13 @@ impl WatchHarness {
     /// Returns the next change of the stream.
     pub(crate) async fn next_change(&mut self) -> EventBatch {
         self.replica.next_change().await
+    }
+
+    /// Reads changes while a condition holds.
+    pub(crate) async fn wait_while(&mut self, condition: impl Fn(&Self) -> bool) {
+        while condition(self) {
+            self.next_change().await;
+        }
     }
 
     /// Returns a fresh list of the root `r`.
@@ -83,8 +97,7 @@ pub(crate) async fn fresh_list(
 
 /// Returns how the daemon watches for changes.
 pub(crate) async fn watch_status(daemon: &Daemon) -> WatchStatus {
-    let executor = in_time(daemon.client.clone().get_executor(GetExecutorRequest {})).await;
-    executor.expect("GetExecutor").into_inner().watch.expect("a watch status")
+    daemon.executor().await.watch.expect("a watch status")
 }
 
 /// Timing with which the daemon soon finds changes that cause no event.

@@ -57,9 +57,7 @@ async fn changes_of_a_linked_file_are_seen() {
     let mut live =
         WatchHarness::new("skill shared/a\nlink r/a/SKILL.md -> ../../shared/a/SKILL.md").await;
     live.fixture.write("shared/a/SKILL.md", skill_text("a", "In place."));
-    while live.replica.skills["skill://r/a"].description != "In place." {
-        live.next_change().await;
-    }
+    live.wait_while(|live| live.replica.skills["skill://r/a"].description != "In place.").await;
     live.fixture.replace("shared/a/SKILL.md", skill_text("a", "Replaced."));
     live.next_change().await;
     assert_eq!(live.replica.skills["skill://r/a"].description, "Replaced.");
@@ -76,16 +74,15 @@ async fn changes_behind_two_links_are_seen() {
     let root = selected("r", tree.path("r"));
     let mut live = WatchHarness::with_roots(tree, vec![root], fast_timing()).await;
     retarget(&live.fixture.path("hop"), "v/2");
-    while live.replica.skills["skill://r/x/a"].description != "Second." {
-        live.next_change().await;
-    }
+    live.wait_while(|live| live.replica.skills["skill://r/x/a"].description != "Second.").await;
     // The directory at the target path is replaced by a rename of its parent.
     live.fixture.write("w2/deep/SKILL.md", skill_text("b", "Exchanged."));
     fs::rename(live.fixture.path("w"), live.fixture.path("w1")).expect("away");
     fs::rename(live.fixture.path("w2"), live.fixture.path("w")).expect("in its place");
-    while live.replica.skills.get("skill://r/y").is_none_or(|s| s.description != "Exchanged.") {
-        live.next_change().await;
-    }
+    live.wait_while(|live| {
+        live.replica.skills.get("skill://r/y").is_none_or(|s| s.description != "Exchanged.")
+    })
+    .await;
     live.finish().await;
 }
 
@@ -97,9 +94,10 @@ async fn a_directory_in_two_roots_is_updated_in_both() {
     for n in 0..20 {
         live.fixture.write("r/a/SKILL.md", skill_text("a", &format!("No. {n}.")));
         let says = format!("No. {n}.");
-        while live.replica.skills.values().filter(|s| s.description == says).count() < 2 {
-            live.next_change().await;
-        }
+        live.wait_while(|live| {
+            live.replica.skills.values().filter(|s| s.description == says).count() < 2
+        })
+        .await;
     }
     live.finish().await;
 }

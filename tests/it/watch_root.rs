@@ -7,19 +7,15 @@ use caproot::proto::caproot::v1::{RemovalReason, RootReason, RootState};
 
 use crate::fixture::Fixture;
 use crate::harness::selected;
-use crate::watch_harness::{WatchHarness, fast_timing, fresh_list, skill_text};
+use crate::watch_harness::{WatchHarness, fresh_list, skill_text};
 
 #[tokio::test]
 async fn a_missing_root_appears_by_itself() {
-    let fixture = Fixture::new("dir top");
-    let root = selected("r", fixture.path("top/not/yet/r"));
-    let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
+    let mut live = WatchHarness::with_root("dir top", "top/not/yet/r").await;
     let status = &live.replica.roots["r"];
     assert_eq!((status.state(), status.reason()), (RootState::Unavailable, RootReason::NotFound));
     live.fixture.write("top/not/yet/r/a/SKILL.md", skill_text("a", "Here."));
-    while live.replica.skills.is_empty() {
-        live.next_change().await;
-    }
+    live.wait_while(|live| live.replica.skills.is_empty()).await;
     assert_eq!(live.replica.roots["r"].state(), RootState::Ready);
     live.finish().await;
 }
@@ -29,15 +25,11 @@ async fn a_root_that_is_removed_and_recreated_is_found() {
     let mut live = WatchHarness::new("skill r/a").await;
     for round in 0..3 {
         fs::remove_dir_all(live.fixture.path("r")).expect("remove");
-        while live.replica.roots["r"].state() == RootState::Ready {
-            live.next_change().await;
-        }
+        live.wait_while(|live| live.replica.roots["r"].state() == RootState::Ready).await;
         assert!(live.replica.skills.is_empty());
         assert_eq!(live.replica.roots["r"].reason(), RootReason::NotFound);
         live.fixture.write("r/b/SKILL.md", skill_text("b", &format!("Round {round}.")));
-        while live.replica.skills.is_empty() {
-            live.next_change().await;
-        }
+        live.wait_while(|live| live.replica.skills.is_empty()).await;
         assert_eq!(live.replica.roots["r"].state(), RootState::Ready);
         live.replica.catch_up(&live.daemon).await;
     }
@@ -46,9 +38,7 @@ async fn a_root_that_is_removed_and_recreated_is_found() {
 
 #[tokio::test]
 async fn an_ancestor_renamed_away_and_back_is_noticed() {
-    let fixture = Fixture::new("skill up/mid/r/a");
-    let root = selected("r", fixture.path("up/mid/r"));
-    let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
+    let mut live = WatchHarness::with_root("skill up/mid/r/a", "up/mid/r").await;
     let (up, away) = (live.fixture.path("up"), live.fixture.path("away"));
     fs::rename(&up, &away).expect("away");
     let gone = live.next_change().await;
@@ -62,15 +52,11 @@ async fn an_ancestor_renamed_away_and_back_is_noticed() {
 
 #[tokio::test]
 async fn a_root_appears_if_a_file_above_it_becomes_a_directory() {
-    let fixture = Fixture::new("file f");
-    let root = selected("r", fixture.path("f/r"));
-    let mut live = WatchHarness::with_roots(fixture, vec![root], fast_timing()).await;
+    let mut live = WatchHarness::with_root("file f", "f/r").await;
     assert_eq!(live.replica.roots["r"].state(), RootState::Unavailable);
     fs::remove_file(live.fixture.path("f")).expect("remove");
     live.fixture.write("f/r/a/SKILL.md", skill_text("a", "Here."));
-    while live.replica.skills.is_empty() {
-        live.next_change().await;
-    }
+    live.wait_while(|live| live.replica.skills.is_empty()).await;
     live.finish().await;
 }
 
@@ -84,9 +70,7 @@ async fn a_plugins_new_name_renames_all_its_skills_at_once() {
         let before = live.fresh_list().await.revision;
         let manifest = format!(r#"{{"name": "{name}"}}"#);
         live.fixture.write("r/p/.codex-plugin/plugin.json", manifest);
-        while live.replica.revision <= before {
-            live.next_change().await;
-        }
+        live.wait_while(|live| live.replica.revision <= before).await;
         assert_eq!(live.replica.revision, before + 1);
         assert!(live.replica.skills.values().all(|s| s.plugin == name));
     }
@@ -121,13 +105,9 @@ async fn changes_of_a_sidecar_update_its_skill() {
             let skill = &live.replica.skills["skill://r/a"];
             skill.interface.as_ref().map(|i| i.display_name.clone())
         };
-        while display_name(&live).as_deref() != Some(name) {
-            live.next_change().await;
-        }
+        live.wait_while(|live| display_name(live).as_deref() != Some(name)).await;
     }
     fs::remove_dir_all(live.fixture.path("r/a/agents")).expect("remove");
-    while live.replica.skills["skill://r/a"].interface.is_some() {
-        live.next_change().await;
-    }
+    live.wait_while(|live| live.replica.skills["skill://r/a"].interface.is_some()).await;
     live.finish().await;
 }

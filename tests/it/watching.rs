@@ -101,9 +101,7 @@ async fn new_directories_that_are_filled_at_once_are_always_seen() {
             fs::write(dir.join("SKILL.md"), skill_text("s", "Here.")).expect("write");
         }
     });
-    while live.replica.skills.len() < 1_000 {
-        live.next_change().await;
-    }
+    live.wait_while(|live| live.replica.skills.len() < 1_000).await;
     writer.join().expect("no panic");
     assert_eq!(
         watch_status(&live.daemon).await.missed_changes,
@@ -121,9 +119,7 @@ async fn ten_nested_directories_created_at_once_are_seen() {
         live.fixture
             .write(&format!("r/{n}/b/c/d/e/f/g/h/i/j/SKILL.md"), skill_text("deep", "Found."));
         let package = format!("skill://r/{n}/b/c/d/e/f/g/h/i/j");
-        while !live.replica.skills.contains_key(&package) {
-            live.next_change().await;
-        }
+        live.wait_while(|live| !live.replica.skills.contains_key(&package)).await;
     }
     live.finish().await;
 }
@@ -222,9 +218,10 @@ async fn a_replaced_directory_is_read_completely() {
     live.fixture.write("out/pack/.codex-plugin/plugin.json", r#"{"name": "p"}"#);
     fs::rename(live.fixture.path("r/pack"), live.fixture.path("out/old")).expect("rename");
     fs::rename(live.fixture.path("out/pack"), live.fixture.path("r/pack")).expect("rename");
-    while live.replica.skills.get("skill://r/pack/in/a").is_none_or(|s| s.name != "p:a") {
-        live.next_change().await;
-    }
+    live.wait_while(|live| {
+        live.replica.skills.get("skill://r/pack/in/a").is_none_or(|s| s.name != "p:a")
+    })
+    .await;
     let now = &live.replica.skills["skill://r/pack/in/a"];
     assert_eq!(now.description, "From outside.");
     // The old directory is no longer watched, the new directory is watched to the bottom.
@@ -243,9 +240,8 @@ async fn a_thousand_changes_at_once_are_few_revisions() {
         live.fixture.write(&format!("r/s{n:03}/SKILL.md"), skill_text("s", "All anew."));
     }
     let all = async {
-        while live.replica.skills.values().any(|s| s.description != "All anew.") {
-            live.replica.next_change().await;
-        }
+        live.wait_while(|live| live.replica.skills.values().any(|s| s.description != "All anew."))
+            .await;
     };
     in_time(all).await;
     let revisions = live.replica.revision - before;

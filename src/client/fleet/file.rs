@@ -1,265 +1,183 @@
 //! Parser of a fleet file. It reports all errors at once, with their positions.
 
-use super::{DEFAULT_TIMEOUT, ExecutorConfig};
-use crate::client::credentials::ClientCredentials;
-use crate::net::endpoint::DaemonEndpoint;
-use crate::parse::document::{self, DocumentNode, DocumentValue, TextPosition};
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use super::executors::{DEFAULT_TIMEOUT, ExecutorConfig};
+use super::pattern::{ExecutorPattern, SAMPLE_ID, check_placeholder, fill_id};
+use crate::client::credentials::{ClientCredentials, ClientToken};
+use crate::net::certs::SpiffeId;
+use crate::net::endpoint::{DaemonEndpoint, EndpointAddress};
+use crate::parse::document::{
+    self, ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
+};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
-use std::{fmt, io};
 use tokio::io::AsyncReadExt as _;
 
 /// Maximum size of the file: enough for ten thousand executors.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Maximum number of errors that are reported.
-const MAX_ERRORS: usize = 100;
-/// Keys of one executor.
-const EXECUTOR_KEYS: [&str; 7] =
-    ["endpoint", "timeout", "ca", "cert", "key", "server_name", "token_file"];
+/// Keys of one executor, and of the pattern.
+const EXECUTOR_KEYS: [&str; 8] =
+    ["endpoint", "timeout", "ca", "cert", "key", "server_name", "spiffe_id", "token_file"];
 
-/// Error in a fleet file. Displays as `FILE:LINE:COLUMN: KEY: REASON`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FleetFileError {
-    /// File, as the caller named it.
-    pub file: PathBuf,
-    /// Position in the file; `None` for the whole file.
-    pub at: Option<TextPosition>,
-    /// Full key, such as `executors.workspace.endpoint`. May be empty.
-    pub key: String,
-    /// Reason, and the fix.
-    pub reason: String,
+/// Executors of a fleet file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FleetTable {
+    executors: BTreeMap<String, ExecutorConfig>,
+    /// Pattern of all other executors.
+    pattern: Option<ExecutorPattern>,
 }
 
-impl fmt::Display for FleetFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.file.display())?;
-        if let Some(TextPosition { line, column }) = self.at {
-            write!(f, ":{line}:{column}")?;
+impl FleetTable {
+    /// Returns the executor of an environment.
+    pub fn find(&self, environment_id: &str) -> Result<Option<ExecutorConfig>, String> {
+        match (self.executors.get(environment_id), &self.pattern) {
+            (Some(executor), _) => Ok(Some(executor.clone())),
+            (None, Some(pattern)) => pattern.fill(environment_id).map(Some),
+            (None, None) => Ok(None),
         }
-        if !self.key.is_empty() {
-            write!(f, ": {}", self.key)?;
-        }
-        write!(f, ": {}", self.reason)
+    }
+
+    /// Returns the environments that the file lists, in byte order.
+    pub fn environment_ids(&self) -> Vec<String> {
+        self.executors.keys().cloned().collect()
     }
 }
-
-impl std::error::Error for FleetFileError {}
-
-/// All errors in a fleet file, in file order, at most 100. Displays as one line each.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FleetFileErrors(pub Vec<FleetFileError>);
-
-impl fmt::Display for FleetFileErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&lines.join("\n"))
-    }
-}
-
-impl std::error::Error for FleetFileErrors {}
 
 /// Reads the file. Relative paths in the file start at the file's directory.
-pub async fn read(path: &Path) -> Result<BTreeMap<String, ExecutorConfig>, FleetFileErrors> {
-    parse(path, text(path).await)
+pub async fn read(path: &Path) -> Result<FleetTable, ConfigErrors> {
+    parse(path, read_bytes(path).await)
 }
 
-async fn text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
+async fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
     // A pipe has no size, so the read itself is limited.
     let file = tokio::fs::File::open(path).await?;
-    let read = file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).await?;
+    let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).await?;
     if read as u64 > MAX_FILE_BYTES {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is over 4 MiB"));
     }
-    Ok(text)
+    Ok(bytes)
 }
 
-fn parse(
-    path: &Path,
-    text: io::Result<String>,
-) -> Result<BTreeMap<String, ExecutorConfig>, FleetFileErrors> {
-    let mut reader = FleetFileReader { file: path, errors: Vec::new() };
-    let executors = match text {
-        Err(error) => {
-            reader.record_error(None, "", format!("cannot be read: {error}"));
-            BTreeMap::new()
-        }
-        Ok(text) => match document::parse(&text) {
-            Err(error) => {
-                reader.record_error(Some(error.position), "", error.reason);
-                BTreeMap::new()
-            }
-            Ok(top) => reader.read_executors(&top),
-        },
+fn parse(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<FleetTable, ConfigErrors> {
+    let unreadable = |error| ConfigError::file(path, format!("cannot be read: {error}"));
+    let text = document::decode(bytes.map_err(unreadable)?);
+    let node = text.and_then(|text| document::parse(&text));
+    let node = node.map_err(|error| ConfigError::syntax(path, error))?;
+    let mut errors = ConfigErrors::default();
+    let mut reader = DocumentReader { file: path, errors: &mut errors };
+    let top = reader.top_section(&node, ["executors", "pattern"]);
+    let mut table = FleetTable::default();
+    if let Some(field) = top.get("pattern") {
+        table.pattern = read_pattern(&field, &mut reader);
+    }
+    let executors = match table.pattern {
+        Some(_) => top.get("executors"),
+        None if top.get("pattern").is_some() => top.get("executors"),
+        None => reader.required(&top, "executors"),
     };
-    if reader.errors.is_empty() {
-        return Ok(executors);
+    if let Some(field) = executors {
+        for (environment_id, field) in reader.named_fields(&field) {
+            if environment_id.is_empty() {
+                reader.report_error(&field, "the environment id must not be empty");
+            }
+            let section = reader.section(&field, EXECUTOR_KEYS);
+            let executor = section.and_then(|section| {
+                read_executor(&field, &section, environment_id, &mut reader, |text| {
+                    Ok(text.to_owned())
+                })
+            });
+            if let Some(executor) = executor {
+                table.executors.insert(environment_id.to_owned(), executor);
+            }
+        }
     }
-    reader.errors.sort_by_key(|error| error.at);
-    reader.errors.truncate(MAX_ERRORS);
-    Err(FleetFileErrors(reader.errors))
+    errors.or_value(table)
 }
 
-struct FleetFileReader<'a> {
-    file: &'a Path,
-    errors: Vec<FleetFileError>,
+fn read_pattern(
+    field: &DocumentField<'_>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<ExecutorPattern> {
+    let section = reader.section(field, EXECUTOR_KEYS)?;
+    let sample = read_executor(field, &section, SAMPLE_ID, reader, |endpoint| {
+        check_placeholder(endpoint).map(|()| fill_id(endpoint, SAMPLE_ID))
+    })?;
+    let mut text = |key| {
+        let field = section.get(key)?;
+        reader.text(&field).map(str::to_owned)
+    };
+    Some(ExecutorPattern {
+        endpoint: text("endpoint")?,
+        server_name: text("server_name"),
+        spiffe_id: text("spiffe_id"),
+        sample,
+    })
 }
 
-impl FleetFileReader<'_> {
-    fn record_error(&mut self, at: Option<TextPosition>, key: &str, reason: impl Into<String>) {
-        let (file, key) = (self.file.to_owned(), key.to_owned());
-        self.errors.push(FleetFileError { file, at, key, reason: reason.into() });
+/// Reads the executor of an environment. `to_endpoint` returns the text of the endpoint.
+fn read_executor(
+    field: &DocumentField<'_>,
+    section: &DocumentSection<'_>,
+    environment_id: &str,
+    reader: &mut DocumentReader<'_>,
+    to_endpoint: impl Fn(&str) -> Result<String, &'static str>,
+) -> Option<ExecutorConfig> {
+    let endpoint = reader.required(section, "endpoint");
+    if section.get("cert").is_some() != section.get("key").is_some() {
+        reader.report_error(field, "`cert` and `key` go together; one is missing");
     }
-
-    /// Returns the entries of a mapping. Duplicate keys, and a node that is not a mapping, are
-    /// errors.
-    fn unique_entries<'n>(
-        &mut self,
-        node: &'n DocumentNode,
-        key: &str,
-    ) -> Vec<(String, &'n document::DocumentEntry)> {
-        let DocumentValue::Map(entries) = &node.value else {
-            let shown = node.describe_value().unwrap_or_else(|| "nothing".to_owned());
-            self.record_error(
-                Some(node.position),
-                key,
-                format!("expected a mapping, found {shown}"),
-            );
-            return Vec::new();
-        };
-        let mut seen = BTreeSet::new();
-        let mut once = Vec::new();
-        for entry in entries {
-            let full =
-                if key.is_empty() { entry.key.to_string() } else { format!("{key}.{}", entry.key) };
-            if seen.insert(&entry.key) {
-                once.push((full, entry));
-            } else {
-                self.record_error(Some(entry.key_position), &full, "duplicate key; remove one");
-            }
+    let parse_endpoint = |text: &str| {
+        let endpoint = to_endpoint(text)?.parse::<DaemonEndpoint>();
+        endpoint.map_err(|error| error.to_string())
+    };
+    let endpoint = endpoint.and_then(|item| reader.parsed(&item, parse_endpoint));
+    let timeout = section.get("timeout").and_then(|item| reader.parsed(&item, parse_timeout));
+    let server_name = section.get("server_name").and_then(|item| reader.text(&item));
+    let spiffe_id = section.get("spiffe_id").and_then(|item| {
+        if section.get("server_name").is_some() {
+            reader.report_error(field, "`server_name` and `spiffe_id` exclude each other");
         }
-        once
-    }
-
-    fn read_executors(&mut self, top: &DocumentNode) -> BTreeMap<String, ExecutorConfig> {
-        let mut executors = BTreeMap::new();
-        let before = self.errors.len();
-        let entries = self.unique_entries(top, "");
-        let mut named = false;
-        for (key, entry) in entries {
-            if &*entry.key != "executors" {
-                self.record_error(
-                    Some(entry.key_position),
-                    &key,
-                    "is not a key of a fleet; the only key is `executors`",
-                );
-                continue;
-            }
-            named = true;
-            for (key, entry) in self.unique_entries(&entry.node, &key) {
-                if entry.key.is_empty() {
-                    self.record_error(
-                        Some(entry.key_position),
-                        &key,
-                        "must not be empty: it is an environment id",
-                    );
-                }
-                if let Some(executor) = self.read_executor(&entry.node, &key) {
-                    executors.insert(entry.key.to_string(), executor);
-                }
-            }
+        let is_tls =
+            |endpoint: &DaemonEndpoint| matches!(endpoint.address(), EndpointAddress::Tls(_));
+        if !endpoint.as_ref().is_none_or(is_tls) {
+            reader.report_error(field, "`spiffe_id` needs a tls: endpoint");
         }
-        if !named && self.errors.len() == before {
-            self.record_error(
-                Some(top.position),
-                "executors",
-                "is missing; it maps environment ids to executors",
-            );
-        }
-        executors
-    }
-
-    fn read_executor(&mut self, node: &DocumentNode, key: &str) -> Option<ExecutorConfig> {
-        let before = self.errors.len();
-        let mut endpoint = None;
-        let mut timeout = DEFAULT_TIMEOUT;
-        let mut credentials = ClientCredentials::default();
-        let (mut cert, mut private) = (None, None);
-        for (key, entry) in self.unique_entries(node, key) {
-            if !EXECUTOR_KEYS.contains(&&*entry.key) {
-                let known = EXECUTOR_KEYS.join("`, `");
-                let reason = format!("is not a key of an executor; the keys are `{known}`");
-                self.record_error(Some(entry.key_position), &key, reason);
-                continue;
-            }
-            let DocumentValue::Text(text) = &entry.node.value else {
-                let shown = entry.node.describe_value().unwrap_or_else(|| "nothing".to_owned());
-                self.record_error(
-                    Some(entry.node.position),
-                    &key,
-                    format!("expected text, found {shown}"),
-                );
-                continue;
-            };
-            match &*entry.key {
-                "endpoint" => match text.parse::<DaemonEndpoint>() {
-                    Ok(parsed) => endpoint = Some(parsed),
-                    Err(error) => {
-                        self.record_error(Some(entry.node.position), &key, error.to_string());
-                    }
-                },
-                "timeout" => match parse_timeout(text) {
-                    Ok(span) => timeout = span,
-                    Err(reason) => self.record_error(Some(entry.node.position), &key, reason),
-                },
-                "server_name" => credentials.server_name = Some(text.to_string()),
-                "ca" => credentials.ca = Some(self.path(text)),
-                "cert" => cert = Some(self.path(text)),
-                "key" => private = Some(self.path(text)),
-                _ => credentials.token_file = Some(self.path(text)),
-            }
-        }
-        if cert.is_some() != private.is_some() {
-            self.record_error(
-                Some(node.position),
-                key,
-                "`cert` and `key` go together; one is missing",
-            );
-        }
-        credentials.identity = cert.zip(private);
-        if endpoint.is_none() && self.errors.len() == before {
-            self.record_error(Some(node.position), key, "`endpoint` is missing");
-        }
-        endpoint.map(|endpoint| ExecutorConfig { endpoint, credentials, timeout })
-    }
-
-    fn path(&self, text: &str) -> PathBuf {
-        self.file.parent().unwrap_or(Path::new("")).join(text)
-    }
+        reader.parsed(&item, |text| fill_id(text, environment_id).parse::<SpiffeId>())
+    });
+    let base = reader.file.parent().unwrap_or(Path::new(""));
+    let mut path = |key| section.get(key).and_then(|item| reader.text(&item)).map(|p| base.join(p));
+    let credentials = ClientCredentials {
+        ca: path("ca"),
+        identity: path("cert").zip(path("key")),
+        server_name: server_name.map(|name| fill_id(name, environment_id)),
+        spiffe_id,
+        token: path("token_file").map(ClientToken::File),
+    };
+    let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
+    Some(ExecutorConfig { endpoint: endpoint?, credentials, timeout })
 }
 
 /// Parses a duration of more than zero and at most a day.
-fn parse_timeout(text: &str) -> Result<Duration, String> {
-    let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
-    let fits = !span.is_zero() && span <= Duration::from_hours(24);
-    fits.then_some(span).ok_or_else(|| "expected more than zero and at most a day".to_owned())
+fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
+    let timeout = humantime::parse_duration(text).ok();
+    let timeout = timeout.filter(|span| !span.is_zero() && *span <= Duration::from_hours(24));
+    timeout.ok_or("expected a duration of more than 0s and at most 24h, such as 30s")
 }
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use super::{ConfigError, parse};
     use std::path::Path;
     use std::time::Duration;
 
     fn fleet(text: &str) -> Result<Vec<(String, super::ExecutorConfig)>, Vec<String>> {
-        let file = Path::new("/etc/fleet.yaml");
-        let plain = |m: super::FleetFileError| {
-            m.to_string().replace("/etc/fleet.yaml:", "").trim().to_owned()
-        };
-        parse(file, Ok(text.to_owned()))
-            .map(|executors| executors.into_iter().collect())
-            .map_err(|errors| errors.0.into_iter().map(plain).collect())
+        let fleet = parse(Path::new("/etc/fleet.yaml"), Ok(text.into()));
+        let plain = |error: ConfigError| error.to_string().replace("/etc/fleet.yaml:", "");
+        fleet
+            .map(|table| table.executors.into_iter().collect())
+            .map_err(|errors| errors.into_iter().map(plain).collect())
     }
 
     #[test]
@@ -291,15 +209,16 @@ mod tests {
                     a: {endpoint: '/s'}\n  c: [1]\n  d: {endpoint: 7}\n  e: {}\nmore: 1\n";
         let wrong = fleet(text).expect_err("errors");
         let parts = [
-            ("2:17: executors.a.endpoint: ", "the scheme is missing"),
-            ("2:26: executors.a.tiemout: ", "`endpoint`, `timeout`"),
+            ("2:17: executors.a.endpoint: invalid value \"nowhere\": ", "the scheme is missing"),
+            ("2:26: executors.a.tiemout: ", "unknown key; did you mean `timeout`?"),
+            ("3:6: executors.b.endpoint: ", "required key is missing"),
             ("3:6: executors.b: ", "`cert` and `key`"),
-            ("3:16: executors.b.timeout: ", "more than zero"),
-            ("4:3: executors.a: ", "duplicate key"),
-            ("5:6: executors.c: ", "expected a mapping"),
-            ("6:17: executors.d.endpoint: ", "expected text"),
-            ("7:6: executors.e: ", "`endpoint` is missing"),
-            ("8:1: more: ", "`executors`"),
+            ("3:16: executors.b.timeout: invalid value \"0s\": ", "more than 0s"),
+            ("4:3: executors.a: ", "duplicate key, first set in line 2"),
+            ("5:6: executors.c: ", "expected a mapping, found a list; the keys are endpoint,"),
+            ("6:17: executors.d.endpoint: invalid value 7: ", "expected text"),
+            ("7:6: executors.e.endpoint: ", "required key is missing"),
+            ("8:1: more: ", "unknown key; the keys are executors, pattern"),
         ];
         assert_eq!(wrong.len(), parts.len(), "{wrong:#?}");
         for (text, (place, reason)) in wrong.iter().zip(parts) {
@@ -308,21 +227,75 @@ mod tests {
     }
 
     #[test]
-    fn files_without_a_fleet_are_rejected() {
-        for (text, part) in [
-            ("", "expected a mapping, found nothing"),
-            ("{}", "`executors`"),
-            ("a: [", "YAML"),
-            ("executors: &x {}", "anchors"),
+    fn places_of_the_id_are_filled() {
+        let text = "pattern:\n  endpoint: tls:{id}.x.example:1\n  spiffe_id: spiffe://x/e/{id}\n  \
+                    ca: ca.pem\n  timeout: 2s\nexecutors:\n  Big.One:\n    endpoint: tls:h:2\n    \
+                    server_name: '{id}.y'\n";
+        let table = parse(Path::new("/etc/fleet.yaml"), Ok(text.into())).expect("a table");
+        let a1 = table.find("a1").expect("an id").expect("an executor");
+        assert_eq!(
+            (a1.endpoint.to_string().as_str(), a1.timeout.as_secs()),
+            ("tls:a1.x.example:1", 2)
+        );
+        assert_eq!(a1.credentials.spiffe_id.expect("an id").as_str(), "spiffe://x/e/a1");
+        assert_eq!(a1.credentials.ca.as_deref(), Some(Path::new("/etc/ca.pem")));
+        // A listed executor comes before the pattern, and its id needs no DNS name.
+        let listed = table.find("Big.One").expect("an id").expect("an executor");
+        assert_eq!(listed.endpoint.to_string(), "tls:h:2");
+        assert_eq!(listed.credentials.server_name.as_deref(), Some("Big.One.y"));
+        assert_eq!(table.environment_ids(), ["Big.One"]);
+        assert!(table.find("a.b").is_err());
+    }
+
+    #[test]
+    fn errors_of_a_pattern_are_reported() {
+        for (text, expected) in [
+            (
+                "pattern: {endpoint: 'tls:a:1'}",
+                "1:21: pattern.endpoint: invalid value \"tls:a:1\": expected an endpoint with {id}",
+            ),
+            (
+                "pattern: {endpoint: 'tls:a:{id}'}",
+                "1:21: pattern.endpoint: invalid value \"tls:a:{id}\": the port must be",
+            ),
+            ("pattern: {}", "1:10: pattern.endpoint: required key is missing"),
+            (
+                "pattern: {endpoint: 'tcp:{id}:1', spiffe_id: 'spiffe://a/{id}'}",
+                "1:10: pattern: `spiffe_id` needs a tls: endpoint",
+            ),
+            (
+                "pattern: {endpoint: 'tls:{id}:1', spiffe_id: 'a/{id}'}",
+                "1:46: pattern.spiffe_id: invalid value \"a/{id}\": expected a SPIFFE ID",
+            ),
+            (
+                "pattern: {endpoint: 'tls:{id}:1', spiffe_id: 'spiffe://a/b', server_name: c}",
+                "1:10: pattern: `server_name` and `spiffe_id`",
+            ),
         ] {
             let wrong = fleet(text).expect_err(text);
-            assert!(
-                wrong.len() == 1 && (wrong[0].contains(part) || part == "`executors`"),
-                "{wrong:?}"
-            );
+            assert!(wrong.len() == 1 && wrong[0].starts_with(expected), "{text:?}: {wrong:?}");
         }
-        let nothing = std::io::Error::from(std::io::ErrorKind::NotFound);
-        let wrong = parse(Path::new("/none"), Err(nothing)).expect_err("no file");
+    }
+
+    #[test]
+    fn files_without_a_fleet_have_one_error() {
+        for (text, expected) in [
+            ("", "1:1: executors: required key is missing"),
+            ("{}", "1:1: executors: required key is missing"),
+            ("executors:", "1:1: executors: has no value"),
+            ("executors: a", "1:12: executors: invalid value \"a\": expected a mapping"),
+            ("[]", "1:1: expected a mapping, found a list; the keys are executors, pattern"),
+            ("a: [", "1:5: YAML"),
+            ("executors: &x {}", "1:12: anchors"),
+            ("executors: {'': {endpoint: 'tcp:a:1'}}", "1:17: executors.\"\": the environment id"),
+        ] {
+            let wrong = fleet(text).expect_err(text);
+            assert!(wrong.len() == 1 && wrong[0].starts_with(expected), "{text:?}: {wrong:?}");
+        }
+        let file = Path::new("/none");
+        let wrong = parse(file, Err(std::io::ErrorKind::NotFound.into())).expect_err("no file");
         assert!(wrong.to_string().starts_with("/none: cannot be read: "));
+        let wrong = parse(file, Ok(b"\n\xff".to_vec())).expect_err("no text");
+        assert!(wrong.to_string().starts_with("/none:2:1: invalid UTF-8"), "{wrong}");
     }
 }

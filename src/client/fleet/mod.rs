@@ -1,113 +1,48 @@
-//! Fleet: finds the executor of an environment id, and keeps a client of each executor.
+//! Fleet: finds the executor of an environment id before each connection, and keeps a client of
+//! each executor in use.
 
+mod client_pool;
+mod dial_limit;
+mod executors;
 mod file;
+mod file_changes;
+mod file_registry;
+mod listing;
+mod mirror_pool;
+mod pattern;
+mod routes;
+mod stats;
 
-pub use file::{FleetFileError, FleetFileErrors};
+pub use dial_limit::DialLimits;
+pub use executors::{
+    DialFuture, ExecutorConfig, ExecutorDialer, ExecutorRegistry, FleetError, RegistryFuture,
+};
+pub(crate) use listing::group_by_environment;
+#[cfg(feature = "cli")]
+pub(crate) use listing::wrong_environment;
+pub use listing::{ExecutorListing, ListStage, OmittedExecutor, PublishedSelection};
+pub use stats::FleetStats;
 
 use super::call::Client;
 use super::connect::ConnectError;
-use super::credentials::ClientCredentials;
-use crate::net::endpoint::DaemonEndpoint;
-use crate::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot};
-use futures_util::{StreamExt as _, stream};
+use super::credentials::BearerToken;
+use super::executor_channel::ExecutorChannel;
+use super::mirror::{Mirror, MirrorSelection, ResumePoint};
+use crate::parse::document::ConfigErrors;
+use crate::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot};
+use crate::sync::Mutex;
+use client_pool::ClientPool;
+use dial_limit::DialQueue;
+use executors::DEFAULT_TIMEOUT;
+use file_registry::{FileRegistry, FleetFileStatus};
+use listing::{list_fleet_skills, list_published_roots};
+use mirror_pool::MirrorPool;
+use routes::{EnvironmentConnector, ExecutorRoutes};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Mutex;
-
-/// Default timeout of a call.
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
-/// Maximum number of executors that are asked at once.
-const MAX_CONCURRENT_EXECUTORS: usize = 64;
-
-/// Address and credentials of one executor's daemon.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExecutorConfig {
-    /// Endpoint of the daemon.
-    pub endpoint: DaemonEndpoint,
-    /// Credentials of the client, and the trust in the daemon's certificate.
-    pub credentials: ClientCredentials,
-    /// Deadline of each call including retries; 30 s by default.
-    pub timeout: Duration,
-}
-
-impl ExecutorConfig {
-    /// Creates a configuration without credentials and with the default timeout.
-    #[must_use]
-    pub fn new(endpoint: DaemonEndpoint) -> Self {
-        Self { endpoint, credentials: ClientCredentials::default(), timeout: DEFAULT_TIMEOUT }
-    }
-}
-
-/// Future result of an [`ExecutorRegistry`].
-pub type RegistryFuture<'a> =
-    Pin<Box<dyn Future<Output = Result<Option<ExecutorConfig>, String>> + Send + 'a>>;
-
-/// Registry of the executors of environments: a table in code, a file, or a service of the
-/// platform.
-pub trait ExecutorRegistry: Send + Sync + 'static {
-    /// Returns the executor of the environment, `None` if there is none, or an error in one
-    /// sentence if it is unknown now. Each environment is looked up once, because its client is
-    /// kept.
-    fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a>;
-}
-
-impl ExecutorRegistry for BTreeMap<String, ExecutorConfig> {
-    fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a> {
-        Box::pin(std::future::ready(Ok(self.get(environment_id).cloned())))
-    }
-}
-
-/// Failure to create the client of an environment. Displays as one sentence.
-#[derive(Debug, thiserror::Error)]
-pub enum FleetError {
-    /// No executor has this environment.
-    #[error("no executor is known for the environment {0:?}")]
-    UnknownEnvironment(String),
-    /// The registry failed.
-    #[error("the executor of the environment {environment_id:?} cannot be looked up: {cause}")]
-    Registry {
-        /// Environment.
-        environment_id: String,
-        /// Error of the registry.
-        cause: String,
-    },
-    /// The credentials cannot be used.
-    #[error("the executor of the environment {environment_id:?} cannot be used: {cause}")]
-    Connect {
-        /// Environment.
-        environment_id: String,
-        /// Error of the connection.
-        cause: ConnectError,
-    },
-}
-
-/// Progress of one executor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ListStage {
-    /// The executor waits for a free slot, or for its connection.
-    Connecting,
-    /// Its published roots are being listed.
-    ListingRoots,
-    /// Its skills are being listed.
-    ListingSkills,
-    /// It responded.
-    Done,
-    /// It did not respond.
-    Failed,
-}
-
-/// Result of one executor.
-#[derive(Debug)]
-pub struct ExecutorListing {
-    /// Environment of the executor.
-    pub environment_id: String,
-    /// Its skills, or an error in one sentence.
-    pub outcome: Result<ListSkillsResponse, String>,
-}
 
 /// Executors by environment id. An environment belongs only to the executor that the registry
 /// named: if that executor cannot be reached, its skills are missing, and no other executor
@@ -138,6 +73,9 @@ pub struct ExecutorListing {
 ///     cert: client.pem
 ///     key: client.key
 ///     timeout: 10s           # of each call with its retries; 30s by default
+/// pattern:                   # of all other executors
+///   endpoint: tls:{id}.executors.example:7420
+///   spiffe_id: spiffe://agents.example/executor/{id}
 /// ";
 /// fs::write(&path, text)?;
 /// let fleet = Fleet::from_file(&path).await?;
@@ -149,9 +87,11 @@ pub struct ExecutorListing {
 /// `docs/orchestrate/fleet.md` lists all keys of the file.
 #[derive(Clone)]
 pub struct Fleet {
-    registry: Arc<dyn ExecutorRegistry>,
-    environment_ids: Arc<[String]>,
-    clients: Arc<Mutex<BTreeMap<String, Client>>>,
+    routes: ExecutorRoutes,
+    clients: Arc<ClientPool>,
+    mirrors: Arc<MirrorPool>,
+    /// State of the fleet file, if there is one.
+    file_status: Option<Arc<Mutex<FleetFileStatus>>>,
 }
 
 impl Fleet {
@@ -159,56 +99,154 @@ impl Fleet {
     #[must_use]
     pub fn new(registry: impl ExecutorRegistry) -> Self {
         Self {
-            registry: Arc::new(registry),
-            environment_ids: Arc::default(),
+            routes: ExecutorRoutes::new(registry),
             clients: Arc::default(),
+            mirrors: Arc::default(),
+            file_status: None,
         }
     }
 
     /// Creates a fleet of these executors.
     pub fn from_executors(executors: impl IntoIterator<Item = (String, ExecutorConfig)>) -> Self {
-        let executors: BTreeMap<_, _> = executors.into_iter().collect();
-        let environment_ids = executors.keys().cloned().collect();
-        Self { environment_ids, ..Self::new(executors) }
+        Self::new(executors.into_iter().collect::<BTreeMap<_, _>>())
     }
 
-    /// Reads the executors from a YAML or JSON file. Returns all errors at once.
-    pub async fn from_file(path: &Path) -> Result<Self, FleetFileErrors> {
-        Ok(Self::from_executors(file::read(path).await?))
-    }
-
-    /// Environment ids in byte order. Empty if the registry is not a table.
+    /// Creates a fleet in which one executor has all environments of the roots.
     #[must_use]
-    pub fn environment_ids(&self) -> &[String] {
-        &self.environment_ids
+    pub fn from_single_executor(
+        executor: &ExecutorConfig,
+        roots: &[SelectedCapabilityRoot],
+    ) -> Self {
+        let environment = |root: &SelectedCapabilityRoot| {
+            root.location.as_ref().map_or_else(String::new, |l| l.environment_id.clone())
+        };
+        Self::from_executors(roots.iter().map(|root| (environment(root), executor.clone())))
     }
 
-    /// Returns the client of the environment's executor. It connects with its first call.
+    /// Reads the executors from a YAML or JSON file. Returns all errors at once. Needs a tokio
+    /// runtime.
+    ///
+    /// The file is read again when it changes. Connections to executors with another entry are
+    /// closed, and opened again by the new entry. If the changed file has an error, the executors
+    /// of its last valid version stay in use, and the error is logged and in [`Fleet::stats`].
+    pub async fn from_file(path: &Path) -> Result<Self, ConfigErrors> {
+        let registry = FileRegistry::open(path).await?;
+        let file_status = Some(registry.status());
+        Ok(Self { file_status, ..Self::new(registry) })
+    }
+
+    /// Opens each connection through a dialer. Returns another fleet without clients.
+    #[must_use]
+    pub fn with_dialer(self, dialer: impl ExecutorDialer) -> Self {
+        let routes = ExecutorRoutes { dialer: Some(Arc::new(dialer)), ..self.routes };
+        Self { routes, clients: Arc::default(), mirrors: Arc::default(), ..self }
+    }
+
+    /// Sets the limits of dials. Returns another fleet without clients.
+    #[must_use]
+    pub fn with_dial_limits(self, limits: DialLimits) -> Self {
+        let routes = ExecutorRoutes { queue: Arc::new(DialQueue::new(limits)), ..self.routes };
+        Self { routes, clients: Arc::default(), mirrors: Arc::default(), ..self }
+    }
+
+    /// Returns the environments that the registry can list, in byte order.
+    #[must_use]
+    pub fn environment_ids(&self) -> Vec<String> {
+        self.routes.registry.environment_ids()
+    }
+
+    /// Returns the client of the environment's executor. The client connects with its first call,
+    /// and asks the registry again before each connection. Without a connection, this method asks
+    /// the registry, too, and returns an error if the registry names no executor, or if the token
+    /// cannot be read.
+    ///
+    /// The fleet keeps the client and its connection while a clone is in use, and 10 minutes longer.
     pub async fn client(&self, environment_id: &str) -> Result<Client, FleetError> {
-        if let Some(client) = self.clients.lock().await.get(environment_id) {
-            return Ok(client.clone());
+        if let Some(client) = self.clients.find(environment_id).filter(Client::is_connected) {
+            return Ok(client);
         }
-        let environment = || environment_id.to_owned();
-        // The lock is not held here: a slow registry does not delay other environments.
-        let found =
-            tokio::time::timeout(DEFAULT_TIMEOUT, self.registry.find_executor(environment_id))
-                .await;
-        let found = found.unwrap_or_else(|_| Err("the registry does not respond".to_owned()));
-        let found =
-            found.map_err(|cause| FleetError::Registry { environment_id: environment(), cause })?;
-        let executor = found.ok_or_else(|| FleetError::UnknownEnvironment(environment()))?;
-        let ExecutorConfig { endpoint, credentials, timeout } = &executor;
-        let client = Client::connect_lazily(endpoint, credentials, *timeout).await;
-        let client =
-            client.map_err(|cause| FleetError::Connect { environment_id: environment(), cause })?;
-        // If two callers created a client at once, the first client is kept.
-        Ok(self.clients.lock().await.entry(environment()).or_insert(client).clone())
+        let executor = self.find_executor(environment_id).await?;
+        let token = BearerToken::read(executor.credentials.token).await;
+        token.map_err(|reason| FleetError::Connect {
+            environment_id: environment_id.to_owned(),
+            cause: ConnectError::Credentials(reason),
+        })?;
+        Ok(self.find_or_create_client(environment_id, executor.timeout))
+    }
+
+    /// Returns the address and the credentials that the environment's executor has now.
+    pub async fn find_executor(&self, environment_id: &str) -> Result<ExecutorConfig, FleetError> {
+        self.routes.find_executor(environment_id).await
+    }
+
+    /// Returns the client of an environment whose executor may be unknown yet. Each call fails with
+    /// `UNAVAILABLE` and the reason until the registry names an executor. Needs a tokio runtime.
+    #[must_use]
+    pub fn lazy_client(&self, environment_id: &str) -> Client {
+        self.find_or_create_client(environment_id, DEFAULT_TIMEOUT)
+    }
+
+    /// Returns the mirror of an environment's executor, which need not be there yet. All callers
+    /// with the same selection share one mirror and its stream, so many sessions on one executor
+    /// receive its catalog once. The mirror ends with its last clone. Needs a tokio runtime.
+    #[must_use]
+    pub fn mirror(&self, environment_id: &str, selection: MirrorSelection) -> Mirror {
+        self.mirrors.find_or_start(environment_id, selection, |selection| {
+            Mirror::start(&self.lazy_client(environment_id), selection)
+        })
+    }
+
+    /// Starts a mirror that reports the changes since a position; see [`Mirror::resume`]. Later
+    /// callers of [`Fleet::mirror`] share the mirror.
+    #[must_use]
+    pub fn resume_mirror(
+        &self,
+        environment_id: &str,
+        selection: MirrorSelection,
+        from: ResumePoint,
+    ) -> Mirror {
+        let client = self.lazy_client(environment_id);
+        let mirror = Mirror::resume(&client, selection.clone(), from);
+        self.mirrors.share(environment_id, selection, &mirror);
+        mirror
+    }
+
+    fn find_or_create_client(&self, environment_id: &str, timeout: Duration) -> Client {
+        self.clients.find_or_insert(environment_id, || {
+            let connector = EnvironmentConnector::new(&self.routes, environment_id);
+            Client::from_executor(ExecutorChannel::new(connector), timeout)
+        })
+    }
+
+    /// Returns the numbers of the fleet at this moment.
+    #[must_use]
+    pub fn stats(&self) -> FleetStats {
+        let (dials_in_progress, waiting_dials) = self.routes.queue.counts();
+        let file = self.file_status.as_ref().map(|status| status.lock().clone());
+        let file = file.unwrap_or_default();
+        FleetStats {
+            file_rereads: file.rereads,
+            file_error: file.error,
+            clients: self.clients.len(),
+            mirrors: self.mirrors.len(),
+            dials_in_progress,
+            waiting_dials,
+            ..self.routes.counters.snapshot()
+        }
+    }
+
+    /// Returns the published roots of the executors that the registry can list, to start a session
+    /// without a selection. An executor that does not answer within `timeout`, or that has another
+    /// environment than its key in the registry, is omitted with the reason.
+    pub async fn published_roots(&self, timeout: Duration) -> PublishedSelection {
+        list_published_roots(self, timeout).await
     }
 
     /// Lists the skills of many executors, in the byte order of their environment ids.
     ///
-    /// Each of `roots` is listed by the executor of its environment. `None` means all roots that
-    /// the executors of the fleet's table publish. `request` has the other parameters. `on_progress`
+    /// Each of `roots` is listed by the executor of its environment. `None` means all published
+    /// roots of the executors that the registry can list; an executor that has another environment
+    /// than its key in the registry is an error. `request` has the other parameters. `on_progress`
     /// receives the progress of each executor.
     pub async fn list_skills(
         &self,
@@ -216,69 +254,14 @@ impl Fleet {
         request: &ListSkillsRequest,
         on_progress: &(dyn Fn(&str, ListStage) + Sync),
     ) -> Vec<ExecutorListing> {
-        let requests: BTreeMap<String, Option<Vec<SelectedCapabilityRoot>>> = match roots {
-            None => self.environment_ids.iter().map(|id| (id.clone(), None)).collect(),
-            Some(roots) => {
-                let by = group_by_environment(roots).into_iter();
-                by.map(|(id, roots)| (id, Some(roots))).collect()
-            }
-        };
-        let each = requests.into_iter().map(|(environment_id, roots)| async move {
-            on_progress(&environment_id, ListStage::Connecting);
-            let outcome =
-                self.list_executor_skills(&environment_id, roots, request, on_progress).await;
-            on_progress(
-                &environment_id,
-                if outcome.is_ok() { ListStage::Done } else { ListStage::Failed },
-            );
-            ExecutorListing { environment_id, outcome }
-        });
-        stream::iter(each).buffered(MAX_CONCURRENT_EXECUTORS).collect().await
+        list_fleet_skills(self, roots, request, on_progress).await
     }
-
-    async fn list_executor_skills(
-        &self,
-        environment_id: &str,
-        roots: Option<Vec<SelectedCapabilityRoot>>,
-        request: &ListSkillsRequest,
-        on_progress: &(dyn Fn(&str, ListStage) + Sync),
-    ) -> Result<ListSkillsResponse, String> {
-        let mut client = self.client(environment_id).await.map_err(|error| error.to_string())?;
-        let roots = if let Some(roots) = roots {
-            roots
-        } else {
-            on_progress(environment_id, ListStage::ListingRoots);
-            published_roots(&mut client).await?
-        };
-        on_progress(environment_id, ListStage::ListingSkills);
-        let request = ListSkillsRequest { selected_capability_roots: roots, ..request.clone() };
-        client.list_skills(&request).await.map_err(|error| error.to_string())
-    }
-}
-
-/// Groups roots by environment. Roots without a location have the environment id `""`.
-pub(crate) fn group_by_environment(
-    roots: Vec<SelectedCapabilityRoot>,
-) -> BTreeMap<String, Vec<SelectedCapabilityRoot>> {
-    let mut by = BTreeMap::<String, Vec<SelectedCapabilityRoot>>::new();
-    for root in roots {
-        let location = root.location.as_ref();
-        let environment = location.map_or_else(String::new, |l| l.environment_id.clone());
-        by.entry(environment).or_default().push(root);
-    }
-    by
-}
-
-/// Returns the published roots of an executor as a selection.
-async fn published_roots(client: &mut Client) -> Result<Vec<SelectedCapabilityRoot>, String> {
-    let roots = client.list_roots().await.map_err(|error| error.to_string())?.roots;
-    Ok(roots.into_iter().filter_map(|root| root.selected_capability_root).collect())
 }
 
 impl fmt::Debug for Fleet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fleet")
-            .field("environment_ids", &self.environment_ids)
+            .field("environment_ids", &self.environment_ids())
             .finish_non_exhaustive()
     }
 }

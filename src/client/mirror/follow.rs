@@ -6,21 +6,33 @@ use super::{
     ChangesSince, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
 };
 use crate::client::call::Client;
+use crate::client::jitter::full_jitter;
 use crate::client::watch::WatchMessage;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Delay after the daemon rejected the watch or violated the protocol. The cause may be fixed
-/// meanwhile.
-const REJECTED_RETRY_DELAY: Duration = Duration::from_secs(30);
+/// Maximum delay after the daemon rejected the watch or violated the protocol. The cause may be
+/// fixed meanwhile.
+const MAX_REJECTED_DELAY: Duration = Duration::from_secs(30);
 
 /// Position of a complete state.
 struct RevisionState {
     epoch: Arc<str>,
     revision: u64,
     token: Arc<str>,
+}
+
+/// Kind of a loss of the executor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LossKind {
+    /// The connection was lost. The next attempt may succeed.
+    Connection,
+    /// No daemon listens at the endpoint.
+    Refused,
+    /// The daemon rejected the watch or violated the protocol.
+    Rejected,
 }
 
 /// Publisher of the mirror's snapshots.
@@ -41,8 +53,8 @@ pub async fn follow_executor(
         let mut stream = MirrorStream::start(&client, &selection, |_, skill| skill);
         let why = publish_stream(&mut stream, &mut reconciler, &publisher).await;
         drop(stream);
-        publisher.publish_lost(&why, true);
-        tokio::time::sleep(REJECTED_RETRY_DELAY).await;
+        publisher.publish_lost(&why, LossKind::Rejected);
+        tokio::time::sleep(full_jitter(MAX_REJECTED_DELAY)).await;
     }
 }
 
@@ -81,7 +93,9 @@ async fn publish_stream(
                 Err(why) => return why,
             },
             Ok(WatchMessage::Lost { cause, .. }) => {
-                publisher.publish_lost(&cause.to_string(), cause.is_connection_refused());
+                let is_refused = cause.is_connection_refused();
+                let kind = if is_refused { LossKind::Refused } else { LossKind::Connection };
+                publisher.publish_lost(&cause.to_string(), kind);
             }
             Err(cause) => return cause.to_string(),
         }
@@ -120,11 +134,16 @@ impl SnapshotPublisher {
         self.message_count.send_modify(|count| *count += 1);
     }
 
-    /// Publishes that the executor is lost. The first reason stays until the executor is back. With
-    /// `has_failed`, a mirror that had no state yet becomes [`MirrorState::Failed`].
-    fn publish_lost(&self, why: &str, has_failed: bool) {
+    /// Publishes that the executor is lost. The first reason stays until the executor is back, unless
+    /// the daemon rejects the watch. Then, or if no daemon listens, a mirror that had no state yet
+    /// becomes [`MirrorState::Failed`].
+    fn publish_lost(&self, why: &str, kind: LossKind) {
+        let has_failed = kind != LossKind::Connection;
         self.snapshots.send_if_modified(|snapshot| {
             let lost = match &snapshot.state {
+                MirrorState::Stale { since, .. } if kind == LossKind::Rejected => {
+                    MirrorState::Stale { since: *since, why: why.into() }
+                }
                 MirrorState::Stale { .. } => return false,
                 MirrorState::Live => MirrorState::Stale { since: Instant::now(), why: why.into() },
                 MirrorState::Connecting(_) | MirrorState::Failed(_) if has_failed => {

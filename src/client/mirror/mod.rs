@@ -6,6 +6,7 @@ mod follow;
 mod reconciler;
 mod replica;
 mod resume;
+mod root_contents;
 mod stream;
 
 pub use catalog::MirrorCatalog;
@@ -21,11 +22,11 @@ pub(crate) use replica::MirrorReplica;
 use super::call::Client;
 use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use follow::{SnapshotPublisher, follow_executor};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Selection and limits of a mirror.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,8 +65,9 @@ pub enum MirrorState {
     /// No state came yet. Has the error of the last attempt, if there was one. The catalog is
     /// empty.
     Connecting(Option<Arc<str>>),
-    /// No state came yet, and none is expected now: no daemon listens at the endpoint, or the
-    /// daemon rejected the watch. The mirror retries. The catalog is empty.
+    /// No state came yet, and none is expected now: no daemon listens at the endpoint, the daemon
+    /// rejected the watch, or the registry of a fleet names no executor. The mirror retries. The
+    /// catalog is empty.
     Failed(Arc<str>),
     /// The catalog is the executor's, as of the last event.
     Live,
@@ -105,7 +107,7 @@ pub struct MirrorSnapshot {
 /// last catalog.
 ///
 /// A mirror checks everything that it receives. Events of roots that were not selected, an
-/// incomplete state, and more than `max_bytes` make the mirror stale. It starts again after 30 s.
+/// incomplete state, and more than `max_bytes` make the mirror stale. It starts again within 30 s.
 ///
 /// ```
 /// use caproot::client::{Client, ClientCredentials, Mirror, MirrorSelection};
@@ -143,18 +145,20 @@ pub struct Mirror {
     snapshots: watch::Receiver<MirrorSnapshot>,
     /// Number of complete states and bookmarks received.
     messages: watch::Receiver<u64>,
-    _task: Arc<AbortOnDrop>,
+    task: Arc<MirrorTask>,
 }
 
-/// Aborts the task on drop.
+/// Task of a mirror, and receivers for new clones.
 #[derive(Debug)]
-struct AbortOnDrop(JoinHandle<()>);
-
-impl Drop for AbortOnDrop {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+struct MirrorTask {
+    snapshots: watch::Receiver<MirrorSnapshot>,
+    messages: watch::Receiver<u64>,
+    _handle: AbortOnDropHandle<()>,
 }
+
+/// Reference to a mirror that does not keep the mirror running.
+#[derive(Debug)]
+pub(super) struct WeakMirror(Weak<MirrorTask>);
 
 impl Mirror {
     /// Starts to follow. Returns at once, without waiting for the executor. Needs a tokio runtime.
@@ -184,7 +188,18 @@ impl Mirror {
         let (count, messages) = watch::channel(0);
         let publisher = SnapshotPublisher::new(sender, count);
         let task = tokio::spawn(follow_executor(client.clone(), selection, from, publisher));
-        Self { snapshots, messages, _task: Arc::new(AbortOnDrop(task)) }
+        let handle = AbortOnDropHandle::new(task);
+        Self::from_task(Arc::new(MirrorTask { snapshots, messages, _handle: handle }))
+    }
+
+    fn from_task(task: Arc<MirrorTask>) -> Self {
+        let (snapshots, messages) = (task.snapshots.clone(), task.messages.clone());
+        Self { snapshots, messages, task }
+    }
+
+    /// Returns a reference that does not keep the mirror running.
+    pub(super) fn downgrade(&self) -> WeakMirror {
+        WeakMirror(Arc::downgrade(&self.task))
     }
 
     /// Returns the current snapshot.
@@ -232,5 +247,17 @@ impl Mirror {
         let mut snapshots = self.snapshots.clone();
         let reached = snapshots.wait_for(|held| is_it(&held.state));
         matches!(tokio::time::timeout(within, reached).await, Ok(Ok(_)))
+    }
+}
+
+impl WeakMirror {
+    /// Returns a clone of the mirror, if the mirror has not ended.
+    pub(super) fn upgrade(&self) -> Option<Mirror> {
+        self.0.upgrade().map(Mirror::from_task)
+    }
+
+    /// Returns whether the mirror has not ended.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.0.strong_count() > 0
     }
 }

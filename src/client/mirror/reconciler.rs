@@ -1,11 +1,11 @@
 //! Reconciles a resumed mirror with its earlier state. One stream has the whole state, another
 //! stream has the changes since the resume token. Both are opened in turn until they are at the
-//! same revision. If that fails, fingerprints tell which roots changed.
+//! same revision. If that fails, digests tell which roots changed.
 
 use super::{ChangesSince, MirrorCatalog, MirrorSelection, ResumePoint};
 use crate::client::call::Client;
-use crate::client::handle::root_id;
 use crate::client::watch::WatchMessage;
+use crate::model::handle::is_of_root;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{ResetReason, SkillDelta, WatchSkillsRequest};
 use std::collections::BTreeSet;
@@ -81,11 +81,11 @@ impl ResumeReconciler {
     ) -> Option<ChangesSince> {
         let empty = MirrorCatalog::default();
         let from = self.resume_point.clone();
-        let by_fingerprints =
-            |why: String| Some(from.compare_fingerprints(catalog.unwrap_or(&empty), revision, why));
+        let by_digests =
+            |why: String| Some(from.compare_digests(catalog.unwrap_or(&empty), revision, why));
         if from.token.is_empty() {
             let why = "the resume point has no token";
-            return by_fingerprints(why.to_owned());
+            return by_digests(why.to_owned());
         }
         self.rounds += 1;
         let until = *self.deadline.get_or_insert_with(|| Instant::now() + RECONCILE_TIMEOUT);
@@ -95,14 +95,14 @@ impl ResumeReconciler {
             {
                 Some(changed.into_changes_since(revision))
             }
-            Ok(ResumeAnswer::Unavailable(why)) => by_fingerprints(why),
+            Ok(ResumeAnswer::Unavailable(why)) => by_digests(why),
             Ok(ResumeAnswer::Complete { .. } | ResumeAnswer::Interrupted)
                 if self.rounds < MAX_ROUNDS =>
             {
                 None
             }
-            Ok(_) => by_fingerprints("the catalog changes too fast".to_owned()),
-            Err(_) => by_fingerprints("the daemon did not send the changes in time".to_owned()),
+            Ok(_) => by_digests("the catalog changes too fast".to_owned()),
+            Err(_) => by_digests("the daemon did not send the changes in time".to_owned()),
         }
     }
 
@@ -155,7 +155,7 @@ impl ResumeReconciler {
 
     /// Records skills. Returns their size, or `None` if a skill belongs to another root.
     fn record_delta(&self, changed: &mut ChangedIds, delta: SkillDelta) -> Option<usize> {
-        let is_its = |package: &str| root_id(package).as_ref() == Some(&delta.root_id);
+        let is_its = |package: &str| is_of_root(package, &delta.root_id);
         let packages = || {
             let removed = delta.removed.iter().map(|removed| &removed.package);
             removed.chain(delta.upserted.iter().map(|skill| &skill.package))

@@ -1,18 +1,19 @@
 //! Applies the events of one stream to a copy of the catalog. The events are not trusted: an event
 //! of another root, out of order, or over the size limit ends the stream. Has no I/O.
+//!
+//! The copy offers its catalogs to the next stream, so that the daemon need not send them again. It
+//! computes their digests itself: another daemon may serve the next stream.
 
+use super::root_contents::{ENTRY_OVERHEAD_BYTES, RootContents, message_bytes};
 use super::{MirrorCatalog, MirrorSelection};
-use crate::client::handle::root_id;
+use crate::model::handle::is_of_root;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{
-    Bookmark, Diagnostic, DiagnosticList, Marketplace, Plugin, RootStatus, Skill, SkillDelta,
-    Synced, WatchSkillsResponse,
+    Bookmark, DiagnosticList, KnownCatalog, RootStatus, Skill, SkillDelta, Synced,
+    WatchSkillsResponse,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Size of an entry in addition to its own bytes.
-const ENTRY_OVERHEAD_BYTES: usize = 256;
 
 /// Copy of the catalog to which events are applied. Keeps each skill as an `S`.
 #[derive(Debug)]
@@ -24,13 +25,12 @@ pub(crate) struct MirrorReplica<S> {
     roots: Vec<RootReplica<S>>,
     /// Converts a skill. The number is the index of its root in the selection.
     convert: fn(usize, Skill) -> S,
-    /// Name of each skill by package. Name and package are the key in `RootReplica::skills`.
-    skill_names: HashMap<String, String>,
-    bytes: usize,
     max_bytes: usize,
     expected: ExpectedEvent,
     /// Catalog of the last complete state.
     complete: Arc<MirrorCatalog<S>>,
+    /// Whether there was a complete state.
+    has_state: bool,
     /// Changes since the last complete state.
     pending: IncompleteState,
 }
@@ -59,30 +59,73 @@ enum ExpectedEvent {
 
 #[derive(Debug)]
 struct RootReplica<S> {
-    /// By name and package, in list order.
-    skills: BTreeMap<(String, String), StoredSkill<S>>,
-    /// By package.
-    plugins: BTreeMap<String, Arc<Plugin>>,
-    marketplaces: Vec<Marketplace>,
     status: Option<RootStatus>,
-    diagnostics: Vec<Diagnostic>,
-}
-
-#[derive(Debug)]
-struct StoredSkill<S> {
-    skill: Arc<S>,
-    bytes: usize,
+    contents: RootContents<S>,
+    /// Whether `contents` are those of the last complete state.
+    is_complete: bool,
+    /// Contents of the last complete state, after a `reset` and until `synced`. `None` if
+    /// `contents` has them, or if an event changed them before the `reset`.
+    earlier: Option<RootContents<S>>,
+    /// Digest of the contents of the last complete state, if the current stream may refer to them.
+    offered: Option<String>,
 }
 
 impl<S> Default for RootReplica<S> {
     fn default() -> Self {
         Self {
-            skills: BTreeMap::new(),
-            plugins: BTreeMap::new(),
-            marketplaces: Vec::new(),
             status: None,
-            diagnostics: Vec::new(),
+            contents: RootContents::default(),
+            is_complete: true,
+            earlier: None,
+            offered: None,
         }
+    }
+}
+
+impl<S> RootReplica<S> {
+    /// Discards the contents for a `reset`, and keeps those of the last complete state.
+    fn reset(&mut self) {
+        let contents = std::mem::take(&mut self.contents);
+        if std::mem::take(&mut self.is_complete) {
+            self.earlier = Some(contents);
+        }
+        self.status = None;
+    }
+
+    /// Takes the contents of the last complete state, whose digest the daemon sent.
+    fn restore(&mut self, digest: &str) -> Result<(), String> {
+        let is_offered = self.offered.take().is_some_and(|offered| offered == digest);
+        let earlier = self.earlier.take().filter(|_| is_offered);
+        self.contents = earlier.ok_or(
+            "the daemon says that a root is unchanged, but the mirror does not hold its catalog",
+        )?;
+        self.is_complete = true;
+        Ok(())
+    }
+
+    /// Returns the contents to change them.
+    fn contents_mut(&mut self) -> &mut RootContents<S> {
+        self.is_complete = false;
+        &mut self.contents
+    }
+
+    /// Offers the contents of the last complete state, if the root has them. Returns their digest.
+    fn offer(&mut self) -> Option<String> {
+        let complete = if self.is_complete { Some(&self.contents) } else { self.earlier.as_ref() };
+        let offered = self.offered.take();
+        self.offered = complete.map(|complete| offered.unwrap_or_else(|| complete.digest()));
+        self.offered.clone()
+    }
+
+    /// Ends a state. Returns whether the contents are those of the last complete state.
+    fn complete(&mut self) -> bool {
+        let earlier = self.earlier.take();
+        let was_empty = earlier.is_some_and(|earlier| earlier.is_empty());
+        std::mem::replace(&mut self.is_complete, true) || (was_empty && self.contents.is_empty())
+    }
+
+    fn bytes(&self) -> usize {
+        self.contents.bytes() + self.status.as_ref().map_or(0, message_bytes)
     }
 }
 
@@ -101,7 +144,7 @@ pub(crate) struct MirrorUpdate<S = Skill> {
     pub(crate) catalog: Arc<MirrorCatalog<S>>,
     /// Whether the daemon sent changes since the last state.
     pub(crate) changed: bool,
-    /// Whether the daemon sent the whole state. Then `removed` is empty.
+    /// Whether the state began with a `reset`. Then `removed` is empty.
     pub(crate) is_reset: bool,
     /// Whether the state is a bookmark.
     pub(crate) is_bookmark: bool,
@@ -119,11 +162,10 @@ impl<S> MirrorReplica<S> {
             root_indexes,
             roots: selection.roots.iter().map(|_| RootReplica::default()).collect(),
             convert,
-            skill_names: HashMap::new(),
-            bytes: 0,
             max_bytes: selection.max_bytes,
             expected: ExpectedEvent::Reset,
             complete: Arc::default(),
+            has_state: false,
             pending: IncompleteState::default(),
         }
     }
@@ -134,6 +176,22 @@ impl<S> MirrorReplica<S> {
         if self.pending.is_dirty {
             self.expected = ExpectedEvent::Reset;
         }
+    }
+
+    /// Returns the catalogs of the last complete state, for the request of the next stream. The next
+    /// stream may refer to them until its first `synced`.
+    pub fn offer_catalogs(&mut self) -> Vec<KnownCatalog> {
+        let mut known = Vec::new();
+        for (root_id, index) in self.root_indexes.iter().filter(|_| self.has_state) {
+            let digest = self.roots[*index].offer();
+            known.extend(
+                digest.map(|catalog_digest| KnownCatalog {
+                    root_id: root_id.clone(),
+                    catalog_digest,
+                }),
+            );
+        }
+        known
     }
 
     /// Applies an event. Returns the state that the event completes. The error is the reason to end
@@ -151,9 +209,8 @@ impl<S> MirrorReplica<S> {
         let Some(event) = message.event else { return Ok(None) };
         match event {
             Event::Reset(_) => {
-                self.roots.iter_mut().for_each(|root| *root = RootReplica::default());
-                self.skill_names.clear();
-                (self.bytes, self.expected) = (0, ExpectedEvent::Any);
+                self.roots.iter_mut().for_each(RootReplica::reset);
+                self.expected = ExpectedEvent::Any;
                 self.pending = IncompleteState {
                     is_dirty: true,
                     is_reset: true,
@@ -165,37 +222,62 @@ impl<S> MirrorReplica<S> {
             Event::Diagnostics(list) => self.apply_diagnostics(list)?,
             Event::Synced(Synced { resume_token }) | Event::Bookmark(Bookmark { resume_token }) => {
                 let pending = std::mem::take(&mut self.pending);
-                if pending.is_dirty {
-                    self.complete = Arc::new(self.catalog());
-                }
+                let changed = pending.is_dirty && self.complete_state(pending.is_reset);
+                self.roots.iter_mut().for_each(|root| root.offered = None);
                 return Ok(Some(MirrorUpdate {
                     epoch: message.epoch.into(),
                     revision: message.revision,
                     token: resume_token.into(),
                     catalog: self.complete.clone(),
-                    changed: pending.is_dirty,
+                    changed,
                     is_reset: pending.is_reset,
                     is_bookmark,
                     removed: pending.removed,
                 }));
             }
         }
-        if self.bytes + self.pending.removed_bytes > self.max_bytes {
+        if self.bytes() + self.pending.removed_bytes > self.max_bytes {
             let most = self.max_bytes;
             return Err(format!("the catalog exceeds the mirror's limit of {most} bytes"));
         }
         Ok(None)
     }
 
+    /// Completes the state of the events so far. Returns whether the daemon sent changes, or after a
+    /// `reset` whether the state differs from the last complete state.
+    fn complete_state(&mut self, is_reset: bool) -> bool {
+        let had_state = std::mem::replace(&mut self.has_state, true);
+        let mut is_same = had_state && is_reset && self.statuses().eq(self.complete.roots());
+        for root in &mut self.roots {
+            is_same &= root.complete();
+        }
+        if !is_same {
+            self.complete = Arc::new(self.catalog());
+        }
+        !is_same
+    }
+
     /// Returns the catalog of the events so far.
     fn catalog(&self) -> MirrorCatalog<S> {
-        let skills = self.roots.iter().flat_map(|root| &root.skills);
-        let skills = skills.map(|((_, package), stored)| (package.as_str(), stored.skill.clone()));
-        let roots = self.roots.iter().filter_map(|root| root.status.clone()).collect();
-        let diagnostics = self.roots.iter().flat_map(|root| root.diagnostics.clone()).collect();
-        let plugins = self.roots.iter().flat_map(|root| root.plugins.values().cloned()).collect();
-        let lists = self.roots.iter().flat_map(|root| root.marketplaces.clone()).collect();
-        MirrorCatalog::new(skills, (plugins, lists), roots, diagnostics)
+        let contents = || self.roots.iter().map(|root| &root.contents);
+        let skills = contents().flat_map(RootContents::skills);
+        let plugins = contents().flat_map(RootContents::plugins).cloned().collect();
+        let lists = contents().flat_map(|root| root.marketplaces().to_vec()).collect();
+        let diagnostics = contents().flat_map(|root| root.diagnostics().to_vec()).collect();
+        MirrorCatalog::new(
+            skills,
+            (plugins, lists),
+            self.statuses().cloned().collect(),
+            diagnostics,
+        )
+    }
+
+    fn bytes(&self) -> usize {
+        self.roots.iter().map(RootReplica::bytes).sum()
+    }
+
+    fn statuses(&self) -> impl Iterator<Item = &RootStatus> {
+        self.roots.iter().filter_map(|root| root.status.as_ref())
     }
 
     fn root_mut(&mut self, id: &str) -> Result<&mut RootReplica<S>, String> {
@@ -204,25 +286,21 @@ impl<S> MirrorReplica<S> {
         Ok(&mut self.roots[*index])
     }
 
-    fn apply_status(&mut self, status: RootStatus) -> Result<(), String> {
+    fn apply_status(&mut self, mut status: RootStatus) -> Result<(), String> {
         self.pending.is_dirty = true;
-        let added = message_bytes(&status);
-        let before = self.root_mut(&status.id)?.status.replace(status);
-        self.adjust_bytes(added, before.as_ref().map_or(0, message_bytes));
+        let root = self.root_mut(&status.id)?;
+        if std::mem::take(&mut status.unchanged) {
+            root.restore(&status.catalog_digest)?;
+        }
+        root.status = Some(status);
         Ok(())
     }
 
     fn apply_diagnostics(&mut self, list: DiagnosticList) -> Result<(), String> {
         self.pending.is_dirty = true;
-        let added: usize = list.diagnostics.iter().map(message_bytes).sum();
-        let root = self.root_mut(&list.root_id)?;
-        let mut gone = 0;
-        if !list.continued {
-            gone = root.diagnostics.iter().map(message_bytes).sum();
-            root.diagnostics.clear();
-        }
-        root.diagnostics.extend(list.diagnostics);
-        self.adjust_bytes(added, gone);
+        self.root_mut(&list.root_id)?
+            .contents_mut()
+            .add_diagnostics(list.diagnostics, list.continued);
         Ok(())
     }
 
@@ -230,8 +308,9 @@ impl<S> MirrorReplica<S> {
         self.pending.is_dirty = true;
         let selected = self.root_indexes.get(&delta.root_id).copied();
         let index = selected.ok_or("the daemon sent a root that was not selected")?;
+        let contents = self.roots[index].contents_mut();
         for removed in delta.removed {
-            if self.remove_skill(&delta.root_id, &removed.package)? {
+            if contents.remove_skill(&removed.package) {
                 let bytes = removed.package.len() + ENTRY_OVERHEAD_BYTES;
                 if self.pending.removed.insert(removed.package, removed.reason).is_none() {
                     self.pending.removed_bytes += bytes;
@@ -241,69 +320,28 @@ impl<S> MirrorReplica<S> {
         for skill in delta.upserted {
             let owner = skill.authority.as_ref().map(|authority| authority.id.as_str());
             let is_its_own = owner == Some(delta.root_id.as_str())
-                && root_id(&skill.package).as_deref() == owner
-                && root_id(&skill.main_resource).as_deref() == owner;
+                && is_of_root(&skill.package, &delta.root_id)
+                && is_of_root(&skill.main_resource, &delta.root_id);
             if !is_its_own {
                 return Err("the daemon lists a skill below another root".to_owned());
             }
-            self.remove_skill(&delta.root_id, &skill.package)?;
-            let bytes = message_bytes(&skill);
-            self.bytes += bytes;
-            self.skill_names.insert(skill.package.clone(), skill.name.clone());
-            let key = (skill.name.clone(), skill.package.clone());
-            let skill = Arc::new((self.convert)(index, skill));
-            self.roots[index].skills.insert(key, StoredSkill { skill, bytes });
+            let convert = self.convert;
+            contents.insert_skill(skill, |skill| convert(index, skill));
         }
-        self.apply_plugins(&delta.root_id, delta.upserted_plugins, &delta.removed_plugins)?;
-        if let Some(list) = delta.marketplaces {
-            let added: usize = list.marketplaces.iter().map(message_bytes).sum();
-            let gone = &mut self.root_mut(&delta.root_id)?.marketplaces;
-            let gone = std::mem::replace(gone, list.marketplaces);
-            self.adjust_bytes(added, gone.iter().map(message_bytes).sum());
+        for package in &delta.removed_plugins {
+            contents.remove_plugin(package);
         }
-        Ok(())
-    }
-
-    fn apply_plugins(
-        &mut self,
-        root_id: &str,
-        upserted: Vec<Plugin>,
-        removed: &[String],
-    ) -> Result<(), String> {
-        for package in removed {
-            let gone = self.root_mut(root_id)?.plugins.remove(package);
-            self.adjust_bytes(0, gone.map_or(0, |gone| message_bytes(&*gone)));
-        }
-        for plugin in upserted {
-            if self::root_id(&plugin.package).as_deref() != Some(root_id) {
+        for plugin in delta.upserted_plugins {
+            if !is_of_root(&plugin.package, &delta.root_id) {
                 return Err("the daemon lists a plugin below another root".to_owned());
             }
-            let added = message_bytes(&plugin);
-            let before =
-                self.root_mut(root_id)?.plugins.insert(plugin.package.clone(), plugin.into());
-            self.adjust_bytes(added, before.map_or(0, |before| message_bytes(&*before)));
+            contents.insert_plugin(plugin);
+        }
+        if let Some(list) = delta.marketplaces {
+            contents.set_marketplaces(list.marketplaces);
         }
         Ok(())
     }
-
-    fn adjust_bytes(&mut self, added: usize, gone: usize) {
-        self.bytes = (self.bytes + added).saturating_sub(gone);
-    }
-
-    /// Removes a skill. Returns whether the copy had the skill.
-    fn remove_skill(&mut self, root: &str, package: &str) -> Result<bool, String> {
-        let Some((package, name)) = self.skill_names.remove_entry(package) else {
-            return Ok(false);
-        };
-        let gone = self.root_mut(root)?.skills.remove(&(name, package));
-        let gone = gone.ok_or("the daemon removes a skill of another root")?;
-        self.adjust_bytes(0, gone.bytes);
-        Ok(true)
-    }
-}
-
-fn message_bytes(message: &impl prost::Message) -> usize {
-    message.encoded_len() + ENTRY_OVERHEAD_BYTES
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Position of a mirror in a form that can be stored, and the changes since that position.
 
 use super::{MirrorCatalog, MirrorSnapshot};
-use crate::proto::caproot::v1::{RootStatus, Skill};
-use prost::Message as _;
+use crate::model::handle::is_of_root;
+use crate::model::{CatalogMessage, MessageDigest, digest_catalog};
+use crate::proto::caproot::v1::{Authority, RootState};
+use prost::Message;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{DefaultHasher, Hasher as _};
+use std::collections::BTreeMap;
 
 /// Position of a mirror.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,8 +17,8 @@ pub struct ResumePoint {
     pub epoch: String,
     /// Revision of the position.
     pub revision: u64,
-    /// Fingerprint of each root's skills, by root id.
-    pub fingerprints: BTreeMap<String, String>,
+    /// Digest of the catalog of each root that was ready, by root id.
+    pub catalog_digests: BTreeMap<String, String>,
 }
 
 /// Changes between a [`ResumePoint`] and the first state of the resumed mirror.
@@ -32,7 +33,7 @@ pub enum ChangesSince {
         upserted: Vec<String>,
         /// Packages of removed skills.
         removed: Vec<String>,
-        /// Roots whose state or diagnostics changed.
+        /// Roots whose skills, plugins, state or diagnostics changed.
         roots: Vec<String>,
     },
     /// The exact changes are unknown: read the skills of these roots again. Skills of other roots
@@ -40,7 +41,7 @@ pub enum ChangesSince {
     Unknown {
         /// Reason, in one sentence.
         reason: String,
-        /// Roots with changed skills, as selected.
+        /// Roots with changed skills, plugins or diagnostics, as selected.
         roots: Vec<String>,
     },
 }
@@ -53,21 +54,21 @@ impl ResumePoint {
             token: snapshot.resume_token.to_string(),
             epoch: snapshot.epoch.to_string(),
             revision: snapshot.revision,
-            fingerprints: fingerprints(&snapshot.catalog),
+            catalog_digests: catalog_digests(&snapshot.catalog),
         })
     }
 
-    /// Returns the changes that the fingerprints show.
-    pub(super) fn compare_fingerprints(
+    /// Returns the changes that the digests show.
+    pub(super) fn compare_digests(
         &self,
         catalog: &MirrorCatalog,
         revision: u64,
         reason: String,
     ) -> ChangesSince {
-        let now = fingerprints(catalog);
+        let now = catalog_digests(catalog);
         let ids = catalog.roots().iter().map(|root| &root.id);
         let roots: Vec<_> =
-            ids.filter(|id| self.fingerprints.get(*id) != now.get(*id)).cloned().collect();
+            ids.filter(|id| self.catalog_digests.get(*id) != now.get(*id)).cloned().collect();
         if roots.is_empty() {
             let (upserted, removed) = (Vec::new(), Vec::new());
             return ChangesSince::Known { revision, upserted, removed, roots };
@@ -76,49 +77,41 @@ impl ResumePoint {
     }
 }
 
-/// Returns a fingerprint of each root's skills as 32 hex digits. Another build may compute other
-/// fingerprints. Then an unchanged root looks changed, and never the other way round.
-fn fingerprints(catalog: &MirrorCatalog) -> BTreeMap<String, String> {
-    let mut by_root: HashMap<&str, Vec<&Skill>> = HashMap::new();
+/// Computes the digest of each ready root. The digests of the daemon are not used: they would hide a
+/// change if another daemon sent a wrong digest.
+fn catalog_digests(catalog: &MirrorCatalog) -> BTreeMap<String, String> {
+    let ready = catalog.roots().iter().filter(|root| root.state() == RootState::Ready);
+    let mut messages: BTreeMap<&str, Vec<MessageDigest>> =
+        ready.map(|root| (root.id.as_str(), Vec::new())).collect();
+    let mut add = |id: &str, digest| messages.get_mut(id).into_iter().for_each(|l| l.push(digest));
+    let owner = |authority: &Option<Authority>| authority.clone().unwrap_or_default().id;
     for skill in catalog.skills() {
-        let id = skill.authority.as_ref().map_or("", |authority| &authority.id);
-        by_root.entry(id).or_default().push(skill);
+        add(&owner(&skill.authority), digest(CatalogMessage::Skill, &**skill));
     }
-    let of = |root: &RootStatus| {
-        let skills = by_root.get(root.id.as_str()).map(Vec::as_slice).unwrap_or_default();
-        (root.id.clone(), fingerprint(root, skills))
-    };
-    catalog.roots().iter().map(of).collect()
+    for plugin in catalog.plugins() {
+        add(&owner(&plugin.authority), digest(CatalogMessage::Plugin, &**plugin));
+    }
+    for list in catalog.marketplaces() {
+        let mut roots = catalog.roots().iter();
+        if let Some(root) = roots.find(|root| is_of_root(&list.declared_by, &root.id)) {
+            add(&root.id, digest(CatalogMessage::Marketplace, list));
+        }
+    }
+    for problem in catalog.diagnostics() {
+        add(&problem.root_id, digest(CatalogMessage::Diagnostic, problem));
+    }
+    let digests = messages.into_iter();
+    digests.map(|(id, list)| (id.to_owned(), digest_catalog(list).to_string())).collect()
 }
 
-fn fingerprint(root: &RootStatus, skills: &[&Skill]) -> String {
-    let mut hashers = [DefaultHasher::new(), DefaultHasher::new()];
-    hashers[1].write_u8(1);
-    let mut add = |bytes: &[u8]| {
-        for hasher in &mut hashers {
-            hasher.write_usize(bytes.len());
-            hasher.write(bytes);
-        }
-    };
-    add(&root.state.to_be_bytes());
-    add(&root.reason.to_be_bytes());
-    for skill in skills {
-        // The iteration order of a map is not fixed.
-        let metadata: BTreeMap<_, _> = skill.metadata.iter().collect();
-        for (key, value) in metadata {
-            add(key.as_bytes());
-            add(value.as_bytes());
-        }
-        add(&Skill { metadata: HashMap::new(), ..(*skill).clone() }.encode_to_vec());
-    }
-    let [first, second] = hashers.map(|hasher| hasher.finish());
-    format!("{first:016x}{second:016x}")
+fn digest(kind: CatalogMessage, message: &impl Message) -> MessageDigest {
+    MessageDigest::new(kind, &message.encode_to_vec())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ChangesSince, MirrorCatalog, ResumePoint, RootStatus, Skill, fingerprints};
-    use crate::proto::caproot::v1::Authority;
+    use super::{ChangesSince, MirrorCatalog, ResumePoint, catalog_digests};
+    use crate::proto::caproot::v1::{Authority, RootState, RootStatus, Skill};
     use std::sync::Arc;
 
     fn catalog(skills: &[(&str, &str, &str)]) -> MirrorCatalog {
@@ -132,21 +125,23 @@ mod tests {
                 ..Skill::default()
             })
         };
-        let root = |id: &str| RootStatus { id: id.into(), ..RootStatus::default() };
+        let state = RootState::Ready.into();
+        let root = |id: &str| RootStatus { id: id.into(), state, ..RootStatus::default() };
         let skills: Vec<_> = skills.iter().map(skill).collect();
         let skills = skills.iter().map(|skill| (skill.package.as_str(), skill.clone()));
         MirrorCatalog::new(skills, (vec![], vec![]), vec![root("a"), root("b")], vec![])
     }
 
     #[test]
-    fn fingerprint_covers_all_skills_of_a_root() {
+    fn digests_cover_all_skills_of_a_root() {
         let before = catalog(&[("a", "x", "one"), ("b", "y", "two")]);
-        let point = ResumePoint { fingerprints: fingerprints(&before), ..ResumePoint::default() };
-        let changed_roots =
-            |now: &MirrorCatalog| match point.compare_fingerprints(now, 7, "why".into()) {
-                ChangesSince::Known { upserted, .. } => upserted,
-                ChangesSince::Unknown { roots, .. } => roots,
-            };
+        let point =
+            ResumePoint { catalog_digests: catalog_digests(&before), ..ResumePoint::default() };
+        let changed_roots = |now: &MirrorCatalog| match point.compare_digests(now, 7, "why".into())
+        {
+            ChangesSince::Known { upserted, .. } => upserted,
+            ChangesSince::Unknown { roots, .. } => roots,
+        };
         assert_eq!(changed_roots(&before.clone()), [""; 0], "independent of the order of maps");
         for (now, roots) in [
             (catalog(&[("a", "x", "one"), ("b", "y", "other")]), vec!["b"]),
@@ -158,7 +153,7 @@ mod tests {
         }
         let nothing = ResumePoint::default();
         assert!(matches!(
-            nothing.compare_fingerprints(&before, 7, String::new()),
+            nothing.compare_digests(&before, 7, String::new()),
             ChangesSince::Unknown { .. }
         ));
     }

@@ -31,6 +31,7 @@ impl<S> MirrorStream<S> {
         let message = self.watch.next().await?;
         if matches!(message, WatchMessage::Lost { .. }) {
             self.replica.handle_disconnect();
+            self.watch.set_known_catalogs(self.replica.offer_catalogs());
         }
         Ok(message)
     }
@@ -48,6 +49,7 @@ impl<S> MirrorStream<S> {
     /// Opens the watch again at the last complete state, so that the daemon sends its current
     /// revision.
     pub fn reopen(&mut self) {
+        self.watch.set_known_catalogs(self.replica.offer_catalogs());
         self.watch.reopen();
     }
 }

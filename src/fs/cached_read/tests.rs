@@ -1,8 +1,8 @@
 use super::{MAX_CACHED_READ_BYTES, read_page_cached};
 use crate::fs::filesystem_types::is_on_local_disk;
 use crate::fs::{
-    AllowedDirs, CancelToken, DigestCache, DisabledSkills, FilePageRequest, OpenMethod, PageBody,
-    ReadRules, read_page,
+    AllowedDirs, DigestCache, DisabledSkills, FilePageRequest, OpenMethod, PageBody, ReadRules,
+    read_page,
 };
 use crate::model::{DisableRules, DisabledPackages, ManifestFiles, RelPath};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -11,6 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 /// A root with a package `a`, and the state for reading it.
 struct ReadFixture {
@@ -72,10 +73,10 @@ impl ReadFixture {
         };
         let path = path.as_os_str().as_bytes();
         let cached = read_page_cached(&self.allowed, path, &page, &self.digests);
-        let (_guard, cancel_token) = CancelToken::new();
         let root = self.allowed.resolve(path).ok();
-        let other =
-            root.and_then(|root| read_page(&root, &page, &self.digests, &cancel_token).ok());
+        let other = root.and_then(|root| {
+            read_page(&root, &page, &self.digests, &CancellationToken::new()).ok()
+        });
         (cached.map(|read| text(read.body)), other.map(|read| text(read.body)))
     }
 

@@ -60,7 +60,7 @@ pub struct Caller {
     /// Names of the rules that matched. Empty if no rules are configured.
     pub matched_rules: Arc<[Box<str>]>,
     /// Directories that the caller has access to.
-    pub access_scope: AccessScope,
+    pub access_scope: Arc<AccessScope>,
 }
 
 /// Reason for denying a call.
@@ -93,7 +93,7 @@ impl CallerPolicy {
             return Err(self.denial_reason(peer, token));
         };
         let matched_rules = matching.iter().map(|rule| rule.name.clone()).collect();
-        Ok(Caller { matched_rules, access_scope })
+        Ok(Caller { matched_rules, access_scope: Arc::new(access_scope) })
     }
 
     fn denial_reason(&self, peer: &PeerIdentity, token: TokenCheck<'_>) -> AuthDenial {

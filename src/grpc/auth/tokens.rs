@@ -1,17 +1,22 @@
 //! Bearer tokens in files. A file is read for each comparison, so a replaced or deleted file takes
 //! effect at once, and the daemon keeps no secret in memory. Blocking.
 
+use crate::telemetry::RateLimitedLog;
 use sha2::{Digest as _, Sha256};
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use subtle::ConstantTimeEq as _;
 
 /// Maximum size of a token file. Most servers and proxies reject larger headers.
 const MAX_FILE_BYTES: u64 = 4_096;
+/// Shortest time between two messages about the same error of a file, and the limit of messages
+/// within this time.
+const ERROR_LOG_INTERVAL: Duration = Duration::from_mins(1);
+const MAX_LOGGED_ERRORS: usize = 64;
 
 /// File with one token. Surrounding white space is ignored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +44,8 @@ pub enum TokenFileError {
 pub struct RuleTokens {
     /// Name of each rule, and its token file if the rule requires a token.
     rules: Vec<(Box<str>, Option<TokenFile>)>,
-    /// Last logged error of each rule, so that an error is logged once.
-    reported_errors: Mutex<Vec<Option<TokenFileError>>>,
+    /// Rate limit of messages about errors, by the index of the rule.
+    error_log: RateLimitedLog<(usize, TokenFileError)>,
 }
 
 /// Digest of a token that a caller presented. Not a secret, and can be compared again later.
@@ -105,8 +110,7 @@ impl RuleTokens {
     /// Creates the token files of rules. Each rule has a name, and a file if it requires a token.
     #[must_use]
     pub fn new(rules: Vec<(Box<str>, Option<TokenFile>)>) -> Self {
-        let reported_errors = Mutex::new(vec![None; rules.len()]);
-        Self { rules, reported_errors }
+        Self { rules, error_log: RateLimitedLog::new(ERROR_LOG_INTERVAL, MAX_LOGGED_ERRORS) }
     }
 
     /// Returns for each rule whether the token matches. Compares digests in constant time, so
@@ -120,16 +124,14 @@ impl RuleTokens {
         digests.iter().map(|digest| matches!(digest, Some(Ok(digest)) if matches(digest))).collect()
     }
 
-    /// Logs errors that are new since the last comparison.
+    /// Logs each error at most once within [`ERROR_LOG_INTERVAL`].
     fn report_errors(&self, digests: &[Option<Result<DigestBytes, TokenFileError>>]) {
-        let mut reported = self.reported_errors.lock().unwrap_or_else(PoisonError::into_inner);
-        for (((rule, _), digest), reported) in self.rules.iter().zip(digests).zip(&mut *reported) {
-            let error = digest.as_ref().and_then(|digest| digest.err());
-            if let Some(error) = error.filter(|error| *reported != Some(*error)) {
-                let (rule, error) = (&**rule, error.to_string());
+        for (index, digest) in digests.iter().enumerate() {
+            let Some(Err(error)) = digest else { continue };
+            if self.error_log.record_keyed_event((index, *error)).is_ok() {
+                let (rule, error) = (&*self.rules[index].0, error.to_string());
                 tracing::error!(rule, error, "invalid token_file; the rule matches no caller");
             }
-            *reported = error;
         }
     }
 }

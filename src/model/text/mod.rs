@@ -189,6 +189,26 @@ pub fn truncate_to_width(text: &str, width: usize) -> String {
     short
 }
 
+/// Wraps the words of a paragraph into lines of at most `max_columns` characters, each with a prefix
+/// and a line feed. A longer word gets its own line.
+#[cfg(feature = "daemon")]
+#[must_use]
+pub fn wrap_words(prefix: &str, paragraph: &str, max_columns: usize) -> String {
+    let (mut lines, mut line) = (String::new(), prefix.to_owned());
+    for word in paragraph.split_whitespace() {
+        let is_first = line.len() == prefix.len();
+        if !is_first && line.chars().count() + 1 + word.chars().count() > max_columns {
+            lines.push_str(&line);
+            lines.push('\n');
+            prefix.clone_into(&mut line);
+        } else if !is_first {
+            line.push(' ');
+        }
+        line.push_str(word);
+    }
+    lines + &line + "\n"
+}
+
 /// Quotes an untrusted word with backticks. Truncates the word and escapes misleading characters,
 /// so that the word cannot pose as a part of the message.
 #[must_use]

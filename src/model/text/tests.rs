@@ -1,3 +1,5 @@
+#[cfg(feature = "daemon")]
+use super::wrap_words;
 use super::{
     EscapedBytes, collapse_whitespace, escape_json, escape_text, exceeds_chars, is_misleading,
     quote_value, quote_word, quote_words, single_line, truncate_chars, truncate_escaped,
@@ -60,6 +62,13 @@ fn long_text_is_truncated() {
     assert_eq!(truncate_with_ellipsis("äbcd", 5), "äbcd");
     assert_eq!(truncate_with_ellipsis("äbcde", 5), "ä…");
     assert_eq!(truncate_with_ellipsis("abc", 2), "");
+}
+
+#[cfg(feature = "daemon")]
+#[test]
+fn words_are_wrapped() {
+    assert_eq!(wrap_words("# ", "ä bb  ccc\ndddddddd e", 7), "# ä bb\n# ccc\n# dddddddd\n# e\n");
+    assert_eq!(wrap_words("", "a b", 3), "a b\n");
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use crate::model::limits::MAX_WIRE_NESTING;
 use crate::model::text::escape_hidden_chars;
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity, SkillMdFrontmatter, text};
-use crate::parse::{names, position};
+use crate::parse::fields::{FieldMapping, FieldReader};
+use crate::parse::names;
 use std::borrow::Cow;
+use std::fmt::Display;
 
 /// Fields of the Agent Skills format.
 pub const STANDARD_FIELDS: [&str; 6] =
@@ -20,9 +22,9 @@ const MAX_FIELD_WIRE_BYTES: usize = 64 << 10;
 
 /// Reads fields and records the problems of one file.
 struct FrontmatterReader<'a> {
-    value: &'a DynamicValue,
+    root: FieldMapping<'a>,
     yaml: &'a str,
-    problems: &'a mut Vec<FileProblem>,
+    fields: FieldReader<'a>,
 }
 
 /// Reads the fields of `value`, parsed from `yaml`, which begins on line 2 of the file. Returns
@@ -33,7 +35,8 @@ pub fn read(
     dir_name: Option<&[u8]>,
     problems: &mut Vec<FileProblem>,
 ) -> Option<SkillMdFrontmatter> {
-    let mut fields = FrontmatterReader { value: &value, yaml, problems };
+    let fields = FieldReader::with_positions(problems, yaml, 1);
+    let mut fields = FrontmatterReader { root: FieldMapping::root(&value), yaml, fields };
     let name = fields.read_name(dir_name);
     let description = fields.read_description();
     let (metadata, short_description) = fields.read_metadata();
@@ -62,13 +65,7 @@ pub fn read(
     Some(skill)
 }
 
-impl<'a> FrontmatterReader<'a> {
-    /// Returns a field, or `None` if the field is absent or null.
-    fn non_null_field(&self, key: &str) -> Option<&'a DynamicValue> {
-        self.value.get(key).filter(|value| **value != DynamicValue::Null)
-    }
-
-    /// Reports a problem at the line of `key`.
+impl FrontmatterReader<'_> {
     fn report_problem(
         &mut self,
         key: &str,
@@ -76,30 +73,21 @@ impl<'a> FrontmatterReader<'a> {
         code: DiagnosticCode,
         why: impl Into<String>,
     ) {
-        self.report_problem_at(&[key], severity, code, why);
+        self.fields.report_at(&[key], code, severity, why);
     }
 
-    /// Reports a problem at the line of a nested key.
-    fn report_problem_at(
-        &mut self,
-        path: &[&str],
-        severity: Severity,
-        code: DiagnosticCode,
-        why: impl Into<String>,
-    ) {
-        let (line, column) = position::position_of_key(self.yaml, path);
-        // Count the line of the opening fence.
-        let line = if line == 0 { 0 } else { line + 1 };
-        self.problems.push(FileProblem::new(code, severity, why).with_position(line, column));
+    /// Reports a field over `limit`, such as `64 characters`.
+    fn report_too_long(&mut self, key: &str, limit: impl Display, effect: &str) {
+        self.fields.report_too_long(self.root, key, limit, effect);
     }
 
     fn report_warning(&mut self, key: &str, code: DiagnosticCode, why: impl Into<String>) {
-        self.report_problem(key, Severity::Warning, code, why);
+        self.fields.report_field(self.root, key, code, why);
     }
 
     /// Reads a scalar as text. Reports a scalar of another type.
     fn read_scalar(&mut self, key: &str) -> Option<Box<str>> {
-        let value = self.non_null_field(key)?;
+        let value = self.root.non_null_value(key)?;
         if value.is_scalar() && value.as_text().is_none() {
             let why = format!("`{key}` is {}, read as text; quote it", value.kind());
             self.report_warning(key, DiagnosticCode::FieldInvalid, why);
@@ -109,10 +97,9 @@ impl<'a> FrontmatterReader<'a> {
 
     /// Reads a scalar as text and trims it. Omits a list or mapping, and an empty text.
     fn read_trimmed_text(&mut self, key: &str) -> Option<Box<str>> {
-        match self.non_null_field(key) {
+        match self.root.non_null_value(key) {
             Some(value) if !value.is_scalar() => {
-                let why = format!("`{key}` must be text, but is {}; omitted", value.kind());
-                self.report_warning(key, DiagnosticCode::FieldInvalid, why);
+                self.fields.report_wrong_type(self.root, key, value, "text");
                 None
             }
             _ => self.read_scalar(key).filter(|t| !t.trim().is_empty()).map(|t| t.trim().into()),
@@ -120,7 +107,7 @@ impl<'a> FrontmatterReader<'a> {
     }
 
     fn read_name(&mut self, dir_name: Option<&[u8]>) -> Option<Box<str>> {
-        let declared = match self.non_null_field("name") {
+        let declared = match self.root.non_null_value("name") {
             Some(value) if !value.is_scalar() => {
                 let why = format!(
                     "`name` must be text, but is {}; using the directory name",
@@ -147,7 +134,9 @@ impl<'a> FrontmatterReader<'a> {
         let name = match (&declared, &dir) {
             (Some(declared), _) => declared.clone(),
             (None, Some((dir, problem))) => {
-                self.problems.extend(problem.clone());
+                if let Some(problem) = problem {
+                    self.fields.add_problem(problem.clone());
+                }
                 dir.clone()
             }
             (None, None) => Box::default(),
@@ -174,7 +163,7 @@ impl<'a> FrontmatterReader<'a> {
 
     fn read_description(&mut self) -> Option<Box<str>> {
         let key = "description";
-        if let Some(value) = self.non_null_field(key).filter(|value| !value.is_scalar()) {
+        if let Some(value) = self.root.non_null_value(key).filter(|value| !value.is_scalar()) {
             let why = format!("`description` must be text, but is {}", value.kind());
             self.report_problem(key, Severity::Error, DiagnosticCode::FieldInvalid, why);
             return None;
@@ -183,24 +172,25 @@ impl<'a> FrontmatterReader<'a> {
             self.read_scalar(key).map(|text| text::collapse_whitespace(&text)).unwrap_or_default();
         if text.is_empty() {
             let why = "no `description`; say what the skill does and when to use it";
-            self.report_problem(key, Severity::Error, DiagnosticCode::MissingDescription, why);
-            if let Some(problem) = self.problems.last_mut().filter(|problem| problem.line == 0) {
-                (problem.line, problem.column) = (1, 1);
-            }
+            let (line, column) = match self.fields.position_of(&[key]) {
+                (0, _) => (1, 1),
+                found => found,
+            };
+            let problem = FileProblem::error(DiagnosticCode::MissingDescription, why);
+            self.fields.add_problem(problem.with_position(line, column));
             return None;
         }
         if text::exceeds_chars(&text, MAX_DESCRIPTION) {
-            let why = format!("`description` is over {MAX_DESCRIPTION} characters; truncated");
-            self.report_warning(key, DiagnosticCode::FieldTooLong, why);
+            self.report_too_long(key, format_args!("{MAX_DESCRIPTION} characters"), "truncated");
         }
         Some(text::truncate_chars(&text, MAX_DESCRIPTION).into())
     }
 
     fn read_compatibility(&mut self) -> Option<Box<str>> {
-        let text = self.read_trimmed_text("compatibility")?;
+        let key = "compatibility";
+        let text = self.read_trimmed_text(key)?;
         if text::exceeds_chars(&text, MAX_COMPATIBILITY) {
-            let why = format!("`compatibility` is over {MAX_COMPATIBILITY} characters; kept");
-            self.report_warning("compatibility", DiagnosticCode::FieldTooLong, why);
+            self.report_too_long(key, format_args!("{MAX_COMPATIBILITY} characters"), "kept");
         }
         Some(text)
     }
@@ -209,10 +199,9 @@ impl<'a> FrontmatterReader<'a> {
     #[allow(clippy::type_complexity)] // the pair has one caller and needs no type
     fn read_metadata(&mut self) -> (Box<[(Box<str>, Box<str>)]>, Option<Box<str>>) {
         let key = "metadata";
-        let Some(value) = self.non_null_field(key) else { return Default::default() };
+        let Some(value) = self.root.non_null_value(key) else { return Default::default() };
         let Some(entries) = value.as_map() else {
-            let why = format!("`metadata` must be a mapping, but is {}; omitted", value.kind());
-            self.report_warning(key, DiagnosticCode::FieldInvalid, why);
+            self.fields.report_wrong_type(self.root, key, value, "a mapping");
             return Default::default();
         };
         let not_text: Vec<_> = entries.iter().filter(|(_, v)| v.as_text().is_none()).collect();
@@ -221,14 +210,13 @@ impl<'a> FrontmatterReader<'a> {
             let why = format!("values of `metadata` must be text; converted: {keys}");
             self.report_problem(key, Severity::Note, DiagnosticCode::FieldInvalid, why);
         }
-        let short =
-            value.get("short-description").filter(|v| v.is_scalar() && **v != DynamicValue::Null);
+        let metadata = FieldMapping::new(value, &["metadata"], "");
+        let short = metadata.non_null_value("short-description").filter(|v| v.is_scalar());
         let short =
             short.map(|v| text::collapse_whitespace(&v.to_text())).filter(|text| !text.is_empty());
-        let short = short.map(|text| self.truncate_short_description(&text));
+        let short = short.map(|text| self.truncate_short_description(metadata, &text));
         if value.wire_size() > MAX_FIELD_WIRE_BYTES {
-            let why = format!("`metadata` is over {MAX_FIELD_WIRE_BYTES} bytes; omitted");
-            self.report_warning(key, DiagnosticCode::FieldTooLong, why);
+            self.report_too_long(key, format_args!("{MAX_FIELD_WIRE_BYTES} bytes"), "omitted");
             return (Box::default(), short);
         }
         let to_text = |value: &DynamicValue| match value {
@@ -245,7 +233,7 @@ impl<'a> FrontmatterReader<'a> {
         if !self.yaml.contains('\\') || !is_plain(self.yaml) {
             return;
         }
-        for (key, value) in self.value.as_map().unwrap_or_default() {
+        for (key, value) in self.root.entries() {
             if !is_plain(key) || !is_plain(&value.to_text()) {
                 let why = format!(
                     "{} has characters that are visible to models but not to readers; remove them",
@@ -257,22 +245,19 @@ impl<'a> FrontmatterReader<'a> {
     }
 
     /// Truncates the short description to the maximum length of a description.
-    fn truncate_short_description(&mut self, text: &str) -> Box<str> {
+    fn truncate_short_description(&mut self, metadata: FieldMapping<'_>, text: &str) -> Box<str> {
         if text::exceeds_chars(text, MAX_DESCRIPTION) {
-            let path = ["metadata", "short-description"];
-            let why =
-                format!("`short-description` is over {MAX_DESCRIPTION} characters; truncated");
-            self.report_problem_at(&path, Severity::Warning, DiagnosticCode::FieldTooLong, why);
+            let limit = format_args!("{MAX_DESCRIPTION} characters");
+            self.fields.report_too_long(metadata, "short-description", limit, "truncated");
         }
         text::truncate_chars(text, MAX_DESCRIPTION).into()
     }
 
     fn read_allowed_tools(&mut self) -> Box<[Box<str>]> {
         let key = "allowed-tools";
-        let Some(value) = self.non_null_field(key) else { return Box::default() };
+        let Some(value) = self.root.non_null_value(key) else { return Box::default() };
         if value.wire_size() > MAX_FIELD_WIRE_BYTES {
-            let why = format!("`allowed-tools` is over {MAX_FIELD_WIRE_BYTES} bytes; omitted");
-            self.report_warning(key, DiagnosticCode::FieldTooLong, why);
+            self.report_too_long(key, format_args!("{MAX_FIELD_WIRE_BYTES} bytes"), "omitted");
             return Box::default();
         }
         if let Some(text) = value.as_text() {
@@ -292,12 +277,7 @@ impl<'a> FrontmatterReader<'a> {
     }
 
     fn report_unknown_fields(&mut self) {
-        let entries = self.value.as_map().unwrap_or_default();
-        let unknown: Vec<&str> = entries
-            .iter()
-            .map(|(key, _)| &**key)
-            .filter(|key| !STANDARD_FIELDS.contains(key))
-            .collect();
+        let unknown = self.root.unknown_keys(&STANDARD_FIELDS);
         if let Some(first) = unknown.first().copied() {
             let keys = text::quote_words(unknown.into_iter());
             let why = format!("the format does not define {keys}; move them into `metadata`");

@@ -1,17 +1,17 @@
 //! Apps and connectors of the platform that a plugin requires.
 
-use super::fields::{LabeledMapping, MAX_NAME_CHARS, PluginFieldReader};
-use super::secret_filter;
 use crate::model::plugin::PluginApp;
 use crate::model::{DynamicValue, RelPath};
+use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS};
+use crate::parse::secret_filter;
 
 /// Reads `{"apps": {NAME: {"id": …}}}` or only the inner object.
-pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<PluginApp> {
+pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<PluginApp> {
     let inner = value.get("apps").filter(|inner| {
         inner.as_map().is_some() && inner.get("id").is_none_or(|id| id.as_text().is_none())
     });
     if inner.is_some() {
-        fields.report_unknown_keys(LabeledMapping::root(value), &["apps"]);
+        fields.report_unknown_keys(FieldMapping::root(value), &["apps"]);
     }
     let entries = inner.unwrap_or(value).as_map().unwrap_or_default();
     let entries = fields.take_components("apps", entries).iter();
@@ -19,13 +19,9 @@ pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<Plu
     entries.filter_map(|(name, value)| read_app(fields, name, value)).collect()
 }
 
-fn read_app(
-    fields: &mut PluginFieldReader<'_>,
-    name: &str,
-    value: &DynamicValue,
-) -> Option<PluginApp> {
+fn read_app(fields: &mut FieldReader<'_>, name: &str, value: &DynamicValue) -> Option<PluginApp> {
     let name = fields.check_component_name("app", name)?;
-    let at = LabeledMapping::new(value, "apps", &name);
+    let at = FieldMapping::new(value, &["apps"], &name);
     let id = match value {
         DynamicValue::Text(id) => Some(&**id),
         DynamicValue::Map(_) => fields.read_verbatim(at, "id", MAX_NAME_CHARS),

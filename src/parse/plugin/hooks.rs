@@ -1,9 +1,9 @@
 //! Hooks: commands, requests and prompts that a host runs on events.
 
-use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::secret_filter;
 use crate::model::plugin::{MAX_COMPONENTS, PluginHook};
 use crate::model::{DiagnosticCode, DynamicValue, RelPath, Severity, text};
+use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
+use crate::parse::secret_filter;
 
 /// Maximum length of a command or prompt.
 const MAX_COMMAND_CHARS: usize = 8_192;
@@ -50,11 +50,10 @@ const KNOWN_EVENTS: [&str; 38] = [
 ];
 
 /// Reads `{"hooks": {EVENT: [{"matcher": …, "hooks": [{…}]}]}}` or only the inner object.
-pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<PluginHook> {
+pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<PluginHook> {
     let inner = value.get("hooks").filter(|inner| inner.as_map().is_some());
     if inner.is_some() {
-        fields
-            .report_unknown_keys(LabeledMapping::root(value), &["hooks", "description", "version"]);
+        fields.report_unknown_keys(FieldMapping::root(value), &["hooks", "description", "version"]);
     }
     let events = inner.unwrap_or(value).as_map().unwrap_or_default();
     let mut found = Vec::new();
@@ -81,7 +80,7 @@ pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<Plu
                 );
                 continue;
             }
-            let at = LabeledMapping::new(group, "hooks", event);
+            let at = FieldMapping::new(group, &["hooks"], event);
             let matcher = fields.read_line(at, "matcher", MAX_TEXT_CHARS).unwrap_or_default();
             let hooks = match group.get("hooks") {
                 // Some hosts declare hooks without groups.
@@ -110,7 +109,7 @@ pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<Plu
 }
 
 fn read_hook(
-    fields: &mut PluginFieldReader<'_>,
+    fields: &mut FieldReader<'_>,
     event: &str,
     matcher: &str,
     value: &DynamicValue,
@@ -149,7 +148,7 @@ fn read_hook(
         );
         return None;
     }
-    let at = LabeledMapping::new(value, "hooks", event);
+    let at = FieldMapping::new(value, &["hooks"], event);
     let kind = fields.read_line(at, "type", MAX_NAME_CHARS);
     let command = fields.read_verbatim(at, "command", MAX_COMMAND_CHARS).unwrap_or_default();
     let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS).unwrap_or_default();
@@ -180,8 +179,7 @@ fn read_hook(
         let event = text::quote_word(&secret_filter::redact_in_text(event));
         fields.report_redacted(&format!("a hook of {event}"));
     }
-    let timeout_key =
-        ["timeout", "timeoutSec"].into_iter().find(|key| at.non_null_value(key).is_some());
+    let timeout_key = at.find_present_key(["timeout", "timeoutSec"]);
     let timeout_ms = timeout_key.and_then(|key| fields.read_duration_ms(at, key, 1_000.0));
     fields.report_unknown_keys(at, KEYS);
     Some(PluginHook {

@@ -1,22 +1,22 @@
 //! Description of a plugin for people: texts, links, colors and images.
 
-use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::secret_filter;
+use super::plugin_path::read_plugin_path;
+use crate::model::RelPath;
 use crate::model::plugin::{PluginAuthor, PluginInfo, PluginInterface};
-use crate::model::{DiagnosticCode, RelPath, text};
+use crate::parse::fields::{
+    FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_WORD_CHARS,
+};
 
-/// Maximum length of a keyword, category, capability or color.
-const MAX_SHORT_TEXT_CHARS: usize = 64;
 /// Maximum length of a long description.
 const MAX_LONG_DESCRIPTION_CHARS: usize = 4_096;
 /// Maximum number of screenshots.
 const MAX_SCREENSHOTS: usize = 16;
 
 /// Reads the description of the plugin from its manifest.
-pub fn read(fields: &mut PluginFieldReader<'_>, root: LabeledMapping<'_>) -> PluginInfo {
+pub fn read(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> PluginInfo {
     PluginInfo {
         description: fields.read_line(root, "description", MAX_TEXT_CHARS),
-        keywords: fields.read_lines(root, "keywords", MAX_SHORT_TEXT_CHARS),
+        keywords: fields.read_lines(root, "keywords", MAX_WORD_CHARS),
         author: read_author(fields, root, "author"),
         homepage: fields.read_url(root, "homepage"),
         repository: read_repository(fields, root),
@@ -27,15 +27,16 @@ pub fn read(fields: &mut PluginFieldReader<'_>, root: LabeledMapping<'_>) -> Plu
 
 /// Reads an author: a name or an object.
 pub fn read_author(
-    fields: &mut PluginFieldReader<'_>,
-    at: LabeledMapping<'_>,
+    fields: &mut FieldReader<'_>,
+    at: FieldMapping<'_>,
     key: &str,
 ) -> Option<PluginAuthor> {
     let value = at.non_null_value(key)?;
     let author = if value.as_text().is_some() {
         PluginAuthor { name: fields.read_line(at, key, MAX_NAME_CHARS), ..PluginAuthor::default() }
     } else if value.as_map().is_some() {
-        let at = LabeledMapping::new(value, key, "");
+        let path = [key];
+        let at = FieldMapping::new(value, &path, "");
         fields.report_unknown_keys(at, &["name", "email", "url"]);
         PluginAuthor {
             name: fields.read_line(at, "name", MAX_NAME_CHARS),
@@ -50,22 +51,16 @@ pub fn read_author(
 }
 
 /// Reads the repository: a URL, or an object with the key `url` as in `package.json`.
-fn read_repository(
-    fields: &mut PluginFieldReader<'_>,
-    root: LabeledMapping<'_>,
-) -> Option<Box<str>> {
+fn read_repository(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Option<Box<str>> {
     match root.non_null_value("repository") {
         Some(value) if value.as_map().is_some() => {
-            fields.read_url(LabeledMapping::new(value, "repository", ""), "url")
+            fields.read_url(FieldMapping::new(value, &["repository"], ""), "url")
         }
         _ => fields.read_url(root, "repository"),
     }
 }
 
-fn read_interface(
-    fields: &mut PluginFieldReader<'_>,
-    root: LabeledMapping<'_>,
-) -> Option<PluginInterface> {
+fn read_interface(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Option<PluginInterface> {
     const KEYS: &[&str] = &[
         "displayName",
         "shortDescription",
@@ -86,25 +81,18 @@ fn read_interface(
         "logoDark",
         "screenshots",
     ];
-    let at = match root.non_null_value("interface") {
-        Some(value) if value.as_map().is_none() => {
-            fields.report_wrong_type(root, "interface", value, "an object");
-            None
-        }
-        value => value.map(|value| LabeledMapping::new(value, "interface", "")),
-    };
+    let at = fields.read_mapping(root, &["interface"], "an object");
     // Some manifests have these keys at the top level.
     let mut interface = PluginInterface {
         display_name: fields.read_line(root, "displayName", MAX_NAME_CHARS),
-        category: fields.read_line(root, "category", MAX_SHORT_TEXT_CHARS),
+        category: fields.read_line(root, "category", MAX_WORD_CHARS),
         images: [None, read_image(fields, root, "logo"), None],
         ..PluginInterface::default()
     };
     if let Some(at) = at {
         fields.report_unknown_keys(at, KEYS);
-        let read_first_url = |fields: &mut PluginFieldReader<'_>, keys: [&str; 2]| {
-            let key = keys.into_iter().find(|key| at.non_null_value(key).is_some())?;
-            fields.read_url(at, key)
+        let read_first_url = |fields: &mut FieldReader<'_>, keys: [&str; 2]| {
+            fields.read_url(at, at.find_present_key(keys)?)
         };
         let [_, top_level_logo, _] = interface.images;
         interface = PluginInterface {
@@ -114,8 +102,8 @@ fn read_interface(
             short_description: fields.read_line(at, "shortDescription", MAX_TEXT_CHARS),
             long_description: fields.read_line(at, "longDescription", MAX_LONG_DESCRIPTION_CHARS),
             developer_name: fields.read_line(at, "developerName", MAX_NAME_CHARS),
-            category: fields.read_line(at, "category", MAX_SHORT_TEXT_CHARS).or(interface.category),
-            capabilities: fields.read_lines(at, "capabilities", MAX_SHORT_TEXT_CHARS),
+            category: fields.read_line(at, "category", MAX_WORD_CHARS).or(interface.category),
+            capabilities: fields.read_lines(at, "capabilities", MAX_WORD_CHARS),
             website_url: read_first_url(fields, ["websiteURL", "websiteUrl"]),
             privacy_policy_url: read_first_url(fields, ["privacyPolicyURL", "privacyPolicyUrl"]),
             terms_of_service_url: read_first_url(
@@ -123,7 +111,7 @@ fn read_interface(
                 ["termsOfServiceURL", "termsOfServiceUrl"],
             ),
             default_prompts: fields.read_lines(at, "defaultPrompt", MAX_TEXT_CHARS),
-            brand_color: read_color(fields, at, "brandColor"),
+            brand_color: fields.read_color(at, "brandColor"),
             images: [
                 read_image(fields, at, "composerIcon"),
                 read_image(fields, at, "logo").or(top_level_logo),
@@ -135,35 +123,13 @@ fn read_interface(
     (interface != PluginInterface::default()).then_some(interface)
 }
 
-fn read_image(
-    fields: &mut PluginFieldReader<'_>,
-    at: LabeledMapping<'_>,
-    key: &str,
-) -> Option<RelPath> {
+fn read_image(fields: &mut FieldReader<'_>, at: FieldMapping<'_>, key: &str) -> Option<RelPath> {
     let text = fields.read_verbatim(at, key, MAX_TEXT_CHARS)?;
-    fields.parse_plugin_path(key, text)
+    read_plugin_path(fields, key, text)
 }
 
-fn read_screenshots(fields: &mut PluginFieldReader<'_>, at: LabeledMapping<'_>) -> Box<[RelPath]> {
+fn read_screenshots(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> Box<[RelPath]> {
     let texts = fields.read_verbatim_list(at, "screenshots", MAX_TEXT_CHARS);
     let texts = texts.into_iter().take(MAX_SCREENSHOTS);
-    texts.filter_map(|text| fields.parse_plugin_path("screenshots", text)).collect()
-}
-
-fn read_color(
-    fields: &mut PluginFieldReader<'_>,
-    at: LabeledMapping<'_>,
-    key: &str,
-) -> Option<Box<str>> {
-    let text = fields.read_verbatim(at, key, MAX_SHORT_TEXT_CHARS)?;
-    let digits = text.strip_prefix('#').unwrap_or_default();
-    if digits.len() == 6 && digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Some(text.into());
-    }
-    let text = text::quote_word(&secret_filter::redact_in_text(text));
-    fields.report_warning(
-        DiagnosticCode::FieldInvalid,
-        format!("`{key}` must be `#RRGGBB`, but is {text}; omitted"),
-    );
-    None
+    texts.filter_map(|text| read_plugin_path(fields, "screenshots", text)).collect()
 }

@@ -1,15 +1,15 @@
 //! LSP servers and the file extensions that they handle.
 
-use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::secret_filter;
 use crate::model::plugin::LspServer;
 use crate::model::{DynamicValue, RelPath, text};
+use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
+use crate::parse::secret_filter;
 
 /// Reads `{"lspServers": {NAME: {…}}}` or only the inner object.
-pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<LspServer> {
+pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<LspServer> {
     let inner = value.get("lspServers").filter(|inner| inner.as_map().is_some());
     if inner.is_some() {
-        fields.report_unknown_keys(LabeledMapping::root(value), &["lspServers"]);
+        fields.report_unknown_keys(FieldMapping::root(value), &["lspServers"]);
     }
     let entries = inner.unwrap_or(value).as_map().unwrap_or_default();
     let entries = fields.take_components("LSP servers", entries).iter();
@@ -18,7 +18,7 @@ pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<Lsp
 }
 
 fn read_server(
-    fields: &mut PluginFieldReader<'_>,
+    fields: &mut FieldReader<'_>,
     name: &str,
     value: &DynamicValue,
 ) -> Option<LspServer> {
@@ -46,7 +46,7 @@ fn read_server(
         );
         return None;
     }
-    let at = LabeledMapping::new(value, "lspServers", &name);
+    let at = FieldMapping::new(value, &["lspServers"], &name);
     let Some(command) = fields.read_verbatim(at, "command", MAX_TEXT_CHARS) else {
         fields.report_unusable("LSP server", &name, "has no valid `command`");
         return None;

@@ -1,9 +1,10 @@
 //! Marketplaces: lists of plugins. Most plugins of a list are below the same root.
 
-use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{info, invalid_file, parse_plugin_file, plugin_path, secret_filter};
+use super::{info, invalid_file, parse_plugin_file, plugin_path};
 use crate::model::plugin::{MAX_PLUGIN_BYTES, MarketplaceEntry, PluginMarketplace};
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, RelPath};
+use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
+use crate::parse::secret_filter;
 
 /// Maximum number of plugins in one marketplace.
 const MAX_ENTRIES: usize = 1_000;
@@ -22,13 +23,13 @@ pub fn read(bytes: &[u8], file: &RelPath) -> (Option<PluginMarketplace>, Vec<Fil
         return (None, vec![invalid_file(why.into()).with_position(1, 1)]);
     };
     let mut problems = Vec::new();
-    let mut fields = PluginFieldReader::new(&mut problems);
+    let mut fields = FieldReader::new(&mut problems);
     let marketplace = read_marketplace(&mut fields, &value, plugins, file);
     (Some(marketplace), problems)
 }
 
 fn read_marketplace(
-    fields: &mut PluginFieldReader<'_>,
+    fields: &mut FieldReader<'_>,
     value: &DynamicValue,
     plugins: &[DynamicValue],
     file: &RelPath,
@@ -47,15 +48,15 @@ fn read_marketplace(
         "forceRemoveDeletedPlugins",
         "allowCrossMarketplaceDependenciesOn",
     ];
-    let root = LabeledMapping::root(value);
+    let root = FieldMapping::root(value);
     let metadata = root.non_null_value("metadata").unwrap_or(&DynamicValue::Null);
-    let metadata = LabeledMapping::new(metadata, "metadata", "");
+    let metadata = FieldMapping::new(metadata, &["metadata"], "");
     // Entry paths without `./` are relative to `pluginRoot`.
     let base = fields.read_verbatim(metadata, "pluginRoot", MAX_TEXT_CHARS);
     let base = base.and_then(plugin_path::parse_working_dir).unwrap_or_default();
-    let interface = LabeledMapping::new(
+    let interface = FieldMapping::new(
         root.non_null_value("interface").unwrap_or(&DynamicValue::Null),
-        "interface",
+        &["interface"],
         "",
     );
     let mut remaining_bytes = MAX_PLUGIN_BYTES;
@@ -100,26 +101,25 @@ fn read_marketplace(
 }
 
 fn read_entry(
-    fields: &mut PluginFieldReader<'_>,
+    fields: &mut FieldReader<'_>,
     value: &DynamicValue,
     base: &RelPath,
 ) -> Option<MarketplaceEntry> {
     const WHAT: &str = "plugin";
     let name = value.get("name").and_then(DynamicValue::as_text).unwrap_or_default();
     let name = fields.check_component_name(WHAT, name)?;
-    let at = LabeledMapping::new(value, "plugins", &name);
+    let at = FieldMapping::new(value, &["plugins"], &name);
     let (mut package, mut source_kind, mut source) = (None, Box::default(), Box::<str>::default());
     match at.non_null_value("source") {
         Some(DynamicValue::Text(text)) => package = resolve_local_path(fields, text, base),
         Some(object @ DynamicValue::Map(_)) => {
-            let inner = LabeledMapping::new(object, "source", &name);
+            let inner = FieldMapping::new(object, &["source"], &name);
             let kind = fields.read_line(inner, "source", MAX_NAME_CHARS).unwrap_or_default();
             if &*kind == "local" {
                 let path = fields.read_verbatim(inner, "path", MAX_TEXT_CHARS).unwrap_or_default();
                 package = resolve_local_path(fields, path, base);
             } else {
-                let keys = ["url", "repo", "package", "path"];
-                let key = keys.into_iter().find(|key| inner.non_null_value(key).is_some());
+                let key = inner.find_present_key(["url", "repo", "package", "path"]);
                 let text = key.and_then(|key| fields.read_verbatim(inner, key, MAX_TEXT_CHARS));
                 (source_kind, source) =
                     (kind, secret_filter::redact_in_url(text.unwrap_or_default()).0.into());
@@ -131,9 +131,9 @@ fn read_entry(
         fields.report_unusable(WHAT, &name, "has no valid `source`");
         return None;
     }
-    let policy = LabeledMapping::new(
+    let policy = FieldMapping::new(
         at.non_null_value("policy").unwrap_or(&DynamicValue::Null),
-        "policy",
+        &["policy"],
         &name,
     );
     Some(MarketplaceEntry {
@@ -150,11 +150,7 @@ fn read_entry(
 }
 
 /// Resolves the path of a plugin below the same root. Reports an invalid path.
-fn resolve_local_path(
-    fields: &mut PluginFieldReader<'_>,
-    text: &str,
-    base: &RelPath,
-) -> Option<RelPath> {
+fn resolve_local_path(fields: &mut FieldReader<'_>, text: &str, base: &RelPath) -> Option<RelPath> {
     let path = plugin_path::parse_plugin_path(text);
     let path =
         path.or_else(|| plugin_path::parse_working_dir(text).map(|below| base.join_path(&below)));

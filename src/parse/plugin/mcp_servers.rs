@@ -1,10 +1,11 @@
 //! Declared MCP servers: transport, command or URL, headers and environment variables. Possible
 //! secrets are redacted.
 
-use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::{plugin_path, secret_filter};
+use super::plugin_path;
 use crate::model::plugin::{McpServer, McpTransport, NamedValue};
 use crate::model::{DiagnosticCode, DynamicValue, RelPath, text};
+use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
+use crate::parse::secret_filter;
 
 /// Known keys of a server.
 const KNOWN_KEYS: &[&str] = &[
@@ -42,8 +43,8 @@ const KNOWN_KEYS: &[&str] = &[
 ];
 
 /// Reads `{"mcpServers": {NAME: {…}}}` or only the inner object.
-pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<McpServer> {
-    let root = LabeledMapping::root(value);
+pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<McpServer> {
+    let root = FieldMapping::root(value);
     let inner = ["mcpServers", "mcp_servers"].into_iter().find_map(|key| {
         let inner = value.get(key).filter(|inner| inner.as_map().is_some())?;
         // A server may have the name `mcpServers`.
@@ -64,7 +65,7 @@ pub fn read(fields: &mut PluginFieldReader<'_>, value: &DynamicValue) -> Vec<Mcp
 }
 
 fn read_server(
-    fields: &mut PluginFieldReader<'_>,
+    fields: &mut FieldReader<'_>,
     name: &str,
     value: &DynamicValue,
 ) -> Option<McpServer> {
@@ -74,7 +75,7 @@ fn read_server(
         return None;
     }
     let name = fields.check_component_name(WHAT, name)?;
-    let at = LabeledMapping::new(value, "mcpServers", &name);
+    let at = FieldMapping::new(value, &["mcpServers"], &name);
     let command = fields.read_verbatim(at, "command", MAX_TEXT_CHARS);
     let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS);
     let transport = read_transport(fields, at, &name, command.is_some(), url.is_some())?;
@@ -86,7 +87,7 @@ fn read_server(
     let (url, url_redacted) =
         secret_filter::redact_in_url(url.filter(|_| !is_stdio).unwrap_or_default());
     let mut has_secret = command_redacted || args_redacted || url_redacted;
-    let mut read_values = |fields: &mut PluginFieldReader<'_>, set: &[&str], inherited: &[&str]| {
+    let mut read_values = |fields: &mut FieldReader<'_>, set: &[&str], inherited: &[&str]| {
         read_named_values(fields, at, (set, inherited), &mut has_secret)
     };
     let environment = read_values(fields, &["env"], &["env_vars", "envVars"]);
@@ -112,14 +113,17 @@ fn read_server(
         url: url.into(),
         headers,
         environment,
-        bearer_token_variable: find_present_key(at, ["bearer_token_env_var", "bearerTokenEnvVar"])
+        bearer_token_variable: at
+            .find_present_key(["bearer_token_env_var", "bearerTokenEnvVar"])
             .and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS)),
         description: fields.read_line(at, "description", MAX_TEXT_CHARS),
         enabled,
         required: fields.read_bool(at, "required"),
-        enabled_tools: find_present_key(at, ["enabled_tools", "enabledTools"])
+        enabled_tools: at
+            .find_present_key(["enabled_tools", "enabledTools"])
             .map(|key| fields.read_lines(at, key, MAX_NAME_CHARS)),
-        disabled_tools: find_present_key(at, ["disabled_tools", "disabledTools"])
+        disabled_tools: at
+            .find_present_key(["disabled_tools", "disabledTools"])
             .map(|key| fields.read_lines(at, key, MAX_NAME_CHARS))
             .unwrap_or_default(),
         startup_timeout_ms: read_timeout_ms(fields, at, STARTUP_TIMEOUT_KEYS),
@@ -131,13 +135,13 @@ fn read_server(
 }
 
 fn read_transport(
-    fields: &mut PluginFieldReader<'_>,
-    at: LabeledMapping<'_>,
+    fields: &mut FieldReader<'_>,
+    at: FieldMapping<'_>,
     name: &str,
     has_command: bool,
     has_url: bool,
 ) -> Option<McpTransport> {
-    let key = find_present_key(at, ["type", "transport"]);
+    let key = at.find_present_key(["type", "transport"]);
     let word = key.and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS)).unwrap_or_default();
     let word: String = word.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
     let transport = match &*word {
@@ -178,24 +182,20 @@ const TOOL_TIMEOUT_KEYS: TimeoutKeys =
     [("tool_timeout_sec", 1_000.0), ("toolTimeoutSec", 1_000.0), ("timeout", 1.0)];
 
 fn read_timeout_ms(
-    fields: &mut PluginFieldReader<'_>,
-    at: LabeledMapping<'_>,
+    fields: &mut FieldReader<'_>,
+    at: FieldMapping<'_>,
     keys: TimeoutKeys,
 ) -> Option<u64> {
     let (key, unit) = keys.into_iter().find(|(key, _)| at.non_null_value(key).is_some())?;
     fields.read_duration_ms(at, key, unit)
 }
 
-fn find_present_key(at: LabeledMapping<'_>, keys: [&'static str; 2]) -> Option<&'static str> {
-    keys.into_iter().find(|key| at.non_null_value(key).is_some())
-}
-
-fn read_enabled(fields: &mut PluginFieldReader<'_>, at: LabeledMapping<'_>) -> Option<bool> {
+fn read_enabled(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> Option<bool> {
     let disabled = fields.read_bool(at, "disabled").map(|disabled| !disabled);
     fields.read_bool(at, "enabled").or(disabled)
 }
 
-fn read_working_dir(fields: &mut PluginFieldReader<'_>, at: LabeledMapping<'_>) -> RelPath {
+fn read_working_dir(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> RelPath {
     let Some(text) = fields.read_verbatim(at, "cwd", MAX_TEXT_CHARS) else {
         return RelPath::root();
     };
@@ -213,8 +213,8 @@ fn read_working_dir(fields: &mut PluginFieldReader<'_>, at: LabeledMapping<'_>) 
 /// `inherited` map names to variables of the host, or list variables that keep their name. Sets
 /// `has_secret` if a value that is not reported is likely a secret.
 fn read_named_values(
-    fields: &mut PluginFieldReader<'_>,
-    at: LabeledMapping<'_>,
+    fields: &mut FieldReader<'_>,
+    at: FieldMapping<'_>,
     (set, inherited): (&[&str], &[&str]),
     has_secret: &mut bool,
 ) -> Box<[NamedValue]> {

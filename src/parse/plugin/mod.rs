@@ -1,7 +1,6 @@
 //! Parsers of the manifests, component files and marketplaces of plugins.
 
 mod apps;
-mod fields;
 mod hooks;
 mod info;
 mod lsp_servers;
@@ -9,16 +8,15 @@ pub mod marketplace;
 mod mcp_servers;
 mod plugin_path;
 pub mod prompt;
-mod secret_filter;
 mod sources;
 
 use crate::model::limits::MAX_MANIFEST_BYTES;
 use crate::model::plugin::ManifestDetails;
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem};
-use crate::parse::json;
+use crate::parse::fields::{FieldMapping, FieldReader};
+use crate::parse::{json, secret_filter};
 use std::sync::Arc;
 
-pub use secret_filter::may_hold_secret;
 pub use sources::read_file;
 
 /// Parses a JSON file of a plugin or marketplace. `bytes` is the whole file, or its first
@@ -28,8 +26,9 @@ fn parse_plugin_file(bytes: &[u8]) -> Result<DynamicValue, FileProblem> {
         let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; the file is ignored");
         return Err(invalid_file(why));
     }
-    json::parse(bytes)
-        .map_err(|e| invalid_file(redact_in_message(&e.message)).with_position(e.line, e.column))
+    json::parse(bytes).map_err(|e| {
+        invalid_file(secret_filter::redact_in_text(&e.message)).with_position(e.line, e.column)
+    })
 }
 
 /// Returns the problem of a file that is ignored.
@@ -37,18 +36,13 @@ fn invalid_file(why: String) -> FileProblem {
     FileProblem::error(DiagnosticCode::PluginFileInvalid, why)
 }
 
-/// Redacts tokens in a message that quotes a manifest.
-pub(super) fn redact_in_message(message: &str) -> String {
-    secret_filter::redact_in_text(message)
-}
-
 /// Reads the fields of a manifest except the name and version.
 pub(super) fn read_manifest_details(
     value: &DynamicValue,
     problems: &mut Vec<FileProblem>,
 ) -> Arc<ManifestDetails> {
-    let mut fields = fields::PluginFieldReader::new(problems);
-    let root = fields::LabeledMapping::root(value);
+    let mut fields = FieldReader::new(problems);
+    let root = FieldMapping::root(value);
     let (sources, inline_components) = sources::read(&mut fields, root);
     let info = info::read(&mut fields, root);
     fields.report_unknown_keys(root, sources::MANIFEST_KEYS);

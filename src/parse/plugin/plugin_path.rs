@@ -1,7 +1,19 @@
 //! Paths in a manifest: `./…`, inside the plugin. Parsing is lexical; links are not resolved.
 
-use super::secret_filter;
-use crate::model::RelPath;
+use crate::model::{DiagnosticCode, RelPath};
+use crate::parse::fields::FieldReader;
+use crate::parse::secret_filter;
+
+/// Parses the path at `key`. Reports an invalid path.
+pub fn read_plugin_path(fields: &mut FieldReader<'_>, key: &str, text: &str) -> Option<RelPath> {
+    let path = parse_plugin_path(text);
+    if path.is_none() {
+        let text = secret_filter::redact_in_path(text);
+        let why = format!("`{key}` names {text}, expected `./` and a path inside the plugin");
+        fields.report_warning(DiagnosticCode::PathInvalid, why);
+    }
+    path
+}
 
 /// Parses `./` and a path inside the plugin. The path may end in `/`; `./` is the plugin itself.
 pub fn parse_plugin_path(text: &str) -> Option<RelPath> {

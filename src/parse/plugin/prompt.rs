@@ -1,10 +1,10 @@
 //! Agents, commands and output styles: Markdown files with frontmatter.
 
-use super::fields::{LabeledMapping, MAX_NAME_CHARS, MAX_TEXT_CHARS, PluginFieldReader};
-use super::secret_filter;
 use crate::model::plugin::{ComponentKind, PluginPrompt};
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, RelPath, text};
-use crate::parse::{frontmatter, names};
+use crate::parse::fences::BYTE_ORDER_MARK;
+use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
+use crate::parse::{frontmatter, names, secret_filter};
 
 /// Reads the frontmatter of a Markdown file of this kind. `head` is the whole file if `is_whole`,
 /// else its beginning, with the same minimum size as for [`frontmatter::read`]. `default_name` is
@@ -18,7 +18,7 @@ pub fn read(
     default_name: &[u8],
 ) -> (Option<PluginPrompt>, Vec<FileProblem>) {
     let mut problems = Vec::new();
-    let has_fence = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head).starts_with(b"---");
+    let has_fence = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head).starts_with(b"---");
     let fields = match (has_fence, kind) {
         (true, _) => match frontmatter::read_mapping(head, is_whole, &mut problems) {
             Ok(value) => value,
@@ -45,8 +45,8 @@ fn read_prompt(
     default_name: &[u8],
     problems: &mut Vec<FileProblem>,
 ) -> Option<PluginPrompt> {
-    let mut fields = PluginFieldReader::new(problems);
-    let at = LabeledMapping::root(value);
+    let mut fields = FieldReader::new(problems);
+    let at = FieldMapping::root(value);
     let name = fields.read_line(at, "name", MAX_NAME_CHARS).unwrap_or_default();
     let name = if name.is_empty() { names::name_from_directory(default_name).0 } else { name };
     if name.is_empty()
@@ -56,9 +56,8 @@ fn read_prompt(
         fields.report_unusable("file", &name, "has no valid name");
         return None;
     }
-    let tools = |fields: &mut PluginFieldReader<'_>| {
-        let key =
-            ["tools", "allowed-tools"].into_iter().find(|key| at.non_null_value(key).is_some())?;
+    let tools = |fields: &mut FieldReader<'_>| {
+        let key = at.find_present_key(["tools", "allowed-tools"])?;
         let texts = fields.read_verbatim_list(at, key, MAX_TEXT_CHARS);
         let tools = texts.into_iter().flat_map(frontmatter::split_tools).take(256);
         Some(tools.map(|tool| secret_filter::redact_in_text(&tool).into()).collect())

@@ -1,10 +1,11 @@
 //! Sources of a plugin's components: the manifest itself, files and directories that the manifest
 //! names, or default paths.
 
-use super::fields::{LabeledMapping, MAX_ITEMS, MAX_TEXT_CHARS, PluginFieldReader};
+use super::plugin_path::read_plugin_path;
 use super::{apps, hooks, invalid_file, lsp_servers, mcp_servers, parse_plugin_file};
 use crate::model::plugin::{ComponentKind, ComponentSources, PluginComponents};
 use crate::model::{DynamicValue, FileProblem};
+use crate::parse::fields::{FieldMapping, FieldReader, MAX_ITEMS, MAX_TEXT_CHARS};
 
 /// Known keys of a manifest in all supported formats.
 pub const MANIFEST_KEYS: &[&str] = &[
@@ -33,8 +34,8 @@ pub const MANIFEST_KEYS: &[&str] = &[
 
 /// Reads the keys of a manifest that declare components.
 pub fn read(
-    fields: &mut PluginFieldReader<'_>,
-    root: LabeledMapping<'_>,
+    fields: &mut FieldReader<'_>,
+    root: FieldMapping<'_>,
 ) -> (ComponentSources, PluginComponents) {
     let (mut sources, mut inline_components) =
         (ComponentSources::default(), PluginComponents::default());
@@ -50,7 +51,7 @@ pub fn read(
         for item in items {
             match item {
                 DynamicValue::Text(text) if text.chars().count() <= MAX_TEXT_CHARS => {
-                    if let Some(path) = fields.parse_plugin_path(kind.manifest_key(), text) {
+                    if let Some(path) = read_plugin_path(fields, kind.manifest_key(), text) {
                         sources.named_paths.push((kind, path));
                     }
                 }
@@ -87,13 +88,13 @@ pub fn read_file(
         return (None, vec![invalid_file(why).with_position(1, 1)]);
     }
     let mut problems = Vec::new();
-    let components = read_components(&mut PluginFieldReader::new(&mut problems), kind, &value);
+    let components = read_components(&mut FieldReader::new(&mut problems), kind, &value);
     (Some(components), problems)
 }
 
 /// Reads the components of one kind from an object in a file or in the manifest.
 fn read_components(
-    fields: &mut PluginFieldReader<'_>,
+    fields: &mut FieldReader<'_>,
     kind: ComponentKind,
     value: &DynamicValue,
 ) -> PluginComponents {

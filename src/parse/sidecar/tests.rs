@@ -121,6 +121,20 @@ fn an_invalid_policy_fails_closed_and_keeps_other_fields() {
 }
 
 #[test]
+fn a_secret_is_not_in_a_problem() {
+    const TOKEN: &str = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
+    let (_, problems) = read(format!("{TOKEN}: 1\ninterface: {{brand_color: {TOKEN}}}").as_bytes());
+    let messages: Vec<&str> = problems.iter().map(|problem| &*problem.message).collect();
+    assert_eq!(
+        messages,
+        [
+            "unknown keys, ignored: `<redacted>`",
+            "`interface.brand_color` must be `#RRGGBB`, but is `<redacted>`; omitted",
+        ]
+    );
+}
+
+#[test]
 fn an_invalid_field_is_omitted() {
     let long = "x".repeat(1_025);
     let word = "x".repeat(65);

@@ -3,7 +3,7 @@
 use super::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS, SearchRules, SkillSearch};
 use crate::model::skill::SkillFile;
 use crate::model::{Limits, RelPath, ResolvedPath};
-use crate::scan::listing::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use crate::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -73,6 +73,13 @@ impl<'a> PollRun<'a> {
         }
     }
 
+    /// Submits the unsent answers again, and waits for the outcomes.
+    pub async fn resend(mut self) -> DrainSummary {
+        self.resend_unsent().await;
+        self.wait_for_all().await;
+        self.drained
+    }
+
     async fn poll_until_complete(&mut self) -> Result<(), DispatchError> {
         self.dispatcher.context.check_polling()?;
         self.resend_unsent().await;

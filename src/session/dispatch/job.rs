@@ -9,13 +9,14 @@ use super::tracker::{CallTracker, DeliveryMode, UnsentAnswer};
 use super::{DispatchError, DispatchOptions, MAX_ATTEMPTS, MAX_TOOL_NAME_BYTES, RETRY_DELAY};
 use crate::model::text::truncate_with_ellipsis;
 use crate::session::result::{ToolError, ToolErrorCode};
-use crate::session::{MAX_RESULT_BYTES, ToolNames, ToolResult, lock};
-use backon::{ConstantBuilder, Retryable as _};
+use crate::session::{MAX_RESULT_BYTES, ToolNames, ToolResult};
+use crate::sync::Mutex;
+use backon::{ExponentialBuilder, Retryable as _};
 use futures_util::FutureExt as _;
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
@@ -65,7 +66,7 @@ impl DispatchContext {
     }
 
     pub fn tracker(&self) -> MutexGuard<'_, CallTracker> {
-        lock(&self.tracker)
+        self.tracker.lock()
     }
 
     /// Checks that the delivery mode allows polling.
@@ -172,8 +173,11 @@ impl DispatchContext {
     }
 }
 
-fn retry_policy() -> ConstantBuilder {
-    ConstantBuilder::new().with_delay(RETRY_DELAY).with_max_times(MAX_ATTEMPTS - 1)
+fn retry_policy() -> ExponentialBuilder {
+    ExponentialBuilder::new()
+        .with_min_delay(RETRY_DELAY)
+        .with_jitter()
+        .with_max_times(MAX_ATTEMPTS - 1)
 }
 
 /// Runs code of the embedding program with a time limit, and catches its panics.

@@ -50,7 +50,7 @@ pub enum SubmitOutcome {
     /// The manager does not know the call, or does not wait for its answer any more.
     NotFound,
     /// The manager has an answer of the call already.
-    InFlight,
+    AlreadyAnswered,
     /// The manager did not take the answer, or the outcome is unknown; with the reason. The answer
     /// is submitted again.
     Failed(String),

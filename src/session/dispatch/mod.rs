@@ -4,8 +4,8 @@
 //!
 //! Concurrent calls, times, unsent answers and remembered ids are limited by [`DispatchOptions`].
 //!
-//! This program has a platform whose calls are in memory. A platform over HTTP is in
-//! `examples/dispatch.rs`.
+//! With the feature `manager`, `HttpManager` is a manager over HTTP. This program has a manager
+//! whose calls are in memory:
 //!
 //! ```
 //! use caproot::session::dispatch::{
@@ -80,9 +80,12 @@
 
 mod call;
 mod drain;
+#[cfg(feature = "manager")]
+mod http_manager;
 mod job;
 mod manager;
 mod record;
+mod session_thread;
 #[cfg(test)]
 mod tests;
 mod tracker;
@@ -90,19 +93,24 @@ mod turn;
 
 pub use call::{CallKind, MAX_REQUEST_ID_BYTES, PendingCall, RequestId, RequestIdError};
 pub use drain::{DrainError, MAX_PAGE_CALLS, MAX_PAGES};
+#[cfg(feature = "manager")]
+pub use http_manager::{
+    CallListener, HttpManager, HttpManagerConfig, HttpManagerError, ListenError, ManagerPaths,
+};
 pub use manager::{
     AgentThread, CallHandler, CallManager, MAX_PAGE_TOKEN_BYTES, PendingPage, SubmitOutcome,
 };
 pub use record::{AnswerOrigin, DispatchRecord, DrainSummary, MAX_FAILURES};
+pub use session_thread::{SentPrompt, SessionThread};
 pub use tracker::DeliveryMode;
 pub use turn::{FinishedTurn, TerminalStatuses, TurnError};
 
-use crate::session::lock;
+use crate::sync::Mutex;
 use drain::PollRun;
 use job::{DispatchContext, DispatchJob, run_guarded};
 use serde_json::Value;
 use std::num::NonZeroUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::JoinSet;
@@ -110,7 +118,8 @@ use tracker::{CallStatus, CallTracker};
 
 /// Attempts to submit an answer or to fetch a page.
 pub const MAX_ATTEMPTS: usize = 3;
-/// Delay between two attempts.
+/// Delay before the second attempt. The delay before the third attempt is twice as long, and each
+/// delay has a random part.
 pub const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Limit of a tool's name in a record, in bytes.
 const MAX_TOOL_NAME_BYTES: usize = 256;
@@ -272,6 +281,18 @@ impl CallDispatcher {
         PollRun::new(self).drain().await
     }
 
+    /// Submits the unsent answers again, in both delivery modes, and waits for the outcomes.
+    pub async fn resend_unsent(&self) -> DrainSummary {
+        PollRun::new(self).resend().await
+    }
+
+    /// Sends a turn, once.
+    async fn send_turn(&self, thread: &dyn AgentThread, turn: &Value) -> Result<(), TurnError> {
+        let work = async { thread.send_turn(turn).await };
+        let sent = run_guarded(self.context.options.turn_timeout, work).await;
+        sent.unwrap_or_else(|error| Err(error.to_string())).map_err(TurnError::NotSent)
+    }
+
     /// Sends a turn, and answers calls until the thread has one of the terminal statuses. A status
     /// counts once `send_turn` has returned, so the end of an earlier turn is not taken for the end
     /// of this turn. The turn is sent once.
@@ -281,12 +302,7 @@ impl CallDispatcher {
         turn: &Value,
         until: impl Into<TerminalStatuses>,
     ) -> Result<FinishedTurn, TurnError> {
-        let send = async {
-            let work = async { thread.send_turn(turn).await };
-            let sent = run_guarded(self.context.options.turn_timeout, work).await;
-            sent.unwrap_or_else(|error| Err(error.to_string())).map_err(TurnError::NotSent)
-        };
-        turn::run_turn(self, thread, send, until.into()).await
+        turn::run_turn(self, thread, self.send_turn(thread, turn), until.into()).await
     }
 
     /// Answers calls until the thread has one of the terminal statuses, for a turn that was sent
@@ -407,7 +423,7 @@ impl CallDispatcher {
     ) -> oneshot::Receiver<DispatchRecord> {
         let (sender, ended) = oneshot::channel();
         let context = self.context.clone();
-        let mut tasks = lock(&self.tasks);
+        let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {
             let record = context.run_job(request_id, job).await;

@@ -53,7 +53,7 @@ pub struct DrainSummary {
     /// Answers of calls that the manager does not know any more.
     pub not_found: usize,
     /// Calls that had an answer already.
-    pub in_flight: usize,
+    pub already_answered: usize,
     /// Answers that the manager did not take. They are kept, and the next drain submits them again.
     pub failed: usize,
     /// First [`MAX_FAILURES`] records of the failed answers.
@@ -78,7 +78,7 @@ impl DrainSummary {
         match record.outcome {
             SubmitOutcome::Accepted => self.accepted += 1,
             SubmitOutcome::NotFound => self.not_found += 1,
-            SubmitOutcome::InFlight => self.in_flight += 1,
+            SubmitOutcome::AlreadyAnswered => self.already_answered += 1,
             SubmitOutcome::Failed(_) => {
                 self.failed += 1;
                 if self.failures.len() < MAX_FAILURES {
@@ -91,6 +91,6 @@ impl DrainSummary {
     /// Returns how many dispatches ended.
     #[must_use]
     pub fn total(&self) -> usize {
-        self.accepted + self.not_found + self.in_flight + self.failed
+        self.accepted + self.not_found + self.already_answered + self.failed
     }
 }

@@ -9,12 +9,13 @@ use super::{
     AgentThread, CallDispatcher, CallHandler, CallKind, CallManager, DispatchOptions,
     DispatchRecord, PendingCall, PendingPage, RequestId, SubmitOutcome,
 };
-use crate::session::{ToolResult, lock};
+use crate::session::ToolResult;
+use crate::sync::Mutex;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::future::pending;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -124,8 +125,8 @@ impl Model {
         model
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
-        lock(&self.0)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock()
     }
 
     fn add(&self, calls: usize) {
@@ -154,7 +155,7 @@ impl Model {
                 self.state().accepted.insert(name.to_owned());
                 SubmitOutcome::Accepted
             }
-            Some(false) if self.state().submits.is_multiple_of(2) => SubmitOutcome::InFlight,
+            Some(false) if self.state().submits.is_multiple_of(2) => SubmitOutcome::AlreadyAnswered,
             _ => SubmitOutcome::NotFound,
         }
     }
@@ -227,7 +228,7 @@ impl CallManager for Model {
                 }
                 Fault::Conflict => {
                     self.finish_call(name);
-                    SubmitOutcome::InFlight
+                    SubmitOutcome::AlreadyAnswered
                 }
             }
         })

@@ -5,9 +5,8 @@ use super::job::{DispatchContext, run_guarded};
 use super::manager::AgentThread;
 use super::record::DrainSummary;
 use super::{CallDispatcher, DispatchError, RETRY_DELAY};
-use crate::session::lock;
+use crate::sync::Mutex;
 use std::fmt;
-use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};
 
@@ -126,7 +125,7 @@ pub async fn run_turn(
         }
     };
     let Ok(status) = timeout(after, both).await else {
-        let status = lock(&latest).take();
+        let status = latest.lock().take();
         return Err(TurnError::TimedOut { expected: until, after, status });
     };
     let status = status?;
@@ -149,7 +148,7 @@ async fn wait_for_terminal_status(
             Ok(status) if until.contains(&status) => return Ok(status),
             Ok(status) => {
                 failed = 0;
-                *lock(latest) = Some(status);
+                *latest.lock() = Some(status);
             }
             Err(error) => {
                 failed += 1;

@@ -2,26 +2,28 @@
 //! concurrent calls. The daemon of an executor has the kind `executor`; a daemon inside this
 //! process may have another kind.
 
+use super::mirror_watch::{MirrorWatch, unavailable_reason};
 use super::{
     SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
     unavailable_error,
 };
 use crate::client::{
-    CallError, Client, Fleet, FleetError, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot,
-    MirrorState, ResumePoint, root_id,
+    CallError, Client, Fleet, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState,
+    ResumePoint, is_of_root,
 };
 use crate::proto::caproot::v1::{
-    Authority, ReadResourceRequest, RootState, SelectedCapabilityRoot, Skill,
+    Authority, Plugin, ReadResourceRequest, RootState, SelectedCapabilityRoot, Skill, SkillView,
 };
+use crate::session::metrics::RequestCounter;
 use crate::session::result::{ToolError, ToolErrorCode};
-use crate::session::{SessionOptions, lock};
-use backon::{ExponentialBuilder, Retryable as _};
+use crate::session::{RequestMetrics, SessionOptions};
+use crate::sync::Mutex;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 /// Concurrent calls of one daemon by one session; further calls wait.
 const MAX_CONCURRENT_CALLS: usize = 16;
@@ -34,8 +36,7 @@ pub struct DaemonSource {
     kind: SourceKind,
     id: String,
     roots: Vec<SelectedCapabilityRoot>,
-    /// Connection to the daemon, or the reason for no connection.
-    connection: Result<Arc<DaemonConnection>, String>,
+    connection: Arc<DaemonConnection>,
     grace_period: Duration,
     /// Whether the mirror has more roots than `roots`.
     is_partial: bool,
@@ -48,6 +49,7 @@ struct DaemonConnection {
     client: Client,
     mirror: Mirror,
     permits: Semaphore,
+    requests: RequestCounter,
 }
 
 /// State of one executor of a session.
@@ -56,7 +58,7 @@ struct DaemonConnection {
 pub struct ExecutorState {
     /// Environment of the executor.
     pub environment_id: String,
-    /// `live`, `stale`, `connecting`, or `unknown` if no registry names an executor.
+    /// `live`, `stale`, or `connecting` until the executor has answered for the first time.
     pub state: &'static str,
     /// Reason if the executor is not live.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,24 +71,9 @@ pub struct ExecutorState {
     pub skills: usize,
 }
 
-/// Watch for changes of a mirror, and for the end of the grace period.
-#[derive(Debug)]
-struct MirrorWatch {
-    mirror: Mirror,
-    grace_period: Duration,
-    /// Start of the outage whose end of the grace period was reported.
-    reported_stale_since: Option<Instant>,
-}
-
-/// Returns the client of an environment, as soon as the registry can be read.
-async fn find_client(fleet: &Fleet, environment_id: &str) -> Result<Client, FleetError> {
-    let waits = ExponentialBuilder::new()
-        .with_jitter()
-        .with_min_delay(Duration::from_millis(100))
-        .with_max_delay(Duration::from_secs(1))
-        .without_max_times();
-    let ask = || fleet.client(environment_id);
-    ask.retry(waits).when(|error| matches!(error, FleetError::Registry { .. })).await
+/// Returns the detail of the mirrored skills. Only the full view has plugins.
+pub fn mirrored_view(options: &SessionOptions) -> SkillView {
+    if options.plugins { SkillView::Full } else { SkillView::Basic }
 }
 
 impl DaemonSource {
@@ -101,11 +88,12 @@ impl DaemonSource {
     ) -> Self {
         let roots = selection.roots.clone();
         let deadline = Instant::now() + options.start_timeout;
-        let connection = match timeout_at(deadline, find_client(fleet, &environment_id)).await {
-            Err(_) => Err("its executor could not be looked up in time".to_owned()),
-            Ok(Err(error)) => Err(error.to_string()),
-            Ok(Ok(client)) => Ok(DaemonConnection::start(client, selection, from, deadline).await),
+        let client = fleet.lazy_client(&environment_id);
+        let mirror = match from {
+            Some(from) => fleet.resume_mirror(&environment_id, selection, from),
+            None => fleet.mirror(&environment_id, selection),
         };
+        let connection = DaemonConnection::start(client, mirror, deadline).await;
         Self::new(SourceKind::Executor, environment_id, roots, connection, options.grace_period)
     }
 
@@ -120,26 +108,27 @@ impl DaemonSource {
     ) -> Self {
         let selection = MirrorSelection {
             product: options.product.clone(),
+            view: mirrored_view(options),
             ..MirrorSelection::new(roots.clone())
         };
         let deadline = Instant::now() + options.start_timeout;
-        let connection = DaemonConnection::start(client, selection, None, deadline).await;
-        Self::new(kind, id.to_owned(), roots, Ok(connection), options.grace_period)
+        let mirror = Mirror::start(&client, selection);
+        let connection = DaemonConnection::start(client, mirror, deadline).await;
+        Self::new(kind, id.to_owned(), roots, connection, options.grace_period)
     }
 
     fn new(
         kind: SourceKind,
         id: String,
         roots: Vec<SelectedCapabilityRoot>,
-        connection: Result<DaemonConnection, String>,
+        connection: DaemonConnection,
         grace_period: Duration,
     ) -> Self {
-        let connection = connection.map(Arc::new);
         Self {
             kind,
             id,
             roots,
-            connection,
+            connection: Arc::new(connection),
             grace_period,
             is_partial: false,
             cached_listing: Mutex::default(),
@@ -149,18 +138,8 @@ impl DaemonSource {
     /// Returns the mirrored catalog, and the reason if the catalog must not be used. The catalog of
     /// a lost daemon can be used during the grace period.
     fn usable_catalog(&self) -> (Arc<MirrorCatalog>, Option<String>) {
-        let snapshot = match &self.connection {
-            Ok(connection) => connection.mirror.snapshot(),
-            Err(reason) => return (Arc::default(), Some(reason.clone())),
-        };
-        let reason = match snapshot.state {
-            MirrorState::Live => None,
-            MirrorState::Stale { since, .. } if since.elapsed() < self.grace_period => None,
-            MirrorState::Stale { why, .. }
-            | MirrorState::Connecting(Some(why))
-            | MirrorState::Failed(why) => Some(why.to_string()),
-            MirrorState::Connecting(None) => Some("it does not answer yet".to_owned()),
-        };
+        let snapshot = self.connection.mirror.snapshot();
+        let reason = unavailable_reason(&snapshot.state, self.grace_period);
         (snapshot.catalog, reason)
     }
 
@@ -168,13 +147,12 @@ impl DaemonSource {
         unavailable_error(self.kind, &self.id, reason)
     }
 
-    /// Returns the client and a permit for a call.
-    async fn acquire_client(&self) -> Result<(&Client, SemaphorePermit<'_>), ToolError> {
-        let connection =
-            self.connection.as_ref().map_err(|reason| self.unavailable_error(reason))?;
+    /// Returns the connection and a permit for a call.
+    async fn acquire_permit(&self) -> Result<(&DaemonConnection, SemaphorePermit<'_>), ToolError> {
+        let connection = &*self.connection;
         let permit = tokio::time::timeout(PERMIT_TIMEOUT, connection.permits.acquire()).await;
         match permit {
-            Ok(Ok(permit)) => Ok((&connection.client, permit)),
+            Ok(Ok(permit)) => Ok((connection, permit)),
             Ok(Err(_)) | Err(_) => Err(ToolError::from_code(
                 ToolErrorCode::Overloaded,
                 "too many calls wait for this executor",
@@ -185,7 +163,7 @@ impl DaemonSource {
     /// Returns the root of a listed package.
     fn find_root(&self, request: &TextPageRequest) -> Result<&SelectedCapabilityRoot, ToolError> {
         let TextPageRequest { authority: id, package, .. } = request;
-        if root_id(package).as_deref() != Some(id) {
+        if !is_of_root(package, id) {
             return Err(ToolError::from_code(
                 ToolErrorCode::WrongAuthority,
                 "the package belongs to another authority",
@@ -223,8 +201,8 @@ impl DaemonSource {
             max_bytes: i64::try_from(request.max_bytes).unwrap_or(i64::MAX),
             ..ReadResourceRequest::default()
         };
-        let (client, _permit) = self.acquire_client().await?;
-        let page = client.read_page(&read).await;
+        let (connection, _permit) = self.acquire_permit().await?;
+        let page = connection.requests.count(connection.client.read_page(&read)).await;
         TextPage::from_response(&read, page.map_err(|error| self.tool_error(&error))?)
     }
 
@@ -250,9 +228,9 @@ impl DaemonSource {
         })
     }
 
-    /// Returns a snapshot of the mirror, or `None` without a connection.
-    pub fn mirror_snapshot(&self) -> Option<MirrorSnapshot> {
-        self.connection.as_ref().ok().map(|connection| connection.mirror.snapshot())
+    /// Returns a snapshot of the mirror.
+    pub fn mirror_snapshot(&self) -> MirrorSnapshot {
+        self.connection.mirror.snapshot()
     }
 
     /// Returns whether the mirror has roots that the source does not list.
@@ -275,17 +253,19 @@ impl DaemonSource {
         })
     }
 
+    /// Returns the authority of a daemon as an authority of the source's kind.
+    fn own_authority(&self, authority: Option<Authority>) -> Option<Authority> {
+        authority.map(|authority| Authority { kind: self.kind.name().to_owned(), ..authority })
+    }
+
     /// Returns a catalog as a listing of the source's kind.
     fn build_listing(&self, catalog: &MirrorCatalog) -> SkillListing {
         let of_kind = |skill: &Arc<Skill>| {
             if self.kind == SourceKind::Executor {
                 return skill.clone();
             }
-            let mut skill = Skill::clone(skill);
-            if let Some(authority) = &mut skill.authority {
-                self.kind.name().clone_into(&mut authority.kind);
-            }
-            Arc::new(skill)
+            let skill = Skill::clone(skill);
+            Arc::new(Skill { authority: self.own_authority(skill.authority), ..skill })
         };
         let roots = || catalog.roots().iter().filter(|root| self.includes_root(&root.id));
         let unready = roots().filter(|root| root.state() != RootState::Ready);
@@ -301,30 +281,20 @@ impl DaemonSource {
     /// Returns the state of the connection and of the catalog.
     #[must_use]
     pub fn state(&self) -> ExecutorState {
-        let (state, reason, snapshot) = match &self.connection {
-            Err(reason) => ("unknown", Some(reason.clone()), None),
-            Ok(connection) => {
-                let snapshot = connection.mirror.snapshot();
-                let (state, reason) = match &snapshot.state {
-                    MirrorState::Live => ("live", None),
-                    MirrorState::Stale { why, .. } => ("stale", Some(why.to_string())),
-                    MirrorState::Connecting(why) => {
-                        ("connecting", why.as_ref().map(ToString::to_string))
-                    }
-                    MirrorState::Failed(why) => ("connecting", Some(why.to_string())),
-                };
-                (state, reason, Some(snapshot))
-            }
+        let snapshot = self.connection.mirror.snapshot();
+        let (state, reason) = match &snapshot.state {
+            MirrorState::Live => ("live", None),
+            MirrorState::Stale { why, .. } => ("stale", Some(why.to_string())),
+            MirrorState::Connecting(why) => ("connecting", why.as_ref().map(ToString::to_string)),
+            MirrorState::Failed(why) => ("connecting", Some(why.to_string())),
         };
         ExecutorState {
             environment_id: self.id.clone(),
             state,
             reason,
-            epoch: snapshot.as_ref().map(|snapshot| snapshot.epoch.to_string()).unwrap_or_default(),
-            revision: snapshot.as_ref().map_or(0, |snapshot| snapshot.revision),
-            skills: snapshot
-                .as_ref()
-                .map_or(0, |snapshot| self.selected_skills(&snapshot.catalog).count()),
+            epoch: snapshot.epoch.to_string(),
+            revision: snapshot.revision,
+            skills: self.selected_skills(&snapshot.catalog).count(),
         }
     }
 }
@@ -344,10 +314,7 @@ impl SkillSource for DaemonSource {
 
     fn snapshot(&self) -> SourceSnapshot {
         let (catalog, unavailable) = self.usable_catalog();
-        if self.connection.is_err() {
-            return SourceSnapshot { listing: Arc::default(), unavailable_reason: unavailable };
-        }
-        let mut last = lock(&self.cached_listing);
+        let mut last = self.cached_listing.lock();
         if !Arc::ptr_eq(&last.0, &catalog) {
             *last = (catalog.clone(), Arc::new(self.build_listing(&catalog)));
         }
@@ -355,22 +322,34 @@ impl SkillSource for DaemonSource {
     }
 
     fn watch(&self) -> Option<Box<dyn SourceWatch>> {
-        let mut mirror = self.connection.as_ref().ok()?.mirror.clone();
+        let mut mirror = self.connection.mirror.clone();
         mirror.mark_seen();
-        Some(Box::new(MirrorWatch {
-            mirror,
-            grace_period: self.grace_period,
-            reported_stale_since: None,
-        }))
+        Some(Box::new(MirrorWatch::new(mirror, self.grace_period)))
+    }
+
+    fn plugins(&self) -> Vec<Arc<Plugin>> {
+        let (catalog, unavailable) = self.usable_catalog();
+        let is_listed = |plugin: &&Arc<Plugin>| {
+            let owner = plugin.authority.as_ref();
+            unavailable.is_none() && owner.is_some_and(|owner| self.includes_root(&owner.id))
+        };
+        let of_kind = |plugin: &Arc<Plugin>| {
+            if self.kind == SourceKind::Executor {
+                return plugin.clone();
+            }
+            let plugin = Plugin::clone(plugin);
+            Arc::new(Plugin { authority: self.own_authority(plugin.authority), ..plugin })
+        };
+        catalog.plugins().iter().filter(is_listed).map(of_kind).collect()
+    }
+
+    fn request_metrics(&self) -> RequestMetrics {
+        self.connection.requests.snapshot()
     }
 
     fn read_timeout(&self) -> Duration {
         // A call is repeated once after a token was renewed.
-        let call = self
-            .connection
-            .as_ref()
-            .map_or(Duration::ZERO, |connection| connection.client.timeout());
-        PERMIT_TIMEOUT + 2 * call
+        PERMIT_TIMEOUT + 2 * self.connection.client.timeout()
     }
 
     fn read_page<'a>(
@@ -382,34 +361,13 @@ impl SkillSource for DaemonSource {
 }
 
 impl DaemonConnection {
-    async fn start(
-        client: Client,
-        selection: MirrorSelection,
-        from: Option<ResumePoint>,
-        deadline: Instant,
-    ) -> Self {
-        let mirror = match from {
-            Some(from) => Mirror::resume(&client, selection, from),
-            None => Mirror::start(&client, selection),
-        };
+    async fn start(client: Client, mirror: Mirror, deadline: Instant) -> Self {
         mirror.wait_until_live_or_failed(deadline.saturating_duration_since(Instant::now())).await;
-        Self { client, mirror, permits: Semaphore::new(MAX_CONCURRENT_CALLS) }
-    }
-}
-
-impl SourceWatch for MirrorWatch {
-    fn changed(&mut self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            match self.mirror.snapshot().state {
-                MirrorState::Stale { since, .. } if self.reported_stale_since != Some(since) => {
-                    if timeout_at(since + self.grace_period, self.mirror.changed()).await.is_err() {
-                        self.reported_stale_since = Some(since);
-                    }
-                }
-                _ => {
-                    self.mirror.changed().await;
-                }
-            }
-        })
+        Self {
+            client,
+            mirror,
+            permits: Semaphore::new(MAX_CONCURRENT_CALLS),
+            requests: RequestCounter::default(),
+        }
     }
 }

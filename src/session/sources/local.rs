@@ -27,14 +27,15 @@ use super::{
     DaemonSource, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
 use crate::client::{Client, RetryPolicy};
-use crate::config::{Config, RootFlag, ServeFlags};
+use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
 use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use crate::proto::caproot::v1::{CapabilityRootLocation, Plugin, SelectedCapabilityRoot};
 use crate::server::EmbeddedDaemon;
-use crate::session::{SessionOptions, ToolError};
+use crate::session::{RequestMetrics, SessionOptions, ToolError};
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::transport::{Endpoint, Uri};
 
@@ -83,8 +84,10 @@ impl LocalSource {
         } else {
             Config::from_flags(flags, &env)
         };
-        let config = config
-            .map_err(|errors| LocalError(errors.iter().map(ToString::to_string).collect()))?;
+        // The key is a flag of `caproot serve`.
+        let to_text = |error: ConfigError| ConfigError { key: String::new(), ..error }.to_string();
+        let config =
+            config.map_err(|errors| LocalError(errors.into_iter().map(to_text).collect()))?;
         let daemon = EmbeddedDaemon::start(config).await;
         let daemon = daemon.map_err(|error| LocalError(vec![error.to_string()]))?;
         let connect = daemon.connector();
@@ -124,6 +127,14 @@ impl SkillSource for LocalSource {
 
     fn read_timeout(&self) -> Duration {
         self.source.read_timeout()
+    }
+
+    fn plugins(&self) -> Vec<Arc<Plugin>> {
+        self.source.plugins()
+    }
+
+    fn request_metrics(&self) -> RequestMetrics {
+        self.source.request_metrics()
     }
 
     fn read_page<'a>(

@@ -6,16 +6,19 @@ mod daemon;
 mod local;
 #[cfg(feature = "mcp")]
 pub mod mcp;
+mod mirror_watch;
 
+pub(super) use daemon::mirrored_view;
 pub use daemon::{DaemonSource, ExecutorState};
 #[cfg(feature = "daemon")]
 pub use local::{LocalError, LocalSource};
 
+use super::metrics::RequestMetrics;
 use super::result::{ToolError, ToolErrorCode};
 use crate::client::root_id;
 use crate::model::text::single_line;
 use crate::proto::caproot::v1::read_resource_response::Body;
-use crate::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse, Skill};
+use crate::proto::caproot::v1::{Plugin, ReadResourceRequest, ReadResourceResponse, Skill};
 use futures_util::future::BoxFuture;
 use std::fmt;
 use std::sync::Arc;
@@ -81,6 +84,17 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
     /// Returns the time limit of a page. After the limit, the session reports that the source does
     /// not answer.
     fn read_timeout(&self) -> Duration;
+
+    /// Returns the plugins of the source, each with an authority of the source. Empty by default and
+    /// while the source is unavailable.
+    fn plugins(&self) -> Vec<Arc<Plugin>> {
+        Vec::new()
+    }
+
+    /// Returns the counters of the source's requests since its start. Without requests by default.
+    fn request_metrics(&self) -> RequestMetrics {
+        RequestMetrics::default()
+    }
 
     /// Returns a page of a file of a listed skill.
     fn read_page<'a>(

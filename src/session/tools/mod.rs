@@ -6,14 +6,15 @@ pub mod limits;
 mod results;
 mod tool;
 
-pub use tool::CustomTool;
+pub use tool::{CustomTool, ToolFunctionError};
 
-use super::{InstructionText, SelectionError, ToolNames, ToolResult, lock};
+use super::{InstructionText, SelectionError, ToolNames, ToolResult};
+use crate::sync::Mutex;
 use limits::{MAX_CONCURRENT_CALLS, MAX_TOOLS};
 use results::ResultText;
 use serde_json::Value;
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, MutexGuard};
 use tokio::sync::Semaphore;
 use tool::RegisteredTool;
 
@@ -171,19 +172,19 @@ impl ToolRegistry {
     /// Returns the names of the tools, `namespace.name` or `name`, in the order of registration.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        lock(&self.0).tools.iter().map(|tool| tool.full_name().to_owned()).collect()
+        self.0.lock().tools.iter().map(|tool| tool.full_name().to_owned()).collect()
     }
 
     /// Returns whether a session was started with the registry.
     #[must_use]
     pub fn is_sealed(&self) -> bool {
-        lock(&self.0).sealed.is_some()
+        self.0.lock().sealed.is_some()
     }
 
     /// Returns another registry with the same tools, which is not sealed.
     #[must_use]
     pub fn copy(&self) -> Self {
-        let tools = lock(&self.0).tools.clone();
+        let tools = self.0.lock().tools.clone();
         Self(Arc::new(Mutex::new(RegistryState { tools, sealed: None })))
     }
 
@@ -193,7 +194,7 @@ impl ToolRegistry {
     ///
     /// An invalid name, or two tools of the session with one name.
     pub(super) fn seal(&self, names: &ToolNames) -> Result<ToolSet, SelectionError> {
-        let mut registry = lock(&self.0);
+        let mut registry = self.0.lock();
         let RegistryState { tools, sealed } = &mut *registry;
         let flattened = flat_tools(tools, names)?;
         let sealed = sealed.get_or_insert_with(|| tools.as_slice().into());
@@ -202,8 +203,8 @@ impl ToolRegistry {
         Ok(ToolSet { tools, names: names.clone(), permits })
     }
 
-    fn lock_unsealed(&self) -> Result<std::sync::MutexGuard<'_, RegistryState>, ToolRegistryError> {
-        let registry = lock(&self.0);
+    fn lock_unsealed(&self) -> Result<MutexGuard<'_, RegistryState>, ToolRegistryError> {
+        let registry = self.0.lock();
         if registry.sealed.is_some() { Err(ToolRegistryError::Sealed) } else { Ok(registry) }
     }
 }

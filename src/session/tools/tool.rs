@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,13 +69,25 @@ enum ToolSchema {
 type ToolHandler =
     Arc<dyn Fn(Value) -> BoxFuture<'static, Result<String, ToolFailure>> + Send + Sync>;
 
-/// Error of a tool's function.
+/// Error of a function that [`CustomTool::from_schema`] makes a tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolFunctionError {
+    /// The call failed. The model gets the text.
+    Failed(String),
+    /// The function has a bug. The log gets the text; the model only learns that the tool has a
+    /// bug.
+    Internal(String),
+}
+
+/// Error of a call of a tool.
 #[derive(Debug)]
 enum ToolFailure {
     /// The arguments cannot be read as the input type.
     InvalidArguments { path: String, reason: String },
     /// The function returned an error.
     FunctionError(String),
+    /// The function reported a bug.
+    InternalError(String),
     /// The output exceeds the limit.
     TooLarge,
     /// JSON cannot represent the output.
@@ -103,10 +115,7 @@ impl CustomTool {
                 let output = running
                     .await
                     .map_err(|error| ToolFailure::FunctionError(format!("{error:#}")))?;
-                write_bounded_json(&output, MAX_RESULT_BYTES).map_err(|error| match error {
-                    JsonWriteError::TooLarge => ToolFailure::TooLarge,
-                    JsonWriteError::NotJson(reason) => ToolFailure::NotJson(reason),
-                })
+                write_output(&output)
             })
         };
         let settings = SchemaSettings::draft2020_12();
@@ -116,6 +125,61 @@ impl CustomTool {
             description: None,
             input: ToolSchema::derive_for::<Input>(settings.clone().for_deserialize()),
             output: ToolSchema::derive_for::<Output>(settings.for_serialize()),
+            output_description: None,
+            time_limit: DEFAULT_TIME_LIMIT,
+            external_context: false,
+            handler: Arc::new(handler),
+        }
+    }
+
+    /// Returns a tool that is made of data: a name, a description, a JSON Schema of the arguments,
+    /// and a function from JSON to JSON. For programs whose tools are known only at run time, such
+    /// as a binding for another language.
+    ///
+    /// ```
+    /// use caproot::session::{CustomTool, ToolFunctionError, ToolRegistry};
+    /// use serde_json::{Value, json};
+    ///
+    /// let schema = json!({"type": "object", "properties": {"path": {"type": "string"}},
+    ///     "required": ["path"], "additionalProperties": false});
+    /// let tool = CustomTool::from_schema("size", "Returns the size of a file.", schema, |arguments| async move {
+    ///     let path = arguments["path"].as_str().unwrap_or_default();
+    ///     match std::fs::metadata(path) {
+    ///         Ok(file) => Ok(json!({"bytes": file.len()})),
+    ///         // The model gets the text of `Failed`, and not the text of `Internal`.
+    ///         Err(error) => Err(ToolFunctionError::Failed(format!("{path}: {error}"))),
+    ///     }
+    /// });
+    /// ToolRegistry::new().register(tool)?;
+    /// # Ok::<(), caproot::session::ToolRegistryError>(())
+    /// ```
+    pub fn from_schema<F, Running>(
+        name: &str,
+        description: &str,
+        input_schema: Value,
+        function: F,
+    ) -> Self
+    where
+        F: Fn(Value) -> Running + Send + Sync + 'static,
+        Running: Future<Output = Result<Value, ToolFunctionError>> + Send + 'static,
+    {
+        let function = Arc::new(function);
+        let handler = move |arguments: Value| -> BoxFuture<'static, _> {
+            let function = function.clone();
+            Box::pin(async move {
+                let output = function(arguments).await.map_err(|error| match error {
+                    ToolFunctionError::Failed(reason) => ToolFailure::FunctionError(reason),
+                    ToolFunctionError::Internal(reason) => ToolFailure::InternalError(reason),
+                })?;
+                write_output(&output)
+            })
+        };
+        Self {
+            namespace: None,
+            name: name.to_owned(),
+            description: Some(description.to_owned()),
+            input: ToolSchema::Explicit(input_schema),
+            output: ToolSchema::Explicit(Value::Object(Map::new())),
             output_description: None,
             time_limit: DEFAULT_TIME_LIMIT,
             external_context: false,
@@ -198,6 +262,13 @@ impl ToolSchema {
         let doc = schema.remove("description").and_then(|doc| Some(doc.as_str()?.to_owned()));
         Self::Derived { schema: schema.to_value(), doc }
     }
+}
+
+fn write_output(output: &impl Serialize) -> Result<String, ToolFailure> {
+    write_bounded_json(output, MAX_RESULT_BYTES).map_err(|error| match error {
+        JsonWriteError::TooLarge => ToolFailure::TooLarge,
+        JsonWriteError::NotJson(reason) => ToolFailure::NotJson(reason),
+    })
 }
 
 fn read_input<Input: DeserializeOwned>(arguments: Value) -> Result<Input, ToolFailure> {

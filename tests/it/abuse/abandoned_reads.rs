@@ -4,12 +4,12 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use caproot::proto::caproot::v1::ListResourcesRequest;
 use prost::Message as _;
 use tonic::Code;
 
 use super::{Victim, root, wait_until};
-use crate::fixture::Fixture;
-use crate::harness::{bytes_of, in_time, read_request};
+use crate::harness::{bytes_of, files_request, in_time, read_request};
 
 /// File size whose digest takes longer than any test may.
 const HUGE: u64 = 1 << 34;
@@ -44,10 +44,11 @@ async fn wait_until_reading_stops(victim: &Victim) {
 
 #[tokio::test]
 async fn a_read_stops_at_its_deadline_and_when_its_caller_leaves() {
-    let fixture = Fixture::new(&format!(
-        "skill root/a\nsparse {HUGE} root/a/huge\nfile root/a/small\n| small"
-    ));
-    let victim = Victim::new(&fixture, "max_file_bytes: 16GiB, max_reads_per_root: 1").await;
+    let (_fixture, victim) = Victim::with_tree(
+        &format!("skill root/a\nsparse {HUGE} root/a/huge\nfile root/a/small\n| small"),
+        "max_file_bytes: 16GiB, max_reads_per_root: 1",
+    )
+    .await;
     let huge = read_request(&root(), "skill://r/a", "skill://r/a/huge");
     let small = read_request(&root(), "skill://r/a", "skill://r/a/small");
 
@@ -92,14 +93,13 @@ async fn a_read_stops_at_its_deadline_and_when_its_caller_leaves() {
 
 #[tokio::test]
 async fn digests_of_a_file_list_stop_when_the_caller_leaves() {
-    let fixture = Fixture::new(&format!("skill root/a\nsparse {HUGE} root/a/huge"));
-    let victim = Victim::new(&fixture, "max_file_bytes: 16GiB").await;
-    let request = caproot::proto::caproot::v1::ListResourcesRequest {
-        root: Some(root()),
-        package: "skill://r/a".into(),
-        include_digests: true,
-        ..Default::default()
-    };
+    let (_fixture, victim) = Victim::with_tree(
+        &format!("skill root/a\nsparse {HUGE} root/a/huge"),
+        "max_file_bytes: 16GiB",
+    )
+    .await;
+    let request =
+        ListResourcesRequest { include_digests: true, ..files_request(&root(), "skill://r/a") };
     let before = bytes_read(&victim);
     let mut client = victim.good.client.clone();
     let call = tokio::spawn(async move { client.list_resources(request).await.map(drop) });

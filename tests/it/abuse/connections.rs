@@ -14,16 +14,15 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::{Victim, client_from, is_served, root, serve_command, wait_until};
-use crate::binary::DaemonProcess;
 use crate::fixture::{Fixture, is_root};
 use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, list_request, rpc_error, selected};
-use crate::process_usage::processor_time;
+use crate::process::{Process, caproot, wrap_command};
+use crate::process_usage::{descriptors, processor_time};
 use crate::watch_harness::{skill_text, watch_request};
 
 #[tokio::test]
 async fn further_connections_wait_until_one_is_closed() {
-    let fixture = Fixture::new("skill root/a");
-    let victim = Victim::new(&fixture, "max_connections: 3").await;
+    let (_fixture, victim) = Victim::with_tree("skill root/a", "max_connections: 3").await;
     let other = client_from("127.0.0.2", victim.address).await;
     let silent = TcpStream::connect(victim.address).expect("a connection");
     wait_until("all connection permits are taken", || victim.open_descriptors() > 12).await;
@@ -48,91 +47,69 @@ async fn further_connections_wait_until_one_is_closed() {
     victim.stop().await;
 }
 
-/// Returns a builder of client commands that run as another user, or `None` if this is impossible.
+/// Returns `caproot list` as another user, or `None` if this is impossible.
 ///
-/// The commands run a copy of the binary that other users may execute.
-fn other_user_command(fixture: &Fixture) -> Option<impl Fn(&str) -> Command + use<>> {
-    let binary = fixture.path("caproot");
-    let run = move |endpoint: &str| {
-        let mut command = Command::new("setpriv");
-        command.args(["--reuid=12345", "--regid=12345", "--clear-groups"]).arg(&binary);
-        command.args(["list", "--endpoint", endpoint]).env_clear();
-        command
-    };
+/// The command runs a copy of the binary that other users may execute.
+fn list_as_other_user(fixture: &Fixture, endpoint: &str) -> Option<Command> {
     if !is_root() {
         println!("SKIPPED: only root can run a client as a second user");
         return None;
     }
-    fs::copy(env!("CARGO_BIN_EXE_caproot"), fixture.path("caproot")).expect("a copy");
+    let binary = fixture.path("caproot");
+    fs::copy(env!("CARGO_BIN_EXE_caproot"), &binary).expect("a copy");
     fs::set_permissions(fixture.top(), fs::Permissions::from_mode(0o755)).expect("chmod");
-    let tried = run("unix:/nonexistent").output();
-    if !tried.is_ok_and(|tried| tried.status.code() == Some(3)) {
-        println!(
-            "SKIPPED: setpriv(1) is missing, or other users cannot enter the temporary directory"
-        );
-        return None;
-    }
-    Some(run)
+    let mut command = Command::new(binary);
+    command.args(["list", "--endpoint", endpoint]);
+    let wrapper = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"];
+    let skipped = "setpriv(1) cannot run a program in the temporary directory as another user";
+    wrap_command(wrapper, command, skipped)
 }
 
 #[tokio::test]
 async fn a_greedy_user_does_not_lock_out_another() {
     let fixture = Fixture::new("skill root/a\ndir run");
-    let Some(other) = other_user_command(&fixture) else { return };
     let socket = fixture.path("run/c.sock");
     let listen = format!("unix:{}", socket.display());
+    let Some(mut other) = list_as_other_user(&fixture, &listen) else { return };
     let mut serve = serve_command(&fixture, "max_connections_per_caller: 20");
-    let serving = DaemonProcess::spawn(serve.args(["--listen", &listen]));
+    let serving = Process::start(serve.args(["--listen", &listen]));
     fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("chmod");
     let connect = || UnixStream::connect(&socket).expect("a connection");
     let greedy: Vec<_> = (0..60).map(|_| connect()).collect();
-    let fds =
-        || fs::read_dir(format!("/proc/{}/fd", serving.pid())).expect("a running process").count();
+    let fds = || descriptors(serving.pid());
     wait_until("the excess connections are closed", || (20..50).contains(&fds())).await;
     // The greedy user gets no further connections.
     let status = |command: &mut Command| command.output().expect("the command runs").status.code();
-    let mut own = Command::new(env!("CARGO_BIN_EXE_caproot"));
-    own.args(["list", "--endpoint", &listen]).env_clear();
+    let mut own = caproot(["list", "--endpoint", &listen]);
     // The daemon closes the connection before or while the client writes.
     let rejected = status(&mut own);
     assert!(matches!(rejected, Some(3 | 6)), "{rejected:?}");
     for _ in 0..5 {
-        assert_eq!(status(&mut other(&listen)), Some(0));
+        assert_eq!(status(&mut other), Some(0));
     }
     drop(greedy);
     let begun = Instant::now();
     while status(&mut own) != Some(0) {
         assert!(begun.elapsed() < crate::harness::HANG_TIMEOUT, "connections are freed");
     }
-    let (code, log) = serving.terminate_async().await;
-    assert_eq!(code, Some(0), "{log}");
+    let log = serving.stop().await;
     let lines =
         log.lines().filter(|line| line.contains("max_connections_per_caller, 20, is reached"));
     assert!(lines.clone().count() == 1, "{log}");
     assert!(lines.clone().all(|line| line.contains("uid 0")), "{log}");
 }
 
-/// Whether prlimit(1) can set the limits of processes here.
-fn has_prlimit() -> bool {
-    let has = Command::new("prlimit").arg("true").status().is_ok_and(|status| status.success());
-    if !has {
-        println!("SKIPPED: prlimit(1) is missing, so open files cannot be limited");
-    }
-    has
-}
+const WITHOUT_PRLIMIT: &str = "prlimit(1) is missing, so open files cannot be limited";
 
 #[tokio::test]
 async fn the_connection_limit_leaves_descriptors_for_other_files() {
-    if !has_prlimit() {
-        return;
-    }
     let fixture = Fixture::new("skill root/a");
     let serve = serve_command(&fixture, "");
-    let mut limited = Command::new("prlimit");
-    limited.arg("--nofile=60:60").arg(serve.get_program()).args(serve.get_args()).env_clear();
-    let victim = Victim::start_command(&mut limited).await;
-    let executor = in_time(victim.good.client.clone().get_executor(GetExecutorRequest {})).await;
-    let limits = executor.expect("an answer").into_inner().limits.expect("limits");
+    let Some(limited) = wrap_command(["prlimit", "--nofile=60:60"], serve, WITHOUT_PRLIMIT) else {
+        return;
+    };
+    let victim = Victim::start_command(limited).await;
+    let limits = victim.good.executor().await.limits.expect("limits");
     assert_eq!(limits.max_connections, 30);
     let silent: Vec<_> =
         (0..100).map(|_| TcpStream::connect(victim.address).expect("a connection")).collect();
@@ -152,11 +129,10 @@ async fn the_connection_limit_leaves_descriptors_for_other_files() {
 
 #[tokio::test]
 async fn accepting_continues_after_descriptors_ran_out() {
-    if !has_prlimit() {
-        return;
-    }
     let fixture = Fixture::new("skill root/a");
-    let victim = Victim::new(&fixture, "").await;
+    let serve = serve_command(&fixture, "");
+    let Some(command) = wrap_command(["prlimit"], serve, WITHOUT_PRLIMIT) else { return };
+    let victim = Victim::start_command(command).await;
     let pid = victim.serving.pid();
     let allow = |files: usize| {
         let mut command = Command::new("prlimit");

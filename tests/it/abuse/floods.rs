@@ -12,7 +12,6 @@ use super::raw_http2::{
     RawConnection, ReceivedFrames, SETTINGS, call, fill_unread, frame, header,
 };
 use super::{Victim, wait_until};
-use crate::fixture::Fixture;
 use crate::harness::short_or_long;
 
 const LIST: &str = "/caproot.v1.CapabilityService/ListSkills";
@@ -39,8 +38,7 @@ async fn flood_calls<T: Send + 'static>(
     min_duration: Duration,
     attack: impl Fn(SocketAddr) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
-    let fixture = Fixture::new("skill root/a");
-    let mut victim = Victim::new(&fixture, "").await;
+    let (_fixture, mut victim) = Victim::with_tree("skill root/a", "").await;
     victim.max_open_calls = 2 * ATTACKERS as u64 * calls;
     let (attack, enough) = (Arc::new(attack), Arc::new(AtomicBool::new(false)));
     let rounds = Arc::new(AtomicUsize::new(0));
@@ -159,8 +157,7 @@ async fn unread_acknowledgements_take_bounded_memory() {
 /// The connections stay open, so that the daemon has all calls at once.
 #[tokio::test]
 async fn unread_responses_take_bounded_memory() {
-    let fixture = Fixture::new("skill root/a");
-    let victim = Victim::new(&fixture, "").await;
+    let (_fixture, victim) = Victim::with_tree("skill root/a", "").await;
     let mut bytes = Vec::new();
     for stream in (1..2_000).step_by(2) {
         bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &call("/no/Such")));

@@ -8,8 +8,7 @@ use futures_util::future::join_all;
 use tonic::Code;
 
 use super::{Victim, root};
-use crate::fixture::Fixture;
-use crate::harness::{in_time, list_request, read_request};
+use crate::harness::{files_request, in_time, list_request, read_request};
 
 /// Sends a request body with a library that does not check it. Returns the gRPC status.
 async fn send_body(victim: &Victim, path: &str, body: Vec<u8>) -> Option<Code> {
@@ -43,8 +42,7 @@ fn frame_message(len: u32, sent: &[u8]) -> Vec<u8> {
 
 #[tokio::test]
 async fn wrong_sizes_and_broken_messages_are_rejected() {
-    let fixture = Fixture::new("skill root/a");
-    let victim = Victim::new(&fixture, "").await;
+    let (_fixture, victim) = Victim::with_tree("skill root/a", "").await;
     // All methods run at once, because the daemon waits a moment for the rest of each request.
     let methods = ["ListSkills", "WatchSkills", "ReadResource", "ResolveRoots", "GetExecutor"];
     let calls = methods.into_iter().map(|method| {
@@ -80,8 +78,7 @@ async fn wrong_sizes_and_broken_messages_are_rejected() {
 
 #[tokio::test]
 async fn too_large_headers_are_rejected() {
-    let fixture = Fixture::new("skill root/a");
-    let victim = Victim::new(&fixture, "").await;
+    let (_fixture, victim) = Victim::with_tree("skill root/a", "").await;
     let stream = tokio::net::TcpStream::connect(victim.address).await.expect("a connection");
     let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(connection);
@@ -100,28 +97,22 @@ async fn too_large_headers_are_rejected() {
 
 #[tokio::test]
 async fn huge_forged_tokens_are_rejected() {
-    let fixture = Fixture::new("skill root/a");
-    let victim = Victim::new(&fixture, "").await;
+    let (_fixture, victim) = Victim::with_tree("skill root/a", "").await;
     let list = list_request(&[root()]);
     let read = read_request(&root(), "skill://r/a", "");
-    let files = ListResourcesRequest {
-        root: Some(root()),
-        package: "skill://r/a".into(),
-        ..ListResourcesRequest::default()
-    };
-    let mut client = victim.good.client.clone();
+    let files = files_request(&root(), "skill://r/a");
     for (size, code) in [(1 << 20, Code::InvalidArgument), (2 << 20, Code::OutOfRange)] {
         for letter in ["A", "_", "%", "\u{1f600}"] {
             let text = letter.repeat(size / letter.len());
             let page_token = text.clone();
             let request = ListSkillsRequest { page_token, ..list.clone() };
-            let answer = in_time(client.list_skills(request)).await;
+            let answer = victim.good.try_list(request).await;
             assert_eq!(answer.expect_err("forged").code(), code, "page token of {letter}");
             let request = ReadResourceRequest { cursor: text.clone(), ..read.clone() };
-            let answer = in_time(client.read_resource(request)).await;
+            let answer = victim.good.read(request).await;
             assert_eq!(answer.expect_err("forged").code(), code, "cursor of {letter}");
             let request = ListResourcesRequest { page_token: text, ..files.clone() };
-            let answer = in_time(client.list_resources(request)).await;
+            let answer = victim.good.list_resources(request).await;
             assert_eq!(answer.expect_err("forged").code(), code, "page token of {letter}");
         }
     }
@@ -131,8 +122,8 @@ async fn huge_forged_tokens_are_rejected() {
 
 #[tokio::test]
 async fn the_maximum_number_of_roots_fits_a_request() {
-    let fixture = Fixture::new("skill root/a");
-    let victim = Victim::new(&fixture, "max_roots: 4096, max_cached_roots: 4096").await;
+    let (fixture, victim) =
+        Victim::with_tree("skill root/a", "max_roots: 4096, max_cached_roots: 4096").await;
     // Each id, environment and path has the maximum length.
     let name = |n: usize| format!("{n:0>256}");
     let path = fixture.path("root").join("x/".repeat(2_000));

@@ -9,7 +9,7 @@ mod memory;
 mod raw_http2;
 mod silent_connections;
 
-use std::ffi::OsStr;
+use std::borrow::BorrowMut;
 use std::fs;
 use std::net::SocketAddr;
 use std::process::Command;
@@ -22,9 +22,9 @@ use tokio::net::TcpSocket;
 use tonic::transport::Endpoint;
 use tower::service_fn;
 
-use crate::binary::DaemonProcess;
 use crate::fixture::Fixture;
 use crate::harness::{Client, Daemon, HANG_TIMEOUT, in_time, list_request, located};
+use crate::process::{Process, serve_config};
 
 /// Growth allowed in addition to a fifth of the resident memory: buffers that are kept for reuse.
 const SPARE_KIB: u64 = 8 << 10;
@@ -33,7 +33,7 @@ const CALL_KIB: u64 = 16;
 
 /// Daemon under attack, with a well-behaved client.
 struct Victim {
-    serving: DaemonProcess,
+    serving: Process,
     good: Daemon,
     address: SocketAddr,
     /// Resident memory before the attack, in KiB.
@@ -43,17 +43,18 @@ struct Victim {
 }
 
 impl Victim {
-    /// Serves `root` of the fixture as `r` with the given limits.
-    async fn new(fixture: &Fixture, limits: &str) -> Self {
-        Self::start_command(&mut serve_command(fixture, limits)).await
+    /// Builds a tree and serves its directory `root` as `r` with the given limits.
+    async fn with_tree(tree: &str, limits: &str) -> (Fixture, Self) {
+        let fixture = Fixture::new(tree);
+        let victim = Self::start_command(serve_command(&fixture, limits)).await;
+        (fixture, victim)
     }
 
     /// Starts the daemon and records its resident memory after 50 lists.
-    async fn start_command(command: &mut Command) -> Self {
-        let serving = DaemonProcess::spawn(command);
-        let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
-        let good = Daemon::connect_to(&address).await;
-        let address = address.parse().expect("an address");
+    async fn start_command(command: impl BorrowMut<Command>) -> Self {
+        let serving = Process::start(command);
+        let good = serving.connect().await;
+        let address = serving.address().parse().expect("an address");
         let mut victim = Self { serving, good, address, resident_before: 0, max_open_calls: 0 };
         for _ in 0..50 {
             victim.assert_served().await;
@@ -106,8 +107,7 @@ impl Victim {
     /// Stops the daemon, checks that its log has no panic or internal error, and returns the log.
     async fn stop(self) -> String {
         drop(self.good);
-        let (code, log) = self.serving.terminate_async().await;
-        assert_eq!(code, Some(0), "{log}");
+        let log = self.serving.stop().await;
         for word in ["panicked", "internal error"] {
             assert!(!log.contains(word), "{log}");
         }
@@ -117,16 +117,8 @@ impl Victim {
 
 /// Returns a `caproot serve` command for a fixture, on TCP, with the given limits.
 fn serve_command(fixture: &Fixture, limits: &str) -> Command {
-    let root = fixture.path("root");
-    let config = format!(
-        "listen: ['tcp:127.0.0.1:0']\nroots: [{{id: r, path: {}}}]\nlimits: {{{limits}}}\n",
-        root.display()
-    );
-    fixture.write("caproot.yaml", config);
-    let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
-    let args = [OsStr::new("serve"), OsStr::new("--config")];
-    command.args(args).arg(fixture.path("caproot.yaml")).env_clear();
-    command
+    let config = format!("roots: [{{id: r, path: root}}]\nlimits: {{{limits}}}");
+    serve_config(fixture, &config)
 }
 
 fn root() -> SelectedCapabilityRoot {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use super::raw_http2::PREFACE;
 use super::{Victim, client_from, is_served, wait_until};
-use crate::fixture::Fixture;
 use crate::harness::HANG_TIMEOUT;
 
 /// How long a client may take to send the preface.
@@ -40,8 +39,7 @@ fn send_slowly(address: SocketAddr, bytes: &'static [u8]) -> thread::JoinHandle<
 
 #[tokio::test]
 async fn connections_without_a_preface_are_closed_after_a_timeout() {
-    let fixture = Fixture::new("skill root/a");
-    let victim = Victim::new(&fixture, "").await;
+    let (_fixture, victim) = Victim::with_tree("skill root/a", "").await;
     let (address, before) = (victim.address, victim.open_descriptors());
     // One client sends the preface at a byte a second, the other stops after the first byte.
     let slow = [send_slowly(address, PREFACE), send_slowly(address, &PREFACE[..1])];

@@ -3,18 +3,17 @@
 use std::fs;
 
 use caproot::proto::caproot::v1::{
-    DiagnosticCode, ListSkillsRequest, ReadResourceRequest, ResetReason, RootReason, RootState,
-    SelectedCapabilityRoot,
+    DiagnosticCode, GetExecutorRequest, ListSkillsRequest, ReadResourceRequest, ResetReason,
+    RootReason, RootState, SelectedCapabilityRoot,
 };
 use tonic::{Code, Status};
 
-use super::calls::{
-    list, list_files, list_roots, next_update, packages, published, read, resolve, try_list, watch,
-};
-use super::{start_daemon, write_token};
+use super::calls::{list, list_files, next_update, published_roots, resolve, watch};
+use super::{start_daemon, with_token, write_token};
 use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, assert_rpc_error, bytes_of, list_request, located, read_request, selected,
+    Daemon, assert_rpc_error, bytes_of, in_time, list_request, located, packages, published,
+    read_request, selected,
 };
 use crate::watch_harness::retarget;
 
@@ -54,7 +53,7 @@ async fn list_roots_shows_allowed_roots_only() {
     for (token, expected) in
         [("me", &["mine"][..]), ("them", &["theirs"]), ("all", &["mine", "theirs"])]
     {
-        let roots = list_roots(&daemon, token).await.roots;
+        let roots = published_roots(&daemon, token).await;
         let ids: Vec<_> = roots.iter().map(|root| &*root.id).collect();
         assert_eq!(ids, expected, "{token}");
         assert!(roots.iter().all(|root| root.state() == RootState::Ready), "{roots:?}");
@@ -70,7 +69,7 @@ async fn roots_of_other_callers_look_like_missing_roots() {
     let responses = async |root: &SelectedCapabilityRoot| {
         let list = list(&daemon, "me", std::slice::from_ref(root)).await;
         assert!(list.skills.is_empty());
-        let read = read(&daemon, "me", read_request(root, "skill://r/b", "")).await;
+        let read = daemon.read(with_token("me", read_request(root, "skill://r/b", ""))).await;
         let read = read.expect_err("no root");
         let files = list_files(&daemon, "me", root, "skill://r/b").await.expect_err("no root");
         let update = next_update(&mut watch(&daemon, "me", root, "").await).await;
@@ -149,15 +148,15 @@ async fn links_out_of_the_allowed_roots_are_not_followed() {
             "PACKAGE_NOT_FOUND" => Code::NotFound,
             _ => Code::PermissionDenied,
         };
-        let denied = read(&daemon, "me", read_request(root, package, resource)).await;
+        let denied = daemon.read(with_token("me", read_request(root, package, resource))).await;
         assert_rpc_error(denied, code, reason, None);
     }
     let own = list_files(&daemon, "me", root, "skill://mine/a").await.expect("files");
     assert_eq!(own, ["SKILL.md", "own.md"]);
     let whole = list_files(&daemon, "all", root, "skill://mine/a").await.expect("files");
     assert_eq!(whole, ["SKILL.md", "more/SKILL.md", "more/secret.md", "own.md", "secret.md"]);
-    let read =
-        read(&daemon, "all", read_request(root, "skill://mine/a", "skill://mine/a/secret.md"));
+    let read = daemon
+        .read(with_token("all", read_request(root, "skill://mine/a", "skill://mine/a/secret.md")));
     assert_eq!(bytes_of(&read.await.expect("allowed")), b"theirs\n");
     daemon.stop().await;
 }
@@ -173,7 +172,7 @@ async fn a_link_retargeted_to_another_callers_root_ends_access() {
     let update = next_update(&mut stream).await;
     assert_eq!(update.removed, ["skill://now/x"]);
     assert_eq!(update.statuses[0].reason(), RootReason::NotAllowed);
-    let denied = read(&daemon, "me", read_request(&now, "skill://now/x", "")).await;
+    let denied = daemon.read(with_token("me", read_request(&now, "skill://now/x", ""))).await;
     assert_rpc_error(denied, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     retarget(&fixture.path("srv/mine/now"), "one");
     assert_eq!(next_update(&mut stream).await.upserted, ["skill://now/x"]);
@@ -199,7 +198,7 @@ async fn a_retargeted_root_moves_the_access_scope() {
         (&["skill://mine/b".to_owned()][..], &["skill://mine/a".to_owned()][..])
     );
     assert_eq!(next_update(&mut on_old).await.statuses[0].reason(), RootReason::NotAllowed);
-    let denied = read(&daemon, "me", read_request(&old, "skill://old/a", "")).await;
+    let denied = daemon.read(with_token("me", read_request(&old, "skill://old/a", ""))).await;
     assert_rpc_error(denied, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     daemon.stop().await;
 }
@@ -215,14 +214,15 @@ async fn page_and_resume_tokens_of_other_callers_give_nothing() {
         page_token: page_token.into(),
         ..list_request(std::slice::from_ref(&mine))
     };
-    let first = try_list(&daemon, "all", page("")).await.expect("a page");
-    let second = try_list(&daemon, "all", page(&first.next_page_token)).await.expect("a page");
+    let first = daemon.try_list(with_token("all", page(""))).await.expect("a page");
+    let second =
+        daemon.try_list(with_token("all", page(&first.next_page_token))).await.expect("a page");
     for token in [&first.next_page_token, &second.next_page_token] {
-        let denied = try_list(&daemon, "me", page(token)).await;
+        let denied = daemon.try_list(with_token("me", page(token))).await;
         assert_rpc_error(denied, Code::InvalidArgument, "INVALID_ARGUMENT", Some("page_token"));
     }
-    let own = try_list(&daemon, "me", page("")).await.expect("a page");
-    let end = try_list(&daemon, "me", page(&own.next_page_token)).await.expect("a page");
+    let own = daemon.try_list(with_token("me", page(""))).await.expect("a page");
+    let end = daemon.try_list(with_token("me", page(&own.next_page_token))).await.expect("a page");
     assert_eq!((packages(&end), &*end.next_page_token), (vec!["skill://mine/b"], ""));
     // A stream resumed with another caller's token starts again, with its own caller's skills.
     let token = list(&daemon, "all", std::slice::from_ref(&mine)).await.resume_token;
@@ -238,8 +238,8 @@ async fn page_and_resume_tokens_of_other_callers_give_nothing() {
         max_bytes: 4,
         ..read_request(&mine, "skill://mine/c", "skill://mine/c/f.md")
     };
-    let cursor = read(&daemon, "all", file.clone()).await.expect("a page").next_cursor;
-    let denied = read(&daemon, "me", ReadResourceRequest { cursor, ..file }).await;
+    let cursor = daemon.read(with_token("all", file.clone())).await.expect("a page").next_cursor;
+    let denied = daemon.read(with_token("me", ReadResourceRequest { cursor, ..file })).await;
     assert_rpc_error(denied, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     daemon.stop().await;
 }
@@ -277,15 +277,15 @@ async fn skill_names_and_disabled_skills_do_not_depend_on_the_caller() {
         assert_eq!(scoped, (names.iter().map(|n| (*n).to_owned()).collect(), Some(disabled)));
         assert_eq!(scoped, names_and_disabled("all", path).await, "{path}");
     }
-    assert!(list_roots(&daemon, "me").await.roots.is_empty());
+    assert!(published_roots(&daemon, "me").await.is_empty());
     assert_eq!(names_and_disabled("me", "srv/plugins/p/skills").await, (Vec::new(), None));
     // A broken manifest above the caller's scope gives the caller no diagnostic.
     fixture.write("srv/plugins/p/.codex-plugin/plugin.json", "{\"name\": ");
     let root = [selected("r", fixture.path("srv/plugins/p/skills/on"))];
     let fresh = ListSkillsRequest { consistency: 2, ..list_request(&root) };
-    let scoped = try_list(&daemon, "me", fresh.clone()).await.expect("a list");
+    let scoped = daemon.try_list(with_token("me", fresh.clone())).await.expect("a list");
     assert_eq!((&*scoped.skills[0].name, &*scoped.diagnostics), ("on", &[][..]));
-    let all = try_list(&daemon, "all", fresh).await.expect("a list");
+    let all = daemon.try_list(with_token("all", fresh)).await.expect("a list");
     assert_eq!(all.diagnostics[0].code(), DiagnosticCode::ManifestInvalid);
     daemon.stop().await;
 }
@@ -298,15 +298,32 @@ async fn a_caller_gets_the_roots_of_all_matching_rules() {
     let rules = "roots: [{id: a, path: a}, {id: b, path: b}, {id: c, path: c}]\n\
                  callers: [{name: 1, token_file: t, roots: [a]}, {name: '2', token_file: t, roots: [b]}]";
     let daemon = start_daemon(&fixture, &rules.replace("name: 1", "name: '1'")).await;
-    let ids: Vec<_> =
-        list_roots(&daemon, "t").await.roots.into_iter().map(|root| root.id).collect();
+    let ids: Vec<_> = published_roots(&daemon, "t").await.into_iter().map(|root| root.id).collect();
     assert_eq!(ids, ["a", "b"]);
     let both = list(&daemon, "t", &[published("a"), published("b"), published("c")]).await;
     assert_eq!(packages(&both), ["skill://a/x", "skill://a/l", "skill://b/y"]);
     // A root whose directory is removed stays allowed: the reason is NOT_FOUND.
     fs::remove_dir_all(fixture.path("b")).expect("removed");
     let gone = list_request(&[published("b")]);
-    let gone = try_list(&daemon, "t", ListSkillsRequest { consistency: 2, ..gone }).await;
+    let gone = daemon.try_list(with_token("t", ListSkillsRequest { consistency: 2, ..gone })).await;
     assert_eq!(gone.expect("a list").roots[0].reason(), RootReason::NotFound);
     daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_root_in_several_scopes_is_counted_once() {
+    let stats = async |tokens: &[&str]| {
+        let (_fixture, daemon) = start().await;
+        for token in tokens {
+            published_roots(&daemon, token).await;
+        }
+        let request = with_token("all", GetExecutorRequest {});
+        let executor = in_time(daemon.client.clone().get_executor(request)).await;
+        let executor = executor.expect("GetExecutor").into_inner();
+        daemon.stop().await;
+        (executor.catalog_stats.expect("counts"), executor.watch.expect("a status").roots)
+    };
+    let (counts, watched) = stats(&["all"]).await;
+    assert_eq!((counts.ready_roots, watched), (2, 2));
+    assert_eq!(stats(&["me", "all", "them"]).await, (counts, watched));
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use caproot::proto::caproot::v1::{RootReason, RootState};
 
-use super::calls::{list, list_files, read};
-use super::{start_daemon, write_token};
+use super::calls::{list, list_files};
+use super::{start_daemon, with_token, write_token};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, bytes_of, read_request, selected, short_or_long};
 
@@ -88,7 +88,8 @@ async fn read_all(
         let package = skill.package;
         for file in list_files(daemon, token, &root, &package).await.expect("a listed package") {
             let resource = format!("{package}/{file}");
-            let page = read(daemon, token, read_request(&root, &package, &resource)).await;
+            let page =
+                daemon.read(with_token(token, read_request(&root, &package, &resource))).await;
             let text = String::from_utf8(bytes_of(&page.expect("a listed file"))).expect("text");
             let path_in_file =
                 text.trim_start_matches("---\ndescription: ").trim_end_matches("\n---\n");

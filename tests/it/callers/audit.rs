@@ -3,17 +3,20 @@
 use std::time::Instant;
 
 use caproot::proto::caproot::v1::{
-    GetExecutorRequest, ListResourcesRequest, ListRootsRequest, ReadResourceRequest,
-    SelectedCapabilityRoot, WatchSkillsRequest,
+    GetExecutorRequest, ListRootsRequest, ReadResourceRequest, SelectedCapabilityRoot,
+    WatchSkillsRequest,
 };
 use prost::Message as _;
+use rustix::process::Signal;
 use serde_json::Value;
 use tonic::{Code, Request};
 
-use super::logged_daemon::LoggedDaemon;
 use super::{with_token, write_token};
 use crate::fixture::Fixture;
-use crate::harness::{Client, in_time, list_request, located, read_request, selected};
+use crate::harness::{
+    Client, files_request, in_time, list_request, located, read_request, selected,
+};
+use crate::process::ConfiguredDaemon;
 
 /// Hostile text in the place of an id. No log may contain it unescaped.
 const HOSTILE: &str = "x\n2026-01-01T00:00:00Z  INFO caproot::audit: called\x1b[2J\x1b]0;t\x07\u{202e}\u{9b}31m\" \
@@ -26,6 +29,26 @@ fn fixture() -> Fixture {
     let fixture = Fixture::new("skill mine/a\nfile mine/a/x.md\n| the body of x\nskill theirs/b");
     write_token(&fixture, "token", "s3cret");
     fixture
+}
+
+/// Returns the next line of the log, without the lines of the start.
+async fn audit_line(logging: &mut ConfiguredDaemon) -> String {
+    loop {
+        let line = logging.process.log_line().await;
+        if !line.contains("caproot::cli::serve") {
+            return line;
+        }
+    }
+}
+
+/// Returns this many lines of the log and, after killing the daemon, the other lines.
+async fn read_log(mut logging: ConfiguredDaemon, count: usize) -> (Vec<String>, Vec<String>) {
+    let mut lines = Vec::new();
+    while lines.len() < count {
+        lines.push(audit_line(&mut logging).await);
+    }
+    let rest = logging.process.exit_on(Signal::KILL).await.stderr;
+    (lines, rest.lines().map(str::to_owned).collect())
 }
 
 /// Makes accepted and rejected calls of every kind, one after the other. Returns the size of the
@@ -42,8 +65,7 @@ async fn make_calls(client: &mut Client, fixture: &Fixture) -> usize {
     client.read_resource(with_token("s3cret", read)).await.expect("accepted");
     let read = read_request(&theirs, "skill://theirs/b", "");
     client.read_resource(with_token("s3cret", read)).await.expect_err("rejected");
-    let package = "skill://mine/a".to_owned();
-    let files = ListResourcesRequest { root: Some(mine.clone()), package, ..Default::default() };
+    let files = files_request(&mine, "skill://mine/a");
     client.list_resources(with_token("s3cret", files)).await.expect("accepted");
     list.get_ref().encoded_len()
 }
@@ -52,10 +74,10 @@ async fn make_calls(client: &mut Client, fixture: &Fixture) -> usize {
 async fn every_call_is_logged_as_json() {
     let fixture = fixture();
     let config = format!("{RULES}audit: true\nlog: {{format: json}}");
-    let mut logging = LoggedDaemon::start(&fixture, &config, &[]).await;
-    let list_bytes = in_time(make_calls(&mut logging.client, &fixture)).await;
-    let lines: Vec<Value> = (0..8).map(|_| parse_audit_line(&logging.line())).collect();
-    let rest = logging.stop();
+    let mut logging = ConfiguredDaemon::start(&fixture, &config).await;
+    let list_bytes = in_time(make_calls(&mut logging.daemon.client, &fixture)).await;
+    let (lines, rest) = read_log(logging, 8).await;
+    let lines: Vec<_> = lines.iter().map(|line| parse_audit_line(line)).collect();
     assert!(rest.iter().all(|line| !line.contains("audit")), "{rest:?}");
     let field = |at: usize, key: &str| lines[at]["fields"].get(key).cloned().unwrap_or(Value::Null);
     let keys = ["message", "method", "root", "outcome", "reason"];
@@ -124,10 +146,9 @@ fn parse_audit_line(line: &str) -> Value {
 #[tokio::test]
 async fn rejected_calls_are_logged_as_text() {
     let fixture = fixture();
-    let mut logging = LoggedDaemon::start(&fixture, RULES, &[]).await;
-    in_time(make_calls(&mut logging.client, &fixture)).await;
-    let lines: Vec<_> = (0..3).map(|_| logging.line()).collect();
-    let rest = logging.stop();
+    let mut logging = ConfiguredDaemon::start(&fixture, RULES).await;
+    in_time(make_calls(&mut logging.daemon.client, &fixture)).await;
+    let (lines, rest) = read_log(logging, 3).await;
     assert!(rest.iter().all(|line| !line.contains("audit")), "only rejected calls: {rest:?}");
     for (line, expected) in lines.iter().zip([
         "WARN caproot::audit: access denied method=\"GetExecutor\" address=\"127.0.0.1:",
@@ -146,10 +167,10 @@ async fn the_audit_flag_logs_every_call() {
     let fixture = Fixture::new("dir root");
     for log in ["error", "off"] {
         let flags = ["--audit", "--log", log];
-        let mut logging = LoggedDaemon::start(&fixture, "allow: [root]", &flags).await;
-        let answer = in_time(logging.client.get_executor(GetExecutorRequest {})).await;
+        let mut logging = ConfiguredDaemon::start_with(&fixture, "allow: [root]", &flags).await;
+        let answer = in_time(logging.daemon.client.get_executor(GetExecutorRequest {})).await;
         answer.expect("accepted without rules");
-        let line = logging.line();
+        let line = audit_line(&mut logging).await;
         let expected = "INFO caproot::audit: call method=\"GetExecutor\" address=\"127.0.0.1:";
         assert!(line.contains(expected), "{line}");
     }
@@ -168,11 +189,7 @@ async fn make_hostile_calls(client: &mut Client, token: &str) {
             ..read_request(&root(text), text, text)
         };
         client.read_resource(with_token(token, read)).await.expect_err("invalid or rejected");
-        let files = ListResourcesRequest {
-            root: Some(root(text)),
-            package: text.into(),
-            ..Default::default()
-        };
+        let files = files_request(&root(text), text);
         client.list_resources(with_token(token, files)).await.expect_err("invalid or rejected");
         let watch = WatchSkillsRequest {
             selected_capability_roots: vec![root(text)],
@@ -191,12 +208,12 @@ async fn hostile_texts_break_no_log_line() {
     for format in ["text", "json"] {
         let fixture = fixture();
         let config = format!("{RULES}audit: true\nlog: {{format: {format}}}");
-        let mut logging = LoggedDaemon::start(&fixture, &config, &[]).await;
-        in_time(make_hostile_calls(&mut logging.client, "s3cret")).await;
-        in_time(make_hostile_calls(&mut logging.client, "\\x1b[2J")).await;
+        let mut logging = ConfiguredDaemon::start(&fixture, &config).await;
+        in_time(make_hostile_calls(&mut logging.daemon.client, "s3cret")).await;
+        in_time(make_hostile_calls(&mut logging.daemon.client, "\\x1b[2J")).await;
         // 9 calls with a valid token, one of them with a denied root, and 9 rejected calls.
-        let lines: Vec<_> = (0..19).map(|_| logging.line()).collect();
-        for line in lines.iter().chain(&logging.stop()) {
+        let (lines, rest) = read_log(logging, 19).await;
+        for line in lines.iter().chain(&rest) {
             assert!(!line.contains(caproot::model::text::is_misleading), "{line:?}");
             assert!(line.len() < 8_192, "{} bytes: {line}", line.len());
             if format == "json" {
@@ -226,9 +243,9 @@ fn suppressed_count(line: &str) -> u64 {
 
 #[tokio::test]
 async fn a_flood_of_rejected_calls_is_counted() {
-    const CALLS: u64 = 600;
+    const CALLS: u64 = 1_000;
     let fixture = fixture();
-    let logging = LoggedDaemon::start(&fixture, RULES, &[]).await;
+    let mut logging = ConfiguredDaemon::start(&fixture, RULES).await;
     let begun = Instant::now();
     let calls = (0..CALLS).map(|n| {
         let mut client = logging.client.clone();
@@ -237,15 +254,26 @@ async fn a_flood_of_rejected_calls_is_counted() {
                 0 => Request::new(GetExecutorRequest {}),
                 _ => with_token("wr0ng", GetExecutorRequest {}),
             };
-            client.get_executor(request).await.expect_err("rejected").code()
+            client.get_executor(request).await.expect_err("rejected")
         }
     });
-    let codes = in_time(futures_util::future::join_all(calls)).await;
+    // The daemon finds the requests of all calls at once.
+    logging.process.send_signal(Signal::STOP);
+    let calls = in_time(futures_util::future::join_all(calls));
+    let send_requests = async {
+        for _ in 0..10 * CALLS {
+            tokio::task::yield_now().await;
+        }
+        logging.process.send_signal(Signal::CONT);
+    };
+    let (statuses, ()) = tokio::join!(calls, send_requests);
     // Each call gets its own status: no connection is closed.
-    assert!(codes.iter().all(|code| *code == Code::Unauthenticated), "{codes:?}");
+    for status in &statuses {
+        assert_eq!(status.code(), Code::Unauthenticated, "{status:?}");
+    }
     let (mut logged, mut suppressed) = (0, 0);
     while logged + suppressed < CALLS {
-        let line = logging.line();
+        let line = audit_line(&mut logging).await;
         assert!(line.contains("WARN caproot::audit: "), "{line}");
         if line.contains("further denied calls not logged") {
             suppressed += suppressed_count(&line);

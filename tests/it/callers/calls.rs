@@ -2,33 +2,18 @@
 
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use caproot::proto::caproot::v1::{
-    Diagnostic, ListResourcesRequest, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
-    ListSkillsResponse, ReadResourceRequest, ReadResourceResponse, ResetReason,
-    ResolveRootsRequest, ResolvedRoot, RootStatus, SelectedCapabilityRoot, WatchSkillsRequest,
-    WatchSkillsResponse,
+    Diagnostic, ListRootsRequest, ListSkillsResponse, PublishedRoot, ResetReason, ResolvedRoot,
+    RootStatus, SelectedCapabilityRoot, WatchSkillsRequest, WatchSkillsResponse,
 };
 use tonic::{Status, Streaming};
 
 use super::with_token;
-use crate::harness::{Daemon, in_time, list_request, located};
+use crate::harness::{Daemon, files_request, in_time, list_request, resolve_request};
 
-pub(super) fn published(id: &str) -> SelectedCapabilityRoot {
-    located(id, &format!("published:{id}"))
-}
-
-pub(super) async fn list_roots(daemon: &Daemon, token: &str) -> ListRootsResponse {
-    let call =
-        async { daemon.client.clone().list_roots(with_token(token, ListRootsRequest {})).await };
-    in_time(call).await.expect("ListRoots").into_inner()
-}
-
-pub(super) async fn try_list(
-    daemon: &Daemon,
-    token: &str,
-    request: ListSkillsRequest,
-) -> Result<ListSkillsResponse, Status> {
-    let call = async { daemon.client.clone().list_skills(with_token(token, request)).await };
-    Ok(in_time(call).await?.into_inner())
+pub(super) async fn published_roots(daemon: &Daemon, token: &str) -> Vec<PublishedRoot> {
+    let mut client = daemon.client.clone();
+    let answer = in_time(client.list_roots(with_token(token, ListRootsRequest {}))).await;
+    answer.expect("ListRoots").into_inner().roots
 }
 
 pub(super) async fn list(
@@ -36,11 +21,7 @@ pub(super) async fn list(
     token: &str,
     roots: &[SelectedCapabilityRoot],
 ) -> ListSkillsResponse {
-    try_list(daemon, token, list_request(roots)).await.expect("ListSkills")
-}
-
-pub(super) fn packages(list: &ListSkillsResponse) -> Vec<&str> {
-    list.skills.iter().map(|skill| &*skill.package).collect()
+    daemon.try_list(with_token(token, list_request(roots))).await.expect("ListSkills")
 }
 
 pub(super) async fn resolve(
@@ -48,22 +29,9 @@ pub(super) async fn resolve(
     token: &str,
     root: &SelectedCapabilityRoot,
 ) -> ResolvedRoot {
-    let request = ResolveRootsRequest {
-        selected_capability_roots: vec![root.clone()],
-        ..ResolveRootsRequest::default()
-    };
-    let call = async { daemon.client.clone().resolve_roots(with_token(token, request)).await };
-    let mut roots = in_time(call).await.expect("ResolveRoots").into_inner().roots;
-    roots.pop().expect("one root")
-}
-
-pub(super) async fn read(
-    daemon: &Daemon,
-    token: &str,
-    request: ReadResourceRequest,
-) -> Result<ReadResourceResponse, Status> {
-    let call = async { daemon.client.clone().read_resource(with_token(token, request)).await };
-    Ok(in_time(call).await?.into_inner())
+    let request = resolve_request(std::slice::from_ref(root));
+    let answer = daemon.try_resolve(with_token(token, request)).await;
+    answer.expect("ResolveRoots").roots.pop().expect("one root")
 }
 
 pub(super) async fn list_files(
@@ -72,13 +40,8 @@ pub(super) async fn list_files(
     root: &SelectedCapabilityRoot,
     package: &str,
 ) -> Result<Vec<String>, Status> {
-    let request = ListResourcesRequest {
-        root: Some(root.clone()),
-        package: package.into(),
-        ..ListResourcesRequest::default()
-    };
-    let call = async { daemon.client.clone().list_resources(with_token(token, request)).await };
-    let files = in_time(call).await?.into_inner().resources.into_iter();
+    let request = files_request(root, package);
+    let files = daemon.list_resources(with_token(token, request)).await?.resources.into_iter();
     Ok(files.map(|file| file.resource[package.len() + 1..].to_owned()).collect())
 }
 
@@ -93,8 +56,7 @@ pub(super) async fn watch(
         resume_token: resume_token.into(),
         ..WatchSkillsRequest::default()
     };
-    let call = async { daemon.client.clone().watch_skills(with_token(token, request)).await };
-    in_time(call).await.expect("a stream").into_inner()
+    daemon.watch(with_token(token, request)).await.expect("a stream")
 }
 
 /// Events of a stream up to the next `synced`.

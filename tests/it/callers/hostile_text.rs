@@ -2,16 +2,14 @@
 //! skills, plugins and roots, descriptions, quotes in diagnostics, and arguments. No text breaks a
 //! line or controls the terminal. See [`super::audit`] for hostile text in logs.
 
-use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use caproot::model::text::is_misleading;
 use serde_json::Value;
 
-use crate::commands::{caproot, run_command};
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, in_time, located};
+use crate::harness::{Daemon, Setup, located};
+use crate::process::{Process, client_command_with, run_command};
 
 /// Hostile text in the fixture's escapes: a line feed, ANSI and C1 sequences, a terminal title,
 /// bidi overrides, invisible characters and a tag.
@@ -39,13 +37,6 @@ fn hostile_tree() -> Fixture {
          | {{\"name\":\"{SLY}\",\"version\":\"1{json}\",\"description\":\"{json}\"}}\n\
          file skills/other/.codex-plugin/plugin.json\n| {{\"name\":\"{json}\n"
     ))
-}
-
-/// Returns a client command for the daemon.
-fn client_command(daemon: &Daemon, args: &[&str]) -> Command {
-    let mut command = caproot(args.iter().map(OsStr::new));
-    command.env("CAPROOT_ENDPOINT", format!("tcp:{}", daemon.address));
-    command
 }
 
 /// Checks that a command's output has no misleading character other than line feeds.
@@ -86,18 +77,18 @@ async fn commands_print_hostile_text_escaped() {
         (&["list", "--endpoint", nasty], 0..1),
         (&["explain", nasty], 0..1),
     ] {
-        let done = run_command(client_command(&daemon, args)).await;
-        let stdout = String::from_utf8(done.stdout).expect("text");
-        assert_plain(&stdout, args);
+        let done = run_command(client_command_with(&daemon, args)).await;
+        let stdout = done.text();
+        assert_plain(stdout, args);
         assert_plain(&done.stderr, args);
         assert!(lines.contains(&stdout.lines().count()), "{args:?}: {stdout}");
         if matches!(args[0], "read" | "path") || args.contains(&"--endpoint") {
             continue;
         }
         let args = [args, &["--output", "json"]].concat();
-        let done = run_command(client_command(&daemon, &args)).await;
-        let stdout = String::from_utf8(done.stdout).expect("text");
-        assert_plain(&stdout, &args);
+        let done = run_command(client_command_with(&daemon, &args)).await;
+        let stdout = done.text();
+        assert_plain(stdout, &args);
         assert_plain(&done.stderr, &args);
         for line in stdout.lines() {
             serde_json::from_str::<Value>(line).expect("JSON, one object a line");
@@ -105,7 +96,7 @@ async fn commands_print_hostile_text_escaped() {
         assert_eq!(stdout.is_empty(), lines.contains(&0), "{args:?}: {stdout}");
     }
     for args in [&["watch"][..], &["watch", "--output", "json"]] {
-        let printed = watch_until_synced(client_command(&daemon, args)).await;
+        let printed = watch_until_synced(client_command_with(&daemon, args)).await;
         let count = printed.lines().filter(|line| line.contains("this.")).count();
         assert_eq!(count, 1, "{printed}");
         assert_plain(&printed, args);
@@ -114,16 +105,12 @@ async fn commands_print_hostile_text_escaped() {
 }
 
 /// Runs a watch command, and returns its output up to the first complete state.
-async fn watch_until_synced(mut command: Command) -> String {
-    let printed = tokio::task::spawn_blocking(move || {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
-        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let mut text = String::new();
-        while !text.contains("= synced") && !text.contains("\"synced\"") {
-            assert_ne!(stdout.read_line(&mut text).expect("text"), 0, "the watch ended: {text}");
-        }
-        child.kill().and_then(|()| child.wait()).expect("the process ends");
-        text
-    });
-    in_time(printed).await.expect("no panic")
+async fn watch_until_synced(command: Command) -> String {
+    let mut process = Process::spawn(command);
+    let mut text = String::new();
+    while !text.contains("= synced") && !text.contains("\"synced\"") {
+        text += &process.line().await;
+        text.push('\n');
+    }
+    text
 }

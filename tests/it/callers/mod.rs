@@ -5,7 +5,6 @@ mod access_scope_property;
 mod audit;
 mod calls;
 mod hostile_text;
-mod logged_daemon;
 mod peer_credentials;
 mod socket;
 mod tokens;
@@ -25,6 +24,7 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, in_time, isolated_env};
+use crate::process::with_listener;
 
 /// Starts a daemon with a config file at the fixture's top. Its last listener is a free TCP port.
 async fn start_daemon(fixture: &Fixture, config: &str) -> Daemon {
@@ -33,10 +33,8 @@ async fn start_daemon(fixture: &Fixture, config: &str) -> Daemon {
 }
 
 fn parse_config(fixture: &Fixture, config: &str, env: &ProcessEnv) -> Config {
-    let listen = "listen: ['tcp:127.0.0.1:0']\n";
-    let listen = if config.contains("listen:") { "" } else { listen };
     let file = fixture.path("caproot.yaml");
-    let text = format!("{config}\n{listen}").into_bytes();
+    let text = with_listener(config).into_bytes();
     Config::from_bytes(ServeFlags::default(), &file, text, env).expect("a valid configuration")
 }
 
@@ -82,6 +80,17 @@ impl ProcessUser {
     /// Opens a channel over one connection of this user.
     async fn open_channel(self, socket: &Path) -> Channel {
         channel_over(self.connect(socket).expect("a connection")).await
+    }
+
+    /// Returns the words that run a program as this user.
+    fn setpriv(self) -> [String; 4] {
+        let groups: Vec<_> = self.groups.iter().map(ToString::to_string).collect();
+        let groups = match &*groups {
+            [] => "--clear-groups".to_owned(),
+            groups => format!("--groups={}", groups.join(",")),
+        };
+        let (uid, gid) = (format!("--reuid={}", self.uid), format!("--regid={}", self.gid));
+        ["setpriv".to_owned(), uid, gid, groups]
     }
 
     fn switch_thread(self) -> io::Result<()> {

@@ -1,11 +1,9 @@
 //! Rules that match the uid and gids of a process, as the kernel reports them.
 
-use std::process::Command;
-
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot::proto::caproot::v1::{
-    GetExecutorRequest, ListResourcesRequest, ListRootsRequest, ResolveRootsRequest,
-    SelectedCapabilityRoot, WatchSkillsRequest,
+    GetExecutorRequest, ListResourcesRequest, ListRootsRequest, SelectedCapabilityRoot,
+    WatchSkillsRequest,
 };
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -17,8 +15,10 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use super::{ProcessUser, can_switch_user, reachable_fixture, start_daemon};
 use crate::fixture::Fixture;
 use crate::harness::{
-    Client, Daemon, assert_rpc_error, in_time, list_request, located, read_request, selected,
+    Client, Daemon, assert_rpc_error, files_request, in_time, list_request, located, read_request,
+    resolve_request, selected,
 };
+use crate::process::{caproot, run_command, wrap_command};
 
 const USER: ProcessUser = ProcessUser { uid: 7_001, gid: 7_001, groups: &[] };
 const OTHER_USER: ProcessUser = ProcessUser { uid: 7_002, gid: 7_002, groups: &[5] };
@@ -70,12 +70,10 @@ async fn rules_match_users_and_groups() {
 /// Makes every call about a root, and checks that each is rejected.
 async fn collect_rejections(client: &mut Client, root: &SelectedCapabilityRoot) -> Vec<Status> {
     let roots = vec![root.clone()];
-    let resolve =
-        ResolveRootsRequest { selected_capability_roots: roots.clone(), ..Default::default() };
+    let resolve = resolve_request(&roots);
     let watch =
         WatchSkillsRequest { selected_capability_roots: roots.clone(), ..Default::default() };
-    let package = "skill://r/a".to_owned();
-    let files = ListResourcesRequest { root: Some(root.clone()), package, ..Default::default() };
+    let files = files_request(root, "skill://r/a");
     let bad = ListResourcesRequest { page_size: -1, ..files.clone() };
     let read = read_request(root, "skill://r/a", "");
     let rejected = "rejected";
@@ -179,27 +177,8 @@ async fn health_and_reflection_follow_their_settings() {
     daemon.stop().await;
 }
 
-/// Returns a client command that runs as another user.
-fn command_as(user: ProcessUser, args: &[&str]) -> Command {
-    let mut command = Command::new("setpriv");
-    command.args([format!("--reuid={}", user.uid), format!("--regid={}", user.gid)]);
-    match user.groups {
-        [] => command.arg("--clear-groups"),
-        groups => {
-            let groups: Vec<_> = groups.iter().map(ToString::to_string).collect();
-            command.arg(format!("--groups={}", groups.join(",")))
-        }
-    };
-    command.arg(env!("CARGO_BIN_EXE_caproot")).args(args).env_clear();
-    command
-}
-
 #[tokio::test]
 async fn client_commands_of_other_users_follow_the_rules() {
-    if !command_as(OTHER_USER, &["--version"]).output().is_ok_and(|done| done.status.success()) {
-        println!("SKIPPED: setpriv(1) cannot run the binary as another user here");
-        return;
-    }
     let (fixture, daemon) = start_with_rules("").await;
     let socket = fixture.path("run/c.sock");
     let endpoint = socket.to_str().expect("UTF-8").to_owned();
@@ -208,12 +187,10 @@ async fn client_commands_of_other_users_follow_the_rules() {
         (ProcessUser { groups: &[7_100], ..OTHER_USER }, 0, "1 skill in 1 root"),
         (OTHER_USER, 5, "PERMISSION_DENIED CALLER_NOT_ALLOWED: no rule matches this caller"),
     ] {
-        let mut command = command_as(user, &["list", "--endpoint", &endpoint]);
-        let done = tokio::task::spawn_blocking(move || command.output());
-        let done = in_time(done).await.expect("no panic").expect("the command runs");
-        let stderr = String::from_utf8(done.stderr).expect("text");
-        assert_eq!(done.status.code(), Some(code), "{user:?}: {stderr}");
-        assert!(stderr.contains(expected), "{user:?}: {stderr}");
+        let command = caproot(["list", "--endpoint", &endpoint]);
+        let skipped = "setpriv(1) cannot run the binary as another user here";
+        let Some(command) = wrap_command(user.setpriv(), command, skipped) else { return };
+        run_command(command).await.exited_with(code, expected);
     }
     daemon.stop().await;
 }

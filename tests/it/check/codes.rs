@@ -3,7 +3,7 @@
 //! difference, because users see this text.
 
 use super::daemon_agreement::{assert_agrees, list_skills};
-use super::{run_caproot, unpack_output};
+use super::run_caproot;
 use crate::diff::diff;
 use crate::fixture::{Fixture, is_root};
 use crate::listing;
@@ -55,8 +55,7 @@ async fn each_code_has_a_tree_and_a_snapshot() {
 
 /// Renders the output of `check` and the daemon's list as text.
 async fn render(fixture: &Fixture) -> String {
-    let (exit, stdout, stderr) =
-        unpack_output(&run_caproot(fixture.top(), ["check", "root", "--notes"]));
+    let (exit, stdout, stderr) = run_caproot(fixture.top(), ["check", "root", "--notes"]);
     let mut text =
         format!("$ caproot check root --notes\n{stdout}{stderr}exit code {exit}\n\nListSkills\n");
     for line in listing::canonical_lines(&list_skills(fixture.path("root")).await, &[], &[]) {

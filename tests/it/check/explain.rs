@@ -1,10 +1,10 @@
 //! `caproot explain`, and its examples: each example provokes its code, and each fix removes the
 //! code.
 
-use super::{check_json, run_caproot, unpack_output};
+use super::{check_json, run_caproot};
 use crate::fixture::{Fixture, is_root};
 use caproot::check::explain::{CodeExample, explanation_of};
-use caproot::model::DiagnosticCode;
+use caproot::model::{DiagnosticCode, RootReason};
 use std::path::Path;
 use std::process::Command;
 
@@ -55,22 +55,27 @@ fn each_example_provokes_its_code_and_each_fix_removes_it() {
 #[test]
 fn explain_prints_one_code_or_all_and_suggests_corrections() {
     let top = Path::new("/");
-    let (exit, all, _) = unpack_output(&run_caproot(top, ["explain"]));
+    let (exit, all, _) = run_caproot(top, ["explain"]);
     assert_eq!((exit, all.lines().count()), (0, DiagnosticCode::ALL.len()));
     for code in DiagnosticCode::ALL {
-        let (exit, text, _) =
-            unpack_output(&run_caproot(top, ["explain", &code.name().to_lowercase()]));
+        let (exit, text, _) = run_caproot(top, ["explain", &code.name().to_lowercase()]);
         assert_eq!(exit, 0);
         assert!(text.starts_with(&format!("# {} (", code.name())), "{text}");
         assert!(all.contains(code.name()));
     }
-    let (exit, stdout, stderr) = unpack_output(&run_caproot(top, ["explain", "yaml_sintax"]));
+    let (exit, stdout, stderr) = run_caproot(top, ["explain", "yaml_sintax"]);
     assert_eq!((exit, stdout.as_str()), (2, ""));
     assert!(stderr.contains("unknown code yaml_sintax; did you mean YAML_SYNTAX?"), "{stderr}");
-    let (exit, _, stderr) = unpack_output(&run_caproot(top, ["explain", "\u{202e}\x1b[31m"]));
+    for reason in RootReason::ALL {
+        let (exit, _, stderr) = run_caproot(top, ["explain", reason.name()]);
+        let sentence = format!("{} is the reason of an unavailable root: ", reason.name());
+        assert!(exit == 2 && stderr.contains(&sentence), "{stderr}");
+        assert!(stderr.contains(reason.message()) && !stderr.contains("did you mean"), "{stderr}");
+    }
+    let (exit, _, stderr) = run_caproot(top, ["explain", "\u{202e}\x1b[31m"]);
     assert_eq!(exit, 2);
     assert!(stderr.contains(r"unknown code \u{202e}\u{1b}[31m"), "{stderr}");
-    let (_, text, _) = unpack_output(&run_caproot(top, ["explain", "--output", "json"]));
+    let (_, text, _) = run_caproot(top, ["explain", "--output", "json"]);
     let array: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(array.as_array().map(Vec::len), Some(DiagnosticCode::ALL.len()));
 }

@@ -1,6 +1,6 @@
 //! Output formats, exit codes, and messages about directories that cannot be checked.
 
-use super::{check_json, run_caproot, unpack_output};
+use super::{check_json, run_caproot};
 use crate::fixture::Fixture;
 use caproot::model::DiagnosticCode;
 use serde_json::Value;
@@ -32,7 +32,7 @@ fn exit_codes_report_errors_warnings_and_empty_directories() {
     ] {
         let fixture = Fixture::new(tree);
         let args = std::iter::once("check").chain(args.iter().copied());
-        let (exit, stdout, stderr) = unpack_output(&run_caproot(fixture.top(), args.clone()));
+        let (exit, stdout, stderr) = run_caproot(fixture.top(), args.clone());
         assert_eq!(exit, expected, "{:?} {stdout}{stderr}", args.collect::<Vec<_>>());
     }
 }
@@ -42,9 +42,9 @@ fn every_directory_is_checked_and_every_other_argument_is_reported() {
     let fixture =
         Fixture::new(&format!("{WARNED}skill two/x\nfile plain\n| x\nlink nowhere -> gone"));
     let args = ["check", "plain", "root", "gone", "nowhere", "root/w/SKILL.md", "two"];
-    let (exit, stdout, stderr) = unpack_output(&run_caproot(fixture.top(), args));
+    let (exit, stdout, stderr) = run_caproot(fixture.top(), args);
     assert_eq!(exit, 78);
-    assert!(stdout.contains("2 skills, 0 errors, 2 warnings, 0 notes in 2 files"), "{stdout}");
+    assert!(stdout.contains("2 skills, 0 errors, 2 warnings, 2 notes in 2 files"), "{stdout}");
     assert_eq!(
         stderr,
         "caproot: cannot check plain: not a directory\n\
@@ -57,8 +57,7 @@ fn every_directory_is_checked_and_every_other_argument_is_reported() {
 #[test]
 fn an_empty_directory_is_reported() {
     let fixture = Fixture::new("skill root/a\ndir none\ndir also/none");
-    let (exit, stdout, stderr) =
-        unpack_output(&run_caproot(fixture.top(), ["check", "none", "root", "also"]));
+    let (exit, stdout, stderr) = run_caproot(fixture.top(), ["check", "none", "root", "also"]);
     assert_eq!(exit, 1);
     assert!(stdout.contains("1 skill, 0 errors"), "{stdout}");
     assert_eq!(
@@ -69,7 +68,7 @@ fn an_empty_directory_is_reported() {
     );
     // With an error, no hint is needed: the error explains the missing skill.
     let fixture = Fixture::new(BROKEN);
-    let (exit, _, stderr) = unpack_output(&run_caproot(fixture.top(), ["check", "root"]));
+    let (exit, _, stderr) = run_caproot(fixture.top(), ["check", "root"]);
     assert_eq!((exit, &*stderr), (1, ""));
 }
 
@@ -86,7 +85,7 @@ fn paths_begin_with_the_directory_as_given() {
         (".", absolute, format!("{absolute}/w/SKILL.md")),
     ] {
         let dir = fixture.path(dir);
-        let (_, stdout, _) = unpack_output(&run_caproot(&dir, ["check", given]));
+        let (_, stdout, _) = run_caproot(&dir, ["check", given]);
         assert!(stdout.contains(&format!("\n --> {shown}:2:1\n")), "{stdout}");
         assert_eq!(check_json(&dir, given)["diagnostics"][0]["path"], shown);
     }
@@ -100,11 +99,11 @@ fn paths_begin_with_the_directory_as_given() {
 
 #[test]
 fn notes_are_shown_when_asked_for() {
-    let fixture = Fixture::new("file root/a/skill.md\n| x");
-    let (_, quiet, _) = unpack_output(&run_caproot(fixture.top(), ["check", "root"]));
-    let summary = "0 skills, 0 errors, 0 warnings, 1 note in 1 file";
+    let fixture = Fixture::new("file root/a/skill.md\n| x\nskill root/b");
+    let (_, quiet, _) = run_caproot(fixture.top(), ["check", "root"]);
+    let summary = "1 skill, 0 errors, 0 warnings, 2 notes in 2 files";
     assert_eq!(quiet, format!("{summary} (--notes shows the notes)\n"));
-    let (_, all, _) = unpack_output(&run_caproot(fixture.top(), ["check", "root", "--notes"]));
+    let (_, all, _) = run_caproot(fixture.top(), ["check", "root", "--notes"]);
     assert!(all.starts_with("note[WRONG_CASE]: ") && all.ends_with(&format!("{summary}\n")));
     assert_eq!(check_json(fixture.top(), "root")["diagnostics"][0]["code"], "WRONG_CASE");
 }
@@ -115,12 +114,12 @@ fn json_is_one_object() {
     let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect();
     let keys: Vec<Vec<String>> =
         [&report, &report["skills"][0], &report["diagnostics"][0]].map(keys).into();
-    assert_eq!(keys[0], ["diagnostics", "skills", "summary", "unchecked"]);
+    assert_eq!(keys[0], ["diagnostics", "fixes", "skills", "summary", "unchecked"]);
     assert_eq!(keys[1], ["bareName", "description", "name", "path", "plugin"]);
     let all = ["code", "column", "help", "line", "message", "path", "severity"];
     assert_eq!(keys[2], all);
     let summary = serde_json::json!({
-        "skills": 1, "errors": 1, "warnings": 2, "notes": 0, "files": 2, "droppedDiagnostics": 0,
+        "skills": 1, "errors": 1, "warnings": 2, "notes": 1, "files": 2, "droppedDiagnostics": 0,
     });
     assert_eq!(report["summary"], summary);
 }
@@ -131,10 +130,8 @@ fn sarif_has_the_fields_that_its_readers_need() {
     let absolute = fixture.path("root");
     let absolute = absolute.to_str().expect("UTF-8");
     for given in ["root", "./root", absolute] {
-        let (_, stdout, _) = unpack_output(&run_caproot(
-            fixture.top(),
-            ["check", "--output", "sarif", given, "gone"],
-        ));
+        let (_, stdout, _) =
+            run_caproot(fixture.top(), ["check", "--output", "sarif", given, "gone"]);
         let log: Value = serde_json::from_str(&stdout).expect("JSON");
         assert_eq!(log["version"], "2.1.0");
         assert!(
@@ -156,7 +153,7 @@ fn sarif_has_the_fields_that_its_readers_need() {
             assert!(is_level(&rule["defaultConfiguration"]["level"]), "{rule}");
         }
         let results = run["results"].as_array().expect("results");
-        assert_eq!(results.len(), 4);
+        assert_eq!(results.len(), 5);
         for result in results {
             let index = usize::try_from(result["ruleIndex"].as_u64().expect("an index"));
             assert_eq!(rules[index.expect("small")]["id"], result["ruleId"]);

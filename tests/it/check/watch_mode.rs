@@ -2,97 +2,71 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::{run_caproot, unpack_output};
+use super::run_caproot;
 use crate::fixture::Fixture;
-use crate::harness::HANG_TIMEOUT;
+use crate::process::{Process, caproot};
 use crate::terminal::run_on_terminal;
 use crate::watch_harness::skill_text;
 
-/// Running `caproot check --watch --output json`.
-struct WatchingCheck {
-    child: Child,
-    lines: Receiver<String>,
+/// Starts `caproot check --watch --output json`.
+fn start(fixture: &Fixture) -> Process {
+    let mut command = caproot(["check", "--watch", "--output", "json", "root"]);
+    Process::spawn(command.current_dir(fixture.top()))
 }
 
-impl WatchingCheck {
-    fn start(fixture: &Fixture) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
-        command.current_dir(fixture.top()).args(["check", "--watch", "--output", "json", "root"]);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let (send, lines) = channel();
-        thread::spawn(move || stdout.lines().try_for_each(|line| send.send(line.expect("text"))));
-        Self { child, lines }
-    }
-
-    /// Waits for a run that finds the given numbers of skills and errors.
-    fn wait_for_run(&self, skills: u64, errors: u64) {
-        loop {
-            let line = self.lines.recv_timeout(HANG_TIMEOUT).expect("another run");
-            let run: Value = serde_json::from_str(&line).expect("one object per line");
-            if run["summary"]["skills"] == skills && run["summary"]["errors"] == errors {
-                return;
-            }
+/// Waits for a run that finds the given numbers of skills and errors.
+async fn wait_for_run(watching: &mut Process, skills: u64, errors: u64) {
+    loop {
+        let line = watching.line().await;
+        let run: Value = serde_json::from_str(&line).expect("one object per line");
+        if run["summary"]["skills"] == skills && run["summary"]["errors"] == errors {
+            return;
         }
     }
-
-    fn pid(&self) -> Pid {
-        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid")
-    }
 }
 
-impl Drop for WatchingCheck {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-#[test]
-fn each_change_is_one_run() {
+#[tokio::test]
+async fn each_change_is_one_run() {
     let fixture = Fixture::new("skill root/a");
-    let mut watching = WatchingCheck::start(&fixture);
-    watching.wait_for_run(1, 0);
+    let mut watching = start(&fixture);
+    wait_for_run(&mut watching, 1, 0).await;
     fixture.write("root/a/SKILL.md", "no frontmatter");
-    watching.wait_for_run(0, 1);
+    wait_for_run(&mut watching, 0, 1).await;
     fixture.replace("root/a/SKILL.md", skill_text("a", "Mended."));
-    watching.wait_for_run(1, 0);
+    wait_for_run(&mut watching, 1, 0).await;
     // A directory is watched before it is listed.
     fixture.write("root/deep/er/b/SKILL.md", skill_text("b", "New."));
-    watching.wait_for_run(2, 0);
+    wait_for_run(&mut watching, 2, 0).await;
     fixture.write("root/deep/er/b/SKILL.md", "broken again");
-    watching.wait_for_run(1, 1);
+    wait_for_run(&mut watching, 1, 1).await;
     // The whole directory is renamed and created again.
     fs::rename(fixture.path("root"), fixture.path("away")).expect("renamed");
     fixture.write("root/c/SKILL.md", skill_text("c", "Another."));
-    watching.wait_for_run(1, 0);
+    wait_for_run(&mut watching, 1, 0).await;
     fixture.write("root/d/SKILL.md", skill_text("d", "One more."));
-    watching.wait_for_run(2, 0);
-    kill_process(watching.pid(), Signal::INT).expect("a signal");
-    assert_eq!(watching.child.wait().expect("the command ends").code(), Some(0));
+    wait_for_run(&mut watching, 2, 0).await;
+    assert_eq!(watching.exit_on(Signal::INT).await.code, Some(0));
 }
 
-#[test]
-fn an_empty_directory_waits_for_its_first_skill() {
+#[tokio::test]
+async fn an_empty_directory_waits_for_its_first_skill() {
     let fixture = Fixture::new("dir root");
-    let watching = WatchingCheck::start(&fixture);
-    watching.wait_for_run(0, 0);
+    let mut watching = start(&fixture);
+    wait_for_run(&mut watching, 0, 0).await;
     fixture.write("root/a/SKILL.md", skill_text("a", "First."));
-    watching.wait_for_run(1, 0);
+    wait_for_run(&mut watching, 1, 0).await;
 }
 
 #[test]
 fn a_missing_directory_fails_at_once() {
     let fixture = Fixture::new("dir other");
-    let (exit, _, stderr) =
-        unpack_output(&run_caproot(fixture.top(), ["check", "--watch", "root"]));
+    let (exit, _, stderr) = run_caproot(fixture.top(), ["check", "--watch", "root"]);
     assert_eq!(exit, 78);
     assert!(stderr.contains("cannot check root: no such directory"), "{stderr}");
 }

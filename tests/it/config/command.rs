@@ -1,24 +1,23 @@
 //! `caproot config check`, `caproot config example`, and invalid files given to `caproot serve`.
 
 use std::fs;
-use std::process::Stdio;
 
 use serde_json::Value;
 
-use super::{arg, caproot_command, run_to_end};
+use super::arg;
 use crate::fixture::Fixture;
+use crate::process::{Process, caproot, run_blocking};
 
 /// Runs `config check` for a file. Returns the exit code and the output.
 fn check_config(file: &str, more: &[&str]) -> (Option<i32>, String) {
-    let ended = run_to_end(&[&["config", "check", file], more].concat());
-    assert!(ended.stderr.is_empty(), "{}", String::from_utf8_lossy(&ended.stderr));
-    (ended.status.code(), String::from_utf8(ended.stdout).expect("text"))
+    let ended = run_blocking(caproot(["config", "check", file]).args(more));
+    assert!(ended.stderr.is_empty(), "{}", ended.stderr);
+    (ended.code, ended.text().to_owned())
 }
 
 #[test]
 fn the_example_is_valid() {
-    let example = run_to_end(&["config", "example"]);
-    assert_eq!(example.status.code(), Some(0));
+    let example = run_blocking(caproot(["config", "example"])).succeeded();
     let fixture = Fixture::new("dir etc");
     fixture.write("etc/caproot.yaml", &example.stdout);
     let file = arg(fixture.path("etc/caproot.yaml"));
@@ -110,22 +109,23 @@ fn every_error_names_its_place() {
         (&"listen[1]".into(), &"\"tcp:0.0.0.0:1\"".into())
     );
     // The daemon reports the same errors, and binds no socket.
-    let serve = run_to_end(&["serve", "--config", &file]);
-    assert_eq!(serve.status.code(), Some(78));
-    let stderr = String::from_utf8(serve.stderr).expect("text");
+    let serve = run_blocking(caproot(["serve", "--config", &file]));
+    assert_eq!(serve.code, Some(78));
     let lines = lines.map(|line| format!("caproot: {line}"));
-    assert_eq!(stderr.lines().collect::<Vec<_>>(), lines);
+    assert_eq!(serve.stderr.lines().collect::<Vec<_>>(), lines);
     assert_eq!(fs::read_dir(fixture.path("run")).expect("a directory").count(), 0);
 }
 
 #[test]
 fn unreadable_files_are_rejected() {
     let fixture = Fixture::new(
-        "sparse 104857600 large\nfile latin\n| log:\n|   filter: \\xe9\nfile broken\n| a: [1\n| b: 2",
+        "sparse 104857600 large\nfile latin\n| log:\n|   f\\xc3\\xa4: \\xe9\nfile broken\n| a: [1\n| b: 2",
     );
+    fixture.write("over", vec![b'#'; (1 << 20) + 1]);
     for (file, message) in [
+        (arg(fixture.path("over")), ": is larger than 1 MiB, the limit of config files"),
         (arg(fixture.path("large")), ": is larger than 1 MiB, the limit of config files"),
-        (arg(fixture.path("latin")), ":2:11: invalid UTF-8; save the file as UTF-8"),
+        (arg(fixture.path("latin")), ":2:7: invalid UTF-8; save the file as UTF-8"),
         (arg(fixture.path("broken")), ":2:2: YAML: "),
         (arg(fixture.path("none")), ": no such file"),
         (arg(fixture.path(".")), ": is a directory; name the file in it"),
@@ -134,20 +134,20 @@ fn unreadable_files_are_rejected() {
         let (code, output) = check_config(&file, &[]);
         assert_eq!(code, Some(78), "{file}");
         assert!(output.starts_with(&format!("{file}{message}")), "{output}");
-        let serve = run_to_end(&["serve", "--config", &file]);
-        assert_eq!(serve.status.code(), Some(78), "{file}");
-        assert_eq!(String::from_utf8(serve.stderr).expect("text"), format!("caproot: {output}"));
+        let serve = run_blocking(caproot(["serve", "--config", &file]));
+        assert_eq!(serve.code, Some(78), "{file}");
+        assert_eq!(serve.stderr, format!("caproot: {output}"));
     }
+    fixture.write("over", vec![b'#'; 1 << 20]);
+    assert_eq!(check_config(&arg(fixture.path("over")), &[]).0, Some(0));
 }
 
-#[test]
-fn a_closed_pipe_keeps_the_exit_code() {
+#[tokio::test]
+async fn a_closed_pipe_keeps_the_exit_code() {
     for (args, code) in [(&["config", "example"][..], 0), (&["config", "check", "/none"], 78)] {
-        let mut child =
-            caproot_command(args).stdout(Stdio::piped()).spawn().expect("the binary runs");
-        drop(child.stdout.take());
-        let ended = child.wait_with_output().expect("the command ends");
-        assert!(ended.stderr.is_empty(), "{}", String::from_utf8_lossy(&ended.stderr));
-        assert_eq!(ended.status.code(), Some(code), "{args:?}");
+        let (process, stdout) = Process::spawn_unread(caproot(args));
+        drop(stdout);
+        let ended = process.exit().await;
+        assert_eq!((ended.code, ended.stderr.as_str()), (Some(code), ""), "{args:?}");
     }
 }

@@ -2,9 +2,10 @@
 
 use tonic::Code;
 
-use super::{ConfiguredDaemon, published};
+use super::{list_files, read_file};
 use crate::fixture::Fixture;
-use crate::harness::{assert_rpc_error, selected};
+use crate::harness::{assert_rpc_error, packages, published, read_request, selected};
+use crate::process::ConfiguredDaemon;
 
 const TREE: &str = "\
     skill root/keep\nskill root/drafts/one\nskill root/drafts/deep/two\nskill root/keep/inner\n\
@@ -19,9 +20,8 @@ async fn a_glob_disables_skills_and_their_files() {
                   disabled_skills: [{root: r, path: 'drafts/*'}, {root: r, path: keep/inner}]";
     let served = ConfiguredDaemon::start(&fixture, config).await;
     let list = served.list(&[published("r")]).await;
-    let packages: Vec<_> = list.skills.iter().map(|s| &*s.package).collect();
     assert_eq!(
-        packages,
+        packages(&list),
         [
             "skill://r/keep",
             "skill://r/plugin/roll-back",
@@ -32,16 +32,16 @@ async fn a_glob_disables_skills_and_their_files() {
     let counts = list.roots[0].counts.expect("counts");
     assert_eq!((counts.skills, counts.disabled, counts.omitted), (4, 2, 0));
     for package in ["skill://r/drafts/one", "skill://r/keep/inner"] {
-        let answer = served.read(&published("r"), package, "").await;
+        let answer = served.read(read_request(&published("r"), package, "")).await;
         assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     }
     // Files of a disabled skill are not files of the skill around it, neither directly nor by a link.
     for file in ["inner/SKILL.md", "inner/secret", "way", "in"] {
-        let answer = served.read_file("r", "skill://r/keep", file).await;
+        let answer = read_file(&served, "r", "skill://r/keep", file).await;
         assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
-    assert_eq!(served.list_files("r", "skill://r/keep").await, ["SKILL.md", "x"]);
-    assert!(served.read_file("r", "skill://r/keep", "x").await.is_ok());
+    assert_eq!(list_files(&served, "r", "skill://r/keep").await, ["SKILL.md", "x"]);
+    assert!(read_file(&served, "r", "skill://r/keep", "x").await.is_ok());
 }
 
 #[tokio::test]
@@ -59,10 +59,9 @@ async fn a_glob_applies_to_every_selected_root() {
     let same = served.list(&[selected("again", fixture.path("root"))]).await;
     assert!(same.skills.iter().all(|s| !s.package.contains("drafts")), "{:?}", same.skills);
     let linked = served.list(&[published("o")]).await;
-    let packages: Vec<_> = linked.skills.iter().map(|s| &*s.package).collect();
-    assert_eq!(packages, ["skill://o/a"]);
-    assert_eq!(served.list_files("o", "skill://o/a").await, ["SKILL.md"]);
-    let answer = served.read_file("o", "skill://o/a", "z").await;
+    assert_eq!(packages(&linked), ["skill://o/a"]);
+    assert_eq!(list_files(&served, "o", "skill://o/a").await, ["SKILL.md"]);
+    let answer = read_file(&served, "o", "skill://o/a", "z").await;
     assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
 }
 
@@ -72,7 +71,7 @@ async fn a_glob_can_disable_the_skill_at_the_root() {
     let config = "roots: [{id: r, path: root}]\ndisabled_skills: [{root: r, path: .}]";
     let served = ConfiguredDaemon::start(&fixture, config).await;
     assert_eq!(served.packages(&[published("r")]).await, ["skill://r/inner"]);
-    assert!(served.read(&published("r"), "skill://r/inner", "").await.is_ok());
+    assert!(served.read(read_request(&published("r"), "skill://r/inner", "")).await.is_ok());
 }
 
 #[tokio::test]
@@ -89,11 +88,11 @@ async fn a_qualified_name_disables_one_skill() {
         "another skill with the bare name stays"
     );
     assert_eq!(list.roots[0].counts.expect("counts").disabled, 2);
-    let answer = served.read(&published("r"), "skill://r/plugin/roll-back", "").await;
+    let answer = served.read(read_request(&published("r"), "skill://r/plugin/roll-back", "")).await;
     assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
-    assert_eq!(served.list_files("r", "skill://r/keep").await, ["SKILL.md", "in", "x"]);
+    assert_eq!(list_files(&served, "r", "skill://r/keep").await, ["SKILL.md", "in", "x"]);
     for file in ["inner/secret", "way"] {
-        let answer = served.read_file("r", "skill://r/keep", file).await;
+        let answer = read_file(&served, "r", "skill://r/keep", file).await;
         assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
 }

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use caproot::proto::caproot::v1::{DiagnosticCode, Limits};
 use tonic::Code;
 
-use super::{ConfiguredDaemon, published};
+use super::read_file;
 use crate::fixture::Fixture;
-use crate::harness::{assert_rpc_error, in_time, list_request};
+use crate::harness::{assert_rpc_error, list_request, packages, published};
+use crate::process::ConfiguredDaemon;
 
 /// Starts a daemon with the given limits. Returns the daemon and the limits that it reports.
 async fn start_with_limits(fixture: &Fixture, limits: &str) -> (ConfiguredDaemon, Limits) {
@@ -23,8 +24,7 @@ async fn assert_truncated(limit: &str, reported: impl Fn(&Limits) -> u32, expect
     let (served, limits) = start_with_limits(&fixture, &format!("{limit}: 2")).await;
     assert_eq!(reported(&limits), 2, "{limit}");
     let list = served.list(&[published("r")]).await;
-    let packages: Vec<_> = list.skills.iter().map(|s| &*s.package).collect();
-    assert_eq!(packages, expected, "{limit}");
+    assert_eq!(packages(&list), expected, "{limit}");
     assert!(list.truncated && list.roots[0].truncated, "{limit}");
     let diagnostic = list.diagnostics.iter().find(|d| d.code() == DiagnosticCode::LimitReached);
     let message = &diagnostic.expect("a diagnostic").message;
@@ -46,8 +46,7 @@ async fn max_roots_limits_the_roots_of_a_request() {
     let (served, limits) = start_with_limits(&fixture, "max_roots: 2").await;
     assert_eq!(limits.max_roots, 2);
     let roots = ["a", "b", "c"].map(published);
-    let mut client = served.client();
-    let answer = in_time(client.list_skills(list_request(&roots))).await;
+    let answer = served.try_list(list_request(&roots)).await;
     let field = Some("selected_capability_roots");
     assert_rpc_error(answer, Code::InvalidArgument, "TOO_MANY_ROOTS", field);
     assert_eq!(served.list(&roots[..2]).await.roots.len(), 2);
@@ -58,9 +57,9 @@ async fn max_file_bytes_limits_the_size_of_a_read_file() {
     let fixture = Fixture::new("skill root/a\nsparse 2048 root/a/fits\nsparse 2049 root/a/over");
     let (served, limits) = start_with_limits(&fixture, "max_file_bytes: 2KiB").await;
     assert_eq!(limits.max_file_bytes, 2_048);
-    let answer = served.read_file("r", "skill://r/a", "fits").await;
+    let answer = read_file(&served, "r", "skill://r/a", "fits").await;
     assert_eq!(answer.expect("a file").len(), 2_048);
-    let answer = served.read_file("r", "skill://r/a", "over").await;
+    let answer = read_file(&served, "r", "skill://r/a", "over").await;
     assert_rpc_error(answer, Code::FailedPrecondition, "TOO_LARGE", None);
 }
 
@@ -111,12 +110,12 @@ async fn max_reads_per_root_limits_concurrent_reads() {
         served.list(&[published("r")]).await;
         // The digest of the large file takes far longer than anything else here.
         let large = async {
-            served.read_file("r", "skill://r/a", "large").await.expect("a file");
+            read_file(&served, "r", "skill://r/a", "large").await.expect("a file");
             Instant::now()
         };
         let small = async {
             tokio::time::sleep(Duration::from_millis(200)).await;
-            served.read_file("r", "skill://r/a", "small").await.expect("a file");
+            read_file(&served, "r", "skill://r/a", "small").await.expect("a file");
             Instant::now()
         };
         let (large, small) = tokio::join!(large, small);

@@ -9,11 +9,11 @@ use caproot::proto::FILE_DESCRIPTOR_SET;
 use caproot::telemetry::RPC_METHODS;
 use prost_reflect::DescriptorPool;
 
-use super::{ConfiguredDaemon, published};
 use crate::fixture::Fixture;
+use crate::harness::{published, read_request};
+use crate::process::ConfiguredDaemon;
 
-const CONFIG: &str = "listen: ['tcp:127.0.0.1:0']\n\
-                      roots: [{id: r, path: root}, {id: gone, path: gone}]\n\
+const CONFIG: &str = "roots: [{id: r, path: root}, {id: gone, path: gone}]\n\
                       metrics: {listen: 'unix:run/m.sock'}\n";
 const DASHBOARD: &str = include_str!("../../../systemd/monitoring/dashboard.json");
 const ALERTS: &str = include_str!("../../../systemd/monitoring/alerts.yaml");
@@ -32,7 +32,8 @@ fn send_http_request(fixture: &Fixture, head: &str) -> String {
     String::from_utf8(bytes).expect("text")
 }
 
-fn scrape(fixture: &Fixture) -> String {
+/// Returns the metrics of the daemon that listens at `run/m.sock` of the fixture.
+pub(crate) fn scrape(fixture: &Fixture) -> String {
     let answer = send_http_request(fixture, "GET /metrics");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let (head, page) = answer.split_once("\r\n\r\n").expect("a head");
@@ -49,7 +50,7 @@ pub(crate) async fn scrape_new_daemon() -> String {
 }
 
 /// Returns the value of one series.
-fn series_value(page: &str, series: &str) -> f64 {
+pub(crate) fn series_value(page: &str, series: &str) -> f64 {
     let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{series} in {page}")).parse().expect("a number")
 }
@@ -71,7 +72,7 @@ async fn counts_match_the_served_roots_and_calls() {
     let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
     served.list(&[published("r"), published("gone")]).await;
     for package in ["skill://r/none", "skill://r/a", "skill://r/a"] {
-        drop(served.read(&published("r"), package, "").await);
+        drop(served.read(read_request(&published("r"), package, "")).await);
     }
     let page = scrape(&fixture);
     for (series, expected) in [
@@ -83,6 +84,7 @@ async fn counts_match_the_served_roots_and_calls() {
         ("caproot_diagnostics{code=\"OUTSIDE_ROOT\"}", 0.0),
         ("caproot_watcher_running", 1.0),
         ("caproot_watch_overflows_total", 0.0),
+        ("caproot_tls_certificate_expiry_timestamp_seconds", 0.0),
     ] {
         assert!(
             (series_value(&page, series) - expected).abs() < 0.1,
@@ -106,7 +108,7 @@ async fn counts_match_the_served_roots_and_calls() {
 async fn text_of_callers_makes_no_label() {
     let fixture = fixture();
     let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
-    let address = served.listening[0].strip_prefix("tcp:").expect("TCP").to_owned();
+    let address = served.address.clone();
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}"))
         .expect("an address")
         .connect()

@@ -1,7 +1,5 @@
 //! Spans that the daemon sends to a collector, with the caller's trace as parent.
 
-use std::net::SocketAddr;
-
 use caproot::proto::caproot::v1::GetExecutorRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -11,12 +9,13 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use opentelemetry_proto::tonic::trace::v1::Span;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use super::{ConfiguredDaemon, published};
 use crate::fixture::Fixture;
-use crate::harness::in_time;
+use crate::harness::{in_time, published};
+use crate::process::ConfiguredDaemon;
+use crate::test_servers::{FREE_PORT, start_grpc};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -37,17 +36,6 @@ impl TraceService for SpanCollector {
     }
 }
 
-async fn start_collector() -> (SocketAddr, mpsc::UnboundedReceiver<Span>) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
-    let (spans, received) = mpsc::unbounded_channel();
-    let server = tonic::transport::Server::builder()
-        .add_service(TraceServiceServer::new(SpanCollector(spans)))
-        .serve_with_incoming(TcpListenerStream::new(listener));
-    tokio::spawn(server);
-    (address, received)
-}
-
 fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold(String::new(), |mut text, byte| {
@@ -58,7 +46,9 @@ fn hex(bytes: &[u8]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sampled_call_continues_its_callers_trace() {
-    let (address, mut spans) = start_collector().await;
+    let (sender, mut spans) = mpsc::unbounded_channel();
+    let collector = Routes::new(TraceServiceServer::new(SpanCollector(sender)));
+    let address = start_grpc(FREE_PORT, collector).await;
     let fixture = Fixture::new("skill root/a");
     let config = format!(
         "roots: [{{id: r, path: root}}]\ntraces: {{otlp: 'http://{address}', ratio: 0}}\n\
@@ -71,10 +61,10 @@ async fn a_sampled_call_continues_its_callers_trace() {
         let mut request = Request::new(GetExecutorRequest {});
         let parent = format!("00-{TRACE}-{PARENT}-{flags}").parse().expect("metadata");
         request.metadata_mut().insert("traceparent", parent);
-        in_time(served.client().get_executor(request)).await.expect("an answer");
+        in_time(served.client.clone().get_executor(request)).await.expect("an answer");
     }
     // The daemon sends the remaining spans at shutdown.
-    drop(served.stop_and_read_log().await);
+    drop(served.stop().await);
     let span = in_time(spans.recv()).await.expect("a span");
     assert_eq!(span.name, "caproot.v1.CapabilityService/GetExecutor");
     assert_eq!(hex(&span.trace_id), TRACE);
@@ -88,6 +78,6 @@ async fn a_missing_collector_does_no_harm() {
     let config = "roots: [{id: r, path: root}]\ntraces: {otlp: 'http://127.0.0.1:1'}\n";
     let served = ConfiguredDaemon::start(&fixture, config).await;
     assert_eq!(served.packages(&[published("r")]).await, ["skill://r/a"]);
-    let log = served.stop_and_read_log().await;
+    let log = served.stop().await;
     assert!(!log.contains("panicked"), "{log}");
 }

@@ -3,33 +3,30 @@
 use std::time::{Duration, Instant};
 
 use caproot::proto::caproot::v1::watch_skills_response::Event;
-use caproot::proto::caproot::v1::{
-    ListSkillsRequest, ListSkillsResponse, WatchSkillsRequest, WatchSkillsResponse,
-};
+use caproot::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse, WatchSkillsResponse};
 use tonic::{Code, Status, Streaming};
 
-use super::{ConfiguredDaemon, published};
 use crate::fixture::Fixture;
-use crate::harness::{assert_rpc_error, in_time, list_request};
+use crate::harness::{Daemon, assert_rpc_error, in_time, list_request, published};
+use crate::process::ConfiguredDaemon;
+use crate::watch_harness::watch_request;
 
 const ROOT: &str = "roots: [{id: r, path: root}]\n";
 
-impl ConfiguredDaemon {
-    /// Watches the root `r`.
-    async fn watch(&self) -> Result<Streaming<WatchSkillsResponse>, Status> {
-        let roots = vec![published("r")];
-        let request = WatchSkillsRequest { selected_capability_roots: roots, ..Default::default() };
-        in_time(self.client().watch_skills(request)).await.map(tonic::Response::into_inner)
-    }
+/// Watches the root `r`.
+async fn watch(served: &Daemon) -> Result<Streaming<WatchSkillsResponse>, Status> {
+    served.watch(watch_request(vec![published("r")])).await
+}
 
-    async fn page(&self, page_size: i32, page_token: &str) -> Result<ListSkillsResponse, Status> {
-        let request = ListSkillsRequest {
-            page_size,
-            page_token: page_token.into(),
-            ..list_request(&[published("r")])
-        };
-        in_time(self.client().list_skills(request)).await.map(tonic::Response::into_inner)
-    }
+/// Lists the root `r`.
+async fn page(
+    served: &Daemon,
+    page_size: i32,
+    page_token: &str,
+) -> Result<ListSkillsResponse, Status> {
+    let page_token = page_token.into();
+    let request = list_request(&[published("r")]);
+    served.try_list(ListSkillsRequest { page_size, page_token, ..request }).await
 }
 
 async fn wait_until_synced(stream: &mut Streaming<WatchSkillsResponse>) {
@@ -49,9 +46,9 @@ fn write_skill(fixture: &Fixture, number: u32) {
 #[tokio::test]
 async fn debounce_and_max_debounce_delay_changes() {
     let fixture = Fixture::new("skill root/a");
-    let watch = "watch: {debounce: 700ms, max_debounce: 2s}";
-    let served = ConfiguredDaemon::start(&fixture, &format!("{ROOT}{watch}")).await;
-    let mut stream = served.watch().await.expect("a stream");
+    let timing = "watch: {debounce: 700ms, max_debounce: 2s}";
+    let served = ConfiguredDaemon::start(&fixture, &format!("{ROOT}{timing}")).await;
+    let mut stream = watch(&served).await.expect("a stream");
     wait_until_synced(&mut stream).await;
     let begun = Instant::now();
     write_skill(&fixture, 0);
@@ -80,9 +77,9 @@ async fn max_streams_limits_open_streams() {
     let served =
         ConfiguredDaemon::start(&fixture, &format!("{ROOT}limits: {{max_streams: 2}}")).await;
     assert_eq!(served.executor().await.limits.expect("limits").max_streams, 2);
-    let one = served.watch().await.expect("a stream");
-    let _two = served.watch().await.expect("another");
-    assert_rpc_error(served.watch().await, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    let one = watch(&served).await.expect("a stream");
+    let _two = watch(&served).await.expect("another");
+    assert_rpc_error(watch(&served).await, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     drop(one);
 }
 
@@ -93,12 +90,12 @@ async fn max_history_limits_how_long_page_tokens_work() {
         let config = format!("{ROOT}limits: {{max_history: {limit}}}");
         let served = ConfiguredDaemon::start(&fixture, &config).await;
         assert_eq!(served.executor().await.limits.expect("limits").max_history, limit);
-        let first = served.page(1, "").await.expect("a page");
-        let mut stream = served.watch().await.expect("a stream");
+        let first = page(&served, 1, "").await.expect("a page");
+        let mut stream = watch(&served).await.expect("a stream");
         wait_until_synced(&mut stream).await;
         write_skill(&fixture, 0);
         wait_until_synced(&mut stream).await;
-        let next = served.page(1, &first.next_page_token).await;
+        let next = page(&served, 1, &first.next_page_token).await;
         if is_known {
             assert_eq!(next.expect("a page").revision, first.revision);
         } else {
@@ -113,7 +110,7 @@ async fn max_diagnostics_limits_the_list() {
     let config = format!("{ROOT}limits: {{max_diagnostics: 2}}");
     let served = ConfiguredDaemon::start(&fixture, &config).await;
     assert_eq!(served.executor().await.limits.expect("limits").max_diagnostics, 2);
-    let list = served.page(0, "").await.expect("a page");
+    let list = page(&served, 0, "").await.expect("a page");
     assert_eq!(list.diagnostics.len(), 2);
     assert_eq!(list.roots[0].counts.expect("counts").diagnostics, 5);
 }
@@ -123,7 +120,7 @@ async fn a_skill_that_becomes_disabled_is_removed_with_this_reason() {
     let fixture = Fixture::new("skill root/a");
     let off = "disabled_skills: [{name: gone}]";
     let served = ConfiguredDaemon::start(&fixture, &format!("{ROOT}{off}")).await;
-    let mut stream = served.watch().await.expect("a stream");
+    let mut stream = watch(&served).await.expect("a stream");
     wait_until_synced(&mut stream).await;
     fixture.write("root/a/SKILL.md", "---\nname: gone\ndescription: Off.\n---\n");
     let removed = loop {

@@ -11,13 +11,13 @@ use serde::Deserialize as _;
 
 use super::page::{pages, top};
 use super::shell::{simple_commands, steps, strip_sudo};
-use crate::binary::run;
 use crate::fixture::Fixture;
+use crate::process::{caproot, run_blocking};
 
 /// Returns the keys of a config file.
 fn config_keys() -> BTreeSet<String> {
     let key = Regex::new("(?m)^#?([a-z_]+):").expect("a pattern");
-    let example = run(["config", "example"]).stdout;
+    let example = run_blocking(caproot(["config", "example"])).text().to_owned();
     let found = key.captures_iter(example.as_str()).filter_map(Result::ok);
     found.map(|found| found[1].to_owned()).collect()
 }
@@ -30,10 +30,10 @@ fn config_errors(text: &str) -> Vec<String> {
     let has_roots = text.lines().any(|line| line.starts_with("roots:"));
     fixture.write("etc/caproot.yaml", [text, if has_roots { "" } else { roots }].concat());
     let path = fixture.path("etc/caproot.yaml");
-    let output = run(["config".as_ref(), "check".as_ref(), path.as_os_str()]);
+    let output = run_blocking(caproot(["config".as_ref(), "check".as_ref(), path.as_os_str()]));
     let ignored = Regex::new("does not exist|: no (?:user|group) of this name|^warning: |^ok: ");
     let ignored = ignored.expect("a pattern");
-    let lines = output.stdout.lines().chain(output.stderr.lines());
+    let lines = output.text().lines().chain(output.stderr.lines());
     let errors = lines.filter(|line| !ignored.is_match(line).expect("a search that ends"));
     errors.map(str::to_owned).collect()
 }

@@ -24,6 +24,7 @@ use super::shell::{Step, simple_commands, steps, strip_sudo};
 use crate::diff::diff;
 use crate::fixture::Fixture;
 use crate::harness::HANG_TIMEOUT;
+use crate::test_servers::unused_address;
 
 /// Programs that sessions run.
 const RUN: [&str; 17] = [
@@ -172,9 +173,7 @@ impl Session {
         let port = Regex::new(r"127\.0\.0\.1:[1-9]\d+").expect("a pattern");
         for address in port.find_iter(text).filter_map(Result::ok) {
             if self.replaced.iter().all(|(known, _)| known != address.as_str()) {
-                let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-                let free = listener.local_addr().expect("an address").to_string();
-                self.replaced.push((address.as_str().to_owned(), free));
+                self.replaced.push((address.as_str().to_owned(), unused_address()));
             }
         }
         let mut text = text.to_owned();

@@ -94,7 +94,7 @@ fn frontmatter_of_distinct_lines_is_read_in_linear_time() {
 
 #[test]
 fn sidecars_are_read_in_linear_time() {
-    let kinds: [(&str, Line); 6] = [
+    let kinds: [(&str, Line); 7] = [
         ("tools", |n| {
             format!(
                 "{}  - {{type: a, value: b}}\n",
@@ -102,6 +102,7 @@ fn sidecars_are_read_in_linear_time() {
             )
         }),
         ("unknown keys", |n| format!("k{n}: v\n")),
+        ("prefixes of tokens", |n| if n == 0 { "? a".into() } else { "sk-a".into() }),
         ("unknown nested keys", |n| {
             format!("{}  k{n}: v\n", if n == 0 { "interface:\n" } else { "" })
         }),
@@ -152,6 +153,12 @@ fn manifests_are_read_in_linear_time() {
                 let _ = manifest::read(text.as_bytes(), Some(text.as_bytes()));
             });
         }
+    }
+    for prefix in ["ask-", "xAKIA"] {
+        let make = |size| format!("{{\"description\":\"{}\"}}", repeated(prefix, size));
+        assert_in_proportion(prefix, 255 << 10, make, |text| {
+            let _ = manifest::read(text.as_bytes(), None);
+        });
     }
     let keys = |size| format!("{{{}\"k\":1}}", join_lines(|n| format!("\"k{n}\":[1],\n"), size));
     assert_in_proportion("keys", 255 << 10, keys, |text| drop(json::parse(text.as_bytes())));

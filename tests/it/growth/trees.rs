@@ -11,8 +11,8 @@ use caproot::model::{
     ContentDigest, Diagnostic, DiagnosticCode, FileProblem, Limits, RelPath, ResolvedPath, RootId,
     SkillMdFrontmatter,
 };
-use caproot::scan::listing::{DirListing, ListingEntry, ListingEntryKind};
 use caproot::scan::search::{SearchRules, SkillSearch};
+use caproot::scan::{DirListing, ListingEntry, ListingEntryKind};
 
 use super::assert_in_proportion;
 

@@ -1,24 +1,21 @@
 //! Restart of the daemon: calls fail meanwhile, and the MCP server reconnects by itself.
 
-use std::ffi::OsStr;
-
 use serde_json::json;
 
 use super::host::Host;
-use crate::binary::DaemonProcess;
-use crate::commands::caproot;
 use crate::fixture::Fixture;
+use crate::process::{Process, caproot};
 
 #[tokio::test]
 async fn the_server_reconnects_after_a_daemon_restart() {
     let fixture = Fixture::new("dir run\nmode 0700 run\nskill one/a\nskill two/b");
     let endpoint = format!("unix:{}", fixture.path("run/c.sock").display());
     let serve = |dirs: &[&str]| {
-        let mut flags = vec!["--listen".to_owned(), endpoint.clone()];
+        let mut command = caproot(["serve", "--listen", &endpoint]);
         for dir in dirs {
-            flags.extend(["--root".to_owned(), fixture.path(dir).display().to_string()]);
+            command.arg("--root").arg(fixture.path(dir));
         }
-        DaemonProcess::start(&flags.iter().map(OsStr::new).collect::<Vec<_>>())
+        Process::start(command)
     };
     let daemon = serve(&["one"]);
     let mut host = Host::start_command(caproot(["mcp", "--endpoint", &endpoint]));
@@ -27,7 +24,7 @@ async fn the_server_reconnects_after_a_daemon_restart() {
     let listen = json!({"notifications": {"resourcesListChanged": true}});
     host.send_request("subscriptions/listen", listen);
     host.next_notification().await;
-    assert_eq!(daemon.terminate_async().await.0, Some(0));
+    daemon.stop().await;
 
     let error = host.call("resources/read", json!({"uri": "skill://one/a/SKILL.md"})).await;
     let error = error.expect_err("no daemon");
@@ -44,8 +41,7 @@ async fn the_server_reconnects_after_a_daemon_restart() {
     let (both, _) = host.list_all("resources/list", "resources", json!({})).await;
     assert_eq!(both.len(), 2);
     assert!(host.call("resources/read", json!({"uri": "skill://two/b/SKILL.md"})).await.is_ok());
-    let ended = host.stop().await;
-    assert_eq!(ended.code, Some(0));
+    let ended = host.stop().await.succeeded();
     assert!(ended.stderr.contains("reconnecting") && ended.stderr.contains("reconnected"));
-    assert_eq!(daemon.terminate_async().await.0, Some(0));
+    daemon.stop().await;
 }

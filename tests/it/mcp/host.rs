@@ -1,15 +1,12 @@
 //! MCP host by hand: runs `caproot mcp` as a child, and exchanges lines of JSON-RPC.
 
 use std::collections::VecDeque;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::thread;
+use std::process::Command;
 
 use serde_json::{Value, json};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::commands::{CommandOutput, client_command};
-use crate::harness::{Daemon, in_time};
+use crate::harness::Daemon;
+use crate::process::{Output, Process, client_command};
 
 /// Returns the `_meta` field that each request of the current protocol version needs.
 pub(super) fn request_meta() -> Value {
@@ -22,9 +19,7 @@ pub(super) fn request_meta() -> Value {
 
 /// MCP host and its server process.
 pub(super) struct Host {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    lines: UnboundedReceiver<Value>,
+    process: Process,
     /// Notifications that no test has taken yet.
     notifications: VecDeque<Value>,
     /// Id of the last request.
@@ -42,30 +37,8 @@ impl Host {
 
     /// Starts a host with the given server command.
     pub(super) fn start_command(command: Command) -> Self {
-        let (mut host, stdout) = Self::start_unread(command);
-        let (send, lines) = unbounded_channel();
-        host.lines = lines;
-        thread::spawn(move || {
-            for line in stdout.lines() {
-                let line = line.expect("text");
-                let message = serde_json::from_str(&line).expect("stdout is for JSON-RPC only");
-                if send.send(message).is_err() {
-                    return;
-                }
-            }
-        });
-        host
-    }
-
-    /// Starts a host that does not read. Returns the server's stdout.
-    pub(super) fn start_unread(mut command: Command) -> (Self, BufReader<ChildStdout>) {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary runs");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let stdin = child.stdin.take();
-        let lines = unbounded_channel().1;
-        let notifications = VecDeque::new();
-        (Self { child, stdin, lines, notifications, last_id: 0, is_older: false }, stdout)
+        let process = Process::spawn(command);
+        Self { process, notifications: VecDeque::new(), last_id: 0, is_older: false }
     }
 
     /// Starts a host of an older protocol version. Returns the result of `initialize`.
@@ -86,13 +59,7 @@ impl Host {
 
     /// Sends any text as a line.
     pub(super) fn send_line(&mut self, line: &str) {
-        let stdin = self.stdin.as_mut().expect("not closed");
-        writeln!(stdin, "{line}").expect("the server reads");
-    }
-
-    /// Takes the server's stdin out of the host.
-    pub(super) fn take_stdin(&mut self) -> ChildStdin {
-        self.stdin.take().expect("not closed")
+        self.process.send_line(line.as_bytes());
     }
 
     /// Sends a request, and returns its id.
@@ -129,7 +96,7 @@ impl Host {
 
     /// Returns the next message of the server.
     pub(super) async fn next_message(&mut self) -> Value {
-        in_time(self.lines.recv()).await.expect("the server runs")
+        serde_json::from_str(&self.process.line().await).expect("stdout is for JSON-RPC only")
     }
 
     /// Returns the next notification.
@@ -167,23 +134,18 @@ impl Host {
         }
     }
 
-    /// Closes stdin, and waits until the server exits.
-    pub(super) async fn stop(mut self) -> CommandOutput {
-        drop(self.stdin.take());
-        while in_time(self.lines.recv()).await.is_some() {}
-        let mut stderr = String::new();
-        let mut pipe = self.child.stderr.take().expect("piped");
-        std::io::Read::read_to_string(&mut pipe, &mut stderr).expect("text");
-        assert!(!stderr.contains("panicked"), "{stderr}");
-        let code = self.child.wait().expect("wait").code();
-        CommandOutput { code, stdout: Vec::new(), stderr }
+    /// Stops the server and then its daemon, and asserts that both end without an error.
+    pub(super) async fn stop_with(self, daemon: Daemon) {
+        self.stop().await.succeeded();
+        daemon.stop().await;
     }
-}
 
-impl Drop for Host {
-    /// Kills the server, so that a failed test leaves no process behind.
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+    /// Closes stdin, and waits until the server exits.
+    pub(super) async fn stop(self) -> Output {
+        let output = self.process.exit().await;
+        for line in output.text().lines() {
+            serde_json::from_str::<Value>(line).expect("stdout is for JSON-RPC only");
+        }
+        output
     }
 }

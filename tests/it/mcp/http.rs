@@ -1,38 +1,29 @@
 //! Streamable HTTP by hand: allowed hosts and origins, paths, limits, sessions and shutdown.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, ChildStdout, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::host::request_meta;
-use crate::commands::client_command;
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG_TIMEOUT, Setup, in_time};
+use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
+use crate::process::{Process, client_command};
 
 /// Running `caproot mcp --http`.
 struct HttpServer {
-    child: Child,
+    process: Process,
     address: String,
-    _stdout: BufReader<ChildStdout>,
 }
 
 impl HttpServer {
     async fn start(daemon: &Daemon, flags: &str) -> Self {
-        let mut command = client_command(daemon, &format!("mcp --http 127.0.0.1:0 {flags}"));
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
-        let stdout = child.stdout.take().expect("piped");
-        let ready = tokio::task::spawn_blocking(move || {
-            let (mut stdout, mut line) = (BufReader::new(stdout), String::new());
-            stdout.read_line(&mut line).expect("text");
-            (stdout, line)
-        });
-        let (stdout, line) = in_time(ready).await.expect("no panic");
-        let address = line.trim_end().strip_prefix("listening http://").expect("a line");
+        let command = client_command(daemon, &format!("mcp --http 127.0.0.1:0 {flags}"));
+        let mut process = Process::spawn(command);
+        let line = process.line().await;
+        let address = line.strip_prefix("listening http://").expect("a line");
         let address = address.strip_suffix("/mcp").expect("its path").to_owned();
-        Self { child, address, _stdout: stdout }
+        Self { process, address }
     }
 
     /// Sends the bytes of a request, and reads until the server closes the connection.
@@ -73,29 +64,14 @@ impl HttpServer {
         self.post("/mcp", &[&version, headers].concat(), &body.to_string()).await
     }
 
-    /// Stops the server with SIGTERM, and returns its exit code.
-    async fn stop(self) -> Option<i32> {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
-        kill_process(pid, Signal::TERM).expect("a signal");
-        let ended = tokio::task::spawn_blocking(move || {
-            let mut server = self;
-            server.child.wait()
-        });
-        in_time(ended).await.expect("no panic").expect("wait").code()
-    }
-}
-
-impl Drop for HttpServer {
-    /// Kills the server, so that a failed test leaves no process behind.
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+    /// Stops the server with SIGTERM.
+    async fn stop(self) {
+        self.process.stop().await;
     }
 }
 
 async fn publishing() -> (Fixture, Daemon) {
-    let fixture = Fixture::new("skill r/a");
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     (fixture, daemon)
 }
 
@@ -135,7 +111,8 @@ async fn only_allowed_hosts_and_origins_are_served() {
             assert_eq!(answer.contains("skill://r/a/SKILL.md"), expected == 200, "{answer}");
         }
     }
-    assert_eq!((plain.stop().await, open.stop().await), (Some(0), Some(0)));
+    plain.stop().await;
+    open.stop().await;
     daemon.stop().await;
 }
 
@@ -152,7 +129,7 @@ async fn invalid_requests_are_rejected_and_the_server_goes_on() {
     let (status, answer) = server.send("nonsense\r\n\r\n".into()).await;
     assert_eq!(status, 400, "{answer}");
     assert_eq!(server.list_resources(&[host]).await.0, 200, "the server goes on");
-    assert_eq!(server.stop().await, Some(0));
+    server.stop().await;
     daemon.stop().await;
 }
 
@@ -175,7 +152,7 @@ async fn the_oldest_session_ends_beyond_the_limit() {
     );
     assert_eq!(server.send(delete).await.0, 200);
     assert_eq!(list_in_session(&server, last).await.0, 404);
-    assert_eq!(server.stop().await, Some(0));
+    server.stop().await;
     daemon.stop().await;
 }
 

@@ -3,15 +3,16 @@
 use serde_json::{Value, json};
 
 use super::host::{Host, request_meta};
-use crate::commands::{client_command, run_command};
-use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup};
+use crate::harness::Daemon;
+use crate::process::{caproot, client_command, run_command};
 
 #[tokio::test]
 async fn missing_resources_are_not_found() {
-    let fixture =
-        Fixture::new("skill r/a\nfile r/a/.env\n| secret\nfile r/a/dir/x\nfile outside/x");
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (_fixture, daemon) = Daemon::publishing(
+        "r",
+        "skill r/a\nfile r/a/.env\n| secret\nfile r/a/dir/x\nfile outside/x",
+    )
+    .await;
     let mut host = Host::start(&daemon, "");
     let long = format!("skill://r/a/{}", "x".repeat(5_000));
     for uri in [
@@ -47,14 +48,12 @@ async fn missing_resources_are_not_found() {
         (&error["code"], &error["data"]["reason"]),
         (&json!(-32602), &json!("NOT_A_DIRECTORY"))
     );
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 #[tokio::test]
 async fn invalid_cursors_are_rejected() {
-    let fixture = Fixture::new("repeat 501 skill r/s{}");
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (_fixture, daemon) = Daemon::publishing("r", "repeat 501 skill r/s{}").await;
     let mut host = Host::start(&daemon, "");
     let first = host.call("resources/list", json!({})).await.expect("a page");
     let foreign_cursor = first["nextCursor"].as_str().expect("more than a page");
@@ -66,14 +65,12 @@ async fn invalid_cursors_are_rejected() {
             assert_eq!(error["data"]["reason"], "BAD_CURSOR");
         }
     }
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 #[tokio::test]
 async fn invalid_messages_are_rejected_and_the_session_goes_on() {
-    let fixture = Fixture::new("skill r/a");
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     let mut host = Host::start(&daemon, "");
     host.call("server/discover", json!({})).await.expect("an answer");
     for method in ["no/such", "tools/list", "tools/call", "initialize2", "ping"] {
@@ -103,14 +100,12 @@ async fn invalid_messages_are_rejected_and_the_session_goes_on() {
     assert_eq!(host.wait_for_response(1000).await.expect_err("no version")["code"], -32602);
     let list = host.call("resources/list", json!({})).await.expect("the session goes on");
     assert_eq!(list["resources"].as_array().map(Vec::len), Some(1));
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 #[tokio::test]
 async fn invalid_command_lines_are_rejected() {
-    let fixture = Fixture::new("skill r/a");
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     for (flags, code, message) in [
         ("--selected -", 2, "stdin"),
         ("--http 127.0.0.1", 2, "--http"),
@@ -129,7 +124,7 @@ async fn invalid_command_lines_are_rejected() {
         assert!(done.stdout.is_empty(), "{flags}: {}", done.stderr);
     }
     daemon.stop().await;
-    let mut without_daemon = crate::commands::caproot(["mcp"]);
+    let mut without_daemon = caproot(["mcp"]);
     without_daemon.env("CAPROOT_ENDPOINT", "tcp:127.0.0.1:1");
     assert_eq!(run_command(without_daemon).await.code, Some(3));
 }

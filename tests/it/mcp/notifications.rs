@@ -69,8 +69,7 @@ async fn a_listening_host_gets_the_notifications_it_asked_for() {
     assert_eq!(notification["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], lists);
     let list = host.call("resources/list", json!({})).await.expect("no notification in between");
     assert_eq!(list["resources"][0]["description"], "Four.");
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 #[tokio::test]
@@ -93,15 +92,13 @@ async fn an_older_host_gets_list_changes_and_subscribed_files() {
     );
     let list = host.call("resources/list", json!({})).await.expect("a list");
     assert_eq!(list["resources"].as_array().map(Vec::len), Some(2));
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 /// A file next to SKILL.md changes no list. The next manifest has the new digest.
 #[tokio::test]
 async fn a_changed_file_has_a_new_digest_in_the_manifest() {
-    let fixture = Fixture::new("skill r/a\nfile r/a/x.md\n| one");
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (fixture, daemon) = Daemon::publishing("r", "skill r/a\nfile r/a/x.md\n| one").await;
     let mut host = Host::start(&daemon, "");
     for content in ["two\n", "three\n"] {
         fixture.write("r/a/x.md", content);
@@ -109,6 +106,5 @@ async fn a_changed_file_has_a_new_digest_in_the_manifest() {
         let digest = &got["skill"]["resources"][1]["digest"];
         assert_eq!(*digest, crate::reads::digest(content.as_bytes()));
     }
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }

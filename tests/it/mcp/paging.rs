@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use super::host::Host;
-use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup};
+use crate::harness::Daemon;
 
 fn uri_set(items: &[Value]) -> BTreeSet<String> {
     items.iter().map(|item| item["uri"].as_str().expect("a URI").to_owned()).collect()
@@ -14,8 +13,7 @@ fn uri_set(items: &[Value]) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn pages_of_many_skills_have_each_skill_once() {
-    let fixture = Fixture::new("repeat 1201 skill r/s{}");
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (_fixture, daemon) = Daemon::publishing("r", "repeat 1201 skill r/s{}").await;
     let mut host = Host::start(&daemon, "");
     let expected: BTreeSet<_> = (0..1201).map(|n| format!("skill://r/s{n:04}/SKILL.md")).collect();
     for (method, items) in [("resources/list", "resources"), ("skills/list", "skills")] {
@@ -23,37 +21,35 @@ async fn pages_of_many_skills_have_each_skill_once() {
         assert_eq!((all.len(), uri_set(&all) == expected), (1201, true), "{method}");
         assert!(pages >= 3, "{method}: {pages}");
     }
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 /// Pages have a limit in bytes, too, and no skill is truncated.
 #[tokio::test]
 async fn pages_of_large_skills_have_each_skill_whole() {
     let text = "\\{30000*é}";
-    let fixture = Fixture::new(&format!(
+    let (_fixture, daemon) = Daemon::publishing("r", &format!(
         "repeat 40 file r/s{{}}/SKILL.md\n| ---\n| name: s{{}}\n| description: D.\n| metadata:\n|   x: {text}\n| ---\n"
-    ));
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    )).await;
     let mut host = Host::start(&daemon, "");
     let (all, pages) = host.list_all("skills/list", "skills", json!({})).await;
     assert_eq!((all.len(), uri_set(&all).len()), (40, 40));
     assert!(pages >= 4, "{pages}");
     assert!(all.iter().all(|skill| skill["frontmatter"]["metadata"]["x"] == "é".repeat(30_000)));
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 /// The standard limits the number and size of a skill's files. Larger skills are resources only.
 #[tokio::test]
 async fn skills_with_too_many_or_too_large_files_are_omitted() {
-    let fixture = Fixture::new(
+    let (_fixture, daemon) = Daemon::publishing(
+        "r",
         "skill r/most\nrepeat 511 file r/most/f{}
         skill r/over\nrepeat 700 file r/over/d/f{}
         skill r/heavy\nrepeat 400 sparse 200000000 r/heavy/f{}
         skill r/wide\nrepeat 511 file r/wide/\\{200*x}/\\{200*y}/\\{200*z}/\\{200*w}/\\{200*v}/f{}",
-    );
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    )
+    .await;
     let mut host = Host::start(&daemon, "");
     let list = host.call("skills/list", json!({})).await.expect("a page");
     let skills = list["skills"].as_array().expect("skills");
@@ -69,6 +65,5 @@ async fn skills_with_too_many_or_too_large_files_are_omitted() {
         .list_all("resources/directory/read", "resources", json!({"uri": "skill://r/over/d"}))
         .await;
     assert_eq!((files.len(), uri_set(&files).len(), pages), (700, 700, 2));
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }

@@ -31,8 +31,7 @@ async fn closed_skills_are_prompts_and_in_no_list_for_models() {
         skill_tree("odd", "O\\u{200b}dd", false),
         "file r/ship/notes.md\n| More.\n".to_owned(),
     ];
-    let fixture = Fixture::new(&tree.concat());
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (fixture, daemon) = Daemon::publishing("r", &tree.concat()).await;
     let mut host = Host::start(&daemon, "--tools");
     let lists = [("skills/list", "skills"), ("resources/list", "resources")];
     for (method, items) in lists {
@@ -81,8 +80,7 @@ async fn closed_skills_are_prompts_and_in_no_list_for_models() {
     }
     let error = host.call("prompts/list", json!({"cursor": "x"})).await.expect_err("no cursor");
     assert_eq!(error["data"]["reason"], "BAD_CURSOR");
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 #[tokio::test]
@@ -103,15 +101,13 @@ async fn prompts_come_in_pages() {
         let (open, _) = host.list_all(method, items, json!({})).await;
         assert_eq!(field_of_each(&open, "uri"), ["skill://r/zz/SKILL.md"], "{method}");
     }
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 /// If its policy changes, a skill moves from one list to the other, and hosts are notified of both.
 #[tokio::test]
 async fn a_changed_policy_moves_a_skill_between_the_lists() {
-    let fixture = Fixture::new(&skill_tree("ship", "ship", true));
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (fixture, daemon) = Daemon::publishing("r", &skill_tree("ship", "ship", true)).await;
     let mut host = Host::start(&daemon, "");
     host.call("resources/list", json!({})).await.expect("a list");
     let (mut older, _) = Host::start_older(&daemon).await;

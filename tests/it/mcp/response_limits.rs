@@ -11,9 +11,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::host::{Host, request_meta};
-use crate::commands::client_command;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG_TIMEOUT, Setup, in_time};
+use crate::process::{Process, client_command};
 
 #[tokio::test]
 async fn files_up_to_512_kib_fit_a_response() {
@@ -47,8 +47,7 @@ async fn files_up_to_512_kib_fit_a_response() {
         (&json!("TOO_LARGE"), &json!(uri))
     );
     assert!(error["message"].as_str().expect("text").contains("524289"), "{error}");
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 /// The server stops reading requests while the host does not read. Later the host gets every
@@ -60,8 +59,8 @@ async fn a_host_that_does_not_read_is_slowed_down() {
     let fixture = Fixture::new("skill r/a");
     fixture.write("r/a/x", vec![b'x'; 100 << 10]);
     let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
-    let (mut host, stdout) = Host::start_unread(client_command(&daemon, "mcp"));
-    let mut stdin = host.take_stdin();
+    let (mut process, stdout) = Process::spawn_unread(client_command(&daemon, "mcp"));
+    let mut stdin = process.take_stdin().expect("piped");
     let sent = Arc::new(AtomicUsize::new(0));
     let count = sent.clone();
     let padding = "x".repeat(1 << 10);
@@ -111,6 +110,6 @@ async fn a_host_that_does_not_read_is_slowed_down() {
         .expect("no panic");
     assert!(all_answered, "each call has its response");
     sender.join().expect("all requests were sent");
-    drop(host);
+    drop(process);
     daemon.stop().await;
 }

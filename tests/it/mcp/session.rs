@@ -11,8 +11,7 @@ use crate::reads::digest;
 
 /// Starts a daemon that publishes `r`.
 async fn publishing(tree: &str) -> (Fixture, Daemon) {
-    let fixture = Fixture::new(tree);
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (fixture, daemon) = Daemon::publishing("r", tree).await;
     (fixture, daemon)
 }
 
@@ -106,8 +105,7 @@ async fn skills_and_their_files_are_listed_and_read() {
     assert_eq!(uris(&below), [format!("{base}/scripts/fill.py")]);
     let templates = host.call("resources/templates/list", json!({})).await.expect("templates");
     assert_eq!(templates["resourceTemplates"][0]["uriTemplate"], "skill://{+path}");
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 /// Every skill is a resource. Skills with names that the standard allows are listed as skills, too.
@@ -154,8 +152,7 @@ async fn a_skill_is_served_at_the_uri_of_its_name() {
     assert_eq!(moved.expect("a file")["contents"][0]["text"], "n\n");
     let before = host.call("resources/read", json!({"uri": uri("dir")})).await;
     assert_eq!(before.expect_err("moved to the URI of its name")["code"], -32602);
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 /// Names, descriptions and fields of skills have no invisible characters.
@@ -190,8 +187,7 @@ async fn hidden_characters_are_escaped() {
     let read = host.call("resources/read", json!({"uri": "skill://r/a/SKILL.md"})).await;
     let whole = std::fs::read_to_string(fixture.path("r/a/SKILL.md")).expect("text");
     assert_eq!(read.expect("a file")["contents"][0]["text"], whole, "a file is never changed");
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 #[tokio::test]
@@ -208,8 +204,7 @@ async fn a_root_can_be_a_skill() {
     for uri in whole {
         assert!(host.call("resources/read", json!({"uri": uri})).await.is_ok());
     }
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 #[tokio::test]
@@ -226,8 +221,7 @@ async fn an_older_host_sees_resources() {
     let none = host.call("resources/read", json!({"uri": "skill://r/b"})).await;
     assert_eq!(none.expect_err("no such file")["code"], -32002);
     assert_eq!(host.call("ping", json!({})).await, Ok(json!({})));
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }
 
 /// `--root`, `--selected` and `--product` select roots as in every other client.
@@ -246,6 +240,5 @@ async fn flags_select_roots() {
     assert_eq!(list["resources"], json!([]));
     let missing = json!([{"id": "x", "state": "UNAVAILABLE", "reason": "NOT_FOUND"}]);
     assert_eq!(list["_meta"]["caproot/omissions"]["rootsNotReady"], missing);
-    assert_eq!(host.stop().await.code, Some(0));
-    daemon.stop().await;
+    host.stop_with(daemon).await;
 }

@@ -3,8 +3,7 @@
 use serde_json::{Value, json};
 
 use super::host::Host;
-use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup};
+use crate::harness::Daemon;
 
 async fn call_tool(host: &mut Host, name: &str, arguments: Value) -> (Value, Value) {
     let params = json!({"name": name, "arguments": arguments});
@@ -17,8 +16,8 @@ async fn call_tool(host: &mut Host, name: &str, arguments: Value) -> (Value, Val
 
 #[tokio::test]
 async fn tools_list_and_read_skills() {
-    let fixture = Fixture::new("skill r/a\nfile r/a/more.md\n| The rest.");
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (_fixture, daemon) =
+        Daemon::publishing("r", "skill r/a\nfile r/a/more.md\n| The rest.").await;
     let mut host = Host::start(&daemon, "--tools");
     let listed = host.call("tools/list", json!({})).await.expect("tools");
     let tools = listed["tools"].as_array().expect("an array");
@@ -48,8 +47,7 @@ async fn tools_list_and_read_skills() {
 
 #[tokio::test]
 async fn tools_are_off_without_the_flag() {
-    let fixture = Fixture::new("skill r/a");
-    let daemon = Daemon::start(Setup::publishing("r", fixture.path("r"))).await;
+    let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     let mut host = Host::start(&daemon, "");
     for (method, params) in
         [("tools/list", json!({})), ("tools/call", json!({"name": "skills_list", "arguments": {}}))]

@@ -1,57 +1,39 @@
 //! `caproot call` as a process: requests, responses and exit codes.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::borrow::BorrowMut;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{start_daemon, unused_address};
-use crate::commands::{caproot, client_command, run_command};
-use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG_TIMEOUT};
+use super::serve_tree;
+use crate::harness::Daemon;
+use crate::process::{Process, caproot, client_command, run_command};
+use crate::test_servers::{silent_listener, unused_address};
 
 /// Running `caproot call` process.
 pub(crate) struct CallProcess {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    lines: Receiver<Value>,
+    process: Process,
     events: Vec<Value>,
 }
 
 impl CallProcess {
-    pub(crate) fn start(command: &mut Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        let mut child = command.spawn().expect("the binary runs");
-        let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let (send, lines) = channel();
-        thread::spawn(move || {
-            for line in stdout.lines() {
-                let line = line.expect("text");
-                drop(send.send(serde_json::from_str(&line).expect("one JSON object a line")));
-            }
-        });
-        let stdin = child.stdin.take();
-        Self { child, stdin, lines, events: Vec::new() }
+    pub(crate) fn start(command: impl BorrowMut<Command>) -> Self {
+        Self { process: Process::spawn(command), events: Vec::new() }
     }
 
-    pub(crate) fn send(&mut self, line: &[u8]) {
-        let stdin = self.stdin.as_mut().expect("stdin is open");
-        stdin.write_all(&[line, b"\n"].concat()).expect("the process reads");
-    }
-
-    pub(crate) fn next(&mut self) -> Value {
-        self.lines.recv_timeout(HANG_TIMEOUT).expect("a line")
+    /// Returns the next line.
+    pub(crate) async fn next(&mut self) -> Value {
+        let line = self.process.line().await;
+        serde_json::from_str(&line).expect("one JSON object a line")
     }
 
     /// Sends a request and returns its answer. Keeps events that arrive before the answer.
-    pub(crate) fn request(&mut self, mut request: Value) -> Value {
+    pub(crate) async fn request(&mut self, mut request: Value) -> Value {
         request["id"] = json!("one");
-        self.send(request.to_string().as_bytes());
+        self.send(&request);
         loop {
-            let line = self.next();
+            let line = self.next().await;
             if line.get("event").is_none() {
                 assert_eq!(line["id"], "one");
                 return line;
@@ -61,8 +43,9 @@ impl CallProcess {
     }
 
     /// Calls a tool and returns the result.
-    pub(crate) fn call(&mut self, tool: &str, arguments: &Value) -> Value {
-        let answer = self.request(json!({"method": "call", "tool": tool, "arguments": arguments}));
+    pub(crate) async fn call(&mut self, tool: &str, arguments: &Value) -> Value {
+        let answer =
+            self.request(json!({"method": "call", "tool": tool, "arguments": arguments})).await;
         assert_eq!(answer["externalContext"], true);
         assert_eq!(answer["success"], answer["result"].get("error").is_none());
         assert!(answer["result"].to_string().len() <= 8_192);
@@ -70,67 +53,62 @@ impl CallProcess {
     }
 
     /// Waits for a change event, unless one has arrived since the last wait.
-    pub(crate) fn wait_for_event(&mut self) {
+    pub(crate) async fn wait_for_event(&mut self) {
         if self.events.pop().is_none() {
-            let line = self.next();
+            let line = self.next().await;
             assert_eq!(line["event"], "changed", "{line}");
         }
         self.events.clear();
     }
 
+    /// Sends a request without waiting for its answer.
+    pub(crate) fn send(&mut self, request: &Value) {
+        self.process.send_line(request.to_string().as_bytes());
+    }
+
+    pub(crate) fn close_stdin(&mut self) {
+        drop(self.process.take_stdin());
+    }
+
     /// Closes stdin and returns the exit code.
-    pub(crate) fn end(mut self) -> Option<i32> {
-        drop(self.stdin.take());
-        while self.lines.recv_timeout(HANG_TIMEOUT).is_ok() {}
-        self.child.wait().expect("wait").code()
+    pub(crate) async fn end(self) -> Option<i32> {
+        self.process.exit().await.code
     }
 }
 
-impl Drop for CallProcess {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
-async fn start_call(daemon: &Daemon, words: &str) -> CallProcess {
-    let mut command = client_command(daemon, words);
-    let process = tokio::task::spawn_blocking(move || CallProcess::start(&mut command));
-    process.await.expect("no panic")
+fn start_call(daemon: &Daemon, words: &str) -> CallProcess {
+    CallProcess::start(client_command(daemon, words))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn flags_set_the_tool_names() {
-    let fixture = Fixture::new("skill r/pdf");
-    let daemon = start_daemon("local", fixture.path("r"), None).await;
-    let mut process = start_call(&daemon, "call --tool-prefix team --tool-separator -").await;
-    let tools = process.request(json!({"method": "tools"}));
+    let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
+    let mut process = start_call(&daemon, "call --tool-prefix team --tool-separator -");
+    let tools = process.request(json!({"method": "tools"})).await;
     assert_eq!(tools["result"][0]["name"], "team-list");
-    assert_eq!(process.call("team-list", &json!({}))["skills"][0]["name"], "pdf");
-    assert_eq!(process.end(), Some(0));
-    let output =
-        run_command(client_command(&daemon, "call --tool-prefix team --tool-separator .")).await;
-    assert_eq!(output.code, Some(2), "{}", output.stderr);
-    assert!(output.stderr.contains("\"team.list\" is not valid"), "{}", output.stderr);
+    assert_eq!(process.call("team-list", &json!({})).await["skills"][0]["name"], "pdf");
+    assert_eq!(process.end().await, Some(0));
+    run_command(client_command(&daemon, "call --tool-prefix team --tool-separator ."))
+        .await
+        .exited_with(2, "\"team.list\" is not valid");
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_method_is_answered() {
-    let fixture = Fixture::new("skill r/pdf");
-    let daemon = start_daemon("local", fixture.path("r"), None).await;
-    let mut process = start_call(&daemon, "call --events").await;
-    let tools = process.request(json!({"method": "tools"}));
+    let (fixture, daemon) = serve_tree("local", "skill r/pdf").await;
+    let mut process = start_call(&daemon, "call --events");
+    let tools = process.request(json!({"method": "tools"})).await;
     assert_eq!(tools["result"][1]["name"], "read");
-    let list = process.call("skills.list", &json!({}));
+    let list = process.call("skills.list", &json!({})).await;
     assert_eq!(list["skills"][0]["package"], "skill://local/pdf");
-    let text = process.request(json!({"method": "instructions"}));
+    let text = process.request(json!({"method": "instructions"})).await;
     assert_eq!((&text["result"]["listed"], &text["result"]["omitted"]), (&json!(1), &json!(0)));
-    let text = process.request(json!({"method": "instructions", "budget": 100}));
+    let text = process.request(json!({"method": "instructions", "budget": 100})).await;
     assert_eq!(text["result"]["omitted"], 1);
-    let injected = process.request(json!({"method": "inject", "text": "use $pdf"}));
+    let injected = process.request(json!({"method": "inject", "text": "use $pdf"})).await;
     assert_eq!(injected["result"]["fragments"][0]["name"], "pdf");
-    let state = process.request(json!({"method": "state"}));
+    let state = process.request(json!({"method": "state"})).await;
     assert_eq!(
         (&state["result"][0]["state"], &state["result"][0]["skills"]),
         (&json!("live"), &json!(1))
@@ -139,22 +117,21 @@ async fn each_method_is_answered() {
     fixture.write("r/new/SKILL.md", "---\ndescription: New.\n---\n");
     loop {
         let event =
-            if process.events.is_empty() { process.next() } else { process.events.remove(0) };
+            if process.events.is_empty() { process.next().await } else { process.events.remove(0) };
         assert_eq!(event["event"], "changed");
         if event["executor"]["skills"] == 2 {
             break;
         }
     }
-    assert_eq!(process.end(), Some(0));
+    assert_eq!(process.end().await, Some(0));
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn invalid_lines_are_errors_and_all_requests_are_answered() {
-    let fixture = Fixture::new("skill r/pdf");
-    let daemon = start_daemon("local", fixture.path("r"), None).await;
-    let mut process = start_call(&daemon, "call").await;
-    let long = "x".repeat(2 << 20);
+    let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
+    let mut process = start_call(&daemon, "call");
+    let long = "x".repeat(6 << 20);
     let bad: [&[u8]; 10] = [
         b"garbage",
         b"[]",
@@ -168,36 +145,37 @@ async fn invalid_lines_are_errors_and_all_requests_are_answered() {
         long.as_bytes(),
     ];
     for line in bad {
-        process.send(line);
-        let answer = process.next();
+        process.process.send_line(line);
+        let answer = process.next().await;
         assert_eq!(answer["error"]["code"], "BAD_REQUEST", "{answer}");
         assert!(!answer["error"]["message"].as_str().expect("why").is_empty());
     }
-    process.send(b"\n  \n");
+    process.process.send_line(b"\n  \n");
     // Requests that were sent before the end of stdin are all answered.
     for n in 0..1_000 {
         let request = json!({"id": n, "method": "call", "tool": "skills.list", "arguments": {}});
-        process.send(request.to_string().as_bytes());
+        process.send(&request);
     }
-    drop(process.stdin.take());
-    let mut answered_ids: Vec<_> =
-        (0..1_000).map(|_| process.next()["id"].as_u64().expect("an id")).collect();
+    process.close_stdin();
+    let mut answered_ids = Vec::new();
+    for _ in 0..1_000 {
+        answered_ids.push(process.next().await["id"].as_u64().expect("an id"));
+    }
     answered_ids.sort_unstable();
     assert!(answered_ids.into_iter().eq(0..1_000));
-    assert_eq!(process.end(), Some(0));
+    assert_eq!(process.end().await, Some(0));
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_executor_is_reported_after_the_connect_timeout() {
-    let fixture = Fixture::new("skill r/pdf");
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
-    // The kernel accepts the connection, but no daemon answers.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let silent = format!("tcp:{}", silent.local_addr().expect("an address"));
+    let (fixture, daemon) = serve_tree("r", "skill r/pdf").await;
+    let (_listener, address) = silent_listener();
+    let silent = format!("tcp:{address}");
     let waiting = ["call", "--connect-timeout", "100ms"];
-    let output = run_command(caproot(waiting.into_iter().chain(["--endpoint", &silent]))).await;
-    assert_eq!(output.code, Some(3), "{}", output.stderr);
+    let output = run_command(caproot(waiting.into_iter().chain(["--endpoint", &silent])))
+        .await
+        .exited_with(3, "");
     assert!(output.stderr.contains("within 100ms") && output.stderr.contains("--connect-timeout"));
 
     let address = &daemon.address;
@@ -209,8 +187,7 @@ async fn a_silent_executor_is_reported_after_the_connect_timeout() {
     );
     let mut fleet = caproot(waiting);
     fleet.arg("--fleet").arg(fixture.path("fleet.yaml"));
-    let output = run_command(fleet).await;
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let output = run_command(fleet).await.succeeded();
     let omitted = "the roots of silent are omitted: no response within 100ms; --connect-timeout";
     assert!(output.stderr.contains(omitted), "{}", output.stderr);
     daemon.stop().await;
@@ -218,8 +195,7 @@ async fn a_silent_executor_is_reported_after_the_connect_timeout() {
 
 #[tokio::test]
 async fn invalid_flags_and_selections_are_errors() {
-    let fixture = Fixture::new("skill r/pdf");
-    let daemon = start_daemon("local", fixture.path("r"), None).await;
+    let (fixture, daemon) = serve_tree("local", "skill r/pdf").await;
     for (words, code) in [
         ("call --selected -", 2),
         ("call --fleet /nonexistent", 78),
@@ -241,12 +217,11 @@ async fn invalid_flags_and_selections_are_errors() {
     fixture.write("two.json", roots.to_string());
     let mut command = client_command(&daemon, "call --selected");
     command.arg(fixture.path("two.json"));
-    let output = run_command(command).await;
-    assert_eq!(output.code, Some(78), "{}", output.stderr);
+    run_command(command).await.exited_with(78, "");
     daemon.stop().await;
-    let output =
-        run_command(caproot(["call", "--endpoint", &format!("tcp:{}", unused_address())])).await;
-    assert_eq!(output.code, Some(3), "{}", output.stderr);
+    run_command(caproot(["call", "--endpoint", &format!("tcp:{}", unused_address())]))
+        .await
+        .exited_with(3, "");
 }
 
 /// Writes a fleet file for daemons at these addresses.

@@ -18,7 +18,7 @@ async fn a_thread_continues_while_one_source_of_each_kind_fails() {
         "own tool: {\"words\":3}",
         "own tool: INVALID_ARGUMENTS",
         "own tool: TOOL_TIMED_OUT",
-        "own tool: TOOL_PANICKED",
+        "own tool: TOOL_INTERNAL_ERROR",
         "read: All about style.",
         "read while two are gone: All about deploy.",
         "read while two are gone: EXECUTOR_UNAVAILABLE",

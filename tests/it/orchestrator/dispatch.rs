@@ -1,23 +1,23 @@
 //! A session answers pending calls of an HTTP service that fails in several ways.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use caproot::session::dispatch::{
-    AnswerOrigin, CallDispatcher, DispatchError, DispatchOptions, DispatchOutcome, DrainSummary,
-    SubmitOutcome,
+    AnswerOrigin, CallDispatcher, DispatchError, DispatchOptions, DispatchOutcome, DispatchRecord,
+    DrainSummary, HttpManager, HttpManagerConfig, SubmitOutcome,
 };
 use caproot::session::{MAX_RESULT_BYTES, Session};
 use serde_json::{Value, json};
 
 use super::example_dispatch;
-use super::example_dispatch::manager::{HttpManager, HttpThread};
 use super::example_dispatch::service::{Fault, Service};
+use super::serve_tree;
 use super::session::session;
-use super::{start_daemon, unused_address};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time, short_or_long};
+use crate::test_servers::unused_address;
 
 /// Daemon, session and service of a test.
 struct DispatchSetup {
@@ -27,16 +27,22 @@ struct DispatchSetup {
     session: Arc<Session>,
     service: Service,
     manager: Arc<HttpManager>,
+    records: Arc<Mutex<Vec<DispatchRecord>>>,
 }
 
 impl DispatchSetup {
     async fn start() -> Self {
-        let fixture = Fixture::new("skill r/a\nskill r/b\nfile r/a/long\n| \\{20000*x}");
-        let daemon = start_daemon("r", fixture.path("r"), None).await;
+        let (fixture, daemon) =
+            serve_tree("r", "skill r/a\nskill r/b\nfile r/a/long\n| \\{20000*x}").await;
         let session = Arc::new(session(&[("r", &daemon.address)]).await);
         let service = Service::start().await;
-        let manager = Arc::new(HttpManager::new(&service.address));
-        Self { _fixture: fixture, daemon, session, service, manager }
+        let records = Arc::new(Mutex::new(Vec::new()));
+        let observer = {
+            let records = records.clone();
+            move |record: &DispatchRecord| records.lock().expect("no panic").push(record.clone())
+        };
+        let manager = Arc::new(http_manager(&service.base_url()).await.with_observer(observer));
+        Self { _fixture: fixture, daemon, session, service, manager, records }
     }
 
     fn dispatcher(&self) -> CallDispatcher {
@@ -51,8 +57,18 @@ impl DispatchSetup {
 
     /// Returns the result in the answer to a call.
     fn result(&self, id: &str) -> Value {
-        self.service.answers()[id]["result"].clone()
+        self.service.result(id)
     }
+
+    /// Returns the records of ended dispatches.
+    fn records(&self) -> Vec<DispatchRecord> {
+        self.records.lock().expect("no panic").clone()
+    }
+}
+
+/// Returns the manager of the session `mine`.
+pub(crate) async fn http_manager(base_url: &str) -> HttpManager {
+    HttpManager::new(HttpManagerConfig::new(base_url, "mine")).await.expect("a manager")
 }
 
 fn read_arguments(file: &str) -> Value {
@@ -62,7 +78,7 @@ fn read_arguments(file: &str) -> Value {
 }
 
 fn outcome_counts(drained: &DrainSummary) -> [usize; 4] {
-    [drained.accepted, drained.not_found, drained.in_flight, drained.failed]
+    [drained.accepted, drained.not_found, drained.already_answered, drained.failed]
 }
 
 #[tokio::test]
@@ -71,7 +87,11 @@ async fn the_example_runs() {
     assert_eq!(finished.status, "completed");
     let tools: HashMap<&str, (&SubmitOutcome, usize)> =
         records.iter().map(|r| (r.tool.as_str(), (&r.outcome, r.attempts))).collect();
-    assert_eq!(tools["skills.list"], (&SubmitOutcome::InFlight, 2), "the first answer was lost");
+    assert_eq!(
+        tools["skills.list"],
+        (&SubmitOutcome::AlreadyAnswered, 2),
+        "the first answer was lost"
+    );
     assert_eq!(tools["skills.read"], (&SubmitOutcome::Accepted, 3));
 }
 
@@ -97,12 +117,12 @@ async fn each_submit_outcome_is_handled() {
     setup.add_call("wrong", "skills.read", &json!({"more": 1}));
     setup.add_call("unknown", "own.tool", &json!({}));
     setup.service.call("theirs", "another", "skills.list", &nothing);
-    setup.service.ask("approval", json!({"session": "mine", "kind": "approval"}));
+    setup.service.ask("mine", json!({"request_id": "approval", "kind": "approval"}));
 
     let dispatcher = setup.dispatcher();
     let drained = in_time(dispatcher.drain()).await.expect("a drain");
     assert_eq!(outcome_counts(&drained), [7, 1, 3, 1]);
-    assert_eq!((drained.ignored, drained.complete), (2, true));
+    assert_eq!((drained.ignored, drained.complete), (0, true));
     let [failure] = &drained.failures[..] else { panic!("one: {drained:?}") };
     assert_eq!((failure.request_id.as_str(), failure.attempts), ("never", 3));
     let SubmitOutcome::Failed(why) = &failure.outcome else { panic!("{failure:?}") };
@@ -115,12 +135,12 @@ async fn each_submit_outcome_is_handled() {
     assert_eq!(setup.result("long")["truncated"], true);
     assert_eq!(setup.result("wrong")["error"]["code"], "INVALID_ARGUMENTS");
     assert_eq!(setup.result("unknown")["error"]["code"], "UNKNOWN_TOOL");
-    assert!(setup.manager.records().iter().all(|r| r.bytes <= MAX_RESULT_BYTES));
+    assert!(setup.records().iter().all(|r| r.bytes <= MAX_RESULT_BYTES));
 
     // Only the rejected answer is sent again.
     let drained = in_time(dispatcher.drain()).await.expect("a drain");
     assert_eq!(outcome_counts(&drained), [1, 0, 0, 0]);
-    let last = setup.manager.records().pop().expect("a record");
+    let last = setup.records().pop().expect("a record");
     assert_eq!((last.request_id.as_str(), last.origin), ("never", AnswerOrigin::Resent));
     assert_eq!(setup.service.pending(), ["approval", "theirs"]);
     assert_eq!(setup.service.repeated(), [""; 0]);
@@ -157,11 +177,11 @@ async fn thousands_of_pending_calls_are_answered_once() {
     drop(first);
     let drained = tokio::time::timeout(HANG_TIMEOUT * 4, dispatcher.drain()).await.expect("an end");
     let drained = drained.expect("a drain");
-    assert_eq!((drained.failed, drained.ignored, drained.complete), (0, 300, true));
+    assert_eq!((drained.failed, drained.ignored, drained.complete), (0, 0, true));
     assert_eq!(setup.service.answers().len(), calls);
     assert_eq!(setup.service.pending().len(), 300);
     assert_eq!(setup.service.repeated(), [""; 0]);
-    let records = setup.manager.records();
+    let records = setup.records();
     assert_eq!(records.len(), calls);
     let ids: std::collections::HashSet<_> = records.iter().map(|r| &r.request_id).collect();
     assert_eq!(ids.len(), calls, "each tool ran once");
@@ -198,12 +218,12 @@ async fn a_dispatcher_that_dispatches_calls_cannot_drain() {
     assert_eq!(dispatcher.dispatch_call(call).await, Ok(DispatchOutcome::AlreadyKnown));
     let error = dispatcher.drain().await.expect_err("calls are handed in");
     assert!(matches!(error.error, DispatchError::Mode(_)), "{error}");
-    let thread = HttpThread { manager: &setup.manager, id: "mine" };
+    let thread = &*setup.manager;
     let turn = json!({"calls": [{"tool": "skills.list", "arguments": {}}]});
-    let sent = dispatcher.send_and_handle(&thread, &turn, "completed").await;
+    let sent = dispatcher.send_and_handle(thread, &turn, "completed").await;
     assert!(sent.is_err() && setup.service.pending().is_empty(), "nothing was sent");
     dispatcher.reset_mode();
-    let finished = in_time(dispatcher.send_and_handle(&thread, &turn, "completed")).await;
+    let finished = in_time(dispatcher.send_and_handle(thread, &turn, "completed")).await;
     assert_eq!(finished.expect("an end").status, "completed");
     assert_eq!(setup.service.repeated(), [""; 0]);
     setup.daemon.stop().await;
@@ -212,14 +232,13 @@ async fn a_dispatcher_that_dispatches_calls_cannot_drain() {
 #[tokio::test]
 async fn an_unreachable_service_is_an_error() {
     let setup = DispatchSetup::start().await;
-    let unreachable = Arc::new(HttpManager::new(&unused_address()));
+    let unreachable = Arc::new(http_manager(&format!("http://{}", unused_address())).await);
     let options = DispatchOptions::default();
     let dispatcher =
         CallDispatcher::new("mine", unreachable.clone(), setup.session.clone(), options);
     let error = in_time(dispatcher.drain()).await.expect_err("no service");
     assert!(error.to_string().starts_with("the manager does not list the pending calls: "));
-    let thread = HttpThread { manager: &unreachable, id: "mine" };
-    let sent = in_time(dispatcher.send_and_handle(&thread, &json!({}), "completed")).await;
+    let sent = in_time(dispatcher.send_and_handle(&*unreachable, &json!({}), "completed")).await;
     assert!(sent.expect_err("no service").to_string().starts_with("the turn was not sent: "));
     setup.daemon.stop().await;
 }

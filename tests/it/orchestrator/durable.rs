@@ -13,11 +13,11 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::hostile::{self, HostileDaemon};
 use super::session::{call, list_all, value};
-use super::{executor, published, start_daemon};
+use super::{executor, published, serve_tree, start_daemon};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
+use crate::test_servers::{HostileDaemon, hostile_skill, read_response};
 
 fn fleet(executors: &[(&str, &str)]) -> Fleet {
     Fleet::from_executors(
@@ -139,8 +139,7 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
 
 #[tokio::test]
 async fn unusable_saved_sessions_are_errors_or_warnings() {
-    let fixture = Fixture::new("skill r/a");
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
     let (fleet, session) = start_session(&[("r", &daemon)]).await;
     let saved = session.save().expect("a small session");
     for (bad, part) in [
@@ -238,8 +237,7 @@ impl SessionStore for FailingStore {
 
 #[tokio::test]
 async fn a_session_is_deleted_once_the_store_confirms() {
-    let fixture = Fixture::new("skill r/a");
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
     let store = Arc::new(FailingStore::default());
     let named = SessionOptions { id: Some("thread-7".to_owned()), ..options() };
     let fleet = fleet(&[("r", &daemon.address)]);
@@ -294,12 +292,11 @@ async fn closing_a_session_ends_calls_in_flight() {
         let _ = call_sender.send(());
         // The call blocks until the end of the test.
         let _ = released.lock().expect("no panic").recv();
-        hostile::read_response(request, "", "")
+        read_response(request, "", "")
     };
-    let skills = vec![hostile::skill("r", "skill://r/a")];
-    let silent =
-        HostileDaemon { skills, read: Box::new(read), published: 0, resumed_events: Vec::new() };
-    let address = hostile::serve(silent).await;
+    let skills = vec![hostile_skill("r", "skill://r/a")];
+    let silent = HostileDaemon { skills, read: Box::new(read), ..HostileDaemon::default() };
+    let address = silent.start().await;
     let fleet = fleet(&[("r", &address)]);
     let session = Session::start(&fleet, vec![published("r")], &options()).await;
     let session = Arc::new(session.expect("a selection"));
@@ -322,8 +319,7 @@ async fn closing_a_session_ends_calls_in_flight() {
 
 #[tokio::test]
 async fn a_scope_closes_its_session_on_every_outcome() {
-    let fixture = Fixture::new("skill r/a");
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
     let fleet = fleet(&[("r", &daemon.address)]);
     let store = Arc::new(MemoryStore::default());
     let start = async |id: &str| {

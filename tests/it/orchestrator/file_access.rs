@@ -5,7 +5,6 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use caproot::client::{Mirror, MirrorSelection};
 use caproot::proto::caproot::v1::{
@@ -14,18 +13,18 @@ use caproot::proto::caproot::v1::{
 use serde_json::{Value, json};
 
 use super::call_command::{CallProcess, write_fleet};
-use super::{client, unused_address};
-use crate::binary::DaemonProcess;
+use super::client;
 use crate::fixture::Fixture;
 use crate::harness::HANG_TIMEOUT;
+use crate::process::{Process, caproot, wrap_command};
+use crate::test_servers::unused_address;
 
 const ENVIRONMENTS: [&str; 3] = ["one", "two", "three"];
 
 /// Starts a daemon of one environment that allows one directory.
-fn serve(environment: &str, dir: &Path, address: &str) -> DaemonProcess {
-    let listen = format!("tcp:{address}");
-    let flags = ["--environment-id", environment, "--listen", &listen, "--allow"].map(OsStr::new);
-    DaemonProcess::start(&[&flags[..], &[dir.as_os_str()]].concat())
+fn serve(environment: &str, dir: &Path, address: &str) -> Process {
+    let mut command = caproot(["serve", "--environment-id", environment, "--allow"]);
+    Process::start(command.arg(dir).arg("--listen").arg(format!("tcp:{address}")))
 }
 
 fn root(environment: &str, dir: &Path) -> SelectedCapabilityRoot {
@@ -65,10 +64,10 @@ async fn list_from_daemons(daemons: &[(&str, &str)], fixture: &Fixture) -> Vec<V
 }
 
 /// Reads all pages of `skills.list` of the process.
-fn read_list(process: &mut CallProcess) -> Vec<Value> {
+async fn read_list(process: &mut CallProcess) -> Vec<Value> {
     let (mut skills, mut arguments) = (Vec::new(), json!({}));
     loop {
-        let page = process.call("skills.list", &arguments);
+        let page = process.call("skills.list", &arguments).await;
         if page.get("error").is_some() {
             // The list changed between two pages.
             (skills, arguments) = (Vec::new(), json!({}));
@@ -84,25 +83,23 @@ fn read_list(process: &mut CallProcess) -> Vec<Value> {
 
 /// Waits for events until the process lists these skills.
 async fn wait_for_list(mut process: CallProcess, expected: Vec<Value>) -> CallProcess {
-    let task = tokio::task::spawn_blocking(move || {
-        while read_list(&mut process) != expected {
-            process.wait_for_event();
+    let listed = async {
+        while read_list(&mut process).await != expected {
+            process.wait_for_event().await;
         }
-        process
-    });
-    tokio::time::timeout(3 * HANG_TIMEOUT, task).await.expect("no hang").expect("no panic")
+    };
+    tokio::time::timeout(3 * HANG_TIMEOUT, listed).await.expect("no hang");
+    process
 }
 
-fn read(process: &mut CallProcess, environment: &str, name: &str) -> Value {
+async fn read(process: &mut CallProcess, environment: &str, name: &str) -> Value {
     let root = format!("root-{environment}");
-    process.call(
-        "skills.read",
-        &json!({
-            "authority": {"kind": "executor", "id": root},
-            "package": format!("skill://{root}/{name}"),
-            "resource": "",
-        }),
-    )
+    let arguments = json!({
+        "authority": {"kind": "executor", "id": root},
+        "package": format!("skill://{root}/{name}"),
+        "resource": "",
+    });
+    process.call("skills.read", &arguments).await
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -112,26 +109,17 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
     let fixture = Fixture::new("repeat 60 skill one/s{}\nskill two/a\nskill two/b\nskill three/a");
     let log = own.path("own/log");
     let hide = format!("mount -t tmpfs none {} && exec \"$@\"", fixture.top().display());
-    let in_namespace = || {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--mount", "sh", "-c", &hide, "sh"]);
-        command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        command
-    };
-    let trace: [&OsStr; 7] =
-        ["strace", "-D", "-f", "-qq", "-e", "trace=%file", "-o"].map(OsStr::new);
-    let status = in_namespace().args(trace).arg(&log).arg("true").stderr(Stdio::null()).status();
-    let is_traced = status.is_ok_and(|status| status.success());
-    let status = in_namespace().arg("true").stderr(Stdio::null()).status();
-    if !status.is_ok_and(|status| status.success()) {
-        println!(
-            "SKIPPED: user namespaces are not available, so the executors' files cannot be hidden"
-        );
-        return;
-    }
-    if !is_traced {
-        println!("SKIPPED: strace is missing or may not trace, so opened files are not checked");
-    }
+    let unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", &hide, "sh"];
+    let strace = ["strace", "-D", "-f", "-qq", "-e", "trace=%file", "-o"].map(OsStr::new);
+    let strace = strace.into_iter().chain([log.as_os_str()]);
+    let mut command = caproot(["call", "--events", "--fleet"]);
+    command.arg(own.path("own/fleet.yaml")).arg("--selected").arg(own.path("own/selected.json"));
+    let skipped = "no user namespaces, so the executors' files cannot be hidden";
+    let Some(untraced) = wrap_command(unshare, &mut command, skipped) else { return };
+    let traced = unshare.iter().map(OsStr::new).chain(strace);
+    let skipped = "strace is missing or may not trace, so opened files are not checked";
+    let traced = wrap_command(traced, command, skipped);
+    let is_traced = traced.is_some();
 
     let addresses = [unused_address(), unused_address(), unused_address()];
     let daemons: Vec<_> = ENVIRONMENTS.iter().zip(&addresses).collect();
@@ -145,36 +133,30 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
     }).collect();
     own.write("own/selected.json", json!(selection).to_string());
 
-    let mut command = in_namespace();
-    if is_traced {
-        command.args(trace).arg(&log);
-    }
-    command.arg(env!("CARGO_BIN_EXE_caproot")).args(["call", "--events", "--fleet"]);
-    command.arg(own.path("own/fleet.yaml")).arg("--selected").arg(own.path("own/selected.json"));
-    let process = CallProcess::start(&mut command);
+    let process = CallProcess::start(traced.unwrap_or(untraced));
     // A mirror in the test process watches the same daemon.
     let selection = MirrorSelection::new(vec![root("two", &fixture.path("two"))]);
     let mut mirror = Mirror::start(&client(&addresses[1]).await, selection);
 
     let mut process = wait_for_list(process, list_from_daemons(&all, &fixture).await).await;
-    assert_eq!(read(&mut process, "one", "s07")["resource"], "skill://root-one/s07/SKILL.md");
+    assert_eq!(read(&mut process, "one", "s07").await["resource"], "skill://root-one/s07/SKILL.md");
 
     // One skill is edited.
     fixture.write("three/a/SKILL.md", "---\nname: a\ndescription: Edited.\n---\nNew text.\n");
     fs::rename(fixture.path("one/s07"), fixture.path("one/t07")).expect("a rename");
     let mut process = wait_for_list(process, list_from_daemons(&all, &fixture).await).await;
-    let contents = read(&mut process, "three", "a")["contents"].clone();
+    let contents = read(&mut process, "three", "a").await["contents"].clone();
     assert!(contents.as_str().expect("text").ends_with("New text.\n"));
-    assert_eq!(read(&mut process, "one", "s07")["error"]["code"], "PACKAGE_NOT_FOUND");
+    assert_eq!(read(&mut process, "one", "s07").await["error"]["code"], "PACKAGE_NOT_FOUND");
 
     // One daemon is killed: its skills disappear with a warning, and the other skills stay.
     drop(two);
     let without = [all[0], all[2]];
     let mut process = wait_for_list(process, list_from_daemons(&without, &fixture).await).await;
-    assert_eq!(read(&mut process, "two", "a")["error"]["code"], "EXECUTOR_UNAVAILABLE");
-    let warnings = process.call("skills.list", &json!({}))["warnings"].clone();
+    assert_eq!(read(&mut process, "two", "a").await["error"]["code"], "EXECUTOR_UNAVAILABLE");
+    let warnings = process.call("skills.list", &json!({})).await["warnings"].clone();
     assert!(warnings[0].as_str().expect("a warning").contains("\"two\""), "{warnings}");
-    assert_eq!(read(&mut process, "three", "a")["contents"], contents);
+    assert_eq!(read(&mut process, "three", "a").await["contents"], contents);
 
     // The daemon restarts with other skills.
     fs::remove_dir_all(fixture.path("two/b")).expect("a directory");
@@ -182,13 +164,12 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
     let _two = start(1);
     let expected = list_from_daemons(&all, &fixture).await;
     let mut process = wait_for_list(process, expected).await;
-    assert_eq!(read(&mut process, "two", "c")["truncated"], false);
+    assert_eq!(read(&mut process, "two", "c").await["truncated"], false);
     while mirror.snapshot().catalog.skill("skill://root-two/c").is_none() {
         tokio::time::timeout(HANG_TIMEOUT, mirror.changed()).await.expect("no hang");
     }
 
-    let code = tokio::task::spawn_blocking(move || process.end()).await.expect("no panic");
-    assert_eq!(code, Some(0));
+    assert_eq!(process.end().await, Some(0));
     if is_traced {
         let log = fs::read_to_string(&log).expect("a log");
         assert!(log.contains("selected.json"), "the trace has the process's own files");

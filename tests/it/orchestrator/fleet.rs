@@ -2,17 +2,20 @@
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
 use caproot::client::fleet::RegistryFuture;
 use caproot::client::{ExecutorRegistry, Fleet, FleetError};
+use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::proto::caproot::v1::ListSkillsRequest;
 use serde_json::json;
 
-use super::{executor, published, start_daemon, unused_address};
-use crate::commands::{CommandOutput, caproot, run_command};
+use super::{executor, published, serve_tree, start_daemon};
 use crate::fixture::Fixture;
-use crate::harness::in_time;
+use crate::harness::{Daemon, in_time, isolated_env};
+use crate::process::{Output, caproot, run_command};
 use crate::terminal::run_on_terminal;
+use crate::test_servers::{silent_listener, unused_address};
 
 struct TestRegistry(String);
 
@@ -30,8 +33,7 @@ impl ExecutorRegistry for TestRegistry {
 
 #[tokio::test]
 async fn a_custom_registry_finds_executors() {
-    let fixture = Fixture::new("skill r/a");
-    let daemon = start_daemon("known", fixture.path("r"), None).await;
+    let (_fixture, daemon) = serve_tree("known", "skill r/a").await;
     let fleet = Fleet::new(TestRegistry(daemon.address.clone()));
     let mut client = fleet.client("known").await.expect("a client");
     assert_eq!(client.get_executor().await.expect("an answer").environment_ids, ["known"]);
@@ -47,7 +49,78 @@ async fn a_custom_registry_finds_executors() {
     daemon.stop().await;
 }
 
-async fn run_list(fleet: &Path, more: &[&str]) -> CommandOutput {
+#[tokio::test]
+async fn published_roots_of_a_fleet_are_a_selection() {
+    let fixture = Fixture::new("skill one/a\nskill two/b");
+    let one = start_daemon("one", fixture.path("one"), None).await;
+    let two = start_daemon("two", fixture.path("two"), None).await;
+    let (_listener, silent) = silent_listener();
+    let down = unused_address();
+    let at = |id: &str, address: &str| (id.to_owned(), executor(address));
+    let fleet = Fleet::from_executors([
+        at("down", &down),
+        at("one", &one.address),
+        at("other", &two.address),
+        at("silent", &silent),
+    ]);
+    let published = in_time(fleet.published_roots(Duration::from_secs(1))).await;
+    assert_eq!(published.roots, [super::published("one")]);
+    let omitted: Vec<_> =
+        published.omitted.iter().map(|e| (e.environment_id.as_str(), e.timed_out)).collect();
+    assert_eq!(omitted[1..], [("other", false), ("silent", true)]);
+    assert_eq!(omitted[0].0, "down");
+    let reason = &published.omitted[1].reason;
+    assert!(reason.contains("has the environment \"two\", and not \"other\""), "{reason}");
+
+    // One executor has all environments of a selection.
+    let roots = published.roots;
+    let single = Fleet::from_single_executor(&executor(&one.address), &roots);
+    assert_eq!(single.environment_ids(), ["one"]);
+    let listed = single.list_skills(Some(roots), &ListSkillsRequest::default(), &|_, _| {}).await;
+    assert_eq!(listed[0].outcome.as_ref().expect("a list").skills.len(), 1);
+    for daemon in [one, two] {
+        daemon.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_executor_with_another_environment_is_omitted_by_list_and_call() {
+    let fixture = Fixture::new("skill r/a");
+    let flags = ServeFlags {
+        roots: vec![RootFlag { id: Some("r".to_owned()), dir: fixture.path("r") }],
+        environment_ids: vec!["first".to_owned(), "second".to_owned()],
+        listen: vec!["tcp:127.0.0.1:0".to_owned()],
+        ..ServeFlags::default()
+    };
+    let env = isolated_env(Path::new("/nonexistent"));
+    let daemon = Daemon::start_with(Config::from_flags(flags, &env).expect("a config")).await;
+    let line = |id: &str| format!("  {id}: {{endpoint: 'tcp:{}'}}\n", daemon.address);
+    fixture.write("fleet.yaml", format!("executors:\n{}{}", line("second"), line("wrong")));
+    let file = fixture.path("fleet.yaml");
+
+    let output = run_list(&file, &[]).await.exited_with(1, "");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert_eq!(text.lines().count(), 2, "{text}");
+    assert!(text.contains("a     second       r     Does a."), "{text}");
+    let why = "WRONG_ENVIRONMENT: the executor has the environment \"first\", \"second\", and not \
+               \"wrong\"; correct the key in the fleet";
+    assert!(
+        output.stderr.contains(&format!("error[UNAVAILABLE] wrong: {why}")),
+        "{}",
+        output.stderr
+    );
+    let mut call = caproot(["call", "--fleet"]);
+    call.arg(&file);
+    let output = run_command(call).await.succeeded();
+    assert!(
+        output.stderr.contains(&format!("the roots of wrong are omitted: {why}")),
+        "{}",
+        output.stderr
+    );
+    daemon.stop().await;
+}
+
+async fn run_list(fleet: &Path, more: &[&str]) -> Output {
     let mut command = caproot(["list", "--fleet"]);
     command.arg(fleet).args(more);
     run_command(command).await
@@ -66,9 +139,8 @@ async fn list_shows_the_skills_of_all_executors() {
     fixture.write("fleet.yaml", &fleet);
     let file = fixture.path("fleet.yaml");
 
-    let output = run_list(&file, &[]).await;
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let lines: Vec<_> = std::str::from_utf8(&output.stdout).expect("text").lines().collect();
+    let output = run_list(&file, &[]).await.succeeded();
+    let lines: Vec<_> = output.text().lines().collect();
     assert_eq!(
         lines,
         [
@@ -85,15 +157,13 @@ async fn list_shows_the_skills_of_all_executors() {
         .write("fleet.yaml", format!("{fleet}  zero: {{endpoint: 'tcp:{down}', timeout: 5s}}\n"));
     let output = run_list(&file, &["--output", "json"]).await;
     assert_eq!((output.code, output.stderr.as_str()), (Some(1), ""));
-    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let answer = output.json();
     let executors = answer["executors"].as_array().expect("a list");
     let ids: Vec<_> = executors.iter().map(|e| &e["environmentId"]).collect();
     assert_eq!(ids, ["one", "two", "zero"]);
     assert_eq!(executors[0]["list"]["skills"][1]["name"], "b");
     assert!(executors[2]["error"].as_str().expect("why").contains("no connection"));
-    let output = run_list(&file, &[]).await;
-    assert_eq!(output.code, Some(1));
-    assert!(output.stderr.contains("error[UNAVAILABLE] zero: "), "{}", output.stderr);
+    let output = run_list(&file, &[]).await.exited_with(1, "error[UNAVAILABLE] zero: ");
     assert!(output.stderr.ends_with("3 skills of 2 of 3 executors\n"), "{}", output.stderr);
 
     // A selection is sent only to the executors of its environments.
@@ -105,9 +175,9 @@ async fn list_shows_the_skills_of_all_executors() {
     let selected = fixture.path("selected.json");
     let output =
         run_list(&file, &["--output", "json", "--selected", selected.to_str().expect("UTF-8")])
-            .await;
-    assert_eq!(output.code, Some(1));
-    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+            .await
+            .exited_with(1, "");
+    let answer = output.json();
     assert_eq!(answer["executors"][1]["list"]["skills"][0]["package"], "skill://mine/a");
     let lost = &answer["executors"][0];
     assert_eq!(lost["environmentId"], "nowhere");
@@ -118,8 +188,7 @@ async fn list_shows_the_skills_of_all_executors() {
     let output = run_list(&file, &[]).await;
     assert_eq!((output.code, output.stdout.len()), (Some(78), 0));
     assert_eq!(output.stderr.lines().count(), 2, "{}", output.stderr);
-    let output = run_list(&file, &["--endpoint", "tcp:127.0.0.1:1"]).await;
-    assert_eq!(output.code, Some(2), "{}", output.stderr);
+    run_list(&file, &["--endpoint", "tcp:127.0.0.1:1"]).await.exited_with(2, "");
     one.stop().await;
     two.stop().await;
 }
@@ -127,11 +196,8 @@ async fn list_shows_the_skills_of_all_executors() {
 /// Progress on a terminal names each slow executor.
 #[tokio::test]
 async fn a_terminal_shows_the_progress_of_each_executor() {
-    let fixture = Fixture::new("skill r/a");
-    let daemon = start_daemon("here", fixture.path("r"), None).await;
-    // This listener accepts connections and never answers.
-    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = silent.local_addr().expect("an address");
+    let (fixture, daemon) = serve_tree("here", "skill r/a").await;
+    let (_listener, address) = silent_listener();
     let fleet = format!(
         "executors:\n  here: {{endpoint: 'tcp:{}'}}\n  silent: {{endpoint: 'tcp:{address}', timeout: 3s}}\n",
         daemon.address

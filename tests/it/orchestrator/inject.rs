@@ -6,7 +6,7 @@ use caproot::session::{
 use serde_json::Value;
 
 use super::session::{read_all, session};
-use super::start_daemon;
+use super::{serve_tree, start_daemon};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
 
@@ -90,8 +90,7 @@ async fn mentions_resolve_by_name_link_and_selection() {
 /// A skill may have the name of an environment variable. A mention of this name means the variable.
 #[tokio::test]
 async fn environment_variables_are_no_mentions() {
-    let fixture = Fixture::new("skill r/HOME\nskill r/PATH\nskill r/Path");
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let (_fixture, daemon) = serve_tree("r", "skill r/HOME\nskill r/PATH\nskill r/Path").await;
     let session = session(&[("r", &daemon.address)]).await;
     let injected = inject(&session, "ls $HOME/bin; export PATH=$PATH:$HOME.").await;
     assert_eq!(injected, InjectedSkills::default());
@@ -106,8 +105,7 @@ async fn environment_variables_are_no_mentions() {
 /// If a person picked a skill that is gone, another skill with the same name is not used instead.
 #[tokio::test]
 async fn a_handle_that_is_gone_blocks_its_name() {
-    let fixture = Fixture::new("skill r/deploy\nskill r/other");
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let (_fixture, daemon) = serve_tree("r", "skill r/deploy\nskill r/other").await;
     let session = session(&[("r", &daemon.address)]).await;
     let gone = "skill://r/old/deploy";
     let structured = |name: &str| UserPrompt {
@@ -150,8 +148,7 @@ async fn the_plugin_name_may_be_omitted() {
         plugin("three", "pdf"),
         "skill r/pdf".to_owned(),
     ];
-    let fixture = Fixture::new(&tree.concat());
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let (_fixture, daemon) = serve_tree("r", &tree.concat()).await;
     let session = session(&[("r", &daemon.address)]).await;
     let injected = inject(&session, "$deploy. $pdf").await;
     let names: Vec<_> = injected.fragments.iter().map(|fragment| fragment.name.as_str()).collect();

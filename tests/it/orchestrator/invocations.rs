@@ -8,14 +8,13 @@ use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
+use super::serve_tree;
 use super::session::{call, session, value};
-use super::start_daemon;
-use crate::fixture::Fixture;
 use crate::harness::in_time;
 
 /// Log writer with JSON lines.
 #[derive(Debug, Clone, Default)]
-struct LogLines(Arc<Mutex<Vec<u8>>>);
+pub(super) struct LogLines(pub(super) Arc<Mutex<Vec<u8>>>);
 
 impl Write for LogLines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -49,8 +48,7 @@ async fn invocations_are_counted_and_traced() {
         .with_writer(lines.clone())
         .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
-    let fixture = Fixture::new("skill r/a\nskill r/b");
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let (_fixture, daemon) = serve_tree("r", "skill r/a\nskill r/b").await;
     let session = session(&[("r", &daemon.address)]).await;
     // tracing caches the interest of a callsite at its first use, which may be in another test
     // without a subscriber. So the callsite is used once more, and the cache is rebuilt.
@@ -118,8 +116,7 @@ async fn invocations_are_counted_and_traced() {
 /// A dropped call is counted too.
 #[tokio::test]
 async fn a_dropped_call_is_counted() {
-    let fixture = Fixture::new("skill r/a");
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
     let session = session(&[("r", &daemon.address)]).await;
     {
         let arguments = read_arguments("skill://r/a");

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caproot::client::{Mirror, MirrorSelection, MirrorSnapshot, MirrorState};
-use caproot::proto::caproot::v1::{Consistency, ListSkillsRequest, ResolveRootsRequest, SkillView};
+use caproot::proto::caproot::v1::{Consistency, ListSkillsRequest, SkillView};
 
-use super::{client, published, start_daemon, unused_address};
+use super::{client, published, serve_tree, start_daemon};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG_TIMEOUT, Setup, in_time, selected};
+use crate::test_servers::unused_address;
 
 /// Waits until the mirror agrees with a fresh list.
 pub(crate) async fn wait_until_equal_to_list(mirror: &mut Mirror, daemon: &Daemon, root: &str) {
@@ -56,19 +57,15 @@ async fn plugins_follow_their_manifests() {
             snapshot.catalog.plugins().iter().any(|plugin| plugin.name == name)
         });
         let snapshot = snapshot.await;
-        let request = ResolveRootsRequest {
-            selected_capability_roots: roots.clone(),
-            ..ResolveRootsRequest::default()
-        };
-        let resolved = daemon.client.clone().resolve_roots(request).await.expect("an answer");
+        let resolved = daemon.resolve(&roots).await;
         let plugins: Vec<_> = snapshot.catalog.plugins().iter().map(|p| (**p).clone()).collect();
-        assert_eq!(plugins, resolved.into_inner().roots[0].plugins);
+        assert_eq!(plugins, resolved.roots[0].plugins);
         assert_eq!(snapshot.catalog.skills()[0].name, format!("{name}:a"));
     }
     daemon.stop().await;
 }
 
-async fn wait_until(
+pub(crate) async fn wait_until(
     mirror: &mut Mirror,
     condition: impl Fn(&MirrorSnapshot) -> bool,
 ) -> MirrorSnapshot {
@@ -84,8 +81,8 @@ async fn wait_until(
 
 #[tokio::test]
 async fn a_mirror_follows_edits_and_a_restart() {
-    let mut fixture = Fixture::new("skill r/a\nskill r/b\nfile r/bad/SKILL.md\n| no fence");
-    let daemon = start_daemon("x", fixture.path("r"), None).await;
+    let (mut fixture, daemon) =
+        serve_tree("x", "skill r/a\nskill r/b\nfile r/bad/SKILL.md\n| no fence").await;
     let address = daemon.address.clone();
     let mut mirror =
         Mirror::start(&client(&address).await, MirrorSelection::new(vec![published("x")]));
@@ -136,8 +133,7 @@ async fn a_mirror_connects_once_the_daemon_starts() {
 
 #[tokio::test]
 async fn a_mirror_over_its_size_limit_fails() {
-    let fixture = Fixture::new("repeat 50 skill r/s{}");
-    let daemon = start_daemon("x", fixture.path("r"), None).await;
+    let (_fixture, daemon) = serve_tree("x", "repeat 50 skill r/s{}").await;
     let selection =
         MirrorSelection { max_bytes: 10_000, ..MirrorSelection::new(vec![published("x")]) };
     let mut mirror = Mirror::start(&client(&daemon.address).await, selection);

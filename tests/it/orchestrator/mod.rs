@@ -1,6 +1,7 @@
 //! The orchestrator side against real daemons: clients, mirrors, fleets and sessions.
 
-mod call_command;
+pub(crate) mod call_command;
+mod call_session;
 #[cfg(all(feature = "handlers", feature = "mcp"))]
 mod complete_example;
 mod dispatch;
@@ -14,15 +15,21 @@ pub(crate) mod example_dispatch;
 pub(crate) mod example_orchestrator;
 mod file_access;
 mod fleet;
+mod fleet_file;
 mod hostile;
+mod http_manager;
 mod inject;
 mod invocations;
 mod mirror;
+mod moving_executors;
 mod pages;
+mod restarts;
 mod resumed_mirrors;
 #[allow(unreachable_pub)]
 mod rust_page_program;
 mod session;
+mod session_plugins;
+mod shared_mirrors;
 #[cfg(feature = "mcp")]
 mod sources;
 #[cfg(feature = "handlers")]
@@ -34,6 +41,7 @@ use caproot::client::{Client, ClientCredentials, DaemonEndpoint, ExecutorConfig}
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 
+use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG_TIMEOUT, isolated_env};
 
 /// Starts a daemon of one environment that publishes one directory.
@@ -46,6 +54,13 @@ pub(crate) async fn start_daemon(environment: &str, dir: PathBuf, address: Optio
     };
     let env = isolated_env(std::path::Path::new("/nonexistent"));
     Daemon::start_with(Config::from_flags(flags, &env).expect("a valid configuration")).await
+}
+
+/// Builds a tree and starts a daemon of one environment that publishes the directory `r` of the tree.
+pub(crate) async fn serve_tree(environment: &str, tree: &str) -> (Fixture, Daemon) {
+    let fixture = Fixture::new(tree);
+    let daemon = start_daemon(environment, fixture.path("r"), None).await;
+    (fixture, daemon)
 }
 
 /// Returns the published root of this environment.
@@ -72,10 +87,4 @@ pub(crate) async fn client(address: &str) -> Client {
     Client::connect_lazily(&endpoint, &ClientCredentials::default(), timeout)
         .await
         .expect("no credential files")
-}
-
-/// Returns an address of this machine without a listener.
-pub(crate) fn unused_address() -> String {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("an address").to_string()
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::call_command::write_fleet;
 use super::rust_page_program::orchestrate;
-use super::start_daemon;
+use super::serve_tree;
 use crate::fixture::Fixture;
 
 const CRATE_PAGE: &str = include_str!("../../../docs/crate.md");
@@ -24,8 +24,7 @@ async fn the_rust_page_has_the_program_and_it_runs() {
     assert!(RUST_PAGE.contains(&block), "the page has the program");
     assert!(CRATE_PAGE.contains(&block), "the front page of the library has the program");
     assert!(PROGRAM.lines().count() <= 30);
-    let fixture = Fixture::new("skill r/pdf\ndir own");
-    let daemon = start_daemon("workspace", fixture.path("r"), None).await;
+    let (fixture, daemon) = serve_tree("workspace", "skill r/pdf\ndir own").await;
     write_fleet(&fixture.path("own/fleet.yaml"), &[("workspace", &daemon.address)]);
     let root = json!({"id": "mine", "location": {
         "type": "environment", "environmentId": "workspace", "path": "published:workspace"}});

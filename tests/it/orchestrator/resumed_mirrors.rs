@@ -205,9 +205,9 @@ async fn mirrors_resume_while_skills_change() {
     daemon.stop().await;
 }
 
-/// With an invalid token or a token of another selection, fingerprints still detect changes.
+/// With an invalid token or a token of another selection, digests still detect changes.
 #[tokio::test]
-async fn invalid_resume_tokens_fall_back_to_fingerprints() {
+async fn invalid_resume_tokens_fall_back_to_digests() {
     let fixture = Fixture::new("skill x/s0\nskill y/s0");
     let roots = roots(&fixture);
     let daemon = start_daemon_allowing(&fixture, None).await;

@@ -17,7 +17,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{executor, published, start_daemon};
+use super::{executor, published, serve_tree, start_daemon};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
 
@@ -105,8 +105,7 @@ async fn tool_error(session: &Session, tool: &str, arguments: Value) -> (String,
 
 #[tokio::test]
 async fn a_typed_function_has_a_schema_and_runs() {
-    let fixture = Fixture::new("skill r/a");
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
+    let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
     let tools =
         registry_of([CustomTool::new("look", weather).in_namespace("weather"), echo("echo")]);
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);

@@ -51,13 +51,9 @@ async fn an_edit_of_a_declaration_is_one_delta() {
         "r/p/hooks/hooks.json",
         "{\"hooks\": {\"Stop\": [{\"hooks\": [{\"type\": \"command\", \"command\": \"x\"}]}]}}",
     );
-    while components(&live).hooks.is_empty() {
-        live.next_change().await;
-    }
+    live.wait_while(|live| components(live).hooks.is_empty()).await;
     fs::remove_file(live.fixture.path("r/p/.mcp.json")).expect("removed");
-    while !components(&live).mcp_servers.is_empty() {
-        live.next_change().await;
-    }
+    live.wait_while(|live| !components(live).mcp_servers.is_empty()).await;
     live.finish().await;
 }
 
@@ -76,25 +72,15 @@ async fn a_renamed_plugin_renames_its_skills_in_the_same_revision() {
 async fn plugins_come_and_go() {
     let mut live = WatchHarness::new(TREE).await;
     live.fixture.write("r/new/.claude-plugin/plugin.json", "{\"name\": \"new\"}");
-    while !live.replica.plugins.contains_key("skill://r/new") {
-        live.next_change().await;
-    }
+    live.wait_while(|live| !live.replica.plugins.contains_key("skill://r/new")).await;
     live.fixture.write("r/.claude-plugin/marketplace.json", "{\"name\": \"m\", \"plugins\": []}");
-    while live.replica.marketplaces.get("r").is_none_or(Vec::is_empty) {
-        live.next_change().await;
-    }
+    live.wait_while(|live| live.replica.marketplaces.get("r").is_none_or(Vec::is_empty)).await;
     fs::remove_dir_all(live.fixture.path("r/new")).expect("removed");
-    while live.replica.plugins.contains_key("skill://r/new") {
-        live.next_change().await;
-    }
+    live.wait_while(|live| live.replica.plugins.contains_key("skill://r/new")).await;
     fs::rename(live.fixture.path("r"), live.fixture.path("away")).expect("renamed");
-    while !live.replica.plugins.is_empty() {
-        live.next_change().await;
-    }
+    live.wait_while(|live| !live.replica.plugins.is_empty()).await;
     fs::rename(live.fixture.path("away"), live.fixture.path("r")).expect("renamed back");
-    while live.replica.plugins.is_empty() {
-        live.next_change().await;
-    }
+    live.wait_while(|live| live.replica.plugins.is_empty()).await;
     live.finish().await;
 }
 

@@ -4,8 +4,8 @@
 use super::{codes, resolve, resolve_tree};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};
+use crate::process::{caproot, run_command};
 use caproot::proto::caproot::v1::{DiagnosticCode, Severity};
-use std::process::Command;
 
 /// Secret that no output may contain.
 const SECRET: &str = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
@@ -139,10 +139,8 @@ file r/.claude-plugin/marketplace.json
     daemon.stop().await;
     // The linter does not quote the line with the secret.
     fixture.write("r/.mcp.json", format!("{{\"a\": {{\"env\": {{\"A\": \"{SECRET}\"}}}},}}"));
-    let mut check = Command::new(env!("CARGO_BIN_EXE_caproot"));
-    let done = check.args(["check", "--notes"]).arg(fixture.path("r")).output();
-    let done = done.expect("the binary runs");
-    let text = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+    let done = run_command(caproot(["check", "--notes"]).arg(fixture.path("r"))).await;
+    let text = format!("{}{}", done.text(), done.stderr);
     assert!(text.contains("PLUGIN_FILE_INVALID") && !text.contains(SECRET), "{text}");
 }
 

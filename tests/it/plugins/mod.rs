@@ -6,10 +6,10 @@ mod corpus;
 mod invalid_declarations;
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, Setup, bytes_of, read_request, rpc_error, selected};
+use crate::harness::{Daemon, Setup, bytes_of, files_request, read_request, rpc_error, selected};
 use caproot::proto::caproot::v1::{
-    Diagnostic, DiagnosticCode, HostCapability, ListResourcesRequest, McpTransport, Plugin,
-    ResolveRootsRequest, ResolveRootsResponse, RootKind, SelectedCapabilityRoot,
+    Diagnostic, DiagnosticCode, HostCapability, McpTransport, Plugin, ResolveRootsRequest,
+    ResolveRootsResponse, RootKind, SelectedCapabilityRoot,
 };
 use tonic::Code;
 
@@ -77,8 +77,8 @@ pub(crate) async fn resolve_in_pages(
     };
     let mut answer: Option<ResolveRootsResponse> = None;
     loop {
-        let page = daemon.client.clone().resolve_roots(request.clone()).await;
-        let page = page.expect("ResolveRoots").into_inner();
+        let page = daemon.try_resolve(request.clone()).await;
+        let page = page.expect("ResolveRoots");
         let token = page.next_page_token.clone();
         match &mut answer {
             None => answer = Some(page),
@@ -256,14 +256,9 @@ async fn only_component_files_can_be_read() {
                 let refused = daemon.read(get("", file)).await.expect_err(file);
                 assert_eq!(refused.code(), Code::NotFound, "{file}");
             }
-            let request = ListResourcesRequest {
-                root: Some(root.clone()),
-                package: "skill://r".into(),
-                ..ListResourcesRequest::default()
-            };
-            let listed = daemon.client.clone().list_resources(request).await.expect("a list");
-            let listed: Vec<_> =
-                listed.into_inner().resources.into_iter().map(|r| r.resource).collect();
+            let request = files_request(&root, "skill://r");
+            let listed = daemon.list_resources(request).await.expect("a list");
+            let listed: Vec<_> = listed.resources.into_iter().map(|r| r.resource).collect();
             assert_eq!(
                 listed,
                 [
@@ -305,18 +300,17 @@ async fn joined_pages_equal_the_whole_response() {
         page_size: 1,
         ..ResolveRootsRequest::default()
     };
-    let first = daemon.client.clone().resolve_roots(request.clone()).await.expect("a page");
-    let page_token = first.into_inner().next_page_token;
+    let first = daemon.try_resolve(request.clone()).await.expect("a page");
+    let page_token = first.next_page_token;
     let other = ResolveRootsRequest {
         selected_capability_roots: roots[..1].to_vec(),
         page_token,
         ..ResolveRootsRequest::default()
     };
-    let refused =
-        daemon.client.clone().resolve_roots(other).await.expect_err("token of another request");
+    let refused = daemon.try_resolve(other).await.expect_err("token of another request");
     assert_eq!(refused.code(), Code::InvalidArgument);
     let negative = ResolveRootsRequest { page_size: -1, ..request };
-    let refused = daemon.client.clone().resolve_roots(negative).await.expect_err("a bad size");
+    let refused = daemon.try_resolve(negative).await.expect_err("a bad size");
     assert_eq!(refused.code(), Code::InvalidArgument);
     daemon.stop().await;
 }

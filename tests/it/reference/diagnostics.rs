@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::check_page;
-use crate::binary::run;
+use crate::process::{caproot, run_blocking};
 
 const HEAD: &str = "# Diagnostics
 
@@ -25,8 +25,8 @@ lists exceptions.
 
 #[test]
 fn the_page_is_current() {
-    let output = run(["explain", "--output", "json"]);
-    let codes: Vec<Value> = serde_json::from_str(&output.stdout).expect("a JSON array");
+    let output = run_blocking(caproot(["explain", "--output", "json"]));
+    let codes: Vec<Value> = serde_json::from_str(output.text()).expect("a JSON array");
     let text = |code: &Value, key: &str| code[key].as_str().expect(key).to_owned();
     let mut page = HEAD.to_owned();
     for code in &codes {

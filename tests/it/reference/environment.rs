@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use caproot::cli::environment::{ENVIRONMENT_VARIABLES, FILES};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::check_page;
 use super::commands::{cell, command_names};
-use crate::binary::DaemonProcess;
-use crate::commands::caproot;
 use crate::fixture::Fixture;
+use crate::process::{self, Process, block_on, caproot, run_blocking};
 use crate::terminal::run_on_terminal;
 
 /// Variables whose effect another test shows, and the test's file.
@@ -58,17 +57,16 @@ fn the_page_of_the_environment_is_current() {
 }
 
 /// Runs a command to its end. Returns its output.
-fn output(mut command: Command) -> String {
-    let output = command.output().expect("the binary runs");
-    let text = [output.stdout, output.stderr].concat();
-    String::from_utf8(text).expect("text")
+fn output(command: Command) -> String {
+    let output = run_blocking(command);
+    format!("{}{}", output.text(), output.stderr)
 }
 
 /// Starts a daemon, stops it with SIGTERM and returns its endpoint and its log.
-fn serve(mut command: Command) -> String {
-    let process = DaemonProcess::spawn(&mut command);
+fn serve(command: Command) -> String {
+    let process = Process::start(command);
     let endpoint = process.endpoint().to_owned();
-    format!("{endpoint}\n{}", process.terminate().1)
+    format!("{endpoint}\n{}", block_on(process.stop()))
 }
 
 /// Returns the output of a command on a terminal.
@@ -80,20 +78,20 @@ fn on_terminal(command: Command) -> String {
 }
 
 /// Returns the first line of `caproot watch`, which begins with the time.
-fn first_change(mut command: Command) -> String {
-    use std::io::BufRead as _;
-    let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
-    let mut lines = std::io::BufReader::new(child.stdout.take().expect("piped")).lines();
-    let line = lines.next().expect("a line").expect("text");
-    kill_process(Pid::from_child(&child), Signal::TERM).expect("a signal");
-    assert!(child.wait().expect("wait").success());
+fn first_change(command: Command) -> String {
+    let mut process = Process::spawn(command);
+    let (line, output) = block_on(async move {
+        let line = process.line().await;
+        (line, process.exit_on(Signal::TERM).await)
+    });
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
     line
 }
 
 /// Files for the commands, and a daemon.
 struct Machine {
     fixture: Fixture,
-    daemon: DaemonProcess,
+    daemon: Process,
 }
 
 impl Machine {
@@ -103,8 +101,7 @@ impl Machine {
             skill home/.agents/skills/a\nskill codex/skills/b\nfile broken/a/SKILL.md\n| none
             file caproot.yaml\n| environment_ids: [local]\ndir run\nmode 0700 run\ndir none",
         );
-        let mut command = caproot(["serve", "--listen", "tcp:127.0.0.1:0", "--root"]);
-        let daemon = DaemonProcess::spawn(command.arg(fixture.path("skills")));
+        let daemon = Process::start(process::serve(["--root"]).arg(fixture.path("skills")));
         Self { fixture, daemon }
     }
 

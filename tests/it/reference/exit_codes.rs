@@ -1,27 +1,24 @@
 //! `docs/reference/exit-codes.md`, and the exit codes of each command.
 
-use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::pipe;
-use std::net::TcpListener;
-use std::pin::Pin;
 use std::process::Command;
-use std::task::{Context, Poll};
 
 use caproot::cli::exit::EXIT_CODES;
-use tokio_stream::wrappers::TcpListenerStream;
-use tonic::body::Body;
-use tonic::server::NamedService;
+use caproot::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
+use rustix::process::Signal;
+use tonic::service::Routes;
+use tonic::service::interceptor::InterceptedService;
 use tonic::{Code, Status};
 use tonic_health::ServingStatus;
 
 use super::check_page;
 use super::commands::{cell, command_names, leaf_commands};
-use crate::binary::DaemonProcess;
-use crate::commands::{caproot, run_command};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
+use crate::process::{Process, caproot, run_command, wrap_command};
+use crate::test_servers::{FREE_PORT, HostileDaemon, silent_listener, start_grpc};
 
 fn page() -> String {
     let mut page = String::from(
@@ -45,51 +42,34 @@ fn the_page_of_the_exit_codes_is_current() {
     assert!(EXIT_CODES.is_sorted_by_key(|entry| entry.code), "in ascending order");
 }
 
-/// Server that rejects each call of the daemon's service with one status.
-#[derive(Clone, Copy)]
-struct RejectingServer(Code);
-
-impl NamedService for RejectingServer {
-    const NAME: &'static str = "caproot.v1.CapabilityService";
+/// Starts a server that rejects each call of the daemon's service with one status. Returns the
+/// endpoint.
+async fn start_rejecting_server(code: Code, health: ServingStatus) -> String {
+    let (reporter, health_service) = tonic_health::server::health_reporter();
+    reporter.set_service_status("", health).await;
+    let reject = move |_| Err(Status::new(code, "rejected by the test"));
+    let daemon = CapabilityServiceServer::new(HostileDaemon::default());
+    let services = Routes::new(health_service);
+    let services = services.add_service(InterceptedService::new(daemon, reject));
+    format!("tcp:{}", start_grpc(FREE_PORT, services).await)
 }
 
-impl tower::Service<http::Request<Body>> for RejectingServer {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: http::Request<Body>) -> Self::Future {
-        let response = Status::new(self.0, "rejected by the test").into_http();
-        Box::pin(async { Ok(response) })
-    }
-}
-
-impl RejectingServer {
-    /// Starts the server with a health service. Returns the endpoint.
-    async fn start(self, health: ServingStatus) -> String {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (reporter, service) = tonic_health::server::health_reporter();
-        reporter.set_service_status("", health).await;
-        let server = tonic::transport::Server::builder().add_service(service).add_service(self);
-        tokio::spawn(server.serve_with_incoming(TcpListenerStream::new(listener)));
-        format!("tcp:{address}")
-    }
-}
-
-/// Returns the arguments of a command that succeeds.
+/// Returns the arguments of a command that succeeds. `$CODE` stands for the exit code.
 fn valid_args(command: &str) -> &str {
     match command {
         "resources" => "resources skill://skills/pdf",
         "read" => "read skill://skills/pdf",
+        "pull" => "pull skill://skills/pdf --force --into $TMP/pulled",
+        "verify" => "verify $TMP/pulled",
         "path" => "path skill://skills/pdf --root skills=$TMP/skills",
         "check" => "check $TMP/skills",
+        "new" => "new skill-$CODE --into $TMP/new",
         "config check" => "config check $TMP/caproot.yaml",
         "completions" => "completions bash",
+        "fleet check" => "fleet check $TMP/fleet.yaml",
+        "fleet ping" => "fleet ping $TMP/fleet.yaml",
+        "fleet list" => "fleet list $TMP/fleet.yaml",
+        "fleet watch" => "fleet watch $TMP/fleet.yaml",
         "serve" => "serve --root $TMP/skills --listen tcp:127.0.0.1:0",
         other => other,
     }
@@ -103,11 +83,15 @@ struct Machine {
 
 impl Machine {
     async fn start() -> Self {
-        let fixture = Fixture::new(
+        let (fixture, daemon) = Daemon::publishing(
+            "skills",
             "skill skills/pdf\nfile broken/a/SKILL.md\n| no frontmatter
-            file caproot.yaml\n| roots: []",
-        );
-        let daemon = Daemon::start(Setup::publishing("skills", fixture.path("skills"))).await;
+            file caproot.yaml\n| roots: []
+            file dead.yaml\n| executors: {local: {endpoint: 'unix:/nonexistent'}}",
+        )
+        .await;
+        let executor = format!("executors: {{local: {{endpoint: 'tcp:{}'}}}}", daemon.address);
+        fixture.write("fleet.yaml", executor);
         Self { fixture, daemon }
     }
 
@@ -123,41 +107,55 @@ impl Machine {
         command
     }
 
+    /// Writes the package of the skill to the directory `pulled`.
+    async fn pull_package(&self) {
+        run_command(self.command(valid_args("pull"))).await.succeeded();
+    }
+
     /// Runs a command so that it exits with the code. Returns the exit code and the error output, or
     /// `None` if this machine cannot produce the code.
     async fn produce(&self, code: u8, name: &str) -> Option<(Option<i32>, String)> {
-        let valid = valid_args(name);
+        let valid = valid_args(name).replace("$CODE", &code.to_string());
+        let valid = valid.as_str();
         let command = match (code, name) {
             (0, "serve") => {
-                let daemon = DaemonProcess::spawn(&mut self.command(valid));
-                return Some(daemon.terminate_async().await);
+                let daemon = Process::start(&mut self.command(valid));
+                let output = daemon.exit_on(Signal::TERM).await;
+                return Some((output.code, output.stderr));
             }
             // A closed stdout ends the watch.
-            (0, "watch") => {
+            (0, "watch" | "fleet watch") => {
                 let mut command = self.command(valid);
                 command.stdout(pipe().expect("a pipe").1);
                 command
             }
-            (0, _) => self.command(valid),
+            (0, other) if other != "verify" => self.command(valid),
             (1, "status") => {
-                let server = RejectingServer(Code::Unavailable);
-                self.command_for(&server.start(ServingStatus::NotServing).await, valid)
+                let health = ServingStatus::NotServing;
+                self.command_for(&start_rejecting_server(Code::Unavailable, health).await, valid)
+            }
+            (1, "pull") => self.command("pull skill://skills/pdf --into $TMP/broken"),
+            (1, "verify") => {
+                self.pull_package().await;
+                self.fixture.write("pulled/extra", "x");
+                self.command(valid)
+            }
+            (0 | 74, "verify") => {
+                self.pull_package().await;
+                let mut command = self.command(valid);
+                if code == 74 {
+                    command.stdout(File::create("/dev/full").expect("the device"));
+                }
+                command
             }
             (1, "check") => self.command("check $TMP/broken"),
             (1, "path") => {
                 let mount = "mount -t tmpfs none \"$0\" && exec \"$@\"";
-                let (skills, inner) = (self.fixture.path("skills"), self.command(valid));
-                let mut command = Command::new("unshare");
-                command.args(["--user", "--map-root-user", "--mount", "sh", "-c", mount]);
-                command.arg(skills).arg(inner.get_program()).args(inner.get_args());
-                command.env("CAPROOT_ENDPOINT", format!("tcp:{}", self.daemon.address));
-                let mut probe = Command::new("unshare");
-                probe.args(["--user", "--map-root-user", "--mount", "true"]);
-                if !probe.status().is_ok_and(|status| status.success()) {
-                    println!("SKIPPED: path: user namespaces are not available");
-                    return None;
-                }
-                command
+                let skills = self.fixture.path("skills").display().to_string();
+                let unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"];
+                let wrapper = unshare.into_iter().chain([mount, &skills]);
+                let skipped = "path: user namespaces are not available";
+                wrap_command(wrapper, self.command(valid), skipped)?
             }
             (1, "roots") => {
                 let setup = Setup::publishing("missing", self.fixture.path("missing"));
@@ -167,14 +165,14 @@ impl Machine {
                 daemon.stop().await;
                 return Some((output.code, output.stderr));
             }
+            (1, "fleet ping" | "fleet list") => self.command(&format!("{name} $TMP/dead.yaml")),
             (1, _) => self.command(&format!("{valid} --root $TMP/missing")),
             (2, _) => self.command(&format!("{valid} --unknown")),
             (3, _) => {
                 self.command_for(&format!("unix:{}/none", self.fixture.top().display()), valid)
             }
             (73, _) => {
-                let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
-                let address = taken.local_addr().expect("an address");
+                let (_taken, address) = silent_listener();
                 let flag = if name == "mcp" { "--http " } else { "--listen tcp:" };
                 let output = run_command(self.command(&format!("{name} {flag}{address}"))).await;
                 return Some((output.code, output.stderr));
@@ -196,7 +194,9 @@ impl Machine {
             }
             (78, "serve") => self.command("serve --config $TMP/none"),
             (78, "config check") => self.command("config check $TMP/none"),
-            (78, "check") => self.command("check $TMP/none"),
+            (78, "new") => self.command("new pdf --into $TMP/skills"),
+            (78, "check" | "verify") => self.command(&format!("{name} $TMP/none")),
+            (78, name) if name.starts_with("fleet ") => self.command(&format!("{name} $TMP/none")),
             (78, _) => self.command(&format!("{valid} --token-file $TMP/none")),
             _ => {
                 let status = match code {
@@ -207,7 +207,7 @@ impl Machine {
                     76 => Code::Unimplemented,
                     other => panic!("no case for exit code {other} of `{name}`"),
                 };
-                let endpoint = RejectingServer(status).start(ServingStatus::Serving).await;
+                let endpoint = start_rejecting_server(status, ServingStatus::Serving).await;
                 self.command_for(&endpoint, valid.split(" --root").next().unwrap_or(valid))
             }
         };

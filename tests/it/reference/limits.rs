@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use caproot::client::json;
-use caproot::proto::caproot::v1::GetExecutorRequest;
 use fancy_regex::Regex;
 use prost_reflect::ReflectMessage as _;
 
 use super::check_page;
 use super::protocol::{cell, comment, link_errors, link_names};
-use crate::binary;
 use crate::harness::{Daemon, Setup};
+use crate::process::{caproot, run_blocking};
 
 const HEAD: &str = "# Limits
 
@@ -44,8 +43,8 @@ fn format_default(name: &str, value: u64) -> String {
 /// Returns the range of each key in the section `limits` of the example file. The comment of a key
 /// has the range.
 fn config_ranges() -> BTreeMap<String, String> {
-    let example = binary::run(["config", "example"]).stdout;
-    let section = example.lines().skip_while(|line| *line != "limits:").skip(1);
+    let example = run_blocking(caproot(["config", "example"]));
+    let section = example.text().lines().skip_while(|line| *line != "limits:").skip(1);
     let bounds = Regex::new(r"(\d+)(\w*) to (\d+)(\w*)").expect("a pattern");
     let (mut ranges, mut comment) = (BTreeMap::new(), String::new());
     for line in section.map_while(|line| line.strip_prefix("  ")) {
@@ -63,15 +62,14 @@ fn config_ranges() -> BTreeMap<String, String> {
         ranges.insert(key.to_owned(), format!("{} to {}", bound(1), bound(3)));
         comment.clear();
     }
-    assert!(!ranges.is_empty(), "{example}");
+    assert!(!ranges.is_empty(), "{}", example.text());
     ranges
 }
 
 #[tokio::test]
 async fn the_page_is_current() {
     let daemon = Daemon::start(Setup::default()).await;
-    let executor = daemon.client.clone().get_executor(GetExecutorRequest {}).await;
-    let executor = executor.expect("a response").into_inner();
+    let executor = daemon.executor().await;
     daemon.stop().await;
     let executor = json::to_dynamic(&executor).expect("its descriptor");
     let limits = executor.get_field_by_name("limits").expect("the field `limits`").into_owned();

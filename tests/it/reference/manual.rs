@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 
 use caproot::cli::{commands, manual_pages};
 
-use crate::binary::run;
 use crate::fixture::Fixture;
+use crate::process::{caproot, run_blocking};
 
 /// Sections of the page of each command.
 const COMMAND_SECTIONS: &[&str] = &[
@@ -66,14 +66,14 @@ fn each_page_has_all_sections() {
         }
         assert_eq!(command.files().next().is_some(), headings.contains(&"FILES"), "{}", page.name);
     }
-    assert_eq!(commands.iter().filter(|command| command.files().next().is_some()).count(), 15);
+    assert_eq!(commands.iter().filter(|command| command.files().next().is_some()).count(), 16);
 }
 
 #[test]
 fn examples_keep_the_lines_of_the_help() {
     for (page, command) in manual_pages().iter().zip(&commands()) {
         let words = command.name.split_whitespace();
-        let help = run(std::iter::once("help").chain(words)).stdout;
+        let help = run_blocking(caproot(std::iter::once("help").chain(words))).text().to_owned();
         let (_, examples) = help.split_once("\nExamples:\n").expect("examples");
         let examples: Vec<_> = examples.lines().take_while(|line| !line.is_empty()).collect();
         let examples: Vec<_> = examples.iter().map(|line| &line[2..]).collect();
@@ -93,7 +93,7 @@ fn a_synopsis_has_the_values_of_options() {
     let Some(text) = render(&page.source) else { return };
     let synopsis = section_lines(&text, "SYNOPSIS").join(" ");
     let synopsis = synopsis.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(synopsis.starts_with("caproot list [--fleet FILE] [--product PRODUCT]"), "{synopsis}");
+    assert!(synopsis.starts_with("caproot list [--product PRODUCT] [--fresh]"), "{synopsis}");
     assert!(synopsis.contains("[--output text|json]"), "{synopsis}");
     assert!(synopsis.contains("[--root [ID=]DIR]..."), "{synopsis}");
 }
@@ -122,9 +122,9 @@ fn the_page_of_the_config_file_has_every_key_and_a_valid_example() {
     let fixture = Fixture::new("dir run\nmode 0700 run");
     fixture.write("caproot.yaml", &example);
     let file = fixture.path("caproot.yaml");
-    let ended = run(["config", "check", file.to_str().expect("UTF-8")]);
-    assert_eq!(ended.code, Some(0), "{example}\n{}", ended.stdout);
-    assert!(ended.stdout.contains("1 published root,"), "{}", ended.stdout);
+    let ended = run_blocking(caproot(["config", "check", file.to_str().expect("UTF-8")]));
+    assert_eq!(ended.code, Some(0), "{example}\n{}", ended.text());
+    assert!(ended.text().contains("1 published root,"), "{}", ended.text());
 }
 
 #[test]
@@ -133,14 +133,14 @@ fn pages_are_written_below_their_sections() {
     let dir = fixture.path("man");
     let dir = dir.to_str().expect("UTF-8");
     for _ in 0..2 {
-        let ended = run(["man", "--dir", dir]);
-        assert_eq!((ended.code, ended.stdout.as_str(), ended.stderr.as_str()), (Some(0), "", ""));
+        let ended = run_blocking(caproot(["man", "--dir", dir]));
+        assert_eq!((ended.code, ended.text(), ended.stderr.as_str()), (Some(0), "", ""));
     }
     let pages = manual_pages();
     for page in &pages {
         let file = format!("man/man{0}/{1}.{0}", page.section, page.name);
         assert_eq!(fs::read_to_string(fixture.path(&file)).expect("a page"), page.source, "{file}");
     }
-    assert_eq!(run(["man"]).stdout, pages[0].source);
-    assert_eq!(run(["man", "--dir", &format!("{dir}/none")]).code, Some(74));
+    assert_eq!(run_blocking(caproot(["man"])).text().to_owned(), pages[0].source);
+    assert_eq!(run_blocking(caproot(["man", "--dir", &format!("{dir}/none")])).code, Some(74));
 }

@@ -5,7 +5,7 @@ use tonic::Code;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
-use super::DaemonProcess;
+use super::ReloadingDaemon;
 use crate::harness::{
     assert_rpc_error, connect, in_time, list_request, located, read_request, selected,
 };
@@ -21,7 +21,7 @@ fn published(ids: &[&str]) -> WatchSkillsRequest {
 
 #[tokio::test]
 async fn streams_continue_and_report_changes() {
-    let mut process = DaemonProcess::start(TREE, PLAIN).await;
+    let mut process = ReloadingDaemon::start(TREE, PLAIN).await;
     let mut replica = Replica::open(&process.daemon, published(&["r", "s"])).await;
     assert_eq!(replica.next_batch().await.upserted, ["skill://r/a", "skill://r/b"]);
     assert_eq!(replica.roots["s"].reason(), RootReason::InvalidPath);
@@ -48,9 +48,7 @@ async fn streams_continue_and_report_changes() {
     }
     assert_eq!(replica.roots["r"].state(), RootState::Unavailable);
     process.reload(both).await;
-    while replica.skills.len() < 3 {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| replica.skills.len() < 3).await;
     // The root is watched again.
     process.fixture.write("r/e/SKILL.md", skill_text("e", "New."));
     assert_eq!(replica.next_change().await.upserted, ["skill://r/e"]);
@@ -60,13 +58,11 @@ async fn streams_continue_and_report_changes() {
 
 #[tokio::test]
 async fn stale_skills_stay_stale_after_a_reload() {
-    let mut process = DaemonProcess::start(TREE, PLAIN).await;
+    let mut process = ReloadingDaemon::start(TREE, PLAIN).await;
     let mut replica = Replica::open(&process.daemon, published(&["r"])).await;
     replica.next_batch().await;
     process.fixture.write("r/a/SKILL.md", "---\nname: [\n");
-    while !replica.skills["skill://r/a"].stale {
-        replica.next_change().await;
-    }
+    replica.wait_while(|replica| !replica.skills["skill://r/a"].stale).await;
     // The snapshot of the allowed directories changes: another directory is sorted before the
     // root's.
     process.reload("roots: [{id: r, path: r}, {id: a, path: a}]\nallow: [t]").await;
@@ -78,7 +74,8 @@ async fn stale_skills_stay_stale_after_a_reload() {
 #[tokio::test]
 async fn a_resume_token_is_valid_only_if_the_roots_are_unchanged() {
     let mut process =
-        DaemonProcess::start(TREE, "roots: [{id: r, path: r}, {id: s, path: s}]\nallow: [t]").await;
+        ReloadingDaemon::start(TREE, "roots: [{id: r, path: r}, {id: s, path: s}]\nallow: [t]")
+            .await;
     let mut replica = Replica::open(&process.daemon, published(&["r", "s"])).await;
     replica.next_batch().await;
     let mut same = replica.fork();
@@ -116,7 +113,7 @@ async fn a_resume_token_is_valid_only_if_the_roots_are_unchanged() {
 
 #[tokio::test]
 async fn environments_excluded_dirs_and_allowed_directories_are_applied() {
-    let mut process = DaemonProcess::start(&format!("{TREE}\nskill r/n/x"), PLAIN).await;
+    let mut process = ReloadingDaemon::start(&format!("{TREE}\nskill r/n/x"), PLAIN).await;
     let s = [selected("s", process.fixture.path("s"))];
     assert_eq!(process.daemon.list(&s).await.roots[0].reason(), RootReason::NotAllowed);
     // The allowed directory is next to a published root, so the sandbox already permits it.
@@ -124,7 +121,7 @@ async fn environments_excluded_dirs_and_allowed_directories_are_applied() {
     assert_eq!(process.daemon.list(&s).await.skills.len(), 1);
     assert_eq!(process.daemon.list(&[located("r", "published:r")]).await.skills.len(), 2);
     process.reload("environment_ids: [one, two]").await;
-    assert_eq!(process.executor().await.environment_ids, ["one", "two"]);
+    assert_eq!(process.daemon.executor().await.environment_ids, ["one", "two"]);
     assert_eq!(process.daemon.list(&s).await.roots[0].reason(), RootReason::WrongEnvironment);
     process.reload(PLAIN).await;
     assert_eq!(process.daemon.list(&s).await.roots[0].reason(), RootReason::NotAllowed);
@@ -135,7 +132,7 @@ async fn environments_excluded_dirs_and_allowed_directories_are_applied() {
 
 #[tokio::test]
 async fn limits_log_filter_and_reflection_are_applied() {
-    let mut process = DaemonProcess::start(TREE, PLAIN).await;
+    let mut process = ReloadingDaemon::start(TREE, PLAIN).await;
     let two = [located("r", "published:r"), located("q", "published:q")];
     process.daemon.list(&two).await;
     let limits =
@@ -152,13 +149,13 @@ async fn limits_log_filter_and_reflection_are_applied() {
     );
     let list = process.daemon.list(&two[..1]).await;
     assert_eq!((list.skills.len(), list.roots[0].truncated), (1, true));
-    let limits = process.executor().await.limits.expect("limits");
+    let limits = process.daemon.executor().await.limits.expect("limits");
     assert_eq!((limits.max_streams, limits.max_calls, limits.max_request_bytes), (1, 7, 70_656));
     let _open = Replica::open(&process.daemon, published(&["r"])).await;
-    let second = in_time(process.daemon.client.clone().watch_skills(published(&["r"]))).await;
+    let second = process.daemon.watch(published(&["r"])).await;
     let refused = assert_rpc_error(second, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     assert_eq!(refused.metadata["limit"], "1");
-    process.wait_for_log(&["DEBUG"]).await;
+    process.process.wait_for_log("DEBUG").await;
     // Larger limits apply as well, including the request size.
     process.reload(&format!("{PLAIN}\nlimits: {{max_roots: 1024}}")).await;
     let many: Vec<_> =
@@ -170,7 +167,7 @@ async fn limits_log_filter_and_reflection_are_applied() {
 #[tokio::test]
 async fn reflection_access_and_audit_are_applied() {
     let rules = "callers: [{name: other, sans: [a.example]}]";
-    let mut process = DaemonProcess::start(TREE, PLAIN).await;
+    let mut process = ReloadingDaemon::start(TREE, PLAIN).await;
     let channel =
         tonic::transport::Endpoint::from_shared(format!("http://{}", process.daemon.address));
     let channel = channel.expect("an address").connect().await.expect("connected");
@@ -188,7 +185,7 @@ async fn reflection_access_and_audit_are_applied() {
     let address = process.daemon.address.clone();
     let mut client = connect(&address).await;
     in_time(client.list_skills(list_request(&[]))).await.expect("a list");
-    let line = process.wait_for_log(&["caproot::audit: call"]).await;
+    let line = process.process.wait_for_log("caproot::audit: call").await;
     assert!(line.contains("ListSkills"), "{line}");
     process.stop().await;
 }

@@ -10,9 +10,10 @@ use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
-use super::DaemonProcess;
+use super::ReloadingDaemon;
 use crate::fixture::Fixture;
 use crate::harness::{Client, in_time, located, rpc_error};
+use crate::process::serve_config;
 use crate::watch_harness::{skill_text, watch_request};
 
 const CONFIG_HEAD: &str = "listen: ['unix:run/c.sock', 'tcp:127.0.0.1:0']\n\
@@ -63,7 +64,7 @@ impl RootStream {
 }
 
 /// Connects a separate client to the Unix socket.
-async fn connect_unix(process: &DaemonProcess) -> Client {
+async fn connect_unix(process: &ReloadingDaemon) -> Client {
     let stream = UnixStream::connect(process.fixture.path("run/c.sock")).expect("a connection");
     stream.set_nonblocking(true).expect("a socket");
     let mut stream = Some(tokio::net::UnixStream::from_std(stream).expect("a socket"));
@@ -77,14 +78,13 @@ async fn connect_unix(process: &DaemonProcess) -> Client {
     Client::new(channel)
 }
 
-async fn start(rules: &str) -> DaemonProcess {
+async fn start(rules: &str) -> ReloadingDaemon {
     let fixture = Fixture::new(TREE);
     for token in ["1.token", "2.token"] {
         fs::set_permissions(fixture.path(token), Permissions::from_mode(0o600)).expect("a mode");
     }
-    fixture.write("caproot.yaml", format!("{CONFIG_HEAD}{rules}"));
-    let file = fixture.path("caproot.yaml");
-    DaemonProcess::start_with(fixture, |command| command.arg("--config").arg(file)).await
+    let command = serve_config(&fixture, &format!("{CONFIG_HEAD}{rules}"));
+    ReloadingDaemon::start_command(fixture, command).await
 }
 
 const RULE_ONE: &str = "{name: one, token_file: 1.token}";

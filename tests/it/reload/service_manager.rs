@@ -5,9 +5,10 @@ use std::os::unix::net::UnixDatagram;
 
 use rustix::process::Signal;
 
-use super::DaemonProcess;
+use super::ReloadingDaemon;
 use crate::fixture::Fixture;
-use crate::harness::{HANG_TIMEOUT, in_time};
+use crate::harness::HANG_TIMEOUT;
+use crate::process::{caproot, with_listener};
 
 /// Returns the next message with a line that starts with this text.
 async fn receive_message(socket: &UnixDatagram, prefix: &'static str) -> String {
@@ -26,21 +27,20 @@ async fn receive_message(socket: &UnixDatagram, prefix: &'static str) -> String 
 }
 
 /// Starts a daemon with a notify socket. Its config file is `etc/caproot.yaml`.
-async fn start(tree: &str, config: &str) -> (DaemonProcess, UnixDatagram) {
+async fn start(tree: &str, config: &str) -> (ReloadingDaemon, UnixDatagram) {
     let fixture = Fixture::new(&format!("dir run\nmode 0700 run\n{tree}"));
-    fixture.write("etc/caproot.yaml", super::add_listener(config));
+    fixture.write("etc/caproot.yaml", with_listener(config));
     let socket = UnixDatagram::bind(fixture.path("run/notify")).expect("a socket");
     socket.set_read_timeout(Some(HANG_TIMEOUT)).expect("a time-out");
-    let (file, notify) = (fixture.path("etc/caproot.yaml"), fixture.path("run/notify"));
-    let process = DaemonProcess::start_with(fixture, |command| {
-        command.arg("--config").arg(file).env("NOTIFY_SOCKET", notify)
-    });
-    (process.await, socket)
+    let mut command = caproot(["serve", "--config"]);
+    command.arg(fixture.path("etc/caproot.yaml"));
+    command.env("NOTIFY_SOCKET", fixture.path("run/notify"));
+    (ReloadingDaemon::start_command(fixture, command).await, socket)
 }
 
-fn write_config_and_hang_up(process: &DaemonProcess, config: &str) {
-    process.fixture.replace("etc/caproot.yaml", super::add_listener(config));
-    process.signal(Signal::HUP);
+fn write_config_and_hang_up(process: &ReloadingDaemon, config: &str) {
+    process.fixture.replace("etc/caproot.yaml", with_listener(config));
+    process.process.send_signal(Signal::HUP);
 }
 
 #[tokio::test]
@@ -62,7 +62,7 @@ async fn the_service_manager_is_notified_of_reloads_and_their_outcome() {
         assert!(ready.contains(expected) && !ready.contains(unexpected), "{more}: {ready}");
         assert_eq!(ready.matches("STATUS=").count(), 1, "{ready}");
     }
-    process.signal(Signal::TERM);
+    process.process.send_signal(Signal::TERM);
     receive_message(&socket, "STOPPING=1").await;
     process.stop().await;
 }
@@ -80,21 +80,24 @@ async fn a_key_that_needs_a_restart_ends_the_daemon_with_exit_code_75() {
     ] {
         let (mut process, socket) = start(&format!("skill etc/r/a\n{token}"), plain).await;
         receive_message(&socket, "READY=1").await;
-        let is_sandboxed =
-            process.executor().await.sandbox.is_some_and(|sandbox| sandbox.readable_dirs > 0);
+        let is_sandboxed = process
+            .daemon
+            .executor()
+            .await
+            .sandbox
+            .is_some_and(|sandbox| sandbox.readable_dirs > 0);
         if keys != "log.format" && !is_sandboxed {
             println!("SKIPPED: this kernel has no Landlock");
             return;
         }
         write_config_and_hang_up(&process, &config);
-        let line = process.wait_for_log(&["restarting to apply"]).await;
+        let line = process.process.wait_for_log("restarting to apply").await;
         assert!(line.ends_with(&format!("restarting to apply: {keys}")), "{line}");
         receive_message(&socket, "RELOADING=1").await;
         let ready = receive_message(&socket, "READY=1").await;
         assert!(ready.contains(&format!("STATUS=restarting for {keys}")), "{ready}");
         receive_message(&socket, "STOPPING=1").await;
-        while in_time(process.log.recv()).await.is_some() {}
-        assert_eq!(process.child.wait().expect("wait").code(), Some(75), "{keys}");
+        assert_eq!(process.process.exit().await.code, Some(75), "{keys}");
     }
 }
 
@@ -123,12 +126,12 @@ async fn a_file_that_a_new_process_would_reject_does_not_end_the_daemon() {
         ),
     ] {
         write_config_and_hang_up(&process, &format!("{plain}\n{more}"));
-        let line = process.wait_for_log(&["new configuration rejected"]).await;
+        let line = process.process.wait_for_log("new configuration rejected").await;
         assert!(line.contains(expected), "{more}: {line}");
         let ready = receive_message(&socket, "READY=1").await;
         assert!(ready.contains("the new config was rejected: "), "{more}: {ready}");
     }
     write_config_and_hang_up(&process, plain);
-    process.wait_for_log(&[super::APPLIED]).await;
+    process.process.wait_for_log(super::APPLIED).await;
     process.stop().await;
 }

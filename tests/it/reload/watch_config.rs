@@ -4,23 +4,24 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
-use super::{DaemonProcess, REJECTED, add_listener};
+use super::{REJECTED, ReloadingDaemon};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
+use crate::process::{Process, caproot, with_listener};
 
 const WATCHED_CONFIG: &str = "watch_config: true\nroots: [{id: r, path: r}]\n";
 
 fn config_with_environment(id: &str) -> String {
-    add_listener(&format!("{WATCHED_CONFIG}environment_ids: [{id}]"))
+    with_listener(&format!("{WATCHED_CONFIG}environment_ids: [{id}]"))
 }
 
-async fn wait_for_environment(process: &DaemonProcess, id: &str) {
-    in_time(async { while process.executor().await.environment_ids != [id] {} }).await;
+async fn wait_for_environment(process: &ReloadingDaemon, id: &str) {
+    in_time(async { while process.daemon.executor().await.environment_ids != [id] {} }).await;
 }
 
 #[tokio::test]
 async fn writes_in_place_and_by_rename_are_reloaded() {
-    let mut process = DaemonProcess::start("skill r/a", WATCHED_CONFIG).await;
+    let mut process = ReloadingDaemon::start("skill r/a", WATCHED_CONFIG).await;
     for (id, in_place) in [("one", true), ("two", false), ("three", true)] {
         if in_place {
             process.fixture.write("caproot.yaml", config_with_environment(id));
@@ -31,12 +32,12 @@ async fn writes_in_place_and_by_rename_are_reloaded() {
     }
     // A bad file is rejected, and the next good file is applied.
     process.fixture.replace("caproot.yaml", "nonsense: 1");
-    process.wait_for_log(&[REJECTED]).await;
+    process.process.wait_for_log(REJECTED).await;
     fs::remove_file(process.fixture.path("caproot.yaml")).expect("removed");
     process.fixture.write("caproot.yaml", config_with_environment("four"));
     wait_for_environment(&process, "four").await;
     // Without `watch_config`, a reload needs a signal. With the key again, it does not.
-    process.fixture.replace("caproot.yaml", add_listener("environment_ids: [five]"));
+    process.fixture.replace("caproot.yaml", with_listener("environment_ids: [five]"));
     wait_for_environment(&process, "five").await;
     process.try_reload("environment_ids: [six]\nwatch_config: true").await;
     wait_for_environment(&process, "six").await;
@@ -49,16 +50,14 @@ async fn writes_in_place_and_by_rename_are_reloaded() {
 async fn the_flag_reloads_a_mounted_config_map_when_its_link_changes() {
     let fixture = Fixture::new("skill r/a\ndir etc/..1\ndir etc/..2");
     for (dir, id) in [("..1", "one"), ("..2", "two")] {
-        let config = add_listener(&format!("environment_ids: [{id}]"));
+        let config = with_listener(&format!("environment_ids: [{id}]"));
         fixture.write(&format!("etc/{dir}/caproot.yaml"), config);
     }
     symlink("..1", fixture.path("etc/..data")).expect("a link");
     symlink("..data/caproot.yaml", fixture.path("etc/caproot.yaml")).expect("a link");
-    let file = fixture.path("etc/caproot.yaml");
-    let process = DaemonProcess::start_with(fixture, |command| {
-        command.arg("--config").arg(file).arg("--watch-config")
-    });
-    let process = process.await;
+    let mut command = caproot(["serve", "--watch-config", "--config"]);
+    command.arg(fixture.path("etc/caproot.yaml"));
+    let process = ReloadingDaemon::start_command(fixture, command).await;
     wait_for_environment(&process, "one").await;
     symlink("..2", process.fixture.path("etc/..new")).expect("a link");
     fs::rename(process.fixture.path("etc/..new"), process.fixture.path("etc/..data"))
@@ -74,11 +73,11 @@ async fn a_timer_reloads_after_the_watcher_ended() {
         println!("SKIPPED: only root with strace can end the watcher");
         return;
     }
-    let mut process = DaemonProcess::start("skill r/a", WATCHED_CONFIG).await;
+    let mut process = ReloadingDaemon::start("skill r/a", WATCHED_CONFIG).await;
     process.fixture.replace("caproot.yaml", config_with_environment("one"));
     wait_for_environment(&process, "one").await;
     let tasks =
-        fs::read_dir(format!("/proc/{}/task", process.child.id())).expect("a task directory");
+        fs::read_dir(format!("/proc/{}/task", process.process.pid())).expect("a task directory");
     let thread = tasks.map(|task| task.expect("a thread").path()).find(|task| {
         fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("notify-rs"))
     });
@@ -88,12 +87,14 @@ async fn a_timer_reloads_after_the_watcher_ended() {
     let mut strace = Command::new("strace");
     strace.args(["-qq", "-o", "/dev/null", "-p", thread, "-e", "trace=?epoll_wait,?epoll_pwait"]);
     strace.args(["-e", "inject=?epoll_wait,?epoll_pwait:error=EINVAL"]);
-    let mut strace = strace.spawn().expect("strace runs");
+    let strace = Process::spawn(strace);
     let line = process
-        .wait_for_log(&["file watcher ended unexpectedly; comparing files every 10 s"])
+        .process
+        .wait_for_log("file watcher ended unexpectedly; comparing files every 10 s")
         .await;
     assert!(line.contains("WARN"), "{line}");
-    strace.wait().expect("strace ends with the thread");
+    // strace ends with the thread.
+    strace.exit().await;
     process.fixture.replace("caproot.yaml", config_with_environment("two"));
     wait_for_environment(&process, "two").await;
     process.stop().await;

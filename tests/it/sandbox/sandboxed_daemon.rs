@@ -1,47 +1,33 @@
 //! A sandboxed daemon works like one without a sandbox, and reports the accesses that the sandbox
 //! denies.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
 
 use caproot::proto::caproot::v1::{
-    Diagnostic, DiagnosticCode, RootReason, RootState, RootStatus, SelectedCapabilityRoot,
-    WatchMode,
+    Diagnostic, DiagnosticCode, RootReason, RootState, RootStatus, WatchMode,
 };
 
-use super::{caproot_with_fault, connect_client, has_landlock, start_daemon, stop_and_read_log};
-use crate::binary::DaemonProcess;
+use super::{caproot_with_fault, has_landlock};
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, in_time, located, read_request, selected};
+use crate::harness::{in_time, packages, published, read_request, selected};
+use crate::process::{ConfiguredDaemon, Process, caproot, run_command, serve};
 use crate::replica::Replica;
 use crate::watch_harness::{fresh_list, retarget, skill_text, watch_request};
 
 /// Starts a daemon with a required sandbox, or returns `None` if the kernel has no Landlock.
-async fn start_sandboxed(
-    fixture: &Fixture,
-    flags: &[(&str, &str)],
-) -> Option<(DaemonProcess, Daemon)> {
+async fn start_sandboxed(fixture: &Fixture, flags: &[(&str, &str)]) -> Option<ConfiguredDaemon> {
     if !has_landlock() {
         return None;
     }
     let flags = flags.iter().flat_map(|(flag, dir)| [PathBuf::from(flag), fixture.path(dir)]);
-    let flags: Vec<_> = flags.chain(["--sandbox".into(), "required".into()]).collect();
-    Some(start_daemon(&flags.iter().map(|flag| flag.as_os_str()).collect::<Vec<_>>()).await)
-}
-
-fn published(id: &str) -> [SelectedCapabilityRoot; 1] {
-    [located(id, &format!("published:{id}"))]
+    let command = serve(flags.chain(["--sandbox".into(), "required".into()]));
+    Some(ConfiguredDaemon::start_command(command).await)
 }
 
 /// Reads changes until the replica meets a condition.
 async fn wait_until(replica: &mut Replica, condition: impl Fn(&Replica) -> bool) {
-    let changes = async {
-        while !condition(replica) {
-            replica.next_change().await;
-        }
-    };
-    in_time(changes).await;
+    in_time(replica.wait_while(|replica| !condition(replica))).await;
 }
 
 /// Returns the state of the only root.
@@ -65,10 +51,8 @@ fn is_gone(replica: &Replica) -> bool {
 #[tokio::test]
 async fn a_sandboxed_daemon_lists_reads_and_watches() {
     let fixture = Fixture::new("skill root/a\nfile root/a/x.md\n| text");
-    let Some((serving, daemon)) = start_sandboxed(&fixture, &[("--root", "root")]).await else {
-        return;
-    };
-    let root = published("root");
+    let Some(daemon) = start_sandboxed(&fixture, &[("--root", "root")]).await else { return };
+    let root = [published("root")];
     let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
     wait_until(&mut replica, is_ready).await;
     let read = read_request(&root[0], "skill://root/a", "skill://root/a/x.md");
@@ -80,16 +64,14 @@ async fn a_sandboxed_daemon_lists_reads_and_watches() {
     fixture.write("root/b/SKILL.md", skill_text("b", "New."));
     assert_eq!(fresh_list(&daemon, &root).await.skills.len(), 2);
     replica.catch_up(&daemon).await;
-    stop_and_read_log(serving).await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
 async fn a_published_root_can_be_removed_and_recreated() {
     let fixture = Fixture::new("skill root/a");
-    let Some((serving, daemon)) = start_sandboxed(&fixture, &[("--root", "root")]).await else {
-        return;
-    };
-    let mut replica = Replica::open(&daemon, watch_request(published("root").to_vec())).await;
+    let Some(daemon) = start_sandboxed(&fixture, &[("--root", "root")]).await else { return };
+    let mut replica = Replica::open(&daemon, watch_request(vec![published("root")])).await;
     wait_until(&mut replica, is_ready).await;
     for description in ["Once.", "Twice."] {
         fs::remove_dir_all(fixture.path("root")).expect("remove");
@@ -99,16 +81,14 @@ async fn a_published_root_can_be_removed_and_recreated() {
             .await;
     }
     replica.catch_up(&daemon).await;
-    stop_and_read_log(serving).await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
 async fn a_published_link_can_change_its_target() {
     let fixture = Fixture::new("skill rel/1/a\nskill rel/2/b\ndir srv\nlink srv/r -> ../rel/1");
-    let Some((serving, daemon)) = start_sandboxed(&fixture, &[("--root", "srv/r")]).await else {
-        return;
-    };
-    let mut replica = Replica::open(&daemon, watch_request(published("r").to_vec())).await;
+    let Some(daemon) = start_sandboxed(&fixture, &[("--root", "srv/r")]).await else { return };
+    let mut replica = Replica::open(&daemon, watch_request(vec![published("r")])).await;
     wait_until(&mut replica, is_ready).await;
     retarget(&fixture.path("srv/r"), "../rel/2");
     wait_until(&mut replica, |held| held.skills.contains_key("skill://r/b")).await;
@@ -117,48 +97,47 @@ async fn a_published_link_can_change_its_target() {
     fixture.write("srv/r/c/SKILL.md", skill_text("c", "Here."));
     wait_until(&mut replica, |held| held.skills.contains_key("skill://r/c")).await;
     replica.catch_up(&daemon).await;
-    stop_and_read_log(serving).await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
 async fn published_roots_may_appear_after_the_start() {
     let fixture = Fixture::new("dir top");
     let flags = [("--root", "top/one"), ("--root", "top/not/yet/two")];
-    let Some((serving, daemon)) = start_sandboxed(&fixture, &flags).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
     for (id, dir) in [("one", "top/one"), ("two", "top/not/yet/two")] {
-        let mut replica = Replica::open(&daemon, watch_request(published(id).to_vec())).await;
+        let mut replica = Replica::open(&daemon, watch_request(vec![published(id)])).await;
         wait_until(&mut replica, is_gone).await;
         assert_eq!(replica.roots[id].reason(), RootReason::NotFound);
         fixture.write(&format!("{dir}/a/SKILL.md"), skill_text("a", "Here."));
         wait_until(&mut replica, |held| !held.skills.is_empty()).await;
         replica.catch_up(&daemon).await;
     }
-    stop_and_read_log(serving).await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
 async fn links_between_two_allowed_directories_are_followed() {
     let fixture = Fixture::new("skill one/r/a\nlink one/r/l -> ../../two/b\nskill two/b");
     let flags = [("--allow", "one"), ("--allow", "two")];
-    let Some((serving, daemon)) = start_sandboxed(&fixture, &flags).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
     let root = selected("r", fixture.path("one/r"));
     let list = daemon.list(std::slice::from_ref(&root)).await;
-    let packages: Vec<_> = list.skills.iter().map(|s| &*s.package).collect();
-    assert_eq!(packages, ["skill://r/a", "skill://r/l"]);
+    assert_eq!(packages(&list), ["skill://r/a", "skill://r/l"]);
     let read = daemon.read(read_request(&root, "skill://r/l", "")).await.expect("the file");
     assert!(read.total_bytes > 0);
     // The selected directory is created after the start of the daemon.
     fixture.write("two/later/c/SKILL.md", skill_text("c", "Later."));
     let list = daemon.list(&[selected("later", fixture.path("two/later"))]).await;
     assert_eq!(list.skills.len(), 1);
-    stop_and_read_log(serving).await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
 async fn a_recreated_allowed_directory_needs_a_restart() {
     let fixture = Fixture::new("skill allowed/r/a\ndir aside");
     let flags = [("--allow", "allowed")];
-    let Some((serving, daemon)) = start_sandboxed(&fixture, &flags).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
     let root = [selected("r", fixture.path("allowed/r"))];
     let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
     wait_until(&mut replica, is_ready).await;
@@ -177,21 +156,21 @@ async fn a_recreated_allowed_directory_needs_a_restart() {
     let message = &replica.roots["r"].message;
     assert!(message.contains("restart"), "{message}");
     assert_eq!(fresh_list(&daemon, &root).await.roots[0].reason(), RootReason::PermissionDenied);
-    drop((replica, daemon));
-    let log = stop_and_read_log(serving).await;
+    drop(replica);
+    let log = daemon.stop().await;
     let warnings = log.lines().filter(|line| line.contains("WARN") && line.contains("restart"));
     assert_eq!(warnings.count(), 1, "{log}");
 
-    let Some((serving, daemon)) = start_sandboxed(&fixture, &flags).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
     assert_eq!(daemon.list(&root).await.skills.len(), 1);
-    stop_and_read_log(serving).await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
 async fn a_link_into_a_recreated_directory_is_unreadable() {
     let fixture = Fixture::new("skill one/r/a\nlink one/r/l -> ../../two/b\nskill two/b");
     let flags = [("--allow", "one"), ("--allow", "two")];
-    let Some((serving, daemon)) = start_sandboxed(&fixture, &flags).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
     let root = [selected("r", fixture.path("one/r"))];
     let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
     wait_until(&mut replica, |held| held.skills.len() == 2).await;
@@ -204,7 +183,7 @@ async fn a_link_into_a_recreated_directory_is_unreadable() {
     };
     wait_until(&mut replica, is_unreadable).await;
     assert!(replica.skills.keys().eq(["skill://r/a"]));
-    stop_and_read_log(serving).await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
@@ -214,11 +193,11 @@ async fn denied_permissions_are_not_blamed_on_the_sandbox() {
         return println!("SKIPPED: root may open every directory");
     }
     let flags = [("--allow", "allowed")];
-    let Some((serving, daemon)) = start_sandboxed(&fixture, &flags).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
     let list = daemon.list(&[selected("r", fixture.path("allowed/r"))]).await;
     assert_eq!(list.roots[0].reason(), RootReason::PermissionDenied);
     assert!(!list.roots[0].message.contains("restart"), "{}", list.roots[0].message);
-    stop_and_read_log(serving).await;
+    daemon.stop().await;
 }
 
 #[tokio::test]
@@ -230,16 +209,16 @@ async fn a_sandboxed_daemon_polls_if_inotify_fails() {
         return;
     };
     command.args(["--sandbox", "required", "--root"]).arg(fixture.path("root"));
-    let serving = DaemonProcess::spawn(&mut command);
-    let daemon = connect_client(&serving).await;
-    let mut replica = Replica::open(&daemon, watch_request(published("root").to_vec())).await;
+    let serving = Process::start(&mut command);
+    let daemon = serving.connect().await;
+    let mut replica = Replica::open(&daemon, watch_request(vec![published("root")])).await;
     wait_until(&mut replica, is_ready).await;
     assert_eq!(replica.roots["root"].watch_mode(), WatchMode::Polling);
     fixture.write("root/a/SKILL.md", skill_text("a", "Edited."));
     wait_until(&mut replica, |held| description_of(held, "skill://root/a") == "Edited.").await;
     fixture.write("root/a/SKILL.md", skill_text("a", "Again."));
-    assert_eq!(fresh_list(&daemon, &published("root")).await.skills[0].description, "Again.");
-    stop_and_read_log(serving).await;
+    assert_eq!(fresh_list(&daemon, &[published("root")]).await.skills[0].description, "Again.");
+    serving.stop().await;
 }
 
 #[tokio::test]
@@ -248,19 +227,19 @@ async fn a_sandboxed_daemon_owns_its_socket_and_removes_it() {
         return;
     }
     let fixture = Fixture::new("dir run\nmode 0700 run\nskill root/a");
-    let (socket, root) = (fixture.path("run/c.sock"), fixture.path("root"));
+    let socket = fixture.path("run/c.sock");
     let listen = format!("unix:{}", socket.display());
-    let flags = ["--listen", &listen, "--sandbox", "required", "--root"].map(OsStr::new);
-    let flags = [&flags[..], &[root.as_os_str()]].concat();
-    let serving = DaemonProcess::start(&flags);
-    let second = [&[OsStr::new("serve")], &flags[..]].concat();
-    let second = crate::commands::caproot(second).output().expect("the binary runs");
-    assert_eq!(second.status.code(), Some(73), "taken");
-    let list = crate::commands::caproot(["list", "--endpoint", &listen]).output();
-    assert_eq!(list.expect("the binary runs").status.code(), Some(0));
+    let command = || {
+        let mut command = caproot(["serve", "--listen", &listen, "--sandbox", "required"]);
+        command.arg("--root").arg(fixture.path("root"));
+        command
+    };
+    let serving = Process::start(command());
+    assert_eq!(run_command(command()).await.code, Some(73), "taken");
+    run_command(caproot(["list", "--endpoint", &listen])).await.succeeded();
     assert!(socket.exists());
-    let log = stop_and_read_log(serving).await;
+    let log = serving.stop().await;
     assert!(!socket.exists() && !log.contains("WARN"), "{log}");
-    let again = DaemonProcess::start(&flags);
-    stop_and_read_log(again).await;
+    let again = Process::start(command());
+    again.stop().await;
 }

@@ -4,13 +4,12 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use super::shared_state::{DaemonState, SharedState};
 use super::tree::{ROOTS, Tree};
-use crate::binary::DaemonProcess;
 use crate::harness::HANG_TIMEOUT;
+use crate::process::{Output, Process, caproot};
 use crate::process_usage::{descriptors, resident, threads, watches};
 
 /// History limit of the daemon. The limit is low, so that old states are dropped soon.
@@ -38,7 +37,7 @@ pub(super) struct ResourceUsage {
 }
 
 /// Daemon process that serves the tree.
-pub(super) struct SoakedDaemon(DaemonProcess);
+pub(super) struct SoakedDaemon(Process);
 
 impl SoakedDaemon {
     /// Starts a daemon and publishes its address to all clients.
@@ -48,8 +47,9 @@ impl SoakedDaemon {
             "allow: [.]\nlisten: [\"tcp:127.0.0.1:0\"]\nlimits:\n  max_history: {HISTORY}\n"
         );
         std::fs::write(&config, text).expect("write");
-        let serving = DaemonProcess::start(&["--config".as_ref(), config.as_os_str()]);
-        let address = serving.endpoint().strip_prefix("tcp:").expect("TCP").to_owned();
+        let mut command = caproot(["serve", "--config"]);
+        let serving = Process::start(command.arg(config));
+        let address = serving.address().to_owned();
         let process_number = shared.daemon_state.borrow().process_number + 1;
         shared.daemon_state.send_replace(DaemonState { process_number, address, is_ending: false });
         Self(serving)
@@ -58,17 +58,11 @@ impl SoakedDaemon {
     /// Ends the daemon, after telling the clients, and checks its log.
     pub(super) async fn stop(self, end_kind: EndKind, shared: &SharedState) {
         shared.daemon_state.send_modify(|daemon_state| daemon_state.is_ending = true);
-        let (code, log) = match end_kind {
-            EndKind::Terminated => self.0.terminate_async().await,
-            EndKind::Killed => {
-                self.0.send_signal(Signal::KILL);
-                spawn_blocking(move || self.0.wait_for_exit()).await.expect("the daemon ends")
-            }
+        let (signal, expected_code) = match end_kind {
+            EndKind::Terminated => (Signal::TERM, Some(0)),
+            EndKind::Killed => (Signal::KILL, None),
         };
-        let expected_code = match end_kind {
-            EndKind::Terminated => Some(0),
-            EndKind::Killed => None,
-        };
+        let Output { code, stderr: log, .. } = self.0.exit_on(signal).await;
         assert_eq!(code, expected_code, "{log}");
         for bad in ["panicked", "internal error", " ERROR "] {
             assert!(!log.contains(bad), "{bad} in the log: {log}");

@@ -171,7 +171,10 @@ impl WatchClient {
                     Phase::Busy => {}
                     Phase::Calm(lists, all) => {
                         if all || self.behavior != ReadBehavior::Never {
-                            self.read_until_equal(&lists[self.request_index]).await?;
+                            let equal = self.read_until_equal(&lists[self.request_index]).await;
+                            // A stream of the last daemon process may end only now. The client
+                            // compares again on its next stream.
+                            equal.inspect_err(|_| self.phase.mark_changed())?;
                         }
                         self.report_sender.send(self.number).await.expect("a receiver");
                     }

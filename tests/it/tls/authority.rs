@@ -18,6 +18,8 @@ pub(super) struct CertificateSpec {
     pub names: Vec<SanType>,
     /// First and last year of validity.
     pub years: Option<(i32, i32)>,
+    /// Whether the certificate may sign other certificates.
+    pub is_authority: bool,
     /// Extension as raw bytes.
     pub extension: Option<CustomExtension>,
 }
@@ -85,6 +87,9 @@ impl Authority {
         let mut params = CertificateParams::default();
         params.subject_alt_names.clone_from(&spec.names);
         params.custom_extensions.extend(spec.extension.clone());
+        if spec.is_authority {
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        }
         if let Some((from, to)) = spec.years {
             params.not_before = date_time_ymd(from, 1, 1);
             params.not_after = date_time_ymd(to, 1, 1);

@@ -1,23 +1,23 @@
 //! Clients that verify a daemon over TLS: error messages and exit codes.
 
 use super::authority::{Authority, CertificateSpec};
-use super::{Pki, TlsDaemon, list, run_command};
-use crate::commands::caproot;
+use super::{Pki, TlsDaemon, list};
+use crate::process::{caproot, run_command};
+use crate::test_servers::silent_listener;
 
 #[tokio::test]
 async fn a_list_over_tls_succeeds() {
     let pki = Pki::new();
-    let mut daemon = pki.serve(&[]).await;
-    daemon.wait_for_log("serving TLS").await;
+    let mut daemon = pki.serve(&[]);
+    daemon.process.wait_for_log("serving TLS").await;
     let ca = pki.path_arg("ca.pem");
     for endpoint in [
         daemon.endpoint(),
         format!("https://localhost:{}/", daemon.port),
         format!("tls:127.0.0.1:{}", daemon.port),
     ] {
-        let output = list(["--endpoint", &endpoint, "--ca", &ca], &[]).await;
-        assert_eq!(output.code, Some(0), "{endpoint}: {}", output.stderr);
-        assert!(String::from_utf8_lossy(&output.stdout).contains("Does a."));
+        let output = list(["--endpoint", &endpoint, "--ca", &ca], &[]).await.succeeded();
+        assert!(output.text().contains("Does a."));
     }
     // The settings come from variables, with the authorities of the machine.
     for variable in ["CAPROOT_CA", "SSL_CERT_FILE"] {
@@ -25,14 +25,13 @@ async fn a_list_over_tls_succeeds() {
         let output = list([""; 0], &[("CAPROOT_ENDPOINT", &endpoint), (variable, &ca)]).await;
         assert_eq!(output.code, Some(0), "{variable}: {}", output.stderr);
     }
-    daemon.wait_for_log("connected over TLS").await;
+    daemon.process.wait_for_log("connected over TLS").await;
     daemon.stop().await;
 }
 
 /// Asserts that `caproot list` fails with this message, a hint and this exit code.
 async fn assert_list_fails(flags: &[&str], code: i32, expected: &str) {
-    let output = list(flags, &[("SSL_CERT_FILE", "/dev/null")]).await;
-    assert_eq!(output.code, Some(code), "{flags:?}: {}", output.stderr);
+    let output = list(flags, &[("SSL_CERT_FILE", "/dev/null")]).await.exited_with(code, "");
     assert!(output.stdout.is_empty());
     assert!(output.stderr.lines().count() <= 2, "a sentence and a hint: {}", output.stderr);
     let first = output.stderr.lines().next().expect("a sentence");
@@ -42,28 +41,27 @@ async fn assert_list_fails(flags: &[&str], code: i32, expected: &str) {
 #[tokio::test]
 async fn a_client_without_tls_gets_an_error_that_names_tls() {
     let pki = Pki::new();
-    let daemon = pki.serve(&[]).await;
+    let daemon = pki.serve(&[]);
     let endpoint = format!("tcp:127.0.0.1:{}", daemon.port);
     // The state of the closed connection varies between runs. The message must not.
     for _ in 0..10 {
         assert_list_fails(&["--endpoint", &endpoint], 3, "the server requires TLS").await;
     }
     let mut watch = caproot(["watch", "--endpoint", &endpoint]);
-    let output = run_command(&mut watch).await;
-    assert_eq!(output.code, Some(3), "the command retries forever: {}", output.stderr);
+    run_command(&mut watch).await.exited_with(3, "");
     daemon.stop().await;
 }
 
 #[tokio::test]
 async fn servers_without_tls_are_reported() {
     let pki = Pki::new();
-    let daemon = TlsDaemon::start(&pki.fixture, &[]).await;
+    let daemon = TlsDaemon::start(&pki.fixture, &[]);
     let ca = pki.path_arg("ca.pem");
     assert_list_fails(&["--endpoint", &daemon.endpoint(), "--ca", &ca], 3, "does not speak TLS")
         .await;
     daemon.stop().await;
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let endpoint = format!("tls:{}", taken.local_addr().expect("an address"));
+    let (taken, address) = silent_listener();
+    let endpoint = format!("tls:{address}");
     let silent = ["--endpoint", &endpoint, "--ca", &ca, "--timeout", "300ms"];
     assert_list_fails(&silent, 3, "no connection within 300ms").await;
     drop(taken);
@@ -75,7 +73,7 @@ async fn untrusted_certificates_are_rejected() {
     let pki = Pki::new();
     let other = Authority::new("another");
     pki.fixture.write("other.pem", other.pem());
-    let daemon = pki.serve(&[]).await;
+    let daemon = pki.serve(&[]);
     let (endpoint, ca, other) =
         (daemon.endpoint(), pki.path_arg("ca.pem"), pki.path_arg("other.pem"));
     let unknown = "an authority that is not trusted";
@@ -101,7 +99,7 @@ async fn untrusted_certificates_are_rejected() {
 async fn a_certificate_for_another_name_needs_server_name() {
     let pki = Pki::new();
     pki.issue("server", &CertificateSpec::for_host("executor.example"));
-    let daemon = pki.serve(&[]).await;
+    let daemon = pki.serve(&[]);
     let (endpoint, ca) = (daemon.endpoint(), pki.path_arg("ca.pem"));
     assert_list_fails(
         &["--endpoint", &endpoint, "--ca", &ca],
@@ -110,8 +108,7 @@ async fn a_certificate_for_another_name_needs_server_name() {
     )
     .await;
     let flags = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "executor.example"];
-    let output = list(flags, &[]).await;
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    list(flags, &[]).await.succeeded();
     daemon.stop().await;
 }
 
@@ -121,8 +118,8 @@ async fn expired_and_future_certificates_are_rejected() {
         let pki = Pki::new();
         pki.issue("server", &CertificateSpec::server().valid_years(from, to));
         // The daemon starts: only clients reject the certificate.
-        let mut daemon = pki.serve(&[]).await;
-        let warning = daemon.wait_for_log("WARN").await;
+        let mut daemon = pki.serve(&[]);
+        let warning = daemon.process.wait_for_log("WARN").await;
         assert!(warning.contains("server.pem"), "{warning}");
         assert_list_fails(
             &["--endpoint", &daemon.endpoint(), "--ca", &pki.path_arg("ca.pem")],
@@ -137,7 +134,7 @@ async fn expired_and_future_certificates_are_rejected() {
 #[tokio::test]
 async fn unusable_credential_files_are_reported() {
     let pki = Pki::new();
-    let daemon = pki.serve(&[]).await;
+    let daemon = pki.serve(&[]);
     let endpoint = daemon.endpoint();
     let [ca, client, key, other_key] =
         ["ca.pem", "client.pem", "client.key", "server.key"].map(|file| pki.path_arg(file));
@@ -154,8 +151,7 @@ async fn unusable_credential_files_are_reported() {
         assert_list_fails(&[&["--endpoint", &endpoint], flags].concat(), 78, expected).await;
     }
     for half in [["--cert", client.as_str()], ["--key", key.as_str()]] {
-        let output = list(["--endpoint", &endpoint].iter().chain(&half), &[]).await;
-        assert_eq!(output.code, Some(2), "{}", output.stderr);
+        list(["--endpoint", &endpoint].iter().chain(&half), &[]).await.exited_with(2, "");
     }
     daemon.stop().await;
 }

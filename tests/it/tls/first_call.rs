@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use caproot::client::{Client, ClientCredentials, DaemonEndpoint};
+use caproot::client::{Client, ClientCredentials, ClientToken, DaemonEndpoint};
 
 use super::authority::Authority;
 use super::{Pki, TlsDaemon};
-use crate::commands::{caproot, run_command};
 use crate::harness::in_time;
+use crate::process::{caproot, run_command};
 
 async fn call_on_lazy_client(
     endpoint: &str,
@@ -23,7 +23,7 @@ async fn call_on_lazy_client(
 async fn the_first_call_reports_tls_errors() {
     let pki = Pki::new();
     pki.fixture.write("other.pem", Authority::new("other").pem());
-    let daemon = pki.serve_mutual().await;
+    let daemon = pki.serve_mutual();
     let (endpoint, good) = (daemon.endpoint(), pki.client_credentials("client"));
     call_on_lazy_client(&endpoint, &good).await.expect("an answer");
     let other_ca = ClientCredentials { ca: Some(pki.fixture.path("other.pem")), ..good.clone() };
@@ -44,7 +44,8 @@ async fn the_first_call_reports_tls_errors() {
     call_on_lazy_client(&plain, &ClientCredentials::default())
         .await
         .expect_err("the client does not use TLS");
-    let token = ClientCredentials { token_file: Some(pki.fixture.path("none")), ..good };
+    let token =
+        ClientCredentials { token: Some(ClientToken::File(pki.fixture.path("none"))), ..good };
     let why = call_on_lazy_client(&endpoint, &token).await.expect_err("no token");
     assert!(why.contains("none cannot be read"), "{why}");
     daemon.stop().await;
@@ -53,7 +54,7 @@ async fn the_first_call_reports_tls_errors() {
 #[tokio::test]
 async fn a_fleet_file_configures_tls() {
     let pki = Pki::new();
-    let daemon: TlsDaemon = pki.serve_mutual().await;
+    let daemon: TlsDaemon = pki.serve_mutual();
     let keys = "ca: ca.pem, cert: client.pem, key: client.key";
     let fleet = format!("executors:\n  local: {{endpoint: '{}', {keys}}}\n", daemon.endpoint());
     // The paths in the file are relative to its directory.
@@ -61,10 +62,9 @@ async fn a_fleet_file_configures_tls() {
     for words in [["list", "--fleet"], ["call", "--fleet"]] {
         let mut command = caproot(words);
         command.arg(pki.fixture.path("fleet.yaml"));
-        let output = run_command(command).await;
-        assert_eq!(output.code, Some(0), "{words:?}: {}", output.stderr);
+        let output = run_command(command).await.succeeded();
         if words[0] == "list" {
-            assert!(String::from_utf8_lossy(&output.stdout).contains("Does a."));
+            assert!(output.text().contains("Does a."));
         } else {
             assert_eq!(output.stderr, "");
         }

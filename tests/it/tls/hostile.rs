@@ -25,7 +25,7 @@ async fn read_until_closed(mut stream: TcpStream) -> Vec<u8> {
 #[tokio::test]
 async fn silent_connections_are_closed_and_do_not_block_others() {
     let pki = Pki::new();
-    let mut daemon = pki.serve(&[]).await;
+    let mut daemon = pki.serve(&[]);
     let mut silent = Vec::new();
     for _ in 0..100 {
         silent.push(open_connection(&daemon).await);
@@ -33,7 +33,7 @@ async fn silent_connections_are_closed_and_do_not_block_others() {
     // This handshake starts and never finishes.
     silent[0].write_all(b"\x16\x03\x01\x02\x00\x01").await.expect("sent");
     let client = daemon.connect_and_call(&pki.ca_credentials()).await;
-    let line = daemon.wait_for_log("timed out").await;
+    let line = daemon.process.wait_for_log("timed out").await;
     assert!(line.contains("10s"), "{line}");
     for stream in silent {
         assert!(read_until_closed(stream).await.is_empty());
@@ -46,7 +46,7 @@ async fn silent_connections_are_closed_and_do_not_block_others() {
 #[tokio::test]
 async fn connections_with_invalid_bytes_are_closed_and_logged() {
     let pki = Pki::new();
-    let mut daemon = pki.serve_mutual().await;
+    let mut daemon = pki.serve_mutual();
     let hello_of = |len: usize| {
         let record = u16::try_from(len + 4).expect("a record").to_be_bytes();
         let body = u16::try_from(len).expect("a handshake").to_be_bytes();
@@ -69,7 +69,7 @@ async fn connections_with_invalid_bytes_are_closed_and_logged() {
         let _ = stream.write_all(&bytes).await;
         let output = read_until_closed(stream).await;
         assert!(output.len() < 100, "{what}: {output:?}");
-        let line = daemon.wait_for_log(why).await;
+        let line = daemon.process.wait_for_log(why).await;
         assert!(line.contains(level), "{what}: {line}");
     }
     daemon.connect_and_call(&pki.client_credentials("client")).await;
@@ -79,11 +79,11 @@ async fn connections_with_invalid_bytes_are_closed_and_logged() {
 #[tokio::test]
 async fn clients_that_disconnect_during_the_handshake_do_no_harm() {
     let pki = Pki::new();
-    let mut daemon = pki.serve(&[]).await;
+    let mut daemon = pki.serve(&[]);
     for _ in 0..20 {
         drop(open_connection(&daemon).await);
     }
-    daemon.wait_for_log("TLS handshake failed").await;
+    daemon.process.wait_for_log("TLS handshake failed").await;
     daemon.connect_and_call(&pki.ca_credentials()).await;
     daemon.stop().await;
 }

@@ -5,6 +5,7 @@ mod authority;
 mod client;
 mod config;
 mod first_call;
+mod fleet;
 mod hostile;
 mod mutual;
 mod openssl;
@@ -13,18 +14,13 @@ mod subject_names;
 mod token;
 
 use std::ffi::OsStr;
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Stdio};
-use std::thread;
 use std::time::Duration;
 
 use caproot::client::{Client, ClientCredentials, ConnectError, DaemonEndpoint};
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::commands::{self, CommandOutput, caproot};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
+use crate::process::{Output, Process, caproot, run_command};
 use authority::{Authority, CertificateSpec};
 
 /// Certificates of one authority in a fixture with a root `root` and a skill `a`: `ca.pem`;
@@ -64,15 +60,14 @@ impl Pki {
     }
 
     /// Starts a daemon with TLS.
-    async fn serve(&self, more: &[&str]) -> TlsDaemon {
+    fn serve(&self, more: &[&str]) -> TlsDaemon {
         let (cert, key) = (self.path_arg("server.pem"), self.path_arg("server.key"));
         TlsDaemon::start(&self.fixture, &[&["--tls-cert", &cert, "--tls-key", &key], more].concat())
-            .await
     }
 
     /// Starts a daemon with TLS that requires client certificates of the test authority.
-    async fn serve_mutual(&self) -> TlsDaemon {
-        self.serve(&["--tls-client-ca", &self.path_arg("ca.pem")]).await
+    fn serve_mutual(&self) -> TlsDaemon {
+        self.serve(&["--tls-client-ca", &self.path_arg("ca.pem")])
     }
 
     /// Returns credentials that trust the test authority, without a client certificate.
@@ -87,51 +82,27 @@ impl Pki {
     }
 }
 
-/// `caproot serve` with one TCP listener, its port and its log lines.
+/// `caproot serve` with one TCP listener, and its port.
 struct TlsDaemon {
-    child: Child,
+    process: Process,
     port: u16,
-    log: UnboundedReceiver<String>,
 }
 
 impl TlsDaemon {
-    async fn start(fixture: &Fixture, flags: &[&str]) -> Self {
+    fn start(fixture: &Fixture, flags: &[&str]) -> Self {
         let mut command = caproot(["serve", "--log", "caproot=debug", "--root"]);
         command.arg(fixture.path("root")).args(flags);
         if !flags.contains(&"--listen") {
             command.args(["--listen", "tcp:127.0.0.1:0"]);
         }
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary runs");
-        let (log_sender, mut log) = unbounded_channel();
-        let stderr = BufReader::new(child.stderr.take().expect("piped"));
-        thread::spawn(move || {
-            // The receiver may be gone.
-            stderr.lines().try_for_each(|line| log_sender.send(line.expect("text")))
-        });
-        let mut stdout = BufReader::new(child.stdout.take().expect("piped")).lines();
-        let line = in_time(tokio::task::spawn_blocking(move || stdout.next()));
-        let Some(Ok(line)) = line.await.expect("no panic") else {
-            panic!("the daemon does not start: {:?}", log.recv().await)
-        };
-        let port = line.rsplit(':').next().and_then(|port| port.parse().ok());
-        Self { child, port: port.expect("listening tcp:HOST:PORT"), log }
+        let process = Process::start(command);
+        let port = process.endpoint().rsplit(':').next().and_then(|port| port.parse().ok());
+        Self { process, port: port.expect("listening tcp:HOST:PORT") }
     }
 
     /// Returns the TLS endpoint under a name that the certificate contains.
     fn endpoint(&self) -> String {
         format!("tls:localhost:{}", self.port)
-    }
-
-    /// Waits for a log line that contains this text.
-    async fn wait_for_log(&mut self, part: &str) -> String {
-        loop {
-            let line = in_time(self.log.recv()).await;
-            let line = line.unwrap_or_else(|| panic!("the daemon ended without logging {part:?}"));
-            if line.contains(part) {
-                return line;
-            }
-        }
     }
 
     async fn connect(&self, credentials: &ClientCredentials) -> Result<Client, ConnectError> {
@@ -147,36 +118,12 @@ impl TlsDaemon {
     }
 
     /// Stops the daemon and returns the remaining log.
-    async fn stop(mut self) -> String {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
-        kill_process(pid, Signal::TERM).expect("a signal");
-        let mut rest = String::new();
-        while let Some(line) = in_time(self.log.recv()).await {
-            rest += &line;
-            rest.push('\n');
-        }
-        assert_eq!(self.child.wait().expect("wait").code(), Some(0), "{rest}");
-        rest
-    }
-}
-
-impl Drop for TlsDaemon {
-    /// Kills the daemon if a test failed before stopping it.
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
+    async fn stop(self) -> String {
+        self.process.stop().await
     }
 }
 
 /// Runs `caproot list` with these flags and variables.
-async fn list<S: AsRef<OsStr>>(
-    flags: impl IntoIterator<Item = S>,
-    env: &[(&str, &str)],
-) -> CommandOutput {
-    let mut command = caproot(["list"]);
-    run_command(command.args(flags).envs(env.iter().copied())).await
-}
-
-async fn run_command(command: &mut std::process::Command) -> CommandOutput {
-    commands::run_command(std::mem::replace(command, caproot([""; 0]))).await
+async fn list<S: AsRef<OsStr>>(flags: impl IntoIterator<Item = S>, env: &[(&str, &str)]) -> Output {
+    run_command(caproot(["list"]).args(flags).envs(env.iter().copied())).await
 }

@@ -40,7 +40,7 @@ async fn run_s_client(
 #[tokio::test]
 async fn openssl_negotiates_versions_and_alpn() {
     let pki = Pki::new();
-    let daemon = pki.serve(&[]).await;
+    let daemon = pki.serve(&[]);
     for (flags, expected) in [
         (
             &["-alpn", "h2", "-tls1_3"][..],
@@ -65,7 +65,7 @@ async fn openssl_negotiates_versions_and_alpn() {
 #[tokio::test]
 async fn alpn_is_required_and_no_session_is_resumed() {
     let pki = Pki::new();
-    let mut daemon = pki.serve(&[]).await;
+    let mut daemon = pki.serve(&[]);
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(pki.authority.pem().as_bytes()).expect("PEM");
     roots.add(ca).expect("an authority");
@@ -94,6 +94,6 @@ async fn alpn_is_required_and_no_session_is_resumed() {
         assert_eq!(in_time(stream.read(&mut [0])).await.expect("a settings frame"), 1);
         assert_eq!(stream.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
     }
-    daemon.wait_for_log("does not offer HTTP/2").await;
+    daemon.process.wait_for_log("does not offer HTTP/2").await;
     daemon.stop().await;
 }

@@ -8,10 +8,11 @@ use caproot::client::{
 };
 use caproot::proto::caproot::v1::WatchSkillsRequest;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
 use super::authority::{Authority, CertificateSpec};
 use super::{CLIENT, Pki, TlsDaemon};
+use crate::config::metrics::{scrape, series_value};
 use crate::harness::in_time;
 use crate::watch_harness::skill_text;
 
@@ -61,7 +62,7 @@ async fn connect_error(daemon: &TlsDaemon, credentials: &ClientCredentials) -> T
 #[tokio::test]
 async fn streams_continue_after_a_certificate_change() {
     let pki = Pki::new();
-    let mut daemon = pki.serve(&[]).await;
+    let mut daemon = pki.serve(&[]);
     let mut watch = open_watch(&mut daemon.connect_and_call(&pki.ca_credentials()).await).await;
     let before = pki.ca_credentials();
     let now =
@@ -92,8 +93,8 @@ async fn streams_continue_after_a_certificate_change() {
                 }
             }
         }
-        found_by.push_str(&daemon.wait_for_log("certificate files changed").await);
-        daemon.wait_for_log("the certificates changed").await;
+        found_by.push_str(&daemon.process.wait_for_log("certificate files changed").await);
+        daemon.process.wait_for_log("the certificates changed").await;
         daemon.connect_and_call(&now).await;
         assert_eq!(connect_error(&daemon, &before).await, TlsError::UnknownAuthority, "{turn}");
         assert_stream_continues(&mut watch, &pki, turn).await;
@@ -107,7 +108,7 @@ async fn streams_continue_after_a_certificate_change() {
 #[tokio::test]
 async fn a_bad_new_certificate_keeps_the_old_one() {
     let pki = Pki::new();
-    let mut daemon = pki.serve_mutual().await;
+    let mut daemon = pki.serve_mutual();
     let client = pki.client_credentials("client");
     let mut watch = open_watch(&mut daemon.connect_and_call(&client).await).await;
     let good = fs::read(pki.fixture.path("server.pem")).expect("the certificate");
@@ -130,7 +131,7 @@ async fn a_bad_new_certificate_keeps_the_old_one() {
     ];
     for (what, spoil, expected) in bad {
         spoil();
-        let line = daemon.wait_for_log(expected).await;
+        let line = daemon.process.wait_for_log(expected).await;
         assert!(line.contains("ERROR") && line.contains("keeping the old ones"), "{what}: {line}");
         // The daemon reads `ca.pem`, which may be spoiled here. The client uses an intact copy.
         let ca = pki.fixture.path("kept.pem");
@@ -140,7 +141,7 @@ async fn a_bad_new_certificate_keeps_the_old_one() {
     }
     pki.fixture.write("ca.pem", pki.authority.pem());
     pki.issue("server", &CertificateSpec::server());
-    daemon.wait_for_log("the certificates changed").await;
+    daemon.process.wait_for_log("the certificates changed").await;
     daemon.connect_and_call(&client).await;
     assert_stream_continues(&mut watch, &pki, "mended").await;
     daemon.stop().await;
@@ -150,7 +151,7 @@ async fn a_bad_new_certificate_keeps_the_old_one() {
 async fn after_a_client_ca_change_old_clients_stay_connected_but_cannot_reconnect() {
     let pki = Pki::new();
     pki.fixture.write("clients.pem", pki.authority.pem());
-    let mut daemon = pki.serve(&["--tls-client-ca", &pki.path_arg("clients.pem")]).await;
+    let mut daemon = pki.serve(&["--tls-client-ca", &pki.path_arg("clients.pem")]);
     let old = pki.client_credentials("client");
     let mut watch = open_watch(&mut daemon.connect_and_call(&old).await).await;
     let next = Authority::new("next");
@@ -160,7 +161,7 @@ async fn after_a_client_ca_change_old_clients_stay_connected_but_cannot_reconnec
         TlsError::CertificateRejected(_)
     ));
     pki.fixture.replace("clients.pem", next.pem());
-    daemon.wait_for_log("the certificates changed").await;
+    daemon.process.wait_for_log("the certificates changed").await;
     daemon.connect_and_call(&pki.client_credentials("next")).await;
     assert!(matches!(connect_error(&daemon, &old).await, TlsError::CertificateRejected(_)));
     assert_stream_continues(&mut watch, &pki, "still here").await;
@@ -170,16 +171,16 @@ async fn after_a_client_ca_change_old_clients_stay_connected_but_cannot_reconnec
 #[tokio::test]
 async fn a_client_reads_its_new_ca_file_when_it_reconnects() {
     let pki = Pki::new();
-    let mut daemon = pki.serve(&[]).await;
+    let mut daemon = pki.serve(&[]);
     let mut client = daemon.connect_and_call(&pki.ca_credentials()).await;
     let authority = Authority::new("another");
     pki.write("server", &authority.issue(&CertificateSpec::server()));
     pki.fixture.write("ca.pem", authority.pem());
-    daemon.wait_for_log("the certificates changed").await;
+    daemon.process.wait_for_log("the certificates changed").await;
     let port = daemon.port;
     daemon.stop().await;
     let listen = format!("tcp:127.0.0.1:{port}");
-    let again = pki.serve(&["--listen", &listen]).await;
+    let again = pki.serve(&["--listen", &listen]);
     // The first call may still use the lost connection.
     let roots = in_time(async {
         loop {
@@ -200,21 +201,16 @@ async fn a_reloaded_config_can_name_other_certificate_files() {
         pki.fixture.replace("caproot.yaml", config);
     };
     write("server");
-    let mut daemon =
-        TlsDaemon::start(&pki.fixture, &["--config", &pki.path_arg("caproot.yaml")]).await;
+    let mut daemon = TlsDaemon::start(&pki.fixture, &["--config", &pki.path_arg("caproot.yaml")]);
     let mut watch = open_watch(&mut daemon.connect_and_call(&pki.ca_credentials()).await).await;
     let authority = Authority::new("another");
     pki.write("other", &authority.issue(&CertificateSpec::server()));
     pki.fixture.write("new.pem", authority.pem());
     let now =
         ClientCredentials { ca: Some(pki.fixture.path("new.pem")), ..ClientCredentials::default() };
-    let hangup = |daemon: &TlsDaemon| {
-        let pid = i32::try_from(daemon.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
-        kill_process(pid, Signal::HUP).expect("a signal");
-    };
     write("other");
-    hangup(&daemon);
-    daemon.wait_for_log("the configuration was reloaded").await;
+    daemon.process.send_signal(Signal::HUP);
+    daemon.process.wait_for_log("the configuration was reloaded").await;
     daemon.connect_and_call(&now).await;
     assert_eq!(connect_error(&daemon, &pki.ca_credentials()).await, TlsError::UnknownAuthority);
     assert_stream_continues(&mut watch, &pki, "still here").await;
@@ -222,12 +218,31 @@ async fn a_reloaded_config_can_name_other_certificate_files() {
     let authority = Authority::new("a third");
     pki.write("other", &authority.issue(&CertificateSpec::server()));
     pki.fixture.write("new.pem", authority.pem());
-    daemon.wait_for_log("the certificates changed").await;
+    daemon.process.wait_for_log("the certificates changed").await;
     daemon.connect_and_call(&now).await;
     // Removing `tls` needs a restart.
     pki.fixture.replace("caproot.yaml", "audit: false\n");
-    hangup(&daemon);
-    daemon.wait_for_log("needs a restart: tls").await;
+    daemon.process.send_signal(Signal::HUP);
+    daemon.process.wait_for_log("needs a restart: tls").await;
     daemon.connect_and_call(&now).await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_metric_has_the_expiry_of_the_certificate_in_use() {
+    let mut pki = Pki::new();
+    pki.fixture
+        .add("dir run\nmode 0700 run\nfile caproot.yaml\n| metrics: {listen: 'unix:run/m.sock'}");
+    pki.issue("server", &CertificateSpec::server().valid_years(2020, 2050));
+    let mut daemon = pki.serve(&["--config", &pki.path_arg("caproot.yaml")]);
+    let expiry = || {
+        let name = "caproot_tls_certificate_expiry_timestamp_seconds";
+        series_value(&scrape(&pki.fixture), name)
+    };
+    // 2050-01-01 and 2060-01-01, at 00:00 UTC.
+    assert!((expiry() - 2_524_608_000.0).abs() < 0.1, "{}", expiry());
+    pki.issue("server", &CertificateSpec::server().valid_years(2020, 2060));
+    daemon.process.wait_for_log("the certificates changed").await;
+    assert!((expiry() - 2_840_140_800.0).abs() < 0.1, "{}", expiry());
     daemon.stop().await;
 }

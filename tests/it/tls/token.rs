@@ -5,31 +5,29 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use caproot::client::{Client, ClientCredentials, ConnectError, DaemonEndpoint};
-use tokio::net::TcpListener;
-use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
+use caproot::client::{Client, ClientCredentials, ClientToken, ConnectError, DaemonEndpoint};
+use tokio_stream::wrappers::UnixListenerStream;
 use tonic::metadata::MetadataMap;
+use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::Server;
 use tonic::{Request, Status};
 
 use super::{Pki, list};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
+use crate::test_servers::{FREE_PORT, serve_grpc, start_grpc};
 
 type ReceivedMetadata = Arc<Mutex<Vec<MetadataMap>>>;
 
 /// Health service that records the metadata of each call.
 struct HealthServer {
     received: ReceivedMetadata,
-    address: SocketAddr,
+    address: String,
 }
 
 impl HealthServer {
     async fn start(fixture: &Fixture, bind: &str) -> Self {
         let received = ReceivedMetadata::default();
-        let listener = TcpListener::bind(bind).await.expect("a free port");
-        let address = listener.local_addr().expect("an address");
         let unix = tokio::net::UnixListener::bind(fixture.path("h.sock")).expect("a socket");
         let (_, health) = tonic_health::server::health_reporter();
         let record = received.clone();
@@ -38,10 +36,9 @@ impl HealthServer {
             Ok(request)
         };
         let service = InterceptedService::new(health, record);
-        let server = || Server::builder().add_service(service.clone());
-        tokio::spawn(server().serve_with_incoming(TcpListenerStream::new(listener)));
-        tokio::spawn(server().serve_with_incoming(UnixListenerStream::new(unix)));
-        Self { received, address }
+        let services = Routes::new(service);
+        serve_grpc(UnixListenerStream::new(unix), services.clone());
+        Self { received, address: start_grpc(bind, services).await }
     }
 
     /// Returns the token of the only call.
@@ -64,21 +61,34 @@ async fn check_health(endpoint: &str, credentials: &ClientCredentials) -> Result
 #[tokio::test]
 async fn a_token_is_sent_with_calls_within_this_machine() {
     let fixture = Fixture::new("file token\n| \\tabc.def-~+/==\\r");
-    let server = HealthServer::start(&fixture, "127.0.0.1:0").await;
-    let token_file = Some(fixture.path("token"));
-    let credentials = ClientCredentials { token_file, ..ClientCredentials::default() };
+    let server = HealthServer::start(&fixture, FREE_PORT).await;
+    let token = Some(ClientToken::File(fixture.path("token")));
+    let credentials = ClientCredentials { token, ..ClientCredentials::default() };
     let socket = format!("unix:{}", fixture.path("h.sock").display());
-    let port = server.address.port();
-    for endpoint in [format!("tcp:127.0.0.1:{port}"), format!("http://localhost:{port}"), socket] {
+    let tcp = format!("tcp:{}", server.address);
+    let (_, port) = server.address.split_once(':').expect("a port");
+    for endpoint in [tcp.clone(), format!("http://localhost:{port}"), socket] {
         check_health(&endpoint, &credentials).await.expect("a connection");
         assert_eq!(server.take_only_token().as_deref(), Some("Bearer abc.def-~+/=="), "{endpoint}");
     }
-    check_health(&format!("tcp:127.0.0.1:{port}"), &ClientCredentials::default())
-        .await
-        .expect("a connection");
+    check_health(&tcp, &ClientCredentials::default()).await.expect("a connection");
     assert_eq!(server.take_only_token(), None);
     let text = format!("{credentials:?}");
     assert!(!text.contains("abc"), "{text}");
+
+    // A program can hold the token itself.
+    let token = Some(ClientToken::Value(" from-memory\n".to_owned()));
+    let credentials = ClientCredentials { token, ..ClientCredentials::default() };
+    check_health(&tcp, &credentials).await.expect("a connection");
+    assert_eq!(server.take_only_token().as_deref(), Some("Bearer from-memory"));
+    let text = format!("{credentials:?}");
+    assert!(!text.contains("from-memory") && text.contains("redacted"), "{text}");
+    for invalid in ["", "two words", &"a".repeat(9_000)] {
+        let token = Some(ClientToken::Value(invalid.to_owned()));
+        let credentials = ClientCredentials { token, ..ClientCredentials::default() };
+        let error = check_health(&tcp, &credentials).await.expect_err("no token").to_string();
+        assert!(error.starts_with("the value of the token "), "{error}");
+    }
 }
 
 /// Returns a non-loopback address of this machine, if there is one.
@@ -99,7 +109,7 @@ async fn a_token_is_not_sent_in_cleartext_to_other_machines() {
     let server = HealthServer::start(&fixture, &format!("{}:0", address.ip())).await;
     let endpoint = format!("tcp:{}", server.address);
     let credentials = ClientCredentials {
-        token_file: Some(fixture.path("token")),
+        token: Some(ClientToken::File(fixture.path("token"))),
         ..ClientCredentials::default()
     };
     match check_health(&endpoint, &credentials).await {
@@ -114,15 +124,15 @@ async fn a_token_is_not_sent_in_cleartext_to_other_machines() {
     assert_eq!(server.take_only_token(), None);
     let token = fixture.path("token");
     let token = token.to_str().expect("a path in UTF-8");
-    let output = list(["--endpoint", &endpoint], &[("CAPROOT_TOKEN_FILE", token)]).await;
-    assert_eq!(output.code, Some(78), "{}", output.stderr);
-    assert!(output.stderr.contains("the token is not sent to tcp:"), "{}", output.stderr);
+    list(["--endpoint", &endpoint], &[("CAPROOT_TOKEN_FILE", token)])
+        .await
+        .exited_with(78, "the token is not sent to tcp:");
 }
 
 #[tokio::test]
 async fn invalid_token_files_are_rejected() {
     let pki = Pki::new();
-    let daemon = pki.serve(&[]).await;
+    let daemon = pki.serve(&[]);
     for (content, expected) in [
         (&b""[..], "holds no token"),
         (b" \n\t", "holds no token"),
@@ -135,17 +145,14 @@ async fn invalid_token_files_are_rejected() {
         pki.fixture.write("token", content);
         let (endpoint, ca, token) =
             (daemon.endpoint(), pki.path_arg("ca.pem"), pki.path_arg("token"));
-        let output =
-            list(["--endpoint", &endpoint, "--ca", &ca, "--token-file", &token], &[]).await;
-        assert_eq!(output.code, Some(78), "{content:?}: {}", output.stderr);
-        assert!(output.stderr.contains(expected), "{content:?}: {}", output.stderr);
+        list(["--endpoint", &endpoint, "--ca", &ca, "--token-file", &token], &[])
+            .await
+            .exited_with(78, expected);
     }
     pki.fixture.write("token", "good\n");
     let (endpoint, ca, token) = (daemon.endpoint(), pki.path_arg("ca.pem"), pki.path_arg("token"));
     let flags = ["--endpoint", &endpoint, "--ca", &ca, "--token-file"];
-    let output = list(flags.iter().chain(&[token.as_str()]), &[]).await;
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let output = list(flags.iter().chain(&["/nonexistent"]), &[]).await;
-    assert_eq!(output.code, Some(78), "{}", output.stderr);
+    list(flags.iter().chain(&[token.as_str()]), &[]).await.succeeded();
+    list(flags.iter().chain(&["/nonexistent"]), &[]).await.exited_with(78, "");
     daemon.stop().await;
 }

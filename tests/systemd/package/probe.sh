@@ -1,31 +1,8 @@
 # Runs in the booted system. Tests the package from installation to purge.
-config=/etc/caproot/caproot.yaml socket=/run/caproot/caproot.sock log=/run/probe.log
 drop_ins=/run/systemd/system/caproot.service.d
 
-fail() {
-  echo "package: $*" >&2
-  { systemctl --no-pager status 'caproot*'; journalctl --no-pager -u 'caproot*' | tail -n 60; cat "$log"; } >&2
-  exit 1
-}
-say() { echo "== $*"; }
-property() { systemctl show --property="$1" --value "${2:-caproot.service}"; }
-as() { runuser -u "$1" -- caproot "${@:2}"; }
-# until_true SECONDS COMMAND…: waits for a command to succeed.
-until_true() {
-  local end=$((SECONDS + $1))
-  while ! "${@:2}" &>/dev/null; do
-    ((SECONDS < end)) || return 1
-    sleep 0.1
-  done
-}
-is_running() { [[ $(property ActiveState) == active && $(property SubState) == running ]]; }
 alice_lists() { as alice list >"$log" 2>&1 && grep -q triage-logs "$log"; }
-# Whether the journal of the daemon has a matching line. Lines arrive with a delay.
-log_has() { journalctl -u caproot | grep -q "$1"; }
 restart() { systemctl reset-failed 'caproot*'; systemctl restart caproot || fail "no restart after $1"; }
-owner_and_mode() { [[ $(stat -c '%U:%G %a' "$1") == "$2" ]] || fail "$1 is $(stat -c '%U:%G %a' "$1")"; }
-# Whether the status line of the daemon in `systemctl status` matches.
-status_has() { property StatusText | grep -q "$1"; }
 
 installs() {
   say 'installs and runs without configuration'
@@ -52,8 +29,7 @@ is_sandboxed() {
   tail -n 1 "$log"
   local proc
   proc=/proc/$(property MainPID)
-  ! grep -E '^Cap(Eff|Prm|Bnd|Amb):' "$proc/status" | grep -qv '0000000000000000$' || fail "capabilities"
-  grep -qx $'NoNewPrivs:\t1' "$proc/status" || fail "the daemon could gain privileges"
+  has_no_privileges "$(property MainPID)" || fail "the daemon has a capability or could gain privileges"
   grep -qx $'Seccomp:\t2' "$proc/status" || fail "no system call filter"
   [[ $(readlink "$proc/ns/net") != "$(readlink /proc/self/ns/net)" ]] || fail "the daemon has the network of the machine"
   [[ $(readlink "$proc/ns/user") == "$(readlink /proc/self/ns/user)" ]] || fail "the daemon has a user namespace"

@@ -1,30 +1,12 @@
 # Runs in the booted system. Runs the commands of the recipe, and checks the facts that the page states.
-config=/etc/caproot/caproot.yaml socket=/run/caproot/caproot.sock log=/run/probe.log
 remote=(--endpoint tls:executor.example.org:7420 --ca ca.pem)
 
-fail() {
-  echo "recipe: $*" >&2
-  { systemctl --no-pager status 'caproot*'; journalctl --no-pager -u 'caproot*' | tail -n 40; cat "$log"; } >&2
-  exit 1
-}
-say() { echo "== $*"; }
-as() { runuser -u "$1" -- caproot "${@:2}"; }
-# until_true SECONDS COMMAND…: waits for a command to succeed.
-until_true() {
-  local end=$((SECONDS + $1))
-  while ! "${@:2}" &>/dev/null; do
-    ((SECONDS < end)) || return 1
-    sleep 0.1
-  done
-}
-log_has() { journalctl -u caproot | grep -q "$1"; }
 # fails_with CODE TEXT COMMAND…: runs a command that must fail with this exit code and text.
 fails_with() {
   "${@:3}" >"$log" 2>&1
   local code=$?
   ((code == $1)) && grep -q "$2" "$log" || fail "exit code $code instead of $1 with '$2': ${*:3}"
 }
-socket_is() { [[ $(stat -c '%U:%G %a' $socket) == "$1" ]] || fail "the socket is $(stat -c '%U:%G %a' $socket)"; }
 # Restarts the socket too, because a running socket keeps its group.
 restart_all() {
   systemctl daemon-reload
@@ -65,13 +47,13 @@ sets_the_group() {
   say 'gives the socket another group by a drop-in, and not by the config'
   printf 'socket: {group: agents}\n' >>$config
   restart_all "socket.group"
-  socket_is 'root:caproot 660'
+  owner_and_mode $socket 'root:caproot 660'
   until_true 20 log_has 'socket. has no effect: systemd passed the sockets' || fail "no warning"
   sed -i '$d' $config
   mkdir -p /run/systemd/system/caproot.socket.d
   printf '[Socket]\nSocketGroup=agents\n' >/run/systemd/system/caproot.socket.d/group.conf
   restart_all "SocketGroup="
-  socket_is 'root:agents 660'
+  owner_and_mode $socket 'root:agents 660'
   fails_with 5 'may not use the socket' as codex list
   rm -r /run/systemd/system/caproot.socket.d
   restart_all "the usual group"

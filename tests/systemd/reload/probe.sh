@@ -1,27 +1,10 @@
 # Runs in the booted system. Tests reloads with an open stream, an open read and a queued connection.
-config=/etc/caproot/caproot.yaml log=/run/probe.log large=references/large.bin
+large=references/large.bin
 
-fail() {
-  echo "reload: $*" >&2
-  { systemctl --no-pager status caproot; journalctl --no-pager -u caproot | tail -n 60; cat "$log"; } >&2
-  exit 1
-}
-say() { echo "== $*"; }
-property() { systemctl show --property="$1" --value caproot.service; }
-as_alice() { runuser -u alice -- caproot "$@" --endpoint unix:/run/caproot/caproot.sock; }
-# until_true SECONDS COMMAND…: waits for a command to succeed.
-until_true() {
-  local end=$((SECONDS + $1))
-  while ! "${@:2}" &>/dev/null; do
-    ((SECONDS < end)) || return 1
-    sleep 0.1
-  done
-}
-is_running() { [[ $(property ActiveState) == active && $(property SubState) == running ]]; }
-status_has() { property StatusText | grep -q "$1"; }
+as_alice() { as alice "$@" --endpoint unix:$socket; }
 streams_synced() { (($(grep -c ' = synced' /run/watched) == $1)); }
 # Prints the number of connections to the socket, accepted or queued.
-connections() { grep -c '/run/caproot/caproot.sock$' /proc/net/unix; }
+connections() { grep -c "$socket\$" /proc/net/unix; }
 
 warns() {
   say 'warns about a directory that only root can read'
@@ -70,8 +53,8 @@ rejects() {
 
 restarts() {
   say 'restarts for a directory outside the sandbox'
-  local socket queued before
-  socket=$(stat -c %i /run/caproot/caproot.sock)
+  local inode queued before
+  inode=$(stat -c %i $socket)
   { cat /run/good.yaml; echo 'allow: [/opt/more]'; } >$config
   # A client that does not read keeps the old process draining.
   kill -STOP "$watching"
@@ -91,7 +74,7 @@ restarts() {
   until_true 20 is_running && [[ $(property MainPID) != "$pid" && $(property NRestarts) == 1 ]] || fail "the daemon was not restarted"
   [[ $(property Result) == success ]] || fail "the service failed: $(property Result)"
   journalctl -u caproot | grep -q 'restarting to apply: allow' || fail "the log does not name the key"
-  [[ $(stat -c %i /run/caproot/caproot.sock) == "$socket" ]] || fail "the socket was replaced"
+  [[ $(stat -c %i $socket) == "$inode" ]] || fail "the socket was replaced"
   until_true 20 streams_synced 2 || fail "the stream does not come back"
   cat /run/first - <&5 >/run/read
   wait "$reading" || fail "the read failed: $?"

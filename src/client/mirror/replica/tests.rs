@@ -4,8 +4,9 @@ use super::MirrorUpdate;
 use crate::client::mirror::MirrorSelection;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{
-    Authority, Bookmark, Marketplace, MarketplaceList, Plugin, RemovedSkill, Reset, RootStatus,
-    SelectedCapabilityRoot, Skill, SkillDelta, Synced, WatchSkillsResponse,
+    Authority, Bookmark, Diagnostic, DiagnosticList, Marketplace, MarketplaceList, Plugin,
+    RemovedSkill, Reset, RootState, RootStatus, SelectedCapabilityRoot, Skill, SkillDelta, Synced,
+    WatchSkillsResponse,
 };
 use std::sync::Arc;
 
@@ -104,7 +105,7 @@ fn skills_are_in_list_order() {
         let root_id = "a".to_owned();
         Event::Delta(SkillDelta { root_id, upserted_plugins, marketplaces, ..Default::default() })
     };
-    let before = replica.bytes;
+    let before = replica.bytes();
     assert!(replica.apply_event(event(plugin("a"))).is_ok());
     assert_eq!((replica.catalog().plugins().len(), replica.catalog().marketplaces().len()), (1, 1));
     assert!(replica.apply_event(event(plugin("z"))).is_err(), "a plugin of another root");
@@ -115,9 +116,9 @@ fn skills_are_in_list_order() {
         ..SkillDelta::default()
     };
     assert!(replica.apply_event(event(Event::Delta(gone))).is_ok());
-    assert_eq!((replica.catalog().plugins().len(), replica.bytes), (0, before));
+    assert_eq!((replica.catalog().plugins().len(), replica.bytes()), (0, before));
     assert_eq!(apply(&mut replica, event(reset())), Ok(None));
-    assert_eq!((names(&replica).len(), replica.bytes), (0, 0), "nothing is counted twice");
+    assert_eq!((names(&replica).len(), replica.bytes()), (0, 0), "nothing is counted twice");
 }
 
 #[test]
@@ -202,4 +203,124 @@ fn removals_count_towards_the_byte_limit() {
         added.and_then(|_| replica.apply_event(event(delta("a", vec![], &[&name]))))
     };
     assert!((0..100).any(|n| add_and_remove(n).is_err()));
+}
+
+/// State of the root with the digest of its contents.
+fn status(replica: &mut MirrorReplica, id: &str, unchanged: bool) -> Event {
+    let known = replica.offer_catalogs().into_iter().find(|known| known.root_id == id);
+    let catalog_digest = known.expect("a complete root").catalog_digest;
+    let state = RootState::Ready.into();
+    Event::RootStatus(RootStatus {
+        id: id.into(),
+        state,
+        catalog_digest,
+        unchanged,
+        ..Default::default()
+    })
+}
+
+/// Returns a replica of the roots `a` and `b` whose stream was lost.
+fn lost_replica() -> MirrorReplica {
+    let mut replica = new_replica(&selection(&["a", "b"]));
+    assert!(replica.offer_catalogs().is_empty(), "there is no state yet");
+    let plugin = Plugin { package: "skill://a/p".into(), ..Plugin::default() };
+    let with_plugin = SkillDelta {
+        root_id: "a".into(),
+        upserted: vec![skill("a", "x"), skill("a", "y")],
+        upserted_plugins: vec![plugin],
+        marketplaces: Some(MarketplaceList { marketplaces: vec![Marketplace::default()] }),
+        ..SkillDelta::default()
+    };
+    let problems = vec![Diagnostic { root_id: "a".into(), ..Diagnostic::default() }];
+    let list = DiagnosticList { root_id: "a".into(), diagnostics: problems, continued: false };
+    let deltas = [Event::Delta(with_plugin), delta("b", vec![skill("b", "z")], &[])];
+    for part in [reset()].into_iter().chain(deltas).chain([Event::Diagnostics(list), synced()]) {
+        assert!(replica.apply_event(event(part)).is_ok());
+    }
+    for id in ["a", "b"] {
+        let status = status(&mut replica, id, false);
+        assert!(replica.apply_event(event(status)).is_ok());
+    }
+    assert!(replica.apply_event(event(synced())).is_ok());
+    replica.handle_disconnect();
+    replica
+}
+
+#[test]
+fn unchanged_roots_keep_their_contents() {
+    let mut replica = lost_replica();
+    let (before, bytes) = (replica.complete.clone(), replica.bytes());
+    let statuses = ["a", "b"].map(|id| status(&mut replica, id, true));
+    // The next stream is lost after its first root, and the daemon restarts once more.
+    for part in [reset(), statuses[0].clone()] {
+        assert_eq!(apply(&mut replica, event(part)), Ok(None));
+    }
+    replica.handle_disconnect();
+    assert_eq!(replica.offer_catalogs().len(), 2);
+    for part in [reset(), statuses[1].clone(), statuses[0].clone()] {
+        assert_eq!(apply(&mut replica, event(part)), Ok(None));
+    }
+    let update = replica.apply_event(event(synced())).expect("valid").expect("a state");
+    assert!(!update.changed && Arc::ptr_eq(&update.catalog, &before), "the same catalog");
+    assert_eq!(replica.bytes(), bytes);
+    // The contents can be changed and sent again.
+    for part in [delta("a", vec![], &["x"]), synced()] {
+        assert!(replica.apply_event(event(part)).is_ok());
+    }
+    assert_eq!(names(&replica), ["skill://a/y", "skill://b/z"]);
+    assert_eq!((replica.catalog().plugins().len(), replica.catalog().diagnostics().len()), (1, 1));
+}
+
+#[test]
+fn a_changed_root_is_replaced_next_to_an_unchanged_root() {
+    let mut replica = lost_replica();
+    let unchanged = status(&mut replica, "a", true);
+    for part in [reset(), unchanged, delta("b", vec![skill("b", "new")], &[])] {
+        assert_eq!(apply(&mut replica, event(part)), Ok(None));
+    }
+    let update = replica.apply_event(event(synced())).expect("valid").expect("a state");
+    assert!(update.changed);
+    assert_eq!(names(&replica), ["skill://a/x", "skill://a/y", "skill://b/new"]);
+}
+
+type Part = fn(&mut MirrorReplica) -> Event;
+
+#[test]
+fn catalogs_that_the_mirror_does_not_hold_are_rejected() {
+    let wrong = |replica: &mut MirrorReplica| {
+        let Event::RootStatus(other) = status(replica, "b", true) else { unreachable!() };
+        Event::RootStatus(RootStatus { id: "a".into(), ..other })
+    };
+    let right = |replica: &mut MirrorReplica| status(replica, "a", true);
+    let nothing = |_: &mut MirrorReplica| synced();
+    // Each list of events before an `unchanged` that refers to nothing.
+    let cases: [(&[Part], Part); 4] = [
+        (&[|_| reset()], wrong),
+        // The same root twice.
+        (&[|_| reset(), right], right),
+        // After the first state, and after an event without a `reset`.
+        (&[|_| reset(), right, |replica| status(replica, "b", true), nothing, |_| reset()], right),
+        (&[], wrong),
+    ];
+    for (parts, last) in cases {
+        let mut replica = lost_replica();
+        let last = last(&mut replica);
+        let parts: Vec<_> = parts.iter().map(|part| part(&mut replica)).collect();
+        for part in parts {
+            assert!(replica.apply_event(event(part)).is_ok());
+        }
+        let published = replica.complete.clone();
+        let error = replica.apply_event(event(last)).expect_err("a violation");
+        assert!(error.contains("does not hold its catalog"), "{error}");
+        assert!(Arc::ptr_eq(&published, &replica.complete));
+    }
+}
+
+#[test]
+fn a_changed_copy_is_not_offered() {
+    let mut replica = lost_replica();
+    assert_eq!(apply(&mut replica, event(delta("a", vec![skill("a", "new")], &[]))), Ok(None));
+    replica.handle_disconnect();
+    let known: Vec<_> = replica.offer_catalogs().into_iter().map(|known| known.root_id).collect();
+    assert_eq!(known, ["b"], "`a` is not the last complete state");
 }

@@ -1,12 +1,17 @@
-//! Handles of the files of a server: `mcp+skill://<server>/<path>` stands for the server's
-//! `skill://<path>`. A handle of an executor never begins this way, and a handle names one server.
-//! Only a URI with a single spelling has a handle.
+//! Handles of the files of a server: `mcp+<scheme>://<server>/<path>` stands for the server's
+//! `<scheme>://<path>`, such as `mcp+skill://docs/pdf/SKILL.md` for `skill://pdf/SKILL.md`. A handle
+//! of an executor never begins this way, and a handle names one server. Only a URI with a single
+//! spelling has a handle. The server chooses the spelling, so such a URI may have characters that
+//! `ResourceHandle` encodes.
 
 use super::limits::MAX_URI_BYTES;
+use crate::model::handle::is_within;
 use percent_encoding::percent_decode_str;
 
-const HANDLE_SCHEME: &str = "mcp+skill://";
-const URI_SCHEME: &str = "skill://";
+const HANDLE_PREFIX: &str = "mcp+";
+/// Schemes whose URIs have several spellings, such as another case of the host or a default port
+/// (WHATWG URL, "special scheme"). A host would also take such a URI for a file of its own.
+const REJECTED_SCHEMES: [&str; 6] = ["file", "ftp", "http", "https", "ws", "wss"];
 /// End of the URI of a SKILL.md.
 const MAIN_FILE_SUFFIX: &str = "/SKILL.md";
 
@@ -16,10 +21,16 @@ pub fn is_server_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(plain) && !is_dots(name)
 }
 
-/// Returns whether a URI is a file below `skill://` with a single spelling: no query, no fragment,
-/// and no segment that is empty, `.` or `..`, or contains an encoded slash.
+/// Returns whether a URI is a file with a single spelling: a lower-case scheme, no query, no
+/// fragment, and no segment that is empty, `.` or `..`, or contains an encoded slash. A percent
+/// sign begins two upper-case digits that encode no unreserved character (RFC 3986, section 6.2.2).
 pub fn is_file_uri(uri: &str) -> bool {
-    let Some(path) = uri.strip_prefix(URI_SCHEME) else { return false };
+    let Some((scheme, path)) = uri.split_once("://") else { return false };
+    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_lowercase())
+        && scheme
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-.".contains(&b))
+        && !REJECTED_SCHEMES.contains(&scheme);
     let plain = |b: u8| b.is_ascii_graphic() && !b"?#\\<>\"{}|^`".contains(&b);
     let is_plain_segment = |segment: &str| {
         let decoded = percent_decode_str(segment).collect::<Vec<u8>>();
@@ -27,9 +38,20 @@ pub fn is_file_uri(uri: &str) -> bool {
         !decoded.is_empty() && decoded != b"." && decoded != b".." && !hides
     };
     uri.len() <= MAX_URI_BYTES
+        && is_scheme
+        && path.split('%').skip(1).all(has_canonical_escape)
         && path.bytes().all(plain)
         && path.contains('/')
         && path.split('/').all(is_plain_segment)
+}
+
+/// Returns whether the text after a percent sign begins with a canonical escape.
+fn has_canonical_escape(rest: &str) -> bool {
+    let Some(digits) = rest.get(..2) else { return false };
+    let is_digit = |b: u8| b.is_ascii_digit() || (b'A'..=b'F').contains(&b);
+    let is_unreserved = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
+    digits.bytes().all(is_digit)
+        && u8::from_str_radix(digits, 16).is_ok_and(|byte| !is_unreserved(byte))
 }
 
 /// Returns the directory of a SKILL.md.
@@ -39,23 +61,31 @@ pub fn skill_dir(uri: &str) -> Option<&str> {
 
 /// Returns whether a file is below a directory.
 pub fn is_in_dir(uri: &str, directory: &str) -> bool {
-    is_file_uri(uri) && uri.strip_prefix(directory).is_some_and(|rest| rest.starts_with('/'))
+    is_file_uri(uri) && uri != directory && is_within(uri, directory)
 }
 
 /// Returns the handle of a URI.
 pub fn to_handle(server: &str, uri: &str) -> String {
-    format!("{HANDLE_SCHEME}{server}/{}", uri.strip_prefix(URI_SCHEME).unwrap_or(uri))
+    let (scheme, path) = uri.split_once("://").unwrap_or(("skill", uri));
+    format!("{HANDLE_PREFIX}{scheme}://{server}/{path}")
 }
 
 /// Returns the server of a handle.
 pub fn handle_server(handle: &str) -> Option<&str> {
-    handle.strip_prefix(HANDLE_SCHEME)?.split_once('/').map(|(server, _)| server)
+    split_handle(handle).map(|(_, server, _)| server)
 }
 
 /// Returns the URI of a file's handle.
 pub fn handle_to_uri(handle: &str) -> Option<String> {
-    let (_, path) = handle.strip_prefix(HANDLE_SCHEME)?.split_once('/')?;
-    Some(format!("{URI_SCHEME}{path}")).filter(|uri| is_file_uri(uri))
+    let (scheme, _, path) = split_handle(handle)?;
+    Some(format!("{scheme}://{path}")).filter(|uri| is_file_uri(uri))
+}
+
+/// Returns the scheme, the server and the path of a handle.
+fn split_handle(handle: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = handle.strip_prefix(HANDLE_PREFIX)?.split_once("://")?;
+    let (server, path) = rest.split_once('/')?;
+    Some((scheme, server, path))
 }
 
 fn is_dots(name: &str) -> bool {
@@ -71,7 +101,13 @@ mod tests {
 
     #[test]
     fn ambiguous_uris_are_rejected() {
-        for good in ["skill://a/SKILL.md", "skill://a/b%20c/x.md", "skill://a@1/~b/c:d"] {
+        for good in [
+            "skill://a/SKILL.md",
+            "skill://a/b%20c/x.md",
+            "skill://a@1/~b/c:d",
+            "github://Org/repo/skills/a/SKILL.md",
+            "x-1.y+z://a/%C3%A4",
+        ] {
             assert!(is_file_uri(good), "{good}");
         }
         let long = format!("skill://a/{}", "x".repeat(2_000));
@@ -91,7 +127,16 @@ mod tests {
             "skill://a/b#c",
             "skill://a/b c",
             "skill://a/ä",
+            "skill://a/b%2",
+            "skill://a/%c3%a4",
+            "skill://a/%41",
             "SKILL://a/b",
+            "1skill://a/b",
+            "://a/b",
+            "http://a/b",
+            "https://a/b",
+            "file://a/b",
+            "skill:a/b",
             &long,
         ] {
             assert!(!is_file_uri(bad), "{bad}");
@@ -108,8 +153,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn handles_are_one_to_one(server in "[a-z0-9._-]{1,8}", path in "[a-z%2]{1,6}(/[a-z.%2]{1,6}){1,3}") {
-            let there = format!("skill://{path}");
+        fn handles_are_one_to_one(server in "[a-z0-9._-]{1,8}", scheme in "[a-z][a-z0-9+.-]{0,5}", path in "[a-z%2A]{1,6}(/[a-z.%2A]{1,6}){1,3}") {
+            let there = format!("{scheme}://{path}");
             let handle = to_handle(&server, &there);
             prop_assert_eq!(handle_server(&handle), Some(server.as_str()));
             prop_assert!(!handle.starts_with("skill://"));

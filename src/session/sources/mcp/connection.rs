@@ -1,10 +1,13 @@
 //! Connections to an MCP server over HTTP, or to a child process over stdin and stdout.
 
+use super::index::INDEX_URI;
 use super::limits::MAX_MESSAGE_BYTES;
+use super::token::{McpToken, TokenClient};
+use crate::session::http_client::{http_client_builder, no_client};
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
     ClientCapabilities, ClientConfig, Implementation, JsonObject, ProtocolVersion,
-    SKILLS_EXTENSION_ID,
+    ResourceUpdatedNotificationParam, SKILLS_EXTENSION_ID,
 };
 use rmcp::service::{
     ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _,
@@ -14,9 +17,9 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, RoleClient};
-use rustls::RootCertStore;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +29,13 @@ use tokio::sync::Notify;
 /// Interval at which the end of a connection is polled; the SDK has no notification.
 const CLOSE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Environment variables that a server in a child process inherits, as with the official SDKs. Other
+/// variables of this process may be secrets of other programs.
+const INHERITED_VARIABLES: [&str; 10] =
+    ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"];
+
 /// Endpoint of an MCP server.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub enum McpEndpoint {
     /// Server over HTTP.
     Http {
@@ -35,6 +43,8 @@ pub enum McpEndpoint {
         url: String,
         /// Headers of each request, such as `authorization`; never logged.
         headers: Vec<(HeaderName, HeaderValue)>,
+        /// Bearer token, if the server needs a token that expires.
+        token: Option<McpToken>,
     },
     /// Server in a child process, which ends with the source. Its stderr is the stderr of this
     /// process.
@@ -43,14 +53,38 @@ pub enum McpEndpoint {
         program: String,
         /// Arguments of the program.
         arguments: Vec<String>,
+        /// Environment variables. In addition, the process inherits `HOME`, `LANG`, `LOGNAME`,
+        /// `PATH`, `SHELL`, `TERM`, `TMPDIR`, `TZ`, `USER` and `XDG_RUNTIME_DIR`.
+        environment: BTreeMap<String, String>,
+        /// Working directory; that of this process by default. A relative `program` with a slash
+        /// starts here.
+        working_directory: Option<PathBuf>,
     },
+    /// Connection of the program, such as for the tools of the server. The source uses the
+    /// connection and never closes it. If the connection ends, the source stays unavailable. The
+    /// size limit of a message and the response cache are the program's: switch the cache off with
+    /// `set_response_cache_config`, or a file that changed is rejected until the cached file
+    /// expires. If the program's handler is notified of changed resources, it calls
+    /// [`super::McpSource::refresh`].
+    Connected(Peer<RoleClient>),
 }
 
 impl McpEndpoint {
     /// Returns an HTTP endpoint without headers.
     #[must_use]
     pub fn http(url: &str) -> Self {
-        Self::Http { url: url.to_owned(), headers: Vec::new() }
+        Self::Http { url: url.to_owned(), headers: Vec::new(), token: None }
+    }
+
+    /// Returns the endpoint of a program without arguments and additional environment variables.
+    #[must_use]
+    pub fn process(program: &str) -> Self {
+        Self::Process {
+            program: program.to_owned(),
+            arguments: Vec::new(),
+            environment: BTreeMap::new(),
+            working_directory: None,
+        }
     }
 }
 
@@ -63,24 +97,26 @@ impl fmt::Debug for McpEndpoint {
             Self::Process { program, .. } => {
                 f.debug_struct("Process").field("program", program).finish_non_exhaustive()
             }
+            Self::Connected(_) => f.debug_tuple("Connected").finish_non_exhaustive(),
         }
     }
 }
 
-/// Initialized connection. Closed on drop.
+/// Initialized connection. Closed on drop, unless the program made the connection.
 pub struct McpConnection {
-    service: RunningService<RoleClient, HostHandler>,
+    peer: Peer<RoleClient>,
+    _service: Option<RunningService<RoleClient, HostHandler>>,
     _child: Option<Child>,
 }
 
 impl McpConnection {
     pub fn peer(&self) -> &Peer<RoleClient> {
-        self.service.peer()
+        &self.peer
     }
 
     /// Waits until the connection ends.
     pub async fn wait_closed(&self) {
-        while !self.service.is_transport_closed() {
+        while !self.peer.is_transport_closed() {
             tokio::time::sleep(CLOSE_POLL_INTERVAL).await;
         }
     }
@@ -94,21 +130,33 @@ pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpC
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         legacy_version: None,
     };
-    let failed = |error: ClientInitializeError| format!("it cannot be connected to: {error}");
+    let failed = |error| format!("it cannot be connected to: {}", initialize_error_reason(&error));
     let (running, child) = match endpoint {
-        McpEndpoint::Http { url, headers } => {
+        McpEndpoint::Connected(peer) if peer.is_transport_closed() => {
+            return Err("the program closed the connection".to_owned());
+        }
+        McpEndpoint::Connected(peer) => {
+            return Ok(McpConnection { peer: peer.clone(), _service: None, _child: None });
+        }
+        McpEndpoint::Http { url, headers, token } => {
             let headers: HashMap<_, _> = headers.iter().cloned().collect();
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers)
                 .max_sse_event_size(MAX_MESSAGE_BYTES);
-            let transport =
-                StreamableHttpClientTransport::with_client(http_client(url).await?, config);
+            let client = TokenClient::new(http_client(url).await?, url, token.clone())?;
+            let transport = StreamableHttpClientTransport::with_client(client, config);
             let running = host.serve_with_lifecycle(transport, lifecycle).await;
             (running.map_err(failed)?, None)
         }
-        McpEndpoint::Process { program, arguments } => {
+        McpEndpoint::Process { program, arguments, environment, working_directory } => {
             let mut command = Command::new(program);
-            command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).env_clear();
+            let inherited = INHERITED_VARIABLES.iter();
+            command.envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))));
+            command.envs(environment);
+            if let Some(directory) = working_directory {
+                command.current_dir(directory);
+            }
             let child = command.kill_on_drop(true).spawn();
             let mut child = child.map_err(|error| format!("it cannot be started: {error}"))?;
             let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
@@ -122,39 +170,24 @@ pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpC
     };
     // Files are verified, so a cached old version is of no use.
     running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
-    Ok(McpConnection { service: running, _child: child })
+    let peer = running.peer().clone();
+    Ok(McpConnection { peer, _service: Some(running), _child: child })
 }
 
-/// Returns an HTTP client. The client follows no redirects, so that no other server gets the
-/// headers.
+/// Returns the reason of a failed initialization, without the names of the transport's types.
+fn initialize_error_reason(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => error.error.to_string(),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
+            initialize_error_reason(fallback)
+        }
+        error => error.to_string(),
+    }
+}
+
 async fn http_client(url: &str) -> Result<reqwest::Client, String> {
-    let failed = |error: &dyn fmt::Display| format!("there is no HTTP client: {error}");
-    let roots = if url.starts_with("https:") {
-        // The certificates are read from files.
-        let read = tokio::task::spawn_blocking(native_roots).await;
-        read.map_err(|error| failed(&error))?
-    } else {
-        RootCertStore::empty()
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failed(&error))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    reqwest::Client::builder()
-        .tls_backend_preconfigured(tls)
-        .redirect(reqwest::redirect::Policy::none())
-        .pool_max_idle_per_host(0)
-        .build()
-        .map_err(|error| failed(&error))
-}
-
-/// Returns the certificate authorities that this machine trusts.
-fn native_roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    roots
+    let builder = http_client_builder(url).await?;
+    builder.pool_max_idle_per_host(0).build().map_err(|error| no_client(&error))
 }
 
 /// Handler of the notifications of a server.
@@ -174,5 +207,15 @@ impl ClientHandler for HostHandler {
 
     async fn on_resource_list_changed(&self, _: NotificationContext<RoleClient>) {
         self.relist.notify_one();
+    }
+
+    async fn on_resource_updated(
+        &self,
+        updated: ResourceUpdatedNotificationParam,
+        _: NotificationContext<RoleClient>,
+    ) {
+        if updated.uri == INDEX_URI {
+            self.relist.notify_one();
+        }
     }
 }

@@ -5,20 +5,20 @@ use super::McpSourceState;
 use super::frontmatter::find_difference;
 use super::limits::{MAX_CACHED_FILES, MAX_FILE_BYTES};
 use super::remote_skill::{ExpectedFile, RemoteSkill};
+use crate::model::cursor::{Cursor, CursorKind, CursorReader, CursorWriter, checksum};
+use crate::session::metrics::RequestCounter;
 use crate::session::sources::TextPage;
 use crate::session::{ToolError, ToolErrorCode};
+use crate::sync::Mutex;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use rmcp::RoleClient;
 use rmcp::model::{
-    ErrorCode, ReadResourceRequestParams, ReadResourceResponse, ResourceContents, SkillResource,
-    sha256_digest,
+    ErrorCode, ReadResourceRequestParams, ReadResourceResponse, ResourceContents, sha256_digest,
 };
-use rmcp::service::ServiceError;
+use rmcp::service::{Peer, ServiceError};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-
-/// Characters after `sha256:` that identify a digest in a cursor.
-const TAG_RANGE: std::ops::Range<usize> = 7..31;
+use std::sync::Arc;
 
 /// Text file that passed verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,41 +52,51 @@ pub async fn fetch_file(
     entry: &RemoteSkill,
     uri: &str,
     cache: &Mutex<VerifiedFileCache>,
+    requests: &RequestCounter,
 ) -> Result<VerifiedFile, ToolError> {
     let declared = match entry.expected_file(uri) {
         ExpectedFile::Missing => {
             let message = "the skill has no such file";
             return Err(ToolError::from_code(ToolErrorCode::ResourceNotFound, message));
         }
-        ExpectedFile::Declared(declared) => Some(declared),
+        ExpectedFile::Declared { digest, size } => Some((digest, size)),
         ExpectedFile::Undeclared => None,
     };
-    if let Some(declared) = declared {
-        if declared.size > MAX_FILE_BYTES {
-            return Err(too_large_error(declared.size));
+    if let Some((digest, size)) = declared {
+        if let Some(size) = size
+            && size > MAX_FILE_BYTES
+        {
+            return Err(too_large_error(size, MAX_FILE_BYTES));
         }
         // A cached file with the listed digest is current.
-        if let Some(file) = lock(cache).get(uri, &declared.digest) {
+        if let Some(file) = cache.lock().get(uri, digest) {
             return Ok(file);
         }
     }
-    let bytes = request_bytes(state, uri).await?;
-    verify_file(entry, uri, declared, bytes).inspect(|file| {
+    let Some(peer) = &state.peer else {
+        return Err(ToolError::from_code(
+            ToolErrorCode::SourceUnavailable,
+            "the MCP server does not respond yet",
+        ));
+    };
+    let fetch = async {
+        let bytes = read_contents(peer, uri, MAX_FILE_BYTES).await?;
+        verify_file(entry, uri, declared, bytes)
+    };
+    requests.count(fetch).await.inspect(|file| {
         // A file without a listed digest cannot be checked later, so it is fetched for each page.
         if declared.is_some() {
-            lock(cache).insert(uri, file);
+            cache.lock().insert(uri, file);
         }
     })
 }
 
 /// Requests the bytes of a URI from the server.
-async fn request_bytes(state: &McpSourceState, uri: &str) -> Result<Vec<u8>, ToolError> {
-    let Some(peer) = &state.peer else {
-        return Err(ToolError::from_code(
-            ToolErrorCode::SourceUnavailable,
-            "the MCP server does not response yet",
-        ));
-    };
+pub async fn read_contents(
+    peer: &Peer<RoleClient>,
+    uri: &str,
+    max_bytes: u64,
+) -> Result<Vec<u8>, ToolError> {
     let response = peer.read_resource_once(ReadResourceRequestParams::new(uri)).await;
     let contents = match response.map_err(|error| tool_error(&error))? {
         ReadResourceResponse::Complete(result) => result.contents,
@@ -105,14 +115,14 @@ async fn request_bytes(state: &McpSourceState, uri: &str) -> Result<Vec<u8>, Too
     }
     let bytes = bytes.map_err(|_| invalid_response("the base64 of a file is invalid"))?;
     let size = bytes.len() as u64;
-    if size > MAX_FILE_BYTES { Err(too_large_error(size)) } else { Ok(bytes) }
+    if size > max_bytes { Err(too_large_error(size, max_bytes)) } else { Ok(bytes) }
 }
 
 /// Returns the file, if it matches the list and is text.
 fn verify_file(
     entry: &RemoteSkill,
     uri: &str,
-    declared: Option<&SkillResource>,
+    declared: Option<(&str, Option<u64>)>,
     bytes: Vec<u8>,
 ) -> Result<VerifiedFile, ToolError> {
     let is_main = entry.uri == uri;
@@ -124,13 +134,14 @@ fn verify_file(
         }
         error
     };
-    if let Some(declared) = declared {
+    if let Some((digest, listed)) = declared {
         let size = bytes.len() as u64;
-        if size != declared.size {
-            let listed = declared.size;
+        if let Some(listed) = listed
+            && size != listed
+        {
             return Err(reject(&format!("the file has {size} bytes; the list declares {listed}")));
         }
-        if sha256_digest(&bytes) != declared.digest {
+        if sha256_digest(&bytes) != digest {
             return Err(reject("the digest of the file differs from the list"));
         }
     }
@@ -142,15 +153,17 @@ fn verify_file(
         }
         Err(_) => return Err(ToolError::from_code(ToolErrorCode::NotText, "the file is not text")),
     };
-    if is_main && let Some(difference) = find_difference(&text, &entry.frontmatter) {
+    if is_main
+        && let Some(difference) = find_difference(&text, &entry.frontmatter, entry.has_all_fields)
+    {
         let reason = format!("the SKILL.md differs from the list: {difference}");
         return Err(reject(&reason));
     }
     Ok(VerifiedFile { digest, text: text.into() })
 }
 
-fn too_large_error(size: u64) -> ToolError {
-    let message = format!("the file has {size} bytes; the limit is {MAX_FILE_BYTES}");
+fn too_large_error(size: u64, limit: u64) -> ToolError {
+    let message = format!("the file has {size} bytes; the limit is {limit}");
     ToolError::from_code(ToolErrorCode::TooLarge, &message)
 }
 
@@ -165,7 +178,12 @@ fn invalid_response(reason: &str) -> ToolError {
 fn tool_error(error: &ServiceError) -> ToolError {
     match error {
         ServiceError::McpError(error)
-            if [ErrorCode::RESOURCE_NOT_FOUND, ErrorCode::INVALID_PARAMS].contains(&error.code) =>
+            if [
+                ErrorCode::RESOURCE_NOT_FOUND,
+                ErrorCode::INVALID_PARAMS,
+                ErrorCode::METHOD_NOT_FOUND,
+            ]
+            .contains(&error.code) =>
         {
             ToolError::from_code(
                 ToolErrorCode::ResourceNotFound,
@@ -178,79 +196,75 @@ fn tool_error(error: &ServiceError) -> ToolError {
         }
         ServiceError::UnexpectedResponse => invalid_response("it has another type"),
         error => {
-            let message = format!("the MCP server does not response: {error}");
+            let message = format!("the MCP server does not respond: {error}");
             ToolError::from_code(ToolErrorCode::SourceUnavailable, &message)
         }
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Position in a version of a file where a page begins.
+/// Position in a version of a file where a page begins. Bound to the URI of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct McpFileCursor {
     offset: usize,
-    /// Digest tag of the file; `None` at the beginning.
-    version: Option<String>,
+    /// Checksum of the digest of the file.
+    version: u64,
 }
 
-/// Parses a cursor; an empty cursor is the beginning. Returns `None` if the cursor is not of this
-/// file.
-pub fn parse_cursor(cursor: &str, uri: &str) -> Option<McpFileCursor> {
-    if cursor.is_empty() {
-        return Some(McpFileCursor { offset: 0, version: None });
+impl Cursor for McpFileCursor {
+    const KIND: CursorKind = CursorKind::McpFile;
+
+    fn write_fields(&self, fields: &mut CursorWriter) {
+        fields.write_number(self.offset as u64);
+        fields.write_hash(self.version);
     }
-    let mut parts = cursor.splitn(3, '-');
-    let (offset, file_tag, version) = (parts.next()?, parts.next()?, parts.next()?);
-    let is_plain = offset.len() <= 7 && offset.bytes().all(|b| b.is_ascii_digit());
-    (is_plain && file_tag == digest_tag(&sha256_digest(uri.as_bytes()))).then(|| {
-        Some(McpFileCursor { offset: offset.parse().ok()?, version: Some(version.to_owned()) })
-    })?
+
+    fn read_fields(fields: &mut CursorReader<'_>) -> Option<Self> {
+        Some(Self { offset: fields.read_small()?, version: fields.read_hash()? })
+    }
 }
 
-fn digest_tag(digest: &str) -> &str {
-    digest.get(TAG_RANGE).unwrap_or(digest)
+/// Decodes the cursor of a file; `None` for an empty text, which is the beginning.
+pub fn parse_cursor(text: &str, uri: &str) -> Result<Option<McpFileCursor>, ToolError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    McpFileCursor::decode(text, uri.as_bytes()).map(Some).ok_or_else(invalid_cursor)
 }
 
-impl McpFileCursor {
-    /// Returns the page of a file at the cursor.
+fn invalid_cursor() -> ToolError {
+    ToolError::from_code(ToolErrorCode::InvalidCursor, "the cursor is not of this file")
+}
+
+impl VerifiedFile {
+    /// Returns the page at a cursor; `None` is the beginning.
     pub fn cut_page(
-        self,
+        &self,
+        cursor: Option<McpFileCursor>,
         uri: &str,
         resource: String,
-        file: &VerifiedFile,
         max_bytes: usize,
     ) -> Result<TextPage, ToolError> {
-        if self.version.is_some_and(|version| version != digest_tag(&file.digest)) {
+        let version = checksum([self.digest.as_bytes()]);
+        let cursor = cursor.unwrap_or(McpFileCursor { offset: 0, version });
+        if cursor.version != version {
             let message = "the file changed since the cursor was made";
             return Err(ToolError::from_code(ToolErrorCode::ResourceChanged, message));
         }
-        let text = &*file.text;
-        if self.offset > text.len() || !text.is_char_boundary(self.offset) {
-            return Err(ToolError::from_code(
-                ToolErrorCode::InvalidCursor,
-                "the cursor is not of this file",
-            ));
+        let text = &*self.text;
+        if cursor.offset > text.len() || !text.is_char_boundary(cursor.offset) {
+            return Err(invalid_cursor());
         }
-        let end = text.floor_char_boundary(self.offset.saturating_add(max_bytes));
-        let next_cursor = if end < text.len() {
-            format!(
-                "{end}-{}-{}",
-                digest_tag(&sha256_digest(uri.as_bytes())),
-                digest_tag(&file.digest)
-            )
-        } else {
-            String::new()
-        };
-        Ok(TextPage { resource, contents: text[self.offset..end].to_owned(), next_cursor })
+        let end = text.floor_char_boundary(cursor.offset.saturating_add(max_bytes));
+        let next = (end < text.len()).then_some(McpFileCursor { offset: end, version });
+        let next_cursor = next.map(|next| next.encode(uri.as_bytes())).unwrap_or_default();
+        Ok(TextPage { resource, contents: text[cursor.offset..end].to_owned(), next_cursor })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{McpFileCursor, VerifiedFile, parse_cursor};
+    use crate::model::cursor::Cursor as _;
     use crate::session::ToolErrorCode;
     use proptest::prelude::*;
     use rmcp::model::sha256_digest;
@@ -264,22 +278,23 @@ mod tests {
     #[test]
     fn a_cursor_of_another_file_or_version_is_rejected() {
         let text = file("äbcdefgh");
-        let first =
-            McpFileCursor { offset: 0, version: None }.cut_page(URI, String::new(), &text, 4);
-        let first = first.expect("a page");
+        let first = text.cut_page(None, URI, String::new(), 4).expect("a page");
         assert_eq!(first.contents, "äbc");
-        assert_eq!(parse_cursor(&first.next_cursor, "skill://b/SKILL.md"), None);
-        for bad in ["x", "1", "1-2", "1-2-3", "-1--", "99999999999999999999-a-b"] {
-            assert_eq!(parse_cursor(bad, URI), None, "{bad}");
+        for (cursor, uri) in [(&*first.next_cursor, "skill://b/SKILL.md"), ("x", URI)] {
+            let error = parse_cursor(cursor, uri).expect_err("another file");
+            assert_eq!(error.code(), ToolErrorCode::InvalidCursor);
         }
         let begin = parse_cursor(&first.next_cursor, URI).expect("a cursor of this file");
-        let changed = begin.cut_page(URI, String::new(), &file("another"), 4);
+        let changed = file("another").cut_page(begin, URI, String::new(), 4);
         assert_eq!(changed.expect_err("changed").code(), ToolErrorCode::ResourceChanged);
-        // The offset is inside a character.
-        let forged = first.next_cursor.replacen('4', "1", 1);
-        let begin = parse_cursor(&forged, URI).expect("a cursor of this file");
-        let result = begin.cut_page(URI, String::new(), &text, 4);
-        assert_eq!(result.expect_err("an invalid offset").code(), ToolErrorCode::InvalidCursor);
+        // The offset is inside a character, or after the end.
+        let next = McpFileCursor::decode(&first.next_cursor, URI.as_bytes()).expect("a cursor");
+        for offset in [1, 100] {
+            let forged = McpFileCursor { offset, version: next.version };
+            let result = text.cut_page(Some(forged), URI, String::new(), 4);
+            let error = result.expect_err("an invalid offset");
+            assert_eq!(error.code(), ToolErrorCode::InvalidCursor);
+        }
     }
 
     proptest! {
@@ -289,7 +304,7 @@ mod tests {
             let (mut joined, mut cursor) = (String::new(), String::new());
             loop {
                 let begin = parse_cursor(&cursor, URI).expect("a cursor of this file");
-                let page = begin.cut_page(URI, String::new(), &file, bytes).expect("a page");
+                let page = file.cut_page(begin, URI, String::new(), bytes).expect("a page");
                 prop_assert!(page.contents.len() <= bytes);
                 joined.push_str(&page.contents);
                 cursor = page.next_cursor;

@@ -1,14 +1,17 @@
 //! Task that follows the list of a server: connects, lists, lists again after a change or an
 //! interval, and reconnects.
 
-use super::connection::{McpConnection, connect};
+use super::connection::{McpConnection, McpEndpoint, connect};
+use super::index::INDEX_URI;
 use super::limits::{
     CONNECT_TIMEOUT, LIST_TIMEOUT, MAX_RETRY_DELAY, MIN_RETRY_DELAY, RELIST_INTERVAL,
 };
-use super::listing::list_skills;
+use super::listing::{SkillOrigin, list_skills};
 use super::{McpServerConfig, McpSourceState};
+use crate::model::text::{single_line, truncate_with_ellipsis};
+use crate::session::metrics::RequestCounter;
 use rmcp::RoleClient;
-use rmcp::model::{ProtocolVersion, SubscriptionFilter};
+use rmcp::model::{ProtocolVersion, SubscribeRequestParams, SubscriptionFilter};
 use rmcp::service::{Peer, Subscription};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,27 +21,46 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// Time limit of a subscription to changes. Without a subscription, the list is polled.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Follows a server. Never returns.
+/// Bytes of a server's text in the log.
+const MAX_LOGGED_BYTES: usize = 512;
+
+/// Follows a server. Returns only if the connection is the program's and has ended.
 pub async fn follow_server(
     server: McpServerConfig,
     sender: watch::Sender<McpSourceState>,
     relist: Arc<Notify>,
+    requests: Arc<RequestCounter>,
 ) {
     let mut delay = MIN_RETRY_DELAY;
     loop {
         let started_at = Instant::now();
-        let connected = timeout(CONNECT_TIMEOUT, connect(&server.endpoint, relist.clone())).await;
-        let reason = match connected.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
-            Ok(connected) => relist_until_lost(&server.name, &connected, &sender, &relist).await,
+        let connect = async {
+            let connected = timeout(CONNECT_TIMEOUT, connect(&server.endpoint, relist.clone()));
+            connected.await.unwrap_or_else(|_| Err("it does not answer".to_owned()))
+        };
+        let reason = match requests.count(connect).await {
+            Ok(connected) => {
+                log_declarations(&server.name, connected.peer());
+                relist_until_lost(&server.name, &connected, &sender, &relist, &requests).await
+            }
             Err(reason) => reason,
         };
+        let is_over =
+            matches!(&server.endpoint, McpEndpoint::Connected(peer) if peer.is_transport_closed());
         sender.send_if_modified(|state| {
             let is_changed =
                 state.unavailable_reason.as_ref() != Some(&reason) || !state.has_result;
             // The entries stay, so that no other source takes their names.
             (state.unavailable_reason, state.peer, state.has_result) = (Some(reason), None, true);
+            if is_changed {
+                let reason = state.unavailable_reason.as_deref().map(logged_text);
+                tracing::warn!(server = server.name, reason, "MCP server is unavailable");
+            }
             is_changed
         });
+        if is_over {
+            return;
+        }
         if started_at.elapsed() > MAX_RETRY_DELAY {
             delay = MIN_RETRY_DELAY;
         }
@@ -53,6 +75,7 @@ async fn relist_until_lost(
     connected: &McpConnection,
     sender: &watch::Sender<McpSourceState>,
     relist: &Notify,
+    requests: &RequestCounter,
 ) -> String {
     let peer = connected.peer();
     let mut subscription = None;
@@ -63,11 +86,13 @@ async fn relist_until_lost(
         }
         let listed_at = Instant::now();
         let before = sender.borrow().entries.clone();
-        let (listing, entries) = match timeout(LIST_TIMEOUT, list_skills(name, peer, &before)).await
-        {
-            Ok(Ok(listed)) => listed,
-            Ok(Err(reason)) => return reason,
-            Err(_) => return "listing its skills takes too long".to_owned(),
+        let list = async {
+            let listed = timeout(LIST_TIMEOUT, list_skills(name, peer, &before)).await;
+            listed.unwrap_or_else(|_| Err("listing its skills takes too long".to_owned()))
+        };
+        let (listing, entries) = match requests.count(list).await {
+            Ok(listed) => listed,
+            Err(reason) => return reason,
         };
         sender.send_if_modified(|state| {
             let is_same = *state.listing == listing
@@ -93,15 +118,57 @@ async fn relist_until_lost(
     }
 }
 
+/// Returns a text that a server may have written as a short line.
+fn logged_text(text: &str) -> String {
+    truncate_with_ellipsis(&single_line(text), MAX_LOGGED_BYTES)
+}
+
+/// Logs the declarations of a connected server that decide how its skills are listed.
+fn log_declarations(server: &str, peer: &Peer<RoleClient>) {
+    let Some(info) = peer.peer_info() else { return };
+    let implementation = info.server_info.as_ref().map_or_else(String::new, |server| {
+        logged_text(&format!("{} {}", server.name, server.version))
+    });
+    let resources = info.capabilities.resources.as_ref();
+    tracing::info!(
+        server,
+        implementation,
+        protocol = info.protocol_version.as_str(),
+        skills_extension = SkillOrigin::of_server(peer) == SkillOrigin::Extension,
+        resources = resources.is_some(),
+        list_changed = resources.and_then(|resources| resources.list_changed).unwrap_or(false),
+        subscribe = resources.and_then(|resources| resources.subscribe).unwrap_or(false),
+        "MCP server is connected"
+    );
+}
+
 /// Subscribes to changes, if the server supports subscriptions.
 async fn subscribe_to_changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
     let info = peer.peer_info()?;
-    // Servers of an earlier protocol version notify without a subscription.
+    let resources = info.capabilities.resources.as_ref()?;
+    let notifies_list = resources.list_changed.unwrap_or(false);
+    let has_index =
+        SkillOrigin::of_server(peer) == SkillOrigin::Index && resources.subscribe.unwrap_or(false);
     if info.protocol_version != ProtocolVersion::V_2026_07_28 {
+        // Servers of an earlier protocol version notify of a changed list without a subscription.
+        if has_index {
+            #[allow(deprecated)] // The method of the earlier versions.
+            let subscribed = peer.subscribe(SubscribeRequestParams::new(INDEX_URI));
+            drop(timeout(SUBSCRIBE_TIMEOUT, subscribed).await);
+        }
         return None;
     }
-    info.capabilities.resources.as_ref()?.list_changed.filter(|is_supported| *is_supported)?;
-    let filter = SubscriptionFilter::builder().resources_list_changed().build();
+    let mut filter = SubscriptionFilter::builder();
+    if notifies_list {
+        filter = filter.resources_list_changed();
+    }
+    if has_index {
+        filter = filter.resource_subscription(INDEX_URI);
+    }
+    if !notifies_list && !has_index {
+        return None;
+    }
+    let filter = filter.build();
     timeout(SUBSCRIBE_TIMEOUT, peer.listen(filter)).await.ok()?.ok()
 }
 

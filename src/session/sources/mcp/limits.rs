@@ -21,6 +21,10 @@ pub const MAX_CACHED_FILES: usize = 4;
 pub const MAX_MESSAGE_BYTES: usize = 6 << 20;
 /// Bytes of a URI.
 pub const MAX_URI_BYTES: usize = 1_900;
+/// Bytes of a token.
+pub const MAX_TOKEN_BYTES: u64 = 8 << 10;
+/// Time limit of a file, program or function that returns a token.
+pub const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Default time limit of a read.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// Default time limit of the first list.

@@ -47,35 +47,53 @@
 //! The list is requested at the start, after a reported change, and every five minutes. These skills
 //! are omitted with a warning:
 //!
-//! - the URI is not `skill://…/SKILL.md` in canonical form;
+//! - the URI is not a SKILL.md in its only spelling. The scheme can be any but `file`, `ftp`, `http`,
+//!   `https`, `ws` and `wss`;
 //! - a file lies elsewhere, such as `file:`, `..` or in another skill;
 //! - a file is listed twice or has no SHA-256.
+//!
+//! # Servers without the extension
+//!
+//! If a server does not declare the skills extension, the source reads the resource
+//! `skill://index.json` of earlier drafts. An entry has a `name`, a `description`, the `url` of a
+//! SKILL.md, and perhaps its `digest`; entries of another `type` than `skill-md` are omitted with a
+//! warning. The name and the description must match the SKILL.md. A server with neither has no
+//! skills, and a warning says so.
 
 mod address;
 mod connection;
 mod fetch;
 mod follow;
 mod frontmatter;
+mod index;
 pub mod limits;
 mod listing;
 mod remote_skill;
+mod server_list;
+mod token;
 
 pub use connection::McpEndpoint;
 pub use remote_skill::McpSkillFile;
+/// The MCP library, to make a connection of [`McpEndpoint::Connected`].
+pub use rmcp;
+pub use server_list::McpServerList;
+pub use token::{McpToken, TokenCallback};
 
 use super::{
     SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
-use crate::session::{ToolError, ToolErrorCode};
+use crate::session::metrics::RequestCounter;
+use crate::session::{RequestMetrics, ToolError, ToolErrorCode};
+use crate::sync::Mutex;
 use fetch::VerifiedFileCache;
 use futures_util::future::BoxFuture;
 use listing::RemoteSkills;
 use rmcp::RoleClient;
 use rmcp::service::Peer;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Configuration of an MCP server.
 #[derive(Debug, Clone)]
@@ -122,9 +140,10 @@ pub struct McpSource {
     state: watch::Receiver<McpSourceState>,
     /// Notified to request a new list.
     relist: Arc<Notify>,
+    requests: Arc<RequestCounter>,
     /// Latest verified files, so that a page does not need a fetch of the whole file.
     file_cache: Mutex<VerifiedFileCache>,
-    _follow_task: Option<FollowTask>,
+    _follow_task: Option<AbortOnDropHandle<()>>,
 }
 
 /// Latest state of a server.
@@ -170,16 +189,6 @@ impl McpSourceState {
     }
 }
 
-/// Task that is aborted on drop.
-#[derive(Debug)]
-struct FollowTask(JoinHandle<()>);
-
-impl Drop for FollowTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 #[derive(Debug)]
 struct McpSourceWatch(watch::Receiver<McpSourceState>);
 
@@ -195,15 +204,17 @@ impl McpSource {
             return Err(ServerNameError(server.name));
         }
         let relist = Arc::new(Notify::new());
+        let requests = Arc::new(RequestCounter::default());
         let (name, read_timeout) = (server.name.clone(), server.read_timeout);
         let (sender, mut state) =
             watch::channel(McpSourceState::without_listing("it does not answer yet"));
         let task = if server.enabled {
             let start_timeout = server.start_timeout;
-            let task = tokio::spawn(follow::follow_server(server, sender, relist.clone()));
+            let follow = follow::follow_server(server, sender, relist.clone(), requests.clone());
+            let task = tokio::spawn(follow);
             let first = state.wait_for(McpSourceState::has_result);
             drop(tokio::time::timeout(start_timeout, first).await);
-            Some(FollowTask(task))
+            Some(AbortOnDropHandle::new(task))
         } else {
             sender.send_replace(McpSourceState::disabled());
             None
@@ -213,9 +224,15 @@ impl McpSource {
             read_timeout,
             state,
             relist,
+            requests,
             file_cache: Mutex::default(),
             _follow_task: task,
         })
+    }
+
+    /// Requests a new list, such as after a notification that the program received. Returns at once.
+    pub fn refresh(&self) {
+        self.relist.notify_one();
     }
 
     /// Returns the files of a skill as the server declares them; empty if the skill is not listed
@@ -254,10 +271,8 @@ impl McpSource {
         if let Some(error) = entry.rejection() {
             return Err(error);
         }
-        let cursor = fetch::parse_cursor(&request.cursor, &uri).ok_or_else(|| {
-            ToolError::from_code(ToolErrorCode::InvalidCursor, "the cursor is not of this file")
-        })?;
-        let file = fetch::fetch_file(&state, entry, &uri, &self.file_cache);
+        let cursor = fetch::parse_cursor(&request.cursor, &uri)?;
+        let file = fetch::fetch_file(&state, entry, &uri, &self.file_cache, &self.requests);
         let file = tokio::time::timeout(self.read_timeout, file).await.unwrap_or_else(|_| {
             let message = "the MCP server does not answer in time";
             Err(ToolError::from_code(ToolErrorCode::SourceUnavailable, message))
@@ -269,7 +284,7 @@ impl McpSource {
                 self.relist.notify_one();
             }
         })?;
-        cursor.cut_page(&uri, resource, &file, request.max_bytes)
+        file.cut_page(cursor, &uri, resource, request.max_bytes)
     }
 }
 
@@ -298,6 +313,10 @@ impl SkillSource for McpSource {
 
     fn read_timeout(&self) -> Duration {
         self.read_timeout
+    }
+
+    fn request_metrics(&self) -> RequestMetrics {
+        self.requests.snapshot()
     }
 
     fn read_page<'a>(

@@ -2,6 +2,7 @@
 //! inconsistent declarations is rejected.
 
 use super::address::{is_in_dir, skill_dir, to_handle};
+use super::index::IndexEntry;
 use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
 use crate::model::text::{exceeds_chars, single_line, truncate_chars};
 use crate::proto::caproot::v1::{Authority, Skill};
@@ -25,8 +26,12 @@ pub struct RemoteSkill {
     directory: String,
     /// Frontmatter in the list.
     pub frontmatter: Map<String, Value>,
+    /// Whether the list has all fields of the frontmatter. An index has some of them.
+    pub has_all_fields: bool,
     /// Declared files by URI; `None` if the server declares no files.
     files: Option<HashMap<String, SkillResource>>,
+    /// Digest of the SKILL.md in an index.
+    index_digest: Option<String>,
     /// Error of a failed verification. Once set, no file of the skill is read.
     rejection: OnceLock<ToolError>,
 }
@@ -44,8 +49,8 @@ pub struct McpSkillFile {
 
 /// Declaration of one file.
 pub enum ExpectedFile<'a> {
-    /// The server declares the digest and the size.
-    Declared(&'a SkillResource),
+    /// The server declares the digest, and in a list also the size.
+    Declared { digest: &'a str, size: Option<u64> },
     /// The server declares no files.
     Undeclared,
     /// The skill does not have the file.
@@ -56,38 +61,58 @@ impl RemoteSkill {
     /// Returns the entry, or the reason for its rejection.
     pub fn from_listed(server: &str, listed: Listed) -> Result<Self, String> {
         let Listed { uri, frontmatter, resources, .. } = listed;
-        let directory = skill_dir(&uri).ok_or("its URI is not a SKILL.md below skill://")?;
-        let directory = directory.to_owned();
-        let name = single_line(&frontmatter.name);
-        if name.is_empty() || exceeds_chars(&name, MAX_NAME_CHARS) {
-            return Err("its name is empty or too long".to_owned());
-        }
+        let directory = checked_skill_dir(&uri)?;
         let files = match resources {
             SkillResources::Files(files) => Some(check_declared_files(&uri, &directory, files)?),
             SkillResources::Dynamic => None,
             _ => return Err("its files are declared in an unknown way".to_owned()),
         };
-        let main = files.as_ref().and_then(|files| files.get(&uri));
-        let description = single_line(&frontmatter.description);
-        let skill = Skill {
-            authority: Some(Authority {
-                kind: SourceKind::Mcp.name().to_owned(),
-                id: server.to_owned(),
-            }),
-            package: to_handle(server, &directory),
-            main_resource: to_handle(server, &uri),
-            name,
-            description: truncate_chars(&description, MAX_DESCRIPTION_CHARS).to_owned(),
-            digest: main.map(|main| main.digest.clone()).unwrap_or_default(),
-            size_bytes: main.map_or(0, |main| main.size),
-            ..Skill::default()
-        };
         let mut fields = frontmatter.extra;
-        fields.insert("name".to_owned(), Value::String(frontmatter.name));
-        fields.insert("description".to_owned(), Value::String(frontmatter.description));
-        let skill = Arc::new(skill);
-        let rejected = OnceLock::new();
-        Ok(Self { skill, uri, directory, frontmatter: fields, files, rejection: rejected })
+        fields.insert("name".to_owned(), Value::String(frontmatter.name.clone()));
+        fields.insert("description".to_owned(), Value::String(frontmatter.description.clone()));
+        let main = files.as_ref().and_then(|files| files.get(&uri));
+        let (digest, size) =
+            main.map_or((String::new(), 0), |main| (main.digest.clone(), main.size));
+        let skill = Skill {
+            digest,
+            size_bytes: size,
+            ..new_skill(server, &uri, &frontmatter.name, &frontmatter.description)?
+        };
+        Ok(Self {
+            skill: Arc::new(skill),
+            uri,
+            directory,
+            frontmatter: fields,
+            has_all_fields: true,
+            files,
+            index_digest: None,
+            rejection: OnceLock::new(),
+        })
+    }
+
+    /// Returns the entry of an index, or the reason for its rejection.
+    pub fn from_index(server: &str, entry: IndexEntry) -> Result<Self, String> {
+        let (name, description) = entry.name_and_description()?;
+        let directory = checked_skill_dir(&entry.url)?;
+        if entry.digest.as_deref().is_some_and(|digest| !is_digest(digest)) {
+            return Err("its digest is not a SHA-256".to_owned());
+        }
+        let skill = Skill {
+            digest: entry.digest.clone().unwrap_or_default(),
+            ..new_skill(server, &entry.url, &name, &description)?
+        };
+        let fields = [("name", name), ("description", description)];
+        let fields = fields.map(|(key, text)| (key.to_owned(), Value::String(text)));
+        Ok(Self {
+            skill: Arc::new(skill),
+            uri: entry.url,
+            directory,
+            frontmatter: fields.into_iter().collect(),
+            has_all_fields: false,
+            files: None,
+            index_digest: entry.digest,
+            rejection: OnceLock::new(),
+        })
     }
 
     /// Returns the handle of the SKILL.md.
@@ -115,7 +140,13 @@ impl RemoteSkill {
     /// Returns the declaration of a file.
     pub fn expected_file(&self, uri: &str) -> ExpectedFile<'_> {
         match &self.files {
-            Some(files) => files.get(uri).map_or(ExpectedFile::Missing, ExpectedFile::Declared),
+            Some(files) => files.get(uri).map_or(ExpectedFile::Missing, |file| {
+                ExpectedFile::Declared { digest: &file.digest, size: Some(file.size) }
+            }),
+            None if uri == self.uri && self.index_digest.is_some() => ExpectedFile::Declared {
+                digest: self.index_digest.as_deref().unwrap_or_default(),
+                size: None,
+            },
             None if is_in_dir(uri, &self.directory) => ExpectedFile::Undeclared,
             None => ExpectedFile::Missing,
         }
@@ -133,9 +164,37 @@ impl RemoteSkill {
 
     /// Returns whether the list has the same values.
     pub fn is_same(&self, other: &Self) -> bool {
-        (&self.skill, &self.uri, &self.frontmatter, &self.files)
-            == (&other.skill, &other.uri, &other.frontmatter, &other.files)
+        let fields = |entry: &Self| (entry.has_all_fields, entry.index_digest.clone());
+        (&self.skill, &self.uri, &self.frontmatter, &self.files, fields(self))
+            == (&other.skill, &other.uri, &other.frontmatter, &other.files, fields(other))
     }
+}
+
+/// Returns the directory of a SKILL.md, if its URI has a single spelling.
+fn checked_skill_dir(uri: &str) -> Result<String, String> {
+    let directory = skill_dir(uri).ok_or("its URI is not a SKILL.md in its only spelling")?;
+    Ok(directory.to_owned())
+}
+
+/// Returns a skill without a digest, or the reason if its name is invalid.
+fn new_skill(server: &str, uri: &str, name: &str, description: &str) -> Result<Skill, String> {
+    let name = single_line(name);
+    if name.is_empty() || exceeds_chars(&name, MAX_NAME_CHARS) {
+        return Err("its name is empty or too long".to_owned());
+    }
+    let directory = skill_dir(uri).unwrap_or(uri);
+    let description = single_line(description);
+    Ok(Skill {
+        authority: Some(Authority {
+            kind: SourceKind::Mcp.name().to_owned(),
+            id: server.to_owned(),
+        }),
+        package: to_handle(server, directory),
+        main_resource: to_handle(server, uri),
+        name,
+        description: truncate_chars(&description, MAX_DESCRIPTION_CHARS).to_owned(),
+        ..Skill::default()
+    })
 }
 
 /// Returns the declared files by URI. Each file must be in the directory of the skill and be
@@ -194,10 +253,15 @@ mod tests {
         assert_eq!(good.skill.package, "mcp+skill://s/a");
         assert_eq!(good.skill.main_resource, "mcp+skill://s/a/SKILL.md");
         assert_eq!(good.skill.description, "Does a.");
-        assert!(matches!(good.expected_file("skill://a/b/c"), ExpectedFile::Declared(_)));
+        assert!(matches!(
+            good.expected_file("skill://a/b/c"),
+            ExpectedFile::Declared { size: Some(1), .. }
+        ));
         assert!(matches!(good.expected_file("skill://a/b"), ExpectedFile::Missing));
         for (uri, files) in [
             ("file:///a/SKILL.md", vec![main()]),
+            ("https://a/b/SKILL.md", vec![main()]),
+            ("github://o/a/SKILL.md", vec![main()]),
             ("skill://a/README.md", vec![main()]),
             ("skill://a/SKILL.md", vec![]),
             ("skill://a/SKILL.md", vec![main(), main()]),

@@ -252,6 +252,10 @@ impl RegisteredTool {
                 ToolErrorCode::ToolFailed,
                 &format!("{} failed: {error}", self.quoted_name()),
             ),
+            ToolFailure::InternalError(reason) => {
+                tracing::error!(tool = self.full_name(), "internal error of a tool: {reason}");
+                self.internal_error("has an internal error")
+            }
             ToolFailure::TooLarge => self.too_large_error(),
             ToolFailure::NotJson(reason) => {
                 let message = format!("the result of {} is not JSON: {reason}", self.quoted_name());
@@ -277,8 +281,12 @@ impl RegisteredTool {
     fn panic_error(&self, error: JoinError) -> ToolError {
         let Ok(panic) = error.try_into_panic() else { return self.aborted_error() };
         tracing::error!(tool = self.full_name(), "a tool panicked: {}", panic_message(&*panic));
-        let message = format!("{} panicked; this is a bug in the tool", self.quoted_name());
-        ToolError::from_code(ToolErrorCode::ToolPanicked, &message)
+        self.internal_error("panicked")
+    }
+
+    fn internal_error(&self, predicate: &str) -> ToolError {
+        let message = format!("{} {predicate}; this is a bug in the tool", self.quoted_name());
+        ToolError::from_code(ToolErrorCode::ToolInternalError, &message)
     }
 
     fn aborted_error(&self) -> ToolError {

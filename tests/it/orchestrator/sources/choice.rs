@@ -6,11 +6,11 @@ use serde_json::json;
 
 use super::super::call_command::CallProcess;
 use super::super::session::{list_all, read_all};
-use super::super::{executor, published, start_daemon};
-use super::{arguments, local_source, mcp_source, mock_server, options, read_error};
-use crate::commands::{client_command, run_command};
-use crate::fixture::Fixture;
+use super::super::{executor, published, serve_tree};
+use super::{arguments, local_source, mcp_source, options, read_error};
 use crate::harness::in_time;
+use crate::process::{client_command, run_command};
+use crate::test_servers::mcp_server;
 
 fn choice(include: &[&str], exclude: &[&str]) -> SkillChoice {
     let rules = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("a rule")).collect();
@@ -19,9 +19,9 @@ fn choice(include: &[&str], exclude: &[&str]) -> SkillChoice {
 
 #[tokio::test]
 async fn a_choice_includes_and_excludes_skills() {
-    let fixture = Fixture::new("skill r/pdf\nskill r/kit/mail\nskill r/kit/draw\nskill mine/notes");
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
-    let mock = mock_server::start_with_skills(&[("pdf", &[]), ("more", &[])]).await;
+    let (fixture, daemon) =
+        serve_tree("r", "skill r/pdf\nskill r/kit/mail\nskill r/kit/draw\nskill mine/notes").await;
+    let mock = mcp_server::start_with_skills(&[("pdf", &[]), ("more", &[])]).await;
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
     let start = async |choice: SkillChoice| {
         let others =
@@ -79,21 +79,17 @@ async fn a_choice_includes_and_excludes_skills() {
     daemon.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn flags_choose_the_skills() {
-    let fixture = Fixture::new("skill r/pdf\nskill r/kit/mail\nskill r/kit/draw");
-    let daemon = start_daemon("local", fixture.path("r"), None).await;
+    let (_fixture, daemon) =
+        serve_tree("local", "skill r/pdf\nskill r/kit/mail\nskill r/kit/draw").await;
     let flags = "call --include handle:skill://local/kit --include name:pdf --exclude name:draw";
-    let mut command = client_command(&daemon, flags);
-    let start = tokio::task::spawn_blocking(move || CallProcess::start(&mut command));
-    let mut process = start.await.expect("no panic");
-    let list = process.call("skills.list", &json!({}));
+    let mut process = CallProcess::start(client_command(&daemon, flags));
+    let list = process.call("skills.list", &json!({})).await;
     let packages: Vec<_> = list["skills"].as_array().expect("a list").iter().collect();
     let packages: Vec<_> = packages.iter().map(|skill| &skill["package"]).collect();
     assert_eq!(packages, ["skill://local/kit/mail", "skill://local/pdf"]);
-    assert_eq!(process.end(), Some(0));
-    let output = run_command(client_command(&daemon, "call --include pdf")).await;
-    assert_eq!(output.code, Some(2), "{}", output.stderr);
-    assert!(output.stderr.contains("name:NAME"), "{}", output.stderr);
+    assert_eq!(process.end().await, Some(0));
+    run_command(client_command(&daemon, "call --include pdf")).await.exited_with(2, "name:NAME");
     daemon.stop().await;
 }

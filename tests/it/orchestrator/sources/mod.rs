@@ -1,13 +1,16 @@
 //! Several sources in one session: one merge rule, and independent errors.
 
 mod choice;
+mod connected;
 mod custom;
 #[allow(dead_code)]
 #[path = "../../../../examples/sources.rs"]
 mod example;
 mod hostile;
-mod mock_server;
+mod index;
 mod process;
+mod server_list;
+mod token;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,9 +22,10 @@ use caproot::session::{Session, SessionOptions, SkillSource, UserPrompt};
 use serde_json::{Value, json};
 
 use super::session::{call, list_all, read_all, value};
-use super::{executor, published, start_daemon, unused_address};
+use super::{executor, published, serve_tree, start_daemon};
 use crate::fixture::Fixture;
 use crate::harness::{HANG_TIMEOUT, in_time};
+use crate::test_servers::{mcp_server, unused_address};
 
 fn options() -> SessionOptions {
     SessionOptions {
@@ -65,12 +69,13 @@ async fn read_error(session: &Session, arguments: Value) -> (String, String) {
 
 #[tokio::test]
 async fn sources_are_merged_by_kind() {
-    let fixture = Fixture::new(
+    let (fixture, daemon) = serve_tree(
+        "r",
         "skill r/pdf\nskill r/mail\nskill mine/pdf\nskill mine/notes\nskill more/notes\n\
          file mine/notes/x.md\n| of mine",
-    );
-    let daemon = start_daemon("r", fixture.path("r"), None).await;
-    let mock = mock_server::start_with_skills(&[("pdf", &[]), ("notes", &[]), ("draw", &[])]).await;
+    )
+    .await;
+    let mock = mcp_server::start_with_skills(&[("pdf", &[]), ("notes", &[]), ("draw", &[])]).await;
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
     // The order of the sources does not matter.
     let others =
@@ -199,7 +204,7 @@ async fn two_sources_of_one_authority_are_an_error() {
 #[tokio::test]
 async fn the_example_runs() {
     let fixture = Fixture::new("dir scratch");
-    let mock = mock_server::start_with_skills(&[("draw", &[])]).await;
+    let mock = mcp_server::start_with_skills(&[("draw", &[])]).await;
     let text = in_time(example::run(&fixture.path("scratch"), Some(&mock.url))).await;
     let text = text.expect("the example succeeds");
     for part in [

@@ -15,13 +15,18 @@ use crate::harness::{HANG_TIMEOUT, in_time};
 #[tokio::test]
 async fn a_session_uses_caproot_mcp_as_a_source() {
     let large = "ä\"x\n".repeat(10_000);
-    let mut fixture = Fixture::new("skill r/a\nskill r/b\nfile r/a/deep/x%20y.md\n| hello");
+    let mut fixture =
+        Fixture::new("dir scratch\nskill r/a\nskill r/b\nfile r/a/deep/x%20y.md\n| hello");
     fixture.write("r/a/large.md", &large);
     let daemon = start_daemon("r", fixture.path("r"), None).await;
     let endpoint = format!("tcp:{}", daemon.address);
+    // The server is started by a shell that writes down its environment and directory.
+    let script = r#"pwd > here.txt; env > env.txt; exec "$0" mcp --endpoint "$ENDPOINT""#;
     let endpoint_config = McpEndpoint::Process {
-        program: env!("CARGO_BIN_EXE_caproot").to_owned(),
-        arguments: ["mcp", "--endpoint", &endpoint].map(str::to_owned).to_vec(),
+        program: "sh".to_owned(),
+        arguments: ["-c", script, env!("CARGO_BIN_EXE_caproot")].map(str::to_owned).to_vec(),
+        environment: [("ENDPOINT".to_owned(), endpoint)].into(),
+        working_directory: Some(fixture.path("scratch")),
     };
     let server = McpServerConfig {
         start_timeout: HANG_TIMEOUT,
@@ -37,6 +42,14 @@ async fn a_session_uses_caproot_mcp_as_a_source() {
         let read = arguments("mcp", "own", "mcp+skill://own/r/a", &resource);
         assert_eq!(read_all(&session, read).await, text);
     }
+    let read = |name: &str| std::fs::read_to_string(fixture.path(name)).expect("text");
+    assert!(read("scratch/here.txt").trim_end().ends_with("/scratch"));
+    // The test process has variables of cargo, and the server does not inherit them.
+    assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
+    let environment = read("scratch/env.txt");
+    assert!(environment.contains("ENDPOINT=tcp:") && environment.contains("PATH="));
+    assert!(!environment.contains("CARGO_"), "{environment}");
+
     let files: Vec<_> = source.files("mcp+skill://own/r/a");
     assert_eq!(files[0].resource, "mcp+skill://own/r/a/SKILL.md");
     assert_eq!(files.len(), 3);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use caproot::session::tool_limits::MAX_CONCURRENT_CALLS;
-use caproot::session::{CustomTool, MAX_RESULT_BYTES};
+use caproot::session::{CustomTool, MAX_RESULT_BYTES, ToolFunctionError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -44,9 +44,42 @@ async fn a_panic_affects_only_its_own_call() {
             tool_error(&session, tool, json!({})),
             tool_value(&session, "echo", json!({"a": 1})),
         );
-        assert_eq!((broken.0.as_str(), fine), ("TOOL_PANICKED", json!({"a": 1})));
+        assert_eq!((broken.0.as_str(), fine), ("TOOL_INTERNAL_ERROR", json!({"a": 1})));
         assert!(!broken.1.contains("secret"), "{}", broken.1);
     }
+}
+
+#[tokio::test]
+async fn a_tool_of_data_fails_with_or_without_a_text_for_the_model() {
+    let schema = json!({"type": "object", "properties": {"how": {"type": "string"}},
+        "required": ["how"]});
+    let tool =
+        CustomTool::from_schema("data", "Does it.", schema.clone(), |arguments| async move {
+            match arguments["how"].as_str() {
+                Some("fails") => Err(ToolFunctionError::Failed("the disk is full".to_owned())),
+                Some("breaks") => {
+                    Err(ToolFunctionError::Internal("a secret of the program".to_owned()))
+                }
+                _ => Ok(json!({"how": arguments["how"]})),
+            }
+        });
+    let session = start_session_with([tool.in_namespace("own")]).await;
+    let tools = session.dynamic_tools();
+    let payload = json!({"namespace": "own", "name": "data", "description": "Does it.",
+        "inputSchema": schema});
+    assert_eq!(tools[2], payload);
+    assert_eq!(
+        tool_value(&session, "own.data", json!({"how": "well"})).await,
+        json!({"how": "well"})
+    );
+    let (code, message) = tool_error(&session, "own.data", json!({"how": "fails"})).await;
+    assert_eq!(code, "TOOL_FAILED");
+    assert!(message.contains("the disk is full"), "{message}");
+    let (code, message) = tool_error(&session, "own.data", json!({"how": "breaks"})).await;
+    assert_eq!(code, "TOOL_INTERNAL_ERROR");
+    assert!(!message.contains("secret") && message.contains("a bug in the tool"), "{message}");
+    let (code, _) = tool_error(&session, "own.data", json!({})).await;
+    assert_eq!(code, "INVALID_ARGUMENTS");
 }
 
 /// Guard that reports its drop.

@@ -1,0 +1,186 @@
+//! Tools of the program: definitions in a file, and calls as lines. The program answers each call by
+//! a request.
+
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use crate::session::{CustomTool, ToolFunctionError, ToolRegistry};
+use crate::sync::Mutex;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::{Arc, MutexGuard};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+/// Maximum size of the file: 128 tools with schemas of 16 KiB.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+
+/// Definition of a tool in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct ToolDefinition {
+    #[serde(default)]
+    namespace: Option<String>,
+    name: String,
+    description: String,
+    input_schema: Value,
+    #[serde(default)]
+    output_schema: Option<Value>,
+    #[serde(default)]
+    output_description: Option<String>,
+    /// Such as `30s`.
+    #[serde(default)]
+    time_limit: Option<String>,
+    #[serde(default)]
+    external_context: bool,
+}
+
+/// Calls that the program has to answer.
+pub struct ToolCallbacks {
+    state: Mutex<CallbackState>,
+    lines: UnboundedSender<Value>,
+}
+
+#[derive(Default)]
+struct CallbackState {
+    last_call: u64,
+    is_closed: bool,
+    waiting: HashMap<u64, oneshot::Sender<ToolOutcome>>,
+}
+
+/// Answer of the program.
+pub type ToolOutcome = Result<Value, ToolFunctionError>;
+
+/// Call that waits for its answer. If the call is dropped before, the program gets a line.
+struct WaitingCall<'a> {
+    callbacks: &'a ToolCallbacks,
+    call: u64,
+}
+
+impl ToolCallbacks {
+    /// Returns callbacks that write lines for the program.
+    pub fn new(lines: UnboundedSender<Value>) -> Self {
+        Self { state: Mutex::default(), lines }
+    }
+
+    fn state(&self) -> MutexGuard<'_, CallbackState> {
+        self.state.lock()
+    }
+
+    /// Asks the program, and waits for the answer.
+    async fn call_program(&self, tool: &str, arguments: Value) -> ToolOutcome {
+        let ended = || ToolFunctionError::Internal("the program closed stdin".to_owned());
+        let (sender, outcome) = oneshot::channel();
+        let call = {
+            let mut state = self.state();
+            if state.is_closed {
+                return Err(ended());
+            }
+            state.last_call += 1;
+            let call = state.last_call;
+            state.waiting.insert(call, sender);
+            call
+        };
+        let _waiting = WaitingCall { callbacks: self, call };
+        self.write_line(
+            json!({ "event": "tool", "call": call, "tool": tool, "arguments": arguments }),
+        );
+        outcome.await.unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Answers a call. Returns whether the call waits for its answer.
+    pub fn answer(&self, call: u64, outcome: ToolOutcome) -> bool {
+        let waiting = self.state().waiting.remove(&call);
+        waiting.is_some_and(|sender| sender.send(outcome).is_ok())
+    }
+
+    /// Returns whether a call waits for its answer.
+    pub fn has_waiting(&self) -> bool {
+        !self.state().waiting.is_empty()
+    }
+
+    /// Fails all calls from now on, as nothing answers them any more.
+    pub fn close(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        state.waiting.clear();
+    }
+
+    fn write_line(&self, line: Value) {
+        // The receiver ends with the process.
+        drop(self.lines.send(line));
+    }
+}
+
+impl Drop for WaitingCall<'_> {
+    fn drop(&mut self) {
+        if self.callbacks.state().waiting.remove(&self.call).is_some() {
+            self.callbacks.write_line(json!({ "event": "toolCancelled", "call": self.call }));
+        }
+    }
+}
+
+/// Reads the tools of a file. Their calls go to the program.
+pub fn read_tools(
+    file: &Path,
+    callbacks: &Arc<ToolCallbacks>,
+) -> Result<ToolRegistry, CommandFailure> {
+    let bad = |cause: &dyn std::fmt::Display| {
+        let sentence = format!("cannot use --tools {}: {cause}", file.display());
+        CommandFailure::new(exit::BAD_CONFIG, sentence)
+    };
+    let text = read_text(file).map_err(|error| bad(&error))?;
+    let definitions: Vec<ToolDefinition> =
+        serde_json::from_str(&text).map_err(|error| bad(&error))?;
+    let registry = ToolRegistry::new();
+    for definition in definitions {
+        let tool = program_tool(definition, callbacks).map_err(|error| bad(&error))?;
+        registry.register(tool).map_err(|error| bad(&error))?;
+    }
+    Ok(registry)
+}
+
+fn read_text(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(file)?;
+    // A pipe has no size, so the read itself is limited.
+    if file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)? as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the file is over 4 MiB"));
+    }
+    Ok(text)
+}
+
+fn program_tool(
+    definition: ToolDefinition,
+    callbacks: &Arc<ToolCallbacks>,
+) -> Result<CustomTool, String> {
+    let ToolDefinition { namespace, name, description, input_schema, .. } = definition;
+    let full_name = namespace.as_ref().map_or(name.clone(), |space| format!("{space}.{name}"));
+    let callbacks = callbacks.clone();
+    let function = {
+        let full_name = full_name.clone();
+        move |arguments| {
+            let (callbacks, full_name) = (callbacks.clone(), full_name.clone());
+            async move { callbacks.call_program(&full_name, arguments).await }
+        }
+    };
+    let mut tool = CustomTool::from_schema(&name, &description, input_schema, function)
+        .external_context(definition.external_context);
+    if let Some(namespace) = namespace {
+        tool = tool.in_namespace(&namespace);
+    }
+    if let Some(schema) = definition.output_schema {
+        tool = tool.output_schema(schema);
+    }
+    if let Some(description) = definition.output_description {
+        tool = tool.output_description(&description);
+    }
+    if let Some(limit) = definition.time_limit {
+        let limit = humantime::parse_duration(&limit)
+            .map_err(|error| format!("invalid timeLimit {limit:?} of {full_name:?}: {error}"))?;
+        tool = tool.time_limit(limit);
+    }
+    Ok(tool)
+}

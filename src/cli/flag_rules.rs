@@ -1,0 +1,66 @@
+//! Rules between flags that attributes of clap cannot express: some flags have environment
+//! variables, which a flag on the command line replaces without an error.
+
+use super::command_set::CLIENT_COMMANDS;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Command};
+
+/// Flags of the connection whose values a fleet file has: id of the argument, and flag.
+const FLEET_FILE_FLAGS: [(&str, &str); 7] = [
+    ("endpoint", "--endpoint"),
+    ("timeout", "--timeout"),
+    ("ca", "--ca"),
+    ("cert", "--cert"),
+    ("key", "--key"),
+    ("server_name", "--server-name"),
+    ("token_file", "--token-file"),
+];
+/// Commands that use every executor of a fleet unless `--environment-id` names one.
+const FLEET_COMMANDS: [&str; 2] = ["list", "call"];
+
+/// Checks the flags of a client command. `command` is the program that parsed the matches.
+pub fn check_flag_rules(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
+    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
+    let problem = CLIENT_COMMANDS.contains(&name).then(|| broken_rule(name, matches)).flatten();
+    match (problem, command.find_subcommand_mut(name)) {
+        (Some((kind, sentence)), Some(command)) => Err(command.error(kind, sentence)),
+        _ => Ok(()),
+    }
+}
+
+fn broken_rule(name: &str, matches: &ArgMatches) -> Option<(ErrorKind, String)> {
+    // clap panics if a command does not define an argument.
+    let is_given = |id: &str| {
+        matches.try_contains_id(id).is_ok()
+            && matches.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    let (in_fleet, has_id, has_root) =
+        (is_given("fleet"), is_given("environment_id"), is_given("root"));
+    if in_fleet {
+        let mut replaced = FLEET_FILE_FLAGS.iter().filter(|(id, _)| is_given(id));
+        if let Some((_, flag)) = replaced.next() {
+            let sentence = format!(
+                "'--fleet' cannot be used with '{flag}': the fleet file has the endpoint, \
+                 credentials and timeout of each executor"
+            );
+            return Some((ErrorKind::ArgumentConflict, sentence));
+        }
+    }
+    let missing = if in_fleet && !has_id && !FLEET_COMMANDS.contains(&name) {
+        format!(
+            "'--fleet' requires '--environment-id ID': `caproot {name}` uses one executor of the fleet"
+        )
+    } else if in_fleet && !has_id && has_root {
+        "'--root' with '--fleet' requires '--environment-id ID', which names the executor that has \
+         the directory"
+            .to_owned()
+    } else if has_id && !in_fleet && !has_root {
+        let is_for_roots = matches.try_contains_id("root").is_ok();
+        let or_root = if is_for_roots { " or '--root DIR'" } else { "" };
+        format!("'--environment-id' requires '--fleet FILE'{or_root}")
+    } else {
+        return None;
+    };
+    Some((ErrorKind::MissingRequiredArgument, missing))
+}

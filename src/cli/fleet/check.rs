@@ -1,0 +1,117 @@
+//! `caproot fleet check`: the errors of a fleet file, without a connection.
+
+use super::progress::run_for_each;
+use crate::cli::config::config_error_json;
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use crate::cli::output::{OutputFormat, print_json, write_stdout};
+use crate::cli::report::count_with_noun;
+use crate::client::{ConfigError, ExecutorConfig, Fleet};
+use crate::model::text::{EscapedText, escape_text};
+use clap::Args;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Check a fleet file, without a connection
+///
+/// Prints every error with its file, line, column, key and reason, and exits with 78. Without errors,
+/// prints warnings and a summary. The certificates, keys and tokens of the executors are read, too.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot fleet check fleet.yaml
+  caproot fleet check fleet.yaml --output json | jq '.errors[].line'")]
+pub struct FleetCheckArgs {
+    /// The fleet file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
+}
+
+/// Findings about a fleet file.
+struct FleetCheck {
+    executors: usize,
+    warnings: Vec<String>,
+    errors: Vec<ConfigError>,
+}
+
+/// Prints the findings about the file.
+pub async fn run(args: &FleetCheckArgs) -> Result<u8, CommandFailure> {
+    let checked = check_file(&args.file).await?;
+    let is_valid = checked.errors.is_empty();
+    let printed = match args.output {
+        OutputFormat::Json => print_json(&check_json(&args.file, &checked)),
+        OutputFormat::Text => write_stdout(|stdout| {
+            for error in &checked.errors {
+                writeln!(stdout, "{}", escape_text(&error.to_string()))?;
+            }
+            for warning in &checked.warnings {
+                writeln!(stdout, "warning: {}", EscapedText(warning))?;
+            }
+            if is_valid {
+                let file = args.file.to_string_lossy();
+                let executors = count_with_noun(checked.executors, "executor");
+                writeln!(stdout, "ok: {}: {executors}", EscapedText(&file))?;
+            }
+            Ok(())
+        }),
+    };
+    // The exit code counts even if the reader of stdout is gone.
+    printed.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })?;
+    Ok(if is_valid { exit::OK } else { exit::BAD_CONFIG })
+}
+
+async fn check_file(file: &Path) -> Result<FleetCheck, CommandFailure> {
+    let fleet = match Fleet::from_file(file).await {
+        Ok(fleet) => fleet,
+        Err(errors) => {
+            let errors = errors.to_vec();
+            return Ok(FleetCheck { executors: 0, warnings: Vec::new(), errors });
+        }
+    };
+    let mut executors = Vec::new();
+    for id in fleet.environment_ids() {
+        let config = fleet.find_executor(&id).await;
+        let config = config.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+        executors.push((id, config));
+    }
+    let warnings = executors.iter().filter_map(|(id, config)| cleartext_warning(id, config));
+    let warnings = warnings.collect();
+    let count = executors.len();
+    let check = async |(id, config): (String, ExecutorConfig)| {
+        let outcome = config.credentials.check(&config.endpoint).await;
+        outcome.err().map(|reason| ConfigError {
+            file: Some(file.to_owned()),
+            position: None,
+            key: format!("executors.{id}"),
+            value: None,
+            reason,
+        })
+    };
+    let errors = run_for_each(executors, check).await;
+    let errors = errors.into_iter().flatten().collect();
+    Ok(FleetCheck { executors: count, warnings, errors })
+}
+
+/// Returns the warning if an attacker on the network can read the connection to an executor.
+fn cleartext_warning(id: &str, config: &ExecutorConfig) -> Option<String> {
+    config.endpoint.is_cleartext().then(|| {
+        let endpoint = &config.endpoint;
+        format!(
+            "executors.{id}.endpoint: {endpoint} is not encrypted: an attacker on the network can \
+             read and change everything; use tls:HOST:PORT"
+        )
+    })
+}
+
+fn check_json(file: &Path, checked: &FleetCheck) -> Value {
+    let file = file.to_string_lossy();
+    if checked.errors.is_empty() {
+        let summary = json!({ "executors": checked.executors });
+        return json!({ "file": file, "ok": true, "warnings": checked.warnings, "summary": summary });
+    }
+    let errors: Vec<_> = checked.errors.iter().map(config_error_json).collect();
+    json!({ "file": file, "ok": false, "errors": errors, "warnings": checked.warnings })
+}

@@ -1,0 +1,89 @@
+//! Probe of one executor: connects, and asks for the environments and the state of the daemon.
+
+use super::target::FleetTarget;
+use crate::cli::exit::{self, EXIT_CODES};
+use crate::cli::failure::CommandFailure;
+use crate::client::fleet::wrong_environment;
+use crate::client::{Client, ExecutorConfig};
+use crate::model::text::escape_text;
+use crate::proto::caproot::v1::GetExecutorResponse;
+use std::time::{Duration, Instant};
+
+/// Code of an executor that has other environments than the fleet file says.
+const WRONG_ENVIRONMENT: &str = "WRONG_ENVIRONMENT";
+
+/// Open connection to an executor that has the environment.
+#[derive(Debug)]
+pub struct ProbedExecutor {
+    pub client: Client,
+    /// Time until the connection was open, with TLS.
+    pub connect_time: Duration,
+    /// Time of one call.
+    pub round_trip: Duration,
+    pub description: GetExecutorResponse,
+}
+
+/// Reason why an executor cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProbeFailure {
+    /// Name of an exit code, such as `NO_DAEMON`, or `WRONG_ENVIRONMENT`.
+    pub code: &'static str,
+    /// Reason in one sentence, escaped.
+    pub sentence: String,
+}
+
+impl ProbeFailure {
+    /// Formats the failure as a line of stderr.
+    pub fn to_line(&self, environment_id: &str) -> String {
+        format!("error[{}] {}: {}", self.code, escape_text(environment_id), self.sentence)
+    }
+
+    /// Creates the failure of an executor that does not answer within the time limit.
+    pub fn late(limit: Duration) -> Self {
+        let span = humantime::format_duration(limit);
+        CommandFailure::new(exit::TRY_LATER, format!("no answer within {span}")).into()
+    }
+}
+
+impl From<CommandFailure> for ProbeFailure {
+    fn from(failure: CommandFailure) -> Self {
+        let entry = EXIT_CODES.iter().find(|entry| entry.code == failure.exit_code());
+        Self { code: entry.map_or("INTERNAL", |entry| entry.name), sentence: failure.sentence() }
+    }
+}
+
+/// Connects to an executor, and checks that the executor has the environment. Everything takes at
+/// most the timeout of the executor.
+pub async fn probe_executor(target: &FleetTarget) -> Result<ProbedExecutor, ProbeFailure> {
+    let limit = target.config.timeout;
+    let probed = tokio::time::timeout(limit, connect_and_ask(target)).await;
+    probed.unwrap_or_else(|_| Err(ProbeFailure::late(limit)))
+}
+
+async fn connect_and_ask(target: &FleetTarget) -> Result<ProbedExecutor, ProbeFailure> {
+    let ExecutorConfig { endpoint, credentials, timeout } = &target.config;
+    // The caller's limit ends first, so that all calls that are late have the same message.
+    let call_limit = *timeout + Duration::from_secs(1);
+    let start = Instant::now();
+    let client = Client::connect(endpoint, credentials, call_limit).await;
+    let mut client = client.map_err(CommandFailure::from)?;
+    let connect_time = start.elapsed();
+    let start = Instant::now();
+    let description = describe_executor(&mut client, &target.environment_id).await?;
+    Ok(ProbedExecutor { client, connect_time, round_trip: start.elapsed(), description })
+}
+
+/// Asks for the description of an executor that must have the environment.
+pub async fn describe_executor(
+    client: &mut Client,
+    environment_id: &str,
+) -> Result<GetExecutorResponse, ProbeFailure> {
+    let description = client.get_executor().await.map_err(CommandFailure::from)?;
+    match wrong_environment(&description, environment_id) {
+        Some(sentence) => {
+            let sentence = sentence.trim_start_matches("WRONG_ENVIRONMENT: ");
+            Err(ProbeFailure { code: WRONG_ENVIRONMENT, sentence: escape_text(sentence) })
+        }
+        None => Ok(description),
+    }
+}

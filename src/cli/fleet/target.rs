@@ -1,0 +1,71 @@
+//! Executors of a `caproot fleet` command: all of a fleet file, or some by their environment ids.
+
+use super::{fleet_failure, read_fleet};
+use crate::cli::args::parse_timeout;
+use crate::cli::exit;
+use crate::cli::failure::CommandFailure;
+use crate::client::{ExecutorConfig, Fleet};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Fleet file, executors and time limit of a command.
+#[derive(Debug, Args)]
+pub struct FleetTargetArgs {
+    /// The fleet file
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Executors, by their environment ids [default: every executor of the file]
+    #[arg(value_name = "ENVIRONMENT_ID")]
+    environment_ids: Vec<String>,
+    /// Time limit of each executor, such as 2s or 1m [default: the timeout in the file]
+    #[arg(long, value_name = "DURATION", value_parser = parse_timeout)]
+    timeout: Option<Duration>,
+}
+
+/// Executor of a command.
+#[derive(Debug, Clone)]
+pub struct FleetTarget {
+    pub environment_id: String,
+    pub config: ExecutorConfig,
+}
+
+impl FleetTargetArgs {
+    /// Reads the fleet file.
+    pub async fn open_fleet(&self) -> Result<Fleet, CommandFailure> {
+        read_fleet(&self.file).await
+    }
+
+    /// Returns the executors of the command line in the order of the command line, or every executor
+    /// of the file in the byte order of the environment ids. The time limit of the command line
+    /// replaces the timeouts in the file.
+    pub async fn find_targets(&self, fleet: &Fleet) -> Result<Vec<FleetTarget>, CommandFailure> {
+        let ids = match &self.environment_ids[..] {
+            [] => fleet.environment_ids(),
+            ids => ids.to_vec(),
+        };
+        if ids.is_empty() {
+            let sentence = format!("{} has no executors", self.file.display());
+            return Err(CommandFailure::new(exit::BAD_CONFIG, sentence)
+                .with_hint("add executors to the file, or name environment ids after the file"));
+        }
+        let mut targets = Vec::with_capacity(ids.len());
+        for id in &ids {
+            targets.push(self.find_target(fleet, id).await?);
+        }
+        Ok(targets)
+    }
+
+    /// Returns the executor of an environment, at its present address.
+    pub async fn find_target(
+        &self,
+        fleet: &Fleet,
+        id: &str,
+    ) -> Result<FleetTarget, CommandFailure> {
+        let config = fleet.find_executor(id).await;
+        let config = config.map_err(|error| fleet_failure(error, fleet, &self.file))?;
+        let timeout = self.timeout.unwrap_or(config.timeout);
+        let config = ExecutorConfig { timeout, ..config };
+        Ok(FleetTarget { environment_id: id.to_owned(), config })
+    }
+}

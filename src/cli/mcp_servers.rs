@@ -1,0 +1,56 @@
+//! Flag of the MCP servers whose skills a session has, as a list in the JSON that MCP hosts share.
+
+use super::exit;
+use super::failure::CommandFailure;
+use super::output::print_stderr;
+use crate::model::text::escape_text;
+use crate::session::SkillSource;
+use crate::session::sources::mcp::McpServerList;
+use clap::Args;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::fs::File;
+use tokio::io::AsyncReadExt as _;
+
+/// Maximum size of the file; larger lists are rejected.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+
+/// Flag of the MCP servers.
+#[derive(Debug, Args)]
+pub struct McpServersArgs {
+    /// Also the skills of the MCP servers in this JSON file, {"mcpServers": {NAME: {…}}}, as other
+    /// MCP hosts read it
+    #[arg(long, value_name = "FILE")]
+    mcp_servers: Option<PathBuf>,
+}
+
+impl McpServersArgs {
+    /// Starts the servers as sources, and waits for their first lists at most for `within`. Prints
+    /// the warnings of the file on stderr.
+    pub async fn start(
+        &self,
+        within: Duration,
+    ) -> Result<Vec<Arc<dyn SkillSource>>, CommandFailure> {
+        let Some(file) = &self.mcp_servers else { return Ok(Vec::new()) };
+        let name = file.display();
+        let failed = |reasons: &str| {
+            let lines: Vec<_> = reasons.lines().map(|line| format!("{name}: {line}")).collect();
+            CommandFailure::from_messages(exit::BAD_CONFIG, &lines)
+        };
+        let mut text = String::new();
+        let read = async {
+            let file = File::open(file).await?;
+            // One byte more than the limit, so that the list is rejected and not cut.
+            file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).await
+        };
+        read.await.map_err(|error| failed(&format!("cannot be read: {error}")))?;
+        let list = McpServerList::parse(&text, &|name| std::env::var(name).ok());
+        let list = list.map_err(|error| failed(&error.to_string()))?;
+        let warnings = list.warnings.iter();
+        let warnings: Vec<_> =
+            warnings.map(|line| format!("caproot: {name}: {}", escape_text(line))).collect();
+        print_stderr(&warnings);
+        Ok(list.start(within).await)
+    }
+}

@@ -1,0 +1,300 @@
+//! `caproot pull`: a package of a daemon as files in a directory.
+
+use super::args::{ConnectionArgs, SelectionArgs};
+use super::exit;
+use super::failure::CommandFailure;
+use super::handle_arg::{PackageArg, find_root};
+use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
+use super::report::count_with_noun;
+use super::signals::stop_signal;
+use super::verify::{difference_lines, differences_json};
+use super::watch::stdout_closed;
+use crate::client::{CallError, Client, Mirror, MirrorSelection};
+use crate::model::text::escape_text;
+use crate::net::endpoint::ProcessEnv;
+use crate::proto::caproot::v1::{Consistency, SkillView};
+use crate::pull::{
+    DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
+};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use tonic::Code;
+
+/// Delay until the progress is shown.
+const PROGRESS_DELAY: Duration = Duration::from_secs(1);
+/// Interval at which the spinner moves.
+const TICK_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval at which --watch compares the package: the daemon reports no change of the files in
+/// directories such as `scripts`.
+const COMPARE_INTERVAL: Duration = Duration::from_secs(10);
+/// Minimum interval as a multiple of the time of a comparison, so that a large package does not keep
+/// the disk busy.
+const INTERVAL_PER_COMPARISON: u32 = 20;
+
+/// Write a skill or plugin to a directory
+///
+/// Reads only the files that the directory does not have, checks their digests, and then replaces
+/// the directory as a whole. If the package changes in the meantime, the pull starts again. The
+/// directory has the file .caproot-checksums.json with the digest of each file.
+///
+/// A file that is not from a pull, or that changed since, is never overwritten or removed without
+/// --force: the pull lists such files and exits with 1. Prints + for each written and - for each
+/// removed file.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot pull pdf --into ./pdf                 # by the skill's name
+  caproot pull skill://skills/pdf --into /opt/skills/pdf
+  caproot pull pdf --into ./pdf --watch         # until a signal comes
+  caproot verify ./pdf                          # compare with the digests")]
+pub struct PullArgs {
+    /// Handle of a package, or the name of a skill if no other skill has the name; `caproot list
+    /// --long` shows both
+    #[arg(value_name = "HANDLE_OR_NAME", value_parser = PackageArg::parse)]
+    package: PackageArg,
+    /// Directory of the package; created if it does not exist
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+    /// Replace files that are not from a pull, or that changed since
+    #[arg(long)]
+    force: bool,
+    /// Keep the directory up to date until a signal comes
+    #[arg(long)]
+    watch: bool,
+    /// Maximum number of files
+    #[arg(long, value_name = "N", default_value_t = PullLimits::default().max_files)]
+    max_files: usize,
+    /// Maximum size of all files in bytes
+    #[arg(long, value_name = "N", default_value_t = PullLimits::default().max_bytes)]
+    max_bytes: u64,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
+    #[command(flatten, next_help_heading = "Connection options")]
+    connection: ConnectionArgs,
+    #[command(flatten, next_help_heading = "Root options")]
+    selection: SelectionArgs,
+}
+
+impl From<PullError> for CommandFailure {
+    fn from(error: PullError) -> Self {
+        let code = match error {
+            PullError::Call(error) => return Self::from(error),
+            PullError::InvalidResponse(_) => exit::INTERNAL,
+            PullError::TooLarge(_) | PullError::Truncated | PullError::NoDigest(_) => {
+                exit::REJECTED
+            }
+            PullError::KeepsChanging | PullError::InUse(_) => exit::TRY_LATER,
+            PullError::Conflicts(_) => exit::PROBLEMS_FOUND,
+            PullError::OtherPackage(_) => {
+                return Self::new(exit::BAD_CONFIG, error)
+                    .with_hint("pull into another directory, or replace the package with --force");
+            }
+            PullError::Unusable { .. } => exit::BAD_CONFIG,
+            PullError::Io { .. } => exit::OUTPUT_FAILED,
+        };
+        Self::new(code, error)
+    }
+}
+
+/// Pulls the package, with --watch until a signal comes or stdout is closed.
+pub async fn run(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    if !args.watch {
+        return pull_and_watch(args, env).await;
+    }
+    let stop = stop_signal().map_err(|error| {
+        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
+    })?;
+    tokio::select! {
+        () = stop => Ok(exit::OK),
+        () = stdout_closed() => Ok(exit::OK),
+        ended = pull_and_watch(args, env) => ended,
+    }
+}
+
+async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+    let mut executor = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut executor, env).await?;
+    let mut client = executor.client;
+    let package = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;
+    let limits = PullLimits { max_files: args.max_files, max_bytes: args.max_bytes };
+    let root = find_root(&package, roots)?;
+    let mut request = PullRequest::new(root, package, args.into);
+    request.limits = limits;
+    request.replaces_conflicts = args.force;
+    if args.force && contains_home(&request, env) {
+        let sentence = format!("{} contains your home directory", request.dir.display());
+        return Err(CommandFailure::new(exit::BAD_CONFIG, sentence)
+            .with_hint("--force would remove it; name a directory for the package alone"));
+    }
+    let watched = args.watch.then(|| start_mirror(&client, &request));
+    match pull_with_progress(&client, &request).await {
+        Ok(report) => print_report(&request, &report, args.output)?,
+        Err(PullError::Conflicts(conflicts)) => {
+            return print_conflicts(&request, &conflicts, args.output);
+        }
+        Err(error) => return Err(error.into()),
+    }
+    match watched {
+        Some(mirror) => follow_package(&client, &request, mirror, args.output).await,
+        None => Ok(exit::OK),
+    }
+}
+
+fn contains_home(request: &PullRequest, env: &ProcessEnv) -> bool {
+    let real = |dir: &PathBuf| dir.canonicalize().ok();
+    let home = env.home.as_ref().and_then(real);
+    home.zip(real(&request.dir)).is_some_and(|(home, dir)| home.starts_with(dir))
+}
+
+fn start_mirror(client: &Client, request: &PullRequest) -> Mirror {
+    // Only the full view has plugins.
+    let view = SkillView::Full;
+    Mirror::start(
+        client,
+        MirrorSelection { view, ..MirrorSelection::new(vec![request.root.clone()]) },
+    )
+}
+
+/// Pulls again after each change. Ends with an error that a later attempt does not mend.
+async fn follow_package(
+    client: &Client,
+    request: &PullRequest,
+    mut mirror: Mirror,
+    output: OutputFormat,
+) -> Result<u8, CommandFailure> {
+    let mut last_problem = None;
+    let mut interval = COMPARE_INTERVAL;
+    loop {
+        // A timeout is a reason to compare, too.
+        drop(tokio::time::timeout(interval, mirror.changed()).await);
+        let start = Instant::now();
+        match pull_with_progress(client, request).await {
+            Ok(report) => {
+                last_problem = None;
+                if report.is_replaced {
+                    print_report(request, &report, output)?;
+                } else {
+                    interval = COMPARE_INTERVAL.max(start.elapsed() * INTERVAL_PER_COMPARISON);
+                }
+            }
+            Err(PullError::Conflicts(conflicts)) => {
+                return print_conflicts(request, &conflicts, output);
+            }
+            Err(error) if is_temporary(&error) => {
+                let problem = escape_text(&error.to_string());
+                if last_problem.as_ref() != Some(&problem) {
+                    print_stderr(&[format!("caproot: {problem}; the directory stays as it is")]);
+                    last_problem = Some(problem);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Whether a later pull may succeed: the daemon is away, or the package may come back.
+fn is_temporary(error: &PullError) -> bool {
+    match error {
+        PullError::Call(CallError::Status(status)) => {
+            !matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
+        }
+        PullError::Call(CallError::ChangedDuringRead)
+        | PullError::KeepsChanging
+        | PullError::NoDigest(_)
+        | PullError::InUse(_) => true,
+        _ => false,
+    }
+}
+
+/// Pulls, and shows the progress on a terminal after a second.
+async fn pull_with_progress(
+    client: &Client,
+    request: &PullRequest,
+) -> Result<PullReport, PullError> {
+    // Without a terminal, the spinner stays hidden.
+    let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
+    let style = ProgressStyle::with_template("{spinner} {msg}");
+    spinner.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    spinner.set_message("listing the files");
+    let mut show = |progress: PullProgress| {
+        let PullProgress { files, total_files } = progress;
+        spinner.set_message(format!("{files} of {total_files} files read"));
+    };
+    let pull = pull_package(client, request, &mut show);
+    let delayed = async {
+        tokio::time::sleep(PROGRESS_DELAY).await;
+        spinner.set_draw_target(ProgressDrawTarget::stderr());
+        spinner.enable_steady_tick(TICK_INTERVAL);
+        std::future::pending().await
+    };
+    let outcome = tokio::select! {
+        outcome = pull => outcome,
+        never = delayed => never,
+    };
+    spinner.finish_and_clear();
+    outcome
+}
+
+fn print_report(
+    request: &PullRequest,
+    report: &PullReport,
+    output: OutputFormat,
+) -> Result<(), CommandFailure> {
+    let PullLimits { max_files, max_bytes } = request.limits;
+    match output {
+        OutputFormat::Json => print_json(&json!({
+            "package": request.package,
+            "directory": request.dir.to_string_lossy(),
+            "files": report.files,
+            "bytes": report.bytes,
+            "limits": { "files": max_files, "bytes": max_bytes },
+            "written": report.written,
+            "removed": report.removed,
+            "readFiles": report.read_files,
+            "conflicts": [],
+        })),
+        OutputFormat::Text => write_stdout(|stdout| {
+            for (mark, names) in [('+', &report.written), ('-', &report.removed)] {
+                for name in names {
+                    writeln!(stdout, "{mark} {}", escape_text(name))?;
+                }
+            }
+            writeln!(
+                stdout,
+                "{}: {} of at most {max_files}, {} of at most {max_bytes} bytes, {} read",
+                if report.is_replaced { "pulled" } else { "unchanged" },
+                count_with_noun(report.files, "file"),
+                report.bytes,
+                count_with_noun(report.read_files, "file"),
+            )
+        }),
+    }
+}
+
+/// Prints the files that the pull would replace.
+fn print_conflicts(
+    request: &PullRequest,
+    conflicts: &[DirDifference],
+    output: OutputFormat,
+) -> Result<u8, CommandFailure> {
+    match output {
+        OutputFormat::Json => print_json(&json!({
+            "package": request.package,
+            "directory": request.dir.to_string_lossy(),
+            "conflicts": differences_json(conflicts),
+        }))?,
+        OutputFormat::Text => write_stdout(|stdout| {
+            difference_lines(conflicts).iter().try_for_each(|line| writeln!(stdout, "{line}"))
+        })?,
+    }
+    let files = count_with_noun(conflicts.len(), "file");
+    print_stderr(&[
+        format!("caproot: nothing is written: {files} not from a pull, or changed since"),
+        "hint: move the files away, or replace them with --force".to_owned(),
+    ]);
+    Ok(exit::PROBLEMS_FOUND)
+}

@@ -1,0 +1,66 @@
+//! `caproot verify`: compares a directory of `caproot pull` with its digests.
+
+use super::exit;
+use super::failure::CommandFailure;
+use super::output::{OutputFormat, print_json, write_stdout};
+use super::report::count_with_noun;
+use crate::model::text::escape_text;
+use crate::pull::{DirDifference, DirVerification, verify_dir};
+use clap::Args;
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+/// Compare a pulled directory with its digests
+///
+/// Prints each file that changed, is missing, or is not from the pull, and exits with 1 if there is
+/// such a file. Needs no daemon.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot verify ./pdf
+  caproot verify /opt/skills/pdf --output json | jq '.differences[].name'")]
+pub struct VerifyArgs {
+    /// Directory that `caproot pull` wrote
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
+}
+
+/// Compares the directory and prints the differences.
+pub fn run(args: &VerifyArgs) -> Result<u8, CommandFailure> {
+    let DirVerification { package, files, bytes, differences } = verify_dir(&args.dir)?;
+    let is_same = differences.is_empty();
+    match args.output {
+        OutputFormat::Json => print_json(&json!({
+            "package": package,
+            "directory": args.dir.to_string_lossy(),
+            "files": files,
+            "bytes": bytes,
+            "differences": differences_json(&differences),
+        }))?,
+        OutputFormat::Text => write_stdout(|stdout| {
+            for line in difference_lines(&differences) {
+                writeln!(stdout, "{line}")?;
+            }
+            let (files, package) = (count_with_noun(files, "file"), escape_text(&package));
+            let count = count_with_noun(differences.len(), "difference");
+            writeln!(stdout, "{package}: {files}, {bytes} bytes, {count}")
+        })?,
+    }
+    Ok(if is_same { exit::OK } else { exit::PROBLEMS_FOUND })
+}
+
+/// Formats differences as lines of kind and name.
+pub fn difference_lines(differences: &[DirDifference]) -> Vec<String> {
+    let line =
+        |found: &DirDifference| format!("{:7}  {}", found.kind.name(), escape_text(&found.name));
+    differences.iter().map(line).collect()
+}
+
+/// Returns differences as JSON.
+pub fn differences_json(differences: &[DirDifference]) -> Value {
+    let one = |found: &DirDifference| json!({ "name": found.name, "kind": found.kind.name() });
+    differences.iter().map(one).collect()
+}

@@ -1,0 +1,140 @@
+//! Opens byte streams to daemons: a Unix socket, TCP, or TLS inside TCP or inside a stream that
+//! the program opened.
+
+use super::auth_channel::TlsAlertFlag;
+use super::credentials::ClientCredentials;
+use super::tls_error::TlsError;
+use super::tls_probe::TlsProbeIo;
+use crate::net::byte_stream::ByteStream;
+use crate::net::endpoint::EndpointAddress;
+use hyper_util::client::legacy::connect::HttpConnector;
+use std::error::Error;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+use tokio_rustls::TlsConnector;
+use tonic::transport::Uri;
+use tower::ServiceExt as _;
+
+/// Error of any library below a connection.
+pub type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Receives the first bytes of a TLS connection, or its error.
+pub type FirstBytesSender = oneshot::Sender<io::Result<()>>;
+
+/// Failure of a connection attempt.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ConnectorError {
+    #[error("{0}")]
+    Io(Arc<io::Error>),
+    #[error("{0}")]
+    Tls(TlsError),
+    #[error("{0}")]
+    Credentials(String),
+    #[error("the token would be sent over a connection that others can read")]
+    TokenInCleartext,
+    /// No registry names an executor for the environment.
+    #[error("{0}")]
+    UnknownExecutor(String),
+    /// The registry cannot be asked now.
+    #[error("{0}")]
+    Lookup(String),
+}
+
+impl From<io::Error> for ConnectorError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(Arc::new(error))
+    }
+}
+
+/// Opens a stream to the address. A TLS handshake uses the credentials, and the first bytes after
+/// it are reported to `first_bytes`. A stream without TLS records a TLS alert in `alert`.
+pub async fn open_stream(
+    address: &EndpointAddress,
+    credentials: &ClientCredentials,
+    alert: TlsAlertFlag,
+    first_bytes: Option<FirstBytesSender>,
+) -> Result<TlsProbeIo, ConnectorError> {
+    match address {
+        EndpointAddress::Unix(path) => Ok(TlsProbeIo::plain(connect_unix(path).await?, alert)),
+        EndpointAddress::Tcp(address) => {
+            let stream = connect_tcp(address).await?;
+            // The check uses the connected address, because a name may resolve to any address.
+            let is_local = stream.peer_addr()?.ip().to_canonical().is_loopback();
+            if credentials.token.is_some() && !is_local {
+                return Err(ConnectorError::TokenInCleartext);
+            }
+            Ok(TlsProbeIo::plain(stream, alert))
+        }
+        EndpointAddress::Tls(address) => {
+            let dial = connect_tcp(address);
+            start_tls(address, credentials, dial, first_bytes).await
+        }
+    }
+}
+
+/// Makes the TLS handshake with the daemon at `HOST:PORT` in the stream of `dial`. The credential
+/// files are read before the stream is opened.
+pub async fn start_tls(
+    address: &str,
+    credentials: &ClientCredentials,
+    dial: impl Future<Output = Result<impl ByteStream + 'static, ConnectorError>>,
+    first_bytes: Option<FirstBytesSender>,
+) -> Result<TlsProbeIo, ConnectorError> {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let name = credentials.expected_server_name(host).map_err(ConnectorError::Credentials)?;
+    let credentials = credentials.clone();
+    let config = tokio::task::spawn_blocking(move || credentials.client_config()).await;
+    let config = config.map_err(io::Error::other)?.map_err(ConnectorError::Credentials)?;
+    let stream = dial.await?;
+    let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    let stream = shaken.map_err(|error| ConnectorError::Tls(TlsError::from_io_error(&error)))?;
+    if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
+        return Err(ConnectorError::Tls(TlsError::NotHttp2));
+    }
+    Ok(TlsProbeIo::tls(stream, first_bytes))
+}
+
+#[cfg(unix)]
+async fn connect_unix(path: &Path) -> io::Result<tokio::net::UnixStream> {
+    tokio::net::UnixStream::connect(path).await
+}
+
+#[cfg(not(unix))]
+#[allow(clippy::unused_async)] // On Unix, the function connects.
+async fn connect_unix(_: &Path) -> io::Result<TcpStream> {
+    let reason = "this system has no Unix sockets; use a tcp: or tls: endpoint";
+    Err(io::Error::new(io::ErrorKind::Unsupported, reason))
+}
+
+/// Connects to `HOST:PORT` by any of the host's IPv4 and IPv6 addresses.
+async fn connect_tcp(address: &str) -> Result<TcpStream, ConnectorError> {
+    let uri = format!("http://{address}").parse::<Uri>().map_err(io::Error::other)?;
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    let stream = connector.oneshot(uri).await.map_err(|error| find_connector_error(&error))?;
+    Ok(stream.into_inner())
+}
+
+/// Returns the innermost error of a library's error: a connector error or an error of the operating
+/// system.
+pub fn find_connector_error(error: &(dyn Error + 'static)) -> ConnectorError {
+    root_cause(error).unwrap_or_else(|| io::Error::other(error.to_string()).into())
+}
+
+/// Returns the connector error or the error of the operating system below an error.
+pub fn root_cause(error: &(dyn Error + 'static)) -> Option<ConnectorError> {
+    let mut below = Some(error);
+    while let Some(error) = below {
+        if let Some(error) = error.downcast_ref::<ConnectorError>() {
+            return Some(error.clone());
+        }
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return Some(io::Error::new(io.kind(), io.to_string()).into());
+        }
+        below = error.source();
+    }
+    None
+}

@@ -1,0 +1,169 @@
+//! Channel to an executor that may move: each connection asks where the executor is. A channel of
+//! tonic keeps the address of its first connection, so each connection has its own.
+
+use super::auth_channel::{AuthChannel, TlsAlertFlag};
+use super::connect::{http_origin, wait_for_first_bytes};
+use super::credentials::BearerToken;
+use super::dial::{ConnectorError, find_connector_error};
+use super::executor_stream::{ConnectionLife, ExecutorStream};
+use super::tls_probe::TlsProbeIo;
+use crate::net::endpoint::DaemonEndpoint;
+use crate::sync::Mutex;
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use hyper_util::rt::TokioIo;
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::transport::{Channel, Uri};
+
+/// Interval of pings on a connection. A machine that vanished closes no connection, so without
+/// pings its executor would be asked at the old address until the kernel gives up.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// How long the answer to a ping may take before the connection is closed.
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Future of one connection attempt.
+pub type ConnectFuture = BoxFuture<'static, Result<ExecutorConnection, ConnectorError>>;
+
+/// Opens a connection, at the address that the executor has now.
+pub trait ExecutorConnector: fmt::Debug + Send + Sync + 'static {
+    /// Starts one attempt. The attempt must end by itself.
+    fn connect(&self) -> ConnectFuture;
+}
+
+/// Open connection of an executor.
+#[derive(Debug, Clone)]
+pub struct ExecutorConnection {
+    /// Channel on this connection only.
+    channel: AuthChannel,
+    life: Arc<ConnectionLife>,
+    /// Deadline of each call.
+    timeout: Duration,
+}
+
+/// Stream that was opened for a connection.
+pub struct OpenedStream {
+    pub endpoint: DaemonEndpoint,
+    pub stream: TlsProbeIo,
+    /// Report of the first bytes, if the stream has TLS.
+    pub first_bytes: Option<oneshot::Receiver<io::Result<()>>>,
+    pub alert_flag: TlsAlertFlag,
+    pub token: BearerToken,
+    pub timeout: Duration,
+    /// Completes when the executor has another address.
+    pub moved: BoxFuture<'static, ()>,
+}
+
+/// Channel that opens a connection for a call if there is none. A clone is cheap and shares the
+/// connection.
+#[derive(Debug, Clone)]
+pub struct ExecutorChannel(Arc<ChannelState>);
+
+#[derive(Debug)]
+struct ChannelState {
+    connector: Box<dyn ExecutorConnector>,
+    /// Latest attempt. All calls of its time wait for it.
+    latest: Mutex<Option<ConnectAttempt>>,
+}
+
+/// Attempt in progress, or its outcome.
+type ConnectAttempt = Shared<ConnectFuture>;
+
+impl ExecutorConnection {
+    /// Starts HTTP/2 on a stream.
+    pub async fn start(opened: OpenedStream, life: ConnectionLife) -> Result<Self, ConnectorError> {
+        let OpenedStream { endpoint, stream, first_bytes, alert_flag, token, timeout, moved } =
+            opened;
+        let life = Arc::new(life);
+        let stream = TokioIo::new(ExecutorStream::new(stream, life.clone(), moved));
+        let (stream, ended) = (Arc::new(Mutex::new(Some(stream))), life.clone());
+        let connector = tower::service_fn(move |_: Uri| {
+            // tonic asks for a second stream when this connection takes no more calls.
+            let stream = stream.lock().take();
+            if stream.is_none() {
+                ended.retire();
+            }
+            let error = || io::Error::new(ErrorKind::NotConnected, "the connection has ended");
+            std::future::ready(stream.ok_or_else(error))
+        });
+        let origin = http_origin(&endpoint)?
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true);
+        let channel: Channel = origin
+            .connect_with_connector(connector)
+            .await
+            .map_err(|error| find_connector_error(&error))?;
+        if let Some(first_bytes) = first_bytes {
+            wait_for_first_bytes(first_bytes).await?;
+        }
+        Ok(Self { channel: AuthChannel::new(channel, token, alert_flag), life, timeout })
+    }
+
+    /// Returns the channel on this connection.
+    pub fn into_channel(self) -> AuthChannel {
+        self.channel
+    }
+}
+
+impl ExecutorChannel {
+    /// Creates a channel that connects with its first call.
+    pub fn new(connector: impl ExecutorConnector) -> Self {
+        let connector = Box::new(connector);
+        Self(Arc::new(ChannelState { connector, latest: Mutex::new(None) }))
+    }
+
+    /// Returns the open connection, or opens one. The attempt goes on if the caller gives up, and
+    /// ends with the channel.
+    pub async fn connection(&self) -> Result<ExecutorConnection, ConnectorError> {
+        let attempt = self.0.current_attempt();
+        attempt.await
+    }
+
+    /// Returns whether a connection is open.
+    pub fn is_connected(&self) -> bool {
+        self.0.latest_connection().is_some_and(|connection| connection.life.is_usable())
+    }
+
+    /// Returns the deadline of a call as of the latest connection.
+    pub fn call_timeout(&self) -> Option<Duration> {
+        self.0.latest_connection().map(|connection| connection.timeout)
+    }
+
+    /// Reads the token of the connection again. Returns whether the token changed.
+    pub async fn reload_token(&self) -> bool {
+        match self.0.latest_connection() {
+            Some(connection) => connection.channel.reload_token().await,
+            None => false,
+        }
+    }
+}
+
+impl ChannelState {
+    fn current_attempt(&self) -> ConnectAttempt {
+        let mut latest = self.latest.lock();
+        let is_usable = |attempt: &ConnectAttempt| match attempt.peek() {
+            None => true,
+            Some(Ok(connection)) => connection.life.is_usable(),
+            Some(Err(_)) => false,
+        };
+        if let Some(attempt) = latest.as_ref().filter(|attempt| is_usable(attempt)) {
+            return attempt.clone();
+        }
+        // The task goes on while no caller polls the attempt, so that no attempt keeps a permit.
+        let task = AbortOnDropHandle::new(tokio::spawn(self.connector.connect()));
+        let attempt = async move {
+            task.await.unwrap_or_else(|error| Err(io::Error::other(error.to_string()).into()))
+        };
+        latest.insert(attempt.boxed().shared()).clone()
+    }
+
+    fn latest_connection(&self) -> Option<ExecutorConnection> {
+        let latest = self.latest.lock();
+        latest.as_ref().and_then(|attempt| attempt.peek()?.as_ref().ok().cloned())
+    }
+}

@@ -1,0 +1,109 @@
+//! Limits of a fleet's dials, so that the executors of a platform are not all dialled at once after
+//! an outage.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tower::limit::{RateLimit, rate::Rate};
+use tower::{Service, ServiceExt as _};
+
+/// Limits of the dials of a fleet. Further dials wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DialLimits {
+    /// Maximum number of dials in progress; 64 by default.
+    pub dials_at_once: usize,
+    /// Maximum number of dials that start within a second; 100 by default.
+    pub dials_per_second: u64,
+}
+
+impl Default for DialLimits {
+    fn default() -> Self {
+        Self { dials_at_once: 64, dials_per_second: 100 }
+    }
+}
+
+/// Queue of a fleet's dials.
+#[derive(Debug)]
+pub struct DialQueue {
+    permits: Arc<Semaphore>,
+    rate: Mutex<RateLimit<DialStart>>,
+    waiting: Arc<AtomicUsize>,
+    in_progress: Arc<AtomicUsize>,
+}
+
+/// Right to dial. Dropping it ends the dial.
+#[derive(Debug)]
+pub struct DialPermit {
+    _permit: OwnedSemaphorePermit,
+    _in_progress: CountGuard,
+}
+
+/// Service without an effect, to count dials by a rate limit.
+#[derive(Debug)]
+struct DialStart;
+
+/// Adds one to a count until it is dropped.
+#[derive(Debug)]
+struct CountGuard(Arc<AtomicUsize>);
+
+impl DialQueue {
+    /// Creates a queue. Limits of zero count as one.
+    pub fn new(limits: DialLimits) -> Self {
+        let at_once = limits.dials_at_once.clamp(1, Semaphore::MAX_PERMITS);
+        let rate = Rate::new(limits.dials_per_second.max(1), Duration::from_secs(1));
+        Self {
+            permits: Arc::new(Semaphore::new(at_once)),
+            rate: Mutex::new(RateLimit::new(DialStart, rate)),
+            waiting: Arc::default(),
+            in_progress: Arc::default(),
+        }
+    }
+
+    /// Waits for the turn of a dial. Dials start in the order of these calls.
+    pub async fn wait_for_turn(&self) -> DialPermit {
+        let waiting = CountGuard::new(&self.waiting);
+        let permit = self.permits.clone().acquire_owned().await;
+        let permit = permit.expect("the semaphore is never closed");
+        let mut rate = self.rate.lock().await;
+        let Ok(start) = rate.ready().await;
+        let Ok(()) = start.call(()).await;
+        drop(waiting);
+        DialPermit { _permit: permit, _in_progress: CountGuard::new(&self.in_progress) }
+    }
+
+    /// Returns the number of dials in progress, and the number of dials that wait.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.in_progress.load(Ordering::Relaxed), self.waiting.load(Ordering::Relaxed))
+    }
+}
+
+impl CountGuard {
+    fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count.clone())
+    }
+}
+
+impl Drop for CountGuard {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Service<()> for DialStart {
+    type Response = ();
+    type Error = Infallible;
+    type Future = Ready<Result<(), Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, (): ()) -> Self::Future {
+        ready(Ok(()))
+    }
+}

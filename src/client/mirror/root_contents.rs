@@ -1,0 +1,151 @@
+//! Skills, plugins, marketplaces and diagnostics of one root in a mirror.
+
+use crate::model::{CatalogMessage, MessageDigest, digest_catalog};
+use crate::proto::caproot::v1::{Diagnostic, Marketplace, Plugin, Skill};
+use prost::Message;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+/// Size of an entry in addition to its own bytes.
+pub const ENTRY_OVERHEAD_BYTES: usize = 256;
+
+/// Contents of one root. Has each skill as an `S`.
+#[derive(Debug)]
+pub struct RootContents<S> {
+    /// By name and package, in list order.
+    skills: BTreeMap<(String, String), StoredSkill<S>>,
+    /// Name of each skill by package. Name and package are the key in `skills`.
+    names: HashMap<String, String>,
+    /// By package.
+    plugins: BTreeMap<String, Arc<Plugin>>,
+    marketplaces: Vec<Marketplace>,
+    diagnostics: Vec<Diagnostic>,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct StoredSkill<S> {
+    skill: Arc<S>,
+    bytes: usize,
+    /// Digest of the received message.
+    digest: MessageDigest,
+}
+
+impl<S> Default for RootContents<S> {
+    fn default() -> Self {
+        Self {
+            skills: BTreeMap::new(),
+            names: HashMap::new(),
+            plugins: BTreeMap::new(),
+            marketplaces: Vec::new(),
+            diagnostics: Vec::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<S> RootContents<S> {
+    /// Returns the skills in list order, each with its package.
+    pub fn skills(&self) -> impl Iterator<Item = (&str, Arc<S>)> {
+        self.skills.iter().map(|((_, package), stored)| (package.as_str(), stored.skill.clone()))
+    }
+
+    /// Returns the plugins by package.
+    pub fn plugins(&self) -> impl Iterator<Item = &Arc<Plugin>> {
+        self.plugins.values()
+    }
+
+    /// Returns the marketplaces.
+    pub fn marketplaces(&self) -> &[Marketplace] {
+        &self.marketplaces
+    }
+
+    /// Returns the diagnostics, most severe first.
+    pub fn diagnostics(&self) -> &[Diagnostic] {
+        &self.diagnostics
+    }
+
+    /// Whether the root has no messages.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Returns the size of the messages.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Computes the digest of the received messages, as [`crate::model::catalog_digest`] defines it.
+    pub fn digest(&self) -> String {
+        let mut messages: Vec<_> = self.skills.values().map(|stored| stored.digest).collect();
+        let plugins = self.plugins.values().map(|plugin| digest(CatalogMessage::Plugin, &**plugin));
+        messages.extend(plugins);
+        let lists = self.marketplaces.iter().map(|list| digest(CatalogMessage::Marketplace, list));
+        messages.extend(lists);
+        let problems = self.diagnostics.iter().map(|d| digest(CatalogMessage::Diagnostic, d));
+        messages.extend(problems);
+        digest_catalog(messages).to_string()
+    }
+
+    /// Adds a skill, or replaces the skill with the same package.
+    pub fn insert_skill(&mut self, skill: Skill, convert: impl FnOnce(Skill) -> S) {
+        self.remove_skill(&skill.package);
+        let (bytes, digest) = (message_bytes(&skill), digest(CatalogMessage::Skill, &skill));
+        self.bytes += bytes;
+        self.names.insert(skill.package.clone(), skill.name.clone());
+        let key = (skill.name.clone(), skill.package.clone());
+        let skill = Arc::new(convert(skill));
+        self.skills.insert(key, StoredSkill { skill, bytes, digest });
+    }
+
+    /// Removes a skill. Returns whether the root had the skill.
+    pub fn remove_skill(&mut self, package: &str) -> bool {
+        let Some((package, name)) = self.names.remove_entry(package) else { return false };
+        let removed = self.skills.remove(&(name, package));
+        self.adjust_bytes(0, removed.map_or(0, |stored| stored.bytes));
+        true
+    }
+
+    /// Adds a plugin, or replaces the plugin with the same package.
+    pub fn insert_plugin(&mut self, plugin: Plugin) {
+        let added = message_bytes(&plugin);
+        let before = self.plugins.insert(plugin.package.clone(), plugin.into());
+        self.adjust_bytes(added, before.map_or(0, |before| message_bytes(&*before)));
+    }
+
+    /// Removes a plugin, if the root has it.
+    pub fn remove_plugin(&mut self, package: &str) {
+        let removed = self.plugins.remove(package);
+        self.adjust_bytes(0, removed.map_or(0, |removed| message_bytes(&*removed)));
+    }
+
+    /// Replaces all marketplaces.
+    pub fn set_marketplaces(&mut self, marketplaces: Vec<Marketplace>) {
+        let before = std::mem::replace(&mut self.marketplaces, marketplaces);
+        let added = self.marketplaces.iter().map(message_bytes).sum();
+        self.adjust_bytes(added, before.iter().map(message_bytes).sum());
+    }
+
+    /// Appends diagnostics. Unless they continue the previous ones, removes those before.
+    pub fn add_diagnostics(&mut self, diagnostics: Vec<Diagnostic>, continued: bool) {
+        if !continued {
+            let before = std::mem::take(&mut self.diagnostics);
+            self.adjust_bytes(0, before.iter().map(message_bytes).sum());
+        }
+        self.adjust_bytes(diagnostics.iter().map(message_bytes).sum(), 0);
+        self.diagnostics.extend(diagnostics);
+    }
+
+    fn adjust_bytes(&mut self, added: usize, removed: usize) {
+        self.bytes = (self.bytes + added).saturating_sub(removed);
+    }
+}
+
+/// Returns the size of a message in a mirror.
+pub fn message_bytes(message: &impl Message) -> usize {
+    message.encoded_len() + ENTRY_OVERHEAD_BYTES
+}
+
+fn digest(kind: CatalogMessage, message: &impl Message) -> MessageDigest {
+    MessageDigest::new(kind, &message.encode_to_vec())
+}

@@ -1,0 +1,99 @@
+//! Roots of the project that the daemon is started in: `.agents/skills` of the working directory and
+//! of each directory above it, up to the root of the repository.
+
+use crate::model::{PublishedRoot, RootId, RootScope};
+use crate::net::endpoint::ProcessEnv;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+/// Maximum number of directories of a project, from the working directory outwards.
+const MAX_LEVELS: usize = 16;
+/// Id of the nearest root.
+const NEAREST_ID: &str = "repo";
+/// Permission of users who neither own a directory nor are in its group to create files in it.
+const OTHERS_MAY_WRITE: u32 = 0o002;
+
+/// Reason why a directory is no root.
+enum RejectReason {
+    /// Another user owns the directory, so this user decides what the skills say.
+    ForeignOwner(PathBuf),
+    /// The directory does not exist, and any user could create it.
+    CreatableByOthers,
+}
+
+/// Returns the ids of all possible roots of a project, from the working directory outwards.
+pub fn project_root_ids() -> impl Iterator<Item = String> {
+    (1..=MAX_LEVELS).map(|level| match level {
+        1 => NEAREST_ID.to_owned(),
+        level => format!("{NEAREST_ID}-{level}"),
+    })
+}
+
+/// Returns the roots of the project, and warnings about directories of other users. A root whose
+/// directory does not exist is returned, too, because the directory may be created later. The home
+/// directory is omitted, because its directory is the default root `user`.
+pub fn project_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
+    let real = |dir: &Option<PathBuf>| dir.as_ref().and_then(|dir| dir.canonicalize().ok());
+    let Some(current_dir) = real(&env.current_dir) else { return Default::default() };
+    let home = real(&env.home);
+    let (mut roots, mut warnings) = (Vec::new(), Vec::new());
+    for (dir, id) in project_dirs(&current_dir).into_iter().zip(project_root_ids()) {
+        if home.as_deref() == Some(dir) {
+            continue;
+        }
+        let path = dir.join(".agents/skills");
+        match check_owners(dir, env.uid) {
+            Ok(()) => roots.extend(RootId::new(&id).ok().map(|id| PublishedRoot {
+                id,
+                path: path.as_os_str().as_bytes().into(),
+                scope: RootScope::Repo,
+                follow_links: true,
+                is_optional: true,
+            })),
+            Err(RejectReason::CreatableByOthers) => {}
+            Err(RejectReason::ForeignOwner(foreign)) => warnings.push(format!(
+                "{} is not published: {} belongs to neither the daemon's user nor root; publish the \
+                 directory with --root if you trust its owner",
+                path.display(),
+                foreign.display()
+            )),
+        }
+    }
+    (roots, warnings)
+}
+
+/// Returns the directories of the project, from the working directory to the root of the
+/// repository. Without a repository, returns only the working directory.
+fn project_dirs(current_dir: &Path) -> Vec<&Path> {
+    let has_git = |dir: &Path| fs::symlink_metadata(dir.join(".git")).is_ok();
+    let depth = current_dir.ancestors().position(has_git).unwrap_or(0);
+    current_dir.ancestors().take((depth + 1).min(MAX_LEVELS)).collect()
+}
+
+/// Checks the owners of the directory, of its `.agents` and of its `.agents/skills`, as far as they
+/// exist, with the owners of links and of their targets. If the root does not exist, checks that
+/// only trusted users can create it.
+fn check_owners(dir: &Path, own_uid: u32) -> Result<(), RejectReason> {
+    let mut others_may_create = dir.parent().is_none();
+    for path in [dir.to_owned(), dir.join(".agents"), dir.join(".agents/skills")] {
+        let link = match fs::symlink_metadata(&path) {
+            Ok(meta) => meta,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && others_may_create => {
+                return Err(RejectReason::CreatableByOthers);
+            }
+            // The daemon reports the error as the state of the root.
+            Err(_) => return Ok(()),
+        };
+        let target = fs::metadata(&path).ok();
+        for meta in target.iter().chain([&link]) {
+            if meta.uid() != own_uid && meta.uid() != 0 {
+                return Err(RejectReason::ForeignOwner(path));
+            }
+        }
+        others_may_create |= target.is_none_or(|dir| dir.mode() & OTHERS_MAY_WRITE != 0);
+    }
+    Ok(())
+}

@@ -1,0 +1,280 @@
+//! Digests of catalogs as they are served. The digests of all skills are kept while their catalog is
+//! in use. A changed skill costs the hashes of its old and its new message, and one hash over the
+//! digests of all skills.
+
+use super::list_pages::{limited_diagnostics, max_diagnostic_bytes};
+use super::plugin_message::{marketplace_message, plugin_message};
+use super::requests::ListQuery;
+use super::root_messages::{VisibleRoot, root_status};
+use super::skill_message::encode_skill;
+use crate::catalog::{CatalogView, RootState, RootView, WatchMode};
+use crate::model::diff::diff_catalogs;
+use crate::model::{
+    Catalog, CatalogMessage, ContentDigest, MessageDigest, RootId, Skill, digest_sorted_catalog,
+};
+use crate::proto::caproot::v1 as pb;
+use crate::sync::Mutex;
+use lru::LruCache;
+use prost::Message;
+use std::sync::{Arc, Weak};
+
+/// Maximum number of catalogs, each with a root id and a view.
+const MAX_CATALOGS: usize = 4_096;
+/// Maximum number of digests of skills: 64 MiB.
+const MAX_SKILL_DIGESTS: usize = 2 << 20;
+/// Maximum number of products and other variants of one catalog.
+const MAX_VARIANTS: usize = 16;
+/// Maximum number of catalogs that are searched for the catalog that a catalog was made of.
+const MAX_SIMILAR_CATALOGS: usize = 8;
+
+/// Maximum number of digests that are inserted one by one instead of sorted with all others.
+const MAX_INSERTED_DIGESTS: usize = 8;
+
+/// Catalog whose skills have digests.
+type EarlierCatalog = (CatalogKey, Arc<Catalog>);
+
+/// Digests of served catalogs. All clones share the same digests.
+#[derive(Debug, Clone)]
+pub struct CatalogDigests(Arc<Mutex<ServedDigests>>);
+
+#[derive(Debug)]
+struct ServedDigests {
+    catalogs: LruCache<CatalogKey, DigestedCatalog>,
+    /// How many digests of skills `catalogs` has.
+    skill_count: usize,
+}
+
+/// Key of a catalog: its address, and the parts of a request that change every message of a skill.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct CatalogKey {
+    address: usize,
+    root: RootId,
+    is_basic: bool,
+}
+
+#[derive(Debug)]
+struct DigestedCatalog {
+    /// Keeps the address from being used again.
+    catalog: Weak<Catalog>,
+    /// Sorted digests of the skills, before the filter of products. `None` if a newer catalog has
+    /// them, or while a digest is computed.
+    skills: Option<Vec<MessageDigest>>,
+    variants: Vec<(CatalogVariant, ContentDigest)>,
+}
+
+/// Other parts of a request, and of the state of a root, that change the messages of a catalog.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct CatalogVariant {
+    /// Lower-case; empty if the product does not matter.
+    product: String,
+    watch_mode: WatchMode,
+    /// Maximum size of the diagnostics.
+    diagnostic_bytes: usize,
+}
+
+impl CatalogDigests {
+    /// Creates an empty cache.
+    pub fn new() -> Self {
+        let (catalogs, skill_count) = (LruCache::unbounded(), 0);
+        Self(Arc::new(Mutex::new(ServedDigests { catalogs, skill_count })))
+    }
+
+    /// Returns the state of each root of a view, with the digest of its catalog.
+    pub fn root_statuses(&self, query: &ListQuery, view: &CatalogView) -> Vec<pb::RootStatus> {
+        let diagnostic_bytes = max_diagnostic_bytes(view, &query.product);
+        let status = |root| pb::RootStatus {
+            catalog_digest: self.root_digest(query, diagnostic_bytes, root).unwrap_or_default(),
+            ..root_status(root, &query.product)
+        };
+        view.roots.iter().map(status).collect()
+    }
+
+    /// Returns the digest of a root, or `None` if the root is not ready.
+    fn root_digest(
+        &self,
+        query: &ListQuery,
+        diagnostic_bytes: usize,
+        root: &RootView,
+    ) -> Option<String> {
+        let RootState::Snapshot(snapshot) = &root.state else { return None };
+        let (catalog, visible) =
+            (snapshot.catalog.as_ref().ok()?, VisibleRoot::new(root, &query.product)?);
+        let address = Arc::as_ptr(catalog).addr();
+        let is_basic = query.view == pb::SkillView::Basic;
+        let key = CatalogKey { address, root: root.id.clone(), is_basic };
+        let lists_all = catalog.lists_all(&root.id, &query.product);
+        let variant = CatalogVariant {
+            product: if lists_all { String::new() } else { query.product.to_ascii_lowercase() },
+            watch_mode: snapshot.watch_mode,
+            diagnostic_bytes,
+        };
+        let cached = self.0.lock().variant(&key, &variant);
+        let digest =
+            cached.unwrap_or_else(|| self.compute(key, variant, query.view, catalog, &visible));
+        Some(digest.to_string())
+    }
+
+    /// Computes and stores a digest. Other callers use the cache meanwhile.
+    fn compute(
+        &self,
+        key: CatalogKey,
+        variant: CatalogVariant,
+        view: pb::SkillView,
+        catalog: &Arc<Catalog>,
+        visible: &VisibleRoot<'_>,
+    ) -> ContentDigest {
+        let cached = self.0.lock().take_skills(&key);
+        let skills = cached.or_else(|| self.update_earlier(&key, view, catalog, visible));
+        let skills = skills.unwrap_or_else(|| sorted_digests(visible, view, catalog.skills(0)));
+        let listed = (!catalog.lists_all(&key.root, &variant.product)).then(|| {
+            let listed = catalog.skills(0).filter(|skill| visible.is_listed(skill));
+            sorted_digests(visible, view, listed)
+        });
+        let mut messages = Vec::new();
+        if !key.is_basic {
+            let plugins = visible.plugins().map(|plugin| plugin_message(&key.root, plugin));
+            messages.extend(plugins.map(|plugin| digest(CatalogMessage::Plugin, &plugin)));
+            let lists = catalog.marketplaces().iter();
+            let lists = lists.map(|list| marketplace_message(&key.root, list));
+            messages.extend(lists.map(|list| digest(CatalogMessage::Marketplace, &list)));
+        }
+        let diagnostics = limited_diagnostics(visible, variant.diagnostic_bytes);
+        messages.extend(diagnostics.iter().map(|d| digest(CatalogMessage::Diagnostic, d)));
+        let digest = digest_sorted_catalog(listed.as_ref().unwrap_or(&skills), messages);
+        self.0.lock().insert(key, catalog, skills, (variant, digest));
+        digest
+    }
+
+    /// Returns the sorted digests of the skills of a catalog, made of those of an earlier catalog.
+    /// Returns `None` if no earlier catalog shares most skills.
+    fn update_earlier(
+        &self,
+        key: &CatalogKey,
+        view: pb::SkillView,
+        catalog: &Catalog,
+        visible: &VisibleRoot<'_>,
+    ) -> Option<Vec<MessageDigest>> {
+        let (earlier, old) = self.0.lock().similar_catalog(key, catalog)?;
+        let diff = diff_catalogs(&old, catalog);
+        let packages = diff.upserted.iter().map(|skill| &skill.package);
+        let packages = packages.chain(diff.removed.iter().map(|(package, _)| package));
+        let replaced: Vec<_> = packages.filter_map(|package| old.skill(package)).collect();
+        if replaced.len() + diff.upserted.len() > catalog.len() / 2 {
+            return None;
+        }
+        let replaced = sorted_digests(visible, view, replaced.into_iter());
+        let added = sorted_digests(visible, view, diff.upserted.iter());
+        let mut digests = self.0.lock().take_skills(&earlier)?;
+        replace_digests(&mut digests, &replaced, &added).then_some(digests)
+    }
+}
+
+impl ServedDigests {
+    fn variant(&mut self, key: &CatalogKey, variant: &CatalogVariant) -> Option<ContentDigest> {
+        let variants = &self.catalogs.get(key)?.variants;
+        variants.iter().find(|(known, _)| known == variant).map(|(_, digest)| *digest)
+    }
+
+    /// Removes the digests of the skills of a catalog and returns them.
+    fn take_skills(&mut self, key: &CatalogKey) -> Option<Vec<MessageDigest>> {
+        let skills = self.catalogs.get_mut(key)?.skills.take()?;
+        self.skill_count -= skills.len();
+        Some(skills)
+    }
+
+    /// Returns another catalog whose messages of skills have the same root id, view and scope: the
+    /// catalog that this one was made of, or else the most recent one.
+    fn similar_catalog(&self, key: &CatalogKey, catalog: &Catalog) -> Option<EarlierCatalog> {
+        let others = self.catalogs.iter().filter_map(|(other, known)| {
+            let is_similar = other.root == key.root && other.is_basic == key.is_basic;
+            let is_similar = is_similar && known.skills.is_some();
+            let other_catalog = is_similar.then(|| known.catalog.upgrade()).flatten()?;
+            let has_same_scope = other_catalog.header.scope == catalog.header.scope;
+            has_same_scope.then(|| (other.clone(), other_catalog))
+        });
+        let mut others: Vec<_> = others.take(MAX_SIMILAR_CATALOGS).collect();
+        let is_origin = |(_, other): &EarlierCatalog| catalog.replaced_skills(other).is_some();
+        let at = others.iter().position(is_origin).unwrap_or(0);
+        (at < others.len()).then(|| others.swap_remove(at))
+    }
+
+    fn insert(
+        &mut self,
+        key: CatalogKey,
+        catalog: &Arc<Catalog>,
+        skills: Vec<MessageDigest>,
+        variant: (CatalogVariant, ContentDigest),
+    ) {
+        self.drop_unused();
+        let mut variants = self.remove(&key).map(|known| known.variants).unwrap_or_default();
+        if variants.len() == MAX_VARIANTS {
+            variants.remove(0);
+        }
+        variants.push(variant);
+        self.skill_count += skills.len();
+        let catalog = Arc::downgrade(catalog);
+        self.catalogs.put(key, DigestedCatalog { catalog, skills: Some(skills), variants });
+        while self.skill_count > MAX_SKILL_DIGESTS || self.catalogs.len() > MAX_CATALOGS {
+            let Some((key, _)) = self.catalogs.peek_lru() else { break };
+            let key = key.clone();
+            drop(self.remove(&key));
+        }
+    }
+
+    fn remove(&mut self, key: &CatalogKey) -> Option<DigestedCatalog> {
+        let removed = self.catalogs.pop(key)?;
+        self.skill_count -= removed.skills.as_ref().map_or(0, Vec::len);
+        Some(removed)
+    }
+
+    /// Drops the digests of catalogs that are not in use.
+    fn drop_unused(&mut self) {
+        let unused = self.catalogs.iter().filter(|(_, known)| known.catalog.strong_count() == 0);
+        for key in unused.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            drop(self.remove(&key));
+        }
+    }
+}
+
+/// Returns the sorted digests of skills as a caller of the root sees them.
+fn sorted_digests<'a>(
+    visible: &VisibleRoot<'_>,
+    view: pb::SkillView,
+    skills: impl Iterator<Item = &'a Arc<Skill>>,
+) -> Vec<MessageDigest> {
+    let (scope, mut encoded) = (visible.catalog.header.scope, Vec::new());
+    let digest = |skill: &Arc<Skill>| {
+        encoded.clear();
+        encode_skill(visible.id, scope, skill, view, &mut encoded);
+        MessageDigest::new(CatalogMessage::Skill, &encoded)
+    };
+    let mut digests: Vec<_> = skills.map(digest).collect();
+    digests.sort_unstable();
+    digests
+}
+
+/// Replaces one occurrence of each digest in `removed` by the digests in `added`. All are sorted.
+/// Returns whether all of `removed` occurred.
+fn replace_digests(
+    digests: &mut Vec<MessageDigest>,
+    removed: &[MessageDigest],
+    added: &[MessageDigest],
+) -> bool {
+    let mut removed = removed.iter().peekable();
+    digests.retain(|digest| removed.next_if_eq(&digest).is_none());
+    digests.reserve_exact(added.len());
+    if added.len() <= MAX_INSERTED_DIGESTS {
+        for digest in added {
+            let at = digests.partition_point(|other| other < digest);
+            digests.insert(at, *digest);
+        }
+    } else {
+        digests.extend_from_slice(added);
+        digests.sort_unstable();
+    }
+    removed.peek().is_none()
+}
+
+fn digest(kind: CatalogMessage, message: &impl Message) -> MessageDigest {
+    MessageDigest::new(kind, &message.encode_to_vec())
+}

@@ -1,0 +1,146 @@
+//! Errors in a configuration.
+
+use super::{SyntaxError, TextPosition};
+use crate::model::text::quote_value;
+use std::fmt;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+/// Most errors that are reported for one configuration.
+const MAX_ERRORS: usize = 100;
+
+/// Error in a config file, in a fleet file or in a flag. Prints as
+/// `FILE:LINE:COLUMN: KEY: invalid value VALUE: REASON` or `FLAG: invalid value VALUE: REASON`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// Path of the file, spelled as in the command; `None` for a flag.
+    pub file: Option<PathBuf>,
+    /// Position in the file; `None` if the error is about the whole file.
+    pub position: Option<TextPosition>,
+    /// Full key, such as `limits.max_depth` or `roots[0].id`, or the flag. Empty if the error is
+    /// about the whole file.
+    pub key: String,
+    /// Invalid scalar, truncated if it is long; `None` for lists, mappings and absent values.
+    pub value: Option<String>,
+    /// Description of the error and its fix.
+    pub reason: String,
+}
+
+impl ConfigError {
+    /// Creates an error about a flag, or about a key without its place.
+    pub(crate) fn key(key: &str, reason: impl Into<String>) -> Self {
+        let (key, reason) = (key.to_owned(), reason.into());
+        Self { file: None, position: None, key, value: None, reason }
+    }
+
+    /// Creates an error about the value of a flag.
+    #[cfg_attr(not(feature = "daemon"), allow(dead_code))] // a client has no flags
+    pub(crate) fn flag(flag: &str, value: &str, reason: impl Into<String>) -> Self {
+        Self { value: Some(quote_value(value)), ..Self::key(flag, reason) }
+    }
+
+    /// Creates an error about a whole file.
+    pub(crate) fn file(file: &Path, reason: impl Into<String>) -> Self {
+        Self { file: Some(file.to_owned()), ..Self::key("", reason) }
+    }
+
+    /// Creates an error about the text of a file.
+    pub(crate) fn syntax(file: &Path, error: SyntaxError) -> Self {
+        Self { position: Some(error.position), ..Self::file(file, error.reason) }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{}", file.display())?;
+            if let Some(TextPosition { line, column }) = self.position {
+                write!(f, ":{line}:{column}")?;
+            }
+            f.write_str(": ")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        if let Some(value) = &self.value {
+            write!(f, "invalid value {value}: ")?;
+        }
+        f.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// All errors in a configuration or in a list of MCP servers: the first 100 errors of the file in
+/// file order, and then of flags. Prints as one line each.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ConfigErrors {
+    errors: Vec<ConfigError>,
+    /// How many errors were not kept.
+    omitted: usize,
+}
+
+impl ConfigErrors {
+    /// Adds an error, or counts the error if there are too many.
+    pub(crate) fn add(&mut self, error: ConfigError) {
+        if self.errors.len() < MAX_ERRORS {
+            self.errors.push(error);
+        } else {
+            self.omitted += 1;
+        }
+    }
+
+    /// Returns the sorted errors, or `value` if no error was added.
+    pub(crate) fn or_value<T>(mut self, value: T) -> Result<T, Self> {
+        if self.errors.is_empty() {
+            return Ok(value);
+        }
+        self.errors.sort_by_key(|error| (error.file.is_none(), error.position));
+        if self.omitted > 0 {
+            let file = self.errors.iter().find_map(|error| error.file.clone()).unwrap_or_default();
+            self.errors.push(ConfigError::file(&file, format!("{} more errors", self.omitted)));
+            self.omitted = 0;
+        }
+        Err(self)
+    }
+}
+
+impl Deref for ConfigErrors {
+    type Target = [ConfigError];
+
+    fn deref(&self) -> &[ConfigError] {
+        &self.errors
+    }
+}
+
+impl From<ConfigError> for ConfigErrors {
+    fn from(error: ConfigError) -> Self {
+        Self { errors: vec![error], omitted: 0 }
+    }
+}
+
+impl FromIterator<ConfigError> for ConfigErrors {
+    fn from_iter<I: IntoIterator<Item = ConfigError>>(errors: I) -> Self {
+        Self { errors: errors.into_iter().collect(), omitted: 0 }
+    }
+}
+
+impl IntoIterator for ConfigErrors {
+    type Item = ConfigError;
+    type IntoIter = std::vec::IntoIter<ConfigError>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.errors.into_iter()
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, error) in self.errors.iter().enumerate() {
+            write!(f, "{}{error}", if n == 0 { "" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigErrors {}

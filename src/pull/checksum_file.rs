@@ -1,0 +1,100 @@
+//! Checksum file of a pulled directory: the package, and the digest of each of its files.
+
+use super::PullError;
+use super::package_list::parse_name;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+/// Name of the checksum file. A package with a file of this name cannot be pulled.
+pub const CHECKSUM_FILE: &str = ".caproot-checksums.json";
+/// Maximum size of a checksum file: 100,000 files with names of 300 bytes.
+pub const MAX_CHECKSUM_FILE_BYTES: u64 = 48 << 20;
+
+/// Content of a checksum file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChecksumFile {
+    /// Handle of the package.
+    pub package: String,
+    /// Files by name: the handle of the file without the handle of the package.
+    pub files: BTreeMap<String, FileChecksum>,
+}
+
+/// Digest, size and mode of a file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileChecksum {
+    /// `sha256:` and 64 hex digits.
+    pub digest: String,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Whether the file is executable.
+    pub executable: bool,
+}
+
+impl ChecksumFile {
+    pub fn new(package: &str, files: BTreeMap<String, FileChecksum>) -> Self {
+        Self { package: package.to_owned(), files }
+    }
+
+    /// Parses a checksum file. The error is one sentence.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let checksums: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        for (name, file) in &checksums.files {
+            parse_name(name).map_err(|reason| format!("the file {name:?} {reason}"))?;
+            if !is_digest(&file.digest) {
+                return Err(format!("the file {name:?} has an invalid digest"));
+            }
+        }
+        Ok(checksums)
+    }
+
+    /// Returns the text of the file, or an error if the next pull would reject the file.
+    pub fn to_text(&self) -> Result<String, PullError> {
+        let invalid = |reason: String| PullError::InvalidResponse(reason);
+        let text =
+            serde_json::to_string_pretty(self).map_err(|error| invalid(error.to_string()))?;
+        if text.len() as u64 >= MAX_CHECKSUM_FILE_BYTES {
+            return Err(invalid("the names of the files take over 48 MiB".to_owned()));
+        }
+        Ok(text + "\n")
+    }
+}
+
+/// Whether a text is `sha256:` and 64 hex digits in lower case.
+pub fn is_digest(text: &str) -> bool {
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
+}
+
+/// Formats a SHA-256 as in the protocol.
+pub fn digest_text(hash: &[u8]) -> String {
+    let mut text = String::from("sha256:");
+    for byte in hash {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ChecksumFile, FileChecksum, MAX_CHECKSUM_FILE_BYTES};
+
+    #[test]
+    fn a_file_that_the_next_pull_would_reject_is_not_written() {
+        let checksum = FileChecksum {
+            digest: format!("sha256:{}", "0".repeat(64)),
+            bytes: u64::MAX,
+            executable: true,
+        };
+        let names_of = |bytes: u64| {
+            let name = |n: u8| n.to_string().repeat(usize::try_from(bytes / 4).expect("a length"));
+            let files = (0..4).map(|n| (name(n), checksum.clone())).collect();
+            ChecksumFile::new("skill://r/s", files).to_text()
+        };
+        assert!(names_of(MAX_CHECKSUM_FILE_BYTES).is_err());
+        let text = names_of(MAX_CHECKSUM_FILE_BYTES - 2_000).expect("within the limit");
+        assert!(text.len() as u64 <= MAX_CHECKSUM_FILE_BYTES);
+    }
+}

@@ -1,0 +1,212 @@
+//! Comparison of an open directory with its checksum file. No link is followed, and a directory
+//! without files of the package is not entered.
+
+use super::PullError;
+use super::checksum_file::{CHECKSUM_FILE, ChecksumFile, FileChecksum, digest_text};
+use super::package_list::{name_of_path, parse_name};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+/// Maximum number of differences. The scan ends after so many.
+const MAX_DIFFERENCES: usize = 1_000;
+/// Size of the buffer for digests.
+const READ_BYTES: usize = 64 << 10;
+/// Flags that open a directory of the package.
+pub const DIR_FLAGS: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Flags that open a file of the package. `NONBLOCK` does not wait for the writer of a fifo.
+const FILE_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Difference between a directory and its checksum file.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DirDifference {
+    /// Path in the directory, percent-encoded as in handles.
+    pub name: String,
+    /// Kind of the difference.
+    pub kind: DifferenceKind,
+}
+
+/// Kind of a difference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DifferenceKind {
+    /// The content, the mode or the type of the file differs.
+    Changed,
+    /// The file does not exist.
+    Missing,
+    /// The checksum file does not have the file or directory.
+    Extra,
+}
+
+impl DifferenceKind {
+    /// Returns the kind as a word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Changed => "changed",
+            Self::Missing => "missing",
+            Self::Extra => "extra",
+        }
+    }
+}
+
+/// Depth of a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScanDepth {
+    /// By size, mode and digest.
+    Contents,
+    /// By size and mode.
+    Attributes,
+}
+
+/// Identity of a file's content, without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryStamp {
+    inode: u64,
+    size: i64,
+    modified: (i64, u64),
+}
+
+/// Result of a comparison.
+#[derive(Debug, Default)]
+pub struct DirScan {
+    /// Differences by name.
+    pub differences: Vec<DirDifference>,
+    /// Stamps of the files that are as in the checksum file, and of the checksum file, by name.
+    pub stamps: BTreeMap<String, EntryStamp>,
+}
+
+/// Compares a directory with its checksum file. Without a checksum file, each entry is extra.
+pub fn scan_dir(
+    dir: BorrowedFd<'_>,
+    dir_path: &Path,
+    checksums: Option<&ChecksumFile>,
+    depth: ScanDepth,
+) -> Result<DirScan, PullError> {
+    let mut expected = BTreeMap::new();
+    for (name, file) in checksums.iter().flat_map(|checksums| &checksums.files) {
+        let path = parse_name(name).map_err(|reason| PullError::unusable(dir_path, reason))?;
+        expected.insert(path.as_os_str().as_bytes().to_vec(), file);
+    }
+    let slashes = |path: &Vec<u8>| {
+        let at = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        at.map(|at| path[..at].to_vec()).collect::<Vec<_>>()
+    };
+    let dirs: BTreeSet<Vec<u8>> = expected.keys().flat_map(slashes).collect();
+    let mut scanner = DirScanner { expected, dirs, depth, scan: DirScan::default() };
+    scanner.scan_entries(dir, b"").map_err(|error| PullError::io(dir_path, error))?;
+    let DirScanner { expected, mut scan, .. } = scanner;
+    if scan.differences.len() < MAX_DIFFERENCES {
+        let seen: BTreeSet<_> = scan.differences.iter().map(|found| found.name.clone()).collect();
+        let names = expected.keys().map(|path| name_of_path(path));
+        let missing = names.filter(|name| !scan.stamps.contains_key(name) && !seen.contains(name));
+        let missing = missing.map(|name| DirDifference { name, kind: DifferenceKind::Missing });
+        scan.differences.extend(missing.take(MAX_DIFFERENCES));
+    }
+    scan.differences.sort();
+    scan.differences.truncate(MAX_DIFFERENCES);
+    Ok(scan)
+}
+
+struct DirScanner<'a> {
+    /// Files of the package by path.
+    expected: BTreeMap<Vec<u8>, &'a FileChecksum>,
+    /// Directories of these files.
+    dirs: BTreeSet<Vec<u8>>,
+    depth: ScanDepth,
+    scan: DirScan,
+}
+
+impl DirScanner<'_> {
+    /// Compares the entries of a directory whose path is `prefix`.
+    fn scan_entries(&mut self, dir: BorrowedFd<'_>, prefix: &[u8]) -> io::Result<()> {
+        for entry in Dir::read_from(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            if self.scan.differences.len() >= MAX_DIFFERENCES {
+                return Ok(());
+            }
+            let mut path = prefix.to_vec();
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend(name.to_bytes());
+            if self.dirs.contains(&path) {
+                match openat(dir, name, DIR_FLAGS, Mode::empty()) {
+                    Ok(inner) => self.scan_entries(inner.as_fd(), &path)?,
+                    // A link or a file took the name of the directory.
+                    Err(_) => self.add_difference(&path, DifferenceKind::Changed),
+                }
+            } else if path == CHECKSUM_FILE.as_bytes() {
+                let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+                self.scan.stamps.insert(name_of_path(&path), EntryStamp::of(&stat));
+            } else if let Some(expected) = self.expected.get(&path).copied() {
+                match open_regular(dir, name) {
+                    Ok((file, stat)) if self.is_same(expected, &file, &stat)? => {
+                        self.scan.stamps.insert(name_of_path(&path), EntryStamp::of(&stat));
+                    }
+                    _ => self.add_difference(&path, DifferenceKind::Changed),
+                }
+            } else {
+                self.add_difference(&path, DifferenceKind::Extra);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_difference(&mut self, path: &[u8], kind: DifferenceKind) {
+        self.scan.differences.push(DirDifference { name: name_of_path(path), kind });
+    }
+
+    fn is_same(&self, expected: &FileChecksum, file: &OwnedFd, stat: &Stat) -> io::Result<bool> {
+        let is_executable = stat.st_mode & 0o111 != 0;
+        let size = u64::try_from(stat.st_size).unwrap_or_default();
+        if (size, is_executable) != (expected.bytes, expected.executable) {
+            return Ok(false);
+        }
+        if self.depth == ScanDepth::Attributes {
+            return Ok(true);
+        }
+        // A file that grows during the comparison is read only up to its size.
+        let mut content = File::from(file.try_clone()?).take(size);
+        let (mut hasher, mut buffer) = (Sha256::new(), vec![0; READ_BYTES]);
+        loop {
+            match content.read(&mut buffer)? {
+                0 => return Ok(digest_text(&hasher.finalize()) == expected.digest),
+                count => hasher.update(&buffer[..count]),
+            }
+        }
+    }
+}
+
+impl EntryStamp {
+    fn of(stat: &Stat) -> Self {
+        let modified = (stat.st_mtime, stat.st_mtime_nsec);
+        Self { inode: stat.st_ino, size: stat.st_size, modified }
+    }
+}
+
+/// Opens a regular file that is no link.
+pub fn open_regular(
+    dir: BorrowedFd<'_>,
+    name: impl rustix::path::Arg,
+) -> io::Result<(OwnedFd, Stat)> {
+    let file = openat(dir, name, FILE_FLAGS, Mode::empty())?;
+    let stat = fstat(&file)?;
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok((file, stat)),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}

@@ -1,0 +1,69 @@
+//! Problems of files that cannot be opened or read, with the cure for each.
+
+use crate::fs::dirs_snapshot::ResolveError;
+use crate::fs::open_file::OpenError;
+use crate::model::{DiagnosticCode, FileProblem, Severity};
+
+/// Returns the problem of a file that was removed after its directory was listed.
+pub fn vanished_problem() -> FileProblem {
+    unreadable_problem(ResolveError::Missing, Severity::Error)
+}
+
+/// Converts the error of opening a file to a problem.
+pub fn open_problem(error: OpenError, severity: Severity) -> FileProblem {
+    match error {
+        OpenError::NotRegular => FileProblem::new(
+            DiagnosticCode::NotRegular,
+            severity,
+            "not a regular file; it was not opened",
+        ),
+        OpenError::Resolve(
+            error @ (ResolveError::Outside | ResolveError::Missing | ResolveError::Loop),
+        ) => FileProblem { severity, ..link_problem(error) },
+        OpenError::Resolve(error) => unreadable_problem(error, severity),
+    }
+}
+
+/// Returns the problem of a link whose target cannot be opened.
+pub fn link_problem(error: ResolveError) -> FileProblem {
+    match error {
+        ResolveError::Outside => FileProblem::warning(
+            DiagnosticCode::OutsideRoot,
+            "leads outside the allowed directories; allow the target's directory, or replace the \
+             link",
+        ),
+        ResolveError::Missing | ResolveError::NotADirectory => FileProblem::note(
+            DiagnosticCode::DanglingLink,
+            "the link's target does not exist; fix or remove the link",
+        ),
+        ResolveError::Loop => FileProblem::note(
+            DiagnosticCode::DanglingLink,
+            "the links form a cycle, or are more than 40; fix or remove the link",
+        ),
+        ResolveError::Denied | ResolveError::TooManyOpenFiles | ResolveError::Failed => {
+            unreadable_problem(error, Severity::Warning)
+        }
+    }
+}
+
+/// Returns the problem of a file or directory that cannot be read.
+pub fn unreadable_problem(error: ResolveError, severity: Severity) -> FileProblem {
+    let message = match error {
+        ResolveError::Denied => "the daemon's user has no read permission; grant it",
+        ResolveError::Missing => "removed while it was read",
+        ResolveError::TooManyOpenFiles => TOO_MANY_OPEN_FILES,
+        ResolveError::Outside
+        | ResolveError::NotADirectory
+        | ResolveError::Loop
+        | ResolveError::Failed => READ_FAILED,
+    };
+    FileProblem::new(DiagnosticCode::Unreadable, severity, message)
+}
+
+const TOO_MANY_OPEN_FILES: &str = "too many open files; raise the limit of open files";
+pub const READ_FAILED: &str = "read failed; check the filesystem";
+
+/// Whether a problem may disappear without a change below the root, and so without an event.
+pub fn is_transient(problem: &FileProblem) -> bool {
+    [TOO_MANY_OPEN_FILES, READ_FAILED].contains(&&*problem.message)
+}

@@ -1,0 +1,100 @@
+//! Changes below a root that inotify did not report, and may never report: a link target moved, a
+//! read failed that may succeed now, a filesystem was mounted or unmounted, or a file changed through
+//! another name.
+
+use super::file_problem::is_transient;
+use super::root_watches::RootWatches;
+use super::scan_progress::ScanProgress;
+use super::scanned_dir::{ListingEntryKind, ScannedDir};
+use super::scanned_root::ScannedRoot;
+use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, identity};
+use crate::fs::open_file;
+use crate::model::skill::SkillFile;
+use crate::model::{FileProblem, ResolvedPath};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// Returns the tokens of directories that need a rescan although inotify reported nothing, with the
+/// directories at `mounts`.
+pub fn unreported_changes(
+    root: &ScannedRoot,
+    mounts: &HashSet<Box<[u8]>>,
+    progress: &ScanProgress,
+) -> HashSet<u64> {
+    let has_changed = |(path, dir): &(&ResolvedPath, &ScannedDir)| {
+        has_unreported_change(dir, path, &root.snapshot, progress)
+    };
+    let changed = root.dirs.iter().filter(has_changed).map(|(_, dir)| dir);
+    // Every rescan retries failed manifests, so the token of the root is enough.
+    let root_dir = root.dirs.get(&root.path).filter(|_| root.plugins.has_failed_manifest());
+    // A mount on a file changes the listing of the parent directory.
+    let mounts = mounts.iter().filter_map(|mount| root.snapshot.locate_absolute(mount));
+    let mounts = mounts.flat_map(|path| [path.parent(), Some(path)]).flatten();
+    let mounted = mounts.filter_map(|path| root.dirs.get(&path));
+    let dirs = changed.chain(root_dir).chain(mounted).map(ScannedDir::token);
+    dirs.chain(root.plugins.failed_tokens()).collect()
+}
+
+/// Returns the tokens of directories in which a file changed since it was read.
+pub fn outdated_tokens(
+    root: &ScannedRoot,
+    watches: &RootWatches,
+    progress: &ScanProgress,
+) -> HashSet<u64> {
+    let snapshot = &root.snapshot;
+    let is_outdated = |(path, dir): &(&ResolvedPath, &ScannedDir)| {
+        progress.tick();
+        dir.fingerprints().is_outdated(snapshot, path)
+    };
+    let dirs = root.dirs.iter().filter(is_outdated).map(|(_, dir)| dir.token());
+    // An event of the listed manifest directory, or of the ancestor, has the manifest read again.
+    let manifests = root.plugins.outdated_manifests(snapshot).filter_map(|(dir, holder)| {
+        let listed = root.dirs.get(&holder).map(ScannedDir::token);
+        listed.or_else(|| watches.ancestor_token(dir))
+    });
+    dirs.chain(manifests).chain(root.plugins.outdated_tokens(snapshot)).collect()
+}
+
+/// Whether a new listing of a directory may differ although inotify reported nothing: a link target
+/// moved, or a read failed that may succeed now.
+pub fn has_unreported_change(
+    dir: &ScannedDir,
+    path: &ResolvedPath,
+    snapshot: &AllowedDirsSnapshot,
+    progress: &ScanProgress,
+) -> bool {
+    let listing = match dir.listing() {
+        Ok(listing) => listing,
+        Err(problem) => return is_transient(problem),
+    };
+    listing.entries.iter().any(|entry| {
+        let target = || {
+            let target = open_file::follow_link_now(snapshot, path, &entry.name);
+            progress.tick();
+            target
+        };
+        match &entry.kind {
+            ListingEntryKind::File(Some(file)) | ListingEntryKind::LinkedFile(_, Some(file))
+                if has_transient_error(file) =>
+            {
+                true
+            }
+            ListingEntryKind::LinkedDirectory(to, id) => {
+                target().is_none_or(|now| now.real_path != *to || identity(&now.stat) != *id)
+            }
+            ListingEntryKind::LinkedFile(to, _) => target().is_none_or(|now| now.real_path != *to),
+            ListingEntryKind::BrokenLink(_) => target().is_some(),
+            ListingEntryKind::Directory
+            | ListingEntryKind::File(_)
+            | ListingEntryKind::SpecialFile => false,
+        }
+    })
+}
+
+/// Whether a SKILL.md or its sidecar could not be read, and a new attempt may succeed.
+fn has_transient_error(file: &Result<Arc<SkillFile>, FileProblem>) -> bool {
+    match file {
+        Err(problem) => is_transient(problem),
+        Ok(file) => file.sidecar.as_ref().is_some_and(|read| read.1.iter().any(is_transient)),
+    }
+}

@@ -1,0 +1,46 @@
+//! HTTP client of the session: MCP servers and managers.
+
+use crate::net::endpoint::is_loopback_host;
+use rustls::RootCertStore;
+use std::fmt;
+use std::sync::Arc;
+
+/// Returns the builder of an HTTP client for a URL. The client follows no redirects, so that no
+/// other server gets the headers.
+pub async fn http_client_builder(url: &str) -> Result<reqwest::ClientBuilder, String> {
+    let roots = if url.starts_with("https:") {
+        // The certificates are read from files.
+        let read = tokio::task::spawn_blocking(native_roots).await;
+        read.map_err(|error| no_client(&error))?
+    } else {
+        RootCertStore::empty()
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| no_client(&error))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
+    let builder = builder.redirect(reqwest::redirect::Policy::none());
+    // A proxy of the environment would see the headers, and has another loopback interface.
+    Ok(if is_loopback_url(url) { builder.no_proxy() } else { builder })
+}
+
+/// Returns whether the host of a URL is this machine.
+pub fn is_loopback_url(url: &str) -> bool {
+    let url = url.parse::<reqwest::Url>();
+    url.is_ok_and(|url| url.host_str().is_some_and(is_loopback_host))
+}
+
+/// Returns the sentence of a client that cannot be built.
+pub fn no_client(error: &dyn fmt::Display) -> String {
+    format!("there is no HTTP client: {error}")
+}
+
+/// Returns the certificate authorities that this machine trusts.
+fn native_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    roots
+}

@@ -1,0 +1,83 @@
+//! Index of a server that does not declare the skills extension: the resource `skill://index.json`
+//! of earlier drafts of the extension. An index has names, descriptions and URIs, seldom digests,
+//! and never the files of a skill.
+
+use super::fetch::read_contents;
+use super::limits::{MAX_LISTING_BYTES, PAGE_TIMEOUT};
+use crate::model::text::quote_value;
+use crate::session::ToolErrorCode;
+use rmcp::RoleClient;
+use rmcp::service::Peer;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::time::timeout;
+
+/// URI of the index.
+pub const INDEX_URI: &str = "skill://index.json";
+
+#[derive(Deserialize)]
+struct SkillIndex {
+    skills: Vec<Value>,
+}
+
+/// Entry of an index. Unknown fields are ignored.
+#[derive(Debug, Deserialize)]
+pub struct IndexEntry {
+    /// `skill-md` or absent for a skill; other types are not supported.
+    #[serde(default)]
+    pub r#type: Option<String>,
+    #[serde(alias = "uri")]
+    pub url: String,
+    /// `sha256:` and the SHA-256 of the SKILL.md.
+    #[serde(default)]
+    pub digest: Option<String>,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    frontmatter: Option<IndexFrontmatter>,
+}
+
+#[derive(Debug, Deserialize)]
+struct IndexFrontmatter {
+    name: String,
+    description: String,
+}
+
+impl IndexEntry {
+    /// Returns the entry, or its URI and the reason if the entry is invalid.
+    pub fn parse(entry: Value) -> Result<Self, (String, String)> {
+        let url = entry["url"].as_str().or(entry["uri"].as_str()).unwrap_or_default().to_owned();
+        serde_json::from_value(entry).map_err(|error| (url, error.to_string()))
+    }
+
+    /// Returns the name and the description of a skill, or the reason for its rejection.
+    pub fn name_and_description(&self) -> Result<(String, String), String> {
+        if let Some(kind) = self.r#type.as_deref().filter(|kind| *kind != "skill-md") {
+            return Err(format!("its type {} is not supported", quote_value(kind)));
+        }
+        if let Some(frontmatter) = &self.frontmatter {
+            return Ok((frontmatter.name.clone(), frontmatter.description.clone()));
+        }
+        let name = self.name.clone().ok_or("it has no name")?;
+        Ok((name, self.description.clone().unwrap_or_default()))
+    }
+}
+
+/// Reads the entries of the index. Returns `None` if the server has no index.
+pub async fn read_index(peer: &Peer<RoleClient>) -> Result<Option<Vec<Value>>, String> {
+    if peer.peer_info().is_none_or(|info| info.capabilities.resources.is_none()) {
+        return Ok(None);
+    }
+    let read = timeout(PAGE_TIMEOUT, read_contents(peer, INDEX_URI, MAX_LISTING_BYTES as u64));
+    let bytes = match read.await {
+        Err(_) => return Err(format!("it does not return {INDEX_URI} in time")),
+        Ok(Err(error)) if error.code() == ToolErrorCode::ResourceNotFound => return Ok(None),
+        Ok(Err(error)) => return Err(format!("{INDEX_URI} cannot be read: {}", error.sentence())),
+        Ok(Ok(bytes)) => bytes,
+    };
+    let index: SkillIndex = serde_json::from_slice(&bytes)
+        .map_err(|error| format!("{INDEX_URI} is not an index of skills: {error}"))?;
+    Ok(Some(index.skills))
+}

@@ -1,0 +1,122 @@
+//! HTTP servers whose token expires: the source requests a token again after 401.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, McpToken};
+use caproot::session::{Session, SkillSource};
+use futures_util::FutureExt as _;
+use serde_json::Value;
+
+use super::super::session::{list_all, read_all};
+use super::{arguments, read_error, start_session};
+use crate::fixture::Fixture;
+use crate::harness::{HANG_TIMEOUT, in_time};
+use crate::test_servers::FREE_PORT;
+use crate::test_servers::mcp_server::{
+    MockOptions, MockServer, contents, entry, page, skill_text, start_with,
+};
+
+/// Starts a server that accepts only the token `t` with the current number.
+async fn start_server(accepted: &Arc<AtomicUsize>, challenge: Option<&'static str>) -> MockServer {
+    let accepted = accepted.clone();
+    let is_authorized =
+        move |header: &str| header == format!("Bearer t{}", accepted.load(Ordering::SeqCst));
+    let is_authorized = Box::new(is_authorized);
+    let options = MockOptions { is_authorized, challenge, ..MockOptions::default() };
+    start_with(FREE_PORT, options, |method, params| {
+        if method == "skills/list" {
+            return Some(page(&[entry("a", &[("x", "text")])], None));
+        }
+        let uri = params["uri"].as_str()?;
+        Some(contents(uri, if uri.ends_with("/x") { "text" } else { SKILL }))
+    })
+    .await
+}
+
+const SKILL: &str = "---\nname: a\ndescription: Does a.\n---\nServed a.\n";
+
+async fn session(url: &str, token: McpToken) -> Session {
+    let endpoint =
+        McpEndpoint::Http { url: url.to_owned(), headers: Vec::new(), token: Some(token) };
+    let server =
+        McpServerConfig { start_timeout: HANG_TIMEOUT, ..McpServerConfig::new("s", endpoint) };
+    let source: Arc<dyn SkillSource> = Arc::new(McpSource::start(server).await.expect("a name"));
+    start_session(vec![source]).await
+}
+
+fn read(resource: &str) -> Value {
+    arguments("mcp", "s", "mcp+skill://s/a", resource)
+}
+
+#[tokio::test]
+async fn an_expired_token_is_renewed() {
+    assert_eq!(skill_text("a"), SKILL);
+    let fixture = Fixture::new("file token\n| t1");
+    let file = fixture.path("token");
+    let calls = Arc::new(AtomicUsize::new(0));
+    let called = calls.clone();
+    let path = file.clone();
+    let callback = McpToken::Callback(Arc::new(move || {
+        called.fetch_add(1, Ordering::SeqCst);
+        let text = std::fs::read_to_string(&path).map_err(|error| error.to_string());
+        async move { text.map(|text| text.trim().to_owned()) }.boxed()
+    }));
+    let command = McpToken::Command {
+        program: "cat".to_owned(),
+        arguments: vec![file.to_str().expect("text").to_owned()],
+    };
+    let challenge = Some("Bearer error=\"invalid_token\"");
+    for (token, challenge) in
+        [(McpToken::File(file.clone()), None), (command, challenge), (callback, None)]
+    {
+        let accepted = Arc::new(AtomicUsize::new(1));
+        fixture.write("token", "t1\n");
+        let mock = start_server(&accepted, challenge).await;
+        let session = session(&mock.url, token).await;
+        assert_eq!(list_all(&session).await.0, ["mcp+skill://s/a"]);
+        accepted.store(2, Ordering::SeqCst);
+        fixture.write("token", "t2\n");
+        assert_eq!(read_all(&session, read("")).await, SKILL);
+        assert_eq!(read_all(&session, read("mcp+skill://s/a/x")).await, "text");
+        assert_eq!(session.metrics().sources[0].requests.failures, 0, "no request failed");
+    }
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "one token at the start, one after 401");
+}
+
+#[tokio::test]
+async fn a_token_that_stays_rejected_makes_the_server_unavailable() {
+    let fixture = Fixture::new("file token\n| t1");
+    let accepted = Arc::new(AtomicUsize::new(1));
+    let mock = start_server(&accepted, None).await;
+    let session_ = session(&mock.url, McpToken::File(fixture.path("token"))).await;
+    accepted.store(2, Ordering::SeqCst);
+    let (code, error) = read_error(&session_, read("")).await;
+    assert!(code == "SOURCE_UNAVAILABLE" && !error.contains("t1"), "{error}");
+    // Once there is a new token, the server is used again.
+    fixture.write("token", "t2");
+    let mut changes = session_.watch();
+    in_time(async {
+        while !session_.call("skills.read", &read("")).await.success {
+            changes.next().await;
+        }
+    })
+    .await;
+
+    let command = |script: &str| McpToken::Command {
+        program: "sh".to_owned(),
+        arguments: vec!["-c".to_owned(), script.to_owned()],
+    };
+    for (url, token, part) in [
+        (mock.url.as_str(), McpToken::File(fixture.path("none")), "none cannot be read"),
+        (&mock.url, command("echo t1; exit 3"), "exit status: 3"),
+        (&mock.url, command("yes"), "over 8 KiB"),
+        (&mock.url, command("true"), "holds no token"),
+        ("http://192.0.2.1/mcp", command("echo t2"), "only over https"),
+    ] {
+        let session = session(url, token).await;
+        let metrics = session.metrics();
+        let reason = metrics.sources[0].reason.clone().unwrap_or_default();
+        assert!(reason.contains(part), "{part}: {reason}");
+    }
+}

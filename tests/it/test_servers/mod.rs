@@ -1,0 +1,95 @@
+//! Servers with scripted responses: daemons, managers and MCP servers that lie, and a proxy that
+//! records. [`crate::harness`] and [`crate::process`] start the real daemon.
+
+mod hostile_daemon;
+#[cfg(feature = "mcp")]
+pub(crate) mod mcp_server;
+mod recording_proxy;
+mod scripted_server;
+
+pub(crate) use hostile_daemon::{HostileDaemon, ReadResponder, hostile_skill, read_response};
+pub(crate) use recording_proxy::RecordingProxy;
+pub(crate) use scripted_server::{ScriptedServer, event_stream, response};
+
+use std::io;
+
+use http::{Request, Response};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::service::Routes;
+use tonic::transport::server::Connected;
+
+/// Address of a server on a free port of this machine.
+pub(crate) const FREE_PORT: &str = "127.0.0.1:0";
+
+/// HTTP server that runs until it is dropped.
+pub(crate) struct HttpServer {
+    /// Address as `127.0.0.1:PORT`.
+    pub(crate) address: String,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// Starts an HTTP server at an address. An error of `answer` closes the connection.
+pub(crate) async fn start_http<A>(
+    address: &str,
+    answer: impl Fn(Request<Incoming>) -> A + Clone + Send + 'static,
+) -> HttpServer
+where
+    A: Future<Output = io::Result<Response<Full<Bytes>>>> + Send + 'static,
+{
+    let (listener, address) = bind(address).await;
+    let task = tokio::spawn(async move {
+        // The connections end with the server.
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = service_fn(answer.clone());
+            connections
+                .spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    HttpServer { address, _task: AbortOnDropHandle::new(task) }
+}
+
+/// Serves gRPC services at an address until the end of the test. Returns the address with its port.
+pub(crate) async fn start_grpc(address: &str, services: Routes) -> String {
+    let (listener, address) = bind(address).await;
+    serve_grpc(TcpListenerStream::new(listener), services);
+    address
+}
+
+/// Serves gRPC services on connections until the end of the test.
+pub(crate) fn serve_grpc<C>(
+    connections: impl Stream<Item = io::Result<C>> + Send + 'static,
+    services: Routes,
+) where
+    C: tokio::io::AsyncRead + tokio::io::AsyncWrite + Connected + Unpin + Send + 'static,
+{
+    let server = tonic::transport::Server::builder().add_routes(services);
+    tokio::spawn(server.serve_with_incoming(connections));
+}
+
+async fn bind(address: &str) -> (TcpListener, String) {
+    let listener = TcpListener::bind(address).await.expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    (listener, address)
+}
+
+/// Returns a listener and its address. The kernel accepts connections, and no server answers.
+pub(crate) fn silent_listener() -> (std::net::TcpListener, String) {
+    let listener = std::net::TcpListener::bind(FREE_PORT).expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    (listener, address)
+}
+
+/// Returns an address of this machine without a listener.
+pub(crate) fn unused_address() -> String {
+    silent_listener().1
+}
