@@ -25,6 +25,7 @@ use tonic::{Code, IntoRequest, Response, Status, Streaming};
 use tonic_types::{ErrorDetail, StatusExt as _};
 
 use crate::fixture::Fixture;
+use crate::test_servers::free_port;
 
 /// Returns `long` if `CAPROOT_LONG_TESTS` is set, otherwise `short`. Both forms of a test check the
 /// same properties. The long form covers rarer interleavings.
@@ -122,7 +123,7 @@ impl Setup {
 pub(crate) struct Daemon {
     /// Client that is connected to the daemon.
     pub client: Client,
-    /// Address as `127.0.0.1:PORT`.
+    /// Address with its port.
     pub address: String,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -135,7 +136,7 @@ impl Daemon {
             roots: setup.roots.into_iter().map(|(id, dir)| RootFlag { id, dir }).collect(),
             allow: setup.allow,
             environment_ids: setup.environment_ids,
-            listen: vec!["tcp:127.0.0.1:0".into()],
+            listen: vec![format!("tcp:{}", free_port())],
             ..ServeFlags::default()
         };
         let mut config = Config::from_flags(flags, &setup.env).expect("a valid configuration");

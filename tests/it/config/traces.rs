@@ -15,7 +15,7 @@ use tonic::{Request, Response, Status};
 use crate::fixture::Fixture;
 use crate::harness::{in_time, published};
 use crate::process::ConfiguredDaemon;
-use crate::test_servers::{FREE_PORT, start_grpc};
+use crate::test_servers::{free_port, start_grpc};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";
@@ -48,7 +48,7 @@ fn hex(bytes: &[u8]) -> String {
 async fn a_sampled_call_continues_its_callers_trace() {
     let (sender, mut spans) = mpsc::unbounded_channel();
     let collector = Routes::new(TraceServiceServer::new(SpanCollector(sender)));
-    let address = start_grpc(FREE_PORT, collector).await;
+    let address = start_grpc(&free_port(), collector).await;
     let fixture = Fixture::new("skill root/a");
     let config = format!(
         "roots: [{{id: r, path: root}}]\ntraces: {{otlp: 'http://{address}', ratio: 0}}\n\

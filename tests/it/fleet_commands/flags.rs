@@ -58,7 +58,7 @@ async fn failures_of_the_executor_have_their_exit_codes() {
     ]);
     for words in COMMANDS.into_iter().chain(["watch", "call", "mcp"]) {
         for (id, code, says) in [
-            ("dead", 3, "no daemon answers at tcp:127.0.0.1:"),
+            ("dead", 3, "no daemon answers at tcp:127."),
             ("wrong", 4, "WRONG_ENVIRONMENT: the executor has the environment \"two\", and not"),
             (
                 "onee",

@@ -31,7 +31,7 @@ fn first_columns(table: &str) -> Vec<(&str, &str)> {
 }
 
 const REASONS: [&str; 3] = [
-    "error[NO_DAEMON] dead: no daemon answers at tcp:127.0.0.1:",
+    "error[NO_DAEMON] dead: no daemon answers at tcp:127.",
     "error[TRY_LATER] silent: no answer within 1s",
     "error[WRONG_ENVIRONMENT] wrong: the executor has the environment \"two\", and not \"wrong\"",
 ];

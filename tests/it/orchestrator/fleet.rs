@@ -15,7 +15,7 @@ use crate::fixture::Fixture;
 use crate::harness::{Daemon, in_time, isolated_env};
 use crate::process::{Output, caproot, run_command};
 use crate::terminal::run_on_terminal;
-use crate::test_servers::{silent_listener, unused_address};
+use crate::test_servers::{free_port, silent_listener, unused_address};
 
 struct TestRegistry(String);
 
@@ -89,7 +89,7 @@ async fn an_executor_with_another_environment_is_omitted_by_list_and_call() {
     let flags = ServeFlags {
         roots: vec![RootFlag { id: Some("r".to_owned()), dir: fixture.path("r") }],
         environment_ids: vec!["first".to_owned(), "second".to_owned()],
-        listen: vec!["tcp:127.0.0.1:0".to_owned()],
+        listen: vec![format!("tcp:{}", free_port())],
         ..ServeFlags::default()
     };
     let env = isolated_env(Path::new("/nonexistent"));

@@ -43,13 +43,14 @@ use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG_TIMEOUT, isolated_env};
+use crate::test_servers::free_port;
 
 /// Starts a daemon of one environment that publishes one directory.
 pub(crate) async fn start_daemon(environment: &str, dir: PathBuf, address: Option<&str>) -> Daemon {
     let flags = ServeFlags {
         roots: vec![RootFlag { id: Some(environment.to_owned()), dir }],
         environment_ids: vec![environment.to_owned()],
-        listen: vec![format!("tcp:{}", address.unwrap_or("127.0.0.1:0"))],
+        listen: vec![format!("tcp:{}", address.map_or_else(free_port, str::to_owned))],
         ..ServeFlags::default()
     };
     let env = isolated_env(std::path::Path::new("/nonexistent"));

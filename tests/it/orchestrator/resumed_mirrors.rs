@@ -17,12 +17,13 @@ use proptest::test_runner::TestRunner;
 use super::client;
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time, isolated_env, selected};
+use crate::test_servers::free_port;
 
 /// Starts a daemon that allows the fixture.
 async fn start_daemon_allowing(fixture: &Fixture, address: Option<&str>) -> Daemon {
     let flags = ServeFlags {
         allow: vec![fixture.top().to_owned()],
-        listen: vec![format!("tcp:{}", address.unwrap_or("127.0.0.1:0"))],
+        listen: vec![format!("tcp:{}", address.map_or_else(free_port, str::to_owned))],
         ..ServeFlags::default()
     };
     let env = isolated_env(std::path::Path::new("/nonexistent"));

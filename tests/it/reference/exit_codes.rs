@@ -18,7 +18,7 @@ use super::commands::{cell, command_names, leaf_commands};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
 use crate::process::{Process, caproot, run_command, wrap_command};
-use crate::test_servers::{FREE_PORT, HostileDaemon, silent_listener, start_grpc};
+use crate::test_servers::{HostileDaemon, free_port, silent_listener, start_grpc};
 
 fn page() -> String {
     let mut page = String::from(
@@ -51,7 +51,7 @@ async fn start_rejecting_server(code: Code, health: ServingStatus) -> String {
     let daemon = CapabilityServiceServer::new(HostileDaemon::default());
     let services = Routes::new(health_service);
     let services = services.add_service(InterceptedService::new(daemon, reject));
-    format!("tcp:{}", start_grpc(FREE_PORT, services).await)
+    format!("tcp:{}", start_grpc(&free_port(), services).await)
 }
 
 /// Returns the arguments of a command that succeeds. `$CODE` stands for the exit code.

@@ -18,7 +18,7 @@ use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use super::{FREE_PORT, start_grpc};
+use super::{free_port, start_grpc};
 
 pub(crate) type ReadResponder = dyn Fn(&ReadResourceRequest) -> ReadResourceResponse + Send + Sync;
 type FilesResponder = dyn Fn(&ListResourcesRequest) -> ListResourcesResponse + Send + Sync;
@@ -65,7 +65,7 @@ pub(crate) fn hostile_skill(root: &str, package: &str) -> Skill {
 impl HostileDaemon {
     /// Serves the daemon until the end of the test. Returns its address.
     pub(crate) async fn start(self) -> String {
-        start_grpc(FREE_PORT, Routes::new(CapabilityServiceServer::new(self))).await
+        start_grpc(&free_port(), Routes::new(CapabilityServiceServer::new(self))).await
     }
 }
 

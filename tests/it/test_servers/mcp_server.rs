@@ -11,7 +11,7 @@ use hyper::body::{Bytes, Incoming};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::{FREE_PORT, HttpServer, start_http};
+use super::{HttpServer, free_port, start_http};
 
 /// Declarations of a mock server, and its check of the header `authorization`.
 pub(crate) struct MockOptions {
@@ -117,7 +117,7 @@ pub(crate) async fn start_with_skills(skills: &[(&str, &[(&str, &str)])]) -> Moc
 pub(crate) async fn start(
     handler: impl FnMut(&str, &Value) -> Option<Value> + Send + 'static,
 ) -> MockServer {
-    start_with(FREE_PORT, MockOptions::default(), handler).await
+    start_with(&free_port(), MockOptions::default(), handler).await
 }
 
 /// Starts a server at an address, with these options and answers.

@@ -12,6 +12,7 @@ pub(crate) use recording_proxy::RecordingProxy;
 pub(crate) use scripted_server::{ScriptedServer, event_stream, response};
 
 use std::io;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use http::{Request, Response};
 use http_body_util::Full;
@@ -27,12 +28,19 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
 use tonic::transport::server::Connected;
 
-/// Address of a server on a free port of this machine.
-pub(crate) const FREE_PORT: &str = "127.0.0.1:0";
+/// Returns an address of this machine with port 0, for a server on a free port.
+///
+/// Each address is used once, and no client connects from it. The port of a server that has
+/// stopped is therefore free for its next start, and nothing else answers there.
+pub(crate) fn free_port() -> String {
+    static COUNT: AtomicU16 = AtomicU16::new(1);
+    let [high, low] = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    format!("127.77.{high}.{low}:0")
+}
 
 /// HTTP server that runs until it is dropped.
 pub(crate) struct HttpServer {
-    /// Address as `127.0.0.1:PORT`.
+    /// Address with its port.
     pub(crate) address: String,
     _task: AbortOnDropHandle<()>,
 }
@@ -84,7 +92,7 @@ async fn bind(address: &str) -> (TcpListener, String) {
 
 /// Returns a listener and its address. The kernel accepts connections, and no server answers.
 pub(crate) fn silent_listener() -> (std::net::TcpListener, String) {
-    let listener = std::net::TcpListener::bind(FREE_PORT).expect("a free port");
+    let listener = std::net::TcpListener::bind(free_port()).expect("a free port");
     let address = listener.local_addr().expect("an address").to_string();
     (listener, address)
 }

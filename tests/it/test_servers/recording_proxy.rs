@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio_util::io::InspectReader;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{FREE_PORT, bind};
+use super::{bind, free_port};
 
 /// Proxy that accepts connections until it is dropped.
 pub(crate) struct RecordingProxy {
@@ -28,7 +28,7 @@ struct TrafficRecord {
 impl RecordingProxy {
     /// Starts a proxy of the server at an address.
     pub(crate) async fn start(server: &str) -> Self {
-        let (listener, address) = bind(FREE_PORT).await;
+        let (listener, address) = bind(&free_port()).await;
         let record = Arc::<TrafficRecord>::default();
         let (server, shared) = (server.to_owned(), record.clone());
         let task = tokio::spawn(async move {

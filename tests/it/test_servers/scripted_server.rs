@@ -8,7 +8,7 @@ use http::{Method, Request, Response, header, request};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 
-use super::{FREE_PORT, HttpServer, start_http};
+use super::{HttpServer, free_port, start_http};
 
 /// Server that keeps the heads of the `GET` requests. An answer of a call is accepted.
 pub(crate) struct ScriptedServer {
@@ -29,7 +29,8 @@ impl ScriptedServer {
         let script = Script { responses: responses.into(), requests: Vec::new() };
         let state = Arc::new(Mutex::new(script));
         let shared = state.clone();
-        let server = start_http(FREE_PORT, move |request| respond(shared.clone(), request)).await;
+        let server =
+            start_http(&free_port(), move |request| respond(shared.clone(), request)).await;
         Self { base_url: format!("http://{}", server.address), state, _server: server }
     }
 

@@ -15,7 +15,7 @@ use tonic::{Request, Status};
 use super::{Pki, list};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
-use crate::test_servers::{FREE_PORT, serve_grpc, start_grpc};
+use crate::test_servers::{free_port, serve_grpc, start_grpc};
 
 type ReceivedMetadata = Arc<Mutex<Vec<MetadataMap>>>;
 
@@ -61,7 +61,7 @@ async fn check_health(endpoint: &str, credentials: &ClientCredentials) -> Result
 #[tokio::test]
 async fn a_token_is_sent_with_calls_within_this_machine() {
     let fixture = Fixture::new("file token\n| \\tabc.def-~+/==\\r");
-    let server = HealthServer::start(&fixture, FREE_PORT).await;
+    let server = HealthServer::start(&fixture, &free_port()).await;
     let token = Some(ClientToken::File(fixture.path("token")));
     let credentials = ClientCredentials { token, ..ClientCredentials::default() };
     let socket = format!("unix:{}", fixture.path("h.sock").display());

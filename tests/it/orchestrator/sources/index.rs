@@ -12,7 +12,7 @@ use super::super::invocations::LogLines;
 use super::super::session::{list_all, read_all};
 use super::{arguments, mcp_source, read_error, start_session};
 use crate::harness::{HANG_TIMEOUT, in_time};
-use crate::test_servers::FREE_PORT;
+use crate::test_servers::free_port;
 use crate::test_servers::mcp_server::{
     MockOptions, MockServer, contents, digest, entry, file, not_found, page, skill_text, start,
     start_with,
@@ -25,7 +25,7 @@ fn indexed(name: &str, url: &str) -> Value {
 
 /// Starts a server with this index. Each SKILL.md is `skill_text` of its directory.
 async fn start_indexed(index: impl Fn() -> String + Send + 'static) -> MockServer {
-    start_with(FREE_PORT, MockOptions::without_extension(), move |method, params| {
+    start_with(&free_port(), MockOptions::without_extension(), move |method, params| {
         assert_eq!(method, "resources/read", "the server declares no other method");
         let uri = params["uri"].as_str().expect("a URI");
         if uri == "skill://index.json" {
@@ -205,7 +205,7 @@ async fn an_unusable_index_makes_the_server_unavailable() {
 async fn a_server_without_skills_stays_connected() {
     for capabilities in [json!({"tools": {}}), json!({"resources": {}})] {
         let options = MockOptions { capabilities, ..MockOptions::default() };
-        let mock = start_with(FREE_PORT, options, |_, _| Some(not_found())).await;
+        let mock = start_with(&free_port(), options, |_, _| Some(not_found())).await;
         let session = session(&mock.url).await;
         let (packages, warnings) = list_all(&session).await;
         assert!(packages.is_empty() && warnings[0].contains("has no skills"), "{warnings:?}");

@@ -12,7 +12,7 @@ use super::super::session::{list_all, read_all};
 use super::{arguments, read_error, start_session};
 use crate::fixture::Fixture;
 use crate::harness::{HANG_TIMEOUT, in_time};
-use crate::test_servers::FREE_PORT;
+use crate::test_servers::free_port;
 use crate::test_servers::mcp_server::{
     MockOptions, MockServer, contents, entry, page, skill_text, start_with,
 };
@@ -24,7 +24,7 @@ async fn start_server(accepted: &Arc<AtomicUsize>, challenge: Option<&'static st
         move |header: &str| header == format!("Bearer t{}", accepted.load(Ordering::SeqCst));
     let is_authorized = Box::new(is_authorized);
     let options = MockOptions { is_authorized, challenge, ..MockOptions::default() };
-    start_with(FREE_PORT, options, |method, params| {
+    start_with(&free_port(), options, |method, params| {
         if method == "skills/list" {
             return Some(page(&[entry("a", &[("x", "text")])], None));
         }
