@@ -15,7 +15,7 @@ use tonic::{Request, Status};
 use super::{Pki, list};
 use crate::fixture::Fixture;
 use crate::harness::in_time;
-use crate::test_servers::{free_port, serve_grpc, start_grpc};
+use crate::test_servers::{serve_grpc, start_grpc};
 
 type ReceivedMetadata = Arc<Mutex<Vec<MetadataMap>>>;
 
@@ -61,7 +61,7 @@ async fn check_health(endpoint: &str, credentials: &ClientCredentials) -> Result
 #[tokio::test]
 async fn a_token_is_sent_with_calls_within_this_machine() {
     let fixture = Fixture::new("file token\n| \\tabc.def-~+/==\\r");
-    let server = HealthServer::start(&fixture, &free_port()).await;
+    let server = HealthServer::start(&fixture, "127.0.0.1:0").await;
     let token = Some(ClientToken::File(fixture.path("token")));
     let credentials = ClientCredentials { token, ..ClientCredentials::default() };
     let socket = format!("unix:{}", fixture.path("h.sock").display());
