@@ -1,5 +1,7 @@
 //! `caproot fleet watch`: a line for each state, and for each change of a state.
 
+use std::collections::BTreeSet;
+
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -27,33 +29,48 @@ impl FleetWatch {
             }
         }
     }
+
+    /// Reads lines of text until one of them is the expected one.
+    async fn wait_for_text(&mut self, is_expected: impl Fn(&str) -> bool) {
+        loop {
+            let line = self.0.line().await;
+            let has_word = |word: &str| line.split_whitespace().any(|other| other == word);
+            assert_eq!(has_word("wrong"), has_word("WRONG_ENVIRONMENT"), "{line}");
+            if is_expected(&line) {
+                return;
+            }
+        }
+    }
+
+    /// Reads lines until an executor serves its root with a state. Other states may come before: a
+    /// scan takes time, and a directory is emptied before it is removed.
+    async fn wait_for_root(&mut self, id: &str, root_state: &str) {
+        while self.wait_for(id, "SERVING").await["roots"][0]["state"] != root_state {}
+    }
 }
 
 #[tokio::test]
 async fn each_change_of_a_state_is_a_line() {
     let mut fleet = TestFleet::start().await;
     let mut watch = FleetWatch::start(&fleet, &["--output", "json"]);
-    // The states of different executors come in any order.
-    let mut states = Vec::new();
-    for _ in 0..4 {
+    // The states of different executors come in any order, and a root may change meanwhile.
+    let mut states = BTreeSet::new();
+    while states.len() < 4 {
         let line: Value = serde_json::from_str(&watch.0.line().await).expect("JSON");
-        states.push(format!("{} {}", line["environmentId"], line["state"]).replace('"', ""));
+        states.insert(format!("{} {}", line["environmentId"], line["state"]).replace('"', ""));
     }
-    states.sort();
     let expected = ["dead NO_DAEMON", "one SERVING", "two SERVING", "wrong WRONG_ENVIRONMENT"];
-    assert_eq!(states, expected);
+    assert!(states.iter().eq(expected), "{states:?}");
 
     let address = fleet.two.address.clone();
     fleet.two.stop().await;
     let line = watch.wait_for("two", "NO_DAEMON").await;
     assert!(line["error"].as_str().is_some_and(|why| why.contains("no daemon answers")), "{line}");
     fleet.two = start_daemon("two", fleet.fixture.path("two"), Some(&address)).await;
-    let line = watch.wait_for("two", "SERVING").await;
-    assert_eq!(line["roots"][0]["state"], "READY", "{line}");
+    watch.wait_for_root("two", "READY").await;
 
     std::fs::remove_dir_all(fleet.fixture.path("one")).expect("removed");
-    let line = watch.wait_for("one", "SERVING").await;
-    assert_eq!(line["roots"][0]["state"], "UNAVAILABLE NOT_FOUND", "{line}");
+    watch.wait_for_root("one", "UNAVAILABLE NOT_FOUND").await;
     assert_eq!(watch.0.exit_on(Signal::TERM).await.code, Some(0));
     fleet.stop().await;
 }
@@ -62,20 +79,11 @@ async fn each_change_of_a_state_is_a_line() {
 async fn text_has_the_version_and_the_roots() {
     let fleet = TestFleet::start().await;
     let mut watch = FleetWatch::start(&fleet, &["--timeout", "20s"]);
-    let version = env!("CARGO_PKG_VERSION");
-    loop {
-        let line = watch.0.line().await;
-        let words: Vec<_> = line.split_whitespace().skip(1).collect();
-        match words[0] {
-            "one" if line.ends_with(", changed catalog of one") => break,
-            "one" => {
-                assert_eq!(words, ["one", "SERVING", &format!("{version},"), "1", "root"]);
-                fleet.fixture.write("one/new/SKILL.md", "---\ndescription: New.\n---\n");
-            }
-            "wrong" => assert_eq!(words[1], "WRONG_ENVIRONMENT", "{line}"),
-            _ => {}
-        }
-    }
+    let serving = format!("one SERVING {}, 1 root", env!("CARGO_PKG_VERSION"));
+    let serving: Vec<_> = serving.split(' ').collect();
+    watch.wait_for_text(|line| line.split_whitespace().skip(1).eq(serving.iter().copied())).await;
+    fleet.fixture.write("one/new/SKILL.md", "---\ndescription: New.\n---\n");
+    watch.wait_for_text(|line| line.ends_with(", changed catalog of one")).await;
     assert_eq!(watch.0.exit_on(Signal::INT).await.code, Some(0));
     fleet.stop().await;
 }
