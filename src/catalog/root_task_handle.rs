@@ -26,6 +26,8 @@ pub struct RootTaskHandle {
     requested_scan: u64,
     /// Latest scan that started.
     started_scan: u64,
+    /// First scan with the current policy. Earlier scans may show an earlier policy.
+    first_current_scan: u64,
     /// Latest scan that ended. A watch channel holds only the latest value, so it is never full.
     completed_scan: watch::Sender<u64>,
     in_flight: InFlightWork,
@@ -52,8 +54,15 @@ pub struct RequestedScan {
     completed: watch::Receiver<u64>,
     /// Disk work of the root, also of earlier scans.
     in_flight: InFlightWork,
-    /// Whether the root may be reported as pending if the scan takes long.
-    may_stay_pending: bool,
+    /// `None` if the caller waits until its deadline.
+    fallback: Option<ScanFallback>,
+}
+
+/// State to report if a requested scan takes long.
+enum ScanFallback {
+    Pending,
+    /// The snapshot that the root has.
+    LatestSnapshot,
 }
 
 /// Progress of the disk work of one root. Cheap to clone; all clones share one state.
@@ -65,6 +74,7 @@ impl RootTaskHandle {
         Self {
             requested_scan: 0,
             started_scan: 0,
+            first_current_scan: 1,
             completed_scan: watch::Sender::new(0),
             in_flight: InFlightWork::default(),
             changes: Arc::default(),
@@ -108,18 +118,35 @@ impl RootTaskHandle {
         !self.is_leased() && self.last_used_at.elapsed() > timeout
     }
 
+    /// Makes the results of all earlier scans outdated, because the policy changed.
+    pub fn require_scan_with_new_policy(&mut self) {
+        self.first_current_scan = self.started_scan + 1;
+        self.changes.require_full_rescan();
+    }
+
+    /// Whether a scan with the current policy has ended.
+    pub fn has_current_result(&self) -> bool {
+        *self.completed_scan.borrow() >= self.first_current_scan
+    }
+
     /// Requests a scan and wakes the task of the root. `is_first`: the root has no snapshot yet.
     pub fn request_scan(&mut self, consistency: ConsistencyLevel, is_first: bool) -> RequestedScan {
         let number = match consistency {
-            ConsistencyLevel::Cached if self.is_scanning() => self.started_scan,
+            ConsistencyLevel::Cached if self.is_scanning() => {
+                self.started_scan.max(self.first_current_scan)
+            }
             // The scan in flight may have passed the changed directory already.
             ConsistencyLevel::Cached | ConsistencyLevel::Fresh => self.started_scan + 1,
         };
         self.requested_scan = self.requested_scan.max(number);
         self.changes.notify_root_task();
         let completed = self.completed_scan.subscribe();
-        let may_stay_pending = is_first || consistency == ConsistencyLevel::Cached;
-        RequestedScan { number, completed, in_flight: self.in_flight.clone(), may_stay_pending }
+        let fallback = match consistency {
+            _ if is_first => Some(ScanFallback::Pending),
+            ConsistencyLevel::Cached => Some(ScanFallback::LatestSnapshot),
+            ConsistencyLevel::Fresh => None,
+        };
+        RequestedScan { number, completed, in_flight: self.in_flight.clone(), fallback }
     }
 
     /// Whether a caller waits for a scan that has not started.
@@ -181,14 +208,17 @@ impl WaitBudget {
         timeout_at(self.short_deadline, watcher.barrier()).await.unwrap_or(false)
     }
 
-    /// Waits for a scan. Returns `None` after the scan, else the state to report for the root.
+    /// Waits for a scan. Returns `None` if the latest snapshot is to be reported, else the state of
+    /// the root.
     pub(super) async fn wait_for_scan(
         &self,
         mut scan: RequestedScan,
     ) -> Result<Option<RootState>, DeadlineExceeded> {
         let mut until = self.short_deadline;
-        if scan.in_flight.age() >= MAX_FIRST_WAIT && scan.in_flight.idle_time() >= STUCK_AFTER {
-            // Earlier calls waited long enough to know that the root is stuck.
+        // Earlier calls waited long enough to know that the root is stuck.
+        let has_waited = scan.in_flight.age() >= MAX_FIRST_WAIT
+            || matches!(scan.fallback, Some(ScanFallback::LatestSnapshot));
+        if has_waited && scan.in_flight.idle_time() >= STUCK_AFTER {
             until = Instant::now();
         }
         loop {
@@ -199,9 +229,13 @@ impl WaitBudget {
                 Err(_) if scan.in_flight.idle_time() >= STUCK_AFTER => {
                     return Ok(Some(RootState::Unavailable(RootReason::Timeout)));
                 }
-                Err(_) if scan.may_stay_pending => return Ok(Some(RootState::Pending)),
-                Err(_) if Instant::now() >= self.long_deadline => return Err(DeadlineExceeded),
-                Err(_) => until = self.long_deadline.min(Instant::now() + STUCK_AFTER),
+                Err(_) => {}
+            }
+            match scan.fallback {
+                Some(ScanFallback::Pending) => return Ok(Some(RootState::Pending)),
+                Some(ScanFallback::LatestSnapshot) => return Ok(None),
+                None if Instant::now() >= self.long_deadline => return Err(DeadlineExceeded),
+                None => until = self.long_deadline.min(Instant::now() + STUCK_AFTER),
             }
         }
     }

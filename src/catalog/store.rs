@@ -173,7 +173,7 @@ impl CatalogStore {
                 // Reads in flight keep the permits of the old semaphore.
                 task.set_max_reads(limits.max_reads_per_root);
             }
-            task.changes().require_full_rescan();
+            task.require_scan_with_new_policy();
         }
         self.inner.revisions.send_replace(state.revision());
     }
@@ -235,7 +235,8 @@ impl CatalogStore {
         state.evict_idle_roots(policy.limits().max_cached_roots);
         let has_snapshot = state.latest_snapshot(key).is_some();
         let task = state.task_handle_mut(key)?;
-        if consistency == ConsistencyLevel::Cached && has_snapshot {
+        let is_current = has_snapshot && task.has_current_result();
+        if consistency == ConsistencyLevel::Cached && is_current {
             return None;
         }
         if !has_all_events {

@@ -118,7 +118,8 @@ async fn environments_excluded_dirs_and_allowed_directories_are_applied() {
     assert_eq!(process.daemon.list(&s).await.roots[0].reason(), RootReason::NotAllowed);
     // The allowed directory is next to a published root, so the sandbox already permits it.
     process.reload("allow: [s]\nroots: [{id: r, path: r}]\nsearch: {excluded_dirs: [n]}").await;
-    assert_eq!(process.daemon.list(&s).await.skills.len(), 1);
+    let list = process.daemon.list(&s).await;
+    assert_eq!(list.skills.len(), 1, "{:?}", list.roots);
     assert_eq!(process.daemon.list(&[located("r", "published:r")]).await.skills.len(), 2);
     process.reload("environment_ids: [one, two]").await;
     assert_eq!(process.daemon.executor().await.environment_ids, ["one", "two"]);
