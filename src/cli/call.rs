@@ -12,7 +12,7 @@ use super::failure::CommandFailure;
 use super::mcp_servers::McpServersArgs;
 use super::output::write_stdout;
 use super::root_arg::RootArg;
-use super::signals::stop_signal;
+use super::signals::run_until_signal;
 use super::{exit, fleet};
 use crate::client::Fleet;
 use crate::model::text::escape_json;
@@ -142,13 +142,7 @@ pub struct CallArgs {
 
 /// Answers requests until stdin ends or a signal comes.
 pub async fn run(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let stop = stop_signal().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
-    })?;
-    tokio::select! {
-        () = stop => Ok(exit::OK),
-        ended = answer_requests(args, env) => ended,
-    }
+    run_until_signal(answer_requests(args, env)).await
 }
 
 async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {

@@ -3,8 +3,7 @@
 use super::exit;
 use super::failure::{CommandFailure, report_outcome};
 use super::output::{print_json, print_stderr, stdout_supports_color, write_stdout};
-use super::signals::stop_signal;
-use super::watch::stdout_closed;
+use super::signals::run_until_signal_or_closed_stdout;
 use crate::check::fix::{FileFix, FixMode, FixResult, fix_dir};
 use crate::check::text::{ColorMode, render_finding};
 use crate::check::{self, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, json, sarif};
@@ -296,18 +295,12 @@ fn reason_sentence(reason: RootReason, dir: &Path) -> &'static str {
 
 /// Checks until a signal comes or the reader of stdout is gone.
 async fn run_on_changes(args: CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let stopped = stop_signal().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
-    })?;
-    // A separate task: a reader of stdout that blocks must not delay signals.
-    let checks = tokio::spawn(check_on_change(args, env.clone()));
-    tokio::select! {
-        ended = checks => {
-            ended.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
-        }
-        () = stopped => Ok(exit::OK),
-        () = stdout_closed() => Ok(exit::OK),
-    }
+    run_until_signal_or_closed_stdout(async {
+        // A separate task: a reader of stdout that blocks must not delay signals.
+        let checks = tokio::spawn(check_on_change(args, env.clone()));
+        checks.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+    })
+    .await
 }
 
 async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, CommandFailure> {

@@ -4,7 +4,7 @@ use super::args::{ConnectionArgs, SelectionArgs};
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::{print_stderr, write_stdout};
-use super::signals::stop_signal;
+use super::signals::run_until_signal;
 use crate::mcp::{HttpAllowlist, HttpListener, ServerTransport, SkillSubscription, serve};
 use crate::model::text::escape_text;
 use crate::net::endpoint::ProcessEnv;
@@ -81,13 +81,7 @@ fn parse_origin(text: &str) -> Result<String, String> {
 
 /// Serves until stdin ends, a signal comes or the daemon rejects the watch.
 pub async fn run(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let stop = stop_signal().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
-    })?;
-    tokio::select! {
-        () = stop => Ok(exit::OK),
-        ended = connect_and_serve(args, env) => ended,
-    }
+    run_until_signal(connect_and_serve(args, env)).await
 }
 
 async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {

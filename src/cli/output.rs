@@ -1,10 +1,12 @@
 //! Output on stdout and stderr, and the properties of the terminal.
 
 use super::failure::CommandFailure;
-use super::table;
+use super::{exit, table};
 use crate::client::json;
 use crate::model::text::escape_json;
 use clap::ValueEnum;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use serde::Serialize;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 
@@ -25,6 +27,33 @@ pub fn write_stdout(
     write(&mut stdout)
         .and_then(|()| stdout.flush())
         .map_err(|error| CommandFailure::from_write_error(&error))
+}
+
+/// Writes lines on a blocking thread, so that a slow reader does not delay signals.
+pub async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let written = tokio::task::spawn_blocking(move || {
+        write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
+    });
+    written.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+}
+
+/// Waits until the reader of stdout is gone. Never returns if that cannot be known, as for a file.
+/// Without this, only the next write would fail.
+pub async fn stdout_closed() {
+    let polled = tokio::task::spawn_blocking(|| {
+        let stdout = io::stdout();
+        // No events are requested: poll(2) always reports ERR and HUP.
+        let mut waits = [PollFd::new(&stdout, PollFlags::empty())];
+        while poll(&mut waits, None) == Err(Errno::INTR) {}
+        waits[0].revents()
+    });
+    match polled.await {
+        Ok(events) if events.intersects(PollFlags::ERR | PollFlags::HUP) => {}
+        _ => std::future::pending().await,
+    }
 }
 
 /// Prints a value as JSON: on several lines on a terminal, otherwise on one line.

@@ -6,9 +6,8 @@ use super::failure::CommandFailure;
 use super::handle_arg::{PackageArg, find_root};
 use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use super::report::count_with_noun;
-use super::signals::stop_signal;
+use super::signals::run_until_signal_or_closed_stdout;
 use super::verify::{difference_lines, differences_json};
-use super::watch::stdout_closed;
 use crate::client::{CallError, Client, Mirror, MirrorSelection};
 use crate::model::text::escape_text;
 use crate::net::endpoint::ProcessEnv;
@@ -105,14 +104,7 @@ pub async fn run(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     if !args.watch {
         return pull_and_watch(args, env).await;
     }
-    let stop = stop_signal().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
-    })?;
-    tokio::select! {
-        () = stop => Ok(exit::OK),
-        () = stdout_closed() => Ok(exit::OK),
-        ended = pull_and_watch(args, env) => ended,
-    }
+    run_until_signal_or_closed_stdout(pull_and_watch(args, env)).await
 }
 
 async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {

@@ -246,9 +246,7 @@ pub async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
         ServePreparation::Finished(code) => return Ok(code),
     };
     // Before the listeners are printed, so that a signal after that stops the daemon properly.
-    let signals = DaemonSignals::new().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
-    })?;
+    let signals = DaemonSignals::new()?;
     let logs = logs::init_logging(&config.log, config.traces.as_ref())
         .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))?;
     let logs = Arc::new(logs);

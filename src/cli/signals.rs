@@ -1,6 +1,8 @@
 //! Signals of a process: stop, abort and reload.
 
-use std::io;
+use super::exit;
+use super::failure::CommandFailure;
+use super::output::stdout_closed;
 use std::pin::pin;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Notify, oneshot};
@@ -13,24 +15,48 @@ pub struct DaemonSignals {
     hangup: Signal,
 }
 
-/// Returns a future that ends at the first SIGTERM or SIGINT from now on.
-pub fn stop_signal() -> io::Result<impl Future<Output = ()> + Send> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
+/// Runs a command until it ends. A SIGTERM or SIGINT ends the command earlier, with success.
+pub fn run_until_signal(
+    command: impl Future<Output = Result<u8, CommandFailure>>,
+) -> impl Future<Output = Result<u8, CommandFailure>> {
+    let command = Box::pin(command);
+    async {
+        // Before the command starts, so that a reader of its first line can stop it properly.
+        let mut terminate = receive(SignalKind::terminate())?;
+        let mut interrupt = receive(SignalKind::interrupt())?;
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = terminate.recv() => Ok(exit::OK),
+            _ = interrupt.recv() => Ok(exit::OK),
+            outcome = command => outcome,
+        }
+    }
+}
+
+/// Runs a command as [`run_until_signal`] does, and also ends it once the reader of stdout is gone.
+pub fn run_until_signal_or_closed_stdout(
+    command: impl Future<Output = Result<u8, CommandFailure>>,
+) -> impl Future<Output = Result<u8, CommandFailure>> {
+    let command = Box::pin(command);
+    run_until_signal(async {
+        tokio::select! {
+            () = stdout_closed() => Ok(exit::OK),
+            outcome = command => outcome,
         }
     })
 }
 
+fn receive(kind: SignalKind) -> Result<Signal, CommandFailure> {
+    signal(kind).map_err(|error| {
+        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
+    })
+}
+
 impl DaemonSignals {
-    pub fn new() -> io::Result<Self> {
+    pub fn new() -> Result<Self, CommandFailure> {
         Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
+            terminate: receive(SignalKind::terminate())?,
+            interrupt: receive(SignalKind::interrupt())?,
+            hangup: receive(SignalKind::hangup())?,
         })
     }
 

@@ -3,10 +3,9 @@
 
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::changes::ChangeReporter;
-use super::exit;
 use super::failure::CommandFailure;
-use super::output::{OutputFormat, print_stderr, write_stdout};
-use super::signals::stop_signal;
+use super::output::{OutputFormat, print_stderr, write_lines};
+use super::signals::run_until_signal_or_closed_stdout;
 use crate::client::{CallError, MirrorSelection, MirrorStream, WatchMessage, json};
 use crate::model::text::{escape_json, escape_text};
 use crate::net::endpoint::ProcessEnv;
@@ -14,10 +13,7 @@ use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsResponse};
 use clap::Args;
 use jiff::Zoned;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 use std::error::Error as _;
-use std::io;
 
 /// Maximum size of the catalog in wire bytes, so that an invalid daemon cannot fill the memory.
 const MAX_CATALOG_BYTES: usize = 1 << 30;
@@ -55,14 +51,7 @@ pub struct WatchArgs {
 /// Prints changes until a signal comes, stdout is closed or the watch fails.
 pub async fn run(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     // Before the first line, so that a reader of the line can stop the command properly.
-    let stop = stop_signal().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
-    })?;
-    tokio::select! {
-        () = stop => Ok(exit::OK),
-        () = stdout_closed() => Ok(exit::OK),
-        ended = print_changes(args, env) => ended,
-    }
+    run_until_signal_or_closed_stdout(print_changes(args, env)).await
 }
 
 async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
@@ -109,33 +98,6 @@ fn json_line(event: &WatchSkillsResponse) -> Result<String, CommandFailure> {
     let line =
         serde_json::to_string(&event).map_err(|error| CommandFailure::invalid_response(&error))?;
     Ok(escape_json(&line))
-}
-
-/// Writes lines on a blocking thread, so that a slow reader does not delay signals.
-pub async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
-    if lines.is_empty() {
-        return Ok(());
-    }
-    let written = tokio::task::spawn_blocking(move || {
-        write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
-    });
-    written.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
-}
-
-/// Waits until the reader of stdout is gone. Never returns if that cannot be known, as for a file.
-/// Without this, only the next write would fail.
-pub async fn stdout_closed() {
-    let polled = tokio::task::spawn_blocking(|| {
-        let stdout = io::stdout();
-        // No events are requested: poll(2) always reports ERR and HUP.
-        let mut waits = [PollFd::new(&stdout, PollFlags::empty())];
-        while poll(&mut waits, None) == Err(Errno::INTR) {}
-        waits[0].revents()
-    });
-    match polled.await {
-        Ok(events) if events.intersects(PollFlags::ERR | PollFlags::HUP) => {}
-        _ => std::future::pending().await,
-    }
 }
 
 /// State of a lost connection.

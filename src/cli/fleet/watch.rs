@@ -6,9 +6,8 @@ use super::target::{FleetTarget, FleetTargetArgs};
 use crate::cli::args::parse_timeout;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::cli::output::OutputFormat;
-use crate::cli::signals::stop_signal;
-use crate::cli::watch::{stdout_closed, write_lines};
+use crate::cli::output::{OutputFormat, write_lines};
+use crate::cli::signals::run_until_signal_or_closed_stdout;
 use crate::client::{Client, Fleet};
 use crate::model::text::{escape_json, escape_text};
 use clap::Args;
@@ -66,15 +65,7 @@ struct WatchContext {
 
 /// Prints changes until a signal comes or stdout is closed.
 pub async fn run(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
-    // Before the first line, so that a reader of the line can stop the command properly.
-    let stop = stop_signal().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("cannot receive signals: {error}"))
-    })?;
-    tokio::select! {
-        () = stop => Ok(exit::OK),
-        () = stdout_closed() => Ok(exit::OK),
-        ended = print_changes(args) => ended,
-    }
+    run_until_signal_or_closed_stdout(print_changes(args)).await
 }
 
 async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
