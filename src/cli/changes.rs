@@ -136,7 +136,7 @@ fn new_diagnostics<'a>(
 
 /// Returns the skills that are in `before` only, by root and by package.
 fn removed_skills<'a>(before: &'a MirrorCatalog, now: &MirrorCatalog) -> Vec<&'a Arc<Skill>> {
-    let removed = before.skills().iter().filter(|skill| now.skill(&skill.package).is_none());
+    let removed = before.skills().filter(|skill| now.skill(&skill.package).is_none());
     let mut removed: Vec<_> = removed.collect();
     for of_root in removed.chunk_by_mut(|a, b| a.authority == b.authority) {
         of_root.sort_by(|a, b| a.package.cmp(&b.package));

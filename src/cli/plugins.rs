@@ -18,15 +18,15 @@ type ComponentLine = (&'static str, String, String);
 /// Returns the lines of the plugins and marketplaces that differ between two catalogs.
 pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String> {
     let (old, new) = (plugins_by_package(before), plugins_by_package(now));
-    let gone = before.plugins().iter().filter(|plugin| !new.contains_key(plugin.package.as_str()));
+    let gone = before.plugins().filter(|plugin| !new.contains_key(plugin.package.as_str()));
     let mut lines: Vec<_> =
         gone.map(|plugin| plugin_line('-', plugin, "no longer there")).collect();
     let changed = |plugin: &&Arc<Plugin>| {
         let before = old.get(plugin.package.as_str());
         before.is_none_or(|before| !Arc::ptr_eq(before, plugin) && before != plugin)
     };
-    let changed: Vec<_> = now.plugins().iter().filter(changed).collect();
-    let same_lists = before.marketplaces() == now.marketplaces();
+    let changed: Vec<_> = now.plugins().filter(changed).collect();
+    let same_lists = before.marketplaces().eq(now.marketplaces());
     for root in now.roots() {
         for plugin in changed.iter().filter(|plugin| is_of_root(&plugin.package, &root.id)) {
             lines.push(match old.get(plugin.package.as_str()) {
@@ -48,11 +48,11 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
 }
 
 fn plugins_by_package(catalog: &MirrorCatalog) -> HashMap<&str, &Arc<Plugin>> {
-    catalog.plugins().iter().map(|plugin| (plugin.package.as_str(), plugin)).collect()
+    catalog.plugins().map(|plugin| (plugin.package.as_str(), plugin)).collect()
 }
 
 fn marketplaces_of<'a>(catalog: &'a MirrorCatalog, root: &str) -> Vec<&'a Marketplace> {
-    catalog.marketplaces().iter().filter(|list| is_of_root(&list.declared_by, root)).collect()
+    catalog.marketplaces().filter(|list| is_of_root(&list.declared_by, root)).collect()
 }
 
 /// Returns the lines of a root's plugins with their components.

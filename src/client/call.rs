@@ -241,17 +241,25 @@ impl Client {
         pages::collect_list(self, request, call, |_| false).await
     }
 
-    /// Returns the states of roots with their catalog digests, for the whole list of a request. Reads
-    /// one page with one skill.
+    /// Returns the states of roots with their catalog digests, for the whole list of a request.
     pub async fn list_root_states(
         &mut self,
         request: &ListSkillsRequest,
     ) -> Result<Vec<RootStatus>, CallError> {
-        let call =
-            |mut service: ServiceClient, request| async move { service.list_skills(request).await };
-        let request = ListSkillsRequest { page_size: 1, ..request.clone() };
-        let first_page = pages::collect_list(self, &request, call, |_| true).await?;
-        Ok(first_page.roots)
+        let request = ListSkillsRequest { roots_only: true, ..request.clone() };
+        Ok(self.list_skills(&request).await?.roots)
+    }
+
+    /// Makes one call for a page of skills within `limit`, without retries.
+    pub(super) async fn list_page_once(
+        &self,
+        request: ListSkillsRequest,
+        limit: Duration,
+    ) -> Result<ListSkillsResponse, Status> {
+        let limit = limit.min(self.timeout());
+        let (mut service, mut request) = (self.service.clone(), Request::new(request));
+        request.set_timeout(limit);
+        Box::pin(with_deadline(limit, service.list_skills(request))).await
     }
 
     /// Resolves roots and joins the pages into one response without a page token.

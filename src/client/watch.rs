@@ -63,10 +63,27 @@ impl SkillWatch {
         &self.request.resume_token
     }
 
-    /// Closes the stream, so that the next call of [`SkillWatch::next`] resumes from the last
-    /// complete state and receives the current position of the daemon.
-    pub(super) fn reopen(&mut self) {
-        self.stream = None;
+    /// Returns the request of the next stream.
+    pub(super) fn request(&self) -> &WatchSkillsRequest {
+        &self.request
+    }
+
+    /// Sets the token from which the next stream resumes; empty for the whole state.
+    pub(super) fn set_resume_token(&mut self, token: String) {
+        self.request.resume_token = token;
+    }
+
+    /// Whether the next call of [`SkillWatch::next`] opens a stream.
+    pub(super) fn is_closed(&self) -> bool {
+        self.stream.is_none()
+    }
+
+    /// Waits for the delay after a failure. Cancel-safe.
+    pub(super) async fn wait_for_retry(&mut self) {
+        if let Some(wait) = self.retry_delay {
+            tokio::time::sleep(wait).await;
+            self.retry_delay = None;
+        }
     }
 
     /// Sets the catalogs that the next stream need not send.
@@ -76,29 +93,29 @@ impl SkillWatch {
 
     /// Returns the next message. An error is final: the daemon rejected the watch. Cancel-safe.
     pub async fn next(&mut self) -> Result<WatchMessage, CallError> {
-        if let Some(wait) = self.retry_delay {
-            tokio::time::sleep(wait).await;
-            self.retry_delay = None;
-        }
+        self.wait_for_retry().await;
         match self.receive_event().await {
             Ok(event) => {
                 self.record_event(&event);
                 Ok(WatchMessage::Event(Box::new(event)))
             }
-            Err(status) => {
-                self.stream = None;
-                if !self.is_retryable(&status) {
-                    return Err(status.into());
-                }
-                let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
-                let requested = requested.unwrap_or_default().min(MAX_REQUESTED_DELAY);
-                // The daemon may have requested one delay from many clients at once.
-                let wait = requested + full_jitter(max_delay(self.failures));
-                self.failures = self.failures.saturating_add(1);
-                self.retry_delay = Some(wait);
-                Ok(WatchMessage::Lost { cause: status.into(), wait })
-            }
+            Err(status) => self.record_failure(status),
         }
+    }
+
+    /// Closes the stream after a failure, and plans the next attempt. The error is final.
+    pub(super) fn record_failure(&mut self, status: Status) -> Result<WatchMessage, CallError> {
+        self.stream = None;
+        if !self.is_retryable(&status) {
+            return Err(status.into());
+        }
+        let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
+        let requested = requested.unwrap_or_default().min(MAX_REQUESTED_DELAY);
+        // The daemon may have requested one delay from many clients at once.
+        let wait = requested + full_jitter(max_delay(self.failures));
+        self.failures = self.failures.saturating_add(1);
+        self.retry_delay = Some(wait);
+        Ok(WatchMessage::Lost { cause: status.into(), wait })
     }
 
     async fn receive_event(&mut self) -> Result<WatchSkillsResponse, Status> {
@@ -145,7 +162,7 @@ impl SkillWatch {
     }
 
     /// Whether the same call may succeed later: the connection was lost, or the status says so.
-    fn is_retryable(&self, status: &Status) -> bool {
+    pub(super) fn is_retryable(&self, status: &Status) -> bool {
         if TlsRequired::is_cause_of(status) {
             return false;
         }

@@ -24,7 +24,7 @@ const MAX_FRAGMENT_BYTES: usize = 60 << 10;
 pub fn change_events<'a>(
     query: &'a ListQuery,
     digests: &CatalogDigests,
-    known: Option<&KnownCatalogs>,
+    known: &KnownCatalogs,
     old: Option<&'a CatalogView>,
     new: &'a CatalogView,
 ) -> impl Iterator<Item = Event> + Send + 'a {
@@ -34,9 +34,7 @@ pub fn change_events<'a>(
     };
     let before = old.map(|old| digests.root_statuses(query, old)).unwrap_or_default();
     let mut now = digests.root_statuses(query, new);
-    if let Some(known) = known {
-        known.mark_unchanged(&mut now);
-    }
+    known.mark_unchanged(&mut now);
     let unchanged: Arc<[bool]> = now.iter().map(|status| status.unchanged).collect();
     let statuses = now.into_iter().enumerate().filter_map(move |(at, status)| {
         (before.get(at) != Some(&status)).then_some(Event::RootStatus(status))

@@ -1,5 +1,6 @@
 //! Catalogs that a caller holds, so that the daemon need not send them.
 
+use crate::catalog::CatalogView;
 use crate::model::SelectedRoot;
 use crate::proto::caproot::v1 as pb;
 use std::collections::BTreeSet;
@@ -14,6 +15,18 @@ impl KnownCatalogs {
         let ids: BTreeSet<_> = selection.iter().map(|root| root.id.as_str()).collect();
         let selected = catalogs.into_iter().filter(|catalog| ids.contains(&*catalog.root_id));
         Self(selected.map(|catalog| (catalog.root_id, catalog.catalog_digest)).collect())
+    }
+
+    /// Removes the catalogs of the roots that are ready in a view.
+    pub fn remove_ready_roots(&mut self, view: &CatalogView) {
+        let ready = view.roots.iter().filter(|root| root.state.catalog().is_some());
+        let ready: BTreeSet<_> = ready.map(|root| root.id.as_str()).collect();
+        self.0.retain(|(id, _)| !ready.contains(&**id));
+    }
+
+    /// Removes all catalogs.
+    pub fn clear(&mut self) {
+        self.0.clear();
     }
 
     /// Marks the roots whose catalogs the caller holds.

@@ -65,7 +65,7 @@ pub fn encode_skill_page(
         ..pb::ListSkillsResponse::default()
     };
     page.truncated = page.roots.iter().any(|r| r.truncated);
-    if request.is_first_page() {
+    if request.is_first_page() && !request.roots_only {
         page.warnings = root_warnings(&page.roots);
         let lists = root_diagnostics(view, &query.product).into_iter().zip(&page.roots);
         let changed = lists.filter(|(_, root)| !root.unchanged);
@@ -90,7 +90,10 @@ fn write_skills(
     (view, statuses): (&CatalogView, &[pb::RootStatus]),
     mut room: usize,
 ) -> Option<(usize, usize)> {
-    let PageRequest { query, begin, .. } = request;
+    let PageRequest { query, begin, roots_only, .. } = request;
+    if *roots_only {
+        return None;
+    }
     let mut count = 0;
     for (root_at, root) in view.roots.iter().enumerate().skip(begin.0) {
         if statuses[root_at].unchanged {

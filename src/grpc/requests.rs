@@ -22,6 +22,8 @@ use tonic::{Request, Status};
 
 /// Tag that distinguishes page tokens of `ResolveRoots` from those of `ListSkills`.
 const RESOLVE_TOKEN_TAG: u8 = 2;
+/// Tag that distinguishes lists of root states from lists of skills.
+const ROOTS_ONLY_TAG: u8 = 3;
 
 /// Validates a selection. A root that the request repeats with the same location is kept once.
 fn parse_selection(
@@ -127,6 +129,8 @@ pub struct ListQuery {
 pub struct PageRequest {
     pub query: ListQuery,
     pub known_catalogs: KnownCatalogs,
+    /// Whether the page has only the states of the roots.
+    pub roots_only: bool,
     pub page_size: usize,
     /// Index of the first root of the page in the selection, and of its first item.
     pub begin: (usize, usize),
@@ -193,6 +197,7 @@ impl PageRequest {
         Ok(Self {
             query,
             known_catalogs,
+            roots_only: false,
             page_size,
             begin,
             token_binding,
@@ -245,6 +250,7 @@ pub fn parse_list_request(
         page_token,
         consistency,
         known_catalogs,
+        roots_only,
     } = request.into_inner();
     let roots = parse_selection(roots, max_roots)?;
     let known_catalogs = KnownCatalogs::new(known_catalogs, &roots);
@@ -252,9 +258,12 @@ pub fn parse_list_request(
     let query = ListQuery { selection, product, view: parse_view(view)? };
     let mut token_binding = query.page_token_binding();
     known_catalogs.append_to(&mut token_binding);
+    if roots_only {
+        token_binding.insert(0, ROOTS_ONLY_TAG);
+    }
     let page = (page_size, consistency, &*page_token);
     let request = PageRequest::parse(query, token_binding, page, wait_budget)?;
-    Ok(PageRequest { known_catalogs, ..request })
+    Ok(PageRequest { known_catalogs, roots_only, ..request })
 }
 
 /// Validates a request for a page of `ResolveRoots`.

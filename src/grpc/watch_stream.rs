@@ -121,6 +121,9 @@ impl WatchStream {
 
     async fn send_changes(&mut self, revisions: &mut watch::Receiver<u64>) {
         let (mut client_view, mut reason) = self.resume_view();
+        if let Some(view) = &client_view {
+            self.request.known_catalogs.remove_ready_roots(view);
+        }
         let mut view = self.current_view().await;
         loop {
             revisions.mark_unchanged();
@@ -130,11 +133,16 @@ impl WatchStream {
             match Box::pin(self.send_transition(client_view.as_ref(), reason, &view, is_first))
                 .await
             {
-                Ok(()) => self.synced_revision = Some(view.revision),
+                Ok(()) => {
+                    self.synced_revision = Some(view.revision);
+                    self.request.known_catalogs.remove_ready_roots(&view);
+                }
                 Err(StreamInterruption::Closed) => return,
                 Err(StreamInterruption::ReaderStalled) => {
-                    // Discard the client's state, and wait until the client reads again.
+                    // Discard the client's state, and wait until the client reads again. The client
+                    // may have discarded its known catalogs.
                     client_view = None;
+                    self.request.known_catalogs.clear();
                     drop(view);
                     reason = Some(pb::ResetReason::Resync);
                     if self.event_sender.wait_for_demand().await.is_err() {
@@ -241,14 +249,9 @@ impl WatchStream {
         is_first: bool,
     ) -> Result<(), StreamInterruption> {
         let parameters = [reason.map_or(0, |reason| reason as usize), usize::from(is_first)];
-        // The catalogs are of the client's state before the stream. After a resync, the client may
-        // have discarded it.
-        let is_resync = reason == Some(pb::ResetReason::Resync);
-        let known = (client_view.is_none() && !is_resync).then_some(&self.request.known_catalogs);
+        let known = &self.request.known_catalogs;
         let mut query = self.request.query.page_token_binding();
-        if let Some(known) = known {
-            known.append_to(&mut query);
-        }
+        known.append_to(&mut query);
         let key = MessageKey::new(&query, client_view, view, parameters);
         let cached =
             |number| key.and_then(|key| self.event_cache.get(&key.at_position((0, number))));

@@ -178,7 +178,10 @@ fn build_catalog(
 
 /// Returns the records that the limits allow, and whether a limit applied. If a record exceeds
 /// `max_bytes` only with its frontmatter, the frontmatter is omitted.
-fn limit_records(records: &[Arc<SkillRecord>], max_bytes: usize) -> (Vec<Arc<SkillRecord>>, bool) {
+fn limit_records<'a>(
+    records: impl Iterator<Item = &'a Arc<SkillRecord>>,
+    max_bytes: usize,
+) -> (Vec<Arc<SkillRecord>>, bool) {
     let (mut kept, mut left, mut is_truncated) = (Vec::new(), max_bytes, false);
     for record in records {
         let mut record = record.clone();
@@ -274,7 +277,7 @@ mod tests {
             (bare, 1, 0),
             (bare - 1, 0, 0),
         ] {
-            let (kept, is_truncated) = limit_records(&records, max);
+            let (kept, is_truncated) = limit_records(records.iter(), max);
             assert_eq!((kept.len(), is_truncated), (skills, max < 2 * full), "{max}");
             let complete = kept.iter().filter(|record| record.frontmatter.is_some());
             assert_eq!(complete.count(), with_frontmatter, "{max}");

@@ -35,8 +35,8 @@ pub(crate) struct Replica {
     pub token: String,
     /// Epoch of the last event.
     pub epoch: String,
-    /// State before the first `reset` of the stream, to which `known_catalogs` refers. Absent after
-    /// another `reset`.
+    /// State before the first `reset` of the stream, to which `known_catalogs` refers until each root
+    /// is first ready. Absent after another `reset`.
     earlier: Option<Box<Replica>>,
     /// Whether the stream had an event.
     had_event: bool,
@@ -194,7 +194,10 @@ impl Replica {
                             || step.is_empty()
                     );
                     (self.revision, self.token) = (response.revision, synced.resume_token);
-                    self.earlier = None;
+                    // A root that is not ready yet can be unchanged later.
+                    if self.roots.values().all(|root| root.state() == RootState::Ready) {
+                        self.earlier = None;
+                    }
                     for id in &step.unchanged {
                         assert_eq!(self.digest(id), self.roots[id].catalog_digest);
                     }

@@ -21,7 +21,7 @@ struct MirrorPoolState {
 
 impl MirrorPool {
     /// Returns the mirror of an environment with this selection, which `start` returns if there is
-    /// none.
+    /// none. The roots of the selection must be sorted.
     pub fn find_or_start(
         &self,
         environment_id: &str,
@@ -39,15 +39,6 @@ impl MirrorPool {
         let mirror = start(selection.clone());
         state.add(environment_id, selection, &mirror);
         mirror
-    }
-
-    /// Shares a mirror from now on, unless another mirror of the selection is shared.
-    pub fn share(&self, environment_id: &str, selection: MirrorSelection, mirror: &Mirror) {
-        let mut state = self.0.lock();
-        let mut others = state.mirrors.get(environment_id).into_iter().flatten();
-        if !others.any(|(other, shared)| *other == selection && shared.is_in_use()) {
-            state.add(environment_id, selection, mirror);
-        }
     }
 
     /// Returns the number of shared mirrors in use.

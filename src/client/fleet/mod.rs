@@ -27,7 +27,9 @@ use super::call::Client;
 use super::connect::ConnectError;
 use super::credentials::BearerToken;
 use super::executor_channel::ExecutorChannel;
-use super::mirror::{Mirror, MirrorSelection, ResumePoint};
+use super::mirror::{
+    DEFAULT_MAX_BYTES, Mirror, MirrorSelection, ResumePoint, SharedCatalogs, SharingExecutor,
+};
 use crate::parse::document::ConfigErrors;
 use crate::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot};
 use crate::sync::Mutex;
@@ -90,6 +92,7 @@ pub struct Fleet {
     routes: ExecutorRoutes,
     clients: Arc<ClientPool>,
     mirrors: Arc<MirrorPool>,
+    catalogs: SharedCatalogs,
     /// State of the fleet file, if there is one.
     file_status: Option<Arc<Mutex<FleetFileStatus>>>,
 }
@@ -102,6 +105,7 @@ impl Fleet {
             routes: ExecutorRoutes::new(registry),
             clients: Arc::default(),
             mirrors: Arc::default(),
+            catalogs: SharedCatalogs::new(DEFAULT_MAX_BYTES),
             file_status: None,
         }
     }
@@ -149,6 +153,14 @@ impl Fleet {
         Self { routes, clients: Arc::default(), mirrors: Arc::default(), ..self }
     }
 
+    /// Sets the maximum size of the catalogs that the fleet keeps in memory after their last mirror
+    /// ended; 64 MiB by default. Catalogs of mirrors in use are not limited by this. Returns another
+    /// fleet without mirrors.
+    #[must_use]
+    pub fn with_max_idle_catalog_bytes(self, max_bytes: usize) -> Self {
+        Self { catalogs: SharedCatalogs::new(max_bytes), mirrors: Arc::default(), ..self }
+    }
+
     /// Returns the environments that the registry can list, in byte order.
     #[must_use]
     pub fn environment_ids(&self) -> Vec<String> {
@@ -188,16 +200,24 @@ impl Fleet {
 
     /// Returns the mirror of an environment's executor, which need not be there yet. All callers
     /// with the same selection share one mirror and its stream, so many sessions on one executor
-    /// receive its catalog once. The mirror ends with its last clone. Needs a tokio runtime.
+    /// receive its catalog once. The order of the roots does not matter: the catalog has the roots in
+    /// the byte order of their ids. The mirror ends with its last clone. Needs a tokio runtime.
+    ///
+    /// Mirrors of all executors share the memory of roots with equal catalogs, and a catalog that
+    /// another mirror received is not transferred again. The executor only proves by a digest that it
+    /// has the same catalog: its files are always read from itself.
     #[must_use]
-    pub fn mirror(&self, environment_id: &str, selection: MirrorSelection) -> Mirror {
+    pub fn mirror(&self, environment_id: &str, mut selection: MirrorSelection) -> Mirror {
+        selection.roots.sort_by(|a, b| a.id.cmp(&b.id));
         self.mirrors.find_or_start(environment_id, selection, |selection| {
-            Mirror::start(&self.lazy_client(environment_id), selection)
+            let client = self.lazy_client(environment_id);
+            let executor = SharingExecutor::new(&self.catalogs, environment_id);
+            Mirror::start_sharing(client, selection, executor)
         })
     }
 
-    /// Starts a mirror that reports the changes since a position; see [`Mirror::resume`]. Later
-    /// callers of [`Fleet::mirror`] share the mirror.
+    /// Returns the mirror of [`Fleet::mirror`], with the changes since a position; see
+    /// [`Mirror::resume`].
     #[must_use]
     pub fn resume_mirror(
         &self,
@@ -205,10 +225,8 @@ impl Fleet {
         selection: MirrorSelection,
         from: ResumePoint,
     ) -> Mirror {
-        let client = self.lazy_client(environment_id);
-        let mirror = Mirror::resume(&client, selection.clone(), from);
-        self.mirrors.share(environment_id, selection, &mirror);
-        mirror
+        let mirror = self.mirror(environment_id, selection.clone());
+        mirror.resumed(&self.lazy_client(environment_id), &selection, from)
     }
 
     fn find_or_create_client(&self, environment_id: &str, timeout: Duration) -> Client {
@@ -222,6 +240,7 @@ impl Fleet {
     #[must_use]
     pub fn stats(&self) -> FleetStats {
         let (dials_in_progress, waiting_dials) = self.routes.queue.counts();
+        let catalogs = self.catalogs.counts();
         let file = self.file_status.as_ref().map(|status| status.lock().clone());
         let file = file.unwrap_or_default();
         FleetStats {
@@ -229,6 +248,10 @@ impl Fleet {
             file_error: file.error,
             clients: self.clients.len(),
             mirrors: self.mirrors.len(),
+            catalogs: catalogs.catalogs,
+            idle_catalog_bytes: catalogs.retained_bytes,
+            catalog_hits: catalogs.hits,
+            rejected_catalogs: catalogs.rejected,
             dials_in_progress,
             waiting_dials,
             ..self.routes.counters.snapshot()

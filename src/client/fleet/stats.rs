@@ -11,6 +11,14 @@ pub struct FleetStats {
     pub clients: usize,
     /// Shared mirrors in use.
     pub mirrors: usize,
+    /// Different catalogs of roots in memory, each of one or more mirrors or idle.
+    pub catalogs: usize,
+    /// Approximate size in memory of the catalogs that the fleet keeps after their mirrors ended.
+    pub idle_catalog_bytes: usize,
+    /// Catalogs since the start of the fleet that a mirror took from memory instead of its executor.
+    pub catalog_hits: u64,
+    /// Catalogs since the start of the fleet whose digest was wrong. They are not shared.
+    pub rejected_catalogs: u64,
     /// Open connections.
     pub connections: usize,
     /// Dials in progress, with their TLS handshakes.

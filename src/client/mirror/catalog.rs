@@ -1,63 +1,60 @@
 //! Catalog of a mirror: skills in list order, plugins, the state of each root, and diagnostics.
 
+use super::root_contents::RootContents;
 use crate::proto::caproot::v1::{Diagnostic, Marketplace, Plugin, RootStatus, Skill};
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Complete state of one executor's catalog: the content of `ListSkills` and `ResolveRoots` at one
-/// revision. Has each skill as an `S`.
+/// revision. Has each skill as an `S`. Mirrors of a fleet share the memory of roots with equal
+/// catalogs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MirrorCatalog<S = Skill> {
-    skills: Vec<Arc<S>>,
-    by_package: HashMap<Box<str>, usize>,
-    plugins: Vec<Arc<Plugin>>,
-    marketplaces: Vec<Marketplace>,
+    /// State of each selected root, in the order of the selection.
     roots: Vec<RootStatus>,
-    diagnostics: Vec<Diagnostic>,
+    /// Id and contents of each selected root, in the order of the selection.
+    contents: Vec<(Arc<str>, Arc<RootContents<S>>)>,
 }
 
 impl<S> Default for MirrorCatalog<S> {
     fn default() -> Self {
-        Self::new([], (vec![], vec![]), vec![], vec![])
+        Self { roots: Vec::new(), contents: Vec::new() }
     }
 }
 
 impl<S> MirrorCatalog<S> {
-    /// Creates the catalog. The skills, each with its package, must be in list order.
-    pub(super) fn new<'a>(
-        skills: impl IntoIterator<Item = (&'a str, Arc<S>)>,
-        (plugins, marketplaces): (Vec<Arc<Plugin>>, Vec<Marketplace>),
+    /// Creates the catalog of these roots.
+    pub(super) fn new(
         roots: Vec<RootStatus>,
-        diagnostics: Vec<Diagnostic>,
+        contents: Vec<(Arc<str>, Arc<RootContents<S>>)>,
     ) -> Self {
-        let skills = skills.into_iter().enumerate();
-        let (by_package, skills) =
-            skills.map(|(at, (package, skill))| ((package.into(), at), skill)).unzip();
-        Self { skills, by_package, plugins, marketplaces, roots, diagnostics }
+        Self { roots, contents }
     }
 
     /// Skills in the order of `ListSkills`: by root as selected, then by name, then by package.
+    pub fn skills(&self) -> impl DoubleEndedIterator<Item = &Arc<S>> + Clone {
+        self.contents.iter().flat_map(|(_, root)| root.skills())
+    }
+
+    /// Returns the number of skills.
     #[must_use]
-    pub fn skills(&self) -> &[Arc<S>] {
-        &self.skills
+    pub fn skill_count(&self) -> usize {
+        self.contents.iter().map(|(_, root)| root.skill_count()).sum()
     }
 
     /// Returns the skill with this handle.
     #[must_use]
     pub fn skill(&self, package: &str) -> Option<&Arc<S>> {
-        self.by_package.get(package).map(|at| &self.skills[*at])
+        self.contents.iter().find_map(|(_, root)| root.skill(package))
     }
 
     /// Plugins by root as selected, then by package.
-    #[must_use]
-    pub fn plugins(&self) -> &[Arc<Plugin>] {
-        &self.plugins
+    pub fn plugins(&self) -> impl DoubleEndedIterator<Item = &Arc<Plugin>> + Clone {
+        self.contents.iter().flat_map(|(_, root)| root.plugins())
     }
 
     /// Marketplaces by root as selected.
-    #[must_use]
-    pub fn marketplaces(&self) -> &[Marketplace] {
-        &self.marketplaces
+    pub fn marketplaces(&self) -> impl DoubleEndedIterator<Item = &Marketplace> + Clone {
+        self.contents.iter().flat_map(|(_, root)| root.marketplaces())
     }
 
     /// State of each selected root, in the order of the selection.
@@ -67,8 +64,13 @@ impl<S> MirrorCatalog<S> {
     }
 
     /// Diagnostics by root as selected, most severe first.
-    #[must_use]
-    pub fn diagnostics(&self) -> &[Diagnostic] {
-        &self.diagnostics
+    pub fn diagnostics(&self) -> impl DoubleEndedIterator<Item = &Diagnostic> + Clone {
+        self.contents.iter().flat_map(|(_, root)| root.diagnostics())
+    }
+
+    /// Returns the contents of a selected root.
+    pub(super) fn contents(&self, root_id: &str) -> Option<&Arc<RootContents<S>>> {
+        let mut contents = self.contents.iter();
+        contents.find(|(id, _)| **id == *root_id).map(|(_, contents)| contents)
     }
 }

@@ -1,10 +1,8 @@
 //! Task of a mirror: follows one stream and publishes each complete state.
 
-use super::reconciler::ResumeReconciler;
+use super::catalog_sharing::SharingExecutor;
 use super::stream::MirrorStream;
-use super::{
-    ChangesSince, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
-};
+use super::{MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState};
 use crate::client::call::Client;
 use crate::client::jitter::full_jitter;
 use crate::client::watch::WatchMessage;
@@ -45,13 +43,15 @@ pub struct SnapshotPublisher {
 pub async fn follow_executor(
     client: Client,
     selection: MirrorSelection,
-    from: Option<ResumePoint>,
+    sharing: Option<SharingExecutor>,
     publisher: SnapshotPublisher,
 ) {
-    let mut reconciler = from.map(|from| ResumeReconciler::new(&client, &selection, from));
     loop {
-        let mut stream = MirrorStream::start(&client, &selection, |_, skill| skill);
-        let why = publish_stream(&mut stream, &mut reconciler, &publisher).await;
+        let mut stream = match &sharing {
+            Some(executor) => MirrorStream::start_sharing(&client, &selection, executor),
+            None => MirrorStream::start(&client, &selection, |_, skill| skill),
+        };
+        let why = publish_stream(&mut stream, &publisher).await;
         drop(stream);
         publisher.publish_lost(&why, LossKind::Rejected);
         tokio::time::sleep(full_jitter(MAX_REJECTED_DELAY)).await;
@@ -59,36 +59,15 @@ pub async fn follow_executor(
 }
 
 /// Publishes the states of a stream until the stream cannot go on. Returns the reason.
-async fn publish_stream(
-    stream: &mut MirrorStream,
-    reconciler: &mut Option<ResumeReconciler>,
-    publisher: &SnapshotPublisher,
-) -> String {
-    // Whether the last state differs from the published catalog.
-    let mut news = false;
+async fn publish_stream(stream: &mut MirrorStream, publisher: &SnapshotPublisher) -> String {
     loop {
         match stream.next().await {
             Ok(WatchMessage::Event(event)) => match stream.apply_event(*event) {
                 Ok(None) => {}
                 Ok(Some(update)) => {
-                    news |= update.changed;
-                    let catalog = news.then_some(update.catalog);
                     let (epoch, revision, token) = (update.epoch, update.revision, update.token);
                     let state = RevisionState { epoch, revision, token };
-                    let mut since = None;
-                    if let Some(with) = reconciler {
-                        since =
-                            with.reconcile(&state.epoch, state.revision, catalog.as_deref()).await;
-                        if since.is_none() {
-                            // The two streams are at different revisions: this stream asks for the
-                            // current revision.
-                            stream.reopen();
-                            continue;
-                        }
-                        *reconciler = None;
-                    }
-                    news = false;
-                    publisher.publish_state(catalog, state, since);
+                    publisher.publish_state(update.changed.then_some(update.catalog), state);
                 }
                 Err(why) => return why,
             },
@@ -110,21 +89,24 @@ impl SnapshotPublisher {
         Self { snapshots, message_count }
     }
 
+    /// Publishes the snapshot of another mirror.
+    pub fn publish_snapshot(&self, now: &MirrorSnapshot) {
+        self.snapshots.send_if_modified(|snapshot| {
+            let news = !Arc::ptr_eq(&snapshot.catalog, &now.catalog)
+                || snapshot.state != now.state
+                || snapshot.changes_since != now.changes_since;
+            *snapshot = now.clone();
+            news
+        });
+        self.message_count.send_modify(|count| *count += 1);
+    }
+
     /// Publishes a complete state. If `catalog` is `None`, the catalog is unchanged.
-    fn publish_state(
-        &self,
-        catalog: Option<Arc<MirrorCatalog>>,
-        state: RevisionState,
-        since: Option<ChangesSince>,
-    ) {
+    fn publish_state(&self, catalog: Option<Arc<MirrorCatalog>>, state: RevisionState) {
         self.snapshots.send_if_modified(|snapshot| {
             let news = catalog.is_some() || snapshot.state != MirrorState::Live;
             if let Some(catalog) = catalog {
-                snapshot.changed_since_resume |= snapshot.changes_since.is_some();
                 snapshot.catalog = catalog;
-            }
-            if let Some(since) = since {
-                snapshot.changes_since = Some(Arc::new(since));
             }
             (snapshot.epoch, snapshot.revision, snapshot.state) =
                 (state.epoch, state.revision, MirrorState::Live);

@@ -2,17 +2,21 @@
 //! through lost connections and restarts of the daemon.
 
 mod catalog;
+mod catalog_sharing;
 mod follow;
 mod reconciler;
 mod replica;
 mod resume;
 mod root_contents;
+mod shared_catalogs;
 mod stream;
 
 pub use catalog::MirrorCatalog;
+pub(crate) use catalog_sharing::SharingExecutor;
 #[cfg(feature = "cli")]
 pub(crate) use replica::MirrorUpdate;
 pub use resume::{ChangesSince, ResumePoint};
+pub(crate) use shared_catalogs::{DEFAULT_MAX_BYTES, SharedCatalogs};
 #[cfg(any(feature = "cli", feature = "mcp"))]
 pub(crate) use stream::MirrorStream;
 
@@ -22,6 +26,7 @@ pub(crate) use replica::MirrorReplica;
 use super::call::Client;
 use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use follow::{SnapshotPublisher, follow_executor};
+use reconciler::{ResumeReconciler, follow_mirror};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -164,7 +169,17 @@ impl Mirror {
     /// Starts to follow. Returns at once, without waiting for the executor. Needs a tokio runtime.
     #[must_use]
     pub fn start(client: &Client, selection: MirrorSelection) -> Self {
-        Self::spawn(client, selection, None)
+        let client = client.clone();
+        Self::spawn(|publisher| follow_executor(client, selection, None, publisher))
+    }
+
+    /// Starts to follow an executor of a fleet, and shares its catalogs with other mirrors.
+    pub(super) fn start_sharing(
+        client: Client,
+        selection: MirrorSelection,
+        executor: SharingExecutor,
+    ) -> Self {
+        Self::spawn(|publisher| follow_executor(client, selection, Some(executor), publisher))
     }
 
     /// Starts to follow, and reports in [`MirrorSnapshot::changes_since`] the changes since an
@@ -172,10 +187,24 @@ impl Mirror {
     /// state of this mirror, so no change is lost between them.
     #[must_use]
     pub fn resume(client: &Client, selection: MirrorSelection, from: ResumePoint) -> Self {
-        Self::spawn(client, selection, Some(from))
+        Self::start(client, selection.clone()).resumed(client, &selection, from)
     }
 
-    fn spawn(client: &Client, selection: MirrorSelection, from: Option<ResumePoint>) -> Self {
+    /// Returns a mirror with the states of this mirror that reports the changes since `from`. The
+    /// selection is that of this mirror.
+    pub(super) fn resumed(
+        self,
+        client: &Client,
+        selection: &MirrorSelection,
+        from: ResumePoint,
+    ) -> Self {
+        let reconciler = ResumeReconciler::new(client, selection, from);
+        Self::spawn(|publisher| follow_mirror(self, reconciler, publisher))
+    }
+
+    fn spawn<F: Future<Output = ()> + Send + 'static>(
+        follow: impl FnOnce(SnapshotPublisher) -> F,
+    ) -> Self {
         let (sender, snapshots) = watch::channel(MirrorSnapshot {
             catalog: Arc::default(),
             epoch: Arc::from(""),
@@ -186,8 +215,7 @@ impl Mirror {
             changed_since_resume: false,
         });
         let (count, messages) = watch::channel(0);
-        let publisher = SnapshotPublisher::new(sender, count);
-        let task = tokio::spawn(follow_executor(client.clone(), selection, from, publisher));
+        let task = tokio::spawn(follow(SnapshotPublisher::new(sender, count)));
         let handle = AbortOnDropHandle::new(task);
         Self::from_task(Arc::new(MirrorTask { snapshots, messages, _handle: handle }))
     }
@@ -221,6 +249,16 @@ impl Mirror {
     /// Marks the current snapshot as seen, so that [`Mirror::changed`] waits for the next one.
     pub fn mark_seen(&mut self) {
         self.snapshots.mark_unchanged();
+    }
+
+    /// Waits until the snapshot differs in any part, such as a new revision with the same catalog.
+    async fn any_change(&mut self) {
+        tokio::select! {
+            changed = self.snapshots.changed() => if changed.is_ok() { return },
+            changed = self.messages.changed() => if changed.is_ok() { return },
+        }
+        // The task lives as long as a mirror exists, so it can only have panicked.
+        std::future::pending::<()>().await;
     }
 
     /// Waits for the next complete state or bookmark, and returns the current snapshot.

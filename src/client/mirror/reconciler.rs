@@ -1,37 +1,40 @@
-//! Reconciles a resumed mirror with its earlier state. One stream has the whole state, another
-//! stream has the changes since the resume token. Both are opened in turn until they are at the
-//! same revision. If that fails, digests tell which roots changed.
+//! Reconciles a mirror with an earlier state. If the digests of the catalogs are those of the earlier
+//! state, nothing changed. Otherwise a stream from the resume token has the changes. They belong to
+//! the state of the mirror if both have the same digests. If that fails, digests tell which roots
+//! changed.
 
-use super::{ChangesSince, MirrorCatalog, MirrorSelection, ResumePoint};
+use super::follow::SnapshotPublisher;
+use super::resume::catalog_digests;
+use super::{ChangesSince, Mirror, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint};
 use crate::client::call::Client;
 use crate::client::watch::WatchMessage;
 use crate::model::handle::is_of_root;
 use crate::proto::caproot::v1::watch_skills_response::Event;
-use crate::proto::caproot::v1::{ResetReason, SkillDelta, WatchSkillsRequest};
-use std::collections::BTreeSet;
+use crate::proto::caproot::v1::{ResetReason, RootStatus, SkillDelta, WatchSkillsRequest};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long the first state of a mirror waits for the changes.
 const RECONCILE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long an attempt waits for the next state of the mirror.
+const STATE_WAIT: Duration = Duration::from_millis(200);
 /// Maximum number of attempts.
 const MAX_ROUNDS: usize = 64;
 
-/// Reconciler of a mirror that was resumed and has no first state yet.
+/// Reconciler of a mirror that has no state with changes yet.
 pub struct ResumeReconciler {
     client: Client,
     request: WatchSkillsRequest,
     resume_point: ResumePoint,
     max_bytes: usize,
-    rounds: usize,
-    /// Set at the first state.
-    deadline: Option<Instant>,
 }
 
 /// Response to a request for the changes since the resume point.
 enum ResumeAnswer {
-    /// All changes up to this revision.
-    Complete { epoch: String, revision: u64, changed: ChangedIds },
+    /// All changes up to a revision.
+    Complete(ChangedIds),
     /// The daemon cannot tell the changes, or sent an invalid response. Has the reason.
     Unavailable(String),
     /// The stream ended early. The next attempt may succeed.
@@ -41,12 +44,64 @@ enum ResumeAnswer {
 /// Changed skills and roots so far.
 #[derive(Debug, Default)]
 struct ChangedIds {
+    /// Start of the daemon.
+    epoch: String,
+    /// Last state of each root that the daemon sent.
+    statuses: BTreeMap<String, RootStatus>,
     upserted: BTreeSet<String>,
     removed: BTreeSet<String>,
     roots: BTreeSet<String>,
 }
 
+/// Publishes the states of a mirror from its first live state on, with the changes since the resume
+/// point of the reconciler. Never returns.
+pub async fn follow_mirror(
+    mut mirror: Mirror,
+    reconciler: ResumeReconciler,
+    publisher: SnapshotPublisher,
+) {
+    let (first, since) = loop {
+        let snapshot = mirror.snapshot();
+        if snapshot.state == MirrorState::Live {
+            break reconciler.reconcile(&mut mirror).await;
+        }
+        publisher.publish_snapshot(&without_state(snapshot));
+        mirror.any_change().await;
+    };
+    let since = Arc::new(since);
+    let mut snapshot = first.clone();
+    loop {
+        publisher.publish_snapshot(&MirrorSnapshot {
+            changes_since: Some(since.clone()),
+            changed_since_resume: !Arc::ptr_eq(&snapshot.catalog, &first.catalog),
+            ..snapshot
+        });
+        mirror.any_change().await;
+        snapshot = mirror.snapshot();
+    }
+}
+
+/// Returns a snapshot from before the first state, for an executor that is lost.
+fn without_state(snapshot: MirrorSnapshot) -> MirrorSnapshot {
+    let state = match snapshot.state {
+        MirrorState::Stale { why, .. } => MirrorState::Connecting(Some(why)),
+        state => state,
+    };
+    let (catalog, resume_token) = (Arc::default(), Arc::from(""));
+    MirrorSnapshot { catalog, epoch: Arc::from(""), revision: 0, resume_token, state, ..snapshot }
+}
+
 impl ChangedIds {
+    /// Whether the changes lead from the resume point to the state of a mirror.
+    fn lead_to(&self, snapshot: &MirrorSnapshot, from: &ResumePoint) -> bool {
+        let digests = catalog_digests(&snapshot.catalog);
+        let is_same = |root: &RootStatus| match self.statuses.get(&root.id) {
+            Some(sent) => sent.catalog_digest == root.catalog_digest && sent.state == root.state,
+            None => from.catalog_digests.get(&root.id) == digests.get(&root.id),
+        };
+        self.epoch == *snapshot.epoch && snapshot.catalog.roots().iter().all(is_same)
+    }
+
     fn into_changes_since(self, revision: u64) -> ChangesSince {
         ChangesSince::Known {
             revision,
@@ -61,49 +116,49 @@ impl ResumeReconciler {
     pub fn new(client: &Client, selection: &MirrorSelection, from: ResumePoint) -> Self {
         let request =
             WatchSkillsRequest { resume_token: from.token.clone(), ..selection.watch_request() };
-        Self {
-            client: client.clone(),
-            request,
-            resume_point: from,
-            max_bytes: selection.max_bytes,
-            rounds: 0,
-            deadline: None,
-        }
+        let max_bytes = selection.max_bytes;
+        Self { client: client.clone(), request, resume_point: from, max_bytes }
     }
 
-    /// Returns the changes up to `revision`, or `None` if the daemon is at another revision by now.
-    /// The caller then retries with its new revision.
-    pub async fn reconcile(
-        &mut self,
-        epoch: &str,
-        revision: u64,
-        catalog: Option<&MirrorCatalog>,
-    ) -> Option<ChangesSince> {
-        let empty = MirrorCatalog::default();
-        let from = self.resume_point.clone();
-        let by_digests =
-            |why: String| Some(from.compare_digests(catalog.unwrap_or(&empty), revision, why));
-        if from.token.is_empty() {
-            let why = "the resume point has no token";
-            return by_digests(why.to_owned());
-        }
-        self.rounds += 1;
-        let until = *self.deadline.get_or_insert_with(|| Instant::now() + RECONCILE_TIMEOUT);
-        match timeout_at(until, self.request_changes()).await {
-            Ok(ResumeAnswer::Complete { epoch: its_epoch, revision: its_revision, changed })
-                if its_epoch == epoch && its_revision == revision =>
-            {
-                Some(changed.into_changes_since(revision))
+    /// Returns a state of a live mirror, with the changes up to this state.
+    async fn reconcile(&self, mirror: &mut Mirror) -> (MirrorSnapshot, ChangesSince) {
+        let deadline = Instant::now() + RECONCILE_TIMEOUT;
+        let from = &self.resume_point;
+        let mut reason = "the catalog changes too fast";
+        for _ in 0..MAX_ROUNDS {
+            let snapshot = mirror.snapshot();
+            if from.token.is_empty() {
+                let why = "the resume point has no token";
+                return compare(from, snapshot, why);
             }
-            Ok(ResumeAnswer::Unavailable(why)) => by_digests(why),
-            Ok(ResumeAnswer::Complete { .. } | ResumeAnswer::Interrupted)
-                if self.rounds < MAX_ROUNDS =>
-            {
-                None
+            // Without a difference, no stream is needed.
+            if let (snapshot, known @ ChangesSince::Known { .. }) = compare(from, snapshot, "") {
+                return (snapshot, known);
             }
-            Ok(_) => by_digests("the catalog changes too fast".to_owned()),
-            Err(_) => by_digests("the daemon did not send the changes in time".to_owned()),
+            match timeout_at(deadline, self.request_changes()).await {
+                Ok(ResumeAnswer::Complete(changed)) => {
+                    let mut snapshot = mirror.snapshot();
+                    if !changed.lead_to(&snapshot, from) {
+                        // Either the mirror or the stream of changes is ahead.
+                        drop(timeout(STATE_WAIT, mirror.changed()).await);
+                        snapshot = mirror.snapshot();
+                    }
+                    if changed.lead_to(&snapshot, from) {
+                        let since = changed.into_changes_since(snapshot.revision);
+                        return (snapshot, since);
+                    }
+                }
+                Ok(ResumeAnswer::Unavailable(why)) => {
+                    return compare(from, mirror.snapshot(), &why);
+                }
+                Ok(ResumeAnswer::Interrupted) => {}
+                Err(_) => {
+                    reason = "the daemon did not send the changes in time";
+                    break;
+                }
+            }
         }
+        compare(from, mirror.snapshot(), reason)
     }
 
     /// Opens one stream from the token, and reads it up to its first complete state.
@@ -126,10 +181,14 @@ impl ResumeReconciler {
                     );
                 }
                 Some(Event::Synced(_) | Event::Bookmark(_)) => {
-                    let (epoch, revision) = (message.epoch, message.revision);
-                    return ResumeAnswer::Complete { epoch, revision, changed };
+                    changed.epoch = message.epoch;
+                    return ResumeAnswer::Complete(changed);
                 }
-                Some(Event::RootStatus(status)) => self.record_root(&mut changed, status.id),
+                Some(Event::RootStatus(status)) => {
+                    let new = self.record_root(&mut changed, status.id.clone());
+                    changed.statuses.extend(new.map(|_| (status.id.clone(), status)));
+                    new
+                }
                 Some(Event::Diagnostics(list)) => self.record_root(&mut changed, list.root_id),
                 Some(Event::Delta(delta)) => self.record_delta(&mut changed, delta),
                 None => None,
@@ -178,6 +237,16 @@ impl ResumeReconciler {
     fn is_selected(&self, id: &str) -> bool {
         self.request.selected_capability_roots.iter().any(|root| root.id == id)
     }
+}
+
+/// Returns a state with the changes that its digests show.
+fn compare(
+    from: &ResumePoint,
+    snapshot: MirrorSnapshot,
+    reason: &str,
+) -> (MirrorSnapshot, ChangesSince) {
+    let since = from.compare_digests(&snapshot.catalog, snapshot.revision, reason.to_owned());
+    (snapshot, since)
 }
 
 fn reset_reason_sentence(reason: ResetReason) -> &'static str {

@@ -4,12 +4,13 @@
 //! The copy offers its catalogs to the next stream, so that the daemon need not send them again. It
 //! computes their digests itself: another daemon may serve the next stream.
 
+use super::catalog_sharing::CatalogSharing;
 use super::root_contents::{ENTRY_OVERHEAD_BYTES, RootContents, message_bytes};
 use super::{MirrorCatalog, MirrorSelection};
 use crate::model::handle::is_of_root;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{
-    Bookmark, DiagnosticList, KnownCatalog, RootStatus, Skill, SkillDelta, Synced,
+    Bookmark, DiagnosticList, KnownCatalog, RootState, RootStatus, Skill, SkillDelta, Synced,
     WatchSkillsResponse,
 };
 use std::collections::HashMap;
@@ -33,6 +34,8 @@ pub(crate) struct MirrorReplica<S> {
     has_state: bool,
     /// Changes since the last complete state.
     pending: IncompleteState,
+    /// Catalogs of other mirrors, if the mirror shares them.
+    sharing: Option<CatalogSharing<S>>,
 }
 
 /// Changes since the last complete state.
@@ -59,69 +62,68 @@ enum ExpectedEvent {
 
 #[derive(Debug)]
 struct RootReplica<S> {
+    id: Arc<str>,
     status: Option<RootStatus>,
-    contents: RootContents<S>,
-    /// Whether `contents` are those of the last complete state.
-    is_complete: bool,
-    /// Contents of the last complete state, after a `reset` and until `synced`. `None` if
-    /// `contents` has them, or if an event changed them before the `reset`.
-    earlier: Option<RootContents<S>>,
-    /// Digest of the contents of the last complete state, if the current stream may refer to them.
-    offered: Option<String>,
-}
-
-impl<S> Default for RootReplica<S> {
-    fn default() -> Self {
-        Self {
-            status: None,
-            contents: RootContents::default(),
-            is_complete: true,
-            earlier: None,
-            offered: None,
-        }
-    }
+    contents: Arc<RootContents<S>>,
+    /// Contents of the last complete state.
+    completed: Arc<RootContents<S>>,
+    /// Contents of the last complete state in which the root was ready.
+    last_ready: Option<Arc<RootContents<S>>>,
+    /// Contents to which the current stream may refer until the root is first ready.
+    offered: Option<Arc<RootContents<S>>>,
 }
 
 impl<S> RootReplica<S> {
-    /// Discards the contents for a `reset`, and keeps those of the last complete state.
-    fn reset(&mut self) {
-        let contents = std::mem::take(&mut self.contents);
-        if std::mem::take(&mut self.is_complete) {
-            self.earlier = Some(contents);
+    fn new(id: &str) -> Self {
+        Self {
+            id: id.into(),
+            status: None,
+            contents: Arc::default(),
+            completed: Arc::default(),
+            last_ready: None,
+            offered: None,
         }
+    }
+
+    /// Discards the contents for a `reset`.
+    fn reset(&mut self) {
+        self.contents = Arc::default();
         self.status = None;
     }
 
-    /// Takes the contents of the last complete state, whose digest the daemon sent.
+    /// Takes the offered contents, whose digest the daemon sent.
     fn restore(&mut self, digest: &str) -> Result<(), String> {
-        let is_offered = self.offered.take().is_some_and(|offered| offered == digest);
-        let earlier = self.earlier.take().filter(|_| is_offered);
-        self.contents = earlier.ok_or(
+        let offered = self.offered.take().filter(|offered| offered.digest() == digest);
+        self.contents = offered.ok_or(
             "the daemon says that a root is unchanged, but the mirror does not hold its catalog",
         )?;
-        self.is_complete = true;
         Ok(())
     }
 
-    /// Returns the contents to change them.
-    fn contents_mut(&mut self) -> &mut RootContents<S> {
-        self.is_complete = false;
-        &mut self.contents
+    /// Offers contents to the next stream: the given ones, or those of the last complete state in
+    /// which the root was ready.
+    fn offer(&mut self, contents: Option<Arc<RootContents<S>>>) -> Option<KnownCatalog> {
+        self.offered = contents.or_else(|| self.last_ready.clone());
+        let catalog_digest = self.offered.as_ref()?.digest().to_owned();
+        Some(KnownCatalog { root_id: self.id.to_string(), catalog_digest })
     }
 
-    /// Offers the contents of the last complete state, if the root has them. Returns their digest.
-    fn offer(&mut self) -> Option<String> {
-        let complete = if self.is_complete { Some(&self.contents) } else { self.earlier.as_ref() };
-        let offered = self.offered.take();
-        self.offered = complete.map(|complete| offered.unwrap_or_else(|| complete.digest()));
-        self.offered.clone()
+    fn is_ready(&self) -> bool {
+        self.status.as_ref().is_none_or(|status| status.state() == RootState::Ready)
     }
 
     /// Ends a state. Returns whether the contents are those of the last complete state.
-    fn complete(&mut self) -> bool {
-        let earlier = self.earlier.take();
-        let was_empty = earlier.is_some_and(|earlier| earlier.is_empty());
-        std::mem::replace(&mut self.is_complete, true) || (was_empty && self.contents.is_empty())
+    fn complete(&mut self, is_reset: bool) -> bool {
+        let mut is_same = Arc::ptr_eq(&self.contents, &self.completed);
+        if !is_same && is_reset && self.contents == self.completed {
+            self.contents = self.completed.clone();
+            is_same = true;
+        }
+        self.completed = self.contents.clone();
+        if self.is_ready() {
+            self.last_ready = Some(self.contents.clone());
+        }
+        is_same
     }
 
     fn bytes(&self) -> usize {
@@ -160,14 +162,25 @@ impl<S> MirrorReplica<S> {
         }
         Self {
             root_indexes,
-            roots: selection.roots.iter().map(|_| RootReplica::default()).collect(),
+            roots: selection.roots.iter().map(|root| RootReplica::new(&root.id)).collect(),
             convert,
             max_bytes: selection.max_bytes,
             expected: ExpectedEvent::Reset,
             complete: Arc::default(),
             has_state: false,
             pending: IncompleteState::default(),
+            sharing: None,
         }
+    }
+
+    /// Shares the catalogs with other mirrors.
+    pub(super) fn with_sharing(self, sharing: CatalogSharing<S>) -> Self {
+        Self { sharing: Some(sharing), ..self }
+    }
+
+    /// Returns the catalogs of other mirrors, if the mirror shares them.
+    pub(super) fn sharing_mut(&mut self) -> Option<&mut CatalogSharing<S>> {
+        self.sharing.as_mut()
     }
 
     /// Records that the stream was lost. The next stream resumes from the last complete state or
@@ -178,20 +191,48 @@ impl<S> MirrorReplica<S> {
         }
     }
 
-    /// Returns the catalogs of the last complete state, for the request of the next stream. The next
-    /// stream may refer to them until its first `synced`.
+    /// Returns the catalogs of the last complete state in which each root was ready, for the request
+    /// of the next stream.
     pub fn offer_catalogs(&mut self) -> Vec<KnownCatalog> {
-        let mut known = Vec::new();
-        for (root_id, index) in self.root_indexes.iter().filter(|_| self.has_state) {
-            let digest = self.roots[*index].offer();
-            known.extend(
-                digest.map(|catalog_digest| KnownCatalog {
-                    root_id: root_id.clone(),
-                    catalog_digest,
-                }),
-            );
+        self.offer_contents(&HashMap::new())
+    }
+
+    /// Returns the catalogs for the request of the next stream: these contents by root id, or else
+    /// those of [`MirrorReplica::offer_catalogs`]. The next stream may refer to them until each root
+    /// is first ready.
+    pub fn offer_contents(
+        &mut self,
+        contents: &HashMap<String, Arc<RootContents<S>>>,
+    ) -> Vec<KnownCatalog> {
+        let root_indexes = self.root_indexes.iter();
+        root_indexes
+            .filter_map(|(id, at)| self.roots[*at].offer(contents.get(id).cloned()))
+            .collect()
+    }
+
+    /// Returns the contents of the last complete state, if the root was ready and they have this
+    /// digest.
+    pub fn held_contents(&self, root_id: &str, digest: &str) -> Option<&Arc<RootContents<S>>> {
+        let root = &self.roots[*self.root_indexes.get(root_id)?];
+        root.last_ready.as_ref().filter(|contents| contents.digest() == digest)
+    }
+
+    /// Takes a state that was listed: the status of each root, in the order of the selection, with
+    /// its contents. The next `synced` completes the state. Returns whether the state was taken: its
+    /// roots must be the selected roots, and its size within the limit.
+    pub fn adopt_state(&mut self, state: Vec<(RootStatus, Arc<RootContents<S>>)>) -> bool {
+        let bytes: usize = state.iter().map(|(s, c)| c.bytes() + message_bytes(s)).sum();
+        let ids = state.iter().map(|(status, _)| status.id.as_str());
+        if bytes > self.max_bytes || !ids.eq(self.roots.iter().map(|root| &*root.id)) {
+            return false;
         }
-        known
+        for (root, (status, contents)) in self.roots.iter_mut().zip(state) {
+            (root.status, root.contents) = (Some(status), contents);
+        }
+        self.expected = ExpectedEvent::Any;
+        self.pending =
+            IncompleteState { is_dirty: true, is_reset: true, ..IncompleteState::default() };
+        true
     }
 
     /// Applies an event. Returns the state that the event completes. The error is the reason to end
@@ -223,7 +264,6 @@ impl<S> MirrorReplica<S> {
             Event::Synced(Synced { resume_token }) | Event::Bookmark(Bookmark { resume_token }) => {
                 let pending = std::mem::take(&mut self.pending);
                 let changed = pending.is_dirty && self.complete_state(pending.is_reset);
-                self.roots.iter_mut().for_each(|root| root.offered = None);
                 return Ok(Some(MirrorUpdate {
                     epoch: message.epoch.into(),
                     revision: message.revision,
@@ -249,7 +289,12 @@ impl<S> MirrorReplica<S> {
         let had_state = std::mem::replace(&mut self.has_state, true);
         let mut is_same = had_state && is_reset && self.statuses().eq(self.complete.roots());
         for root in &mut self.roots {
-            is_same &= root.complete();
+            is_same &= root.complete(is_reset);
+            if let Some((sharing, status)) = self.sharing.as_mut().zip(root.status.as_ref()) {
+                sharing.share(status, &mut root.contents);
+                root.completed = root.contents.clone();
+                root.last_ready = root.last_ready.take().map(|_| root.contents.clone());
+            }
         }
         if !is_same {
             self.complete = Arc::new(self.catalog());
@@ -259,17 +304,8 @@ impl<S> MirrorReplica<S> {
 
     /// Returns the catalog of the events so far.
     fn catalog(&self) -> MirrorCatalog<S> {
-        let contents = || self.roots.iter().map(|root| &root.contents);
-        let skills = contents().flat_map(RootContents::skills);
-        let plugins = contents().flat_map(RootContents::plugins).cloned().collect();
-        let lists = contents().flat_map(|root| root.marketplaces().to_vec()).collect();
-        let diagnostics = contents().flat_map(|root| root.diagnostics().to_vec()).collect();
-        MirrorCatalog::new(
-            skills,
-            (plugins, lists),
-            self.statuses().cloned().collect(),
-            diagnostics,
-        )
+        let contents = self.roots.iter().map(|root| (root.id.clone(), root.contents.clone()));
+        MirrorCatalog::new(self.statuses().cloned().collect(), contents.collect())
     }
 
     fn bytes(&self) -> usize {
@@ -292,15 +328,17 @@ impl<S> MirrorReplica<S> {
         if std::mem::take(&mut status.unchanged) {
             root.restore(&status.catalog_digest)?;
         }
+        if status.state() == RootState::Ready {
+            root.offered = None;
+        }
         root.status = Some(status);
         Ok(())
     }
 
     fn apply_diagnostics(&mut self, list: DiagnosticList) -> Result<(), String> {
         self.pending.is_dirty = true;
-        self.root_mut(&list.root_id)?
-            .contents_mut()
-            .add_diagnostics(list.diagnostics, list.continued);
+        let contents = RootContents::make_mut(&mut self.root_mut(&list.root_id)?.contents);
+        contents.add_diagnostics(list.diagnostics, list.continued);
         Ok(())
     }
 
@@ -308,7 +346,7 @@ impl<S> MirrorReplica<S> {
         self.pending.is_dirty = true;
         let selected = self.root_indexes.get(&delta.root_id).copied();
         let index = selected.ok_or("the daemon sent a root that was not selected")?;
-        let contents = self.roots[index].contents_mut();
+        let contents = RootContents::make_mut(&mut self.roots[index].contents);
         for removed in delta.removed {
             if contents.remove_skill(&removed.package) {
                 let bytes = removed.package.len() + ENTRY_OVERHEAD_BYTES;

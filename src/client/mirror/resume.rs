@@ -1,10 +1,7 @@
 //! Position of a mirror in a form that can be stored, and the changes since that position.
 
 use super::{MirrorCatalog, MirrorSnapshot};
-use crate::model::handle::is_of_root;
-use crate::model::{CatalogMessage, MessageDigest, digest_catalog};
-use crate::proto::caproot::v1::{Authority, RootState};
-use prost::Message;
+use crate::proto::caproot::v1::{RootState, RootStatus};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -77,59 +74,45 @@ impl ResumePoint {
     }
 }
 
-/// Computes the digest of each ready root. The digests of the daemon are not used: they would hide a
+/// Returns the digest of each ready root. The digests of the daemon are not used: they would hide a
 /// change if another daemon sent a wrong digest.
-fn catalog_digests(catalog: &MirrorCatalog) -> BTreeMap<String, String> {
+pub(super) fn catalog_digests(catalog: &MirrorCatalog) -> BTreeMap<String, String> {
     let ready = catalog.roots().iter().filter(|root| root.state() == RootState::Ready);
-    let mut messages: BTreeMap<&str, Vec<MessageDigest>> =
-        ready.map(|root| (root.id.as_str(), Vec::new())).collect();
-    let mut add = |id: &str, digest| messages.get_mut(id).into_iter().for_each(|l| l.push(digest));
-    let owner = |authority: &Option<Authority>| authority.clone().unwrap_or_default().id;
-    for skill in catalog.skills() {
-        add(&owner(&skill.authority), digest(CatalogMessage::Skill, &**skill));
-    }
-    for plugin in catalog.plugins() {
-        add(&owner(&plugin.authority), digest(CatalogMessage::Plugin, &**plugin));
-    }
-    for list in catalog.marketplaces() {
-        let mut roots = catalog.roots().iter();
-        if let Some(root) = roots.find(|root| is_of_root(&list.declared_by, &root.id)) {
-            add(&root.id, digest(CatalogMessage::Marketplace, list));
-        }
-    }
-    for problem in catalog.diagnostics() {
-        add(&problem.root_id, digest(CatalogMessage::Diagnostic, problem));
-    }
-    let digests = messages.into_iter();
-    digests.map(|(id, list)| (id.to_owned(), digest_catalog(list).to_string())).collect()
-}
-
-fn digest(kind: CatalogMessage, message: &impl Message) -> MessageDigest {
-    MessageDigest::new(kind, &message.encode_to_vec())
+    let digest = |root: &RootStatus| {
+        let contents = catalog.contents(&root.id)?;
+        Some((root.id.clone(), contents.digest().to_owned()))
+    };
+    ready.filter_map(digest).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::{ChangesSince, MirrorCatalog, ResumePoint, catalog_digests};
+    use crate::client::mirror::root_contents::RootContents;
     use crate::proto::caproot::v1::{Authority, RootState, RootStatus, Skill};
     use std::sync::Arc;
 
     fn catalog(skills: &[(&str, &str, &str)]) -> MirrorCatalog {
         let skill = |(root, name, description): &(&str, &str, &str)| {
             let pairs = (0..20).map(|n| (n.to_string(), n.to_string()));
-            Arc::new(Skill {
+            Skill {
                 authority: Some(Authority { kind: "executor".into(), id: (*root).into() }),
                 package: format!("skill://{root}/{name}"),
                 description: (*description).into(),
                 metadata: pairs.collect(),
                 ..Skill::default()
-            })
+            }
         };
         let state = RootState::Ready.into();
         let root = |id: &str| RootStatus { id: id.into(), state, ..RootStatus::default() };
-        let skills: Vec<_> = skills.iter().map(skill).collect();
-        let skills = skills.iter().map(|skill| (skill.package.as_str(), skill.clone()));
-        MirrorCatalog::new(skills, (vec![], vec![]), vec![root("a"), root("b")], vec![])
+        let contents = |id: &str| {
+            let mut contents = RootContents::default();
+            for part in skills.iter().filter(|(root, ..)| *root == id) {
+                contents.insert_skill(skill(part), |skill| skill);
+            }
+            (id.into(), Arc::new(contents))
+        };
+        MirrorCatalog::new(vec![root("a"), root("b")], vec![contents("a"), contents("b")])
     }
 
     #[test]

@@ -4,23 +4,29 @@ use crate::model::{CatalogMessage, MessageDigest, digest_catalog};
 use crate::proto::caproot::v1::{Diagnostic, Marketplace, Plugin, Skill};
 use prost::Message;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Size of an entry in addition to its own bytes.
 pub const ENTRY_OVERHEAD_BYTES: usize = 256;
+/// Size of a skill in memory in addition to its type and its wire bytes: two texts of its key, its
+/// places in two maps, and the headers of its allocations.
+const SKILL_OVERHEAD_BYTES: usize = 384;
 
-/// Contents of one root. Has each skill as an `S`.
+/// Contents of one root. Has each skill as an `S`. Mirrors with equal contents share them by an
+/// `Arc`, and copy them before a change.
 #[derive(Debug)]
 pub struct RootContents<S> {
     /// By name and package, in list order.
-    skills: BTreeMap<(String, String), StoredSkill<S>>,
+    skills: BTreeMap<(Arc<str>, Arc<str>), StoredSkill<S>>,
     /// Name of each skill by package. Name and package are the key in `skills`.
-    names: HashMap<String, String>,
+    names: HashMap<Arc<str>, Arc<str>>,
     /// By package.
     plugins: BTreeMap<String, Arc<Plugin>>,
     marketplaces: Vec<Marketplace>,
     diagnostics: Vec<Diagnostic>,
     bytes: usize,
+    /// Digest of the contents, once it was asked for.
+    digest: OnceLock<String>,
 }
 
 #[derive(Debug)]
@@ -29,6 +35,33 @@ struct StoredSkill<S> {
     bytes: usize,
     /// Digest of the received message.
     digest: MessageDigest,
+}
+
+impl<S> Clone for StoredSkill<S> {
+    fn clone(&self) -> Self {
+        Self { skill: self.skill.clone(), bytes: self.bytes, digest: self.digest }
+    }
+}
+
+impl<S> Clone for RootContents<S> {
+    fn clone(&self) -> Self {
+        Self {
+            skills: self.skills.clone(),
+            names: self.names.clone(),
+            plugins: self.plugins.clone(),
+            marketplaces: self.marketplaces.clone(),
+            diagnostics: self.diagnostics.clone(),
+            bytes: self.bytes,
+            digest: self.digest.clone(),
+        }
+    }
+}
+
+/// Contents are equal if they have equal messages.
+impl<S> PartialEq for RootContents<S> {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other) || self.digest() == other.digest()
+    }
 }
 
 impl<S> Default for RootContents<S> {
@@ -40,18 +73,37 @@ impl<S> Default for RootContents<S> {
             marketplaces: Vec::new(),
             diagnostics: Vec::new(),
             bytes: 0,
+            digest: OnceLock::new(),
         }
     }
 }
 
 impl<S> RootContents<S> {
-    /// Returns the skills in list order, each with its package.
-    pub fn skills(&self) -> impl Iterator<Item = (&str, Arc<S>)> {
-        self.skills.iter().map(|((_, package), stored)| (package.as_str(), stored.skill.clone()))
+    /// Returns shared contents to change them. Other users keep the contents of before.
+    pub fn make_mut(shared: &mut Arc<Self>) -> &mut Self {
+        let contents = Arc::make_mut(shared);
+        contents.digest = OnceLock::new();
+        contents
+    }
+
+    /// Returns the skills in list order.
+    pub fn skills(&self) -> impl DoubleEndedIterator<Item = &Arc<S>> + Clone {
+        self.skills.values().map(|stored| &stored.skill)
+    }
+
+    /// Returns the number of skills.
+    pub fn skill_count(&self) -> usize {
+        self.skills.len()
+    }
+
+    /// Returns the skill with this package.
+    pub fn skill(&self, package: &str) -> Option<&Arc<S>> {
+        let (package, name) = self.names.get_key_value(package)?;
+        Some(&self.skills.get(&(name.clone(), package.clone()))?.skill)
     }
 
     /// Returns the plugins by package.
-    pub fn plugins(&self) -> impl Iterator<Item = &Arc<Plugin>> {
+    pub fn plugins(&self) -> impl DoubleEndedIterator<Item = &Arc<Plugin>> + Clone {
         self.plugins.values()
     }
 
@@ -65,18 +117,22 @@ impl<S> RootContents<S> {
         &self.diagnostics
     }
 
-    /// Whether the root has no messages.
-    pub fn is_empty(&self) -> bool {
-        self.bytes == 0
-    }
-
     /// Returns the size of the messages.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Computes the digest of the received messages, as [`crate::model::catalog_digest`] defines it.
-    pub fn digest(&self) -> String {
+    /// Returns the approximate size in memory.
+    pub fn memory_bytes(&self) -> usize {
+        self.bytes + self.skills.len() * (size_of::<S>() + SKILL_OVERHEAD_BYTES)
+    }
+
+    /// Returns the digest of the received messages, as [`crate::model::catalog_digest`] defines it.
+    pub fn digest(&self) -> &str {
+        self.digest.get_or_init(|| self.compute_digest())
+    }
+
+    fn compute_digest(&self) -> String {
         let mut messages: Vec<_> = self.skills.values().map(|stored| stored.digest).collect();
         let plugins = self.plugins.values().map(|plugin| digest(CatalogMessage::Plugin, &**plugin));
         messages.extend(plugins);
@@ -92,8 +148,8 @@ impl<S> RootContents<S> {
         self.remove_skill(&skill.package);
         let (bytes, digest) = (message_bytes(&skill), digest(CatalogMessage::Skill, &skill));
         self.bytes += bytes;
-        self.names.insert(skill.package.clone(), skill.name.clone());
-        let key = (skill.name.clone(), skill.package.clone());
+        let key: (Arc<str>, Arc<str>) = (skill.name.as_str().into(), skill.package.as_str().into());
+        self.names.insert(key.1.clone(), key.0.clone());
         let skill = Arc::new(convert(skill));
         self.skills.insert(key, StoredSkill { skill, bytes, digest });
     }

@@ -248,7 +248,7 @@ impl DaemonSource {
         catalog: &'a MirrorCatalog,
     ) -> impl Iterator<Item = &'a Arc<Skill>> {
         let owner = |skill: &Arc<Skill>| skill.authority.as_ref().map(|owner| owner.id.clone());
-        catalog.skills().iter().filter(move |skill| {
+        catalog.skills().filter(move |skill| {
             !self.is_partial || owner(skill).is_some_and(|owner| self.includes_root(&owner))
         })
     }
@@ -340,7 +340,7 @@ impl SkillSource for DaemonSource {
             let plugin = Plugin::clone(plugin);
             Arc::new(Plugin { authority: self.own_authority(plugin.authority), ..plugin })
         };
-        catalog.plugins().iter().filter(is_listed).map(of_kind).collect()
+        catalog.plugins().filter(is_listed).map(of_kind).collect()
     }
 
     fn request_metrics(&self) -> RequestMetrics {

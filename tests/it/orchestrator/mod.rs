@@ -29,6 +29,7 @@ mod resumed_mirrors;
 mod rust_page_program;
 mod session;
 mod session_plugins;
+mod shared_catalogs;
 mod shared_mirrors;
 #[cfg(feature = "mcp")]
 mod sources;

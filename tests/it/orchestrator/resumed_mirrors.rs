@@ -52,9 +52,9 @@ async fn wait_until_live(mirror: &mut Mirror) -> MirrorSnapshot {
 
 /// Returns the changed and the removed packages.
 fn difference(before: &MirrorSnapshot, after: &MirrorSnapshot) -> (Vec<String>, Vec<String>) {
-    let upserted = after.catalog.skills().iter();
+    let upserted = after.catalog.skills();
     let upserted = upserted.filter(|s| before.catalog.skill(&s.package) != Some(s));
-    let removed = before.catalog.skills().iter();
+    let removed = before.catalog.skills();
     let removed = removed.filter(|s| after.catalog.skill(&s.package).is_none());
     let sorted = |packages: BTreeSet<String>| packages.into_iter().collect();
     (

@@ -34,6 +34,8 @@ pub(crate) struct HostileDaemon {
     /// Events of a stream that names known catalogs. If there are any, other streams end after their
     /// events.
     pub(crate) known_events: Vec<Event>,
+    /// Digest of the catalog of the root `r`. If it is set, the daemon lists the states of roots.
+    pub(crate) catalog_digest: String,
 }
 
 impl Default for HostileDaemon {
@@ -46,6 +48,7 @@ impl Default for HostileDaemon {
             published: 0,
             resumed_events: Vec::new(),
             known_events: Vec::new(),
+            catalog_digest: String::new(),
         }
     }
 }
@@ -63,6 +66,15 @@ pub(crate) fn hostile_skill(root: &str, package: &str) -> Skill {
 }
 
 impl HostileDaemon {
+    fn ready_root(&self) -> RootStatus {
+        RootStatus {
+            id: "r".into(),
+            state: RootState::Ready.into(),
+            catalog_digest: self.catalog_digest.clone(),
+            ..RootStatus::default()
+        }
+    }
+
     /// Serves the daemon until the end of the test. Returns its address.
     pub(crate) async fn start(self) -> String {
         start_grpc(&free_port(), Routes::new(CapabilityServiceServer::new(self))).await
@@ -98,17 +110,20 @@ impl CapabilityService for HostileDaemon {
 
     async fn list_skills(
         &self,
-        _: Request<ListSkillsRequest>,
+        request: Request<ListSkillsRequest>,
     ) -> Result<Response<ListSkillsResponse>, Status> {
-        Err(Status::unimplemented(""))
+        if self.catalog_digest.is_empty() || !request.get_ref().roots_only {
+            return Err(Status::unimplemented(""));
+        }
+        let (epoch, roots) = ("e".to_owned(), vec![self.ready_root()]);
+        Ok(Response::new(ListSkillsResponse { epoch, revision: 1, roots, ..Default::default() }))
     }
 
     async fn watch_skills(
         &self,
         request: Request<WatchSkillsRequest>,
     ) -> Result<Response<Self::WatchSkillsStream>, Status> {
-        let ready =
-            RootStatus { id: "r".into(), state: RootState::Ready.into(), ..RootStatus::default() };
+        let ready = self.ready_root();
         let delta =
             SkillDelta { root_id: "r".into(), upserted: self.skills.clone(), ..Default::default() };
         let mut events = vec![

@@ -1,0 +1,258 @@
+//! Catalogs that the mirrors of a fleet share, so that executors with equal files transfer and store
+//! them once. A catalog is known by its content: its digest was computed from received messages.
+
+use super::root_contents::RootContents;
+use crate::proto::caproot::v1::{Skill, SkillView};
+use crate::sync::Mutex;
+use lru::LruCache;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+/// Default limit of the catalogs that no mirror holds.
+pub const DEFAULT_MAX_BYTES: usize = 64 << 20;
+/// How long a transfer may make no progress before the next mirror starts its own.
+const STALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a mirror waits for the transfers of other mirrors in total, so that an executor that
+/// sends slowly delays the others by no more.
+const MAX_WAIT: Duration = Duration::from_secs(5);
+/// Number of catalogs from which ended catalogs are removed.
+const MIN_SWEEP_LEN: usize = 64;
+
+/// Key of a catalog.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SharedCatalogKey {
+    pub root_id: String,
+    pub catalog_digest: String,
+    pub product: String,
+    pub view: SkillView,
+}
+
+/// Catalogs of the mirrors of one fleet. Catalogs that a mirror holds cost no further memory here.
+/// The catalogs of ended mirrors are retained up to a limit of bytes, the least recently used first
+/// to go. A clone shares the catalogs.
+#[derive(Debug)]
+pub struct SharedCatalogs<S = Skill>(Arc<Mutex<SharedState<S>>>);
+
+#[derive(Debug)]
+struct SharedState<S> {
+    /// Catalogs that a mirror or `retained` holds.
+    known: HashMap<SharedCatalogKey, Weak<RootContents<S>>>,
+    /// Number of catalogs at which the next sweep removes ended catalogs.
+    next_sweep_len: usize,
+    /// Catalogs of ended mirrors.
+    retained: LruCache<SharedCatalogKey, Arc<RootContents<S>>>,
+    retained_bytes: usize,
+    max_bytes: usize,
+    /// Transfers in progress.
+    transfers: HashMap<SharedCatalogKey, TransferInProgress>,
+    last_transfer_id: u64,
+    hits: u64,
+    rejected: u64,
+}
+
+/// Transfer of one mirror, for the mirrors that wait for it.
+#[derive(Debug, Clone)]
+struct TransferInProgress {
+    id: u64,
+    /// Changes with each event, and is closed at the end.
+    progress: watch::Receiver<()>,
+}
+
+/// Transfer of this mirror. Dropping it ends the wait of the other mirrors.
+#[derive(Debug)]
+pub struct CatalogTransfer<S> {
+    shared: SharedCatalogs<S>,
+    key: SharedCatalogKey,
+    id: u64,
+    progress: watch::Sender<()>,
+}
+
+/// Catalogs that a mirror asked for.
+#[derive(Debug)]
+pub struct ObtainedCatalogs<S> {
+    /// Shared contents by root id.
+    pub stored: HashMap<String, Arc<RootContents<S>>>,
+    /// Catalogs that the mirror has to transfer.
+    pub transfers: Vec<CatalogTransfer<S>>,
+}
+
+/// Numbers of the shared catalogs of a fleet.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SharedCatalogCounts {
+    pub catalogs: usize,
+    pub retained_bytes: usize,
+    pub hits: u64,
+    pub rejected: u64,
+}
+
+impl<S> Clone for SharedCatalogs<S> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<S> SharedCatalogs<S> {
+    /// Creates an empty store that retains at most `max_bytes` of catalogs that no mirror holds.
+    pub fn new(max_bytes: usize) -> Self {
+        Self(Arc::new(Mutex::new(SharedState {
+            known: HashMap::new(),
+            next_sweep_len: MIN_SWEEP_LEN,
+            retained: LruCache::unbounded(),
+            retained_bytes: 0,
+            max_bytes,
+            transfers: HashMap::new(),
+            last_transfer_id: 0,
+            hits: 0,
+            rejected: 0,
+        })))
+    }
+
+    /// Returns the numbers of now.
+    pub fn counts(&self) -> SharedCatalogCounts {
+        let state = self.0.lock();
+        SharedCatalogCounts {
+            catalogs: state.known.values().filter(|known| known.strong_count() > 0).count(),
+            retained_bytes: state.retained_bytes,
+            hits: state.hits,
+            rejected: state.rejected,
+        }
+    }
+
+    /// Counts a catalog whose digest was wrong.
+    pub fn record_rejected(&self) {
+        self.0.lock().rejected += 1;
+    }
+
+    /// Returns the shared contents of these catalogs, and a transfer for each other. Waits while
+    /// another mirror transfers one of them, unless that transfer stalls.
+    pub async fn obtain(&self, keys: &[SharedCatalogKey]) -> ObtainedCatalogs<S> {
+        let deadline = Instant::now() + MAX_WAIT;
+        let mut stalled = HashSet::new();
+        loop {
+            let is_stalled = |id| Instant::now() >= deadline || stalled.contains(&id);
+            let TransferInProgress { id, mut progress } = match self.claim(keys, &is_stalled) {
+                Ok(obtained) => return obtained,
+                Err(other) => other,
+            };
+            loop {
+                let until = deadline.min(Instant::now() + STALL_TIMEOUT);
+                match timeout_at(until, progress.changed()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => break,
+                    Err(_) => {
+                        stalled.insert(id);
+                        break;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the catalogs, or a transfer of another mirror to wait for. Claims nothing then, so
+    /// that no two mirrors wait for each other.
+    fn claim(
+        &self,
+        keys: &[SharedCatalogKey],
+        is_stalled: &dyn Fn(u64) -> bool,
+    ) -> Result<ObtainedCatalogs<S>, TransferInProgress> {
+        let mut state = self.0.lock();
+        let mut stored = HashMap::new();
+        for key in keys {
+            if let Some(contents) = state.find(key) {
+                stored.insert(key.root_id.clone(), contents);
+            } else if let Some(other) = state.transfers.get(key)
+                && !is_stalled(other.id)
+            {
+                return Err(other.clone());
+            }
+        }
+        let missing = keys.iter().filter(|key| !stored.contains_key(&key.root_id));
+        let transfers = missing.map(|key| state.start_transfer(self, key)).collect();
+        state.hits += stored.len() as u64;
+        Ok(ObtainedCatalogs { stored, transfers })
+    }
+
+    /// Returns the shared contents of a catalog: `contents` if there are none yet.
+    pub fn share(
+        &self,
+        key: &SharedCatalogKey,
+        contents: &Arc<RootContents<S>>,
+    ) -> Arc<RootContents<S>> {
+        let mut state = self.0.lock();
+        if let Some(shared) = state.find(key) {
+            return shared;
+        }
+        state.add(key, contents);
+        contents.clone()
+    }
+
+    /// Retains a catalog whose mirror ended.
+    pub fn retain(&self, key: &SharedCatalogKey, contents: &Arc<RootContents<S>>) {
+        let mut evicted = Vec::new();
+        let mut state = self.0.lock();
+        state.add(key, contents);
+        if state.retained.put(key.clone(), contents.clone()).is_none() {
+            state.retained_bytes += contents.memory_bytes();
+        }
+        while state.retained_bytes > state.max_bytes
+            && let Some((_, oldest)) = state.retained.pop_lru()
+        {
+            state.retained_bytes -= oldest.memory_bytes();
+            evicted.push(oldest);
+        }
+        // A large catalog takes a while to drop.
+        drop(state);
+        drop(evicted);
+    }
+}
+
+impl<S> SharedState<S> {
+    fn find(&mut self, key: &SharedCatalogKey) -> Option<Arc<RootContents<S>>> {
+        // Marks the catalog as used.
+        self.retained.promote(key);
+        self.known.get(key)?.upgrade()
+    }
+
+    fn add(&mut self, key: &SharedCatalogKey, contents: &Arc<RootContents<S>>) {
+        if self.known.len() >= self.next_sweep_len {
+            self.known.retain(|_, known| known.strong_count() > 0);
+            // Doubling the length between two sweeps keeps the cost of a catalog constant.
+            self.next_sweep_len = MIN_SWEEP_LEN.max(2 * self.known.len());
+        }
+        self.known.insert(key.clone(), Arc::downgrade(contents));
+    }
+
+    fn start_transfer(
+        &mut self,
+        shared: &SharedCatalogs<S>,
+        key: &SharedCatalogKey,
+    ) -> CatalogTransfer<S> {
+        self.last_transfer_id += 1;
+        let (id, (progress, receiver)) = (self.last_transfer_id, watch::channel(()));
+        self.transfers.insert(key.clone(), TransferInProgress { id, progress: receiver });
+        CatalogTransfer { shared: shared.clone(), key: key.clone(), id, progress }
+    }
+}
+
+impl<S> CatalogTransfer<S> {
+    /// Reports an event of the daemon.
+    pub fn record_progress(&self) {
+        self.progress.send_replace(());
+    }
+}
+
+impl<S> Drop for CatalogTransfer<S> {
+    fn drop(&mut self) {
+        let transfers = &mut self.shared.0.lock().transfers;
+        // Another mirror may have replaced a stalled transfer.
+        if transfers.get(&self.key).is_some_and(|registered| registered.id == self.id) {
+            transfers.remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! Executors with equal catalogs: a fleet transfers and stores one catalog, whichever executor it
+//! came from, and trusts none of them.
+
+use std::sync::Arc;
+
+use caproot::client::{Fleet, Mirror, MirrorSelection, MirrorState};
+use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::proto::caproot::v1::{Skill, SkillView};
+use caproot::session::{Session, SessionOptions};
+use futures_util::future::join_all;
+use serde_json::json;
+
+use super::mirror::wait_until;
+use super::session::list_all;
+use super::{client, executor, published};
+use crate::fixture::Fixture;
+use crate::harness::{Daemon, HANG_TIMEOUT, in_time, isolated_env, short_or_long};
+use crate::test_servers::{HostileDaemon, RecordingProxy, free_port, hostile_skill};
+
+/// Tree with this number of skills, each with a description as long as those of public plugins.
+fn plugin_set(skills: usize) -> String {
+    let text = "Reviews a change for mistakes before it is merged, and names each with its place. \
+                Use when asked to review a change, a branch or a pull request. ";
+    let skill =
+        |n| format!("file r/s{n}/SKILL.md\n| ---\n| name: s{n}\n| description: {text}\n| ---\n");
+    (0..skills).map(skill).collect()
+}
+
+fn environment_ids(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("e{n}")).collect()
+}
+
+/// Starts one daemon that has all of these environments.
+async fn start_environments(ids: &[String], fixture: &Fixture, address: Option<&str>) -> Daemon {
+    let flags = ServeFlags {
+        roots: vec![RootFlag { id: Some("r".to_owned()), dir: fixture.path("r") }],
+        environment_ids: ids.to_vec(),
+        listen: vec![format!("tcp:{}", address.map_or_else(free_port, str::to_owned))],
+        ..ServeFlags::default()
+    };
+    let env = isolated_env(std::path::Path::new("/nonexistent"));
+    let mut config = Config::from_flags(flags, &env).expect("a valid configuration");
+    config.limits.max_connections = 4_096;
+    config.limits.max_connections_per_caller = 4_096;
+    config.limits.max_streams_per_caller = 4_096;
+    config.limits.max_streams = 4_096;
+    Daemon::start_with(config).await
+}
+
+/// Returns a selection of the root `r` of an environment.
+fn selection(environment_id: &str) -> MirrorSelection {
+    let mut root = published(environment_id);
+    root.id = "r".to_owned();
+    root.location.as_mut().expect("a location").path = "published:r".to_owned();
+    MirrorSelection::new(vec![root])
+}
+
+fn fleet_at(ids: &[String], address: &str) -> Fleet {
+    let limits = caproot::client::DialLimits { dials_per_second: 10_000, ..Default::default() };
+    let executors = ids.iter().map(|id| (id.clone(), executor(address)));
+    Fleet::from_executors(executors).with_dial_limits(limits)
+}
+
+async fn wait_until_all_live(mirrors: &[Mirror]) {
+    for mirror in mirrors {
+        assert!(mirror.wait_until_live(HANG_TIMEOUT).await, "{:?}", mirror.snapshot().state);
+    }
+}
+
+/// Returns the addresses of the skills of a mirror in memory.
+fn skill_addresses(mirror: &Mirror) -> Vec<*const Skill> {
+    mirror.snapshot().catalog.skills().map(Arc::as_ptr).collect()
+}
+
+/// Many executors with one plugin set of 200 skills cost 1.05 catalogs and 1 KiB an executor on the
+/// wire, and one catalog in memory. All mirrors start at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn equal_catalogs_are_transferred_once() {
+    let ids = environment_ids(short_or_long(100, 1_000));
+    let fixture = Fixture::new(&plugin_set(200));
+    let daemon = start_environments(&ids, &fixture, None).await;
+    let proxy = RecordingProxy::start(&daemon.address).await;
+    let alone = Mirror::start(&client(&proxy.address).await, selection("e0"));
+    assert!(alone.wait_until_live(HANG_TIMEOUT).await);
+    let catalog = proxy.byte_count();
+    drop(alone);
+
+    let fleet = fleet_at(&ids, &proxy.address);
+    let before = proxy.byte_count();
+    let mirrors: Vec<_> = ids.iter().map(|id| fleet.mirror(id, selection(id))).collect();
+    wait_until_all_live(&mirrors).await;
+    let bytes = proxy.byte_count() - before;
+    let each = bytes.saturating_sub(catalog) / ids.len();
+    println!("{} executors: {bytes} bytes, one catalog {catalog}, {each} an executor", ids.len());
+    let stats = fleet.stats();
+    assert_eq!((stats.catalogs, stats.rejected_catalogs), (1, 0), "{stats:?}");
+    assert_eq!(stats.catalog_hits, ids.len() as u64 - 1, "{stats:?}");
+    assert!(bytes <= catalog * 105 / 100 + 1_024 * ids.len(), "{bytes} {catalog}");
+    let first = skill_addresses(&mirrors[0]);
+    assert_eq!(first.len(), 200);
+    assert!(mirrors.iter().all(|mirror| skill_addresses(mirror) == first), "one copy in memory");
+
+    // A change reaches every mirror, and the new catalogs share their memory again.
+    fixture.write("r/s0/SKILL.md", "---\nname: s0\ndescription: Changed.\n---\n");
+    join_all(mirrors.iter().map(|mirror| {
+        let mut mirror = mirror.clone();
+        async move {
+            let is_changed = |skill: &Arc<Skill>| skill.description == "Changed.";
+            wait_until(&mut mirror, |now| now.catalog.skills().any(is_changed)).await;
+        }
+    }))
+    .await;
+    let first = skill_addresses(&mirrors[0]);
+    assert!(mirrors.iter().all(|mirror| skill_addresses(mirror) == first));
+    assert_eq!(fleet.stats().catalogs, 1, "the catalog of before is gone");
+    drop(mirrors);
+    daemon.stop().await;
+}
+
+/// An executor that claims the digest of another catalog changes nothing in other sessions, whether
+/// its mirror starts before or after theirs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_digest_changes_no_other_session() {
+    let fixture = Fixture::new("skill r/a\nskill r/b");
+    let ids = environment_ids(2);
+    let daemon = start_environments(&ids, &fixture, None).await;
+    let truth = Mirror::start(&client(&daemon.address).await, selection("e0"));
+    assert!(truth.wait_until_live(HANG_TIMEOUT).await);
+    let digest = truth.snapshot().catalog.roots()[0].catalog_digest.clone();
+    let lie = |catalog_digest: &str| HostileDaemon {
+        skills: vec![hostile_skill("r", "skill://r/evil")],
+        catalog_digest: catalog_digest.to_owned(),
+        ..HostileDaemon::default()
+    };
+    let hostile = [lie(&digest).start().await, lie(&digest).start().await];
+    let executors = [
+        ("h0", hostile[0].as_str()),
+        ("h1", &hostile[1]),
+        ("e0", &daemon.address),
+        ("e1", &daemon.address),
+    ];
+    let executors = executors.map(|(id, address)| (id.to_owned(), executor(address)));
+    let fleet = Fleet::from_executors(executors);
+    let mut mirrors = Vec::new();
+    for id in ["h0", "e0", "h1", "e1"] {
+        let mirror = fleet.mirror(id, selection(id));
+        assert!(mirror.wait_until_live(HANG_TIMEOUT).await);
+        mirrors.push(mirror);
+    }
+    let names = |at: usize| -> Vec<String> {
+        mirrors[at].snapshot().catalog.skills().map(|skill| skill.package.clone()).collect()
+    };
+    for at in [1, 3] {
+        assert_eq!(names(at), ["skill://r/a", "skill://r/b"]);
+    }
+    for at in [0, 2] {
+        assert_eq!(names(at), ["skill://r/evil"], "its own session has its catalog");
+    }
+    assert_eq!(skill_addresses(&mirrors[1]), skill_addresses(&mirrors[3]));
+    assert_eq!(fleet.stats().rejected_catalogs, 2);
+
+    // The catalogs of ended mirrors are idle, and the wrong catalog is not among them.
+    drop(mirrors);
+    let later = fleet.mirror("e1", selection("e1"));
+    assert!(later.wait_until_live(HANG_TIMEOUT).await);
+    assert_eq!(later.snapshot().catalog.skill_count(), 2);
+    daemon.stop().await;
+}
+
+/// Products and views have catalogs of their own, and files are read from the executor of the session.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_files_come_from_the_executor_of_the_session() {
+    let (text, other) = ("---\ndescription: d\n---\n", "Another body.\n");
+    let fixture = Fixture::new("dir one/a\ndir two/a");
+    fixture.write("one/a/SKILL.md", format!("{text}The body.\n"));
+    fixture.write("two/a/SKILL.md", format!("{text}{other}"));
+    let start = |dir: &'static str| {
+        let path = fixture.path(dir);
+        async move {
+            let flags = ServeFlags {
+                roots: vec![RootFlag { id: Some("r".to_owned()), dir: path }],
+                environment_ids: vec![dir.to_owned()],
+                listen: vec![format!("tcp:{}", free_port())],
+                ..ServeFlags::default()
+            };
+            let env = isolated_env(std::path::Path::new("/nonexistent"));
+            Daemon::start_with(Config::from_flags(flags, &env).expect("a configuration")).await
+        }
+    };
+    let (one, two) = (start("one").await, start("two").await);
+    let executors = [("one", &one), ("two", &two)];
+    let executors = executors.map(|(id, d)| (id.to_owned(), executor(&d.address)));
+    let fleet = Fleet::from_executors(executors);
+    let mut sessions = Vec::new();
+    for (id, body) in [("one", "The body."), ("two", "Another body.")] {
+        let roots = selection(id).roots;
+        let session = Session::start(&fleet, roots, &SessionOptions::default()).await;
+        let session = session.expect("a selection");
+        let arguments = json!({"authority": {"kind": "executor", "id": "r"},
+            "package": "skill://r/a", "resource": ""});
+        let read = in_time(session.call("skills.read", &arguments)).await;
+        assert!(read.json.contains(body), "{}", read.json);
+        sessions.push(session);
+    }
+    let full = MirrorSelection { view: SkillView::Full, ..selection("one") };
+    let full = fleet.mirror("one", full);
+    assert!(full.wait_until_live(HANG_TIMEOUT).await);
+    let stats = fleet.stats();
+    assert_eq!(stats.catalogs, stats.mirrors - usize::try_from(stats.catalog_hits).expect("few"));
+    one.stop().await;
+    two.stop().await;
+}
+
+/// Restored sessions transfer no catalog if the process holds it, and in a new process one catalog,
+/// however many sessions there are.
+#[tokio::test(flavor = "multi_thread")]
+async fn restored_sessions_share_catalogs() {
+    let ids = environment_ids(10);
+    let fixture = Fixture::new(&plugin_set(200));
+    let daemon = start_environments(&ids, &fixture, None).await;
+    let proxy = RecordingProxy::start(&daemon.address).await;
+    let fleet = fleet_at(&ids, &proxy.address);
+    let options = SessionOptions { start_timeout: HANG_TIMEOUT, ..SessionOptions::default() };
+    let start = |id: &str| Session::start(&fleet, selection(id).roots, &options);
+    let sessions = join_all(ids.iter().map(|id| start(id))).await.into_iter();
+    let saved: Vec<_> =
+        sessions.map(|session| session.expect("a selection").save().expect("small")).collect();
+    for (fleet, catalogs) in [(fleet.clone(), 0), (fleet_at(&ids, &proxy.address), 1)] {
+        let before = proxy.byte_count();
+        let restored = join_all(
+            (0..3)
+                .flat_map(|_| saved.iter().map(|saved| Session::restore(&fleet, saved, &options))),
+        )
+        .await;
+        let bytes = proxy.byte_count() - before;
+        for restored in &restored {
+            let restored = restored.as_ref().expect("a saved session");
+            assert_eq!(restored.warnings, [""; 0]);
+            assert_eq!(list_all(&restored.session).await.0.len(), 200);
+            let changes = restored.changes_since_save[0].changes.as_deref().expect("a report");
+            let caproot::client::ChangesSince::Known { upserted, removed, .. } = changes else {
+                panic!("{changes:?}")
+            };
+            assert!(upserted.is_empty() && removed.is_empty());
+        }
+        println!("{} sessions of {} executors: {bytes} bytes", restored.len(), ids.len());
+        let stats = fleet.stats();
+        assert_eq!((stats.mirrors, stats.catalogs), (ids.len(), 1), "{stats:?}");
+        // A catalog of 200 skills has over 40 KB.
+        assert!(bytes < catalogs * 100_000 + 2_048 * ids.len(), "{bytes}");
+    }
+    daemon.stop().await;
+}
+
+/// The same roots in another order are the same selection.
+#[tokio::test]
+async fn the_order_of_roots_does_not_matter() {
+    let fixture = Fixture::new("skill r/a\nskill s/b");
+    let flags = ServeFlags {
+        roots: ["r", "s"]
+            .map(|id| RootFlag { id: Some(id.to_owned()), dir: fixture.path(id) })
+            .into(),
+        environment_ids: vec!["x".to_owned()],
+        listen: vec![format!("tcp:{}", free_port())],
+        ..ServeFlags::default()
+    };
+    let env = isolated_env(std::path::Path::new("/nonexistent"));
+    let daemon = Daemon::start_with(Config::from_flags(flags, &env).expect("a config")).await;
+    let fleet = Fleet::from_executors([("x".to_owned(), executor(&daemon.address))]);
+    let roots = ["r", "s"].map(|id| {
+        let mut root = published("x");
+        id.clone_into(&mut root.id);
+        root.location.as_mut().expect("a location").path = format!("published:{id}");
+        root
+    });
+    let reversed: Vec<_> = roots.iter().rev().cloned().collect();
+    let options = SessionOptions::default();
+    let first = Session::start(&fleet, roots.to_vec(), &options).await.expect("a selection");
+    let second = Session::start(&fleet, reversed, &options).await.expect("a selection");
+    assert_eq!(fleet.stats().mirrors, 1);
+    assert_eq!(list_all(&first).await.0, ["skill://r/a", "skill://s/b"]);
+    assert_eq!(list_all(&second).await.0, ["skill://s/b", "skill://r/a"]);
+    let restored = Session::restore(&fleet, &second.save().expect("small"), &options).await;
+    let restored = restored.expect("a saved session");
+    assert_eq!(fleet.stats().mirrors, 1);
+    assert_eq!(list_all(&restored.session).await.0, ["skill://s/b", "skill://r/a"]);
+    daemon.stop().await;
+}
+
+/// A change during a restart of all executors is transferred once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_during_restarts_is_transferred_once() {
+    let ids = environment_ids(20);
+    let fixture = Fixture::new(&plugin_set(200));
+    let daemon = start_environments(&ids, &fixture, None).await;
+    let address = daemon.address.clone();
+    let proxy = RecordingProxy::start(&address).await;
+    let fleet = fleet_at(&ids, &proxy.address);
+    let mirrors: Vec<_> = ids.iter().map(|id| fleet.mirror(id, selection(id))).collect();
+    wait_until_all_live(&mirrors).await;
+    let first = proxy.byte_count();
+    proxy.set_paused(true);
+    daemon.stop().await;
+    for mirror in &mirrors {
+        wait_until(&mut mirror.clone(), |now| now.state != MirrorState::Live).await;
+    }
+    fixture.write("r/s0/SKILL.md", "---\nname: s0\ndescription: Changed.\n---\n");
+    let daemon = start_environments(&ids, &fixture, Some(&address)).await;
+    let before = proxy.byte_count();
+    proxy.set_paused(false);
+    wait_until_all_live(&mirrors).await;
+    let bytes = proxy.byte_count() - before;
+    println!("first {first} bytes, after the change {bytes} bytes");
+    let addresses = skill_addresses(&mirrors[0]);
+    assert!(mirrors.iter().all(|mirror| skill_addresses(mirror) == addresses));
+    let snapshot = mirrors[0].snapshot();
+    let changed = snapshot.catalog.skill("skill://r/s0").expect("a skill");
+    assert_eq!((&*changed.description, fleet.stats().catalogs), ("Changed.", 1));
+    assert!(bytes < first + 1_024 * ids.len(), "{bytes} {first}");
+    daemon.stop().await;
+}
