@@ -81,6 +81,41 @@ async fn a_root_that_hangs_does_not_block_others_and_recovers() {
     assert_exits(serving).await;
 }
 
+/// A root whose first scan hangs after a restart is not sent again once it is ready.
+#[tokio::test]
+async fn a_known_root_that_hangs_at_first_is_not_sent_again() {
+    run_in_namespaces!("--mount");
+    let fixture = Fixture::new("skill r/a\nskill h/under");
+    let first = Process::start(serve(["--allow"]).arg(fixture.top()));
+    let daemon = first.connect().await;
+    let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
+    assert_eq!(replica.next_batch().await.upserted.len(), 2);
+    replica.close_stream();
+    drop(daemon);
+    assert_exits(first).await;
+
+    let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
+    hung.hang();
+    let second = Process::start(serve(["--allow"]).arg(fixture.top()));
+    let daemon = second.connect().await;
+    replica.resume(&daemon).await;
+    let step = replica.next_batch().await;
+    assert_eq!((&step.unchanged[..], step.upserted.len()), (&["r".to_owned()][..], 0));
+    assert_ne!(replica.roots["h"].state(), RootState::Ready);
+    drop(hung);
+    loop {
+        let step = replica.next_change().await;
+        assert_eq!((step.reset, step.upserted.len()), (None, 0), "{step:?}");
+        if step.unchanged == ["h"] {
+            break;
+        }
+    }
+    assert!(replica.skills.contains_key("skill://h/under"));
+    replica.catch_up(&daemon).await;
+    drop((replica, daemon));
+    assert_exits(second).await;
+}
+
 #[tokio::test]
 async fn a_directory_that_hangs_does_not_delay_the_shutdown() {
     run_in_namespaces!("--mount");

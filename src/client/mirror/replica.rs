@@ -227,7 +227,7 @@ impl<S> MirrorReplica<S> {
             return false;
         }
         for (root, (status, contents)) in self.roots.iter_mut().zip(state) {
-            (root.status, root.contents) = (Some(status), contents);
+            (root.status, root.contents, root.offered) = (Some(status), contents, None);
         }
         self.expected = ExpectedEvent::Any;
         self.pending =

@@ -252,7 +252,7 @@ async fn restored_sessions_share_catalogs() {
     daemon.stop().await;
 }
 
-/// The same roots in another order are the same selection.
+/// A selection has the same mirror in any order of its roots.
 #[tokio::test]
 async fn the_order_of_roots_does_not_matter() {
     let fixture = Fixture::new("skill r/a\nskill s/b");

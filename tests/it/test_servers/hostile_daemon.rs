@@ -135,7 +135,8 @@ impl CapabilityService for HostileDaemon {
         if !request.get_ref().resume_token.is_empty() {
             events.clone_from(&self.resumed_events);
         }
-        let names_known = !request.get_ref().known_catalogs.is_empty();
+        let names_known =
+            !request.get_ref().known_catalogs.is_empty() && !self.known_events.is_empty();
         if names_known {
             events.clone_from(&self.known_events);
         }

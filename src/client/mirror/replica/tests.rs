@@ -289,6 +289,55 @@ fn a_changed_root_is_replaced_next_to_an_unchanged_root() {
     assert_eq!(names(&replica), ["skill://a/x", "skill://a/y", "skill://b/new"]);
 }
 
+/// The offered contents stay until the root is first ready, also over the next loss of the stream.
+#[test]
+fn a_root_that_is_ready_later_can_be_unchanged() {
+    let mut replica = lost_replica();
+    let before = replica.complete.clone();
+    let unchanged = ["a", "b"].map(|id| status(&mut replica, id, true));
+    let state = RootState::Pending.into();
+    let pending = RootStatus { id: "a".into(), state, ..RootStatus::default() };
+    for _ in 0..2 {
+        let events = [reset(), Event::RootStatus(pending.clone()), unchanged[1].clone(), synced()];
+        for part in events {
+            assert!(replica.apply_event(event(part)).is_ok());
+        }
+        assert_eq!(names(&replica), ["skill://b/z"]);
+        replica.handle_disconnect();
+        assert_eq!(replica.offer_catalogs().len(), 2);
+    }
+    for part in [unchanged[0].clone(), synced()] {
+        assert!(replica.apply_event(event(part)).is_ok());
+    }
+    assert_eq!(*replica.complete, *before);
+    // Only the first time.
+    assert!(replica.apply_event(event(unchanged[0].clone())).is_err());
+}
+
+/// A listed state is complete with the next `synced`, or is replaced after a `reset`.
+#[test]
+fn a_listed_state_is_taken() {
+    let Some(Event::RootStatus(status)) = Some(status(&mut lost_replica(), "a", false)) else {
+        unreachable!()
+    };
+    let contents = lost_replica().complete.contents("a").expect("a root").clone();
+    let mut replica = new_replica(&selection(&["a"]));
+    let other = RootStatus { id: "b".into(), ..status.clone() };
+    assert!(!replica.adopt_state(vec![(other, contents.clone())]), "another root");
+    assert!(!replica.adopt_state(vec![]), "a missing root");
+    let state = || vec![(status.clone(), contents.clone())];
+    assert!(replica.adopt_state(state()));
+    replica.handle_disconnect();
+    assert!(replica.apply_event(event(synced())).is_err(), "the state is not complete");
+    assert!(replica.adopt_state(state()));
+    assert_eq!(apply(&mut replica, event(synced())), Ok(Some(("e".into(), 7, "".into(), true))));
+    assert_eq!(names(&replica), ["skill://a/x", "skill://a/y"]);
+    let update = replica.apply_event(event(delta("a", vec![], &["x"])));
+    assert!(update.is_ok() && contents.skill_count() == 2, "shared contents are copied");
+    let mut small = new_replica(&MirrorSelection { max_bytes: 500, ..selection(&["a"]) });
+    assert!(!small.adopt_state(state()), "over the size limit");
+}
+
 type Part = fn(&mut MirrorReplica) -> Event;
 
 #[test]
