@@ -28,7 +28,8 @@ use super::connect::ConnectError;
 use super::credentials::BearerToken;
 use super::executor_channel::ExecutorChannel;
 use super::mirror::{
-    DEFAULT_MAX_BYTES, Mirror, MirrorSelection, ResumePoint, SharedCatalogs, SharingExecutor,
+    DEFAULT_MAX_BYTES, Mirror, MirrorSelection, ResumePoint, ResumeReconciler, SharedCatalogs,
+    SharingExecutor,
 };
 use crate::parse::document::ConfigErrors;
 use crate::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot};
@@ -225,8 +226,9 @@ impl Fleet {
         selection: MirrorSelection,
         from: ResumePoint,
     ) -> Mirror {
-        let mirror = self.mirror(environment_id, selection.clone());
-        mirror.resumed(&self.lazy_client(environment_id), &selection, from)
+        let client = self.lazy_client(environment_id);
+        let resumed = ResumeReconciler::new(&client, &selection, from);
+        self.mirror(environment_id, selection).resumed(resumed)
     }
 
     fn find_or_create_client(&self, environment_id: &str, timeout: Duration) -> Client {

@@ -31,6 +31,7 @@ impl<S> MirrorCatalog<S> {
     }
 
     /// Skills in the order of `ListSkills`: by root as selected, then by name, then by package.
+    #[must_use]
     pub fn skills(&self) -> impl DoubleEndedIterator<Item = &Arc<S>> + Clone {
         self.contents.iter().flat_map(|(_, root)| root.skills())
     }
@@ -48,11 +49,13 @@ impl<S> MirrorCatalog<S> {
     }
 
     /// Plugins by root as selected, then by package.
+    #[must_use]
     pub fn plugins(&self) -> impl DoubleEndedIterator<Item = &Arc<Plugin>> + Clone {
         self.contents.iter().flat_map(|(_, root)| root.plugins())
     }
 
     /// Marketplaces by root as selected.
+    #[must_use]
     pub fn marketplaces(&self) -> impl DoubleEndedIterator<Item = &Marketplace> + Clone {
         self.contents.iter().flat_map(|(_, root)| root.marketplaces())
     }
@@ -64,6 +67,7 @@ impl<S> MirrorCatalog<S> {
     }
 
     /// Diagnostics by root as selected, most severe first.
+    #[must_use]
     pub fn diagnostics(&self) -> impl DoubleEndedIterator<Item = &Diagnostic> + Clone {
         self.contents.iter().flat_map(|(_, root)| root.diagnostics())
     }

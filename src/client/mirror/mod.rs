@@ -13,6 +13,7 @@ mod stream;
 
 pub use catalog::MirrorCatalog;
 pub(crate) use catalog_sharing::SharingExecutor;
+pub(crate) use reconciler::ResumeReconciler;
 #[cfg(feature = "cli")]
 pub(crate) use replica::MirrorUpdate;
 pub use resume::{ChangesSince, ResumePoint};
@@ -26,7 +27,7 @@ pub(crate) use replica::MirrorReplica;
 use super::call::Client;
 use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use follow::{SnapshotPublisher, follow_executor};
-use reconciler::{ResumeReconciler, follow_mirror};
+use reconciler::follow_mirror;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -187,18 +188,13 @@ impl Mirror {
     /// state of this mirror, so no change is lost between them.
     #[must_use]
     pub fn resume(client: &Client, selection: MirrorSelection, from: ResumePoint) -> Self {
-        Self::start(client, selection.clone()).resumed(client, &selection, from)
+        let reconciler = ResumeReconciler::new(client, &selection, from);
+        Self::start(client, selection).resumed(reconciler)
     }
 
-    /// Returns a mirror with the states of this mirror that reports the changes since `from`. The
-    /// selection is that of this mirror.
-    pub(super) fn resumed(
-        self,
-        client: &Client,
-        selection: &MirrorSelection,
-        from: ResumePoint,
-    ) -> Self {
-        let reconciler = ResumeReconciler::new(client, selection, from);
+    /// Returns a mirror with the states of this mirror that reports the changes since an earlier
+    /// state. The reconciler has the selection of this mirror.
+    pub(super) fn resumed(self, reconciler: ResumeReconciler) -> Self {
         Self::spawn(|publisher| follow_mirror(self, reconciler, publisher))
     }
 

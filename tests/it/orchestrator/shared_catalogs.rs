@@ -50,8 +50,8 @@ async fn start_environments(ids: &[String], fixture: &Fixture, address: Option<&
 /// Returns a selection of the root `r` of an environment.
 fn selection(environment_id: &str) -> MirrorSelection {
     let mut root = published(environment_id);
-    root.id = "r".to_owned();
-    root.location.as_mut().expect("a location").path = "published:r".to_owned();
+    "r".clone_into(&mut root.id);
+    "published:r".clone_into(&mut root.location.as_mut().expect("a location").path);
     MirrorSelection::new(vec![root])
 }
 

@@ -6,10 +6,12 @@ mod hostile_daemon;
 pub(crate) mod mcp_server;
 mod recording_proxy;
 mod scripted_server;
+mod slim_executor;
 
 pub(crate) use hostile_daemon::{HostileDaemon, ReadResponder, hostile_skill, read_response};
 pub(crate) use recording_proxy::RecordingProxy;
 pub(crate) use scripted_server::{ScriptedServer, event_stream, response};
+pub(crate) use slim_executor::{SlimCatalogs, SlimExecutor, slim_skill};
 
 use std::io;
 use std::sync::atomic::{AtomicU16, Ordering};

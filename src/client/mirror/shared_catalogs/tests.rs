@@ -50,7 +50,7 @@ async fn mirrors_wait_for_one_transfer() {
     // Progress renews the wait, which has a limit in total.
     for _ in 0..5 {
         settle().await;
-        advance(STALL_TIMEOUT - Duration::from_millis(100)).await;
+        advance(STALL_TIMEOUT / 2).await;
         transfer.record_progress();
     }
     settle().await;
