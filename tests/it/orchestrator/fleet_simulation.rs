@@ -255,10 +255,10 @@ async fn no_mirror_has_skills_of_another_environment() {
         _ = right => {}
         (ended, ..) = select_all(&mut checks) => panic!("{ended:?}"),
     }
-    let stats = fleet.stats();
-    println!("{} states checked; {stats:?}", states.load(Ordering::Relaxed));
-    assert_eq!((stats.mirrors, stats.rejected_catalogs), (environments.len(), 0));
-    assert!(stats.catalog_hits > 0, "executors of one image share its catalog");
+    let numbers = fleet.stats();
+    println!("{} states checked; {numbers:?}", states.load(Ordering::Relaxed));
+    assert_eq!((numbers.mirrors, numbers.rejected_catalogs), (environments.len(), 0));
+    assert!(numbers.catalog_hits > 0, "executors of one image share its catalog");
     drop(checks);
     for environment in &mut environments {
         environment.stop().await;

@@ -173,7 +173,7 @@ impl CapabilityService for SlimService {
     ) -> Result<Response<Self::WatchSkillsStream>, Status> {
         let (request, service, revision) = (request.into_inner(), self.clone(), 0_u64);
         let start = (request, service, None::<Arc<SlimCatalogs>>, revision);
-        let states = futures_util::stream::unfold(start, |state| async {
+        let states = futures_util::stream::unfold(start, |state| async move {
             let (request, mut service, before, revision) = state;
             if before.is_some() {
                 service.catalogs.changed().await.ok()?;
