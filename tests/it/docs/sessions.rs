@@ -56,6 +56,7 @@ const PAGES_NOT_RUN: [(&str, &str); 15] = [
     ("SECURITY.md", "reads the manifest of the crate"),
     ("docs/design/architecture.md", "searches the sources"),
     ("docs/design/development.md", "builds and tests the crate"),
+    ("docs/design/fleet.md", "runs a long test and a bench"),
     ("docs/design/performance.md", "measures"),
     ("docs/design/security.md", "tests the crate"),
     ("docs/operate/containers.md", "needs a container runtime"),

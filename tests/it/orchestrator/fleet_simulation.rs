@@ -198,10 +198,10 @@ fn check_all_states(id: &str, mut mirror: Mirror, states: Arc<AtomicU64>) -> Abo
 /// is checked. In the end, all mirrors are live and right.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_mirror_has_skills_of_another_environment() {
-    let seed = std::env::var("CAPROOT_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = std::env::var("CAPROOT_FLEET_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let (slim, real, steps) = short_or_long((40, 2, 200), (950, 50, 20_000));
-    println!("{slim} slim and {real} real executors, {steps} steps, CAPROOT_SEED={seed}");
+    println!("{slim} slim and {real} real executors, {steps} steps, CAPROOT_FLEET_SEED={seed}");
     let mut rng = Rng::new(seed);
     let registry = SimulatedRegistry::default();
     let limits = DialLimits { dials_at_once: 256, dials_per_second: 10_000 };
