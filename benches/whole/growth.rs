@@ -116,7 +116,7 @@ async fn measure_point(context: &Context<'_>, tree: &Tree<'_>, empty: f64) -> Ou
     // few calls of less than a millisecond would be imprecise.
     time_lists(&mut caller, &pages, &own, 1).await?;
     let times = (context.count(400, 100) / pages.len()).max(3);
-    let list = time_lists(&mut caller, &pages, &own, times).await?;
+    let list = quantile(&mut time_lists(&mut caller, &pages, &own, times).await?, 0.5);
     let mut events = ChangeStream::open(&mut caller, &cold.roots).await?;
     events.synced().await?;
     let mut changes = Vec::new();

@@ -6,7 +6,7 @@ use crate::cold_start;
 use crate::context::{Context, Outcome};
 use crate::report::{MeasurementResult, Row, Target};
 use crate::server::Server;
-use crate::stats::{float, ms};
+use crate::stats::{ms, quantile_pairs};
 use std::fs;
 use std::time::Instant;
 
@@ -29,37 +29,39 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     // Warms both servers.
     time_lists(&mut caller, &pages, &own, times).await?;
     time_lists(&mut other, &pages, &paths, times).await?;
-    let mut pairs = Vec::new();
+    let mut rounds = Vec::new();
     for _ in 0..context.rounds {
         let ours = time_lists(&mut caller, &pages, &own, times).await?;
-        pairs.push((ours, time_lists(&mut other, &pages, &paths, times).await?));
+        rounds.push((ours, time_lists(&mut other, &pages, &paths, times).await?));
     }
     let bytes: usize = pages.iter().map(|page| page.answer.len()).sum();
-    let row = Row::ratio(
-        format!("warm: list of all {SKILLS} skills, {} KiB in {} pages", bytes >> 10, pages.len()),
-        "unary answers of the same bytes by a bare tonic server",
-        "ms",
-        &pairs,
-        Target::AtMost(1.5),
-    );
-    Ok(vec![row].into())
+    let what =
+        format!("warm: list of all {SKILLS} skills, {} KiB in {} pages", bytes >> 10, pages.len());
+    let row = |name: &str, part, target| {
+        let pairs = quantile_pairs(&rounds, part);
+        let beside = "unary answers of the same bytes by a bare tonic server";
+        Row::ratio(format!("{what}, {name}"), beside, "ms", &pairs, target)
+    };
+    Ok(vec![row("p50", 0.5, Target::AtMost(1.5)), row("p99", 0.99, Target::None)].into())
 }
 
-/// Milliseconds for one complete list.
+/// Milliseconds of each complete list.
 pub(crate) async fn time_lists(
     caller: &mut RawClient,
     pages: &[Page],
     paths: &[String],
     times: usize,
-) -> Outcome<f64> {
-    let began = Instant::now();
+) -> Outcome<Vec<f64>> {
+    let mut lists = Vec::new();
     for _ in 0..times {
+        let began = Instant::now();
         for (page, path) in pages.iter().zip(paths) {
             let answer = caller.call(path, page.request.clone()).await?;
             if answer.len() != page.answer.len() {
                 return Err("the size of a response has changed".into());
             }
         }
+        lists.push(ms(began.elapsed()));
     }
-    Ok(ms(began.elapsed()) / float(times))
+    Ok(lists)
 }

@@ -10,6 +10,7 @@ mod change;
 mod client;
 mod cold_start;
 mod context;
+mod distant;
 mod growth;
 mod list;
 mod machine;
@@ -58,6 +59,7 @@ async fn measure(options: &Options) -> Outcome<()> {
         let found = match name {
             MeasurementName::Cold => cold_start::measure(&context).await?,
             MeasurementName::List => list::measure(&context).await?,
+            MeasurementName::Distant => distant::measure(&context).await?,
             MeasurementName::Read => read::measure(&context).await?,
             MeasurementName::Change => change::measure(&context).await?,
             MeasurementName::Streams => streams::measure(&context).await?,

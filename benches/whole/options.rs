@@ -57,6 +57,8 @@ pub(crate) enum MeasurementName {
     Cold,
     /// List of skills from the catalog.
     List,
+    /// List by a client that is 50 ms away.
+    Distant,
     /// Concurrent reads of small files.
     Read,
     /// Time from a change to the client's event, and the cost of the change.

@@ -6,7 +6,7 @@ use crate::cold_start;
 use crate::context::{Context, Outcome};
 use crate::report::{MeasurementResult, Row, Target};
 use crate::server::Server;
-use crate::stats::float;
+use crate::stats::{float, ms, quantile_pairs};
 use crate::trees::Plan;
 use bytes::Bytes;
 use caproot::proto::caproot::v1 as pb;
@@ -52,43 +52,53 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     let span = Duration::from_millis(if context.options.quick { 500 } else { 3_000 });
     let (own, others) = (Arc::new(own), Arc::new(others));
     // Warms both servers.
-    rate(&caller, &own, span / 2).await?;
-    rate(&other, &others, span / 2).await?;
-    let mut pairs = Vec::new();
+    time_reads(&caller, &own, span / 2).await?;
+    time_reads(&other, &others, span / 2).await?;
+    let (mut rates, mut rounds) = (Vec::new(), Vec::new());
     for _ in 0..context.rounds {
-        let ours = rate(&caller, &own, span).await?;
-        pairs.push((ours, rate(&other, &others, span).await?));
+        let (rate, times) = time_reads(&caller, &own, span).await?;
+        let (other_rate, other_times) = time_reads(&other, &others, span).await?;
+        rates.push((rate, other_rate));
+        rounds.push((times, other_times));
     }
-    let row = Row::ratio(
-        format!("reads of 8 KiB files, {IN_FLIGHT} in flight"),
-        "unary answers of the same bytes by a bare tonic server, from memory",
-        "a second",
-        &pairs,
-        Target::AtLeast(0.7),
-    );
-    Ok(vec![row].into())
+    let what = format!("reads of 8 KiB files, {IN_FLIGHT} in flight");
+    let beside = "unary answers of the same bytes by a bare tonic server, from memory";
+    let row = |name: &str, part| {
+        let pairs = quantile_pairs(&rounds, part);
+        Row::ratio(format!("{what}, {name} of one"), beside, "ms", &pairs, Target::None)
+    };
+    let rate = Row::ratio(&what, beside, "a second", &rates, Target::AtLeast(0.8));
+    Ok(vec![rate, row("p50", 0.5), row("p99", 0.99)].into())
 }
 
-/// Responses per second during a time span.
-async fn rate(caller: &RawClient, calls: &Arc<Vec<Call>>, span: Duration) -> Outcome<f64> {
+/// Returns how many responses came per second during a time span, and the milliseconds of each.
+async fn time_reads(
+    caller: &RawClient,
+    calls: &Arc<Vec<Call>>,
+    span: Duration,
+) -> Outcome<(f64, Vec<f64>)> {
     let next = Arc::new(AtomicUsize::new(0));
     let began = Instant::now();
     let mut tasks = JoinSet::new();
     for _ in 0..IN_FLIGHT {
         let (mut caller, calls, next) = (caller.clone(), calls.clone(), next.clone());
         tasks.spawn(async move {
+            let mut times = Vec::new();
             while began.elapsed() < span {
+                let sent = Instant::now();
                 let (path, request) = &calls[next.fetch_add(1, Ordering::Relaxed) % calls.len()];
                 let answer = caller.call(path, request.clone()).await?;
                 if answer.len() < FILE_BYTES {
                     return Err("a response is shorter than its file".into());
                 }
+                times.push(ms(sent.elapsed()));
             }
-            Outcome::Ok(())
+            Outcome::Ok(times)
         });
     }
+    let mut times = Vec::new();
     while let Some(done) = tasks.join_next().await {
-        done??;
+        times.append(&mut done??);
     }
-    Ok(float(next.load(Ordering::Relaxed)) / began.elapsed().as_secs_f64())
+    Ok((float(times.len()) / began.elapsed().as_secs_f64(), times))
 }

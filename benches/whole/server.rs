@@ -54,13 +54,18 @@ impl Server {
         });
         let line = receive.recv_timeout(TIMEOUT).map_err(|_| "the server printed no address")??;
         let address = line.trim().strip_prefix("listening tcp:").ok_or("no TCP address")?;
-        server.address = format!("http://{address}");
+        address.clone_into(&mut server.address);
         Ok(server)
+    }
+
+    /// IP address and port.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
     }
 
     /// Opens a new connection.
     pub(crate) async fn connect(&self) -> Outcome<Channel> {
-        Ok(Endpoint::from_shared(self.address.clone())?.connect_timeout(TIMEOUT).connect().await?)
+        connect_to(&self.address).await
     }
 
     /// Client of caproot on a new connection.
@@ -88,6 +93,12 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Opens a connection to an IP address and port.
+pub(crate) async fn connect_to(address: &str) -> Outcome<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))?;
+    Ok(endpoint.connect_timeout(TIMEOUT).connect().await?)
 }
 
 /// Processor time of a server's threads. The time of an ended thread is kept if the thread was seen

@@ -31,6 +31,14 @@ pub(crate) fn quantile(all: &mut [f64], part: f64) -> f64 {
     all[at]
 }
 
+/// Returns the quantile `part` of both sides of each round.
+pub(crate) fn quantile_pairs(rounds: &[(Vec<f64>, Vec<f64>)], part: f64) -> Vec<(f64, f64)> {
+    let pair = |(ours, theirs): &(Vec<f64>, Vec<f64>)| {
+        (quantile(&mut ours.clone(), part), quantile(&mut theirs.clone(), part))
+    };
+    rounds.iter().map(pair).collect()
+}
+
 pub(crate) fn ms(span: Duration) -> f64 {
     span.as_secs_f64() * 1e3
 }
