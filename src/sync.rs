@@ -1,10 +1,20 @@
 //! Locks that a panic does not poison. The data behind a lock of this crate is valid between
 //! statements, so that other threads can go on after a panic of the thread that held the lock.
-//! Also work on blocking threads whose only failure is a panic.
+//! Also work on other threads whose only failure is a panic.
 
 use std::sync::{MutexGuard, PoisonError};
 #[cfg(feature = "daemon")]
-use std::sync::{RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::{
+    num::NonZero,
+    panic::resume_unwind,
+    sync::{RwLockReadGuard, RwLockWriteGuard, TryLockError},
+    thread::{Builder, available_parallelism, scope},
+};
+
+/// Maximum number of chunks of [`map_chunks`], so that one call does not take all processors of a
+/// large machine.
+#[cfg(feature = "daemon")]
+const MAX_CHUNKS: usize = 4;
 
 /// Runs work on a blocking thread. The error is a panic of the work. The runtime cancels work that
 /// waits for a thread only when the runtime shuts down; the returned future then never ends.
@@ -16,6 +26,33 @@ pub async fn run_blocking<T: Send + 'static>(
         Err(error) if error.is_cancelled() => std::future::pending().await,
         result => result,
     }
+}
+
+/// Maps consecutive chunks of a slice, one on each processor, and returns the results in order.
+/// Maps a slice of at most `max_inline` items on this thread. If the system has no further thread,
+/// its chunk is mapped on this thread too.
+#[cfg(feature = "daemon")]
+pub fn map_chunks<T: Sync, R: Send>(
+    items: &[T],
+    max_inline: usize,
+    map: impl Fn(&[T]) -> R + Sync,
+) -> Vec<R> {
+    let processors = available_parallelism().map_or(1, NonZero::get);
+    let threads = if items.len() > max_inline { processors.min(MAX_CHUNKS) } else { 1 };
+    let mut chunks = items.chunks(items.len().div_ceil(threads).max(1));
+    let first = chunks.next();
+    let map = &map;
+    scope(|scope| {
+        let spawn =
+            |chunk| Builder::new().spawn_scoped(scope, move || map(chunk)).map_err(|_| chunk);
+        let others: Vec<_> = chunks.map(spawn).collect();
+        let first = first.map(map);
+        let others = others.into_iter().map(|other| match other {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(chunk) => map(chunk),
+        });
+        first.into_iter().chain(others).collect()
+    })
 }
 
 /// [`std::sync::Mutex`] without poisoning.
@@ -66,6 +103,16 @@ impl<T> RwLock<T> {
 mod tests {
     use super::Mutex;
     use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[cfg(feature = "daemon")]
+    #[test]
+    fn chunks_are_mapped_in_order() {
+        for len in [0, 1, 2, 5, 1_000] {
+            let items: Vec<usize> = (0..len).collect();
+            let mapped = super::map_chunks(&items, 1, <[usize]>::to_vec).concat();
+            assert_eq!(mapped, items);
+        }
+    }
 
     #[test]
     fn a_panic_does_not_poison_a_lock() {

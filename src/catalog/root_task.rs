@@ -2,6 +2,7 @@
 //! publishes snapshots. Each root has its own task, so that a root on a filesystem that hangs
 //! blocks no other root.
 
+use super::debounce_timer::DebounceTimer;
 use super::policy::{CatalogPolicy, CatalogScope, RootKey};
 use super::root_task_handle::{InFlightWork, RootTaskHandle};
 use super::{CatalogStore, PollReason, WatchMode, WatchTiming};
@@ -101,6 +102,7 @@ impl RootTask {
     }
 
     async fn next_action(&mut self) -> RootAction {
+        let mut debounce_timer = None;
         loop {
             let Some(is_requested) = self.check_demand() else { return RootAction::Stop };
             let now = Instant::now();
@@ -126,9 +128,14 @@ impl RootTask {
             }
             let wake_at = self.next_full_scan_at.min(self.next_recheck_at);
             let wake_at = due_at.map_or(wake_at, |due_at| wake_at.min(due_at));
+            // A timer that ends before a later deadline is started again.
+            let timer = due_at.map(|due_at| {
+                debounce_timer.get_or_insert_with(|| DebounceTimer::start(due_at - now))
+            });
             tokio::select! {
                 () = self.changes.notified() => {}
                 () = sleep_until(wake_at) => {}
+                () = DebounceTimer::wait(timer.as_deref()) => debounce_timer = None,
             }
         }
     }

@@ -9,15 +9,45 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use tokio_util::sync::CancellationToken;
 
-/// Size of the buffer for a file that is digested.
+/// Size of the buffer for a file that is digested, or whose size is unknown.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Reads a small file. If the file exceeds the limit, reads one byte more than the limit, so that
-/// the parser reports the size.
-pub fn read_small_file(file: &File) -> io::Result<Vec<u8>> {
+/// Reads a small file with this reported size. If the file exceeds the limit, reads one byte more
+/// than the limit, so that the parser reports the size.
+pub fn read_small_file(file: &File, size: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(MAX_MANIFEST_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    read_start(file, size, MAX_MANIFEST_BYTES + 1, &mut bytes)?;
     Ok(bytes)
+}
+
+/// Replaces `bytes` by the start of a file, at most `max_bytes`. `size` is the reported size: if
+/// the first call reads exactly as many bytes, the file ends there, and no other call is needed. A
+/// file with another size is read until a call reads nothing.
+pub fn read_start(
+    mut file: &File,
+    size: u64,
+    max_bytes: usize,
+    bytes: &mut Vec<u8>,
+) -> io::Result<()> {
+    let size = usize::try_from(size).unwrap_or(usize::MAX);
+    bytes.clear();
+    let mut len = 0;
+    while len < max_bytes {
+        // The byte beyond the reported size shows that the file is longer.
+        let end = if len < size { size.saturating_add(1) } else { len + CHUNK_BYTES };
+        bytes.resize(end.min(max_bytes), 0);
+        let count = match file.read(&mut bytes[len..]) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            result => result?,
+        };
+        let is_whole = len == 0 && count == size;
+        len += count;
+        if count == 0 || is_whole {
+            break;
+        }
+    }
+    bytes.truncate(len);
+    Ok(())
 }
 
 /// A page of a file, with the properties of the whole file.
@@ -148,10 +178,28 @@ impl Utf8Validator {
 
 #[cfg(test)]
 mod tests {
-    use super::Utf8Validator;
+    use super::{CHUNK_BYTES, Utf8Validator, read_start};
     use proptest::prelude::*;
+    use std::io::{Seek as _, Write as _};
 
     proptest! {
+        #[test]
+        fn the_reported_size_does_not_change_what_is_read(
+            len in prop_oneof![0..9_usize, CHUNK_BYTES - 2..CHUNK_BYTES + 3],
+            size in prop_oneof![0..9_u64, Just(u64::MAX), Just(CHUNK_BYTES as u64)],
+            max_bytes in prop_oneof![1..9_usize, CHUNK_BYTES..3 * CHUNK_BYTES],
+        ) {
+            let content: Vec<_> = (0..=250_u8).cycle().take(len).collect();
+            let mut file = tempfile::tempfile().expect("a temporary file");
+            file.write_all(&content).expect("write");
+            file.rewind().expect("rewind");
+            let mut read = b"old".to_vec();
+            read_start(&file, size, max_bytes, &mut read).expect("read");
+            prop_assert_eq!(&*read, &content[..len.min(max_bytes)]);
+            // The rest of the file is read from where the start ends.
+            prop_assert_eq!(file.stream_position().expect("position"), read.len() as u64);
+        }
+
         #[test]
         fn chunks_are_validated_like_the_whole_text(text: String, junk: Vec<u8>, cut in 1usize..7) {
             for whole in [text.as_bytes(), &[text.as_bytes(), &junk].concat()] {

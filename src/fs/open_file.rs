@@ -8,6 +8,7 @@ use crate::model::{FileVersion, RelPath, ResolvedPath};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Stat, fstat, readlinkat, statat};
 use rustix::io::Errno;
 use std::fs::File;
+use std::io;
 use std::os::fd::OwnedFd;
 
 /// Maximum number of attempts to resolve a path that changes in the meantime.
@@ -26,6 +27,12 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
+    /// Reads a small file. If the file exceeds the limit of parsed documents, reads one byte more
+    /// than the limit, so that the parser reports the size.
+    pub fn read_small(&self) -> io::Result<Vec<u8>> {
+        content::read_small_file(&self.file, self.version.size)
+    }
+
     /// Whether the file still has the version that was opened.
     pub fn is_unchanged(&self) -> Result<bool, OpenError> {
         Ok(version_from_stat(&fstat(&self.file).map_err(resolve_error)?) == self.version)
@@ -185,7 +192,7 @@ pub fn read_names(
 #[must_use]
 pub fn read_source(root: &ResolvedRootDir, path: &RelPath) -> Option<Vec<u8>> {
     let opened = open_file(&root.snapshot, &root.path, path).ok()?;
-    content::read_small_file(&opened.file).ok()
+    opened.read_small().ok()
 }
 
 fn stat_path(snapshot: &AllowedDirsSnapshot, real_path: &ResolvedPath) -> rustix::io::Result<Stat> {

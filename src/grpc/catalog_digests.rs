@@ -13,7 +13,7 @@ use crate::model::{
     Catalog, CatalogMessage, ContentDigest, MessageDigest, RootId, Skill, digest_sorted_catalog,
 };
 use crate::proto::caproot::v1 as pb;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, map_chunks};
 use lru::LruCache;
 use prost::Message;
 use std::sync::{Arc, Weak};
@@ -29,6 +29,10 @@ const MAX_SIMILAR_CATALOGS: usize = 8;
 
 /// Maximum number of digests that are inserted one by one instead of sorted with all others.
 const MAX_INSERTED_DIGESTS: usize = 8;
+
+/// Maximum number of skills whose digests are computed without additional threads. A thread starts
+/// in the time of some fifty digests.
+const MAX_INLINE_SKILLS: usize = 500;
 
 /// Catalog whose skills have digests.
 type EarlierCatalog = (CatalogKey, Arc<Catalog>);
@@ -242,14 +246,22 @@ fn sorted_digests<'a>(
     view: pb::SkillView,
     skills: impl Iterator<Item = &'a Arc<Skill>>,
 ) -> Vec<MessageDigest> {
-    let (scope, mut encoded) = (visible.catalog.header.scope, Vec::new());
-    let digest = |skill: &Arc<Skill>| {
-        encoded.clear();
-        encode_skill(visible.id, scope, skill, view, &mut encoded);
-        MessageDigest::new(CatalogMessage::Skill, &encoded)
+    let scope = visible.catalog.header.scope;
+    let sorted_chunk = |skills: &[&Arc<Skill>]| {
+        let mut encoded = Vec::new();
+        let digest = |skill: &&Arc<Skill>| {
+            encoded.clear();
+            encode_skill(visible.id, scope, skill, view, &mut encoded);
+            MessageDigest::new(CatalogMessage::Skill, &encoded)
+        };
+        let mut digests: Vec<_> = skills.iter().map(digest).collect();
+        digests.sort_unstable();
+        digests
     };
-    let mut digests: Vec<_> = skills.map(digest).collect();
-    digests.sort_unstable();
+    let skills: Vec<_> = skills.collect();
+    let mut digests = map_chunks(&skills, MAX_INLINE_SKILLS, sorted_chunk).concat();
+    // This sort merges the sorted chunks.
+    digests.sort();
     digests
 }
 

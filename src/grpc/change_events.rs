@@ -14,16 +14,19 @@ use crate::proto::caproot::v1 as pb;
 use pb::watch_skills_response::Event;
 use prost::Message as _;
 use std::collections::VecDeque;
+use std::iter::once_with;
 use std::sync::Arc;
 
 /// Size at which an event is full.
 const MAX_FRAGMENT_BYTES: usize = 60 << 10;
 
 /// Returns the events that lead from one view to another, in order. Each event is built on demand.
-/// For a root with a known catalog, the only event is its state.
+/// For a root with a known catalog, the only event is its state. Without an old view, or with known
+/// catalogs, the states come first. Otherwise the states come last, because their digests would
+/// delay the changes.
 pub fn change_events<'a>(
     query: &'a ListQuery,
-    digests: &CatalogDigests,
+    digests: &'a CatalogDigests,
     known: &KnownCatalogs,
     old: Option<&'a CatalogView>,
     new: &'a CatalogView,
@@ -32,12 +35,21 @@ pub fn change_events<'a>(
         let before = move |at: usize| old.and_then(|view| view.roots.get(at));
         new.roots.iter().enumerate().map(move |(at, root)| (before(at), root))
     };
-    let before = old.map(|old| digests.root_statuses(query, old)).unwrap_or_default();
-    let mut now = digests.root_statuses(query, new);
+    let statuses = move || {
+        let before = old.map(|old| digests.root_statuses(query, old)).unwrap_or_default();
+        (before, digests.root_statuses(query, new))
+    };
+    let are_states_last = old.is_some() && known.is_empty();
+    let (before, mut now) = if are_states_last { Default::default() } else { statuses() };
     known.mark_unchanged(&mut now);
-    let unchanged: Arc<[bool]> = now.iter().map(|status| status.unchanged).collect();
-    let statuses = now.into_iter().enumerate().filter_map(move |(at, status)| {
-        (before.get(at) != Some(&status)).then_some(Event::RootStatus(status))
+    let is_unchanged = |at: usize| now.get(at).is_some_and(|status| status.unchanged);
+    let unchanged: Arc<[bool]> = (0..new.roots.len()).map(is_unchanged).collect();
+    let first_states = state_events(before, now);
+    let last_states = are_states_last.then(|| {
+        once_with(move || {
+            let (before, now) = statuses();
+            state_events(before, now)
+        })
     });
     let skipped = unchanged.clone();
     let changed = pairs().enumerate().filter(move |(at, _)| !skipped[*at]);
@@ -63,7 +75,18 @@ pub fn change_events<'a>(
         });
         differs.flat_map(|(at, list)| diagnostic_events(&new.roots[at].id, list))
     });
-    statuses.chain(skills).chain(problems.into_iter().flatten())
+    let problems = problems.into_iter().flatten();
+    first_states.chain(skills).chain(problems).chain(last_states.into_iter().flatten().flatten())
+}
+
+/// Returns an event for each state that is not equal to the state before.
+fn state_events(
+    before: Vec<pb::RootStatus>,
+    now: Vec<pb::RootStatus>,
+) -> impl Iterator<Item = Event> + Send {
+    now.into_iter().enumerate().filter_map(move |(at, status)| {
+        (before.get(at) != Some(&status)).then_some(Event::RootStatus(status))
+    })
 }
 
 fn diagnostic_events(root: &RootId, list: Vec<pb::Diagnostic>) -> Vec<Event> {

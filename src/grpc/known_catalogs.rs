@@ -24,6 +24,11 @@ impl KnownCatalogs {
         self.0.retain(|(id, _)| !ready.contains(&**id));
     }
 
+    /// Whether the caller holds no catalog of a root that was not ready yet.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Removes all catalogs.
     pub fn clear(&mut self) {
         self.0.clear();

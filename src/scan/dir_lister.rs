@@ -4,7 +4,6 @@ use super::change_detection::{DirWatcher, SkillFileFingerprints, WatchRecorder};
 use super::file_problem::{link_problem, open_problem, unreadable_problem, vanished_problem};
 use super::namespaces::{MANIFEST_DIRECTORIES, is_manifest_directory, manifest_file};
 use super::scanned_dir::{DirListing, DirToScan, ListedDir, ListingEntry, ListingEntryKind};
-use crate::fs::content;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use crate::fs::file_head;
 use crate::fs::open_file::{self, OpenError, OpenFile, read_names, resolve_error};
@@ -240,7 +239,8 @@ impl<'a> DirLister<'a> {
             Err(e) => Err(open_problem(e, Severity::Error)),
             Ok(opened) => {
                 record.fingerprints.sidecar = Some(record.watches.track_file(&opened));
-                content::read_small_file(&opened.file)
+                opened
+                    .read_small()
                     .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error))
             }
         };

@@ -3,7 +3,6 @@
 
 use super::change_detection::FileFingerprint;
 use super::file_problem::{READ_FAILED, is_transient, open_problem};
-use crate::fs::content;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, OpenError};
 use crate::model::catalog::BoundedDiagnostics;
@@ -199,7 +198,7 @@ fn read_first_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> Ma
     let Some((path, opened)) = existing.next() else { return ManifestLookup::default() };
     let fingerprint =
         opened.as_ref().ok().map(|opened| FileFingerprint::from_version(&opened.version));
-    let bytes = opened.map(|opened| content::read_small_file(&opened.file));
+    let bytes = opened.map(|opened| opened.read_small());
     let other_files = existing.map(|(path, _)| path).collect();
     let (manifest, problems) = match bytes {
         Ok(Ok(bytes)) => manifest::read(&bytes, snapshot.dir_name(dir)),

@@ -1,4 +1,4 @@
-//! Listing of many directories on a few threads.
+//! Disk work of a scan on a few threads: listings of many directories, and reads of many plugins.
 
 use super::dir_lister::{DirLister, ListBuffers};
 use super::scan_progress::ScanProgress;
@@ -13,10 +13,6 @@ const MAX_THREADS: usize = 8;
 /// Maximum number of directories that are listed without additional threads.
 const MAX_INLINE_DIRS: usize = 8;
 
-/// Slot for the listing of one directory, with its token.
-#[derive(Default)]
-struct ListSlot(Mutex<Option<(u64, ListedDir)>>);
-
 /// Lists directories under new tokens. Uses several threads for many directories. Calls `take` on
 /// this thread in the order of `dirs`, as soon as all earlier directories are listed.
 pub fn list_dirs(
@@ -26,48 +22,56 @@ pub fn list_dirs(
     progress: &ScanProgress,
     mut take: impl FnMut(&DirToScan, u64, ListedDir),
 ) {
-    let slots: Vec<ListSlot> = dirs.iter().map(|_| ListSlot::default()).collect();
-    let next = AtomicUsize::new(0);
-    let list_one = |buffers: &mut ListBuffers| {
-        let at = next.fetch_add(1, Ordering::Relaxed);
-        let dir = dirs.get(at)?;
+    let list = |dir: &DirToScan, buffers: &mut ListBuffers| {
         let token = next_token.fetch_add(1, Ordering::Relaxed);
-        slots[at].store((token, lister.list_dir(dir, token, buffers)));
+        (token, lister.list_dir(dir, token, buffers))
+    };
+    let take = |dir: &DirToScan, (token, listed)| take(dir, token, listed);
+    process_in_order(dirs, MAX_INLINE_DIRS, progress, list, take);
+}
+
+/// Processes items with `work`, on several threads if there are more than `max_inline` items. Calls
+/// `take` on this thread in the order of `items`, as soon as all earlier items are processed. `work`
+/// gets a buffer of its thread.
+pub fn process_in_order<T: Sync, B: Default, R: Send>(
+    items: &[T],
+    max_inline: usize,
+    progress: &ScanProgress,
+    work: impl Fn(&T, &mut B) -> R + Sync,
+    mut take: impl FnMut(&T, R),
+) {
+    let results: Vec<Mutex<Option<R>>> = items.iter().map(|_| Mutex::new(None)).collect();
+    let next = AtomicUsize::new(0);
+    let process_one = |buffer: &mut B| {
+        let at = next.fetch_add(1, Ordering::Relaxed);
+        let item = items.get(at)?;
+        let result = work(item, buffer);
+        *results[at].lock() = Some(result);
         progress.tick();
         Some(())
     };
-    let mut ready = dirs.iter().zip(&slots).peekable();
+    let mut ready = items.iter().zip(&results).peekable();
     let mut take_ready = || {
-        while let Some((token, listed)) = ready.peek().and_then(|(_, slot)| slot.take()) {
-            if let Some((dir, _)) = ready.next() {
-                take(dir, token, listed);
+        while let Some(result) = ready.peek().and_then(|(_, result)| result.lock().take()) {
+            if let Some((item, _)) = ready.next() {
+                take(item, result);
             }
         }
     };
-    let is_parallel = dirs.len() > MAX_INLINE_DIRS;
+    let is_parallel = items.len() > max_inline;
     let threads = if is_parallel { available_parallelism().map_or(1, NonZero::get) } else { 1 };
     scope(|scope| {
         for _ in 1..threads.min(MAX_THREADS) {
             scope.spawn(|| {
-                let mut buffers = ListBuffers::default();
-                while list_one(&mut buffers).is_some() {}
+                let mut buffer = B::default();
+                while process_one(&mut buffer).is_some() {}
             });
         }
-        let mut buffers = ListBuffers::default();
-        while list_one(&mut buffers).is_some() {
+        let mut buffer = B::default();
+        while process_one(&mut buffer).is_some() {
             take_ready();
         }
     });
-    // Takes the listings that other threads finished last.
+    // Takes the results that other threads finished last.
     take_ready();
-}
-
-impl ListSlot {
-    fn store(&self, listed: (u64, ListedDir)) {
-        *self.0.lock() = Some(listed);
-    }
-
-    fn take(&self) -> Option<(u64, ListedDir)> {
-        self.0.lock().take()
-    }
 }

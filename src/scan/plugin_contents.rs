@@ -4,7 +4,6 @@
 use super::change_detection::{FileFingerprint, WatchRecorder};
 use super::file_problem::{is_transient, open_problem};
 use super::plugin_reader::{DeclaredTarget, PluginReader};
-use crate::fs::content;
 use crate::fs::dirs_snapshot::ResolveError;
 use crate::fs::file_head;
 use crate::fs::open_file::{OpenError, OpenFile, read_names};
@@ -171,7 +170,7 @@ impl PluginScan<'_, '_> {
             return;
         }
         let fingerprint = self.watches.track_file(file);
-        let (components, problems) = if let Ok(bytes) = content::read_small_file(&file.file) {
+        let (components, problems) = if let Ok(bytes) = file.read_small() {
             read_file(kind, &bytes)
         } else {
             let failed = OpenError::Resolve(ResolveError::Failed);

@@ -4,7 +4,6 @@ use super::change_detection::{FileFingerprint, WatchGuard, WatchRecorder};
 use super::file_problem::READ_FAILED;
 use super::plugin_contents::PluginContents;
 use super::plugin_reader::PluginReader;
-use crate::fs::content;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, OpenError};
 use crate::model::catalog::BoundedDiagnostics;
@@ -219,7 +218,7 @@ fn read_marketplace_file(
     }
     let opened = reader.open(dir, &file);
     let fingerprint = opened.as_ref().ok().map(|opened| watches.track_file(opened));
-    let read = opened.map(|opened| content::read_small_file(&opened.file));
+    let read = opened.map(|opened| opened.read_small());
     let (list, problems) = match read {
         Ok(Ok(bytes)) => marketplace::read(&bytes, &file),
         Ok(Err(_)) => {

@@ -2,22 +2,37 @@
 //! only the plugin again in which it is.
 
 use super::namespaces::{self, ManifestLookup, ManifestsByDir};
+use super::parallel_list::process_in_order;
 use super::plugin_dir::PluginDir;
 use super::plugin_reader::PluginReader;
+use super::scan_progress::ScanProgress;
 use super::scanned_dir::DirToScan;
 use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::model::catalog::BoundedDiagnostics;
 use crate::model::plugin::{MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS, Plugin, PluginMarketplace};
-use crate::model::{Diagnostic, DiagnosticCode, FileProblem, ManifestFiles, ResolvedPath};
+use crate::model::{
+    Diagnostic, DiagnosticCode, FileProblem, ManifestFiles, PluginManifest, RelPath, ResolvedPath,
+};
+use crate::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Maximum number of plugins that are read without additional threads.
+const MAX_INLINE_PLUGINS: usize = 1;
 
 /// Manifests and plugins by directory.
 #[derive(Debug, Default)]
 pub struct PluginIndex {
     pub manifests: ManifestsByDir,
     dirs: HashMap<ResolvedPath, PluginDir>,
+}
+
+/// Directory whose plugin has to be read, with the last version of the plugin.
+struct UnreadPlugin<'a> {
+    dir: &'a ResolvedPath,
+    manifest: Option<(PluginManifest, RelPath)>,
+    last: Mutex<Option<PluginDir>>,
 }
 
 /// Plugins and marketplaces of a catalog.
@@ -116,38 +131,71 @@ impl PluginIndex {
         differs
     }
 
-    /// Returns all plugins and marketplaces of `candidates`. If `trusted` is set, plugins that were
-    /// read before are not read again.
-    pub fn collect(
+    /// Reads the manifests of directories that are not known yet.
+    pub fn read_manifests<'a>(
+        &mut self,
+        dirs: impl Iterator<Item = &'a ResolvedPath>,
+        snapshot: &AllowedDirsSnapshot,
+        progress: &ScanProgress,
+    ) {
+        let new: Vec<_> = dirs.filter(|dir| !self.manifests.contains_key(*dir)).collect();
+        let read = |dir: &&ResolvedPath, (): &mut ()| namespaces::read_manifest(snapshot, dir);
+        process_in_order(&new, MAX_INLINE_PLUGINS, progress, read, |dir, lookup| {
+            self.manifests.insert((*dir).clone(), lookup);
+        });
+    }
+
+    /// Reads the plugins of `candidates`. If `trusted` is set, plugins that were read before are not
+    /// read again.
+    pub fn read_plugins(
         &mut self,
         candidates: &[DirToScan],
         root: &ResolvedPath,
         trusted: bool,
         reader: &PluginReader<'_>,
         next_token: &AtomicU64,
+        progress: &ScanProgress,
+    ) {
+        let mut old = std::mem::take(&mut self.dirs);
+        let mut unread = Vec::new();
+        for DirToScan { resolved: dir, .. } in candidates {
+            let manifest = self.manifests.get(dir).and_then(ManifestLookup::usable_manifest);
+            if manifest.is_none() && dir != root {
+                continue;
+            }
+            match old.remove(dir) {
+                Some(last) if trusted && last.has_manifest(manifest.as_ref()) => {
+                    self.dirs.insert(dir.clone(), last);
+                }
+                last => unread.push(UnreadPlugin { dir, manifest, last: Mutex::new(last) }),
+            }
+        }
+        let read = |unread: &UnreadPlugin<'_>, (): &mut ()| {
+            let UnreadPlugin { dir, manifest, last } = unread;
+            let token = next_token.fetch_add(1, Ordering::Relaxed);
+            let new = PluginDir::read(reader, dir, *dir == root, token, manifest.as_ref());
+            new.with_last(last.lock().take())
+        };
+        process_in_order(&unread, MAX_INLINE_PLUGINS, progress, read, |unread, plugin_dir| {
+            self.dirs.insert(unread.dir.clone(), plugin_dir);
+        });
+    }
+
+    /// Returns all plugins and marketplaces of `candidates`, which were read before.
+    pub fn collect(
+        &mut self,
+        candidates: &[DirToScan],
+        root: &ResolvedPath,
         diagnostics: &mut BoundedDiagnostics,
     ) -> PluginSet {
         let mut set = PluginSet::default();
-        let mut old = std::mem::take(&mut self.dirs);
         let (mut remaining_bytes, mut omitted) = (MAX_ROOT_PLUGIN_BYTES, 0);
         for dir in candidates {
             let lookup = self.manifests.get(&dir.resolved);
             let manifest = lookup.and_then(ManifestLookup::usable_manifest);
             let real = dir.resolved.strip_prefix(root);
             set.manifest_files.add_standard_files(&dir.path, real.as_ref());
-            let is_root = dir.resolved == *root;
-            if manifest.is_none() && !is_root {
-                continue;
-            }
-            let mut plugin_dir = match old.remove(&dir.resolved) {
-                Some(last) if trusted && last.has_manifest(manifest.as_ref()) => last,
-                last => {
-                    let token = next_token.fetch_add(1, Ordering::Relaxed);
-                    let manifest = manifest.as_ref();
-                    let new = PluginDir::read(reader, &dir.resolved, is_root, token, manifest);
-                    new.with_last(last)
-                }
-            };
+            let Some(plugin_dir) = self.dirs.get_mut(&dir.resolved) else { continue };
             plugin_dir.report_problems(&dir.path, diagnostics);
             if let (Some((_, file)), Some(lookup)) = (manifest, lookup) {
                 if set.plugins.len() == MAX_ROOT_PLUGINS {
@@ -170,7 +218,6 @@ impl PluginIndex {
                 set.manifest_files.add_file(dir.path.join_path(file), real);
             }
             set.marketplaces.extend(plugin_dir.marketplaces().cloned());
-            self.dirs.insert(dir.resolved.clone(), plugin_dir);
         }
         if omitted > 0 {
             let message =

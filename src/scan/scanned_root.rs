@@ -194,9 +194,13 @@ impl ScannedRoot {
         watches: &mut RootWatches,
         context: &ScanContext<'_>,
     ) -> Catalog {
-        let ScanContext { target, next_token, watcher, .. } = *context;
+        let ScanContext { target, next_token, watcher, progress } = *context;
         let diagnostics = &mut outcome.findings.diagnostics;
         let candidates = self.plugin_dir_candidates();
+        let may_hold_manifest =
+            |dir: &&ResolvedPath| outcome.entered_dirs.get(*dir) != Some(&false);
+        let dirs = candidates.iter().map(|dir| &dir.resolved).filter(may_hold_manifest);
+        self.plugins.read_manifests(dirs, &self.snapshot, progress);
         let mut namespaces = NamespaceResolver::new(
             &self.snapshot,
             &self.path,
@@ -204,20 +208,15 @@ impl ScannedRoot {
             &mut self.plugins.manifests,
             HashMap::new(),
         );
-        // Reads the manifests that are not known yet, and reports their problems.
+        // Reads the manifests above the root, and reports the problems of all manifests.
         for dir in &candidates {
             namespaces.find_namespace(&dir.resolved, diagnostics);
         }
         let namespace_cache = namespaces.into_cache();
         let reader = PluginReader::new(&self.snapshot, &self.rules, watcher);
-        let plugins = self.plugins.collect(
-            &candidates,
-            &self.path,
-            trusted,
-            &reader,
-            next_token,
-            diagnostics,
-        );
+        let root = &self.path;
+        self.plugins.read_plugins(&candidates, root, trusted, &reader, next_token, progress);
+        let plugins = self.plugins.collect(&candidates, root, diagnostics);
         let tokens = self.plugins.tokens();
         watches.replace_plugins(tokens.map(|(token, dir)| (token, dir.clone())));
         let namespaces = NamespaceResolver::new(

@@ -1,0 +1,43 @@
+//! Timer for the end of the debounce time. tokio rounds a deadline up to a millisecond, and waits
+//! for events in whole milliseconds too, so that each change would be up to two milliseconds late.
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+use std::future::pending;
+use std::io;
+use std::time::Duration;
+use tokio::net::unix::pipe::Receiver;
+
+/// Timer of the kernel, a descriptor that is readable after its end: timerfd_create(2). Without a
+/// descriptor, for example at the limit of open files, the timer never ends, so that the task also
+/// needs a timer of tokio.
+#[derive(Debug)]
+pub struct DebounceTimer(Option<Receiver>);
+
+impl DebounceTimer {
+    /// Starts a timer that ends after `wait`.
+    pub fn start(wait: Duration) -> Self {
+        Self(start_timer(wait).ok())
+    }
+
+    /// Waits until a timer ends; forever without a timer.
+    pub async fn wait(timer: Option<&Self>) {
+        let Some(Self(Some(timer))) = timer else { return pending().await };
+        if timer.readable().await.is_err() {
+            pending().await
+        }
+    }
+}
+
+fn start_timer(wait: Duration) -> io::Result<Receiver> {
+    let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+    let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+    // Zero would stop the timer: timerfd_settime(2).
+    let wait = wait.max(Duration::from_nanos(1)).try_into().map_err(io::Error::other)?;
+    let once = Itimerspec { it_interval: Timespec::default(), it_value: wait };
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
+    // Registers any descriptor, as `AsyncFd` does, which is unsafe to create.
+    Receiver::from_owned_fd_unchecked(timer)
+}
