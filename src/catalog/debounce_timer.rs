@@ -10,9 +10,9 @@ use std::io;
 use std::time::Duration;
 use tokio::net::unix::pipe::Receiver;
 
-/// Timer of the kernel, a descriptor that is readable after its end: timerfd_create(2). Without a
-/// descriptor, for example at the limit of open files, the timer never ends, so that the task also
-/// needs a timer of tokio.
+/// Timer of the kernel, a descriptor that is readable after its end: see `timerfd_create(2)`.
+/// Without a descriptor, for example at the limit of open files, the timer never ends, so that the
+/// task also needs a timer of tokio.
 #[derive(Debug)]
 pub struct DebounceTimer(Option<Receiver>);
 
@@ -26,7 +26,7 @@ impl DebounceTimer {
     pub async fn wait(timer: Option<&Self>) {
         let Some(Self(Some(timer))) = timer else { return pending().await };
         if timer.readable().await.is_err() {
-            pending().await
+            pending::<()>().await;
         }
     }
 }
