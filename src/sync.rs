@@ -37,8 +37,10 @@ pub fn map_chunks<T: Sync, R: Send>(
     max_inline: usize,
     map: impl Fn(&[T]) -> R + Sync,
 ) -> Vec<R> {
-    let processors = available_parallelism().map_or(1, NonZero::get);
-    let threads = if items.len() > max_inline { processors.min(MAX_CHUNKS) } else { 1 };
+    if items.len() <= max_inline {
+        return vec![map(items)];
+    }
+    let threads = available_parallelism().map_or(1, NonZero::get).min(MAX_CHUNKS);
     let mut chunks = items.chunks(items.len().div_ceil(threads).max(1));
     let first = chunks.next();
     let map = &map;

@@ -2,14 +2,13 @@
 //! publishes snapshots. Each root has its own task, so that a root on a filesystem that hangs
 //! blocks no other root.
 
-use super::debounce_timer::DebounceTimer;
 use super::policy::{CatalogPolicy, CatalogScope, RootKey};
 use super::root_task_handle::{InFlightWork, RootTaskHandle};
 use super::{CatalogStore, PollReason, WatchMode, WatchTiming};
 use crate::model::{AccessScope, Catalog, RootReason};
 use crate::scan::{DirWatcher, DirtyDirs, RootIndex, ScanOutcome, ScanProgress, WatchGuard};
 use crate::sync::{Mutex, run_blocking};
-use crate::watch::{InotifyWatch, InotifyWatcher, WatchError, WatchListener};
+use crate::watch::{DebounceTimer, InotifyWatch, InotifyWatcher, WatchError, WatchListener};
 use std::collections::HashSet;
 use std::hash::BuildHasher as _;
 use std::os::fd::BorrowedFd;

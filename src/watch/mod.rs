@@ -6,10 +6,12 @@
 //! the watch stays with the directory if its path changes. All listeners of a directory share one
 //! watch.
 
+mod debounce_timer;
 mod fault_injector;
 mod mount_table;
 mod registry;
 
+pub use debounce_timer::DebounceTimer;
 #[doc(hidden)]
 pub use fault_injector::FaultInjector;
 
