@@ -17,7 +17,8 @@ use tokio::net::unix::pipe::Receiver;
 pub struct DebounceTimer(Option<Receiver>);
 
 impl DebounceTimer {
-    /// Starts a timer that ends after `wait`.
+    /// Starts a timer that ends after `wait`. Call within the tokio runtime.
+    #[must_use]
     pub fn start(wait: Duration) -> Self {
         Self(start_timer(wait).ok())
     }
