@@ -40,7 +40,7 @@ pub fn change_events<'a>(
         (before, digests.root_statuses(query, new))
     };
     let are_states_last = old.is_some() && known.is_empty();
-    let (before, mut now) = if are_states_last { Default::default() } else { statuses() };
+    let (before, mut now) = if are_states_last { (Vec::new(), Vec::new()) } else { statuses() };
     known.mark_unchanged(&mut now);
     let is_unchanged = |at: usize| now.get(at).is_some_and(|status| status.unchanged);
     let unchanged: Arc<[bool]> = (0..new.roots.len()).map(is_unchanged).collect();
