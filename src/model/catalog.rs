@@ -79,17 +79,14 @@ impl Catalog {
     /// Creates a catalog. Sorts the skills and the diagnostics.
     #[must_use]
     pub fn new(
-        skills: &[Arc<Skill>],
+        skills: Vec<Arc<Skill>>,
         diagnostics: BoundedDiagnostics,
         header: CatalogHeader,
     ) -> Self {
-        let mut diagnostics = diagnostics;
-        // Each name is decoded once, and not once for each comparison.
-        let mut order: Vec<_> = skills.iter().map(|skill| (skill.name(), skill)).collect();
-        order.sort_by(|(a_name, a), (b_name, b)| {
-            a_name.cmp(b_name).then_with(|| handle::compare_encoded(&a.package, &b.package))
+        let (mut skills, mut diagnostics) = (skills, diagnostics);
+        skills.sort_by(|a, b| {
+            a.name().cmp(b.name()).then_with(|| handle::compare_encoded(&a.package, &b.package))
         });
-        let skills: Vec<_> = order.into_iter().map(|(_, skill)| skill.clone()).collect();
         let mut by_package: Vec<u32> = (0u32..).take(skills.len()).collect();
         by_package.sort_by(|a, b| skills[*a as usize].package.cmp(&skills[*b as usize].package));
         diagnostics.sort_and_truncate();

@@ -131,11 +131,7 @@ mod tests {
             counts: RootCounts::default(),
             truncated: false,
         };
-        Catalog::new(
-            &skills.iter().map(skill).collect::<Vec<_>>(),
-            BoundedDiagnostics::with_limit(10),
-            header,
-        )
+        Catalog::new(skills.iter().map(skill).collect(), BoundedDiagnostics::with_limit(10), header)
     }
 
     proptest! {

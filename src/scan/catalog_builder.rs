@@ -131,7 +131,7 @@ impl CatalogBuilder {
         };
         let header = CatalogHeader { scope, follow_links, kind, plugin, counts, truncated };
         let PluginSet { plugins, marketplaces, manifest_files } = plugin_set;
-        let catalog = Catalog::new(&skills, diagnostics, header)
+        let catalog = Catalog::new(skills, diagnostics, header)
             .with_disabled_packages(filter.disabled_packages());
         catalog.with_plugins(plugins, marketplaces, manifest_files)
     }

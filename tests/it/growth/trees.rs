@@ -57,7 +57,7 @@ fn build_catalog(
         counts: RootCounts::default(),
         truncated: false,
     };
-    Catalog::new(&skills.collect::<Vec<_>>(), BoundedDiagnostics::with_limit(1_000), header)
+    Catalog::new(skills.collect(), BoundedDiagnostics::with_limit(1_000), header)
 }
 
 #[test]
