@@ -15,6 +15,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Ordered maps are encoded in the order of their keys, as catalog digests require.
     let generator = tonic_prost_build::configure().btree_map(".");
     generator.include_file("caproot.rs").compile_fds(descriptors)?;
+    // Not part of the service, so not in the descriptors of reflection.
+    let link = protox::compile(["caproot/link/v1/link.proto"], ["proto"])?;
+    let generator = tonic_prost_build::configure().bytes(".caproot.link.v1.TunnelFrame.data");
+    generator.include_file("caproot_link.rs").compile_fds(link)?;
     emit_build_info();
     Ok(())
 }

@@ -166,6 +166,8 @@ pub mod file_watch;
 pub mod fs;
 #[cfg(feature = "daemon")]
 pub mod grpc;
+#[cfg(feature = "nats")]
+pub mod link;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 #[cfg(any(feature = "client", feature = "daemon"))]

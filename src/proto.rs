@@ -38,6 +38,12 @@ use std::collections::BTreeMap;
 
 include!(concat!(env!("OUT_DIR"), "/caproot.rs"));
 
+/// Generated types of `proto/caproot/link/v1`, for executors that dial out.
+#[cfg(feature = "nats")]
+pub mod link {
+    include!(concat!(env!("OUT_DIR"), "/caproot_link.rs"));
+}
+
 /// Serialized `FileDescriptorSet` of the service and its imports, including comments.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caproot.v1.bin"));
 

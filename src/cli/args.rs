@@ -96,7 +96,8 @@ impl ConnectionArgs {
             spiffe_id: None,
             token: self.token_file.clone().map(ClientToken::File),
         };
-        let config = ExecutorConfig { endpoint, credentials, timeout: self.timeout };
+        let config =
+            ExecutorConfig { credentials, timeout: self.timeout, ..ExecutorConfig::new(endpoint) };
         ConnectedExecutor::connect(config, self.environment_id.clone()).await
     }
 }

@@ -25,7 +25,7 @@ impl ConnectedExecutor {
         config: ExecutorConfig,
         environment_id: Option<String>,
     ) -> Result<Self, CommandFailure> {
-        let ExecutorConfig { endpoint, credentials, timeout } = &config;
+        let ExecutorConfig { endpoint, credentials, timeout, .. } = &config;
         let client = Client::connect(endpoint, credentials, *timeout).await?;
         Ok(Self { client, config, environment_id, fleet: None })
     }
@@ -38,6 +38,13 @@ impl ConnectedExecutor {
         let fleet = read_fleet(file).await?;
         let config = fleet.find_executor(environment_id).await;
         let config = config.map_err(|error| fleet_failure(error, &fleet, file))?;
+        if config.via_nats {
+            // The first call connects.
+            let client = fleet.client(environment_id).await;
+            let client = client.map_err(|error| fleet_failure(error, &fleet, file))?;
+            let environment_id = Some(environment_id.to_owned());
+            return Ok(Self { client, config, environment_id, fleet: Some(fleet) });
+        }
         let executor = Self::connect(config, Some(environment_id.to_owned())).await;
         let executor = executor.map_err(CommandFailure::with_fleet_hint)?;
         Ok(Self { fleet: Some(fleet), ..executor })

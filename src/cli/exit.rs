@@ -68,7 +68,7 @@ exit_codes! {
     /// Internal error, or a response of the daemon that is not valid.
     INTERNAL = 70, "internal error", CommandSet::All;
     /// The command cannot listen: the address is in use, or the directory of the socket is unsafe.
-    CANNOT_LISTEN = 73, "cannot listen", CommandSet::Only(&["serve", "mcp"]);
+    CANNOT_LISTEN = 73, "cannot listen", CommandSet::Only(&["serve", "link", "mcp"]);
     /// The output cannot be written, for example because the disk is full.
     OUTPUT_FAILED = 74, "cannot write output", CommandSet::All;
     /// The daemon ended because a reload needs a new process. The service manager starts the daemon
@@ -81,7 +81,7 @@ exit_codes! {
     /// token or to serve skills where others could read them.
     BAD_CONFIG = 78, "invalid configuration",
         CommandSet::ClientAnd(&[
-            "serve", "config check", "new", "check", "verify", "fleet check", "fleet ping",
+            "serve", "link", "config check", "new", "check", "verify", "fleet check", "fleet ping",
             "fleet list", "fleet watch",
         ]);
 }

@@ -53,7 +53,6 @@ mod dial;
 mod executor_channel;
 mod executor_stream;
 pub mod fleet;
-mod jitter;
 pub mod json;
 mod mirror;
 mod pages;
@@ -78,6 +77,8 @@ pub(crate) use credentials::BearerToken;
 pub use credentials::{ClientCredentials, ClientToken};
 #[cfg(feature = "mcp")]
 pub(crate) use credentials::{bearer_header, read_token_file};
+#[cfg(feature = "nats")]
+pub use fleet::NatsDialer;
 pub use fleet::{
     DialLimits, ExecutorConfig, ExecutorDialer, ExecutorRegistry, Fleet, FleetError, FleetStats,
     OmittedExecutor, PublishedSelection,

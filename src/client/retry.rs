@@ -1,7 +1,7 @@
 //! Retries of failed calls. Streams have their own retries in [`super::SkillWatch`].
 
 use super::auth_channel::TlsRequired;
-use super::jitter::full_jitter;
+use crate::net::jitter::full_jitter;
 use backon::{ExponentialBuilder, Retryable as _};
 use std::error::Error as _;
 use std::time::Duration;

@@ -3,7 +3,7 @@
 
 use super::auth_channel::TlsRequired;
 use super::call::{CallError, Client};
-use super::jitter::full_jitter;
+use crate::net::jitter::full_jitter;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{KnownCatalog, WatchSkillsRequest, WatchSkillsResponse};
 use std::error::Error as _;

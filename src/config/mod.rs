@@ -13,6 +13,8 @@ mod flags;
 mod inherited_sockets;
 mod keys;
 mod limits;
+#[cfg(feature = "nats")]
+mod link_file;
 mod project_roots;
 mod reload;
 mod roots;
@@ -26,6 +28,8 @@ pub use self::callers::CallerRules;
 pub use self::example::example_file;
 pub use self::flags::{RootFlag, ServeFlags};
 pub use self::keys::{KeyDescription, config_keys};
+#[cfg(feature = "nats")]
+pub use self::link_file::LinkFile;
 pub use self::reload::RestartRequired;
 pub use self::socket_access::{SocketAccess, SocketAccessRules};
 pub use self::tls::{TlsFiles, TlsFlags};

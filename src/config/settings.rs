@@ -74,7 +74,7 @@ pub fn read(
     let sandbox = section(&top, "sandbox", &top_keys::SANDBOX, &mut reader);
     let landlock = sandbox.and_then(|section| section.get("landlock"));
     let landlock = landlock.and_then(|item| reader.parsed(&item, LandlockMode::parse));
-    let log = section(&top, "log", &top_keys::LOG, &mut reader);
+    let log = read_log_section(&top, &mut reader);
     let metrics = section(&top, "metrics", &top_keys::METRICS, &mut reader).and_then(|section| {
         let listen = reader.required(&section, "listen")?;
         reader.parsed(&listen, |text| address::parse_local_listener(text, base))
@@ -98,7 +98,7 @@ pub fn read(
         timing,
         watch_config,
         landlock: landlock.unwrap_or_default(),
-        log: log.map(|section| read_log(&section, &mut reader)).unwrap_or_default(),
+        log,
         metrics,
         traces: traces.and_then(|section| traces::read(&section, &mut reader)),
     }
@@ -122,6 +122,12 @@ fn read_timing(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -
         reader.report_error(&item, reason);
     }
     WatchTiming { debounce, max_debounce, ..default }
+}
+
+/// Reads the section `log`, or returns the default.
+pub fn read_log_section(top: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> LogConfig {
+    let log = section(top, "log", &top_keys::LOG, reader);
+    log.map(|section| read_log(&section, reader)).unwrap_or_default()
 }
 
 fn read_log(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> LogConfig {

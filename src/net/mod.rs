@@ -1,6 +1,8 @@
-//! Addresses of daemons, certificates, and wrappers of connections.
+//! Addresses of daemons, certificates, wrappers of connections, and random delays.
 
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub(crate) mod byte_stream;
 pub mod certs;
 pub mod endpoint;
+#[cfg(feature = "client")]
+pub(crate) mod jitter;

@@ -1,11 +1,15 @@
 //! Serves metrics to Prometheus, on a few connections at once.
 
 use super::listen::RuntimeListener;
-use crate::telemetry::Metrics;
+use crate::telemetry::ScrapeEndpoint;
 use std::io;
+#[cfg(feature = "nats")]
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+#[cfg(feature = "nats")]
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -17,8 +21,19 @@ const ACCEPT_RETRY_PAUSE: Duration = Duration::from_millis(100);
 trait ScrapeIo: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ScrapeIo for T {}
 
+/// Serves scrapes at an address until the handle is dropped. Returns the bound address, too.
+#[cfg(feature = "nats")]
+pub async fn serve_metrics_at(
+    address: SocketAddr,
+    metrics: ScrapeEndpoint,
+) -> io::Result<(SocketAddr, AbortOnDropHandle<()>)> {
+    let listener = TcpListener::bind(address).await?;
+    let address = listener.local_addr()?;
+    Ok((address, serve_metrics(RuntimeListener::Tcp(listener), metrics)))
+}
+
 /// Serves scrapes until the handle is dropped.
-pub fn serve_metrics(listener: RuntimeListener, metrics: Metrics) -> AbortOnDropHandle<()> {
+pub fn serve_metrics(listener: RuntimeListener, metrics: ScrapeEndpoint) -> AbortOnDropHandle<()> {
     AbortOnDropHandle::new(tokio::spawn(async move {
         let permits = Arc::new(Semaphore::new(MAX_SCRAPES));
         // The semaphore is never closed.

@@ -57,9 +57,11 @@ mod unread;
 pub use embedded::{EmbeddedConnector, EmbeddedDaemon};
 pub use inherited::{InheritedSockets, take_inherited_sockets};
 pub use listen::check_listeners;
+#[cfg(feature = "nats")]
+pub use metrics_server::serve_metrics_at;
 pub use reload::{ConfigFile, ReloadSource};
 pub use reload_plan::{ConfigFileCheck, ConfigLoader, SandboxReadCheck};
-pub use service_manager::has_service_manager;
+pub use service_manager::{has_service_manager, notify_ready_with};
 
 use crate::catalog::{CatalogStore, CatalogStoreConfig};
 use crate::config::Config;
@@ -292,8 +294,8 @@ impl BoundDaemon {
         // Ends the streams if this future is dropped.
         let _shutdown_guard = shutdown.clone().drop_guard();
         // Both tasks are aborted when this function returns.
-        let _metrics_task =
-            metrics_listener.map(|listener| metrics_server::serve_metrics(listener, metrics));
+        let _metrics_task = metrics_listener
+            .map(|listener| metrics_server::serve_metrics(listener, metrics.endpoint()));
         let _health_log = AbortOnDropHandle::new(tokio::spawn(log_root_health(store.clone())));
         let mut servers = JoinSet::new();
         // Dropped last, so that the socket files exist until draining has ended.

@@ -34,6 +34,11 @@ pub async fn notify_ready(store: &CatalogStore, state: &watch::Receiver<ConfigSt
     ]);
 }
 
+/// Reports readiness with a status line.
+pub fn notify_ready_with(status: &str) {
+    send_notification(&[NotifyState::Ready, NotifyState::Status(status)]);
+}
+
 /// Sends status messages and watchdog pings. Never returns.
 pub async fn run_notifications(store: &CatalogStore, state: watch::Receiver<ConfigState>) {
     if !has_service_manager() {

@@ -1,38 +1,24 @@
-//! Metrics of the daemon in the `OpenMetrics` format, and their HTTP endpoint.
+//! Metrics of the daemon.
 
 use super::call_metrics::{CallMetrics, CallMetricsLayer};
+use super::scrape_endpoint::ScrapeEndpoint;
 use crate::catalog::{CatalogStats, CatalogStore};
 use crate::model::{ConfigState, DiagnosticCode, RootReason};
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
-use std::convert::Infallible;
 use std::fmt::Error;
-use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::io::{AsyncRead, AsyncWrite};
+use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::watch;
-
-/// Timeout of the request header, and of the whole scrape.
-const SCRAPE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum size of the request header.
-const MAX_HEAD_BYTES: usize = 16 << 10;
 
 /// Metrics of one daemon. Cheap to clone; all clones share the counters.
 #[derive(Debug, Clone)]
 pub struct Metrics {
-    registry: Arc<Registry>,
+    endpoint: ScrapeEndpoint,
     calls: CallMetrics,
 }
 
@@ -56,7 +42,7 @@ impl Metrics {
             config,
             certificate_expiry,
         }));
-        Self { registry: Arc::new(registry), calls }
+        Self { endpoint: ScrapeEndpoint::new(registry), calls }
     }
 
     /// Returns a layer that records the calls of the wrapped service.
@@ -65,53 +51,10 @@ impl Metrics {
         CallMetricsLayer::new(self.calls.clone())
     }
 
-    /// Renders all metrics as `OpenMetrics` text.
-    pub fn render(&self) -> Result<String, Error> {
-        let mut text = String::new();
-        encode(&mut text, &self.registry)?;
-        Ok(text)
-    }
-
-    /// Serves one HTTP/1.1 request of Prometheus and closes the connection.
-    pub async fn serve_scrape(&self, io: impl AsyncRead + AsyncWrite + Unpin) {
-        let service = service_fn(async |request: Request<Incoming>| {
-            Ok::<_, Infallible>(self.respond(request.method(), request.uri().path()))
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(SCRAPE_TIMEOUT)
-            .keep_alive(false)
-            .max_buf_size(MAX_HEAD_BYTES)
-            .serve_connection(TokioIo::new(io), service);
-        match tokio::time::timeout(SCRAPE_TIMEOUT, connection).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "scrape failed"),
-            Err(_) => tracing::debug!("scrape timed out"),
-        }
-    }
-
-    fn respond(&self, method: &Method, path: &str) -> Response<Full<Bytes>> {
-        let response = |status, content_type, text: String| {
-            let mut response = Response::new(Full::new(Bytes::from(text)));
-            *response.status_mut() = status;
-            let content_type = header::HeaderValue::from_static(content_type);
-            response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-            response
-        };
-        let plain = "text/plain; charset=utf-8";
-        if path != "/metrics" {
-            let text = "not found: the metrics are at /metrics\n";
-            return response(StatusCode::NOT_FOUND, plain, text.into());
-        }
-        if method != Method::GET && method != Method::HEAD {
-            let text = "method not allowed: use GET or HEAD\n";
-            return response(StatusCode::METHOD_NOT_ALLOWED, plain, text.into());
-        }
-        let open_metrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-        match self.render() {
-            Ok(text) => response(StatusCode::OK, open_metrics, text),
-            Err(error) => response(StatusCode::INTERNAL_SERVER_ERROR, plain, format!("{error}\n")),
-        }
+    /// Returns the endpoint of these metrics.
+    #[must_use]
+    pub fn endpoint(&self) -> ScrapeEndpoint {
+        self.endpoint.clone()
     }
 }
 
@@ -227,7 +170,7 @@ impl Collector for ScrapeCollector {
 }
 
 /// Writes metrics to an encoder.
-struct MetricWriter<'a, 'b>(&'a mut DescriptorEncoder<'b>);
+pub(super) struct MetricWriter<'a, 'b>(pub(super) &'a mut DescriptorEncoder<'b>);
 
 impl MetricWriter<'_, '_> {
     fn write_config_metrics(&mut self, config: &ConfigState) -> Result<(), Error> {
@@ -266,12 +209,17 @@ impl MetricWriter<'_, '_> {
         metric.encode(self.begin(name, help, Some(&Unit::Seconds), MetricType::Gauge)?)
     }
 
-    fn write_gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+    pub(super) fn write_gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
         let metric = ConstGauge::new(value);
         metric.encode(self.begin(name, help, None, MetricType::Gauge)?)
     }
 
-    fn write_counter(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+    pub(super) fn write_counter(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: u64,
+    ) -> Result<(), Error> {
         let metric = ConstCounter::new(value);
         metric.encode(self.begin(name, help, None, MetricType::Counter)?)
     }

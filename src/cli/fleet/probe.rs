@@ -61,12 +61,19 @@ pub async fn probe_executor(target: &FleetTarget) -> Result<ProbedExecutor, Prob
 }
 
 async fn connect_and_ask(target: &FleetTarget) -> Result<ProbedExecutor, ProbeFailure> {
-    let ExecutorConfig { endpoint, credentials, timeout } = &target.config;
+    let ExecutorConfig { endpoint, credentials, timeout, via_nats } = &target.config;
     // The caller's limit ends first, so that all calls that are late have the same message.
     let call_limit = *timeout + Duration::from_secs(1);
     let start = Instant::now();
-    let client = Client::connect(endpoint, credentials, call_limit).await;
-    let mut client = client.map_err(CommandFailure::from)?;
+    let client = if *via_nats {
+        let mut client = target.fleet.lazy_client(&target.environment_id);
+        // The first call opens the tunnel.
+        client.get_executor().await.map_err(CommandFailure::from)?;
+        client
+    } else {
+        Client::connect(endpoint, credentials, call_limit).await.map_err(CommandFailure::from)?
+    };
+    let mut client = client;
     let connect_time = start.elapsed();
     let start = Instant::now();
     let description = describe_executor(&mut client, &target.environment_id).await?;

@@ -28,6 +28,7 @@ pub struct FleetTargetArgs {
 pub struct FleetTarget {
     pub environment_id: String,
     pub config: ExecutorConfig,
+    pub fleet: Fleet,
 }
 
 impl FleetTargetArgs {
@@ -66,6 +67,6 @@ impl FleetTargetArgs {
         let config = config.map_err(|error| fleet_failure(error, fleet, &self.file))?;
         let timeout = self.timeout.unwrap_or(config.timeout);
         let config = ExecutorConfig { timeout, ..config };
-        Ok(FleetTarget { environment_id: id.to_owned(), config })
+        Ok(FleetTarget { environment_id: id.to_owned(), config, fleet: fleet.clone() })
     }
 }

@@ -22,13 +22,17 @@ pub struct ExecutorConfig {
     pub credentials: ClientCredentials,
     /// Deadline of each call including retries; 30 s by default.
     pub timeout: Duration,
+    /// Whether the fleet reaches the executor through the NATS broker of its fleet file. The
+    /// endpoint must be `tls:`, and is only the name in the daemon's certificate.
+    pub via_nats: bool,
 }
 
 impl ExecutorConfig {
     /// Creates a configuration without credentials and with the default timeout.
     #[must_use]
     pub fn new(endpoint: DaemonEndpoint) -> Self {
-        Self { endpoint, credentials: ClientCredentials::default(), timeout: DEFAULT_TIMEOUT }
+        let credentials = ClientCredentials::default();
+        Self { endpoint, credentials, timeout: DEFAULT_TIMEOUT, via_nats: false }
     }
 }
 

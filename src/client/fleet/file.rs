@@ -3,6 +3,8 @@
 use super::executors::{DEFAULT_TIMEOUT, ExecutorConfig};
 use super::pattern::{ExecutorPattern, SAMPLE_ID, check_placeholder, fill_id};
 use crate::client::credentials::{ClientCredentials, ClientToken};
+#[cfg(feature = "nats")]
+use crate::link::{BrokerConfig, read_broker_config};
 use crate::net::certs::SpiffeId;
 use crate::net::endpoint::{DaemonEndpoint, EndpointAddress};
 use crate::parse::document::{
@@ -17,8 +19,8 @@ use tokio::io::AsyncReadExt as _;
 /// Maximum size of the file: enough for ten thousand executors.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Keys of one executor, and of the pattern.
-const EXECUTOR_KEYS: [&str; 8] =
-    ["endpoint", "timeout", "ca", "cert", "key", "server_name", "spiffe_id", "token_file"];
+const EXECUTOR_KEYS: [&str; 9] =
+    ["endpoint", "timeout", "ca", "cert", "key", "server_name", "spiffe_id", "token_file", "via"];
 
 /// Executors of a fleet file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,6 +28,9 @@ pub struct FleetTable {
     executors: BTreeMap<String, ExecutorConfig>,
     /// Pattern of all other executors.
     pattern: Option<ExecutorPattern>,
+    /// Broker of the executors with `via: nats`.
+    #[cfg(feature = "nats")]
+    broker: Option<BrokerConfig>,
 }
 
 impl FleetTable {
@@ -36,6 +41,12 @@ impl FleetTable {
             (None, Some(pattern)) => pattern.fill(environment_id).map(Some),
             (None, None) => Ok(None),
         }
+    }
+
+    /// Returns the broker of the executors with `via: nats`.
+    #[cfg(feature = "nats")]
+    pub fn broker(&self) -> Option<&BrokerConfig> {
+        self.broker.as_ref()
     }
 
     /// Returns the environments that the file lists, in byte order.
@@ -67,10 +78,15 @@ fn parse(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<FleetTable, ConfigEr
     let node = node.map_err(|error| ConfigError::syntax(path, error))?;
     let mut errors = ConfigErrors::default();
     let mut reader = DocumentReader { file: path, errors: &mut errors };
-    let top = reader.top_section(&node, ["executors", "pattern"]);
+    let top = reader.top_section(&node, ["executors", "pattern", "nats"]);
     let mut table = FleetTable::default();
+    let nats = top.get("nats");
+    if let Some(field) = &nats {
+        read_broker(field, &mut table, &mut reader);
+    }
+    let has_broker = nats.is_some();
     if let Some(field) = top.get("pattern") {
-        table.pattern = read_pattern(&field, &mut reader);
+        table.pattern = read_pattern(&field, has_broker, &mut reader);
     }
     let executors = match table.pattern {
         Some(_) => top.get("executors"),
@@ -84,7 +100,7 @@ fn parse(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<FleetTable, ConfigEr
             }
             let section = reader.section(&field, EXECUTOR_KEYS);
             let executor = section.and_then(|section| {
-                read_executor(&field, &section, environment_id, &mut reader, |text| {
+                read_executor(&field, &section, environment_id, has_broker, &mut reader, |text| {
                     Ok(text.to_owned())
                 })
             });
@@ -96,12 +112,24 @@ fn parse(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<FleetTable, ConfigEr
     errors.or_value(table)
 }
 
+#[cfg(feature = "nats")]
+fn read_broker(field: &DocumentField<'_>, table: &mut FleetTable, reader: &mut DocumentReader<'_>) {
+    let base = reader.file.parent().unwrap_or(Path::new(""));
+    table.broker = read_broker_config(field, base, reader);
+}
+
+#[cfg(not(feature = "nats"))]
+fn read_broker(field: &DocumentField<'_>, _: &mut FleetTable, reader: &mut DocumentReader<'_>) {
+    reader.report_error(field, "this program was built without the feature `nats`");
+}
+
 fn read_pattern(
     field: &DocumentField<'_>,
+    has_broker: bool,
     reader: &mut DocumentReader<'_>,
 ) -> Option<ExecutorPattern> {
     let section = reader.section(field, EXECUTOR_KEYS)?;
-    let sample = read_executor(field, &section, SAMPLE_ID, reader, |endpoint| {
+    let sample = read_executor(field, &section, SAMPLE_ID, has_broker, reader, |endpoint| {
         check_placeholder(endpoint).map(|()| fill_id(endpoint, SAMPLE_ID))
     })?;
     let mut text = |key| {
@@ -121,6 +149,7 @@ fn read_executor(
     field: &DocumentField<'_>,
     section: &DocumentSection<'_>,
     environment_id: &str,
+    has_broker: bool,
     reader: &mut DocumentReader<'_>,
     to_endpoint: impl Fn(&str) -> Result<String, &'static str>,
 ) -> Option<ExecutorConfig> {
@@ -146,6 +175,19 @@ fn read_executor(
         }
         reader.parsed(&item, |text| fill_id(text, environment_id).parse::<SpiffeId>())
     });
+    let via_nats = section.get("via").is_some_and(|item| {
+        let via = reader.parsed(&item, |text| match text {
+            "nats" if has_broker => Ok(()),
+            "nats" => Err("the file has no section `nats`, which names the broker"),
+            _ => Err("expected nats, or no key for a direct connection"),
+        });
+        let is_tls =
+            |endpoint: &DaemonEndpoint| matches!(endpoint.address(), EndpointAddress::Tls(_));
+        if !endpoint.as_ref().is_none_or(is_tls) {
+            reader.report_error(field, "`via` needs a tls: endpoint");
+        }
+        via.is_some()
+    });
     let base = reader.file.parent().unwrap_or(Path::new(""));
     let mut path = |key| section.get(key).and_then(|item| reader.text(&item)).map(|p| base.join(p));
     let credentials = ClientCredentials {
@@ -156,7 +198,7 @@ fn read_executor(
         token: path("token_file").map(ClientToken::File),
     };
     let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
-    Some(ExecutorConfig { endpoint: endpoint?, credentials, timeout })
+    Some(ExecutorConfig { endpoint: endpoint?, credentials, timeout, via_nats })
 }
 
 /// Parses a duration of more than zero and at most a day.
@@ -218,7 +260,7 @@ mod tests {
             ("5:6: executors.c: ", "expected a mapping, found a list; the keys are endpoint,"),
             ("6:17: executors.d.endpoint: invalid value 7: ", "expected text"),
             ("7:6: executors.e.endpoint: ", "required key is missing"),
-            ("8:1: more: ", "unknown key; the keys are executors, pattern"),
+            ("8:1: more: ", "unknown key; the keys are executors, pattern, nats"),
         ];
         assert_eq!(wrong.len(), parts.len(), "{wrong:#?}");
         for (text, (place, reason)) in wrong.iter().zip(parts) {
@@ -284,7 +326,7 @@ mod tests {
             ("{}", "1:1: executors: required key is missing"),
             ("executors:", "1:1: executors: has no value"),
             ("executors: a", "1:12: executors: invalid value \"a\": expected a mapping"),
-            ("[]", "1:1: expected a mapping, found a list; the keys are executors, pattern"),
+            ("[]", "1:1: expected a mapping, found a list; the keys are executors, pattern, nats"),
             ("a: [", "1:5: YAML"),
             ("executors: &x {}", "1:12: anchors"),
             ("executors: {'': {endpoint: 'tcp:a:1'}}", "1:17: executors.\"\": the environment id"),

@@ -3,6 +3,8 @@
 use super::executors::{ExecutorConfig, ExecutorRegistry, RegistryFuture};
 use super::file::{self, FleetTable};
 use super::file_changes::FleetFileChanges;
+#[cfg(feature = "nats")]
+use crate::link::BrokerConfig;
 use crate::parse::document::ConfigErrors;
 use crate::sync::Mutex;
 use futures_util::future::BoxFuture;
@@ -59,6 +61,13 @@ impl FileRegistry {
         });
         let follower = AbortOnDropHandle::new(tokio::spawn(follow));
         Ok(Self { table, status, _follower: follower })
+    }
+
+    /// Returns a function that finds the broker of the file.
+    #[cfg(feature = "nats")]
+    pub fn broker_finder(&self) -> impl Fn() -> Option<BrokerConfig> + Send + Sync + 'static {
+        let table = self.table.clone();
+        move || table.borrow().broker().cloned()
     }
 
     /// Returns the state of the file, which outlives the registry.

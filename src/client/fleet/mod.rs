@@ -9,6 +9,8 @@ mod file_changes;
 mod file_registry;
 mod listing;
 mod mirror_pool;
+#[cfg(feature = "nats")]
+mod nats_dialer;
 mod pattern;
 mod routes;
 mod stats;
@@ -21,6 +23,8 @@ pub(crate) use listing::group_by_environment;
 #[cfg(feature = "cli")]
 pub(crate) use listing::wrong_environment;
 pub use listing::{ExecutorListing, ListStage, OmittedExecutor, PublishedSelection};
+#[cfg(feature = "nats")]
+pub use nats_dialer::NatsDialer;
 pub use stats::FleetStats;
 
 use super::call::Client;
@@ -137,7 +141,15 @@ impl Fleet {
     pub async fn from_file(path: &Path) -> Result<Self, ConfigErrors> {
         let registry = FileRegistry::open(path).await?;
         let file_status = Some(registry.status());
-        Ok(Self { file_status, ..Self::new(registry) })
+        #[cfg(feature = "nats")]
+        let dialer = NatsDialer::with_changing_config(registry.broker_finder());
+        let fleet = Self { file_status, ..Self::new(registry) };
+        #[cfg(feature = "nats")]
+        let fleet = {
+            let routes = ExecutorRoutes { nats_dialer: Some(Arc::new(dialer)), ..fleet.routes };
+            Self { routes, ..fleet }
+        };
+        Ok(fleet)
     }
 
     /// Opens each connection through a dialer. Returns another fleet without clients.

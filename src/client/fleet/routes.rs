@@ -29,6 +29,8 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct ExecutorRoutes {
     pub registry: Arc<dyn ExecutorRegistry>,
     pub dialer: Option<Arc<dyn ExecutorDialer>>,
+    /// Dialer of the executors with `via_nats`.
+    pub nats_dialer: Option<Arc<dyn ExecutorDialer>>,
     pub queue: Arc<DialQueue>,
     pub counters: Arc<FleetCounters>,
 }
@@ -44,6 +46,7 @@ impl ExecutorRoutes {
         Self {
             registry: Arc::new(registry),
             dialer: None,
+            nats_dialer: None,
             queue: Arc::new(DialQueue::new(DialLimits::default())),
             counters: Arc::default(),
         }
@@ -69,7 +72,7 @@ impl ExecutorRoutes {
         let _permit = self.queue.wait_for_turn().await;
         self.counters.record_dial();
         let dial = async {
-            let ExecutorConfig { endpoint, credentials, timeout } = &executor;
+            let ExecutorConfig { endpoint, credentials, timeout, .. } = &executor;
             let token = BearerToken::read(credentials.token.clone()).await;
             let token = token.map_err(ConnectorError::Credentials)?;
             let alert_flag = TlsAlertFlag::default();
@@ -103,8 +106,13 @@ impl ExecutorRoutes {
         alert: &TlsAlertFlag,
         first_bytes: oneshot::Sender<io::Result<()>>,
     ) -> Result<TlsProbeIo, ConnectorError> {
-        let ExecutorConfig { endpoint, credentials, .. } = executor;
-        let Some(dialer) = &self.dialer else {
+        let ExecutorConfig { endpoint, credentials, via_nats, .. } = executor;
+        let dialer = if *via_nats { &self.nats_dialer } else { &self.dialer };
+        if *via_nats && dialer.is_none() {
+            let reason = "no fleet file names a NATS broker for the executor";
+            return Err(ConnectorError::Credentials(reason.to_owned()));
+        }
+        let Some(dialer) = dialer else {
             let alert = alert.clone();
             return open_stream(endpoint.address(), credentials, alert, Some(first_bytes)).await;
         };

@@ -70,6 +70,7 @@ fn valid_args(command: &str) -> &str {
         "fleet ping" => "fleet ping $TMP/fleet.yaml",
         "fleet list" => "fleet list $TMP/fleet.yaml",
         "fleet watch" => "fleet watch $TMP/fleet.yaml",
+        "link" => "link --check --config $TMP/link.yaml",
         "serve" => "serve --root $TMP/skills --listen tcp:127.0.0.1:0",
         other => other,
     }
@@ -87,6 +88,7 @@ impl Machine {
             "skills",
             "skill skills/pdf\nfile broken/a/SKILL.md\n| no frontmatter
             file caproot.yaml\n| roots: []
+            file link.yaml\n| {environment_ids: [a], daemon: 'tls:127.0.0.1:1', nats: {servers: ['tls://n']}}
             file dead.yaml\n| executors: {local: {endpoint: 'unix:/nonexistent'}}",
         )
         .await;
@@ -110,6 +112,20 @@ impl Machine {
     /// Writes the package of the skill to the directory `pulled`.
     async fn pull_package(&self) {
         run_command(self.command(valid_args("pull"))).await.succeeded();
+    }
+
+    /// Command that listens on an address.
+    fn listening_command(&self, name: &str, address: &str) -> Command {
+        if name == "link" {
+            let text = format!(
+                "environment_ids: [a]\ndaemon: tls:127.0.0.1:1\nnats: {{servers: \
+                 [nats://127.0.0.1:1]}}\nmetrics: {{listen: 'tcp:{address}'}}\n"
+            );
+            self.fixture.write("taken.yaml", text);
+            return self.command("link --config $TMP/taken.yaml");
+        }
+        let flag = if name == "mcp" { "--http " } else { "--listen tcp:" };
+        self.command(&format!("{name} {flag}{address}"))
     }
 
     /// Runs a command so that it exits with the code. Returns the exit code and the error output, or
@@ -173,8 +189,7 @@ impl Machine {
             }
             (73, _) => {
                 let (_taken, address) = silent_listener();
-                let flag = if name == "mcp" { "--http " } else { "--listen tcp:" };
-                let output = run_command(self.command(&format!("{name} {flag}{address}"))).await;
+                let output = run_command(self.listening_command(name, &address)).await;
                 return Some((output.code, output.stderr));
             }
             (74, _) => {
@@ -195,6 +210,7 @@ impl Machine {
             (78, "serve") => self.command("serve --config $TMP/none"),
             (78, "config check") => self.command("config check $TMP/none"),
             (78, "new") => self.command("new pdf --into $TMP/skills"),
+            (78, "link") => self.command("link --config $TMP/none"),
             (78, "check" | "verify") => self.command(&format!("{name} $TMP/none")),
             (78, name) if name.starts_with("fleet ") => self.command(&format!("{name} $TMP/none")),
             (78, _) => self.command(&format!("{valid} --token-file $TMP/none")),

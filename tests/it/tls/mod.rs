@@ -7,6 +7,8 @@ mod config;
 mod first_call;
 mod fleet;
 mod hostile;
+#[cfg(feature = "nats")]
+mod link;
 mod mutual;
 mod openssl;
 mod reload;

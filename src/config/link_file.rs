@@ -1,0 +1,155 @@
+//! Config file of `caproot link`.
+
+use super::{file, settings};
+use crate::link::{LinkConfig, read_broker_config};
+use crate::model::RootId;
+use crate::parse::document::{self, ConfigError, ConfigErrors, DocumentReader};
+use crate::telemetry::LogConfig;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Keys of the file.
+const LINK_KEYS: [&str; 7] =
+    ["environment_ids", "daemon", "nats", "max_tunnels", "max_dials_per_second", "log", "metrics"];
+/// Default maximum number of open tunnels.
+const MAX_TUNNELS: u64 = 512;
+/// Default maximum number of dials within a second.
+const MAX_DIALS_PER_SECOND: u64 = 50;
+
+/// Checked configuration of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LinkFile {
+    /// Configuration of the link itself.
+    pub link: LinkConfig,
+    /// Filter and format of the log.
+    pub log: LogConfig,
+    /// Address of the metrics.
+    pub metrics: Option<SocketAddr>,
+}
+
+impl LinkFile {
+    /// Reads a file. Returns all errors at once. Relative paths in the file start at the file's
+    /// directory.
+    pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
+        Self::parse(path, &file::read(path)?)
+    }
+
+    fn parse(path: &Path, text: &str) -> Result<Self, ConfigErrors> {
+        let node = document::parse(text).map_err(|error| ConfigError::syntax(path, error))?;
+        let mut errors = ConfigErrors::default();
+        let mut reader = DocumentReader { file: path, errors: &mut errors };
+        let top = reader.top_section(&node, LINK_KEYS);
+        let environment_ids = reader.required(&top, "environment_ids").map(|item| {
+            let empty = Some("empty list; name the environments of the daemon");
+            reader.unique_texts(&item, empty, |text| RootId::new(text).map(|_| text.to_owned()))
+        });
+        let daemon = reader.required(&top, "daemon");
+        let daemon = daemon.and_then(|item| reader.parsed(&item, parse_daemon));
+        let base = path.parent().unwrap_or(Path::new(""));
+        let broker = reader.required(&top, "nats");
+        let broker = broker.and_then(|item| read_broker_config(&item, base, &mut reader));
+        let mut count = |key, default| {
+            let item = top.get(key)?;
+            reader.count(&item, &(1..=1_000_000)).or(Some(default))
+        };
+        let max_tunnels = count("max_tunnels", MAX_TUNNELS).unwrap_or(MAX_TUNNELS);
+        let max_dials = count("max_dials_per_second", MAX_DIALS_PER_SECOND);
+        let max_dials = max_dials.unwrap_or(MAX_DIALS_PER_SECOND);
+        let log = settings::read_log_section(&top, &mut reader);
+        let metrics = top.get("metrics").and_then(|item| {
+            let section = reader.section(&item, ["listen"])?;
+            let listen = reader.required(&section, "listen")?;
+            reader.parsed(&listen, parse_metrics_address)
+        });
+        let values = environment_ids.zip(daemon.zip(broker));
+        let Some((environment_ids, (daemon, broker))) = errors.or_value(values)? else {
+            return Err(ConfigError::file(path, "required keys are missing").into());
+        };
+        let link = LinkConfig {
+            environment_ids,
+            daemon,
+            broker,
+            max_tunnels: usize::try_from(max_tunnels).unwrap_or(usize::MAX),
+            max_dials_per_second: u32::try_from(max_dials).unwrap_or(u32::MAX),
+        };
+        Ok(Self { link, log, metrics })
+    }
+}
+
+/// Parses the address of the daemon. Bytes go to the daemon as they come, so only TLS makes sense
+/// there.
+fn parse_daemon(text: &str) -> Result<SocketAddr, &'static str> {
+    let expected = "expected tls:HOST:PORT with an IP address of this machine, such as \
+                    tls:127.0.0.1:7420";
+    parse_local_address(text.strip_prefix("tls:").ok_or(expected)?).ok_or(expected)
+}
+
+fn parse_metrics_address(text: &str) -> Result<SocketAddr, &'static str> {
+    let expected = "expected tcp:HOST:PORT with an IP address of this machine, such as \
+                    tcp:127.0.0.1:9465";
+    parse_local_address(text.strip_prefix("tcp:").ok_or(expected)?).ok_or(expected)
+}
+
+fn parse_local_address(text: &str) -> Option<SocketAddr> {
+    text.parse::<SocketAddr>().ok().filter(|address| address.ip().is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LinkFile;
+    use std::path::{Path, PathBuf};
+
+    fn parse(text: &str) -> Result<LinkFile, Vec<String>> {
+        let parsed = LinkFile::parse(Path::new("/etc/link.yaml"), text);
+        let plain = |error: &super::ConfigError| error.to_string().replace("/etc/link.yaml:", "");
+        parsed.map_err(|errors| errors.iter().map(plain).collect())
+    }
+
+    #[test]
+    fn a_file_with_all_keys() {
+        let file = parse(
+            "environment_ids: [vm-1]\ndaemon: tls:127.0.0.1:7420\nnats:\n  servers: [tls://n.example]\n  \
+             ca: ca.pem\n  cert: c.pem\n  key: /k\n  creds: x.creds\n  prefix: p\nmax_tunnels: 3\n\
+             max_dials_per_second: 4\nlog:\n  filter: debug\nmetrics:\n  listen: tcp:127.0.0.1:1\n",
+        );
+        let LinkFile { link, log, metrics } = file.expect("a file");
+        assert_eq!(link.environment_ids, ["vm-1"]);
+        assert_eq!((link.max_tunnels, link.max_dials_per_second), (3, 4));
+        assert_eq!(link.broker.servers, ["tls://n.example:4222"]);
+        assert_eq!(link.broker.identity, Some((PathBuf::from("/etc/c.pem"), PathBuf::from("/k"))));
+        assert_eq!(link.broker.creds.as_deref(), Some(Path::new("/etc/x.creds")));
+        assert_eq!((link.broker.prefix.as_str(), log.filter.as_str()), ("p", "debug"));
+        assert_eq!(metrics.map(|address| address.port()), Some(1));
+        let minimal =
+            parse("environment_ids: [a]\ndaemon: tls:127.0.0.1:1\nnats: {servers: [tls://n]}\n");
+        let link = minimal.expect("a file").link;
+        assert_eq!((link.max_tunnels, link.max_dials_per_second), (512, 50));
+        assert_eq!(link.broker.prefix, "caproot.v1");
+    }
+
+    #[test]
+    fn all_errors_are_reported() {
+        let errors = parse(
+            "environment_ids: []\ndaemon: tcp:127.0.0.1:1\nnats: {servers: [nats://n.example], cert: c}\n\
+             max_tunnels: 0\nmetrics: {listen: 'tcp:0.0.0.0:1'}\ntunnels: 1\n",
+        );
+        let errors = errors.expect_err("errors");
+        for (at, expected) in [
+            "1:18: environment_ids: empty list; name the environments of the daemon",
+            "2:9: daemon: invalid value \"tcp:127.0.0.1:1\": expected tls:HOST:PORT",
+            "3:7: nats: `cert` and `key` go together",
+            "3:17: nats.servers[0]: invalid value \"nats://n.example\": an attacker",
+            "4:14: max_tunnels: invalid value 0: expected a whole number from 1",
+            "5:19: metrics.listen: invalid value \"tcp:0.0.0.0:1\": expected tcp:HOST:PORT",
+            "6:1: tunnels: unknown key; did you mean `max_tunnels`?",
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            assert!(errors.get(at).is_some_and(|error| error.starts_with(expected)), "{errors:#?}");
+        }
+        assert_eq!(errors.len(), 7);
+        let missing = parse("").expect_err("errors");
+        assert_eq!(missing.len(), 3, "{missing:?}");
+    }
+}

@@ -1,0 +1,106 @@
+//! Orchestrator's side: opens tunnels to the links of environments.
+
+use super::broker::{Broker, BrokerSubscription};
+use super::broker_config::BrokerConfig;
+use super::subject::{EnvironmentSubjects, RandomToken};
+use super::tunnel_pump::{TunnelSubjects, run_tunnel};
+use super::tunnel_stream::{TunnelStream, open_tunnel};
+use crate::proto::link::caproot::link::v1::dial_response::Outcome;
+use crate::proto::link::caproot::link::v1::{DialRefusal, DialRefused, DialRequest, DialResponse};
+use prost::Message as _;
+use std::io::{Error, ErrorKind, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a first connection to the broker may take before a dial fails.
+const BROKER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connection to a broker that opens tunnels. A clone shares the connection.
+#[derive(Debug, Clone)]
+pub struct TunnelClient {
+    broker: Broker,
+    orchestrator: RandomToken,
+    prefix: Arc<str>,
+}
+
+impl TunnelClient {
+    /// Starts to connect to the broker. Returns an error for files that cannot be used.
+    pub async fn start(config: &BrokerConfig) -> std::result::Result<Self, String> {
+        let orchestrator = RandomToken::generate()?;
+        let broker = Broker::start(config, "caproot orchestrator").await?;
+        Ok(Self { broker, orchestrator, prefix: config.prefix.as_str().into() })
+    }
+
+    /// Opens a tunnel to the daemon of an environment. Fails at once if the broker is not connected,
+    /// or if no link serves the environment.
+    pub async fn open_tunnel(&self, environment_id: &str) -> Result<TunnelStream> {
+        self.wait_for_broker().await?;
+        let subjects = EnvironmentSubjects::new(&self.prefix, environment_id);
+        let tunnel = RandomToken::generate().map_err(Error::other)?;
+        let own = subjects.to_orchestrator(&self.orchestrator, &tunnel);
+        let mut incoming = self.broker.subscribe(&own).await.map_err(Error::other)?;
+        let request =
+            DialRequest { orchestrator: self.orchestrator.to_string(), tunnel: tunnel.to_string() };
+        let request = request.encode_to_vec().into();
+        self.broker.publish(&subjects.dial(), &own, request).await.map_err(Error::other)?;
+        let instance = tokio::select! {
+            instance = wait_for_answer(&mut incoming) => instance?,
+            () = self.broker.lost() => return Err(broker_lost()),
+        };
+        let other = subjects.to_link(&instance, &tunnel);
+        let (stream, driver) = open_tunnel();
+        let subjects = TunnelSubjects { other, own };
+        // The task ends with the tunnel, at the latest when the stream is dropped.
+        let never = std::future::pending();
+        tokio::spawn(run_tunnel(driver, incoming, self.broker.clone(), subjects, never));
+        Ok(stream)
+    }
+
+    /// Waits for the first connection. A lost connection is an error at once, so that a session
+    /// shows the reason.
+    async fn wait_for_broker(&self) -> Result<()> {
+        let mut state = self.broker.state();
+        let connected = state.wait_for(|state| state.is_connected || state.losses > 0);
+        let waited = tokio::time::timeout(BROKER_TIMEOUT, connected).await;
+        if waited.is_ok_and(|state| state.is_ok_and(|state| state.is_connected)) {
+            return Ok(());
+        }
+        let cause = self.broker.state().borrow().last_error.clone();
+        let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+        let reason = format!("the NATS broker is not connected{cause}");
+        Err(Error::new(ErrorKind::NotConnected, reason))
+    }
+}
+
+/// Returns the instance of the link that opened the tunnel.
+async fn wait_for_answer(incoming: &mut BrokerSubscription) -> Result<RandomToken> {
+    let message = incoming.next().await.ok_or_else(broker_lost)?;
+    if message.is_no_responders {
+        let reason = "no link serves the environment: start `caproot link` on the executor, and \
+                      check its connection to the broker";
+        return Err(Error::new(ErrorKind::NotConnected, reason));
+    }
+    let invalid = || Error::new(ErrorKind::InvalidData, "the link sent an invalid answer");
+    let response = DialResponse::decode(message.payload).map_err(|_| invalid())?;
+    match response.outcome {
+        Some(Outcome::Accepted(accepted)) => {
+            RandomToken::parse(&accepted.instance).ok_or_else(invalid)
+        }
+        Some(Outcome::Refused(refused)) => Err(refusal_error(refused)),
+        None => Err(invalid()),
+    }
+}
+
+fn refusal_error(refused: DialRefused) -> Error {
+    let reason = match refused.reason() {
+        DialRefusal::TooManyTunnels => "the link has its maximum number of tunnels, `max_tunnels`",
+        DialRefusal::TooManyDials => "the link received more dials than `max_dials_per_second`",
+        DialRefusal::DaemonUnreachable => "the link cannot connect to the daemon on its machine",
+        DialRefusal::Unspecified => "the link refused the tunnel without a reason",
+    };
+    Error::new(ErrorKind::ConnectionRefused, reason)
+}
+
+fn broker_lost() -> Error {
+    Error::new(ErrorKind::NotConnected, "the connection to the NATS broker was lost")
+}

@@ -1,0 +1,77 @@
+//! The files of `docs/operate/link.md` work as they are, with the paths and ports of a test.
+
+use caproot::client::{Fleet, RetryPolicy};
+
+use super::broker::NatsServer;
+use super::call;
+use crate::harness::in_time;
+use crate::process::{Process, caproot, run_command};
+use crate::tls::authority::CertificateSpec;
+use crate::tls::{CLIENT, Pki};
+
+const PAGE: &str = include_str!("../../../../docs/operate/link.md");
+
+/// Returns the text of a file of the page.
+fn file(name: &str) -> &'static str {
+    let (_, rest) = PAGE.split_once(&format!("<!-- file {name} -->\n```")).expect(name);
+    let (_, text) = rest.split_once('\n').expect("a block");
+    text.split_once("\n```").expect("the end of a block").0
+}
+
+/// Returns credentials of the page's executor, orchestrator and broker, and the broker.
+async fn start_broker() -> Option<(Pki, NatsServer)> {
+    let pki = Pki::new();
+    pki.issue("one", &CertificateSpec::client("spiffe://example.org/executor/one"));
+    let dir = pki.fixture.path("").display().to_string();
+    let config = file("nats.conf").replace("/etc/nats", dir.trim_end_matches('/'));
+    let config: Vec<_> = config.lines().filter(|line| !line.starts_with("listen:")).collect();
+    pki.fixture.write("nats.conf", config.join("\n"));
+    let broker =
+        NatsServer::start(&format!("-a 127.0.0.1 -c {}", pki.path_arg("nats.conf"))).await?;
+    Some((pki, broker))
+}
+
+/// Returns a file of the page with the addresses of a test.
+fn adapt(pki: &Pki, name: &str, broker: &NatsServer, daemon: &str) -> String {
+    let text = file(name)
+        .replace("tls://nats.example:4222", &broker.tls_url())
+        .replace("127.0.0.1:7420", daemon)
+        .replace("tcp:127.0.0.1:9465", "tcp:127.0.0.1:0")
+        .replace("/srv/skills", &pki.path_arg("root"));
+    pki.fixture.write(name, text);
+    pki.path_arg(name)
+}
+
+#[tokio::test]
+async fn the_files_of_the_page_give_a_list_over_a_tunnel() {
+    let Some((pki, broker)) = start_broker().await else { return };
+    let config = adapt(&pki, "caproot.yaml", &broker, "127.0.0.1:0");
+    let daemon = Process::start(caproot(["serve", "--config", &config]));
+    let config = adapt(&pki, "link.yaml", &broker, daemon.address());
+    let mut link = Process::start_until(caproot(["link", "--config", &config]), |e| !e.is_empty());
+    assert_eq!(link.line().await, "linked one");
+    let fleet = adapt(&pki, "fleet.yaml", &broker, "");
+    let list = ["list", "--fleet", &fleet, "--environment-id", "one"];
+    let list = run_command(caproot(list)).await.succeeded();
+    assert!(list.text().contains("team"), "{}", list.text());
+    let ping = run_command(caproot(["fleet", "ping", &fleet, "one"])).await.succeeded();
+    assert!(ping.text().contains("one"), "{}", ping.text());
+
+    // The broker denies the subjects of another executor to the link, and of claims to orchestrators.
+    let other = file("link.yaml").replace("[one]", "[two]").replace("metrics:\n  listen", "#");
+    let other = other
+        .replace("tls://nats.example:4222", &broker.tls_url())
+        .replace("127.0.0.1:7420", daemon.address())
+        .replace("# tcp:127.0.0.1:9465", "");
+    let other: Vec<_> = other.lines().filter(|line| !line.starts_with('#')).collect();
+    pki.fixture.write("two.yaml", other.join("\n"));
+    let mut two = Process::spawn(caproot(["link", "--config", &pki.path_arg("two.yaml")]));
+    two.wait_for_log("Permissions Violation").await;
+    let fleet = Fleet::from_file(&pki.fixture.path("fleet.yaml")).await.expect("a fleet");
+    let error = call(&fleet, "two").await.expect_err("no link");
+    assert!(error.contains("no link serves the environment"), "{error}");
+    let client = fleet.client("one").await.expect("a client");
+    in_time(client.with_retry_policy(RetryPolicy::NONE).get_executor()).await.expect("an answer");
+    assert!(file("nats.conf").contains(CLIENT));
+    drop((link, two, daemon));
+}
