@@ -39,9 +39,10 @@ impl ConnectedExecutor {
         let config = fleet.find_executor(environment_id).await;
         let config = config.map_err(|error| fleet_failure(error, &fleet, file))?;
         if config.via_nats {
-            // The first call connects.
             let client = fleet.client(environment_id).await;
-            let client = client.map_err(|error| fleet_failure(error, &fleet, file))?;
+            let mut client = client.map_err(|error| fleet_failure(error, &fleet, file))?;
+            // The first call connects.
+            client.get_executor().await.map_err(CommandFailure::from_first_call)?;
             let environment_id = Some(environment_id.to_owned());
             return Ok(Self { client, config, environment_id, fleet: Some(fleet) });
         }

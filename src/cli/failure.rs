@@ -53,6 +53,20 @@ impl CommandFailure {
         Self::new(exit::OUTPUT_FAILED, format!("cannot write the output: {error}"))
     }
 
+    /// Converts the failure of a first call, which also connects. The message has the cause of a failed
+    /// connection.
+    #[must_use]
+    pub fn from_first_call(error: CallError) -> Self {
+        match &error {
+            CallError::Status(status)
+                if status.code() == Code::Unavailable && status.source().is_some() =>
+            {
+                Self::new(exit::NO_DAEMON, &error)
+            }
+            _ => error.into(),
+        }
+    }
+
     /// Whether the command succeeded and its result reports problems.
     #[must_use]
     pub fn is_negative_answer(&self) -> bool {

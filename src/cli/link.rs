@@ -26,7 +26,7 @@ use tokio::sync::{Notify, oneshot};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot link --config /etc/caproot/link.yaml
+  caproot link --config /etc/caproot-link/link.yaml
   caproot link --config link.yaml --check    # errors of the file")]
 pub struct LinkArgs {
     /// Config file of the link
@@ -43,7 +43,9 @@ pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
         let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
         CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
     })?;
-    let LinkFile { link, log, metrics } = loaded;
+    let LinkFile { link, mut log, metrics } = loaded;
+    // The link logs the events of the broker itself. A directive of the file takes precedence.
+    log.filter.insert_str(0, "async_nats=warn,");
     if args.check {
         let file = args.config.to_string_lossy();
         write_stdout(|stdout| writeln!(stdout, "ok: {}", EscapedText(&file)))?;

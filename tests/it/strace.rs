@@ -11,7 +11,13 @@ const SKIPPED: &str = "strace is missing or may not trace";
 /// Command of `caproot serve` on a free TCP port under strace, which writes to `log`. Returns
 /// `None` if strace cannot trace. strace detaches (`-D`), so the process id is the daemon's.
 pub(crate) fn trace_daemon(log: &Path, options: &[&str]) -> Option<Command> {
-    wrap_command(strace_words(log, options), serve([""; 0]), SKIPPED)
+    trace_command(log, options, serve([""; 0]))
+}
+
+/// Command under strace, which writes to `log`. Returns `None` if strace cannot trace. strace
+/// detaches (`-D`), so the process id is the command's.
+pub(crate) fn trace_command(log: &Path, options: &[&str], command: Command) -> Option<Command> {
+    wrap_command(strace_words(log, options), command, SKIPPED)
 }
 
 /// Whether strace can trace.

@@ -65,15 +65,14 @@ async fn connect_and_ask(target: &FleetTarget) -> Result<ProbedExecutor, ProbeFa
     // The caller's limit ends first, so that all calls that are late have the same message.
     let call_limit = *timeout + Duration::from_secs(1);
     let start = Instant::now();
-    let client = if *via_nats {
+    let mut client = if *via_nats {
         let mut client = target.fleet.lazy_client(&target.environment_id);
         // The first call opens the tunnel.
-        client.get_executor().await.map_err(CommandFailure::from)?;
+        client.get_executor().await.map_err(CommandFailure::from_first_call)?;
         client
     } else {
         Client::connect(endpoint, credentials, call_limit).await.map_err(CommandFailure::from)?
     };
-    let mut client = client;
     let connect_time = start.elapsed();
     let start = Instant::now();
     let description = describe_executor(&mut client, &target.environment_id).await?;

@@ -46,6 +46,11 @@ impl NatsServer {
         format!("nats://{}", self.address)
     }
 
+    /// Address as `HOST:PORT`.
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
     pub(super) fn tls_url(&self) -> String {
         let (_, port) = self.address.split_once(':').expect("a port");
         format!("tls://127.0.0.1:{port}")

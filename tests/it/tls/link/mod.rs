@@ -3,6 +3,7 @@
 
 mod broker;
 mod claims;
+mod floods;
 mod outages;
 mod page;
 
@@ -143,8 +144,17 @@ async fn an_executor_is_the_one_that_its_certificate_names() {
         "{error}"
     );
     drop((one, two));
-    let error = call(&fleet, "three").await.expect_err("no link");
-    assert!(error.contains("no link serves the environment"), "{error}");
+    let file = executor.pki.path_arg("fleet.yaml");
+    for words in ["list --environment-id three --fleet", "fleet ping"] {
+        let mut command = caproot(words.split_whitespace().chain([&*file]));
+        let code = if words == "fleet ping" {
+            command.arg("three");
+            1
+        } else {
+            3
+        };
+        run_command(command).await.exited_with(code, "no link serves the environment");
+    }
 }
 
 #[tokio::test]

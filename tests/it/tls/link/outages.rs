@@ -3,7 +3,7 @@
 use caproot::client::{Mirror, MirrorSelection, MirrorState};
 use rustix::process::Signal;
 
-use super::LinkedExecutor;
+use super::{LinkedExecutor, call_until_success};
 use crate::harness::{in_time, published};
 
 /// Waits for a state of the mirror.
@@ -30,14 +30,16 @@ async fn a_mirror_resumes_after_the_broker_and_after_the_link() {
     wait_for(&mut mirror, |state| *state == MirrorState::Live).await;
     let is_stale = |state: &MirrorState| matches!(state, MirrorState::Stale { .. });
     executor.broker.replace(wait_for(&mut mirror, is_stale)).await;
-    assert_eq!(mirror.snapshot().catalog.skills().len(), 1);
+    assert_eq!(mirror.snapshot().catalog.skills().count(), 1);
     wait_for(&mut mirror, |state| *state == MirrorState::Live).await;
     // The link vanishes without a message, and another link comes.
     link.send_signal(Signal::KILL);
     let other = executor.start_link("one", "").await;
     executor.pki.fixture.write("root/b/SKILL.md", "---\nname: b\ndescription: B. Use b.\n---\n");
+    // The call finds the end of the tunnel, and opens another.
+    call_until_success(&fleet, "one").await;
     in_time(async {
-        while mirror.snapshot().catalog.skills().len() != 2 {
+        while mirror.snapshot().catalog.skills().count() != 2 {
             mirror.changed().await;
         }
     })

@@ -21,7 +21,9 @@ fn file(name: &str) -> &'static str {
 /// Returns credentials of the page's executor, orchestrator and broker, and the broker.
 async fn start_broker() -> Option<(Pki, NatsServer)> {
     let pki = Pki::new();
-    pki.issue("one", &CertificateSpec::client("spiffe://example.org/executor/one"));
+    for name in ["one", "link"] {
+        pki.issue(name, &CertificateSpec::client("spiffe://example.org/executor/one"));
+    }
     let dir = pki.fixture.path("").display().to_string();
     let config = file("nats.conf").replace("/etc/nats", dir.trim_end_matches('/'));
     let config: Vec<_> = config.lines().filter(|line| !line.starts_with("listen:")).collect();

@@ -1,0 +1,185 @@
+//! An orchestrator that speaks the messages of `proto/caproot/link/v1` by itself: floods, and links
+//! under them.
+
+use caproot::client::RetryPolicy;
+use caproot::proto::link::caproot::link::v1::dial_response::Outcome;
+use caproot::proto::link::caproot::link::v1::tunnel_frame::Content;
+use caproot::proto::link::caproot::link::v1::{
+    DialRequest, DialResponse, TunnelFrame, TunnelReset, TunnelResetReason,
+};
+use prost::Message as _;
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::TcpStream;
+
+use super::{LinkedExecutor, call};
+use crate::harness::in_time;
+use crate::process::{Process, caproot};
+use crate::process_usage::{descriptors, resident};
+use crate::strace;
+
+/// Token of an orchestrator or of a tunnel.
+fn token(number: usize) -> String {
+    let letter =
+        |at: u32| char::from(b'a' + u8::try_from((number >> (4 * at)) % 16).expect("a letter"));
+    (0..26).map(|at| if at < 8 { letter(at) } else { 'a' }).collect()
+}
+
+/// Orchestrator with a connection of its own to the broker.
+pub(super) struct RawOrchestrator {
+    stream: BufReader<TcpStream>,
+    tunnels: usize,
+}
+
+impl RawOrchestrator {
+    pub(super) async fn connect(address: &str) -> Self {
+        let stream = TcpStream::connect(address).await.expect("a server");
+        let mut stream = BufReader::new(stream);
+        let hello = b"CONNECT {\"verbose\":false}\r\nSUB caproot.v1.out.> 1\r\n";
+        stream.write_all(hello).await.expect("a server");
+        Self { stream, tunnels: 0 }
+    }
+
+    async fn publish(&mut self, subject: &str, payload: &[u8]) {
+        let head = format!("PUB {subject} {}\r\n", payload.len());
+        let message = [head.as_bytes(), payload, b"\r\n"].concat();
+        self.stream.write_all(&message).await.expect("a server");
+    }
+
+    /// Returns the subject and the content of the next message.
+    async fn next_message(&mut self) -> (String, Vec<u8>) {
+        in_time(async {
+            loop {
+                let mut line = String::new();
+                self.stream.read_line(&mut line).await.expect("a server");
+                let words: Vec<_> = line.split_whitespace().collect();
+                match words.first() {
+                    Some(&"MSG") => {
+                        let size: usize = words[words.len() - 1].parse().expect("a size");
+                        let mut payload = vec![0; size + 2];
+                        self.stream.read_exact(&mut payload).await.expect("a server");
+                        payload.truncate(size);
+                        return (words[1].to_owned(), payload);
+                    }
+                    Some(&"PING") => {
+                        self.stream.write_all(b"PONG\r\n").await.expect("a server");
+                    }
+                    Some(_) => {}
+                    None => panic!("the broker closed the connection"),
+                }
+            }
+        })
+        .await
+    }
+
+    /// Opens a tunnel to the environment `one`. Returns the subject of its frames.
+    async fn dial(&mut self) -> String {
+        self.tunnels += 1;
+        let (orchestrator, tunnel) = (token(1), token(self.tunnels));
+        let own = format!("caproot.v1.out.one.{orchestrator}.{tunnel}");
+        let request = DialRequest { orchestrator, tunnel: tunnel.clone() };
+        self.publish("caproot.v1.in.one.dial", &request.encode_to_vec()).await;
+        loop {
+            let (subject, payload) = self.next_message().await;
+            if subject != own {
+                // A reset of an earlier tunnel.
+                continue;
+            }
+            let response = DialResponse::decode(&payload[..]).expect("an answer");
+            let Some(Outcome::Accepted(accepted)) = response.outcome else {
+                panic!("refused: {response:?}")
+            };
+            return format!("caproot.v1.in.one.{}.{tunnel}", accepted.instance);
+        }
+    }
+
+    async fn reset(&mut self, tunnel: &str) {
+        let reset = TunnelReset { reason: TunnelResetReason::Closed.into() };
+        let frame = TunnelFrame { seq: 1, content: Some(Content::Reset(reset)) };
+        self.publish(tunnel, &frame.encode_to_vec()).await;
+    }
+}
+
+/// A thousand tunnels that were opened and reset leave no descriptor, no tunnel and little memory.
+#[tokio::test]
+async fn a_thousand_dials_leave_nothing_behind() {
+    let Some(executor) = LinkedExecutor::start().await else { return };
+    let link = executor.start_link("one", "max_dials_per_second: 100000\nmax_tunnels: 8\n").await;
+    let mut orchestrator = RawOrchestrator::connect(executor.broker.address()).await;
+    let mut usage = Vec::new();
+    for dials in [100, 900] {
+        for _ in 0..dials {
+            let tunnel = orchestrator.dial().await;
+            orchestrator.reset(&tunnel).await;
+        }
+        usage.push((descriptors(link.pid()), resident(link.pid())));
+    }
+    // With 8 tunnels at most, the thousandth dial shows that the others have ended.
+    let ((descriptors_before, before), (descriptors_after, after)) = (usage[0], usage[1]);
+    assert!(descriptors_after <= descriptors_before + 8, "{usage:?}");
+    assert!(after <= before + (16 << 10), "{usage:?}");
+    let output = link.exit_on(Signal::TERM).await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+}
+
+/// Floods of messages that are no frames, no dials and no claims change nothing for others.
+#[tokio::test]
+async fn floods_do_not_disturb_another_tunnel() {
+    let Some(executor) = LinkedExecutor::start().await else { return };
+    let link = executor.start_link("one", "max_tunnels: 512\n").await;
+    let fleet = executor.open_fleet().await;
+    let client = fleet.client("one").await.expect("a client");
+    call(&fleet, "one").await.expect("an answer");
+    let mut hostile = RawOrchestrator::connect(executor.broker.address()).await;
+    let tunnel = hostile.dial().await;
+    for number in 0..2_000_usize {
+        let garbage: Vec<u8> =
+            (0..number % 700).map(|n| u8::try_from(n * number % 256).expect("a byte")).collect();
+        let subjects = [
+            &*tunnel,
+            "caproot.v1.in.one.dial",
+            "caproot.v1.in.one.claim",
+            "caproot.v1.in.two.dial",
+        ];
+        hostile.publish(subjects[number % 4], &garbage).await;
+    }
+    for number in 0..200 {
+        let (orchestrator, tunnel) = (token(2), token(number));
+        let request = DialRequest { orchestrator, tunnel };
+        hostile.publish("caproot.v1.in.one.dial", &request.encode_to_vec()).await;
+    }
+    // The dials above the limit of a second are refused; the tunnel that is open carries calls.
+    let mut client = client.with_retry_policy(RetryPolicy::NONE);
+    for _ in 0..20 {
+        in_time(client.get_executor()).await.expect("an answer");
+    }
+    assert_eq!(fleet.stats().dials, 1);
+    drop(link);
+}
+
+/// The link opens its config, and no other file than those of any program.
+#[tokio::test]
+async fn the_link_opens_no_file_but_its_own() {
+    let Some(executor) = LinkedExecutor::start().await else { return };
+    let log = executor.pki.fixture.path("strace.log");
+    let config = executor.write_link("one", "");
+    let mut command = caproot(["link", "--config"]);
+    command.arg(&config);
+    let options = ["-e", "trace=open,openat,openat2"];
+    let Some(command) = strace::trace_command(&log, &options, command) else { return };
+    let mut link = Process::spawn(command);
+    assert_eq!(link.line().await, "linked one");
+    let fleet = executor.open_fleet().await;
+    call(&fleet, "one").await.expect("an answer");
+    let output = link.exit_on(Signal::TERM).await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let log = std::fs::read_to_string(&log).expect("the log");
+    let config = config.display().to_string();
+    let of_any_program = ["/lib", "/usr/lib", "/etc/ld.so", "/proc/", "/sys/"];
+    let opened: Vec<_> = log.lines().filter_map(|line| line.split('"').nth(1)).collect();
+    let is_other = |path: &&&str| {
+        **path != config && !of_any_program.iter().any(|prefix| path.starts_with(prefix))
+    };
+    assert!(opened.contains(&&*config), "{log}");
+    assert_eq!(opened.iter().find(is_other), None, "{log}");
+}
