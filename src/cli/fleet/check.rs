@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 /// Check a fleet file, without a connection
 ///
 /// Prints every error with its file, line, column, key and reason, and exits with 78. Without errors,
-/// prints warnings and a summary. The certificates, keys and tokens of the executors are read, too.
+/// prints warnings and a summary. The certificates, keys and tokens of the executors and of the pattern are read, too.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -77,30 +77,43 @@ async fn check_file(file: &Path) -> Result<FleetCheck, CommandFailure> {
         let config = config.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
         executors.push((id, config));
     }
-    let warnings = executors.iter().filter_map(|(id, config)| cleartext_warning(id, config));
-    let warnings = warnings.collect();
     let count = executors.len();
-    let check = async |(id, config): (String, ExecutorConfig)| {
+    let mut entries: Vec<_> =
+        executors.into_iter().map(|(id, config)| (format!("executors.{id}"), config)).collect();
+    entries.extend(pattern_entry(&fleet).await);
+    let warnings = entries.iter().filter_map(|(key, config)| cleartext_warning(key, config));
+    let warnings = warnings.collect();
+    let check = async |(key, config): (String, ExecutorConfig)| {
         let outcome = config.credentials.check(&config.endpoint).await;
         outcome.err().map(|reason| ConfigError {
             file: Some(file.to_owned()),
             position: None,
-            key: format!("executors.{id}"),
+            key,
             value: None,
             reason,
         })
     };
-    let errors = run_for_each(executors, check).await;
+    let errors = run_for_each(entries, check).await;
     let errors = errors.into_iter().flatten().collect();
     Ok(FleetCheck { executors: count, warnings, errors })
 }
 
-/// Returns the warning if an attacker on the network can read the connection to an executor.
-fn cleartext_warning(id: &str, config: &ExecutorConfig) -> Option<String> {
+/// Returns the pattern of a fleet file, filled in for an environment without an entry.
+async fn pattern_entry(fleet: &Fleet) -> Option<(String, ExecutorConfig)> {
+    let ids = fleet.environment_ids();
+    let unlisted = (0..=ids.len()).map(|n| format!("a{n}")).find(|id| !ids.contains(id))?;
+    // Without a pattern, the fleet has no executor for the environment.
+    let config = fleet.find_executor(&unlisted).await.ok()?;
+    Some(("pattern".to_owned(), config))
+}
+
+/// Returns the warning if an attacker on the network can read the connection to the executor of a
+/// key.
+fn cleartext_warning(key: &str, config: &ExecutorConfig) -> Option<String> {
     config.endpoint.is_cleartext().then(|| {
         let endpoint = &config.endpoint;
         format!(
-            "executors.{id}.endpoint: {endpoint} is not encrypted: an attacker on the network can \
+            "{key}.endpoint: {endpoint} is not encrypted: an attacker on the network can \
              read and change everything; use tls:HOST:PORT"
         )
     })

@@ -21,11 +21,15 @@ fn a_valid_file_is_ok() {
         json!({"file": "fleet.yaml", "ok": true, "warnings": [], "summary": {"executors": 2}});
     assert_eq!(check(&fixture, &["--output", "json"]).succeeded().json(), expected);
 
-    let cleartext = format!("{text}  c: {{endpoint: 'tcp:build.example:1'}}\n");
+    let cleartext = format!(
+        "{text}  c: {{endpoint: 'tcp:build.example:1'}}\npattern: {{endpoint: 'tcp:{{id}}.example:1'}}\n"
+    );
     fixture.write("fleet.yaml", cleartext);
     let output = check(&fixture, &[]).succeeded();
     let warning = "warning: executors.c.endpoint: tcp:build.example:1 is not encrypted: ";
     assert!(output.text().starts_with(warning), "{}", output.text());
+    let warning = "\nwarning: pattern.endpoint: tcp:a0.example:1 is not encrypted: ";
+    assert!(output.text().contains(warning), "{}", output.text());
     assert!(output.text().ends_with("\nok: fleet.yaml: 3 executors\n"), "{}", output.text());
 }
 
@@ -64,12 +68,14 @@ fn credentials_that_cannot_be_used_are_errors() {
                 b: {endpoint: 'tls:b.example:1', ca: broken.pem}\n  \
                 c: {endpoint: 'unix:/c.sock', token_file: none}\n  \
                 d: {endpoint: 'unix:/d.sock', ca: none.pem}\n";
-    fixture.write("fleet.yaml", text);
+    let pattern = "pattern: {endpoint: 'tls:{id}.example:1', ca: broken.pem}\n";
+    fixture.write("fleet.yaml", format!("{text}{pattern}"));
     let output = check(&fixture, &[]);
     assert_eq!(output.code, Some(78), "{output:?}");
     let lines: Vec<_> = output.text().lines().collect();
     // A Unix socket has no TLS, so the authorities of `d` are not read.
-    assert_eq!(lines.len(), 3, "{lines:#?}");
+    assert_eq!(lines.len(), 4, "{lines:#?}");
+    assert!(lines[3].starts_with("fleet.yaml: pattern: "), "{lines:#?}");
     for (line, (id, file)) in
         lines.iter().zip([("a", "none.pem"), ("b", "broken.pem"), ("c", "none")])
     {
