@@ -138,7 +138,7 @@ mod tests {
             "1:18: environment_ids: empty list; name the environments of the daemon",
             "2:9: daemon: invalid value \"tcp:127.0.0.1:1\": expected tls:HOST:PORT",
             "3:7: nats: `cert` and `key` go together",
-            "3:17: nats.servers[0]: invalid value \"nats://n.example\": an attacker",
+            "3:18: nats.servers[0]: invalid value \"nats://n.example\": an attacker",
             "4:14: max_tunnels: invalid value 0: expected a whole number from 1",
             "5:19: metrics.listen: invalid value \"tcp:0.0.0.0:1\": expected tcp:HOST:PORT",
             "6:1: tunnels: unknown key; did you mean `max_tunnels`?",
