@@ -5,7 +5,7 @@ use caproot::client::RetryPolicy;
 use caproot::proto::link::caproot::link::v1::dial_response::Outcome;
 use caproot::proto::link::caproot::link::v1::tunnel_frame::Content;
 use caproot::proto::link::caproot::link::v1::{
-    DialRequest, DialResponse, TunnelFrame, TunnelReset, TunnelResetReason,
+    DialRefusal, DialRequest, DialResponse, TunnelFrame, TunnelReset, TunnelResetReason,
 };
 use prost::Message as _;
 use rustix::process::Signal;
@@ -72,8 +72,21 @@ impl RawOrchestrator {
         .await
     }
 
-    /// Opens a tunnel to the environment `one`. Returns the subject of its frames.
+    /// Opens a tunnel to the environment `one`, once the link has room for another. Returns the
+    /// subject of its frames.
     async fn dial(&mut self) -> String {
+        in_time(async {
+            loop {
+                if let Some(subject) = self.try_dial().await {
+                    return subject;
+                }
+            }
+        })
+        .await
+    }
+
+    /// Returns `None` if the link has its maximum number of tunnels.
+    async fn try_dial(&mut self) -> Option<String> {
         self.tunnels += 1;
         let (orchestrator, tunnel) = (token(1), token(self.tunnels));
         let own = format!("caproot.v1.out.one.{orchestrator}.{tunnel}");
@@ -86,10 +99,17 @@ impl RawOrchestrator {
                 continue;
             }
             let response = DialResponse::decode(&payload[..]).expect("an answer");
-            let Some(Outcome::Accepted(accepted)) = response.outcome else {
-                panic!("refused: {response:?}")
+            return match response.outcome {
+                Some(Outcome::Accepted(accepted)) => {
+                    Some(format!("caproot.v1.in.one.{}.{tunnel}", accepted.instance))
+                }
+                Some(Outcome::Refused(refused))
+                    if refused.reason() == DialRefusal::TooManyTunnels =>
+                {
+                    None
+                }
+                outcome => panic!("{outcome:?}"),
             };
-            return format!("caproot.v1.in.one.{}.{tunnel}", accepted.instance);
         }
     }
 
