@@ -3,7 +3,7 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::{OutputFormat, print_json, write_stdout};
+use super::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
 use crate::config::{Config, ConfigError, ConfigErrors, ServeFlags, TextPosition, example_file};
 use crate::model::text::{EscapedText, escape_text};
 use crate::net::endpoint::ProcessEnv;
@@ -91,7 +91,7 @@ fn check_config_file(args: &ConfigCheckArgs, env: &ProcessEnv) -> Result<u8, Com
         }),
     };
     // The exit code counts even if the reader of stdout is gone.
-    printed.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })?;
+    ignore_closed_stdout(printed)?;
     Ok(if loaded.is_ok() { exit::OK } else { exit::BAD_CONFIG })
 }
 

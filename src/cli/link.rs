@@ -2,7 +2,7 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::write_stdout;
+use super::output::{ignore_closed_stdout, write_stdout};
 use super::signals::DaemonSignals;
 use crate::config::LinkFile;
 use crate::link::LinkService;
@@ -102,5 +102,5 @@ pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
 fn print_lines(lines: &[String]) -> Result<(), CommandFailure> {
     let printed =
         write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")));
-    printed.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })
+    ignore_closed_stdout(printed)
 }

@@ -29,6 +29,11 @@ pub fn write_stdout(
         .map_err(|error| CommandFailure::from_write_error(&error))
 }
 
+/// Returns the outcome of a write to stdout without the failure of a closed stdout.
+pub fn ignore_closed_stdout(outcome: Result<(), CommandFailure>) -> Result<(), CommandFailure> {
+    outcome.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })
+}
+
 /// Writes lines on a blocking thread, so that a slow reader does not delay signals.
 pub async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
     if lines.is_empty() {

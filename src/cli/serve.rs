@@ -5,7 +5,7 @@ use super::args::root_arg_parser;
 use super::config_check::{self, ConfigChecker};
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::write_stdout;
+use super::output::{ignore_closed_stdout, write_stdout};
 use super::root_arg::RootArg;
 use super::signals::DaemonSignals;
 use crate::config::{
@@ -342,7 +342,7 @@ fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
             .try_for_each(|address| writeln!(stdout, "listening {address}"))?;
         scraped.iter().try_for_each(|address| writeln!(stdout, "metrics {address}"))
     });
-    outcome.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })
+    ignore_closed_stdout(outcome)
 }
 
 /// Prints one JSON object for each attempt. The exit code is 0 only if all attempts were denied.

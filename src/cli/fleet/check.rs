@@ -4,7 +4,7 @@ use super::progress::run_for_each;
 use crate::cli::config::config_error_json;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::cli::output::{OutputFormat, print_json, write_stdout};
+use crate::cli::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
 use crate::cli::report::count_with_noun;
 use crate::client::{ConfigError, ExecutorConfig, Fleet};
 use crate::model::text::{EscapedText, escape_text};
@@ -59,7 +59,7 @@ pub async fn run(args: &FleetCheckArgs) -> Result<u8, CommandFailure> {
         }),
     };
     // The exit code counts even if the reader of stdout is gone.
-    printed.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })?;
+    ignore_closed_stdout(printed)?;
     Ok(if is_valid { exit::OK } else { exit::BAD_CONFIG })
 }
 
