@@ -1,10 +1,9 @@
 //! Events between two views of the same roots. An event has at most about 64 KiB.
 
 use super::catalog_digests::CatalogDigests;
-use super::known_catalogs::KnownCatalogs;
 use super::list_pages::root_diagnostics;
 use super::plugin_message::{marketplace_message, plugin_message};
-use super::requests::ListQuery;
+use super::requests::{KnownCatalogs, ListQuery};
 use super::root_messages::{VisibleRoot, handle_or_empty, removal_reason, root_status};
 use super::skill_message::skill_message;
 use crate::catalog::{CatalogView, RootView};

@@ -9,7 +9,6 @@ mod dispatch;
 mod encoded_body;
 mod errors;
 mod executor_info;
-mod known_catalogs;
 mod list_pages;
 mod load_limit;
 mod message_cache;

@@ -1,9 +1,10 @@
 //! Listing of one directory for a scan, with its skill files.
 
-use super::change_detection::{DirWatcher, SkillFileFingerprints, WatchRecorder};
 use super::file_problem::{link_problem, open_problem, unreadable_problem, vanished_problem};
 use super::namespaces::{MANIFEST_DIRECTORIES, is_manifest_directory, manifest_file};
 use super::scanned_dir::{DirListing, DirToScan, ListedDir, ListingEntry, ListingEntryKind};
+use super::unreported::SkillFileFingerprints;
+use super::watches::{DirWatcher, WatchRecorder};
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use crate::fs::file_head;
 use crate::fs::open_file::{self, OpenError, OpenFile, read_names, resolve_error};

@@ -2,7 +2,6 @@
 //! the result up to date. All functions block.
 
 mod catalog_builder;
-mod change_detection;
 mod dir_lister;
 mod file_problem;
 mod namespaces;
@@ -12,16 +11,16 @@ mod plugin_dir;
 mod plugin_reader;
 mod plugin_set;
 mod root_index;
-mod root_watches;
 mod scan_progress;
 mod scanned_dir;
 mod scanned_root;
 pub mod search;
 mod unreported;
+mod watches;
 
-pub use change_detection::{DirWatcher, NoDirWatcher, WatchGuard};
 pub(crate) use file_problem::link_problem;
 pub use root_index::{DirtyDirs, RootIndex, ScanOutcome, scan_root};
 pub use scan_progress::ScanProgress;
 pub use scanned_dir::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
 pub use scanned_root::ScanTarget;
+pub use watches::{DirWatcher, NoDirWatcher, WatchGuard};

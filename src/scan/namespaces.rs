@@ -1,8 +1,8 @@
 //! Plugin to which a directory belongs: the nearest valid manifest in the directory or above it, up
 //! to its allowed directory. Each manifest is read once per scan, and only if a skill needs it.
 
-use super::change_detection::FileFingerprint;
 use super::file_problem::{READ_FAILED, is_transient, open_problem};
+use super::unreported::FileFingerprint;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, OpenError};
 use crate::model::catalog::BoundedDiagnostics;

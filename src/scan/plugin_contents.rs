@@ -1,9 +1,10 @@
 //! Contents of the JSON and Markdown files of one plugin, at the paths that its manifest names or at
 //! the default paths.
 
-use super::change_detection::{FileFingerprint, WatchRecorder};
 use super::file_problem::{is_transient, open_problem};
 use super::plugin_reader::{DeclaredTarget, PluginReader};
+use super::unreported::FileFingerprint;
+use super::watches::WatchRecorder;
 use crate::fs::dirs_snapshot::ResolveError;
 use crate::fs::file_head;
 use crate::fs::open_file::{OpenError, OpenFile, read_names};

@@ -1,9 +1,10 @@
 //! Files of one plugin directory, and the plugin that is built from them.
 
-use super::change_detection::{FileFingerprint, WatchGuard, WatchRecorder};
 use super::file_problem::READ_FAILED;
 use super::plugin_contents::PluginContents;
 use super::plugin_reader::PluginReader;
+use super::unreported::FileFingerprint;
+use super::watches::{WatchGuard, WatchRecorder};
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, OpenError};
 use crate::model::catalog::BoundedDiagnostics;

@@ -1,8 +1,8 @@
 //! Access to the files of one plugin. No file outside the plugin's directory is opened.
 
-use super::change_detection::{DirWatcher, WatchRecorder};
 use super::file_problem::open_problem;
 use super::search::SearchRules;
+use super::watches::{DirWatcher, WatchRecorder};
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, OpenError, OpenFile};
 use crate::model::{

@@ -3,15 +3,15 @@
 //! hangs delays no other root.
 
 use super::catalog_builder::CatalogBuilder;
-use super::change_detection::{DirWatcher, NoDirWatcher};
 use super::dir_lister::{DirLister, ListBuffers};
 use super::namespaces::is_manifest_directory;
 use super::plugin_reader::PluginReader;
-use super::root_watches::{PathChange, RootWatches};
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{DirChange, ListingEntryKind};
 use super::scanned_root::{ScanContext, ScanTarget, ScannedRoot};
 use super::unreported::{has_unreported_change, outdated_tokens, unreported_changes};
+use super::watches::{DirWatcher, NoDirWatcher};
+use super::watches::{PathChange, RootWatches};
 use crate::fs::allowed_dirs::AllowedDirs;
 use crate::model::skill::Skill;
 use crate::model::{Catalog, ResolvedPath, RootReason};

@@ -3,7 +3,8 @@
 //!
 //! [`SkillSearch`]: super::search::SkillSearch
 
-use super::change_detection::{DirWatches, SkillFileFingerprints};
+use super::unreported::SkillFileFingerprints;
+use super::watches::DirWatches;
 use crate::model::skill::SkillFile;
 use crate::model::{DirIdentity, FileProblem, RelPath, ResolvedPath};
 use indexmap::IndexMap;

@@ -2,17 +2,17 @@
 //! the last scan are reused if they are trusted.
 
 use super::catalog_builder::CatalogBuilder;
-use super::change_detection::DirWatcher;
 use super::dir_lister::DirLister;
 use super::file_problem::vanished_problem;
 use super::namespaces::NamespaceResolver;
 use super::parallel_list::list_dirs;
 use super::plugin_reader::PluginReader;
 use super::plugin_set::PluginIndex;
-use super::root_watches::RootWatches;
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{DirToScan, ListingEntryKind, ScannedDir, ScannedDirs};
 use super::search::{SearchOutcome, SearchRules, SkillSearch};
+use super::watches::DirWatcher;
+use super::watches::RootWatches;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, identity};
 use crate::fs::disabled_skills::SkillFilter;
 use crate::fs::filesystem_types::FilesystemTypes;

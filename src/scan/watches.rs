@@ -1,18 +1,65 @@
 //! Watches of one root, and the meaning of the tokens under which its directories are watched.
 
-use super::change_detection::{DirWatcher, WatchGuard, WatchRecorder};
 use super::namespaces::{MANIFEST_DIRECTORIES, manifest_file};
+use super::unreported::FileFingerprint;
 use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
-use crate::fs::open_file;
+use crate::fs::open_file::{self, OpenFile};
 use crate::fs::path_resolution::path_lookups;
 use crate::model::ResolvedPath;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
-use std::os::fd::AsFd as _;
+use std::fmt;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Watch that ends when the guard is dropped.
+pub struct WatchGuard(#[allow(dead_code)] Box<dyn Send + Sync>);
+
+/// Watches of one directory. There are thousands of directories, and nearly all have one watch.
+#[derive(Debug)]
+pub enum DirWatches {
+    One(#[allow(dead_code)] WatchGuard),
+    Many(#[allow(dead_code)] Vec<WatchGuard>),
+}
+
+/// Watcher of directories and files.
+pub trait DirWatcher: Sync + fmt::Debug {
+    /// Watches the directory behind a descriptor under a token. If `only` is set, watches only this
+    /// entry of the directory. Returns `None` if the directory cannot be watched.
+    fn watch_dir(&self, dir: BorrowedFd<'_>, token: u64, only: Option<&[u8]>)
+    -> Option<WatchGuard>;
+
+    /// Watches a hard-linked file under the token of its directory. Returns `None` if the file
+    /// cannot be watched.
+    fn watch_file(&self, file: BorrowedFd<'_>, token: u64) -> Option<WatchGuard>;
+}
+
+/// Watcher that watches nothing, for a single scan.
+#[derive(Debug)]
+pub struct NoDirWatcher;
+
+impl DirWatcher for NoDirWatcher {
+    fn watch_dir(&self, _: BorrowedFd<'_>, _: u64, _: Option<&[u8]>) -> Option<WatchGuard> {
+        None
+    }
+
+    fn watch_file(&self, _: BorrowedFd<'_>, _: u64) -> Option<WatchGuard> {
+        None
+    }
+}
+
+/// Watches that are set under one token while a directory or plugin is read.
+#[derive(Debug)]
+pub struct WatchRecorder<'a> {
+    watcher: &'a dyn DirWatcher,
+    token: u64,
+    guards: Vec<WatchGuard>,
+    /// Whether a tracked file has hard links.
+    pub has_hard_links: bool,
+}
 
 /// Watches of the path to a root and of the directories above the root. The watches of the scanned
 /// directories belong to these.
@@ -60,6 +107,62 @@ pub enum PathChange {
     Possible,
     /// A directory on the path was moved.
     Moved,
+}
+
+impl<'a> WatchRecorder<'a> {
+    pub fn new(watcher: &'a dyn DirWatcher, token: u64) -> Self {
+        // Nearly all directories have one watch.
+        Self { watcher, token, guards: Vec::with_capacity(1), has_hard_links: false }
+    }
+
+    /// Watches a directory. Call this before the directory is read.
+    pub fn watch_dir(&mut self, dir: BorrowedFd<'_>) {
+        self.guards.extend(self.watcher.watch_dir(dir, self.token, None));
+    }
+
+    /// Watches one entry of a directory. Call this before the entry is looked up.
+    pub fn watch_entry(&mut self, dir: BorrowedFd<'_>, name: &[u8]) {
+        self.guards.extend(self.watcher.watch_dir(dir, self.token, Some(name)));
+    }
+
+    /// Watches a file if the file has hard links, and returns its fingerprint. Call this before the
+    /// file is read.
+    pub fn track_file(&mut self, opened: &OpenFile) -> FileFingerprint {
+        if opened.has_hard_links {
+            self.has_hard_links = true;
+            self.guards.extend(self.watcher.watch_file(opened.file.as_fd(), self.token));
+        }
+        FileFingerprint::from_version(&opened.version)
+    }
+
+    pub fn into_guards(self) -> Vec<WatchGuard> {
+        self.guards
+    }
+}
+
+impl WatchGuard {
+    /// Creates a guard that drops `watch` with itself.
+    pub fn new(watch: impl Send + Sync + 'static) -> Self {
+        Self(Box::new(watch))
+    }
+}
+
+impl From<Vec<WatchGuard>> for DirWatches {
+    fn from(mut all: Vec<WatchGuard>) -> Self {
+        match all.pop() {
+            Some(one) if all.is_empty() => Self::One(one),
+            last => {
+                all.extend(last);
+                Self::Many(all)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for WatchGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Guard")
+    }
 }
 
 impl RootWatches {
