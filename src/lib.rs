@@ -85,13 +85,14 @@
 //! 3. `RootIndex::rescan_dirty` finds the places of the tokens in `RootWatches`. `DirLister` lists the
 //!    changed directories again and reads the changed files, and `ScannedDir::replace_listing`
 //!    compares each new listing with the last one. If only the content of a SKILL.md changed,
-//!    `CatalogBuilder::replace_skill` makes the new skill, and a copy of the catalog gets it. Otherwise the root is searched again with the listings of
-//!    all other directories. Below a moved directory nothing is reused: a file that was read by its
-//!    path during the move may have been another file.
+//!    `CatalogBuilder::replace_skill` makes the new skill, and a copy of the catalog gets it.
+//!    Otherwise the root is searched again with the listings of all other directories. Below a
+//!    moved directory nothing is reused: a file that was read by its path during the move may have
+//!    been another file.
 //! 4. The task publishes the new catalog as a new revision in the `CatalogStore`. Skills and plugins
 //!    are published together, so a renamed plugin and its skills are one revision.
-//! 5. Each `WatchStream` compares the new revision with the catalog that its caller has (`model::diff`),
-//!    and encodes one event at a time, when the connection has room. Streams with the same
+//! 5. Each `WatchStream` compares the new revision with the catalog that its caller has
+//!    (`model::diff`), and encodes one event at a time, when the connection has room. Streams with the same
 //!    difference share the encoded event.
 //!
 //! If inotify is not available or the limit of watches is reached, the root is polled: a contained
