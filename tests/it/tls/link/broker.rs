@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -15,6 +16,7 @@ pub(super) struct NatsServer {
     /// Address with its port.
     address: String,
     program: &'static str,
+    flags: String,
 }
 
 impl NatsServer {
@@ -30,15 +32,17 @@ impl NatsServer {
         let host = free_port();
         let host = host.strip_suffix(":0").expect("port 0");
         let (process, address) = start_process(program, &format!("-a {host} -p -1 {flags}")).await;
-        Some(Self { process, address, program })
+        Some(Self { process, address, program, flags: flags.to_owned() })
     }
 
-    /// Kills the server, and starts another at the same address once `meanwhile` has ended.
-    pub(super) async fn replace(&mut self, meanwhile: impl Future<Output = ()>) {
-        self.process.send_signal(rustix::process::Signal::KILL);
-        meanwhile.await;
+    pub(super) fn kill(&self) {
+        self.process.send_signal(Signal::KILL);
+    }
+
+    /// Starts a killed server at the same address.
+    pub(super) async fn restart(&mut self) {
         let (host, port) = self.address.split_once(':').expect("a port");
-        let flags = format!("-a {host} -p {port}");
+        let flags = format!("-a {host} -p {port} {}", self.flags);
         (self.process, self.address) = start_process(self.program, &flags).await;
     }
 

@@ -1,78 +1,145 @@
 //! `caproot link` with a real broker: the real binary as daemon, link and client, and Debian's
 //! `nats-server`. Without that program, the tests print that they are skipped.
 
+mod accounts;
 mod broker;
 mod claims;
+mod cluster;
 mod floods;
 mod outages;
 mod page;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use caproot::client::{Fleet, RetryPolicy};
+use caproot::client::{Fleet, Mirror, MirrorSelection, MirrorSnapshot, MirrorState, RetryPolicy};
 
 use super::authority::{CertificateSpec, dns, uri};
 use super::{Pki, TlsDaemon};
-use crate::harness::in_time;
+use crate::harness::{HANG_TIMEOUT, in_time, published};
 use crate::process::{Process, caproot, run_command};
 use broker::NatsServer;
 
 /// A daemon with TLS behind a broker: the executor `one`.
-struct LinkedExecutor {
+struct LinkedExecutor<B = NatsServer> {
     pki: Pki,
     daemon: TlsDaemon,
-    broker: NatsServer,
+    broker: B,
 }
 
-impl LinkedExecutor {
-    /// Starts the daemon and the broker. Returns `None` without the broker's program.
-    async fn start() -> Option<Self> {
-        let broker = NatsServer::start("").await?;
+impl<B> LinkedExecutor<B> {
+    /// Starts the daemon.
+    fn behind(broker: B) -> Self {
         let pki = Pki::new();
         let spec = CertificateSpec::server()
             .with_name(dns("one.executors.example"))
             .with_name(uri("spiffe://example.org/executor/one"));
         pki.issue("server", &spec);
         let daemon = pki.serve(&["--environment-id", "one", "--environment-id", "two"]);
-        Some(Self { pki, daemon, broker })
+        Self { pki, daemon, broker }
     }
 
-    /// Writes the config of a link for an environment. `more` has further lines.
-    fn write_link(&self, environment_id: &str, more: &str) -> PathBuf {
+    /// Writes the config of a link for an environment to servers. `more` has further lines.
+    fn write_link_to(&self, servers: &str, environment_id: &str, more: &str) -> PathBuf {
         let text = format!(
             "environment_ids: [{environment_id}]\ndaemon: tls:127.0.0.1:{}\nnats:\n  servers: \
-             [{}]\n{more}",
+             [{servers}]\n{more}",
             self.daemon.port,
-            self.broker.url()
         );
         let name = format!("link-{environment_id}.yaml");
         self.pki.fixture.write(&name, text);
         self.pki.fixture.path(&name)
     }
 
-    /// Starts a link, and waits until the link is ready.
-    async fn start_link(&self, environment_id: &str, more: &str) -> Process {
+    /// Starts a link to servers, and waits until the link is ready.
+    async fn start_link_to(&self, servers: &str, environment_id: &str, more: &str) -> Process {
         let mut command = caproot(["link", "--config"]);
-        command.arg(self.write_link(environment_id, more));
+        command.arg(self.write_link_to(servers, environment_id, more));
         let mut link = Process::spawn(command);
         assert_eq!(link.line().await, format!("linked {environment_id}"));
         link
     }
 
-    /// Writes a fleet file whose executors come through the broker.
-    fn write_fleet(&self) -> PathBuf {
+    /// Writes a fleet file whose executors come through servers.
+    fn write_fleet_to(&self, servers: &str, name: &str) -> PathBuf {
         let text = format!(
-            "nats:\n  servers: [{}]\npattern:\n  endpoint: tls:{{id}}.executors.example:7420\n  \
-             via: nats\n  ca: ca.pem\n  spiffe_id: spiffe://example.org/executor/{{id}}\n",
-            self.broker.url()
+            "nats:\n  servers: [{servers}]\npattern:\n  endpoint: \
+             tls:{{id}}.executors.example:7420\n  via: nats\n  ca: ca.pem\n  spiffe_id: \
+             spiffe://example.org/executor/{{id}}\n",
         );
-        self.pki.fixture.write("fleet.yaml", text);
-        self.pki.fixture.path("fleet.yaml")
+        self.pki.fixture.write(name, text);
+        self.pki.fixture.path(name)
+    }
+
+    /// Opens a fleet with a file of its own, because a fleet follows the changes of its file.
+    async fn open_fleet_to(&self, servers: &str, name: &str) -> Fleet {
+        Fleet::from_file(&self.write_fleet_to(servers, name)).await.expect("a valid file")
+    }
+
+    /// Adds a skill to the root of the daemon.
+    fn add_skill(&self, name: &str) {
+        let text = format!("---\nname: {name}\ndescription: A skill. Use it.\n---\n");
+        self.pki.fixture.write(&format!("root/{name}/SKILL.md"), text);
+    }
+}
+
+impl LinkedExecutor {
+    /// Starts the daemon and the broker. Returns `None` without the broker's program.
+    async fn start() -> Option<Self> {
+        Some(Self::behind(NatsServer::start("").await?))
+    }
+
+    fn write_link(&self, environment_id: &str, more: &str) -> PathBuf {
+        self.write_link_to(&self.broker.url(), environment_id, more)
+    }
+
+    async fn start_link(&self, environment_id: &str, more: &str) -> Process {
+        self.start_link_to(&self.broker.url(), environment_id, more).await
+    }
+
+    fn write_fleet(&self) -> PathBuf {
+        self.write_fleet_to(&self.broker.url(), "fleet.yaml")
     }
 
     async fn open_fleet(&self) -> Fleet {
-        Fleet::from_file(&self.write_fleet()).await.expect("a valid file")
+        self.open_fleet_to(&self.broker.url(), "fleet.yaml").await
     }
+}
+
+/// Returns a mirror of the root of the executor `one`.
+fn mirror_one(fleet: &Fleet) -> Mirror {
+    let mut root = published("root");
+    "one".clone_into(&mut root.location.as_mut().expect("a location").environment_id);
+    fleet.mirror("one", MirrorSelection::new(vec![root]))
+}
+
+/// Waits for a state of a mirror.
+async fn wait_for(mirror: &mut Mirror, is_expected: impl Fn(&MirrorSnapshot) -> bool) {
+    in_time(reach(mirror, is_expected)).await;
+}
+
+/// Follows a mirror up to a state.
+async fn reach(mirror: &mut Mirror, is_expected: impl Fn(&MirrorSnapshot) -> bool) {
+    while !is_expected(&mirror.snapshot()) {
+        mirror.changed().await;
+    }
+}
+
+/// Waits until a mirror is live with a number of skills.
+async fn wait_until_live_with(mirror: &mut Mirror, skills: usize) {
+    wait_until_live_within(HANG_TIMEOUT, mirror, skills).await;
+}
+
+/// Waits until a mirror is live with a number of skills, at most for `limit`.
+async fn wait_until_live_within(limit: Duration, mirror: &mut Mirror, skills: usize) {
+    let is_live = |now: &MirrorSnapshot| {
+        now.state == MirrorState::Live && now.catalog.skill_count() == skills
+    };
+    tokio::time::timeout(limit, reach(mirror, is_live)).await.expect("no hang");
+}
+
+fn is_stale(snapshot: &MirrorSnapshot) -> bool {
+    matches!(snapshot.state, MirrorState::Stale { .. })
 }
 
 /// Returns the error of a call to the executor of an environment.

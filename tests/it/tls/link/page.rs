@@ -12,7 +12,7 @@ use crate::tls::{CLIENT, Pki};
 const PAGE: &str = include_str!("../../../../docs/operate/link.md");
 
 /// Returns the text of a file of the page.
-fn file(name: &str) -> &'static str {
+pub(super) fn file(name: &str) -> &'static str {
     let (_, rest) = PAGE.split_once(&format!("<!-- file {name} -->\n```")).expect(name);
     let (_, text) = rest.split_once('\n').expect("a block");
     text.split_once("\n```").expect("the end of a block").0
@@ -34,7 +34,7 @@ async fn start_broker() -> Option<(Pki, NatsServer)> {
 }
 
 /// Returns a file of the page with the addresses of a test.
-fn adapt(pki: &Pki, name: &str, broker: &NatsServer, daemon: &str) -> String {
+pub(super) fn adapt(pki: &Pki, name: &str, broker: &NatsServer, daemon: &str) -> String {
     let text = file(name)
         .replace("tls://nats.example:4222", &broker.tls_url())
         .replace("127.0.0.1:7420", daemon)
