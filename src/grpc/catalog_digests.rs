@@ -1,6 +1,5 @@
 //! Digests of catalogs as they are served. The digests of all skills are kept while their catalog is
-//! in use. A changed skill costs the hashes of its old and its new message, and one hash over the
-//! digests of all skills.
+//! in use. A changed skill costs the hashes of its old and its new message, and of their groups.
 
 use super::list_pages::{limited_diagnostics, max_diagnostic_bytes};
 use super::plugin_message::{marketplace_message, plugin_message};
@@ -10,7 +9,7 @@ use super::skill_message::encode_skill;
 use crate::catalog::{CatalogView, RootState, RootView, WatchMode};
 use crate::model::diff::diff_catalogs;
 use crate::model::{
-    Catalog, CatalogMessage, ContentDigest, MessageDigest, RootId, Skill, digest_sorted_catalog,
+    Catalog, CatalogMessage, ContentDigest, DigestGroups, MessageDigest, RootId, Skill,
 };
 use crate::proto::caproot::v1 as pb;
 use crate::sync::{Mutex, map_chunks};
@@ -26,9 +25,6 @@ const MAX_SKILL_DIGESTS: usize = 2 << 20;
 const MAX_VARIANTS: usize = 16;
 /// Maximum number of catalogs that are searched for the catalog that a catalog was made of.
 const MAX_SIMILAR_CATALOGS: usize = 8;
-
-/// Maximum number of digests that are inserted one by one instead of sorted with all others.
-const MAX_INSERTED_DIGESTS: usize = 8;
 
 /// Maximum number of skills whose digests are computed without additional threads. A thread starts
 /// in the time of some fifty digests.
@@ -60,9 +56,9 @@ struct CatalogKey {
 struct DigestedCatalog {
     /// Keeps the address from being used again.
     catalog: Weak<Catalog>,
-    /// Sorted digests of the skills, before the filter of products. `None` if a newer catalog has
-    /// them, or while a digest is computed.
-    skills: Option<Vec<MessageDigest>>,
+    /// Digests of the skills, before the filter of products. `None` if a newer catalog has them, or
+    /// while a digest is computed.
+    skills: Option<DigestGroups>,
     variants: Vec<(CatalogVariant, ContentDigest)>,
 }
 
@@ -129,10 +125,11 @@ impl CatalogDigests {
     ) -> ContentDigest {
         let cached = self.0.lock().take_skills(&key);
         let skills = cached.or_else(|| self.update_earlier(&key, view, catalog, visible));
-        let skills = skills.unwrap_or_else(|| sorted_digests(visible, view, catalog.skills(0)));
+        let skills = skills
+            .unwrap_or_else(|| DigestGroups::new(sorted_digests(visible, view, catalog.skills(0))));
         let listed = (!catalog.lists_all(&key.root, &variant.product)).then(|| {
             let listed = catalog.skills(0).filter(|skill| visible.is_listed(skill));
-            sorted_digests(visible, view, listed)
+            DigestGroups::new(sorted_digests(visible, view, listed))
         });
         let mut messages = Vec::new();
         if !key.is_basic {
@@ -144,12 +141,12 @@ impl CatalogDigests {
         }
         let diagnostics = limited_diagnostics(visible, variant.diagnostic_bytes);
         messages.extend(diagnostics.iter().map(|d| digest(CatalogMessage::Diagnostic, d)));
-        let digest = digest_sorted_catalog(listed.as_ref().unwrap_or(&skills), messages);
+        let digest = listed.as_ref().unwrap_or(&skills).catalog_digest(messages);
         self.0.lock().insert(key, catalog, skills, (variant, digest));
         digest
     }
 
-    /// Returns the sorted digests of the skills of a catalog, made of those of an earlier catalog.
+    /// Returns the digests of the skills of a catalog, made of those of an earlier catalog.
     /// Returns `None` if no earlier catalog shares most skills.
     fn update_earlier(
         &self,
@@ -157,7 +154,7 @@ impl CatalogDigests {
         view: pb::SkillView,
         catalog: &Catalog,
         visible: &VisibleRoot<'_>,
-    ) -> Option<Vec<MessageDigest>> {
+    ) -> Option<DigestGroups> {
         let (earlier, old) = self.0.lock().similar_catalog(key, catalog)?;
         let diff = diff_catalogs(&old, catalog);
         let packages = diff.upserted.iter().map(|skill| &skill.package);
@@ -169,7 +166,7 @@ impl CatalogDigests {
         let replaced = sorted_digests(visible, view, replaced.into_iter());
         let added = sorted_digests(visible, view, diff.upserted.iter());
         let mut digests = self.0.lock().take_skills(&earlier)?;
-        replace_digests(&mut digests, &replaced, &added).then_some(digests)
+        digests.replace(&replaced, &added).then_some(digests)
     }
 }
 
@@ -180,9 +177,9 @@ impl ServedDigests {
     }
 
     /// Removes the digests of the skills of a catalog and returns them.
-    fn take_skills(&mut self, key: &CatalogKey) -> Option<Vec<MessageDigest>> {
+    fn take_skills(&mut self, key: &CatalogKey) -> Option<DigestGroups> {
         let skills = self.catalogs.get_mut(key)?.skills.take()?;
-        self.skill_count -= skills.len();
+        self.skill_count -= skills.digest_count();
         Some(skills)
     }
 
@@ -206,7 +203,7 @@ impl ServedDigests {
         &mut self,
         key: CatalogKey,
         catalog: &Arc<Catalog>,
-        skills: Vec<MessageDigest>,
+        skills: DigestGroups,
         variant: (CatalogVariant, ContentDigest),
     ) {
         self.drop_unused();
@@ -215,7 +212,7 @@ impl ServedDigests {
             variants.remove(0);
         }
         variants.push(variant);
-        self.skill_count += skills.len();
+        self.skill_count += skills.digest_count();
         let catalog = Arc::downgrade(catalog);
         self.catalogs.put(key, DigestedCatalog { catalog, skills: Some(skills), variants });
         while self.skill_count > MAX_SKILL_DIGESTS || self.catalogs.len() > MAX_CATALOGS {
@@ -227,7 +224,7 @@ impl ServedDigests {
 
     fn remove(&mut self, key: &CatalogKey) -> Option<DigestedCatalog> {
         let removed = self.catalogs.pop(key)?;
-        self.skill_count -= removed.skills.as_ref().map_or(0, Vec::len);
+        self.skill_count -= removed.skills.as_ref().map_or(0, DigestGroups::digest_count);
         Some(removed)
     }
 
@@ -263,28 +260,6 @@ fn sorted_digests<'a>(
     // This sort merges the sorted chunks.
     digests.sort();
     digests
-}
-
-/// Replaces one occurrence of each digest in `removed` by the digests in `added`. All are sorted.
-/// Returns whether all of `removed` occurred.
-fn replace_digests(
-    digests: &mut Vec<MessageDigest>,
-    removed: &[MessageDigest],
-    added: &[MessageDigest],
-) -> bool {
-    let mut removed = removed.iter().peekable();
-    digests.retain(|digest| removed.next_if_eq(&digest).is_none());
-    digests.reserve_exact(added.len());
-    if added.len() <= MAX_INSERTED_DIGESTS {
-        for digest in added {
-            let at = digests.partition_point(|other| other < digest);
-            digests.insert(at, *digest);
-        }
-    } else {
-        digests.extend_from_slice(added);
-        digests.sort_unstable();
-    }
-    removed.peek().is_none()
 }
 
 fn digest(kind: CatalogMessage, message: &impl Message) -> MessageDigest {

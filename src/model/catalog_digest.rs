@@ -3,9 +3,7 @@
 
 use super::ContentDigest;
 use sha2::{Digest as _, Sha256};
-
-/// Number of digests that are hashed with one call.
-const HASHED_AT_ONCE: usize = 128;
+use std::collections::BTreeMap;
 
 /// Kind of a message in a catalog. The number is the first byte of each hashed message, so that a
 /// message of one kind cannot stand for a message of another kind.
@@ -34,45 +32,123 @@ impl MessageDigest {
     }
 }
 
+/// Digests of the messages of a catalog, grouped by their first byte. Each group keeps its hash, so
+/// that the digest of a catalog after a change costs the hashes of the changed groups, and one hash
+/// over the hashes of at most 256 groups.
+#[derive(Debug, Default)]
+pub struct DigestGroups {
+    /// By first byte. No group is empty.
+    groups: BTreeMap<u8, DigestGroup>,
+    digest_count: usize,
+}
+
+#[derive(Debug, Default)]
+struct DigestGroup {
+    /// In order.
+    digests: Vec<[u8; 32]>,
+    /// SHA-256 of the joined digests.
+    hash: [u8; 32],
+}
+
 /// Returns the digest of a catalog with these messages. The order of the messages does not matter.
 #[must_use]
 pub fn digest_catalog(messages: Vec<MessageDigest>) -> ContentDigest {
-    digest_sorted_catalog(&[], messages)
+    DigestGroups::default().catalog_digest(messages)
 }
 
-/// Returns the digest of a catalog with these messages. `sorted` is in order; the order of `others`
-/// does not matter.
-#[must_use]
-pub fn digest_sorted_catalog(
-    mut sorted: &[MessageDigest],
-    mut others: Vec<MessageDigest>,
-) -> ContentDigest {
-    others.sort_unstable();
-    let mut hasher = Sha256::new();
-    for other in &others {
-        let smaller;
-        (smaller, sorted) = sorted.split_at(sorted.partition_point(|digest| digest < other));
-        update_hash(&mut hasher, smaller);
-        hasher.update(other.0);
+impl DigestGroups {
+    /// Groups digests, which need no order.
+    #[must_use]
+    pub fn new(mut digests: Vec<MessageDigest>) -> Self {
+        digests.sort_unstable();
+        let mut groups = Self::default();
+        groups.replace(&[], &digests);
+        groups
     }
-    update_hash(&mut hasher, sorted);
-    ContentDigest(hasher.finalize().into())
+
+    /// Returns the number of digests.
+    #[must_use]
+    pub fn digest_count(&self) -> usize {
+        self.digest_count
+    }
+
+    /// Removes one occurrence of each digest in `removed`, and adds those in `added`. Both are in
+    /// order. The cost is proportional to the changed groups.
+    ///
+    /// Returns whether all of `removed` occurred. If not, the groups are of no use.
+    pub fn replace(&mut self, removed: &[MessageDigest], added: &[MessageDigest]) -> bool {
+        let (mut removed, mut added) = (removed, added);
+        let mut removed_all = true;
+        for first_byte in 0..=u8::MAX {
+            let removed = split_group(&mut removed, first_byte);
+            let added = split_group(&mut added, first_byte);
+            if removed.is_empty() && added.is_empty() {
+                continue;
+            }
+            let group = self.groups.entry(first_byte).or_default();
+            self.digest_count -= group.digests.len();
+            let mut removed = removed.iter().peekable();
+            group.digests.retain(|digest| removed.next_if(|other| other.0 == *digest).is_none());
+            removed_all &= removed.peek().is_none();
+            group.add(added);
+            group.hash = hash_group(&group.digests);
+            self.digest_count += group.digests.len();
+            if group.digests.is_empty() {
+                self.groups.remove(&first_byte);
+            }
+        }
+        removed_all
+    }
+
+    /// Returns the digest of a catalog with the messages of these groups and `others`. The order of
+    /// `others` does not matter.
+    #[must_use]
+    pub fn catalog_digest(&self, mut others: Vec<MessageDigest>) -> ContentDigest {
+        others.sort_unstable();
+        let mut others = &others[..];
+        let mut hasher = Sha256::new();
+        for first_byte in 0..=u8::MAX {
+            let others = split_group(&mut others, first_byte);
+            let group = self.groups.get(&first_byte);
+            if others.is_empty() {
+                if let Some(group) = group {
+                    hasher.update(group.hash);
+                }
+            } else {
+                let digests = group.map_or(&[][..], |group| &group.digests).to_vec();
+                let mut merged = DigestGroup { digests, hash: [0; 32] };
+                merged.add(others);
+                hasher.update(hash_group(&merged.digests));
+            }
+        }
+        ContentDigest(hasher.finalize().into())
+    }
 }
 
-fn update_hash(hasher: &mut Sha256, digests: &[MessageDigest]) {
-    // Many blocks at once cost less than a call for each half of a block.
-    let mut bytes =
-        Vec::with_capacity(digests.len().min(HASHED_AT_ONCE) * size_of::<MessageDigest>());
-    for digests in digests.chunks(HASHED_AT_ONCE) {
-        bytes.clear();
-        bytes.extend(digests.iter().flat_map(|digest| digest.0));
-        hasher.update(&bytes);
+impl DigestGroup {
+    /// Adds digests with the same first byte. Leaves `hash` as before.
+    fn add(&mut self, digests: &[MessageDigest]) {
+        self.digests.reserve_exact(digests.len());
+        self.digests.extend(digests.iter().map(|digest| digest.0));
+        self.digests.sort_unstable();
     }
+}
+
+/// Splits the digests with this first byte from the start of sorted digests.
+fn split_group<'a>(sorted: &mut &'a [MessageDigest], first_byte: u8) -> &'a [MessageDigest] {
+    let end = sorted.partition_point(|digest| digest.0[0] <= first_byte);
+    let (group, rest) = sorted.split_at(end);
+    *sorted = rest;
+    group
+}
+
+fn hash_group(digests: &[[u8; 32]]) -> [u8; 32] {
+    Sha256::digest(digests.as_flattened()).into()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{CatalogMessage, MessageDigest, digest_catalog};
+    use super::{CatalogMessage, DigestGroups, MessageDigest, digest_catalog};
     use proptest::prelude::*;
 
     #[test]
@@ -102,6 +178,35 @@ mod tests {
             one.sort();
             other.sort();
             prop_assert_eq!(first == second, one == other);
+        }
+
+        /// Law: replaced digests have the digest of a catalog with the messages that are left.
+        #[test]
+        fn replaced_digests_are_those_of_the_new_messages(
+            old in prop::collection::vec(0..1_000_u16, 0..600),
+            removed in prop::collection::vec(any::<prop::sample::Index>(), 0..20),
+            added in prop::collection::vec(0..1_000_u16, 0..20),
+            others in prop::collection::vec(0..1_000_u16, 0..5),
+        ) {
+            let digests = |numbers: &[u16]| {
+                let digest = |n: &u16| MessageDigest::new(CatalogMessage::Skill, &n.to_le_bytes());
+                let mut digests: Vec<_> = numbers.iter().map(digest).collect();
+                digests.sort_unstable();
+                digests
+            };
+            let (mut kept, mut gone) = (old.clone(), Vec::new());
+            for index in removed {
+                if !kept.is_empty() {
+                    gone.push(kept.swap_remove(index.index(kept.len())));
+                }
+            }
+            let mut groups = DigestGroups::new(digests(&old));
+            prop_assert!(groups.replace(&digests(&gone), &digests(&added)));
+            kept.extend(added);
+            prop_assert_eq!(groups.digest_count(), kept.len());
+            prop_assert!(!DigestGroups::new(digests(&kept)).replace(&digests(&[1_000]), &[]));
+            kept.extend(&others);
+            prop_assert_eq!(groups.catalog_digest(digests(&others)), digest_catalog(digests(&kept)));
         }
     }
 }

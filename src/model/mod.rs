@@ -33,7 +33,7 @@ pub mod value;
 pub use access_scope::AccessScope;
 #[cfg(feature = "daemon")]
 pub use catalog::Catalog;
-pub use catalog_digest::{CatalogMessage, MessageDigest, digest_catalog, digest_sorted_catalog};
+pub use catalog_digest::{CatalogMessage, DigestGroups, MessageDigest, digest_catalog};
 pub use compact_frontmatter::{CompactFrontmatter, SkillMdFrontmatter};
 pub use config_state::{ConfigState, RejectedReload};
 pub use diagnostic::{Diagnostic, DiagnosticCode, FileProblem, Severity};

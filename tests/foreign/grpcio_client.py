@@ -13,6 +13,7 @@ grpcio-reflection, grpcio-health-checking, grpcio-status and protobuf.
 """
 
 import hashlib
+import itertools
 import json
 import os
 import sys
@@ -191,7 +192,9 @@ def check_digests(service, selected):
         if not token:
             break
     for root, found in hashes.items():
-        computed = hashlib.sha256(b"".join(sorted(found))).hexdigest()
+        groups = itertools.groupby(sorted(found), key=lambda digest: digest[0])
+        joined = b"".join(hashlib.sha256(b"".join(group)).digest() for _, group in groups)
+        computed = hashlib.sha256(joined).hexdigest()
         check(digests[root] == f"sha256:{computed}", f"{root} has the digest {digests[root]}")
     known = [{"rootId": root, "catalogDigest": digest} for root, digest in digests.items()]
     page = service.call("ListSkills", {**request, "knownCatalogs": known})

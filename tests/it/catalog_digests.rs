@@ -33,7 +33,9 @@ pub(crate) fn digest_messages<'a>(
         .chain(diagnostics.map(|diagnostic| hash(4, diagnostic.encode_to_vec())))
         .collect();
     hashes.sort();
-    let digest: [u8; 32] = Sha256::digest(hashes.concat()).into();
+    let groups = hashes.chunk_by(|one, other| one[0] == other[0]);
+    let groups: Vec<_> = groups.map(|group| Sha256::digest(group.concat())).collect();
+    let digest: [u8; 32] = Sha256::digest(groups.concat()).into();
     digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
 }
 
