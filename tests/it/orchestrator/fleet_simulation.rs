@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use caproot::client::fleet::RegistryFuture;
 use caproot::client::{
@@ -201,14 +202,27 @@ fn check_all_states(
     }))
 }
 
+/// Waits until mirrors are live and right. Panics if a check failed.
+async fn wait_until_all_right(
+    environments: impl Iterator<Item = &SimulatedEnvironment>,
+    checks: &mut [AbortOnDropHandle<()>],
+) {
+    let right = join_all(environments.map(SimulatedEnvironment::wait_until_right));
+    tokio::select! {
+        _ = right => {}
+        (ended, ..) = select_all(checks) => panic!("{ended:?}"),
+    }
+}
+
 /// Executors die, move, come late, change their skills and get other images, while a mirror of each
 /// is checked. In the end, all mirrors are live and right.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_mirror_has_skills_of_another_environment() {
     let seed = std::env::var("CAPROOT_FLEET_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
-    let (slim, real, steps) = short_or_long((40, 2, 200), (950, 50, 20_000));
+    let (slim, real, steps, quiets) = short_or_long((40, 2, 200, 10), (950, 50, 3_000, 5));
     println!("{slim} slim and {real} real executors, {steps} steps, CAPROOT_FLEET_SEED={seed}");
+    let start = Instant::now();
     let mut rng = Rng::new(seed);
     let registry = SimulatedRegistry::default();
     let limits = DialLimits { dials_at_once: 256, dials_per_second: 10_000 };
@@ -250,20 +264,18 @@ async fn no_mirror_has_skills_of_another_environment() {
             }
         }
         environment.apply();
-        if step % 10 == 0 && environment.running.is_some() {
-            environment.wait_until_right().await;
+        if step % (steps / quiets) == 0 {
+            wait_until_all_right(environments.iter().filter(|e| e.running.is_some()), &mut checks)
+                .await;
         }
     }
     for environment in environments.iter_mut().filter(|e| e.running.is_none()) {
         environment.start(&registry).await;
     }
-    let right = join_all(environments.iter().map(SimulatedEnvironment::wait_until_right));
-    tokio::select! {
-        _ = right => {}
-        (ended, ..) = select_all(&mut checks) => panic!("{ended:?}"),
-    }
+    wait_until_all_right(environments.iter(), &mut checks).await;
     let numbers = fleet.stats();
-    println!("{} states checked; {numbers:?}", states.load(Ordering::Relaxed));
+    let checked = states.load(Ordering::Relaxed);
+    println!("{checked} states checked in {:?}; {numbers:?}", start.elapsed());
     assert_eq!((numbers.mirrors, numbers.rejected_catalogs), (environments.len(), 0));
     assert!(numbers.catalog_hits > 0, "executors of one image share its catalog");
     drop(checks);
