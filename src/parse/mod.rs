@@ -12,6 +12,8 @@ pub mod frontmatter;
 pub mod json;
 #[cfg(feature = "daemon")]
 pub mod manifest;
+#[cfg(target_os = "linux")]
+pub(crate) mod mountinfo;
 #[cfg(feature = "daemon")]
 pub(crate) mod names;
 #[cfg(feature = "daemon")]

@@ -313,6 +313,7 @@ async fn try_pull(
         if !opened.is_current(&open) {
             return Err(PullError::KeepsChanging);
         }
+        open.reject_mounts()?;
         let scan = open.scan(ScanDepth::Contents)?;
         Ok(Some((Arc::new(open), scan)))
     });

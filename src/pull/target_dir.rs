@@ -4,6 +4,7 @@ use super::PullError;
 use super::checksum_file::{CHECKSUM_FILE, ChecksumFile, MAX_CHECKSUM_FILE_BYTES};
 use super::dir_scan::{DIR_FLAGS, DirScan, ScanDepth, open_regular, scan_dir};
 use super::staging_dir::{STAGING_PREFIX, StagingDir};
+use crate::parse::mountinfo::parse_mountinfo;
 use rustix::fs::{
     AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, Stat, fchmod, fchown, flock, fstat,
     fsync, open, openat, renameat_with, statat, syncfs,
@@ -13,10 +14,12 @@ use rustix::process::{Gid, Uid};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+const MOUNTINFO_PATH: &str = "/proc/self/mountinfo";
 
 /// Directory that may not exist yet.
 #[derive(Debug)]
@@ -86,7 +89,8 @@ impl TargetDir {
                 continue;
             }
             let Ok(dir) = openat(&self.parent, name, DIR_FLAGS, Mode::empty()) else { continue };
-            if flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let is_stale = flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok();
+            if is_stale && find_mount_below(dir.as_fd()).is_ok_and(|mount| mount.is_none()) {
                 // Another user's directory cannot be removed, and is no obstacle.
                 let _ = fs::remove_dir_all(self.parent_path.join(name));
             }
@@ -146,6 +150,7 @@ impl TargetDir {
         // From here on, the name of the staging directory belongs to the old files.
         staging.set_disposable(false);
         let is_known = self.is_at(OsStr::new(&staging.name), &old.fd)
+            && old.reject_mounts().is_ok()
             && old.is_unchanged_since(scan, keeps_extra);
         if !is_known {
             self.exchange(staging)?;
@@ -204,6 +209,24 @@ impl OpenTarget {
         }
     }
 
+    /// Rejects a directory in which another filesystem is mounted: a pull removes the directory as a
+    /// whole, and would delete the files of that filesystem.
+    pub fn reject_mounts(&self) -> Result<(), PullError> {
+        let unusable = |reason: String| Err(PullError::unusable(&self.path, reason));
+        match find_mount_below(self.fd.as_fd()) {
+            Ok(None) => Ok(()),
+            Ok(Some(mount)) => unusable(format!(
+                "{} is a mount point, and the pull would delete the files that are mounted there; \
+                 unmount it, or pull into another directory",
+                mount.display()
+            )),
+            Err(error) => unusable(format!(
+                "cannot find out whether a filesystem is mounted below it, from {MOUNTINFO_PATH}: \
+                 {error}; mount /proc, or pull into a new directory"
+            )),
+        }
+    }
+
     /// Compares the directory with its checksum file.
     pub fn scan(&self, depth: ScanDepth) -> Result<DirScan, PullError> {
         scan_dir(self.fd.as_fd(), &self.path, self.checksums.as_ref(), depth)
@@ -223,6 +246,17 @@ impl Drop for OpenTarget {
         // A process that another thread is starting shares the lock between fork and exec.
         let _ = flock(&self.fd, FlockOperation::Unlock);
     }
+}
+
+/// Returns a mount point below an open directory, if there is one.
+fn find_mount_below(dir: BorrowedFd<'_>) -> io::Result<Option<PathBuf>> {
+    // The kernel has the path of the directory without links, as in the table of mounts.
+    let mut path = fs::read_link(format!("/proc/self/fd/{}", dir.as_raw_fd()))?.into_os_string();
+    path.push("/");
+    let table = fs::read(MOUNTINFO_PATH)?;
+    let mut mounts = parse_mountinfo(&table).map(|mount| mount.mount_point);
+    let mount = mounts.find(|mount| mount.starts_with(path.as_bytes()));
+    Ok(mount.map(|mount| OsStr::from_bytes(&mount).into()))
 }
 
 fn read_checksums(dir: BorrowedFd<'_>, path: &Path) -> Result<Option<ChecksumFile>, PullError> {

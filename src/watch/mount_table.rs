@@ -1,6 +1,7 @@
 //! Mounts in the daemon's mount namespace. Inotify does not report mounts and unmounts. Source:
 //! `proc_pid_mountinfo(5)`.
 
+use crate::parse::mountinfo::{MountEntry, parse_mountinfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
 use std::fs::File;
@@ -13,15 +14,6 @@ const MOUNTINFO_PATH: &str = "/proc/self/mountinfo";
 pub struct MountTable {
     file: File,
     mounts: HashSet<MountEntry>,
-}
-
-/// Fields of a line that identify a mount.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct MountEntry {
-    /// Mount id, parent id, device and root.
-    identity: Box<[u8]>,
-    /// Absolute path in raw bytes.
-    mount_point: Box<[u8]>,
 }
 
 impl MountTable {
@@ -50,52 +42,13 @@ impl MountTable {
         let mut text = Vec::new();
         self.file.rewind()?;
         self.file.read_to_end(&mut text)?;
-        Ok(text.split(|b| *b == b'\n').filter_map(parse_mount_line).collect())
+        Ok(parse_mountinfo(&text).collect())
     }
-}
-
-/// Parses a line: `36 35 98:0 /root /mount/point …`.
-fn parse_mount_line(line: &[u8]) -> Option<MountEntry> {
-    let mut fields = line.splitn(6, |b| *b == b' ');
-    let mount_point = fields.nth(4)?;
-    fields.next()?;
-    let identity = line.split(|b| *b == b' ').take(4).collect::<Vec<_>>().join(&b' ');
-    Some(MountEntry { identity: identity.into(), mount_point: unescape_octal(mount_point).into() })
-}
-
-/// Decodes escapes of three octal digits, such as `\040` for a space.
-fn unescape_octal(text: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let [first, tail @ ..] = rest {
-        let code = tail.get(..3).filter(|_| *first == b'\\');
-        let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
-        if let Some(byte) = code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            bytes.push(byte);
-            rest = &tail[3..];
-        } else {
-            bytes.push(*first);
-            rest = tail;
-        }
-    }
-    bytes
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MountEntry, MountTable, parse_mount_line};
-
-    #[test]
-    fn mount_line_is_parsed() {
-        let line = br"36 35 98:0 /mnt1 /mnt\0402/\134x rw,noatime master:1 - ext3 /dev/root rw";
-        let entry = MountEntry {
-            identity: (*b"36 35 98:0 /mnt1").into(),
-            mount_point: (*br"/mnt 2/\x").into(),
-        };
-        assert_eq!(parse_mount_line(line), Some(entry));
-        assert_eq!(parse_mount_line(b""), None);
-        assert_eq!(parse_mount_line(b"36 35 98:0 /mnt1 /mnt2"), None);
-    }
+    use super::MountTable;
 
     #[test]
     fn mount_table_contains_the_root() {

@@ -85,7 +85,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("main", &["cli", "net"]),
     ("mcp", &["client", "model", "proto", "session", "sync"]),
     ("proto", &[]),
-    ("pull", &["client", "proto"]),
+    ("pull", &["client", "parse::mountinfo", "proto"]),
     (
         "grpc",
         &[
@@ -131,7 +131,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     ("sync", &[]),
-    ("watch", &["sync"]),
+    ("watch", &["parse::mountinfo", "sync"]),
 ];
 
 /// Libraries and types that a module must not name outside its tests.

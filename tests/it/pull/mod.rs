@@ -2,6 +2,7 @@
 //! of others survive, and a killed pull leaves one whole state.
 
 mod hostile;
+mod mounts;
 mod property;
 
 use std::collections::BTreeMap;
