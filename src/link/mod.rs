@@ -4,7 +4,6 @@
 mod broker;
 mod broker_config;
 mod claim;
-mod dial_budget;
 mod link_stats;
 mod service;
 mod subject;

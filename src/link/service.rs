@@ -4,17 +4,18 @@
 use super::broker::{Broker, BrokerEnded, BrokerMessage, BrokerSubscription};
 use super::broker_config::BrokerConfig;
 use super::claim::{ClaimAction, EnvironmentClaim, LinkRank};
-use super::dial_budget::DialBudget;
 use super::link_stats::LinkStats;
 use super::subject::{EnvironmentSubjects, RandomToken};
 use super::tunnel_pump::{TunnelSubjects, run_tunnel};
 use super::tunnel_stream::open_tunnel;
+use crate::net::dial_rate::DialRate;
 use crate::net::jitter::full_jitter;
 use crate::proto::link::caproot::link::v1::dial_response::Outcome;
 use crate::proto::link::caproot::link::v1::{
     DialAccepted, DialRefusal, DialRefused, DialRequest, DialResponse, InstanceClaim,
     TunnelResetReason,
 };
+use crate::sync::Mutex;
 use prost::Message as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -62,7 +63,7 @@ pub struct LinkService {
     rank: LinkRank,
     stats: Arc<LinkStats>,
     tunnels: Arc<Semaphore>,
-    dials: DialBudget,
+    dials: Mutex<DialRate>,
     /// Environments whose first claim was published.
     claimed: watch::Sender<usize>,
 }
@@ -78,7 +79,7 @@ impl LinkService {
             rank: LinkRank { started_ms, instance },
             stats: Arc::default(),
             tunnels: Arc::new(Semaphore::new(config.max_tunnels)),
-            dials: DialBudget::new(config.max_dials_per_second),
+            dials: Mutex::new(DialRate::new(config.max_dials_per_second.into())),
             claimed: watch::Sender::new(0),
             config,
         })
@@ -277,7 +278,7 @@ impl<'a> EnvironmentLink<'a> {
         let Some((orchestrator, tunnel)) = tokens else { return Ok(()) };
         stats.dials.increment();
         let other = self.subjects.to_orchestrator(&orchestrator, &tunnel);
-        let permit = if dials.take() {
+        let permit = if dials.lock().try_start() {
             tunnels.clone().try_acquire_owned().map_err(|_| DialRefusal::TooManyTunnels)
         } else {
             Err(DialRefusal::TooManyDials)

@@ -1,15 +1,10 @@
 //! Limits of a fleet's dials, so that the executors of a platform are not all dialled at once after
 //! an outage.
 
-use std::convert::Infallible;
-use std::future::{Ready, ready};
+use crate::net::dial_rate::DialRate;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
-use std::time::Duration;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
-use tower::limit::{RateLimit, rate::Rate};
-use tower::{Service, ServiceExt as _};
 
 /// Limits of the dials of a fleet. Further dials wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +25,7 @@ impl Default for DialLimits {
 #[derive(Debug)]
 pub struct DialQueue {
     permits: Arc<Semaphore>,
-    rate: Mutex<RateLimit<DialStart>>,
+    rate: Mutex<DialRate>,
     waiting: Arc<AtomicUsize>,
     in_progress: Arc<AtomicUsize>,
 }
@@ -42,10 +37,6 @@ pub struct DialPermit {
     _in_progress: CountGuard,
 }
 
-/// Service without an effect, to count dials by a rate limit.
-#[derive(Debug)]
-struct DialStart;
-
 /// Adds one to a count until it is dropped.
 #[derive(Debug)]
 struct CountGuard(Arc<AtomicUsize>);
@@ -54,10 +45,9 @@ impl DialQueue {
     /// Creates a queue. Limits of zero count as one.
     pub fn new(limits: DialLimits) -> Self {
         let at_once = limits.dials_at_once.clamp(1, Semaphore::MAX_PERMITS);
-        let rate = Rate::new(limits.dials_per_second.max(1), Duration::from_secs(1));
         Self {
             permits: Arc::new(Semaphore::new(at_once)),
-            rate: Mutex::new(RateLimit::new(DialStart, rate)),
+            rate: Mutex::new(DialRate::new(limits.dials_per_second)),
             waiting: Arc::default(),
             in_progress: Arc::default(),
         }
@@ -68,9 +58,7 @@ impl DialQueue {
         let waiting = CountGuard::new(&self.waiting);
         let permit = self.permits.clone().acquire_owned().await;
         let permit = permit.expect("the semaphore is never closed");
-        let mut rate = self.rate.lock().await;
-        let Ok(start) = rate.ready().await;
-        let Ok(()) = start.call(()).await;
+        self.rate.lock().await.wait_for_start().await;
         drop(waiting);
         DialPermit { _permit: permit, _in_progress: CountGuard::new(&self.in_progress) }
     }
@@ -91,19 +79,5 @@ impl CountGuard {
 impl Drop for CountGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Service<()> for DialStart {
-    type Response = ();
-    type Error = Infallible;
-    type Future = Ready<Result<(), Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, (): ()) -> Self::Future {
-        ready(Ok(()))
     }
 }
