@@ -10,7 +10,7 @@ use super::args::{ConnectionArgs, SelectionArgs, parse_timeout, root_arg_parser}
 use super::failure::CommandFailure;
 #[cfg(feature = "mcp")]
 use super::mcp_servers::McpServersArgs;
-use super::output::write_stdout;
+use super::output::{print_stderr, write_stdout};
 use super::root_arg::RootArg;
 use super::signals::run_until_signal;
 use super::{exit, fleet};
@@ -49,7 +49,9 @@ const MAX_IN_FLIGHT: usize = 256;
 /// is answered.
 ///
 /// With --fleet, the session is on the executors of the roots of --selected, or on every executor
-/// with its published roots. With --environment-id as well, it is on one executor.
+/// with its published roots. With --environment-id as well, it is on one executor. A session with
+/// --local or --mcp-servers needs no executor: if no flag names one and no daemon answers, a message
+/// says so, and the session has the other skills.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Requests:
@@ -138,6 +140,19 @@ pub struct CallArgs {
     connection: ConnectionArgs,
     #[command(flatten, next_help_heading = "Root options")]
     selection: SelectionArgs,
+}
+
+impl CallArgs {
+    /// Whether a flag names an executor or its roots, or there is no other source of skills.
+    fn needs_executor(&self) -> bool {
+        #[cfg(feature = "mcp")]
+        let has_servers = self.mcp_servers.has_servers();
+        #[cfg(not(feature = "mcp"))]
+        let has_servers = false;
+        let has_other_source = has_servers || !self.local.is_empty();
+        let names_roots = !self.selection.selects_published();
+        !has_other_source || names_roots || !self.connection.is_default()
+    }
 }
 
 /// Answers requests until stdin ends or a signal comes.
@@ -285,12 +300,21 @@ async fn open_fleet(
         let roots = args.selection.selected_roots(&mut executor, env).await?;
         Ok((executor.session_fleet(&roots), roots))
     };
-    tokio::time::timeout(args.connect_timeout, connecting).await.unwrap_or_else(|_| {
+    let connected = tokio::time::timeout(args.connect_timeout, connecting).await;
+    let connected = connected.unwrap_or_else(|_| {
         let span = humantime::format_duration(args.connect_timeout);
         let failure =
             CommandFailure::new(exit::NO_DAEMON, format!("no daemon answers within {span}"));
         Err(failure.with_hint("--connect-timeout sets how long to wait"))
-    })
+    });
+    match connected {
+        Err(failure) if !args.needs_executor() && failure.exit_code() == exit::NO_DAEMON => {
+            let reason = failure.sentence();
+            print_stderr(&[format!("caproot: the session has no executor: {reason}")]);
+            Ok((Fleet::from_executors([]), Vec::new()))
+        }
+        connected => connected,
+    }
 }
 
 /// Writes a line on a blocking thread, so that a slow reader blocks nothing else.

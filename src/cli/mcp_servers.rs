@@ -26,6 +26,11 @@ pub struct McpServersArgs {
 }
 
 impl McpServersArgs {
+    /// Whether there is a file with MCP servers.
+    pub fn has_servers(&self) -> bool {
+        self.mcp_servers.is_some()
+    }
+
     /// Starts the servers as sources, and waits for their first lists at most for `within`. Prints
     /// the warnings of the file on stderr.
     pub async fn start(

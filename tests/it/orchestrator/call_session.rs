@@ -10,7 +10,7 @@ use super::example_dispatch::service::{Fault, Service};
 use super::serve_tree;
 use crate::fixture::Fixture;
 use crate::harness::Daemon;
-use crate::process::{client_command, run_command};
+use crate::process::{Process, caproot, client_command, run_command};
 
 /// Tools of the program: `words.count`, and `slow` with a short time limit.
 const TOOLS: &str = r#"[
@@ -277,6 +277,30 @@ async fn local_directories_are_a_source() {
         run_command(command).await.exited_with(code, part);
     }
     daemon.stop().await;
+}
+
+/// Without a daemon, a session has the skills of this machine, unless a flag names an executor.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_of_local_directories_needs_no_executor() {
+    let fixture = Fixture::new("skill notes/a\ndir tmp");
+    let local = format!("mine={}", fixture.path("notes").display());
+    let command = |words: &str| {
+        let mut command = caproot(words.split_whitespace());
+        command.args(["--local", &local]).env("TMPDIR", fixture.path("tmp"));
+        command
+    };
+    let mut process = Process::spawn(command("call"));
+    process.wait_for_log("the session has no executor: no daemon answers at any of").await;
+    process.send_line(br#"{"id":1,"method":"call","tool":"skills.list","arguments":{}}"#);
+    let line = process.line().await;
+    assert!(line.contains("\"skill://mine/a\""), "{line}");
+    process.exit().await.succeeded();
+    for words in ["call --endpoint unix:/none", "call --root /none"] {
+        run_command(command(words)).await.exited_with(3, "no daemon answers at");
+    }
+    let mut command = caproot(["call"]);
+    command.env("TMPDIR", fixture.path("tmp"));
+    run_command(command).await.exited_with(3, "no daemon answers at any of the default sockets");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
