@@ -13,14 +13,19 @@ use std::path::{Path, PathBuf};
 const MAX_LEVELS: usize = 16;
 /// Id of the nearest root.
 const NEAREST_ID: &str = "repo";
-/// Permission of users who neither own a directory nor are in its group to create files in it.
+/// Permissions of a directory's group and of all other users to create files in it.
+const GROUP_MAY_WRITE: u32 = 0o020;
 const OTHERS_MAY_WRITE: u32 = 0o002;
+/// Bit of a directory in which only the owner of a file may rename or remove the file.
+const STICKY: u32 = 0o1000;
 
 /// Reason why a directory is no root.
 enum RejectReason {
     /// Another user owns the directory, so this user decides what the skills say.
     ForeignOwner(PathBuf),
-    /// The directory does not exist, and any user could create it.
+    /// Other users may write to the directory, so they decide what the skills say.
+    WritableByOthers(PathBuf),
+    /// The directory does not exist, and other users could create it.
     CreatableByOthers,
 }
 
@@ -45,7 +50,7 @@ pub fn project_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
             continue;
         }
         let path = dir.join(".agents/skills");
-        match check_owners(dir, env.uid) {
+        match check_dirs(dir, env) {
             Ok(()) => roots.extend(RootId::new(&id).ok().map(|id| PublishedRoot {
                 id,
                 path: path.as_os_str().as_bytes().into(),
@@ -60,6 +65,12 @@ pub fn project_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
                 path.display(),
                 foreign.display()
             )),
+            Err(RejectReason::WritableByOthers(writable)) => warnings.push(format!(
+                "{} is not published: other users may write to {}; remove their permission with \
+                 `chmod go-w`, or publish the directory with --root if you trust them",
+                path.display(),
+                writable.display()
+            )),
         }
     }
     (roots, warnings)
@@ -73,12 +84,13 @@ fn project_dirs(current_dir: &Path) -> Vec<&Path> {
     current_dir.ancestors().take((depth + 1).min(MAX_LEVELS)).collect()
 }
 
-/// Checks the owners of the directory, of its `.agents` and of its `.agents/skills`, as far as they
-/// exist, with the owners of links and of their targets. If the root does not exist, checks that
-/// only trusted users can create it.
-fn check_owners(dir: &Path, own_uid: u32) -> Result<(), RejectReason> {
+/// Checks the owners and the modes of the directory, of its `.agents` and of its `.agents/skills`, as
+/// far as they exist, with the owners of links and of their targets. If the root does not exist,
+/// checks that only trusted users can create it.
+fn check_dirs(dir: &Path, env: &ProcessEnv) -> Result<(), RejectReason> {
+    let root = dir.join(".agents/skills");
     let mut others_may_create = dir.parent().is_none();
-    for path in [dir.to_owned(), dir.join(".agents"), dir.join(".agents/skills")] {
+    for path in [dir.to_owned(), dir.join(".agents"), root.clone()] {
         let link = match fs::symlink_metadata(&path) {
             Ok(meta) => meta,
             Err(error) if error.kind() == io::ErrorKind::NotFound && others_may_create => {
@@ -89,11 +101,26 @@ fn check_owners(dir: &Path, own_uid: u32) -> Result<(), RejectReason> {
         };
         let target = fs::metadata(&path).ok();
         for meta in target.iter().chain([&link]) {
-            if meta.uid() != own_uid && meta.uid() != 0 {
+            if meta.uid() != env.uid && meta.uid() != 0 {
                 return Err(RejectReason::ForeignOwner(path));
             }
         }
-        others_may_create |= target.is_none_or(|dir| dir.mode() & OTHERS_MAY_WRITE != 0);
+        let is_writable = target.as_ref().is_some_and(|dir| others_may_write(dir, env));
+        let is_sticky = target.as_ref().is_some_and(|dir| dir.mode() & STICKY != 0);
+        // Other users cannot replace a directory in a sticky one, but can add skills to the root.
+        if is_writable && (!is_sticky || path == root) {
+            return Err(RejectReason::WritableByOthers(path));
+        }
+        others_may_create |= is_writable || target.is_none();
     }
     Ok(())
+}
+
+/// Whether users other than root and the daemon's user may write to a directory. Systems whose umask
+/// is 002 give each user a group of the same id as the user, which has no other members. Such a group
+/// is trusted, as in the check of `~/.ssh` by sshd on Debian.
+fn others_may_write(dir: &fs::Metadata, env: &ProcessEnv) -> bool {
+    let is_trusted_group = dir.gid() == 0 || dir.gid() == env.gid && env.gid == env.uid;
+    let mode = dir.mode();
+    mode & OTHERS_MAY_WRITE != 0 || mode & GROUP_MAY_WRITE != 0 && !is_trusted_group
 }

@@ -50,6 +50,8 @@ pub struct ProcessEnv {
     pub current_dir: Option<PathBuf>,
     /// Effective user id; 0 on a system without user ids.
     pub uid: u32,
+    /// Effective group id; 0 on a system without group ids.
+    pub gid: u32,
     /// Listening sockets that the process inherited by socket activation.
     pub inherited_sockets: Vec<InheritedSocketInfo>,
 }
@@ -91,21 +93,22 @@ impl ProcessEnv {
             xdg_runtime_dir: directory("XDG_RUNTIME_DIR"),
             temp_dir: std::env::temp_dir(),
             current_dir: std::env::current_dir().ok(),
-            uid: effective_uid(),
+            uid: effective_ids().0,
+            gid: effective_ids().1,
             inherited_sockets: Vec::new(),
         }
     }
 }
 
 #[cfg(unix)]
-fn effective_uid() -> u32 {
-    rustix::process::geteuid().as_raw()
+fn effective_ids() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
 }
 
-/// The id is used only for the paths of Unix sockets.
+/// The ids are used only for the paths of Unix sockets and for the daemon.
 #[cfg(not(unix))]
-fn effective_uid() -> u32 {
-    0
+fn effective_ids() -> (u32, u32) {
+    (0, 0)
 }
 
 /// Returns the sockets that clients try in this order. A daemon without `--listen` binds one of
@@ -314,6 +317,7 @@ mod tests {
             temp_dir: "/tmp".into(),
             current_dir: None,
             uid: 7,
+            gid: 7,
             inherited_sockets: Vec::new(),
         };
         let unit = PathBuf::from("/run/caproot/caproot.sock");

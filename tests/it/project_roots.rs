@@ -1,7 +1,7 @@
 //! Default roots of the project that the daemon is started in.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 
 use caproot::config::{Config, ServeFlags};
@@ -152,11 +152,63 @@ async fn directories_of_other_users_are_omitted_with_a_warning() {
     }
 }
 
+/// Returns whether the project's root is published, and the warning that starts with its path.
+fn publish_project(fixture: &Fixture, env: &ProcessEnv) -> (bool, Option<String>) {
+    let config = Config::from_flags(ServeFlags::default(), env).expect("valid");
+    let path = fixture.path("proj/.agents/skills");
+    let path = path.to_str().expect("UTF-8");
+    let warning = config.warnings.into_iter().find(|text| text.starts_with(path));
+    (!config.published_roots.is_empty(), warning)
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+}
+
+#[tokio::test]
+async fn directories_that_other_users_may_write_are_omitted_with_a_warning() {
+    let fixture = Fixture::new("dir proj/.git\nskill proj/.agents/skills/s");
+    let mut env = env_in(&fixture, "proj");
+    let dirs = ["proj", "proj/.agents", "proj/.agents/skills"].map(|dir| fixture.path(dir));
+    for dir in &dirs {
+        set_mode(dir, 0o755);
+    }
+    let group = fs::metadata(&dirs[0]).expect("a directory").gid();
+    for dir in &dirs {
+        set_mode(dir, 0o757);
+        let (is_published, warning) = publish_project(&fixture, &env);
+        let warning = warning.expect("a warning");
+        let part = format!("other users may write to {};", dir.display());
+        assert!(!is_published && warning.contains(&part), "{warning}");
+        // Nobody else can replace a directory in a sticky directory, but all users can add skills.
+        set_mode(dir, 0o1777);
+        let (is_published, _) = publish_project(&fixture, &env);
+        assert_eq!(is_published, !dir.ends_with("skills"), "{}", dir.display());
+        // The group of root, and the group that has the id of its only user.
+        set_mode(dir, 0o775);
+        (env.uid, env.gid) = (fs::metadata(dir).expect("a directory").uid(), group);
+        let is_private = group == 0 || group == env.uid;
+        assert_eq!(publish_project(&fixture, &env).0, is_private, "{}", dir.display());
+        if env.uid == 0 {
+            for (gid, own_gid) in [(12_345, 12_345), (12_345, 0)] {
+                chown(dir, None, Some(gid)).expect("chown");
+                env.gid = own_gid;
+                let (is_published, warning) = publish_project(&fixture, &env);
+                assert!(!is_published && warning.is_some(), "{}", dir.display());
+            }
+            chown(dir, Some(12_345), Some(12_345)).expect("chown");
+            (env.uid, env.gid) = (12_345, 12_345);
+            assert_eq!(publish_project(&fixture, &env), (true, None), "{}", dir.display());
+            chown(dir, Some(0), Some(0)).expect("chown");
+        }
+        set_mode(dir, 0o755);
+    }
+}
+
 #[tokio::test]
 async fn a_missing_root_that_any_user_could_create_is_not_published() {
     let fixture = Fixture::new("dir proj/.git");
-    let mode = fs::Permissions::from_mode(0o1777);
-    fs::set_permissions(fixture.path("proj"), mode).expect("chmod");
+    set_mode(&fixture.path("proj"), 0o1777);
     let config = Config::from_flags(ServeFlags::default(), &env_in(&fixture, "proj"));
     let config = config.expect("valid");
     assert!(config.published_roots.is_empty(), "{:?}", config.published_roots);
