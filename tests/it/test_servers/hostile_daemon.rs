@@ -18,6 +18,7 @@ use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
+use super::unused_calls::unused_calls;
 use super::{free_port, start_grpc};
 
 pub(crate) type ReadResponder = dyn Fn(&ReadResourceRequest) -> ReadResourceResponse + Send + Sync;
@@ -86,11 +87,9 @@ impl CapabilityService for HostileDaemon {
     type WatchSkillsStream =
         Pin<Box<dyn Stream<Item = Result<WatchSkillsResponse, Status>> + Send>>;
 
-    async fn get_executor(
-        &self,
-        _: Request<GetExecutorRequest>,
-    ) -> Result<Response<GetExecutorResponse>, Status> {
-        Err(Status::unimplemented(""))
+    unused_calls! {
+        get_executor(GetExecutorRequest) -> GetExecutorResponse;
+        resolve_roots(ResolveRootsRequest) -> ResolveRootsResponse;
     }
 
     async fn list_roots(
@@ -99,13 +98,6 @@ impl CapabilityService for HostileDaemon {
     ) -> Result<Response<ListRootsResponse>, Status> {
         let roots = vec![PublishedRoot::default(); self.published];
         Ok(Response::new(ListRootsResponse { roots, ..ListRootsResponse::default() }))
-    }
-
-    async fn resolve_roots(
-        &self,
-        _: Request<ResolveRootsRequest>,
-    ) -> Result<Response<ResolveRootsResponse>, Status> {
-        Err(Status::unimplemented(""))
     }
 
     async fn list_skills(

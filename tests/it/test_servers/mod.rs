@@ -7,6 +7,7 @@ pub(crate) mod mcp_server;
 mod recording_proxy;
 mod scripted_server;
 mod slim_executor;
+mod unused_calls;
 
 pub(crate) use hostile_daemon::{HostileDaemon, ReadResponder, hostile_skill, read_response};
 pub(crate) use recording_proxy::RecordingProxy;

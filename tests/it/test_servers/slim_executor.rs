@@ -24,6 +24,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
+use super::unused_calls::unused_calls;
 use super::{bind, free_port, hostile_skill};
 use crate::catalog_digests::digest_messages;
 
@@ -134,25 +135,12 @@ impl CapabilityService for SlimService {
     type WatchSkillsStream =
         Pin<Box<dyn Stream<Item = Result<WatchSkillsResponse, Status>> + Send>>;
 
-    async fn get_executor(
-        &self,
-        _: Request<GetExecutorRequest>,
-    ) -> Result<Response<GetExecutorResponse>, Status> {
-        Err(Status::unimplemented(""))
-    }
-
-    async fn list_roots(
-        &self,
-        _: Request<ListRootsRequest>,
-    ) -> Result<Response<ListRootsResponse>, Status> {
-        Err(Status::unimplemented(""))
-    }
-
-    async fn resolve_roots(
-        &self,
-        _: Request<ResolveRootsRequest>,
-    ) -> Result<Response<ResolveRootsResponse>, Status> {
-        Err(Status::unimplemented(""))
+    unused_calls! {
+        get_executor(GetExecutorRequest) -> GetExecutorResponse;
+        list_roots(ListRootsRequest) -> ListRootsResponse;
+        resolve_roots(ResolveRootsRequest) -> ResolveRootsResponse;
+        list_resources(ListResourcesRequest) -> ListResourcesResponse;
+        read_resource(ReadResourceRequest) -> ReadResourceResponse;
     }
 
     /// Lists only the states of roots. There are no tokens, so that each stream names its catalogs.
@@ -190,19 +178,5 @@ impl CapabilityService for SlimService {
             Some((futures_util::stream::iter(messages), (request, service, Some(now), revision)))
         });
         Ok(Response::new(Box::pin(futures_util::StreamExt::flatten(states))))
-    }
-
-    async fn list_resources(
-        &self,
-        _: Request<ListResourcesRequest>,
-    ) -> Result<Response<ListResourcesResponse>, Status> {
-        Err(Status::unimplemented(""))
-    }
-
-    async fn read_resource(
-        &self,
-        _: Request<ReadResourceRequest>,
-    ) -> Result<Response<ReadResourceResponse>, Status> {
-        Err(Status::unimplemented(""))
     }
 }
