@@ -97,8 +97,9 @@ impl ConfigErrors {
         }
         self.errors.sort_by_key(|error| (error.file.is_none(), error.position));
         if self.omitted > 0 {
-            let file = self.errors.iter().find_map(|error| error.file.clone()).unwrap_or_default();
-            self.errors.push(ConfigError::file(&file, format!("{} more errors", self.omitted)));
+            let file = self.errors.iter().find_map(|error| error.file.clone());
+            let more = ConfigError::key("", format!("{} more errors", self.omitted));
+            self.errors.push(ConfigError { file, ..more });
             self.omitted = 0;
         }
         Err(self)
