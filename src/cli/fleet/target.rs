@@ -4,7 +4,7 @@ use super::{fleet_failure, read_fleet};
 use crate::cli::args::parse_timeout;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::client::{ExecutorConfig, Fleet};
+use crate::client::{ExecutorConfig, Fleet, FleetError};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -52,21 +52,27 @@ impl FleetTargetArgs {
         }
         let mut targets = Vec::with_capacity(ids.len());
         for id in &ids {
-            targets.push(self.find_target(fleet, id).await?);
+            let target = self.find_target(fleet, id).await;
+            targets.push(target.map_err(|error| self.failure(error, fleet))?);
         }
         Ok(targets)
     }
 
+    /// Returns the executors of the command line. Empty if every executor of the file is meant.
+    pub fn environment_ids(&self) -> &[String] {
+        &self.environment_ids
+    }
+
     /// Returns the executor of an environment, at its present address.
-    pub async fn find_target(
-        &self,
-        fleet: &Fleet,
-        id: &str,
-    ) -> Result<FleetTarget, CommandFailure> {
-        let config = fleet.find_executor(id).await;
-        let config = config.map_err(|error| fleet_failure(error, fleet, &self.file))?;
+    pub async fn find_target(&self, fleet: &Fleet, id: &str) -> Result<FleetTarget, FleetError> {
+        let config = fleet.find_executor(id).await?;
         let timeout = self.timeout.unwrap_or(config.timeout);
         let config = ExecutorConfig { timeout, ..config };
         Ok(FleetTarget { environment_id: id.to_owned(), config, fleet: fleet.clone() })
+    }
+
+    /// Converts a failure of [`FleetTargetArgs::find_target`].
+    pub fn failure(&self, error: FleetError, fleet: &Fleet) -> CommandFailure {
+        fleet_failure(error, fleet, &self.file)
     }
 }

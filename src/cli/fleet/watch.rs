@@ -8,14 +8,16 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::{OutputFormat, write_lines};
 use crate::cli::signals::run_until_signal_or_closed_stdout;
-use crate::client::{Client, Fleet};
+use crate::client::{Client, Fleet, FleetError};
 use crate::model::text::{escape_json, escape_text};
 use clap::Args;
 use jiff::{Timestamp, Zoned};
+use serde_json::json;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 /// Maximum number of states that were not printed yet.
 const MAX_QUEUED_STATES: usize = 256;
@@ -25,8 +27,9 @@ const STATE_WIDTH: usize = 17;
 /// Show the state of each executor of a fleet file, and each change
 ///
 /// Prints one line per executor, and one line per change: the time, the environment id, the state,
-/// and the version and roots or the reason. A restart of a daemon and a changed catalog are changes, too. Asks each executor
-/// again after an interval. SIGINT and SIGTERM end the command with exit code 0.
+/// and the version and roots or the reason. A restart of a daemon and a changed catalog are changes,
+/// too. Asks each executor again after an interval, and follows changes of the file: an executor that
+/// the file no longer has is REMOVED. SIGINT and SIGTERM end the command with exit code 0.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -47,7 +50,8 @@ pub struct FleetWatchArgs {
 /// New state of an executor.
 struct StateChange {
     environment_id: String,
-    state: ProbedState,
+    /// `None` if the fleet file no longer has the executor.
+    state: Option<ProbedState>,
     /// Changes that the state does not show, such as a restart of the daemon.
     notes: Vec<String>,
 }
@@ -71,8 +75,9 @@ pub async fn run(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
 async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
     let fleet = args.target.open_fleet().await?;
     let targets = args.target.find_targets(&fleet).await?;
-    let ids = targets.iter().map(|target| escape_text(&target.environment_id).chars().count());
-    let id_width = ids.max().unwrap_or(0);
+    let ids: Vec<_> = targets.into_iter().map(|target| target.environment_id).collect();
+    let width = |id: &str| escape_text(id).chars().count();
+    let mut id_width = ids.iter().map(|id| width(id)).max().unwrap_or(0);
     let (changes, mut receiver) = mpsc::channel(MAX_QUEUED_STATES);
     let context = Arc::new(WatchContext {
         args: args.target,
@@ -81,13 +86,29 @@ async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
         dials: Semaphore::new(MAX_CONCURRENT_TASKS),
         changes,
     });
-    // Dropping the set ends the tasks.
-    let mut tasks = JoinSet::new();
-    for target in targets {
-        tasks.spawn(watch_executor(context.clone(), target));
-    }
-    drop(context);
-    while let Some(change) = receiver.recv().await {
+    let start = |id: String| {
+        let task = watch_executor(context.clone(), id.clone());
+        (id, AbortOnDropHandle::new(tokio::spawn(task)))
+    };
+    // Dropping the map ends the tasks.
+    let mut tasks: BTreeMap<_, _> = ids.into_iter().map(start).collect();
+    let mut reread = tokio::time::interval(args.interval);
+    loop {
+        let change = tokio::select! {
+            change = receiver.recv() => change,
+            _ = reread.tick() => {
+                // The task of a removed executor ends, unless the command line names the executor.
+                tasks.retain(|_, task| !task.is_finished());
+                if context.follows_file() {
+                    let mut ids = context.fleet.environment_ids();
+                    ids.retain(|id| !tasks.contains_key(id));
+                    tasks.extend(ids.into_iter().map(start));
+                }
+                continue;
+            }
+        };
+        let Some(change) = change else { break };
+        id_width = id_width.max(width(&change.environment_id));
         let line = match args.output {
             OutputFormat::Text => change_line(&change, id_width),
             OutputFormat::Json => change_json(&change)?,
@@ -98,47 +119,72 @@ async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
 }
 
 impl WatchContext {
-    /// Asks an executor for its state through the open connection, or through a new one.
+    /// Asks an executor for its state through the open connection, or through a new one. Returns
+    /// `None` if the fleet file no longer has the executor.
     async fn next_state(
         &self,
-        target: &mut FleetTarget,
-        client: &mut Option<Client>,
-    ) -> ProbedState {
-        if let Some(mut open) = client.take() {
-            let state = read_state(&mut open, target).await;
-            *client = (!matches!(state, ProbedState::Failed(_))).then_some(open);
-            return state;
+        environment_id: &str,
+        current: &mut Option<(FleetTarget, Client)>,
+    ) -> Option<ProbedState> {
+        let target = match self.args.find_target(&self.fleet, environment_id).await {
+            Ok(target) => target,
+            Err(FleetError::UnknownEnvironment(_)) => {
+                *current = None;
+                return None;
+            }
+            Err(error) => {
+                *current = None;
+                return Some(ProbedState::Failed(self.args.failure(error, &self.fleet).into()));
+            }
+        };
+        // An executor that moved is asked at its new address.
+        if let Some((used, mut client)) = current.take()
+            && used.config == target.config
+        {
+            let state = read_state(&mut client, &target).await;
+            if !matches!(state, ProbedState::Failed(_)) {
+                *current = Some((target, client));
+            }
+            return Some(state);
         }
         // The semaphore is never closed.
         let _permit = self.dials.acquire().await;
-        // The executor may have moved since the last connection.
-        match self.args.find_target(&self.fleet, &target.environment_id).await {
-            Ok(found) => *target = found,
-            Err(failure) => return ProbedState::Failed(failure.into()),
-        }
-        let (opened, state) = find_state(target).await;
-        *client = opened;
-        state
+        let (client, state) = find_state(&target).await;
+        *current = client.map(|client| (target, client));
+        Some(state)
+    }
+
+    /// Whether the watched executors are those that the fleet file has at each moment.
+    fn follows_file(&self) -> bool {
+        self.args.environment_ids().is_empty()
     }
 }
 
-/// Sends each new state of an executor, until the receiver is gone.
-async fn watch_executor(context: Arc<WatchContext>, mut target: FleetTarget) {
-    let mut client: Option<Client> = None;
-    let mut last: Option<ProbedState> = None;
+/// Sends each new state of an executor, until the receiver is gone, or the executor is removed.
+async fn watch_executor(context: Arc<WatchContext>, environment_id: String) {
+    let mut current: Option<(FleetTarget, Client)> = None;
+    let mut last: Option<Option<ProbedState>> = None;
     loop {
-        let state = context.next_state(&mut target, &mut client).await;
-        if !last.as_ref().is_some_and(|last| last.is_same_as(&state)) {
+        let state = context.next_state(&environment_id, &mut current).await;
+        let is_same = match (&last, &state) {
+            (Some(Some(last)), Some(state)) => last.is_same_as(state),
+            (last, state) => last.as_ref() == Some(state),
+        };
+        if !is_same {
+            let notes = last.flatten().zip(state.as_ref());
             let change = StateChange {
-                environment_id: target.environment_id.clone(),
-                notes: last.as_ref().map_or_else(Vec::new, |last| change_notes(last, &state)),
+                environment_id: environment_id.clone(),
+                notes: notes.map_or_else(Vec::new, |(last, state)| change_notes(&last, state)),
                 state: state.clone(),
             };
             if context.changes.send(change).await.is_err() {
                 return;
             }
-            last = Some(state);
         }
+        if state.is_none() && context.follows_file() {
+            return;
+        }
+        last = Some(state);
         tokio::time::sleep(context.interval).await;
     }
 }
@@ -163,23 +209,29 @@ fn change_notes(before: &ProbedState, after: &ProbedState) -> Vec<String> {
     notes
 }
 
+fn state_name(change: &StateChange) -> &'static str {
+    change.state.as_ref().map_or("REMOVED", ProbedState::name)
+}
+
 fn change_line(change: &StateChange, id_width: usize) -> String {
     let detail = match &change.state {
-        ProbedState::Serving(serving) => {
+        Some(ProbedState::Serving(serving)) => {
             let mut parts = vec![escape_text(&serving.description.version), serving.root_count()];
             parts.extend(change.notes.iter().cloned());
             parts.join(", ")
         }
-        ProbedState::NotServing(_) => String::new(),
-        ProbedState::Failed(failure) => failure.sentence.clone(),
+        Some(ProbedState::NotServing(_)) | None => String::new(),
+        Some(ProbedState::Failed(failure)) => failure.sentence.clone(),
     };
     let (time, id) = (Zoned::now().strftime("%H:%M:%S"), escape_text(&change.environment_id));
-    let line = format!("{time} {id:id_width$}  {:STATE_WIDTH$}  {detail}", change.state.name());
+    let line = format!("{time} {id:id_width$}  {:STATE_WIDTH$}  {detail}", state_name(change));
     line.trim_end().to_owned()
 }
 
 fn change_json(change: &StateChange) -> Result<String, CommandFailure> {
-    let mut json = change.state.to_json(&change.environment_id);
+    let id = &change.environment_id;
+    let removed = || json!({ "environmentId": id, "state": state_name(change) });
+    let mut json = change.state.as_ref().map_or_else(removed, |state| state.to_json(id));
     json["time"] = Timestamp::now().to_string().into();
     let line =
         serde_json::to_string(&json).map_err(|error| CommandFailure::invalid_response(&error))?;

@@ -75,6 +75,40 @@ async fn each_change_of_a_state_is_a_line() {
     fleet.stop().await;
 }
 
+/// Executors come and go with the entries of the file. A named executor is watched until the end.
+#[tokio::test]
+async fn changes_of_the_file_are_followed() {
+    let fleet = TestFleet::start().await;
+    let one = ("one", fleet.one.address.clone());
+    let two = ("two", fleet.two.address.clone());
+    fleet.write(std::slice::from_ref(&one));
+    let mut all = FleetWatch::start(&fleet, &["--output", "json"]);
+    all.wait_for("one", "SERVING").await;
+    fleet.write(&[one.clone(), two.clone()]);
+    all.wait_for("two", "SERVING").await;
+
+    let mut command = caproot(["fleet", "watch", "--interval", "50ms", "--output", "json"]);
+    command.arg(&fleet.file).arg("two");
+    let mut named = FleetWatch(Process::spawn(command));
+    named.wait_for("two", "SERVING").await;
+    fleet.write(std::slice::from_ref(&one));
+    for watch in [&mut all, &mut named] {
+        let line = watch.wait_for("two", "REMOVED").await;
+        assert_eq!(line.get("error"), None, "{line}");
+    }
+    fleet.write(&[one, two.clone()]);
+    all.wait_for("two", "SERVING").await;
+    named.wait_for("two", "SERVING").await;
+    // The entry names another daemon now.
+    fleet.write(&[("one", two.1.clone()), two]);
+    let line = all.wait_for("one", "WRONG_ENVIRONMENT").await;
+    assert!(line["error"].as_str().is_some_and(|why| why.contains("\"two\"")), "{line}");
+    for watch in [all, named] {
+        assert_eq!(watch.0.exit_on(Signal::TERM).await.code, Some(0));
+    }
+    fleet.stop().await;
+}
+
 #[tokio::test]
 async fn text_has_the_version_and_the_roots() {
     let fleet = TestFleet::start().await;
