@@ -70,6 +70,11 @@ impl ConnectionArgs {
         self.fleet.as_deref().filter(|_| self.environment_id.is_none())
     }
 
+    /// Whether no flag or variable names an executor, so that the default sockets are tried.
+    pub fn is_default(&self) -> bool {
+        self.endpoint.is_none() && self.fleet.is_none()
+    }
+
     /// Connects, and checks that an executor of a fleet has the environment of the command line.
     pub async fn connect(&self, env: &ProcessEnv) -> Result<ConnectedExecutor, CommandFailure> {
         let mut executor = self.connect_unchecked(env).await?;

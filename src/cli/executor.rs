@@ -4,7 +4,7 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::fleet::{fleet_failure, read_fleet};
 use crate::client::fleet::{Fleet, wrong_environment};
-use crate::client::{Client, ExecutorConfig};
+use crate::client::{Client, ExecutorConfig, published_selection};
 use crate::proto::caproot::v1::{GetExecutorResponse, SelectedCapabilityRoot};
 use std::path::Path;
 
@@ -30,25 +30,18 @@ impl ConnectedExecutor {
         Ok(Self { client, config, environment_id, fleet: None })
     }
 
-    /// Connects to the executor of an environment in a fleet file.
+    /// Connects to the executor of an environment in a fleet file. The client follows the executor to
+    /// another address.
     pub async fn connect_in_fleet(
         file: &Path,
         environment_id: &str,
     ) -> Result<Self, CommandFailure> {
         let fleet = read_fleet(file).await?;
-        let config = fleet.find_executor(environment_id).await;
-        let config = config.map_err(|error| fleet_failure(error, &fleet, file))?;
-        if config.via_nats {
-            let client = fleet.client(environment_id).await;
-            let mut client = client.map_err(|error| fleet_failure(error, &fleet, file))?;
-            // The first call connects.
-            client.get_executor().await.map_err(CommandFailure::from_first_call)?;
-            let environment_id = Some(environment_id.to_owned());
-            return Ok(Self { client, config, environment_id, fleet: Some(fleet) });
-        }
-        let executor = Self::connect(config, Some(environment_id.to_owned())).await;
-        let executor = executor.map_err(CommandFailure::with_fleet_hint)?;
-        Ok(Self { fleet: Some(fleet), ..executor })
+        let failure = |error| fleet_failure(error, &fleet, file);
+        let config = fleet.find_executor(environment_id).await.map_err(failure)?;
+        let client = fleet.connect(environment_id).await.map_err(failure)?;
+        let environment_id = Some(environment_id.to_owned());
+        Ok(Self { client, config, environment_id, fleet: Some(fleet) })
     }
 
     /// Asks an executor of a fleet for its environments, and fails if the environment of the command
@@ -87,16 +80,8 @@ impl ConnectedExecutor {
 
     /// Returns the published roots, in the environment by which a fleet names the executor.
     pub async fn published_roots(&mut self) -> Result<Vec<SelectedCapabilityRoot>, CommandFailure> {
-        let published = self.client.list_roots().await?.roots;
-        let mut roots: Vec<_> =
-            published.into_iter().filter_map(|root| root.selected_capability_root).collect();
-        if let Some(id) = self.fleet_environment() {
-            // The daemon names its first environment in each root, and may have more environments.
-            for location in roots.iter_mut().filter_map(|root| root.location.as_mut()) {
-                id.clone_into(&mut location.environment_id);
-            }
-        }
-        Ok(roots)
+        let published = self.client.list_roots().await?;
+        Ok(published_selection(published, self.fleet_environment()))
     }
 
     /// Returns the roots that belong to the executor. In a fleet, other executors have the roots of
@@ -122,8 +107,8 @@ impl ConnectedExecutor {
         self.fleet.clone().unwrap_or_else(single)
     }
 
-    /// Environment by which a fleet names the executor.
-    fn fleet_environment(&self) -> Option<&str> {
+    /// Returns the environment by which a fleet names the executor.
+    pub fn fleet_environment(&self) -> Option<&str> {
         self.fleet.as_ref().and(self.environment_id.as_deref())
     }
 }

@@ -125,8 +125,12 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
     } else {
         None
     };
-    let subscription =
-        SkillSubscription { roots, follows_published: published, product: args.product };
+    let subscription = SkillSubscription {
+        roots,
+        follows_published: published,
+        environment_id: executor.fleet_environment().map(str::to_owned),
+        product: args.product,
+    };
     let report = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     // Boxed, because the future is large and would enlarge the future of every command.
     Box::pin(serve(executor.client, subscription, transport, tools, report)).await?;

@@ -6,6 +6,8 @@ use super::connect::{
     ConnectError, ConnectMode, connection_failure, is_connection_refused, open_channel_with,
 };
 use super::credentials::{BearerToken, ClientCredentials};
+#[cfg(feature = "cli")]
+use super::dial::ConnectorError;
 use super::executor_channel::ExecutorChannel;
 use super::retry::{RetryPolicy, run_with_retries};
 use super::watch::SkillWatch;
@@ -171,6 +173,16 @@ impl Client {
         matches!(&self.channel, CallChannel::Executor(channel) if channel.is_connected())
     }
 
+    /// Opens a connection to an executor of a fleet if there is none. Other clients connect by
+    /// themselves.
+    #[cfg(feature = "cli")]
+    pub(super) async fn open_connection(&self) -> Result<(), ConnectorError> {
+        match &self.channel {
+            CallChannel::Executor(channel) => channel.connection().await.map(drop),
+            CallChannel::Fixed(_) => Ok(()),
+        }
+    }
+
     /// Returns whether another clone of this client exists.
     pub(super) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.clones) > 1
@@ -196,7 +208,8 @@ impl Client {
     pub async fn check_health(&mut self) -> Result<ServingStatus, CallError> {
         let mut request = Request::new(HealthCheckRequest { service: String::new() });
         request.set_timeout(self.timeout());
-        let answer = with_deadline(self.timeout(), self.health.check(request)).await?;
+        let limit = self.timeout();
+        let answer = with_deadline(limit, limit, self.health.check(request)).await?;
         Ok(answer.status())
     }
 
@@ -214,7 +227,9 @@ impl Client {
             let mut request = Request::new(message.clone());
             request.set_timeout(left);
             // The future of a call is large. The box keeps the futures of the callers small.
-            Box::pin(with_deadline(left, call(self.service.clone(), request)))
+            // The last attempt has only a part of the time, and its message the whole time.
+            let whole = self.timeout();
+            Box::pin(with_deadline(left, whole, call(self.service.clone(), request)))
         };
         let outcome = run_with_retries(self.retry_policy, self.timeout(), &attempt).await;
         match outcome {
@@ -259,7 +274,7 @@ impl Client {
         let limit = limit.min(self.timeout());
         let (mut service, mut request) = (self.service.clone(), Request::new(request));
         request.set_timeout(limit);
-        Box::pin(with_deadline(limit, service.list_skills(request))).await
+        Box::pin(with_deadline(limit, limit, service.list_skills(request))).await
     }
 
     /// Resolves roots and joins the pages into one response without a page token.
@@ -337,7 +352,8 @@ impl Client {
         request: WatchSkillsRequest,
     ) -> Result<Streaming<WatchSkillsResponse>, Status> {
         self.channel.reload_token().await;
-        with_deadline(self.timeout(), self.service.watch_skills(Request::new(request))).await
+        let limit = self.timeout();
+        with_deadline(limit, limit, self.service.watch_skills(Request::new(request))).await
     }
 
     /// How long a call may take.
@@ -347,13 +363,15 @@ impl Client {
     }
 }
 
-/// Waits for a call, including the body. The deadline of tonic ends with the headers.
+/// Waits for a call, including the body. The deadline of tonic ends with the headers. The message of
+/// the error has the time of all attempts.
 async fn with_deadline<T>(
     limit: Duration,
+    all_attempts: Duration,
     call: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, Status> {
     let late = || {
-        let span = humantime::format_duration(limit);
+        let span = humantime::format_duration(all_attempts);
         Status::deadline_exceeded(format!("no response within {span}"))
     };
     match tokio::time::timeout(limit, call).await {
@@ -434,7 +452,10 @@ mod tests {
 
     #[tokio::test]
     async fn endless_call_ends_at_its_deadline() {
-        let answer = with_deadline::<()>(Duration::from_millis(1), std::future::pending()).await;
-        assert_eq!(answer.expect_err("a timeout").code(), Code::DeadlineExceeded);
+        let (limit, whole) = (Duration::from_millis(1), Duration::from_secs(2));
+        let answer = with_deadline::<()>(limit, whole, std::future::pending()).await;
+        let status = answer.expect_err("a timeout");
+        assert_eq!(status.code(), Code::DeadlineExceeded);
+        assert_eq!(status.message(), "no response within 2s");
     }
 }

@@ -63,6 +63,21 @@ pub enum ConnectError {
     },
 }
 
+impl ConnectError {
+    pub(super) fn from_connector(error: ConnectorError, endpoint: &DaemonEndpoint) -> Self {
+        let endpoint = endpoint.clone();
+        match error {
+            ConnectorError::Tls(error) => Self::Tls { endpoint, error },
+            ConnectorError::Credentials(sentence) => Self::Credentials(sentence),
+            ConnectorError::TokenInCleartext => Self::TokenInCleartext { endpoint },
+            ConnectorError::Io(cause) if cause.kind() == ErrorKind::PermissionDenied => {
+                Self::NotPermitted { endpoint }
+            }
+            cause => Self::NoDaemon { endpoint, cause: cause.to_string() },
+        }
+    }
+}
+
 fn join_paths(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
@@ -106,21 +121,19 @@ pub async fn open_channel_with(
 ) -> Result<(Channel, TlsAlertFlag), ConnectError> {
     let alert = TlsAlertFlag::default();
     let open = build_channel(endpoint, credentials, &alert, mode);
-    let late = || {
-        let span = humantime::format_duration(timeout);
-        io::Error::new(ErrorKind::TimedOut, format!("no connection within {span}")).into()
-    };
-    let opened = tokio::time::timeout(timeout, open).await;
-    let endpoint = endpoint.clone();
-    Err(match opened.unwrap_or_else(|_| Err(late())) {
-        Ok(channel) => return Ok((channel, alert)),
-        Err(ConnectorError::Tls(error)) => ConnectError::Tls { endpoint, error },
-        Err(ConnectorError::Credentials(sentence)) => ConnectError::Credentials(sentence),
-        Err(ConnectorError::TokenInCleartext) => ConnectError::TokenInCleartext { endpoint },
-        Err(ConnectorError::Io(cause)) if cause.kind() == ErrorKind::PermissionDenied => {
-            ConnectError::NotPermitted { endpoint }
-        }
-        Err(cause) => ConnectError::NoDaemon { endpoint, cause: cause.to_string() },
+    let channel = connect_within(timeout, open).await;
+    let channel = channel.map_err(|error| ConnectError::from_connector(error, endpoint))?;
+    Ok((channel, alert))
+}
+
+/// Ends a connection attempt that takes too long.
+pub async fn connect_within<T>(
+    limit: Duration,
+    attempt: impl Future<Output = Result<T, ConnectorError>>,
+) -> Result<T, ConnectorError> {
+    tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| {
+        let span = humantime::format_duration(limit);
+        Err(io::Error::new(ErrorKind::TimedOut, format!("no connection within {span}")).into())
     })
 }
 

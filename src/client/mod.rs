@@ -92,6 +92,8 @@ pub use mirror::{
 };
 pub use read::MAX_CURSOR_BYTES;
 pub use retry::RetryPolicy;
+#[cfg(any(feature = "cli", feature = "mcp"))]
+pub(crate) use selected_roots::published_selection;
 pub use selected_roots::{SelectedRootsError, parse_selected_roots};
 pub use tls_error::TlsError;
 pub use watch::{SkillWatch, WatchMessage};

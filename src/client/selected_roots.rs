@@ -1,7 +1,7 @@
 //! Parser of the selected roots that a platform wrote as JSON.
 
 use super::json;
-use crate::proto::caproot::v1::SelectedCapabilityRoot;
+use crate::proto::caproot::v1::{ListRootsResponse, SelectedCapabilityRoot};
 use serde_json::Value;
 
 /// Error in the JSON of selected roots.
@@ -23,6 +23,23 @@ pub enum SelectedRootsError {
         /// Error of the element.
         cause: String,
     },
+}
+
+/// Returns published roots as a selection, in the environment if there is one. Without one, they are
+/// in the daemon's first environment.
+pub(crate) fn published_selection(
+    published: ListRootsResponse,
+    environment_id: Option<&str>,
+) -> Vec<SelectedCapabilityRoot> {
+    let roots = published.roots.into_iter().filter_map(|root| root.selected_capability_root);
+    let mut roots: Vec<_> = roots.collect();
+    for location in roots.iter_mut().filter_map(|root| root.location.as_mut()) {
+        // The daemon names its first environment in each root, and may have more environments.
+        if let Some(id) = environment_id {
+            id.clone_into(&mut location.environment_id);
+        }
+    }
+    roots
 }
 
 /// Parses a JSON array of `SelectedCapabilityRoot`, or an object with a `selectedCapabilityRoots`

@@ -5,6 +5,7 @@ use super::limits::{MAX_CATALOG_BYTES, MAX_SKILLS};
 use super::skill_record::SkillRecord;
 use crate::client::{
     CallError, Client, MirrorCatalog, MirrorSelection, MirrorStream, WatchMessage,
+    published_selection,
 };
 use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use std::sync::Arc;
@@ -37,12 +38,14 @@ pub enum SyncState {
 }
 
 /// Selection of skills to follow.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct SkillSubscription {
     /// Roots in the order of the selection.
     pub roots: Vec<SelectedCapabilityRoot>,
     /// Whether the roots are the published roots, and are read again after a restart of the daemon.
     pub follows_published: bool,
+    /// Environment of the published roots; `None` for the daemon's first environment.
+    pub environment_id: Option<String>,
     /// Only skills for this product or for every product. Empty means all.
     pub product: String,
 }
@@ -129,8 +132,7 @@ impl<F: Fn(String)> CatalogFeed<F> {
     async fn refresh_roots(&mut self) -> bool {
         // If the daemon does not respond, the watch reports the failure.
         let Ok(published) = self.client.list_roots().await else { return false };
-        let roots = published.roots.into_iter().filter_map(|root| root.selected_capability_root);
-        let roots: Vec<_> = roots.collect();
+        let roots = published_selection(published, self.subscription.environment_id.as_deref());
         let differ = roots != self.subscription.roots;
         self.subscription.roots = roots;
         differ

@@ -16,7 +16,7 @@
 //! let mut client = Client::connect(&endpoint, &credentials, Duration::from_secs(30)).await?;
 //! let published = client.list_roots().await?.roots;
 //! let roots = published.into_iter().filter_map(|root| root.selected_capability_root).collect();
-//! let feed = SkillSubscription { roots, follows_published: false, product: String::new() };
+//! let feed = SkillSubscription { roots, ..SkillSubscription::default() };
 //!
 //! let listener = HttpListener::bind("127.0.0.1:0".parse()?)?;
 //! let url = listener.url()?;

@@ -104,12 +104,12 @@ pub enum FleetError {
         /// Error of the registry.
         cause: String,
     },
-    /// The token cannot be used.
+    /// The token cannot be used, or no connection can be opened.
     #[error("the executor of the environment {environment_id:?} cannot be used: {cause}")]
     Connect {
         /// Environment.
         environment_id: String,
-        /// Error of the token.
+        /// Error of the token or of the connection.
         cause: ConnectError,
     },
 }

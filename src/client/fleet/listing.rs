@@ -2,6 +2,7 @@
 
 use super::Fleet;
 use crate::client::call::Client;
+use crate::client::selected_roots::published_selection;
 use crate::proto::caproot::v1::{
     GetExecutorResponse, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,
 };
@@ -153,22 +154,17 @@ async fn published_roots(
     client: &mut Client,
     environment_id: &str,
 ) -> Result<Vec<SelectedCapabilityRoot>, String> {
-    let roots = client.list_roots().await.map_err(|error| error.to_string())?.roots;
-    let mut roots: Vec<_> =
-        roots.into_iter().filter_map(|root| root.selected_capability_root).collect();
-    let mut locations = roots.iter().filter_map(|root| root.location.as_ref());
-    if locations.all(|location| location.environment_id == environment_id) {
-        return Ok(roots);
+    let published = client.list_roots().await.map_err(|error| error.to_string())?;
+    let selected = published.roots.iter().filter_map(|root| root.selected_capability_root.as_ref());
+    let mut locations = selected.filter_map(|root| root.location.as_ref());
+    // A daemon with several environments names its first one in each root.
+    if !locations.all(|location| location.environment_id == environment_id) {
+        let executor = client.get_executor().await.map_err(|error| error.to_string())?;
+        if let Some(sentence) = wrong_environment(&executor, environment_id) {
+            return Err(sentence);
+        }
     }
-    // The daemon names its first environment in each root, and may have more environments.
-    let executor = client.get_executor().await.map_err(|error| error.to_string())?;
-    if let Some(sentence) = wrong_environment(&executor, environment_id) {
-        return Err(sentence);
-    }
-    for location in roots.iter_mut().filter_map(|root| root.location.as_mut()) {
-        environment_id.clone_into(&mut location.environment_id);
-    }
-    Ok(roots)
+    Ok(published_selection(published, Some(environment_id)))
 }
 
 /// Returns the error if an executor does not have the environment.

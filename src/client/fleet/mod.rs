@@ -29,6 +29,8 @@ pub use stats::FleetStats;
 
 use super::call::Client;
 use super::connect::ConnectError;
+#[cfg(feature = "cli")]
+use super::connect::connect_within;
 use super::credentials::BearerToken;
 use super::executor_channel::ExecutorChannel;
 use super::mirror::{
@@ -197,6 +199,20 @@ impl Fleet {
             cause: ConnectError::Credentials(reason),
         })?;
         Ok(self.find_or_create_client(environment_id, executor.timeout))
+    }
+
+    /// Returns the client of the environment's executor with an open connection, or the reason why
+    /// there is none. The client follows the executor to another address.
+    #[cfg(feature = "cli")]
+    pub(crate) async fn connect(&self, environment_id: &str) -> Result<Client, FleetError> {
+        let executor = self.find_executor(environment_id).await?;
+        let client = self.find_or_create_client(environment_id, executor.timeout);
+        let connected = connect_within(executor.timeout, client.open_connection()).await;
+        connected.map_err(|error| FleetError::Connect {
+            environment_id: environment_id.to_owned(),
+            cause: ConnectError::from_connector(error, &executor.endpoint),
+        })?;
+        Ok(client)
     }
 
     /// Returns the address and the credentials that the environment's executor has now.

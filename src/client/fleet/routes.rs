@@ -6,6 +6,7 @@ use super::executors::{
 };
 use super::stats::FleetCounters;
 use crate::client::auth_channel::TlsAlertFlag;
+use crate::client::connect::connect_within;
 use crate::client::credentials::BearerToken;
 use crate::client::dial::{ConnectorError, open_stream, start_tls};
 use crate::client::executor_channel::{
@@ -15,7 +16,7 @@ use crate::client::executor_stream::ConnectionLife;
 use crate::client::tls_probe::TlsProbeIo;
 use crate::net::endpoint::EndpointAddress;
 use std::fmt;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -91,12 +92,8 @@ impl ExecutorRoutes {
             let life = ConnectionLife::new(self.counters.open_connections());
             ExecutorConnection::start(opened, life).await
         };
-        let late = || {
-            let span = humantime::format_duration(DIAL_TIMEOUT);
-            io::Error::new(ErrorKind::TimedOut, format!("no connection within {span}")).into()
-        };
-        let dialed = tokio::time::timeout(DIAL_TIMEOUT, dial).await;
-        dialed.unwrap_or_else(|_| Err(late())).inspect_err(|_| self.counters.record_failed_dial())
+        let dialed = connect_within(DIAL_TIMEOUT, dial).await;
+        dialed.inspect_err(|_| self.counters.record_failed_dial())
     }
 
     async fn open(

@@ -2,6 +2,8 @@
 
 mod check;
 mod flags;
+#[cfg(feature = "mcp")]
+mod moving;
 mod probes;
 mod watch;
 

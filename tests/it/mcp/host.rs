@@ -18,7 +18,7 @@ pub(super) fn request_meta() -> Value {
 }
 
 /// MCP host and its server process.
-pub(super) struct Host {
+pub(crate) struct Host {
     process: Process,
     /// Notifications that no test has taken yet.
     notifications: VecDeque<Value>,
@@ -36,7 +36,7 @@ impl Host {
     }
 
     /// Starts a host with the given server command.
-    pub(super) fn start_command(command: Command) -> Self {
+    pub(crate) fn start_command(command: Command) -> Self {
         let process = Process::spawn(command);
         Self { process, notifications: VecDeque::new(), last_id: 0, is_older: false }
     }
@@ -63,7 +63,7 @@ impl Host {
     }
 
     /// Sends a request, and returns its id.
-    pub(super) fn send_request(&mut self, method: &str, mut params: Value) -> u64 {
+    pub(crate) fn send_request(&mut self, method: &str, mut params: Value) -> u64 {
         if !self.is_older {
             params["_meta"] = request_meta();
         }
@@ -74,7 +74,7 @@ impl Host {
     }
 
     /// Sends a request, and returns its result or error.
-    pub(super) async fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
+    pub(crate) async fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         let id = self.send_request(method, params);
         self.wait_for_response(id).await
     }
@@ -100,7 +100,7 @@ impl Host {
     }
 
     /// Returns the next notification.
-    pub(super) async fn next_notification(&mut self) -> Value {
+    pub(crate) async fn next_notification(&mut self) -> Value {
         if let Some(notification) = self.notifications.pop_front() {
             return notification;
         }
@@ -110,7 +110,7 @@ impl Host {
     }
 
     /// Lists all items page by page. Returns the items and the number of pages.
-    pub(super) async fn list_all(
+    pub(crate) async fn list_all(
         &mut self,
         method: &str,
         items: &str,
@@ -141,7 +141,7 @@ impl Host {
     }
 
     /// Closes stdin, and waits until the server exits.
-    pub(super) async fn stop(self) -> Output {
+    pub(crate) async fn stop(self) -> Output {
         let output = self.process.exit().await;
         for line in output.text().lines() {
             serde_json::from_str::<Value>(line).expect("stdout is for JSON-RPC only");

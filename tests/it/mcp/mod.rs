@@ -1,7 +1,7 @@
 //! `caproot mcp` from a host's side: the real binary, over stdio and HTTP, with a real daemon.
 
 mod daemon_restart;
-mod host;
+pub(crate) mod host;
 mod http;
 mod invalid_requests;
 mod notifications;

@@ -18,7 +18,7 @@
 //! # let mut client = Client::connect(&endpoint, &Default::default(), timeout).await?;
 //! # let roots = client.list_roots().await?.roots;
 //! # let roots = roots.into_iter().filter_map(|root| root.selected_capability_root).collect();
-//! # let feed = SkillSubscription { roots, follows_published: false, product: String::new() };
+//! # let feed = SkillSubscription { roots, ..SkillSubscription::default() };
 //! # let listener = HttpListener::bind("127.0.0.1:0".parse()?)?;
 //! # let url = listener.url()?;
 //! # let transport = ServerTransport::Http(listener, HttpAllowlist::default());
