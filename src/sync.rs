@@ -7,7 +7,7 @@ use std::sync::{MutexGuard, PoisonError};
 use std::{
     num::NonZero,
     panic::resume_unwind,
-    sync::{RwLockReadGuard, RwLockWriteGuard, TryLockError},
+    sync::{LazyLock, RwLockReadGuard, RwLockWriteGuard, TryLockError},
     thread::{Builder, available_parallelism, scope},
 };
 
@@ -15,6 +15,15 @@ use std::{
 /// large machine.
 #[cfg(feature = "daemon")]
 const MAX_CHUNKS: usize = 4;
+
+/// Returns the number of processors that the process may use, as of the first call. The system
+/// reads several files for each query.
+#[cfg(feature = "daemon")]
+pub fn processor_count() -> usize {
+    static COUNT: LazyLock<usize> =
+        LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
+    *COUNT
+}
 
 /// Runs work on a blocking thread. The error is a panic of the work. The runtime cancels work that
 /// waits for a thread only when the runtime shuts down; the returned future then never ends.
@@ -40,7 +49,7 @@ pub fn map_chunks<T: Sync, R: Send>(
     if items.len() <= max_inline {
         return vec![map(items)];
     }
-    let threads = available_parallelism().map_or(1, NonZero::get).min(MAX_CHUNKS);
+    let threads = processor_count().min(MAX_CHUNKS);
     let mut chunks = items.chunks(items.len().div_ceil(threads).max(1));
     let first = chunks.next();
     let map = &map;

@@ -386,16 +386,11 @@ impl WatchRegistrar {
 }
 
 impl DirWatcher for WatchRegistrar {
-    fn watch_dir(
-        &self,
-        dir: BorrowedFd<'_>,
-        token: u64,
-        only: Option<&[u8]>,
-    ) -> Option<WatchGuard> {
+    fn watch_dir(&self, dir: BorrowedFd<'_>, token: u64, only: &[&[u8]]) -> Option<WatchGuard> {
         let watched = self.watcher.watch_dir(dir, &self.listener, token, only);
         // An ancestor directory without read permission cannot be watched. The periodic recheck
         // finds changes of its entries.
-        if only.is_some() && matches!(watched, Err(WatchError::Rejected)) {
+        if !only.is_empty() && matches!(watched, Err(WatchError::Rejected)) {
             return None;
         }
         self.guard_or_record_failure(watched)

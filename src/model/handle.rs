@@ -78,8 +78,9 @@ pub fn encode_path(path: &RelPath) -> String {
 /// Compares the handles of two paths of one root as bytes.
 #[must_use]
 pub fn compare_encoded(a: &RelPath, b: &RelPath) -> Ordering {
-    let bytes =
-        |path| percent_encode(RelPath::as_bytes(path), PATH_ENCODE_SET).flat_map(str::bytes);
+    // Each byte is encoded for itself, so that equal starts have equal encodings.
+    let (a, b) = a.without_common_start(b);
+    let bytes = |rest| percent_encode(rest, PATH_ENCODE_SET).flat_map(str::bytes);
     bytes(a).cmp(bytes(b))
 }
 

@@ -63,6 +63,13 @@ impl RelPath {
         &self.0
     }
 
+    /// Returns both paths from their first different byte on.
+    pub(super) fn without_common_start<'a>(&'a self, other: &'a Self) -> (&'a [u8], &'a [u8]) {
+        let pairs = self.0.iter().zip(&*other.0);
+        let common = pairs.take_while(|(own, other)| own == other).count();
+        (&self.0[common..], &other.0[common..])
+    }
+
     /// Iterates over the segments, outermost first.
     #[must_use]
     pub fn segments(&self) -> impl DoubleEndedIterator<Item = &[u8]> {
@@ -121,8 +128,9 @@ impl Ord for RelPath {
     /// `a-b`.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         // A path contains no NUL, so that no byte ranks below the separator.
-        let rank = |byte: &u8| if *byte == b'/' { 0 } else { *byte };
-        self.0.iter().map(rank).cmp(other.0.iter().map(rank))
+        let rank = |path: &[u8]| path.first().map(|byte| if *byte == b'/' { 0 } else { *byte });
+        let (own, other) = self.without_common_start(other);
+        rank(own).cmp(&rank(other))
     }
 }
 

@@ -9,7 +9,9 @@
 mod command_line;
 
 use crate::model::text;
+use aho_corasick::AhoCorasick;
 use std::borrow::Cow;
+use std::sync::LazyLock;
 
 pub(crate) use command_line::{redact_in_arguments, redact_in_command, redact_in_url};
 
@@ -45,8 +47,10 @@ const SECRET_NAME_PARTS: [&str; 21] = [
 /// Whole words of names of secrets.
 const SECRET_NAME_WORDS: [&str; 9] =
     ["key", "keys", "pat", "pass", "pw", "auth", "dsn", "sas", "pin"];
-/// Prefixes of tokens of well-known services.
-const TOKEN_PREFIXES: [&str; 27] = [
+/// End of the first line of a private key in PEM.
+const PRIVATE_KEY_MARKER: &str = "PRIVATE KEY-----";
+/// Prefixes of tokens of well-known services, and [`PRIVATE_KEY_MARKER`].
+const TOKEN_MARKERS: [&str; 28] = [
     "sk-",
     "sk_live_",
     "sk_test_",
@@ -74,6 +78,7 @@ const TOKEN_PREFIXES: [&str; 27] = [
     "hf_",
     "whsec_",
     "tvly-",
+    PRIVATE_KEY_MARKER,
 ];
 /// Names of variables and headers with values that are not secret.
 const PLAIN_VALUE_NAMES: [&str; 18] = [
@@ -219,7 +224,13 @@ fn looks_random(text: &str) -> bool {
 
 /// Whether a text contains a token of a well-known service or a PEM private key.
 pub fn has_token(text: &str) -> bool {
+    // One pass finds all markers.
+    static MARKERS: LazyLock<AhoCorasick> =
+        LazyLock::new(|| AhoCorasick::new(TOKEN_MARKERS).expect("short markers"));
     let is_token = |(at, start): (usize, &str)| {
+        if start == PRIVATE_KEY_MARKER {
+            return true;
+        }
         let before = text[..at].bytes().next_back();
         let rest = &text[at + start.len()..];
         // A text may be full of prefixes, so the time for each of them is bounded.
@@ -232,8 +243,9 @@ pub fn has_token(text: &str) -> bool {
         let piece = examined().take_while(u8::is_ascii_alphanumeric).count();
         (whole_word && len >= 12 && (digits > 0 || len >= 16)) || (piece >= 20 && digits >= 3)
     };
-    let mut found = TOKEN_PREFIXES.iter().flat_map(|start| text.match_indices(start));
-    found.any(is_token) || text.contains("PRIVATE KEY-----")
+    let found = MARKERS.find_overlapping_iter(text);
+    let mut found = found.map(|found| (found.start(), TOKEN_MARKERS[found.pattern()]));
+    found.any(is_token)
 }
 
 /// Finds the first placeholder in a text: `$NAME`, `${NAME}` or `{{NAME}}`. Returns its offset and

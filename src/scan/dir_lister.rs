@@ -159,7 +159,10 @@ impl<'a> DirLister<'a> {
 
     /// Watches a hard-linked manifest, which `namespaces` reads later.
     fn watch_manifest(&self, dir: &ResolvedPath, record: &mut ListingRecord) {
-        if let Ok(opened) = open_file::open_file(self.snapshot, dir, &manifest_file()) {
+        let target = open_file::find_target(self.snapshot, dir, &manifest_file());
+        if target.is_ok_and(|target| target.stat.st_nlink > 1)
+            && let Ok(opened) = open_file::open_file(self.snapshot, dir, &manifest_file())
+        {
             record.watches.track_file(&opened);
         }
     }

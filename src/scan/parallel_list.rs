@@ -3,10 +3,9 @@
 use super::dir_lister::{DirLister, ListBuffers};
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{DirToScan, ListedDir};
-use crate::sync::Mutex;
-use std::num::NonZero;
+use crate::sync::{Mutex, processor_count};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread::{available_parallelism, scope};
+use std::thread::scope;
 
 /// Maximum number of threads. More threads would only wait for the disk.
 const MAX_THREADS: usize = 8;
@@ -59,7 +58,7 @@ pub fn process_in_order<T: Sync, B: Default, R: Send>(
         }
     };
     let is_parallel = items.len() > max_inline;
-    let threads = if is_parallel { available_parallelism().map_or(1, NonZero::get) } else { 1 };
+    let threads = if is_parallel { processor_count() } else { 1 };
     scope(|scope| {
         for _ in 1..threads.min(MAX_THREADS) {
             scope.spawn(|| {

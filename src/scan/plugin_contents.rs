@@ -80,6 +80,7 @@ impl PluginContents {
             watches,
             contents: Self::default(),
         };
+        scan.watch_plugin_dir(manifest);
         for kind in ComponentKind::ALL {
             scan.read_kind(manifest, kind);
         }
@@ -109,6 +110,19 @@ impl PluginContents {
 }
 
 impl PluginScan<'_, '_> {
+    /// Watches the entries of the plugin's directory through which the paths of the plugin go.
+    fn watch_plugin_dir(&mut self, manifest: &PluginManifest) {
+        let declarations = &manifest.declarations;
+        let sources = &declarations.sources;
+        let defaults = ComponentKind::ALL.into_iter().flat_map(|kind| sources.default_paths(kind));
+        let defaults: Vec<_> = defaults.collect();
+        let named = sources.named_paths.iter().map(|(_, path)| path);
+        let interface = declarations.info.interface.iter();
+        let images = interface.flat_map(|i| i.images.iter().flatten().chain(&i.screenshots));
+        let paths = named.chain(&defaults).chain(images);
+        self.reader.watch_first_components(self.dir, paths, self.watches);
+    }
+
     fn read_kind(&mut self, manifest: &PluginManifest, kind: ComponentKind) {
         let sources = &manifest.declarations.sources;
         for path in sources.named_paths(kind) {
@@ -289,7 +303,8 @@ impl PluginScan<'_, '_> {
                             return self.report_limit_reached(kind, &at);
                         }
                         files += 1;
-                        match reader.open(dir, &at) {
+                        let real_path = resolved.join(&name);
+                        match reader.open_listed(dir, &at, kind_of_entry, real_path) {
                             Ok(file) => self.read_prompt(kind, &at, &file),
                             Err(problem) => self.contents.problems.push((at, problem)),
                         }

@@ -9,6 +9,7 @@ use crate::model::{
     DiagnosticCode, FileProblem, Limits, RelPath, ResolvedPath, Severity, resource_filter,
 };
 use rustix::fs::{FileType, OFlags};
+use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;
 
 /// Parameters for reading a plugin.
@@ -44,7 +45,25 @@ impl<'a> PluginReader<'a> {
         }
     }
 
-    /// Watches a path below `dir`, then looks it up.
+    /// Watches the first component of each path below `dir`. One watch of several components costs
+    /// as much as a watch of one component.
+    pub fn watch_first_components<'p>(
+        &self,
+        dir: &ResolvedPath,
+        paths: impl Iterator<Item = &'p RelPath>,
+        watches: &mut WatchRecorder<'_>,
+    ) {
+        let names: BTreeSet<_> = paths.filter_map(|path| path.segments().next()).collect();
+        // Without a name, all entries would be watched.
+        if names.is_empty() {
+            return;
+        }
+        let Ok(fd) = self.snapshot.open(dir, OFlags::PATH | OFlags::DIRECTORY) else { return };
+        watches.watch_entries(fd.as_fd(), &Vec::from_iter(names));
+    }
+
+    /// Watches a path below `dir`, except for its first component, then looks the path up. Call
+    /// [`Self::watch_first_components`] before.
     pub fn watch_and_find(
         &self,
         dir: &ResolvedPath,
@@ -58,7 +77,7 @@ impl<'a> PluginReader<'a> {
                 message,
             ));
         }
-        self.watch_path(dir, path, watches);
+        self.watch_path_from(1, dir, path, watches);
         let target = match open_file::find_target(self.snapshot, dir, path) {
             Ok(target) => target,
             Err(OpenError::Resolve(ResolveError::Missing | ResolveError::NotADirectory)) => {
@@ -74,7 +93,7 @@ impl<'a> PluginReader<'a> {
         }
         match FileType::from_raw_mode(target.stat.st_mode) {
             FileType::Directory => DeclaredTarget::Directory(target.real_path),
-            _ => match self.open(dir, path) {
+            kind => match self.open_listed(dir, path, kind, Some(target.real_path)) {
                 Ok(file) => DeclaredTarget::File(file),
                 Err(problem) => DeclaredTarget::Problem(problem),
             },
@@ -83,13 +102,48 @@ impl<'a> PluginReader<'a> {
 
     /// Watches each directory on a path below `dir`, for the entry of the next component.
     pub fn watch_path(&self, dir: &ResolvedPath, path: &RelPath, watches: &mut WatchRecorder<'_>) {
+        self.watch_path_from(0, dir, path, watches);
+    }
+
+    /// Watches a path like [`Self::watch_path`], but skips its first `skipped` components.
+    fn watch_path_from(
+        &self,
+        skipped: usize,
+        dir: &ResolvedPath,
+        path: &RelPath,
+        watches: &mut WatchRecorder<'_>,
+    ) {
         let mut here = dir.clone();
-        for name in path.segments() {
+        for (depth, name) in path.segments().enumerate() {
+            let Some(next) = here.join(name) else { return };
+            if depth < skipped {
+                here = next;
+                continue;
+            }
             let opened = self.snapshot.open(&here, OFlags::PATH | OFlags::DIRECTORY);
             let Ok(fd) = opened else { return };
             watches.watch_entry(fd.as_fd(), name);
-            let Some(next) = here.join(name) else { return };
             here = next;
+        }
+    }
+
+    /// Opens a file like [`Self::open`]. `kind` and `real_path` are its kind and its path without
+    /// links as they were a moment ago, which saves a lookup of a regular file.
+    pub fn open_listed(
+        &self,
+        dir: &ResolvedPath,
+        path: &RelPath,
+        kind: FileType,
+        real_path: Option<ResolvedPath>,
+    ) -> Result<OpenFile, FileProblem> {
+        let real_path = real_path.filter(|_| kind == FileType::RegularFile);
+        match real_path.map(|real_path| open_file::open_real_path(self.snapshot, real_path)) {
+            Some(Ok(opened)) => {
+                self.check_path(dir, path, &opened.real_path)?;
+                Ok(opened)
+            }
+            // The file is no longer what it was.
+            Some(Err(_)) | None => self.open(dir, path),
         }
     }
 

@@ -27,10 +27,9 @@ pub enum DirWatches {
 
 /// Watcher of directories and files.
 pub trait DirWatcher: Sync + fmt::Debug {
-    /// Watches the directory behind a descriptor under a token. If `only` is set, watches only this
-    /// entry of the directory. Returns `None` if the directory cannot be watched.
-    fn watch_dir(&self, dir: BorrowedFd<'_>, token: u64, only: Option<&[u8]>)
-    -> Option<WatchGuard>;
+    /// Watches the directory behind a descriptor under a token. If `only` is not empty, watches only
+    /// these entries of the directory. Returns `None` if the directory cannot be watched.
+    fn watch_dir(&self, dir: BorrowedFd<'_>, token: u64, only: &[&[u8]]) -> Option<WatchGuard>;
 
     /// Watches a hard-linked file under the token of its directory. Returns `None` if the file
     /// cannot be watched.
@@ -42,7 +41,7 @@ pub trait DirWatcher: Sync + fmt::Debug {
 pub struct NoDirWatcher;
 
 impl DirWatcher for NoDirWatcher {
-    fn watch_dir(&self, _: BorrowedFd<'_>, _: u64, _: Option<&[u8]>) -> Option<WatchGuard> {
+    fn watch_dir(&self, _: BorrowedFd<'_>, _: u64, _: &[&[u8]]) -> Option<WatchGuard> {
         None
     }
 
@@ -117,12 +116,17 @@ impl<'a> WatchRecorder<'a> {
 
     /// Watches a directory. Call this before the directory is read.
     pub fn watch_dir(&mut self, dir: BorrowedFd<'_>) {
-        self.guards.extend(self.watcher.watch_dir(dir, self.token, None));
+        self.guards.extend(self.watcher.watch_dir(dir, self.token, &[]));
     }
 
     /// Watches one entry of a directory. Call this before the entry is looked up.
     pub fn watch_entry(&mut self, dir: BorrowedFd<'_>, name: &[u8]) {
-        self.guards.extend(self.watcher.watch_dir(dir, self.token, Some(name)));
+        self.watch_entries(dir, &[name]);
+    }
+
+    /// Watches some entries of a directory. Call this before the entries are looked up.
+    pub fn watch_entries(&mut self, dir: BorrowedFd<'_>, names: &[&[u8]]) {
+        self.guards.extend(self.watcher.watch_dir(dir, self.token, names));
     }
 
     /// Watches a file if the file has hard links, and returns its fingerprint. Call this before the

@@ -48,6 +48,7 @@ mod inherited;
 mod listen;
 mod metrics_server;
 mod open_file_limit;
+mod reflection;
 mod reload;
 mod reload_plan;
 mod service_manager;
@@ -66,14 +67,15 @@ pub use service_manager::{has_service_manager, notify_ready_with};
 use crate::catalog::{CatalogStore, CatalogStoreConfig};
 use crate::config::Config;
 use crate::grpc::{
-    AuditLog, AuthLayer, DaemonInfo, GrpcService, LoadLimitLayer, Quota, RpcDispatcher,
+    AuditLog, AuthLayer, AuthRules, DaemonInfo, GrpcService, LoadLimitLayer, Quota, RpcDispatcher,
 };
 use crate::model::{ConfigState, SandboxStatus};
-use crate::proto::{self, caproot::v1::capability_service_server::SERVICE_NAME};
+use crate::proto::caproot::v1::capability_service_server::SERVICE_NAME;
 use crate::telemetry::{Metrics, log_root_health};
 use accept::{ConnectionLimiter, ConnectionSource};
 use http::Http2Server;
 use listen::{BoundListener, RuntimeListener};
+use reflection::{reflection_v1, reflection_v1alpha};
 use reload::{ConfigReloader, auth_config, policy_config};
 use std::fmt;
 use std::future::{Future, pending};
@@ -216,28 +218,14 @@ pub async fn build_daemon_on(
     let service = RpcDispatcher::new(service, audit.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
     health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
-    let reflection = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(proto::FILE_DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // grpcurl decodes the details of errors with these descriptors.
-            .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
-    };
-    let internal = |e: tonic_reflection::server::Error| StartError::internal(&e.to_string());
-    let reflection_v1 = reflection().build_v1().map_err(internal)?;
-    let reflection_v1alpha = reflection().build_v1alpha().map_err(internal)?;
-    // A client that compresses its requests compresses those to health and reflection, too.
+    // A client that compresses its requests compresses those to health, too.
     let health_service = health_service.accept_compressed(Gzip);
-    let reflection_v1 = reflection_v1.accept_compressed(Gzip);
-    let reflection_v1alpha = reflection_v1alpha.accept_compressed(Gzip);
     let mut routes = RoutesBuilder::default();
     routes.add_service(auth_layer.wrap_service(service));
     routes.add_service(auth_layer.wrap_service_unless(|auth| auth.public_health, health_service));
-    routes
-        .add_service(auth_layer.wrap_service_unless(|auth| auth.public_reflection, reflection_v1));
-    routes.add_service(
-        auth_layer.wrap_service_unless(|auth| auth.public_reflection, reflection_v1alpha),
-    );
+    let is_public = |auth: &AuthRules| auth.public_reflection;
+    routes.add_service(auth_layer.wrap_service_unless(is_public, reflection_v1()));
+    routes.add_service(auth_layer.wrap_service_unless(is_public, reflection_v1alpha()));
     let server = Http2Server::new(routes.routes(), &load_limit, &metrics.layer(), config.keepalive);
     let targets = ReloadTargets {
         store: store.clone(),

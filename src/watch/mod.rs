@@ -178,15 +178,15 @@ impl InotifyWatcher {
         self.0.overflows.load(Ordering::Relaxed)
     }
 
-    /// Watches the directory behind a descriptor, without its subdirectories. With `only`, watches
-    /// only the directory itself and that entry. Earlier events are not reported: read the
-    /// directory after this call, not before.
+    /// Watches the directory behind a descriptor, without its subdirectories. If `only` is not
+    /// empty, watches only the directory itself and these entries. Earlier events are not reported:
+    /// read the directory after this call, not before.
     pub fn watch_dir(
         &self,
         dir: BorrowedFd<'_>,
         listener: &Arc<dyn WatchListener>,
         token: u64,
-        only: Option<&[u8]>,
+        only: &[&[u8]],
     ) -> Result<InotifyWatch, WatchError> {
         self.add_watch(dir, DIR_MASK, listener, token, only)
     }
@@ -199,7 +199,7 @@ impl InotifyWatcher {
         listener: &Arc<dyn WatchListener>,
         token: u64,
     ) -> Result<InotifyWatch, WatchError> {
-        self.add_watch(file, FILE_MASK, listener, token, None)
+        self.add_watch(file, FILE_MASK, listener, token, &[])
     }
 
     fn add_watch(
@@ -208,7 +208,7 @@ impl InotifyWatcher {
         mask: WatchMask,
         listener: &Arc<dyn WatchListener>,
         token: u64,
-        only: Option<&[u8]>,
+        only: &[&[u8]],
     ) -> Result<InotifyWatch, WatchError> {
         let _adding = self.0.add_lock.read();
         let mut watches =

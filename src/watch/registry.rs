@@ -19,8 +19,8 @@ pub struct WatchRegistry {
 enum DirInterests {
     /// One interest in all entries. Nearly all directories have this form, so it saves memory.
     Single(WatchInterest),
-    /// Interests in the entry of a name, or in all entries.
-    Many(Vec<(WatchInterest, Option<Box<[u8]>>)>),
+    /// Interests in the entries of some names; no name stands for all entries.
+    Many(Vec<(WatchInterest, EntryNames)>),
 }
 
 #[derive(Debug, Clone)]
@@ -29,6 +29,9 @@ struct WatchInterest {
     listener: Arc<dyn WatchListener>,
     token: u64,
 }
+
+/// Names of the entries of an interest; empty for all entries.
+type EntryNames = Box<[Box<[u8]>]>;
 
 /// Key of an interest in the registry.
 #[derive(Debug)]
@@ -54,15 +57,15 @@ impl WatchRegistry {
         descriptor: i32,
         listener: Arc<dyn WatchListener>,
         token: u64,
-        only: Option<&[u8]>,
+        only: &[&[u8]],
     ) -> InterestId {
         self.last_number += 1;
         let number = self.last_number;
         let interest = WatchInterest { number, listener, token };
-        let only = only.map(Into::into);
+        let only: EntryNames = only.iter().copied().map(Into::into).collect();
         match self.by_descriptor.entry(descriptor) {
             Occupied(interests) => interests.into_mut().add(interest, only),
-            Vacant(new) if only.is_none() => drop(new.insert(DirInterests::Single(interest))),
+            Vacant(new) if only.is_empty() => drop(new.insert(DirInterests::Single(interest))),
             Vacant(new) => drop(new.insert(DirInterests::Many(vec![(interest, only)]))),
         }
         InterestId { descriptor, number }
@@ -76,7 +79,9 @@ impl WatchRegistry {
             DirInterests::Single(_) => return None,
             DirInterests::Many(all) => {
                 all.retain(|(interest, _)| !has_id(interest));
-                if let [(one, None)] = &all[..] {
+                if let [(one, only)] = &all[..]
+                    && only.is_empty()
+                {
                     let one = DirInterests::Single(one.clone());
                     self.by_descriptor.insert(id.descriptor, one);
                     return None;
@@ -95,20 +100,19 @@ impl WatchRegistry {
         self.by_descriptor.remove(&descriptor);
     }
 
-    /// Returns the listeners of an event, each with its token and whether the interest is in a
-    /// single entry.
+    /// Returns the listeners of an event, each with its token and whether the interest is in some
+    /// entries only.
     pub fn matching_listeners(
         &self,
         descriptor: i32,
         name: Option<&[u8]>,
     ) -> impl Iterator<Item = (Arc<dyn WatchListener>, u64, bool)> {
         let interests = self.by_descriptor.get(&descriptor).into_iter();
-        let matches = move |(_, only): &(&WatchInterest, Option<&[u8]>)| match (only, name) {
-            (Some(only), Some(name)) => *only == name,
-            _ => true,
+        let matches = move |(_, only): &(&WatchInterest, &[Box<[u8]>])| {
+            only.is_empty() || name.is_none_or(|name| only.iter().any(|only| **only == *name))
         };
-        let to_listener = |(interest, only): (&WatchInterest, Option<&[u8]>)| {
-            (interest.listener.clone(), interest.token, only.is_some())
+        let to_listener = |(interest, only): (&WatchInterest, &[Box<[u8]>])| {
+            (interest.listener.clone(), interest.token, !only.is_empty())
         };
         interests.flat_map(DirInterests::iter).filter(matches).map(to_listener)
     }
@@ -123,21 +127,21 @@ impl WatchRegistry {
 }
 
 impl DirInterests {
-    fn add(&mut self, interest: WatchInterest, only: Option<Box<[u8]>>) {
+    fn add(&mut self, interest: WatchInterest, only: EntryNames) {
         if let Self::Single(first) = self {
-            *self = Self::Many(vec![(first.clone(), None)]);
+            *self = Self::Many(vec![(first.clone(), EntryNames::default())]);
         }
         if let Self::Many(all) = self {
             all.push((interest, only));
         }
     }
 
-    /// Returns the interests, each with the name of its single entry.
-    fn iter(&self) -> impl Iterator<Item = (&WatchInterest, Option<&[u8]>)> {
+    /// Returns the interests, each with the names of its entries.
+    fn iter(&self) -> impl Iterator<Item = (&WatchInterest, &[Box<[u8]>])> {
         let (single, many) = match self {
-            Self::Single(interest) => (Some((interest, None)), &[][..]),
+            Self::Single(interest) => (Some((interest, &[][..])), &[][..]),
             Self::Many(all) => (None, &all[..]),
         };
-        single.into_iter().chain(many.iter().map(|(interest, only)| (interest, only.as_deref())))
+        single.into_iter().chain(many.iter().map(|(interest, only)| (interest, &**only)))
     }
 }
