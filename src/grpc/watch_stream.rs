@@ -19,7 +19,7 @@ use crate::proto::caproot::v1 as pb;
 use futures_util::{Stream, StreamExt as _, stream};
 use pb::watch_skills_response::Event;
 use std::future::pending;
-use std::iter::once_with;
+use std::iter::{once, once_with};
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -257,21 +257,28 @@ impl WatchStream {
             |number| key.and_then(|key| self.event_cache.get(&key.at_position((0, number))));
         // Borrows only this field, because the event sender is borrowed mutably below.
         let query = &self.request.query;
-        let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
-        let digests = &self.catalog_digests;
-        let changes =
-            once_with(|| change_events(query, digests, known, client_view, view)).flatten();
-        let mut changes = reset.into_iter().chain(changes).peekable();
-        // Nothing visible changed, so there is nothing to send.
-        if !is_first && cached(0).is_none() && changes.peek().is_none() {
-            return Ok(());
+        let (digests, epoch) = (&self.catalog_digests, self.store.epoch());
+        // Boxed, and built by the first stream only: all streams send at the same time, and these
+        // iterators need more memory than the rest of a stream.
+        let new_events = || -> Box<dyn Iterator<Item = Event> + Send + '_> {
+            let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
+            let changes = change_events(query, digests, known, client_view, view);
+            let synced = once_with(move || {
+                let bytes = query.resume_token_binding();
+                let token = ResumeToken::new(epoch, view.revision, &bytes);
+                Event::Synced(pb::Synced { resume_token: token.encode(b"") })
+            });
+            Box::new(reset.into_iter().chain(changes).chain(synced))
+        };
+        let mut events = None;
+        if !is_first && cached(0).is_none() {
+            let mut new = new_events();
+            events = match new.next() {
+                // Nothing visible changed, so there is nothing to send.
+                None | Some(Event::Synced(_)) => return Ok(()),
+                Some(first) => Some(Box::new(once(first).chain(new)) as Box<_>),
+            };
         }
-        let synced = once_with(|| {
-            let bytes = query.resume_token_binding();
-            let token = ResumeToken::new(self.store.epoch(), view.revision, &bytes);
-            Event::Synced(pb::Synced { resume_token: token.encode(b"") })
-        });
-        let mut events = changes.chain(synced);
         self.synced_revision = None;
         self.next_bookmark = Instant::now() + self.request.bookmark_interval;
         let stall_timeout = self.store.timing().stalled_reader_timeout;
@@ -287,9 +294,10 @@ impl WatchStream {
                 Ok(event)
             } else {
                 // Encoded only now, so that no event waits in memory for a slow reader.
+                let events = events.get_or_insert_with(&new_events);
                 let Some(event) = events.nth(skipped) else { break };
                 skipped = 0;
-                let event = encode_event(self.store.epoch(), view.revision, event);
+                let event = encode_event(epoch, view.revision, event);
                 event.map(|event| match &key {
                     Some(key) => self.event_cache.insert(key.at_position((0, number)), event),
                     None => Arc::new(event),
