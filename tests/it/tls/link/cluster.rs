@@ -5,13 +5,10 @@ use std::sync::{Arc, Mutex};
 
 use caproot::client::Fleet;
 use rustix::process::Signal;
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
-use tokio_util::task::AbortOnDropHandle;
+use tokio::net::TcpListener;
 
 use super::broker::NatsServer;
+use super::cuttable_route::CuttableRoute;
 use super::{
     LinkedExecutor, call, call_until_success, is_stale, mirror_one, wait_for, wait_until_live_with,
     wait_until_live_within,
@@ -29,41 +26,6 @@ struct NatsCluster {
     _configs: Fixture,
 }
 
-/// Proxy of the route between two servers.
-struct CuttableRoute {
-    pair: (usize, usize),
-    is_cut: watch::Sender<bool>,
-    _task: AbortOnDropHandle<()>,
-}
-
-impl CuttableRoute {
-    /// Starts a proxy to the server `to`. Returns its address.
-    async fn start(pair: (usize, usize), to: Arc<Mutex<String>>) -> (Self, String) {
-        let listener = TcpListener::bind(free_port()).await.expect("a free port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let is_cut = watch::Sender::new(false);
-        let cut = is_cut.subscribe();
-        let task = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((mut client, _)) = listener.accept().await {
-                let (to, mut cut) = (to.lock().expect("no panic").clone(), cut.clone());
-                connections.spawn(async move {
-                    let carry = async {
-                        let mut server = TcpStream::connect(to).await?;
-                        copy_bidirectional(&mut client, &mut server).await
-                    };
-                    tokio::select! {
-                        biased;
-                        _ = cut.wait_for(|is_cut| *is_cut) => {}
-                        _ = carry => {}
-                    }
-                });
-            }
-        });
-        (Self { pair, is_cut, _task: AbortOnDropHandle::new(task) }, address)
-    }
-}
-
 impl NatsCluster {
     /// Starts the servers. Returns `None` without the broker's program.
     async fn start() -> Option<Self> {
@@ -72,7 +34,9 @@ impl NatsCluster {
         for at in 0..3 {
             let mut urls = Vec::new();
             for (other, address) in route_addresses.iter().enumerate() {
-                let (route, proxy) = CuttableRoute::start((other, at), Arc::clone(address)).await;
+                let listener = TcpListener::bind(free_port()).await.expect("a free port");
+                let proxy = listener.local_addr().expect("an address");
+                let route = CuttableRoute::start(listener, (other, at), Arc::clone(address));
                 routes.push(route);
                 urls.push(format!("\"nats://{proxy}\""));
             }
@@ -102,8 +66,8 @@ impl NatsCluster {
 
     /// Cuts the routes of a server, or heals them.
     fn set_cut(&self, at: usize, is_cut: bool) {
-        for route in self.routes.iter().filter(|route| [route.pair.0, route.pair.1].contains(&at)) {
-            route.is_cut.send_replace(is_cut);
+        for route in self.routes.iter().filter(|route| route.ends_at(at)) {
+            route.set_cut(is_cut);
         }
     }
 

@@ -5,6 +5,7 @@ mod accounts;
 mod broker;
 mod claims;
 mod cluster;
+mod cuttable_route;
 mod floods;
 mod outages;
 mod page;

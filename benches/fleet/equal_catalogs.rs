@@ -1,14 +1,13 @@
 //! Measures a fleet of many executors with one plugin set: bytes on the wire, memory, and the time
-//! until all mirrors are live. Prints a table. `cargo bench --bench fleet -- --help` lists the
-//! options. `docs/design/fleet.md` explains the rows.
+//! until all mirrors are live. `docs/design/fleet.md` explains the rows.
 //!
 //! One daemon has the environments of all executors, and each executor has a connection of its own
 //! through a proxy that counts bytes. Each phase is a process of its own, so that its memory is
 //! compared with that of the other phases.
 
-#[path = "common/trees.rs"]
-mod trees;
-
+use crate::options::Options;
+use crate::trees::{Plan, create_tree};
+use crate::{Outcome, print_progress};
 use caproot::client::{
     Client, ClientCredentials, DaemonEndpoint, DialLimits, ExecutorConfig, Fleet, Mirror,
     MirrorSelection, WatchMessage,
@@ -18,11 +17,11 @@ use caproot::proto::caproot::v1::{
     CapabilityRootLocation, ListSkillsRequest, SelectedCapabilityRoot, WatchSkillsRequest,
 };
 use caproot::session::{Session, SessionOptions};
-use clap::{Parser, ValueEnum};
+use clap::ValueEnum;
 use futures_util::future::{join_all, try_join_all};
 use std::fmt::Write as _;
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,9 +30,6 @@ use std::{env, fs};
 use tokio::io::copy;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::io::InspectReader;
-use trees::{Plan, create_tree};
-
-type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 const TIMEOUT: Duration = Duration::from_mins(2);
 /// Skills of the plugin set.
@@ -43,29 +39,9 @@ const MAX_WIRE_BYTES: f64 = 1_024.0;
 /// Maximum memory an executor in KiB, in addition to one catalog and the connections.
 const MAX_MIRROR_KIB: f64 = 16.0;
 
-/// Measures a fleet of executors with one plugin set.
-#[derive(Debug, Parser)]
-#[command(name = "cargo bench --bench fleet --", version, max_term_width = 100)]
-struct Options {
-    /// Number of executors.
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
-    executors: usize,
-    /// Runs one phase against the server at this address.
-    #[arg(long, value_name = "ADDRESS", hide = true, requires = "phase")]
-    address: Option<String>,
-    #[arg(long, value_name = "PHASE", hide = true)]
-    phase: Option<Phase>,
-    /// Directory of saved sessions.
-    #[arg(long, value_name = "DIR", hide = true, default_value = ".")]
-    saved: PathBuf,
-    /// Flag that `cargo bench` sets.
-    #[arg(long, hide = true)]
-    bench: bool,
-}
-
 /// Process of the orchestrator.
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum Phase {
+pub(crate) enum Phase {
     /// One mirror without a fleet.
     One,
     /// Clients without mirrors, each with one call.
@@ -92,7 +68,7 @@ struct PhaseFigures {
 }
 
 /// Process that is killed at the end.
-struct ChildGuard(Child);
+pub(crate) struct ChildGuard(pub(crate) Child);
 
 impl Drop for ChildGuard {
     fn drop(&mut self) {
@@ -102,16 +78,8 @@ impl Drop for ChildGuard {
     }
 }
 
-fn main() -> Outcome<()> {
-    let options = Options::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    match (&options.address, options.phase) {
-        (Some(address), Some(phase)) => runtime.block_on(run_phase(&options, address, phase)),
-        _ => runtime.block_on(measure(&options)),
-    }
-}
-
-async fn measure(options: &Options) -> Outcome<()> {
+/// Measures all phases, and prints the table.
+pub(crate) async fn measure(options: &Options) -> Outcome<()> {
     let scratch = tempfile::tempdir()?;
     let plan = Plan { skills: SKILLS, bytes: 6 << 10, roots: 1, seed: 1 };
     create_tree(scratch.path(), &plan)?;
@@ -120,8 +88,7 @@ async fn measure(options: &Options) -> Outcome<()> {
     let proxy = start_proxy(address, wire_bytes.clone()).await?;
     let mut figures = Vec::new();
     for phase in Phase::value_variants() {
-        // A closed stderr is no error.
-        let _ = writeln!(io::stderr(), "… {phase:?}");
+        print_progress(format_args!("{phase:?}"));
         let before = wire_bytes.load(Ordering::Relaxed);
         let found = run_child(options, &proxy, *phase, scratch.path()).await?;
         let wire_bytes = as_float(wire_bytes.load(Ordering::Relaxed) - before);
@@ -199,7 +166,8 @@ async fn run_child(
     Ok(PhaseFigures { seconds, before_kib, after_kib, wire_bytes: 0.0 })
 }
 
-async fn run_phase(options: &Options, address: &str, phase: Phase) -> Outcome<()> {
+/// Runs one phase in this process.
+pub(crate) async fn run_phase(options: &Options, address: &str, phase: Phase) -> Outcome<()> {
     let ids: Vec<_> = (0..options.executors).map(environment_id).collect();
     let endpoint: DaemonEndpoint = format!("tcp:{address}").parse()?;
     let executor = ExecutorConfig { timeout: TIMEOUT, ..ExecutorConfig::new(endpoint.clone()) };
@@ -209,10 +177,10 @@ async fn run_phase(options: &Options, address: &str, phase: Phase) -> Outcome<()
     let fleet = Fleet::from_executors(executors).with_dial_limits(limits);
     let sessions = SessionOptions { start_timeout: TIMEOUT, ..SessionOptions::default() };
     let saved = |id: &str| options.saved.join(format!("{id}.json"));
-    let (before_kib, began) = (resident_kib()?, Instant::now());
+    let (before_kib, began) = (resident_kib("self")?, Instant::now());
     let end = |ended: Instant| -> Outcome<()> {
         let seconds = ended.duration_since(began).as_secs_f64();
-        writeln!(io::stdout(), "{seconds} {before_kib} {}", resident_kib()?)?;
+        writeln!(io::stdout(), "{seconds} {before_kib} {}", resident_kib("self")?)?;
         Ok(())
     };
     match phase {
@@ -291,7 +259,8 @@ fn environment_id(n: usize) -> String {
     format!("executor-{n:05}")
 }
 
-fn selection(environment_id: &str) -> MirrorSelection {
+/// Selects the root of the executors.
+pub(crate) fn selection(environment_id: &str) -> MirrorSelection {
     let location = CapabilityRootLocation {
         r#type: "environment".to_owned(),
         environment_id: environment_id.to_owned(),
@@ -303,16 +272,16 @@ fn selection(environment_id: &str) -> MirrorSelection {
     }])
 }
 
-/// Resident memory of this process.
-fn resident_kib() -> Outcome<f64> {
-    let status = fs::read_to_string("/proc/self/status")?;
+/// Returns the resident memory of a process, which may be `self`.
+pub(crate) fn resident_kib(process: &str) -> Outcome<f64> {
+    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let resident = resident.and_then(|rest| rest.split_whitespace().next());
     Ok(resident.ok_or("VmRSS")?.parse()?)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures are small")]
-fn as_float(count: u64) -> f64 {
+pub(crate) fn as_float(count: u64) -> f64 {
     count as f64
 }
 

@@ -1,0 +1,205 @@
+//! Executor without files, for the storm: serves generated skills over TLS at a fixed address.
+
+use crate::Outcome;
+use caproot::proto::caproot::v1::capability_service_server::{
+    CapabilityService, CapabilityServiceServer,
+};
+use caproot::proto::caproot::v1::watch_skills_response::Event;
+use caproot::proto::caproot::v1::{
+    Authority, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,
+    ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
+    ListSkillsResponse, ReadResourceRequest, ReadResourceResponse, RemovedSkill, Reset,
+    ResolveRootsRequest, ResolveRootsResponse, RootState, RootStatus, Skill, SkillDelta, Synced,
+    WatchSkillsRequest, WatchSkillsResponse,
+};
+use futures_util::StreamExt as _;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_stream::Stream;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::service::Routes;
+use tonic::{Request, Response, Status};
+
+/// Root of all executors.
+pub(crate) const ROOT: &str = "r";
+
+/// Executor that serves until it is dropped. Its connections end with it.
+pub(crate) struct SlimExecutor {
+    pub(crate) address: SocketAddr,
+    state: watch::Sender<SlimState>,
+    _task: AbortOnDropHandle<()>,
+}
+
+/// Names of the skills, and their revision.
+#[derive(Clone)]
+struct SlimState {
+    names: Arc<Vec<String>>,
+    revision: u64,
+}
+
+#[derive(Clone)]
+struct SlimService {
+    epoch: Arc<str>,
+    state: watch::Receiver<SlimState>,
+}
+
+impl SlimExecutor {
+    /// Starts the executor at an address, which may have port 0.
+    pub(crate) async fn start(
+        address: SocketAddr,
+        tls: TlsAcceptor,
+        epoch: &str,
+        names: Vec<String>,
+    ) -> Outcome<Self> {
+        let (state, receiver) = watch::channel(SlimState { names: Arc::new(names), revision: 1 });
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        let service = SlimService { epoch: epoch.into(), state: receiver };
+        let routes = Routes::new(CapabilityServiceServer::new(service));
+        let task = tokio::spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => {
+                        let Ok((stream, _)) = accepted else { continue };
+                        let (tls, routes) = (tls.clone(), routes.clone());
+                        connections.spawn(async move {
+                            let stream = TokioIo::new(tls.accept(stream).await?);
+                            let mut http = http2::Builder::new(TokioExecutor::new());
+                            http.timer(TokioTimer::new());
+                            let service = TowerToHyperService::new(routes);
+                            let served = http.serve_connection(stream, service).await;
+                            served.map_err(std::io::Error::other)
+                        });
+                    }
+                    // The ends of connections, so that the set does not grow.
+                    Some(_) = connections.join_next() => {}
+                }
+            }
+        });
+        Ok(Self { address, state, _task: AbortOnDropHandle::new(task) })
+    }
+
+    /// Replaces all skills.
+    pub(crate) fn change(&self, names: Vec<String>) {
+        let next = |state: &mut SlimState| {
+            *state = SlimState { names: Arc::new(names), revision: state.revision + 1 };
+        };
+        self.state.send_modify(next);
+    }
+}
+
+fn package(name: &str) -> String {
+    format!("skill://{ROOT}/{name}")
+}
+
+fn skill(name: &str) -> Skill {
+    let package = package(name);
+    Skill {
+        authority: Some(Authority { kind: "executor".into(), id: ROOT.into() }),
+        main_resource: format!("{package}/SKILL.md"),
+        package,
+        name: name.to_owned(),
+        description: "d".into(),
+        ..Skill::default()
+    }
+}
+
+fn root_status() -> RootStatus {
+    RootStatus { id: ROOT.into(), state: RootState::Ready.into(), ..RootStatus::default() }
+}
+
+/// Returns the events of a whole state, or of the difference to an earlier state.
+fn events(before: Option<&SlimState>, now: &SlimState) -> Vec<Event> {
+    let removed = before.into_iter().flat_map(|before| before.names.iter());
+    let removed = removed.map(|name| RemovedSkill { package: package(name), reason: 1 }).collect();
+    let upserted = now.names.iter().map(|name| skill(name)).collect();
+    let delta = SkillDelta { root_id: ROOT.into(), removed, upserted, ..SkillDelta::default() };
+    let first = before.is_none().then(|| Event::Reset(Reset::default()));
+    let rest = [Event::RootStatus(root_status()), Event::Delta(delta)];
+    first.into_iter().chain(rest).chain([Event::Synced(Synced::default())]).collect()
+}
+
+#[tonic::async_trait]
+impl CapabilityService for SlimService {
+    type WatchSkillsStream =
+        Pin<Box<dyn Stream<Item = Result<WatchSkillsResponse, Status>> + Send>>;
+
+    async fn get_executor(
+        &self,
+        _: Request<GetExecutorRequest>,
+    ) -> Result<Response<GetExecutorResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn list_roots(
+        &self,
+        _: Request<ListRootsRequest>,
+    ) -> Result<Response<ListRootsResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn resolve_roots(
+        &self,
+        _: Request<ResolveRootsRequest>,
+    ) -> Result<Response<ResolveRootsResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    /// Lists only the state of the root.
+    async fn list_skills(
+        &self,
+        _: Request<ListSkillsRequest>,
+    ) -> Result<Response<ListSkillsResponse>, Status> {
+        let revision = self.state.borrow().revision;
+        Ok(Response::new(ListSkillsResponse {
+            epoch: self.epoch.to_string(),
+            revision,
+            roots: vec![root_status()],
+            ..ListSkillsResponse::default()
+        }))
+    }
+
+    async fn watch_skills(
+        &self,
+        _: Request<WatchSkillsRequest>,
+    ) -> Result<Response<Self::WatchSkillsStream>, Status> {
+        let start = (self.clone(), None::<SlimState>);
+        let states = futures_util::stream::unfold(start, |(mut service, before)| async move {
+            if before.is_some() {
+                service.state.changed().await.ok()?;
+            }
+            let now = service.state.borrow_and_update().clone();
+            let (epoch, revision) = (service.epoch.to_string(), now.revision);
+            let message = |event| {
+                let (epoch, event) = (epoch.clone(), Some(event));
+                Ok(WatchSkillsResponse { epoch, revision, event })
+            };
+            let messages: Vec<_> = events(before.as_ref(), &now).into_iter().map(message).collect();
+            Some((futures_util::stream::iter(messages), (service, Some(now))))
+        });
+        Ok(Response::new(Box::pin(states.flatten())))
+    }
+
+    async fn list_resources(
+        &self,
+        _: Request<ListResourcesRequest>,
+    ) -> Result<Response<ListResourcesResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn read_resource(
+        &self,
+        _: Request<ReadResourceRequest>,
+    ) -> Result<Response<ReadResourceResponse>, Status> {
+        Err(Status::unimplemented(""))
+    }
+}
