@@ -2,9 +2,11 @@
 
 use crate::Outcome;
 use crate::cuttable_route::CuttableRoute;
+use crate::equal_catalogs::resident_kib;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write as _;
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -46,7 +48,8 @@ impl BrokerCluster {
         let mut cluster = Self { program, servers: Vec::new(), routes: Vec::new() };
         let mut route_addresses: Vec<String> = Vec::new();
         for at in 0..servers {
-            let (address, own_routes) = (free_address().await?, free_address().await?);
+            let host = loopback_host(79, at);
+            let (address, own_routes) = (free_address(host).await?, free_address(host).await?);
             let mut urls = String::new();
             for (other, target) in route_addresses.iter().enumerate() {
                 let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -56,7 +59,7 @@ impl BrokerCluster {
             }
             // Servers tell each other the advertised address. Nothing is there, so that all routes
             // are those of the proxies.
-            let unused = free_address().await?;
+            let unused = free_address(host).await?;
             let config = format!(
                 "listen: \"{address}\"\nmax_payload: 65536\nping_interval: \"10s\"\ncluster {{\n  \
                  name: fleet\n  listen: \"{own_routes}\"\n  no_advertise: true\n  advertise: \
@@ -83,6 +86,12 @@ impl BrokerCluster {
 
     pub(crate) fn count(&self) -> usize {
         self.servers.len()
+    }
+
+    /// Resident memory of all servers.
+    pub(crate) fn resident_kib(&self) -> Outcome<f64> {
+        let processes = self.servers.iter().filter_map(|server| server.process.as_ref());
+        processes.map(|process| resident_kib(&process.id().to_string())).sum()
     }
 
     pub(crate) fn is_running(&self, at: usize) -> bool {
@@ -171,7 +180,14 @@ impl Drop for BrokerCluster {
     }
 }
 
-/// Returns an address of this machine whose port was free a moment ago.
-async fn free_address() -> Outcome<String> {
-    Ok(TcpListener::bind("127.0.0.1:0").await?.local_addr()?.to_string())
+/// Returns an address of this machine that no client connects from, so that the port of a server that
+/// has ended stays free for its next start.
+pub(crate) fn loopback_host(group: u8, number: usize) -> IpAddr {
+    let [.., high, low] = number.to_be_bytes();
+    IpAddr::from([127, group, high, low])
+}
+
+/// Returns an address whose port was free a moment ago.
+async fn free_address(host: IpAddr) -> Outcome<String> {
+    Ok(TcpListener::bind((host, 0)).await?.local_addr()?.to_string())
 }

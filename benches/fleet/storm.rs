@@ -68,7 +68,8 @@ struct StormInstance {
 /// Process of the executors.
 struct ExecutorProcess {
     child: Child,
-    stdin: ChildStdin,
+    /// `None` once the process was told to end.
+    stdin: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -84,6 +85,8 @@ struct StormFigures {
     start_seconds: f64,
     executor_kib: f64,
     mirror_kib: f64,
+    /// Memory of all brokers for one executor, and for one mirror.
+    broker_kib: [f64; 2],
     states: u64,
     mirrors: usize,
     dials: u64,
@@ -120,8 +123,21 @@ async fn run_seed(options: &Options, program: PathBuf, seed: u64) -> Outcome<()>
         next_link: 1,
         faults: BTreeMap::new(),
     };
+    let ran = run_rounds(options, &mut storm, &urls, scratch.path()).await;
+    let stopped = storm.executors.stop().await;
+    ran?.print(options, &storm)?;
+    stopped
+}
+
+/// Runs the rounds of faults, and returns their figures.
+async fn run_rounds(
+    options: &Options,
+    storm: &mut Storm,
+    urls: &[String],
+    dir: &Path,
+) -> Outcome<StormFigures> {
     print_progress(format_args!("starting {} executors", options.executors));
-    let before = storm.executors.resident_kib()?;
+    let (before, brokers) = (storm.executors.resident_kib()?, storm.cluster.resident_kib()?);
     for environment in 0..options.executors {
         storm.environments.push(StormEnvironment::default());
         storm.start_instance(environment).await?;
@@ -129,14 +145,20 @@ async fn run_seed(options: &Options, program: PathBuf, seed: u64) -> Outcome<()>
     storm.wait_until_settled().await?;
     let count = as_float(options.executors as u64);
     let executor_kib = (storm.executors.resident_kib()? - before) / count;
+    let brokers_with_links = storm.cluster.resident_kib()?;
 
     print_progress(format_args!("starting {} mirrors", options.fleets * options.mirrors()));
     let (before, began) = (resident_kib("self")?, Instant::now());
     let checks = StateChecks::new();
-    let (fleets, mirrors) = storm.start_mirrors(options, &urls, scratch.path(), &checks);
+    let (fleets, mirrors) = storm.start_mirrors(options, urls, dir, &checks);
     storm.wait_until_right(&mirrors, &checks, began).await?;
     let start_seconds = began.elapsed().as_secs_f64();
-    let mirror_kib = (resident_kib("self")? - before) / as_float(mirrors.len() as u64);
+    let count_of_mirrors = as_float(mirrors.len() as u64);
+    let mirror_kib = (resident_kib("self")? - before) / count_of_mirrors;
+    let broker_kib = [
+        (brokers_with_links - brokers) / count,
+        (storm.cluster.resident_kib()? - brokers_with_links) / count_of_mirrors,
+    ];
     let most_dials = Arc::<AtomicU64>::default();
     let _sampler = sample_dials(fleets.clone(), most_dials.clone());
 
@@ -156,19 +178,19 @@ async fn run_seed(options: &Options, program: PathBuf, seed: u64) -> Outcome<()>
     print_progress(format_args!("waiting until one link serves each environment"));
     storm.wait_until_settled().await?;
     convergence.sort_by(f64::total_cmp);
-    let figures = StormFigures {
+    Ok(StormFigures {
         seconds: began.elapsed().as_secs_f64(),
         start_seconds,
         executor_kib,
         mirror_kib,
+        broker_kib,
         states: checks.states(),
         mirrors: mirrors.len(),
         dials: count_dials(&fleets),
         most_dials_a_second: most_dials.load(Ordering::Relaxed),
         convergence,
         rounds,
-    };
-    figures.print(options, &storm)
+    })
 }
 
 fn count_dials(fleets: &[Fleet]) -> u64 {
@@ -438,7 +460,7 @@ impl ExecutorProcess {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
-        let stdin = child.stdin.take().ok_or("stdin is piped")?;
+        let stdin = child.stdin.take();
         let lines = BufReader::new(child.stdout.take().ok_or("stdout is piped")?).lines();
         let mut process = Self { child, stdin, lines };
         let line = process.lines.next_line().await?;
@@ -450,10 +472,18 @@ impl ExecutorProcess {
 
     /// Sends a command, and returns its result.
     async fn command(&mut self, line: &str) -> Outcome<String> {
-        self.stdin.write_all(format!("{line}\n").as_bytes()).await?;
+        let stdin = self.stdin.as_mut().ok_or("the process of the executors ended")?;
+        stdin.write_all(format!("{line}\n").as_bytes()).await?;
         let answer = self.lines.next_line().await?.ok_or("the process of the executors ended")?;
         let result = answer.strip_prefix("ok ").map(str::to_owned);
         result.ok_or_else(|| answer.into())
+    }
+
+    /// Ends the process, which ends its daemons.
+    async fn stop(&mut self) -> Outcome<()> {
+        self.stdin = None;
+        timeout(QUIET_TIMEOUT, self.child.wait()).await??;
+        Ok(())
     }
 
     fn resident_kib(&self) -> Outcome<f64> {
@@ -543,6 +573,11 @@ impl StormFigures {
                     "at most {GOAL_EXECUTOR_KIB} KiB: {}",
                     is_met(self.executor_kib, GOAL_EXECUTOR_KIB)
                 ),
+            ),
+            (
+                format!("memory of {BROKERS} brokers for an executor, and for a mirror"),
+                format!("{:.0} KiB, {:.0} KiB", self.broker_kib[0], self.broker_kib[1]),
+                String::new(),
             ),
         ];
         let mut out = io::stdout();

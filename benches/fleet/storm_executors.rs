@@ -2,6 +2,7 @@
 //! and kill. Each command gets one line as its answer.
 
 use crate::Outcome;
+use crate::broker_cluster::loopback_host;
 use crate::equal_catalogs::ChildGuard;
 use crate::options::Options;
 use crate::slim_executor::{ROOT, SlimExecutor};
@@ -148,7 +149,7 @@ impl StormExecutors {
 
     fn instance(&mut self, key: InstanceKey) -> &mut ExecutorInstance {
         self.instances.entry(key).or_insert_with(|| ExecutorInstance {
-            address: SocketAddr::from(([127, 0, 0, 1], 0)),
+            address: SocketAddr::new(loopback_host(80, usize::try_from(key.1).unwrap_or(0)), 0),
             daemon: None,
             starts: 0,
             generation: 0,
@@ -251,7 +252,8 @@ impl StormExecutors {
         fs::write(file("yaml"), config)?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
         command.args(["serve", "--config"]).arg(file("yaml"));
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let stdout = child.stdout.take().ok_or("stdout is piped")?;
         let process = ChildGuard(child);
         let mut line = String::new();

@@ -4,6 +4,8 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
+#[cfg(feature = "nats")]
+use crate::config::LINK_EXAMPLE;
 use crate::config::{Config, ConfigError, ConfigErrors, ServeFlags, TextPosition, example_file};
 use crate::model::text::{EscapedText, escape_text};
 use crate::net::endpoint::ProcessEnv;
@@ -52,15 +54,31 @@ struct ConfigCheckArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  caproot config example > caproot.yaml")]
-struct ConfigExampleArgs {}
+  caproot config example > caproot.yaml
+  caproot config example --link > link.yaml    # the file of `caproot link`")]
+struct ConfigExampleArgs {
+    /// Print a config file of `caproot link`
+    #[cfg(feature = "nats")]
+    #[arg(long)]
+    link: bool,
+}
+
+impl ConfigExampleArgs {
+    fn file(&self) -> String {
+        #[cfg(feature = "nats")]
+        if self.link {
+            return LINK_EXAMPLE.to_owned();
+        }
+        example_file()
+    }
+}
 
 /// Runs the subcommand.
 pub fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     match &args.command {
         ConfigCommand::Check(args) => check_config_file(args, env),
-        ConfigCommand::Example(ConfigExampleArgs {}) => {
-            write_stdout(|stdout| stdout.write_all(example_file().as_bytes()))?;
+        ConfigCommand::Example(args) => {
+            write_stdout(|stdout| stdout.write_all(args.file().as_bytes()))?;
             Ok(exit::OK)
         }
     }

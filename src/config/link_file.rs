@@ -11,6 +11,8 @@ use std::path::Path;
 /// Keys of the file.
 const LINK_KEYS: [&str; 7] =
     ["environment_ids", "daemon", "nats", "max_tunnels", "max_dials_per_second", "log", "metrics"];
+/// Example of the file, with every key.
+pub const LINK_EXAMPLE: &str = include_str!("link_example.yaml");
 /// Default maximum number of open tunnels.
 const MAX_TUNNELS: u64 = 512;
 /// Default maximum number of dials within a second.
@@ -96,7 +98,7 @@ fn parse_local_address(text: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
-    use super::LinkFile;
+    use super::{LINK_EXAMPLE, LINK_KEYS, LinkFile};
     use std::path::{Path, PathBuf};
 
     fn parse(text: &str) -> Result<LinkFile, Vec<String>> {
@@ -125,6 +127,37 @@ mod tests {
         let link = minimal.expect("a file").link;
         assert_eq!((link.max_tunnels, link.max_dials_per_second), (512, 50));
         assert_eq!(link.broker.prefix, "caproot.v1");
+    }
+
+    /// The example shows every key, and the values without `#` are the defaults.
+    #[test]
+    fn the_example_has_the_defaults() {
+        let example = parse(LINK_EXAMPLE).expect("a valid file");
+        let required: Vec<_> = LINK_EXAMPLE
+            .lines()
+            .filter(|line| {
+                ["environment_ids:", "daemon:", "nats:", "  servers:"]
+                    .iter()
+                    .any(|key| line.starts_with(key))
+            })
+            .collect();
+        assert_eq!(parse(&required.join("\n")), Ok(example));
+        // The keys in comments are valid together, too.
+        let all = LINK_EXAMPLE.lines().map(|line| {
+            let rest = line.trim_start().strip_prefix('#').filter(|rest| !rest.starts_with(' '));
+            let indent = &line[..line.len() - line.trim_start().len()];
+            match rest {
+                Some(rest) => format!("{indent}{rest}\n"),
+                None => format!("{}\n", line.replacen("#  ", "  ", 1)),
+            }
+        });
+        let file = parse(&all.collect::<String>()).expect("a valid file");
+        let broker = file.link.broker;
+        assert!(broker.ca.is_some() && broker.identity.is_some() && broker.creds.is_some());
+        assert!(file.metrics.is_some());
+        for key in LINK_KEYS.iter().chain(&crate::link::BROKER_KEYS) {
+            assert!(LINK_EXAMPLE.contains(&format!("{key}:")), "{key}");
+        }
     }
 
     #[test]

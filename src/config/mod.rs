@@ -29,7 +29,7 @@ pub use self::example::example_file;
 pub use self::flags::{RootFlag, ServeFlags};
 pub use self::keys::{KeyDescription, config_keys};
 #[cfg(feature = "nats")]
-pub use self::link_file::LinkFile;
+pub use self::link_file::{LINK_EXAMPLE, LinkFile};
 pub use self::reload::RestartRequired;
 pub use self::socket_access::{SocketAccess, SocketAccessRules};
 pub use self::tls::{TlsFiles, TlsFlags};

@@ -1,6 +1,7 @@
 //! Addresses and credentials of a broker, as in the `nats` section of a file.
 
 use super::subject::check_prefix;
+use crate::net::endpoint::is_loopback_host;
 use crate::parse::document::{DocumentField, DocumentReader};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ const DEFAULT_PREFIX: &str = "caproot.v1";
 /// Port of a server without a port.
 const DEFAULT_PORT: u16 = 4222;
 /// Keys of the section.
-const BROKER_KEYS: [&str; 6] = ["servers", "ca", "cert", "key", "creds", "prefix"];
+pub(crate) const BROKER_KEYS: [&str; 6] = ["servers", "ca", "cert", "key", "creds", "prefix"];
 
 /// Servers of a NATS cluster, and the credentials of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,16 +71,14 @@ fn parse_server(text: &str) -> Result<String, &'static str> {
         _ => (address, DEFAULT_PORT),
     };
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    let address = bare.parse::<IpAddr>();
     let is_name =
         |host: &str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
-    if address.is_err() && (host.is_empty() || !is_name(host)) {
+    if bare.parse::<IpAddr>().is_err() && (host.is_empty() || !is_name(host)) {
         return Err(expected);
     }
-    let is_local = host == "localhost" || address.is_ok_and(|ip| ip.is_loopback());
     match scheme {
         "tls" => {}
-        "nats" if is_local => {}
+        "nats" if is_loopback_host(host) => {}
         "nats" => return Err("an attacker on the network could read the credentials; use tls://"),
         _ => return Err(expected),
     }

@@ -13,6 +13,8 @@ mod tunnel_state;
 mod tunnel_stream;
 
 pub use broker::{Broker, BrokerEnded, BrokerMessage, BrokerState, BrokerSubscription};
+#[cfg(test)]
+pub(crate) use broker_config::BROKER_KEYS;
 pub use broker_config::BrokerConfig;
 pub(crate) use broker_config::read_broker_config;
 pub use link_stats::{LinkNumber, LinkStats};

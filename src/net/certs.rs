@@ -161,20 +161,42 @@ fn load_chain(file: &Path) -> Result<(Vec<CertificateDer<'static>>, ChainCheck),
         if now < not_before {
             warn(format_args!("is not valid before {}", format_time(not_before)));
         }
-        if number == 1 && !names_a_host(&certificate) {
-            warn(format_args!("names no host in subjectAltName; clients reject the certificate"));
+        if number == 1 {
+            match names_of_machine(&certificate) {
+                MachineNames::Host => {}
+                MachineNames::SpiffeId => warn(format_args!(
+                    "has a SPIFFE id and names no host; only clients that expect the SPIFFE id \
+                     accept the certificate"
+                )),
+                MachineNames::None => warn(format_args!(
+                    "names no host in subjectAltName; clients reject the certificate"
+                )),
+            }
         }
         check.expires_at = check.expires_at.min(not_after);
     }
     Ok((chain, check))
 }
 
-fn names_a_host(certificate: &X509Certificate<'_>) -> bool {
-    let Ok(Some(names)) = certificate.subject_alternative_name() else { return false };
-    let is_host = |name: &GeneralName<'_>| {
-        matches!(name, GeneralName::DNSName(_) | GeneralName::IPAddress(_))
-    };
-    names.value.general_names.iter().any(is_host)
+/// Names by which clients recognize the machine of a certificate.
+enum MachineNames {
+    Host,
+    /// A SPIFFE id, and no host.
+    SpiffeId,
+    None,
+}
+
+fn names_of_machine(certificate: &X509Certificate<'_>) -> MachineNames {
+    let Ok(Some(names)) = certificate.subject_alternative_name() else { return MachineNames::None };
+    let mut found = MachineNames::None;
+    for name in &names.value.general_names {
+        match name {
+            GeneralName::DNSName(_) | GeneralName::IPAddress(_) => return MachineNames::Host,
+            GeneralName::URI(uri) if uri.starts_with("spiffe://") => found = MachineNames::SpiffeId,
+            _ => {}
+        }
+    }
+    found
 }
 
 #[cfg(unix)]

@@ -8,10 +8,13 @@ use std::os::unix::net::UnixStream;
 use caproot::proto::FILE_DESCRIPTOR_SET;
 use caproot::telemetry::RPC_METHODS;
 use prost_reflect::DescriptorPool;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::fixture::Fixture;
-use crate::harness::{published, read_request};
-use crate::process::ConfiguredDaemon;
+use crate::harness::{in_time, published, read_request};
+use crate::process::{ConfiguredDaemon, Process, caproot};
+use crate::test_servers::unused_address;
 
 const CONFIG: &str = "roots: [{id: r, path: root}, {id: gone, path: gone}]\n\
                       metrics: {listen: 'unix:run/m.sock'}\n";
@@ -47,6 +50,31 @@ pub(crate) async fn scrape_new_daemon() -> String {
     let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
     served.list(&[published("r")]).await;
     scrape(&fixture)
+}
+
+/// Returns the metrics that a process serves at a TCP address.
+pub(crate) async fn scrape_address(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("metrics");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("metrics");
+    let mut text = String::new();
+    in_time(stream.read_to_string(&mut text)).await.expect("metrics");
+    text.split_once("\r\n\r\n").expect("a head").1.to_owned()
+}
+
+/// Starts a link whose broker is away, and returns a scrape.
+#[cfg(feature = "nats")]
+pub(crate) async fn scrape_new_link() -> String {
+    let fixture = Fixture::new("");
+    let config = format!(
+        "environment_ids: [one]\ndaemon: tls:127.0.0.1:1\nnats: {{servers: ['nats://{}']}}\n\
+         metrics: {{listen: 'tcp:127.0.0.1:0'}}\n",
+        unused_address()
+    );
+    fixture.write("link.yaml", config);
+    let mut command = caproot(["link", "--config"]);
+    command.arg(fixture.path("link.yaml"));
+    let link = Process::start_until(command, |endpoints| !endpoints.is_empty());
+    scrape_address(link.address()).await
 }
 
 /// Returns the value of one series.
@@ -150,7 +178,9 @@ async fn other_http_requests_are_rejected() {
 
 #[tokio::test]
 async fn the_dashboard_and_the_alerts_name_existing_metrics() {
-    let families = families(&scrape_new_daemon().await);
+    let mut families = families(&scrape_new_daemon().await);
+    #[cfg(feature = "nats")]
+    families.extend(self::families(&scrape_new_link().await));
     let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
     assert!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() >= 8));
     let alerts: serde_yaml::Value = serde_yaml::from_str(ALERTS).expect("YAML");

@@ -8,7 +8,7 @@ use caproot::telemetry::RPC_METHODS;
 use tonic::Code;
 
 use super::check_page;
-use crate::config::metrics::scrape_new_daemon;
+use crate::config::metrics::{scrape_new_daemon, scrape_new_link};
 
 const HEAD: &str = "# Metrics
 
@@ -28,7 +28,18 @@ a skill. [Monitoring](../operate/monitoring.md) has a dashboard and alerts.
 | --- | --- | --- | --- | --- |
 ";
 
+const LINK: &str = "
+## Metrics of a link
+
+[`caproot link`](../operate/link.md) serves these metrics, if its file has `metrics.listen`. No metric has a label:
+
+| metric | type | meaning |
+| --- | --- | --- |
+";
+
 const LABELS: &str = "
+## Series of a histogram
+
 A histogram has the series `_bucket`, with the additional label `le`, `_sum` and `_count`.
 
 ## Labels
@@ -129,12 +140,16 @@ fn label_values(metric: &str, label: &str, scraped: &[String]) -> String {
     }
 }
 
-fn page(families: &[MetricFamily]) -> String {
+fn page(families: &[MetricFamily], of_link: &[MetricFamily]) -> String {
     let mut page = HEAD.to_owned();
     for MetricFamily { name, kind, unit, help, labels } in families {
         let labels: Vec<_> = labels.iter().map(|(label, _)| format!("`{label}`")).collect();
         let labels = labels.join(", ");
         writeln!(page, "| `{name}` | {kind} | {unit} | {labels} | {help} |").expect("a string");
+    }
+    page.push_str(LINK);
+    for MetricFamily { name, kind, help, .. } in of_link {
+        writeln!(page, "| `{name}` | {kind} | {help} |").expect("a string");
     }
     page.push_str(LABELS);
     let mut rows: Vec<(String, Vec<String>, String)> = Vec::new();
@@ -165,5 +180,8 @@ async fn the_page_is_current() {
         let (_, unit) = family.name.trim_end_matches("_total").rsplit_once('_').expect("a prefix");
         assert_eq!(unit == "seconds", family.unit == "seconds", "unit of {}", family.name);
     }
-    check_page("metrics", &page(&families));
+    let of_link = parse_families(&scrape_new_link().await);
+    assert!(of_link.iter().all(|family| family.labels.is_empty() && family.unit.is_empty()));
+    assert!(of_link.len() > 5);
+    check_page("metrics", &page(&families, &of_link));
 }

@@ -55,15 +55,27 @@ async fn expired_nameless_or_readable_certificate_files_are_warnings() {
     let [expired, nameless, open, ok] = output.text().lines().collect::<Vec<_>>()[..] else {
         panic!("three warnings: {}", output.text())
     };
-    let (certificate, key) = (pki.path_arg("server.pem"), pki.path_arg("server.key"));
+    let (certificate, key_file) = (pki.path_arg("server.pem"), pki.path_arg("server.key"));
     let start = format!("warning: the certificate in {certificate}");
     assert_eq!(expired, format!("{start} expired on 2001-01-01 00:00 UTC"));
     assert!(nameless.starts_with(&format!("{start} names no host")), "{nameless}");
-    assert!(open.starts_with(&format!("warning: {key} can be read by every user")), "{open}");
+    assert!(open.starts_with(&format!("warning: {key_file} can be read by every user")), "{open}");
     assert!(ok.starts_with("ok: ") && output.code == Some(0), "{ok}");
     let output = check_config(&pki, &config, &["--output", "json"]).await;
     let json: Value = serde_json::from_str(output.text()).expect("JSON");
     assert_eq!(json["warnings"].as_array().map(Vec::len), Some(3), "{json}");
+    pki.issue("server", &CertificateSpec::client("spiffe://example.org/executor/one"));
+    let output = check_config(&pki, &config, &[]).await;
+    let spiffe = output.text().lines().next().expect("a warning");
+    assert_eq!(
+        spiffe,
+        format!(
+            "{start} has a SPIFFE id and names no host; only clients that expect the SPIFFE id \
+             accept the certificate"
+        )
+    );
+    pki.issue("server", &CertificateSpec::client("x:y").valid_years(2000, 2001));
+    key(0o644);
     // The daemon prints the same warnings.
     let mut daemon = pki.serve(&[]);
     for part in ["expired on 2001", "names no host", "can be read by every user"] {

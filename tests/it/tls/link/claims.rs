@@ -3,6 +3,7 @@
 use rustix::process::Signal;
 
 use super::{LinkedExecutor, call, call_until_success};
+use crate::config::metrics::scrape_address;
 use crate::process::{Process, caproot};
 
 /// The newer link serves. If the newer link ends with a message or without one, the older link
@@ -41,15 +42,7 @@ async fn metrics_count_environments_and_tunnels() {
     let client = fleet.client("one").await.expect("a client");
     call(&fleet, "one").await.expect("an answer");
     let address = link.address().to_owned();
-    let scrape = || async {
-        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-        let mut stream = tokio::net::TcpStream::connect(&address).await.expect("metrics");
-        stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("metrics");
-        let mut text = String::new();
-        stream.read_to_string(&mut text).await.expect("metrics");
-        text
-    };
-    let text = scrape().await;
+    let text = scrape_address(&address).await;
     for line in [
         "caproot_link_broker_connected 1",
         "caproot_link_served_environments 1",
@@ -62,7 +55,7 @@ async fn metrics_count_environments_and_tunnels() {
     }
     let newer = executor.start_link("one", "").await;
     link.wait_for_log("a newer link serves the environment").await;
-    let text = scrape().await;
+    let text = scrape_address(&address).await;
     assert!(text.contains("caproot_link_superseded_total 1"), "{text}");
     assert!(text.contains("caproot_link_served_environments 0"), "{text}");
     drop((client, newer));

@@ -14,9 +14,7 @@ use tokio::net::TcpStream;
 
 use super::{LinkedExecutor, call};
 use crate::harness::in_time;
-use crate::process::{Process, caproot};
 use crate::process_usage::{descriptors, resident};
-use crate::strace;
 
 /// Token of an orchestrator or of a tunnel.
 fn token(number: usize) -> String {
@@ -175,31 +173,4 @@ async fn floods_do_not_disturb_another_tunnel() {
     }
     assert_eq!(fleet.stats().dials, 1);
     drop(link);
-}
-
-/// The link opens its config, and no other file than those of any program.
-#[tokio::test]
-async fn the_link_opens_no_file_but_its_own() {
-    let Some(executor) = LinkedExecutor::start().await else { return };
-    let log = executor.pki.fixture.path("strace.log");
-    let config = executor.write_link("one", "");
-    let mut command = caproot(["link", "--config"]);
-    command.arg(&config);
-    let options = ["-e", "trace=open,openat,openat2"];
-    let Some(command) = strace::trace_command(&log, &options, command) else { return };
-    let mut link = Process::spawn(command);
-    assert_eq!(link.line().await, "linked one");
-    let fleet = executor.open_fleet().await;
-    call(&fleet, "one").await.expect("an answer");
-    let output = link.exit_on(Signal::TERM).await;
-    assert_eq!(output.code, Some(0), "{}", output.stderr);
-    let log = std::fs::read_to_string(&log).expect("the log");
-    let config = config.display().to_string();
-    let of_any_program = ["/lib", "/usr/lib", "/etc/ld.so", "/proc/", "/sys/"];
-    let opened: Vec<_> = log.lines().filter_map(|line| line.split('"').nth(1)).collect();
-    let is_other = |path: &&&str| {
-        **path != config && !of_any_program.iter().any(|prefix| path.starts_with(prefix))
-    };
-    assert!(opened.contains(&&*config), "{log}");
-    assert_eq!(opened.iter().find(is_other), None, "{log}");
 }

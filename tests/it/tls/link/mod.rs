@@ -270,4 +270,8 @@ async fn a_link_file_is_checked_without_a_connection() {
         .write("link.yaml", format!("{valid}  \n").replace("tls://n", "tls://n], creds: [x"));
     let checked = run_command(caproot(["link", "--config", &file])).await;
     checked.exited_with(78, "nats.creds: expected text, found a list");
+    let example = run_command(caproot(["config", "example", "--link"])).await.succeeded();
+    pki.fixture.write("link.yaml", example.stdout);
+    let checked = run_command(caproot(["link", "--check", "--config", &file])).await.succeeded();
+    assert_eq!(checked.text(), format!("ok: {file}\n"));
 }

@@ -1,11 +1,13 @@
 //! The files of `docs/operate/link.md` work as they are, with the paths and ports of a test.
 
 use caproot::client::{Fleet, RetryPolicy};
+use rustix::process::Signal;
 
 use super::broker::NatsServer;
 use super::call;
 use crate::harness::in_time;
 use crate::process::{Process, caproot, run_command};
+use crate::strace;
 use crate::tls::authority::CertificateSpec;
 use crate::tls::{CLIENT, Pki};
 
@@ -76,4 +78,36 @@ async fn the_files_of_the_page_give_a_list_over_a_tunnel() {
     in_time(client.with_retry_policy(RetryPolicy::NONE).get_executor()).await.expect("an answer");
     assert!(file("nats.conf").contains(CLIENT));
     drop((link, two, daemon));
+}
+
+/// The link opens its config and its credentials, and no other file than those of any program.
+#[tokio::test]
+async fn the_link_opens_no_file_but_its_own() {
+    let Some((pki, broker)) = start_broker().await else { return };
+    let config = adapt(&pki, "caproot.yaml", &broker, "127.0.0.1:0");
+    let daemon = Process::start(caproot(["serve", "--config", &config]));
+    let config = adapt(&pki, "link.yaml", &broker, daemon.address());
+    let log = pki.fixture.path("strace.log");
+    let options = ["-e", "trace=open,openat,openat2"];
+    let command = caproot(["link", "--config", &config]);
+    let Some(command) = strace::trace_command(&log, &options, command) else { return };
+    let mut link = Process::start_until(command, |endpoints| !endpoints.is_empty());
+    assert_eq!(link.line().await, "linked one");
+    adapt(&pki, "fleet.yaml", &broker, "");
+    let fleet = Fleet::from_file(&pki.fixture.path("fleet.yaml")).await.expect("a fleet");
+    call(&fleet, "one").await.expect("an answer");
+    let output = link.exit_on(Signal::TERM).await;
+    assert_eq!(output.code, Some(0), "{}", output.stderr);
+    let log = std::fs::read_to_string(&log).expect("the log");
+    let own = ["link.yaml", "ca.pem", "link.pem", "link.key"].map(|name| pki.path_arg(name));
+    let of_any_program = ["/lib", "/usr/lib", "/etc/ld.so", "/proc/", "/sys/"];
+    let opened: Vec<_> = log.lines().filter_map(|line| line.split('"').nth(1)).collect();
+    for own in &own {
+        assert!(opened.contains(&&**own), "{own}: {log}");
+    }
+    let is_other = |path: &&&str| {
+        !own.iter().any(|own| own == **path)
+            && !of_any_program.iter().any(|prefix| path.starts_with(prefix))
+    };
+    assert_eq!(opened.iter().find(is_other), None, "{log}");
 }
