@@ -6,7 +6,6 @@ use super::connect::{
     ConnectError, ConnectMode, connection_failure, is_connection_refused, open_channel_with,
 };
 use super::credentials::{BearerToken, ClientCredentials};
-#[cfg(feature = "cli")]
 use super::dial::ConnectorError;
 use super::executor_channel::ExecutorChannel;
 use super::retry::{RetryPolicy, run_with_retries};
@@ -173,9 +172,14 @@ impl Client {
         matches!(&self.channel, CallChannel::Executor(channel) if channel.is_connected())
     }
 
+    /// Waits until the executor of a fleet is connected, or the attempt failed.
+    pub(super) async fn wait_for_connection(&self) -> Result<(), Status> {
+        let connected = self.open_connection().await;
+        connected.map_err(|error| Status::from_error(Box::new(tonic::ConnectError(error.into()))))
+    }
+
     /// Opens a connection to an executor of a fleet if there is none. Other clients connect by
     /// themselves.
-    #[cfg(feature = "cli")]
     pub(super) async fn open_connection(&self) -> Result<(), ConnectorError> {
         match &self.channel {
             CallChannel::Executor(channel) => channel.connection().await.map(drop),

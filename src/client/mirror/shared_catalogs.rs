@@ -15,9 +15,12 @@ use tokio::time::{Instant, timeout_at};
 pub const DEFAULT_MAX_BYTES: usize = 64 << 20;
 /// How long a transfer may make no progress before the next mirror starts its own.
 const STALL_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a mirror waits for the transfers of other mirrors in total, so that an executor that
-/// sends slowly delays the others by no more.
-const MAX_WAIT: Duration = Duration::from_secs(5);
+/// How long a transfer may take before the next mirror starts its own. The other mirrors wait for the
+/// new transfer, so that a slow network is not filled with copies of one catalog.
+const MAX_TRANSFER_TIME: Duration = Duration::from_secs(5);
+/// How long a mirror waits for the transfers of other mirrors in total, so that executors that send
+/// slowly delay the others by no more.
+const MAX_WAIT: Duration = Duration::from_secs(30);
 /// Number of catalogs from which ended catalogs are removed.
 const MIN_SWEEP_LEN: usize = 64;
 
@@ -57,6 +60,8 @@ struct SharedState<S> {
 #[derive(Debug, Clone)]
 struct TransferInProgress {
     id: u64,
+    /// Time at which the next mirror starts its own transfer.
+    end_of_wait: Instant,
     /// Changes with each event, and is closed at the end.
     progress: watch::Receiver<()>,
 }
@@ -132,21 +137,20 @@ impl<S> SharedCatalogs<S> {
         let deadline = Instant::now() + MAX_WAIT;
         let mut stalled = HashSet::new();
         loop {
-            let is_stalled = |id| Instant::now() >= deadline || stalled.contains(&id);
-            let TransferInProgress { id, mut progress } = match self.claim(keys, &is_stalled) {
-                Ok(obtained) => return obtained,
-                Err(other) => other,
+            let is_stalled = |other: &TransferInProgress| {
+                Instant::now() >= deadline.min(other.end_of_wait) || stalled.contains(&other.id)
             };
-            loop {
-                let until = deadline.min(Instant::now() + STALL_TIMEOUT);
-                match timeout_at(until, progress.changed()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => break,
-                    Err(_) => {
-                        stalled.insert(id);
-                        break;
-                    }
-                }
+            let TransferInProgress { id, end_of_wait, mut progress } =
+                match self.claim(keys, &is_stalled) {
+                    Ok(obtained) => return obtained,
+                    Err(other) => other,
+                };
+            progress.mark_unchanged();
+            let stall_time = Instant::now() + STALL_TIMEOUT;
+            let until = deadline.min(end_of_wait).min(stall_time);
+            // After an event, an earlier transfer may have ended with the catalog.
+            if timeout_at(until, progress.changed()).await.is_err() && until == stall_time {
+                stalled.insert(id);
             }
         }
     }
@@ -156,7 +160,7 @@ impl<S> SharedCatalogs<S> {
     fn claim(
         &self,
         keys: &[SharedCatalogKey],
-        is_stalled: &dyn Fn(u64) -> bool,
+        is_stalled: &dyn Fn(&TransferInProgress) -> bool,
     ) -> Result<ObtainedCatalogs<S>, TransferInProgress> {
         let mut state = self.0.lock();
         let mut stored = HashMap::new();
@@ -164,7 +168,7 @@ impl<S> SharedCatalogs<S> {
             if let Some(contents) = state.find(key) {
                 stored.insert(key.root_id.clone(), contents);
             } else if let Some(other) = state.transfers.get(key)
-                && !is_stalled(other.id)
+                && !is_stalled(other)
             {
                 return Err(other.clone());
             }
@@ -232,7 +236,9 @@ impl<S> SharedState<S> {
     ) -> CatalogTransfer<S> {
         self.last_transfer_id += 1;
         let (id, (progress, receiver)) = (self.last_transfer_id, watch::channel(()));
-        self.transfers.insert(key.clone(), TransferInProgress { id, progress: receiver });
+        let end_of_wait = Instant::now() + MAX_TRANSFER_TIME;
+        let transfer = TransferInProgress { id, end_of_wait, progress: receiver };
+        self.transfers.insert(key.clone(), transfer);
         CatalogTransfer { shared: shared.clone(), key: key.clone(), id, progress }
     }
 }

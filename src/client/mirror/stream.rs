@@ -84,6 +84,8 @@ impl<S> MirrorStream<S> {
     /// Asks the daemon for the digests of its catalogs, and prepares a stream without the catalogs
     /// that this mirror or another one holds. The error is a loss of the executor.
     async fn take_shared_catalogs(&mut self) -> Result<(), Status> {
+        // A dial may wait for its turn. The time limit of the digests begins afterwards.
+        self.client.wait_for_connection().await?;
         let listed = match self.list_digests().await {
             Ok(listed) => listed,
             Err(status)

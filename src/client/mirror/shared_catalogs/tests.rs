@@ -1,7 +1,8 @@
 //! Waits for transfers, and the limit of idle catalogs. The time is paused.
 
 use super::{
-    CatalogTransfer, MAX_WAIT, ObtainedCatalogs, STALL_TIMEOUT, SharedCatalogKey, SharedCatalogs,
+    CatalogTransfer, MAX_TRANSFER_TIME, MAX_WAIT, ObtainedCatalogs, STALL_TIMEOUT,
+    SharedCatalogKey, SharedCatalogs,
 };
 use crate::client::mirror::root_contents::RootContents;
 use crate::proto::caproot::v1::{Skill, SkillView};
@@ -92,21 +93,47 @@ async fn the_next_mirror_replaces_a_stalled_transfer() {
     assert!(waiting.iter().all(|wait| !wait.is_finished()));
 }
 
-/// An executor that sends an event from time to time delays the others by `MAX_WAIT` at most.
+/// Each executor that sends an event from time to time delays the others by `MAX_TRANSFER_TIME`, and
+/// all such executors together by `MAX_WAIT`. Meanwhile, the mirrors do not all start transfers.
 #[tokio::test(start_paused = true)]
-async fn a_slow_transfer_delays_others_for_a_limited_time() {
+async fn slow_transfers_delay_others_for_a_limited_time() {
     let shared = SharedCatalogs::new(1 << 20);
-    let slow = only_transfer(obtain(&shared, &["r"])).await;
-    let progress = tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(STALL_TIMEOUT / 2).await;
-            slow.record_progress();
-        }
-    });
     let began = Instant::now();
-    only_transfer(obtain(&shared, &["r"])).await;
-    assert_eq!(began.elapsed(), MAX_WAIT);
-    progress.abort();
+    let mut slow = vec![only_transfer(obtain(&shared, &["r"])).await];
+    let mut waiting: Vec<_> = (0..19).map(|_| obtain(&shared, &["r"])).collect();
+    while began.elapsed() + STALL_TIMEOUT < MAX_WAIT {
+        settle().await;
+        advance(STALL_TIMEOUT / 2).await;
+        settle().await;
+        for started in waiting.extract_if(.., |wait| wait.is_finished()) {
+            slow.push(only_transfer(started).await);
+        }
+        let ended = began.elapsed().as_secs() / MAX_TRANSFER_TIME.as_secs();
+        assert_eq!(slow.len() as u64, 1 + ended);
+        slow.iter().for_each(CatalogTransfer::record_progress);
+    }
+    settle().await;
+    advance(STALL_TIMEOUT).await;
+    settle().await;
+    assert!(waiting.iter().all(JoinHandle::is_finished));
+}
+
+/// The end of an early transfer is noticed by the mirrors that wait for a later one.
+#[tokio::test(start_paused = true)]
+async fn the_first_of_several_transfers_ends_the_wait() {
+    let shared = SharedCatalogs::new(1 << 20);
+    let first = only_transfer(obtain(&shared, &["r"])).await;
+    let next = obtain(&shared, &["r"]);
+    settle().await;
+    advance(STALL_TIMEOUT).await;
+    let second = only_transfer(next).await;
+    let waiting = obtain(&shared, &["r"]);
+    settle().await;
+    let stored = shared.share(&key("r"), &contents("text"));
+    drop(first);
+    second.record_progress();
+    let obtained = waiting.await.expect("no panic");
+    assert!(Arc::ptr_eq(&obtained.stored["r"], &stored) && obtained.transfers.is_empty());
 }
 
 /// Mirrors of several roots hold no transfer while they wait, so that they never wait for each other.
