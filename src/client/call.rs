@@ -357,7 +357,9 @@ impl Client {
     ) -> Result<Streaming<WatchSkillsResponse>, Status> {
         self.channel.reload_token().await;
         let limit = self.timeout();
-        with_deadline(limit, limit, self.service.watch_skills(Request::new(request))).await
+        // The box is gone once the stream is open, so that a mirror's future stays small.
+        Box::pin(with_deadline(limit, limit, self.service.watch_skills(Request::new(request))))
+            .await
     }
 
     /// How long a call may take.

@@ -58,7 +58,8 @@ impl<S> MirrorStream<S> {
     pub(crate) async fn next(&mut self) -> Result<WatchMessage, CallError> {
         if self.watch.is_closed() && self.replica.sharing_mut().is_some() {
             self.watch.wait_for_retry().await;
-            if let Err(status) = self.take_shared_catalogs().await {
+            // The box is gone once the stream opens, so that a mirror's future stays small.
+            if let Err(status) = Box::pin(self.take_shared_catalogs()).await {
                 return self.watch.record_failure(status);
             }
         }
