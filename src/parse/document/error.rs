@@ -145,3 +145,18 @@ impl fmt::Display for ConfigErrors {
 }
 
 impl std::error::Error for ConfigErrors {}
+
+#[cfg(test)]
+mod tests {
+    use super::{ConfigError, ConfigErrors, MAX_ERRORS};
+
+    #[test]
+    fn omitted_errors_of_flags_have_no_file() {
+        let mut errors = ConfigErrors::default();
+        for n in 0..MAX_ERRORS + 2 {
+            errors.add(ConfigError::key("--root", n.to_string()));
+        }
+        let errors = errors.or_value(()).expect_err("errors");
+        assert_eq!(errors.last().map(ToString::to_string).as_deref(), Some("2 more errors"));
+    }
+}
