@@ -60,7 +60,7 @@ pub(crate) enum Phase {
 #[derive(Debug, Clone, Copy)]
 struct PhaseFigures {
     seconds: f64,
-    /// Resident memory before and after.
+    /// Allocated memory before and after.
     before_kib: f64,
     after_kib: f64,
     /// Bytes in both directions, without headers of TCP.
@@ -177,10 +177,10 @@ pub(crate) async fn run_phase(options: &Options, address: &str, phase: Phase) ->
     let fleet = Fleet::from_executors(executors).with_dial_limits(limits);
     let sessions = SessionOptions { start_timeout: TIMEOUT, ..SessionOptions::default() };
     let saved = |id: &str| options.saved.join(format!("{id}.json"));
-    let (before_kib, began) = (resident_kib("self")?, Instant::now());
+    let (before_kib, began) = (allocated_kib(), Instant::now());
     let end = |ended: Instant| -> Outcome<()> {
         let seconds = ended.duration_since(began).as_secs_f64();
-        writeln!(io::stdout(), "{seconds} {before_kib} {}", resident_kib("self")?)?;
+        writeln!(io::stdout(), "{seconds} {before_kib} {}", allocated_kib())?;
         Ok(())
     };
     match phase {
@@ -278,6 +278,15 @@ pub(crate) fn resident_kib(process: &str) -> Outcome<f64> {
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let resident = resident.and_then(|rest| rest.split_whitespace().next());
     Ok(resident.ok_or("VmRSS")?.parse()?)
+}
+
+/// Allocated memory of this process. The resident memory also has the peaks of the start, which the
+/// allocator keeps.
+fn allocated_kib() -> f64 {
+    #[expect(unsafe_code, reason = "the function of the C library only reads counters")]
+    // SAFETY: mallinfo2(3) has no arguments, and the result is a plain value.
+    let counters = unsafe { libc::mallinfo2() };
+    as_float((counters.uordblks + counters.hblkhd) as u64) / 1_024.0
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures are small")]
