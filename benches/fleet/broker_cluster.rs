@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::cuttable_route::CuttableRoute;
-use crate::equal_catalogs::resident_kib;
+use crate::process_memory::resident_kib;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write as _;
 use std::fs;

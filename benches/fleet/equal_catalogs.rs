@@ -272,14 +272,6 @@ pub(crate) fn selection(environment_id: &str) -> MirrorSelection {
     }])
 }
 
-/// Returns the resident memory of a process, which may be `self`.
-pub(crate) fn resident_kib(process: &str) -> Outcome<f64> {
-    let status = fs::read_to_string(format!("/proc/{process}/status"))?;
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let resident = resident.and_then(|rest| rest.split_whitespace().next());
-    Ok(resident.ok_or("VmRSS")?.parse()?)
-}
-
 /// Allocated memory of this process. The resident memory also has the peaks of the start, which the
 /// allocator keeps.
 fn allocated_kib() -> f64 {

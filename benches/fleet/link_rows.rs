@@ -2,7 +2,8 @@
 //! real link and one server on this machine. Both sides alternate, A B A B.
 
 use crate::broker_cluster::{BrokerCluster, find_nats_server};
-use crate::equal_catalogs::{ChildGuard, resident_kib, selection};
+use crate::equal_catalogs::{ChildGuard, selection};
+use crate::process_memory::resident_kib;
 use crate::slim_executor::ROOT;
 use crate::storm_executors::{ExecutorPki, environment_id, spiffe_id};
 use crate::trees::{Plan, create_tree};

@@ -8,12 +8,16 @@ mod cuttable_route;
 mod equal_catalogs;
 mod link_rows;
 mod options;
+#[path = "../common/process_memory.rs"]
+mod process_memory;
 mod slim_executor;
 mod storm;
 mod storm_checks;
 mod storm_executors;
 #[path = "../common/trees.rs"]
 mod trees;
+#[path = "../../tests/it/test_servers/unused_calls.rs"]
+mod unused_calls;
 
 use clap::Parser as _;
 use options::Options;

@@ -1,6 +1,7 @@
 //! Executor without files, for the storm: serves generated skills over TLS at a fixed address.
 
 use crate::Outcome;
+use crate::unused_calls::unused_calls;
 use caproot::proto::caproot::v1::capability_service_server::{
     CapabilityService, CapabilityServiceServer,
 };
@@ -133,25 +134,12 @@ impl CapabilityService for SlimService {
     type WatchSkillsStream =
         Pin<Box<dyn Stream<Item = Result<WatchSkillsResponse, Status>> + Send>>;
 
-    async fn get_executor(
-        &self,
-        _: Request<GetExecutorRequest>,
-    ) -> Result<Response<GetExecutorResponse>, Status> {
-        Err(Status::unimplemented(""))
-    }
-
-    async fn list_roots(
-        &self,
-        _: Request<ListRootsRequest>,
-    ) -> Result<Response<ListRootsResponse>, Status> {
-        Err(Status::unimplemented(""))
-    }
-
-    async fn resolve_roots(
-        &self,
-        _: Request<ResolveRootsRequest>,
-    ) -> Result<Response<ResolveRootsResponse>, Status> {
-        Err(Status::unimplemented(""))
+    unused_calls! {
+        get_executor(GetExecutorRequest) -> GetExecutorResponse;
+        list_roots(ListRootsRequest) -> ListRootsResponse;
+        resolve_roots(ResolveRootsRequest) -> ResolveRootsResponse;
+        list_resources(ListResourcesRequest) -> ListResourcesResponse;
+        read_resource(ReadResourceRequest) -> ReadResourceResponse;
     }
 
     /// Lists only the state of the root.
@@ -187,19 +175,5 @@ impl CapabilityService for SlimService {
             Some((futures_util::stream::iter(messages), (service, Some(now))))
         });
         Ok(Response::new(Box::pin(states.flatten())))
-    }
-
-    async fn list_resources(
-        &self,
-        _: Request<ListResourcesRequest>,
-    ) -> Result<Response<ListResourcesResponse>, Status> {
-        Err(Status::unimplemented(""))
-    }
-
-    async fn read_resource(
-        &self,
-        _: Request<ReadResourceRequest>,
-    ) -> Result<Response<ReadResourceResponse>, Status> {
-        Err(Status::unimplemented(""))
     }
 }

@@ -2,8 +2,9 @@
 //! quiet, all mirrors must become live and right. `docs/design/link.md` has the figures.
 
 use crate::broker_cluster::{BrokerCluster, find_nats_server};
-use crate::equal_catalogs::{as_float, resident_kib, selection};
+use crate::equal_catalogs::{as_float, selection};
 use crate::options::Options;
+use crate::process_memory::resident_kib;
 use crate::storm_checks::{CheckedMirror, StateChecks};
 use crate::storm_executors::{InstanceKey, environment_id, spiffe_id};
 use crate::{Outcome, print_progress};

@@ -20,6 +20,8 @@ mod page;
 mod paging;
 mod parallel_walk;
 mod plots;
+#[path = "../common/process_memory.rs"]
+mod process_memory;
 mod read;
 mod report;
 mod server;

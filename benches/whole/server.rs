@@ -2,6 +2,7 @@
 
 use crate::client::{RawClient, TIMEOUT};
 use crate::context::{Outcome, this_program};
+use crate::process_memory::resident_kib;
 use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -80,10 +81,7 @@ impl Server {
 
     /// Resident memory in KiB.
     pub(crate) fn resident(&self) -> Outcome<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let resident = resident.and_then(|rest| rest.split_whitespace().next());
-        Ok(resident.ok_or("VmRSS")?.parse()?)
+        resident_kib(&self.child.id().to_string())
     }
 }
 
