@@ -1,7 +1,6 @@
 //! Catalogs of all roots: resolves selections, scans roots, publishes snapshots, and reads the
 //! files of published packages. Independent of gRPC.
 
-mod pending_changes;
 mod policy;
 mod reads;
 mod root_task;

@@ -1,7 +1,7 @@
 //! State that the callers of a root share with the task of the root: requested scans, the waits
 //! for them, reads and leases.
 
-use super::pending_changes::PendingChanges;
+use super::root_task::PendingChanges;
 use super::{ConsistencyLevel, DeadlineExceeded, RootState};
 use crate::model::RootReason;
 use crate::scan::ScanProgress;
