@@ -435,7 +435,8 @@ impl RootTask {
                 Ok(result) => break result,
                 Err(_) if progress.idle_time() >= stuck_timeout => {
                     self.is_stuck = true;
-                    self.publish_snapshot(Some(Err(RootReason::Timeout)));
+                    let result = Some(Err(RootReason::Timeout));
+                    self.store.publish_snapshot(&self.key, result, self.watch_mode);
                 }
                 Err(_) => {}
             }
@@ -449,18 +450,7 @@ impl RootTask {
     fn publish_scan_result(&mut self, result: Option<Result<Arc<Catalog>, RootReason>>) -> bool {
         let was_stuck = std::mem::take(&mut self.is_stuck);
         let last = || self.index.as_ref().filter(|_| was_stuck).and_then(RootIndex::last_result);
-        let result = result.or_else(last);
-        self.publish_snapshot(result)
-    }
-
-    fn publish_snapshot(&self, catalog: Option<Result<Arc<Catalog>, RootReason>>) -> bool {
-        let mut state = self.store.lock_state();
-        let changed = state.publish_snapshot(&self.key, catalog, self.watch_mode);
-        if changed {
-            // Sent while `state` is locked, so that subscribers see revisions in order.
-            self.store.inner.revisions.send_replace(state.revision());
-        }
-        changed
+        self.store.publish_snapshot(&self.key, result.or_else(last), self.watch_mode)
     }
 }
 

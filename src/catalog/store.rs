@@ -56,7 +56,7 @@ pub struct StoreInner {
     pub watcher: InotifyWatcher,
     state: Mutex<StoreState>,
     /// Current revision. A watch channel holds only the latest value, so it is never full.
-    pub revisions: watch::Sender<u64>,
+    revisions: watch::Sender<u64>,
     /// Changes that a periodic full scan found and inotify did not report.
     pub missed_changes: AtomicU64,
     pub scan_counters: ScanCounters,
@@ -399,6 +399,40 @@ impl CatalogStore {
         by_path.into_values().map(Option::<&_>::cloned).collect()
     }
 
+    /// Stores a scan result; `None` means that the catalog did not change. Returns whether the
+    /// snapshot differs from the last snapshot, which creates a new revision.
+    pub(super) fn publish_snapshot(
+        &self,
+        key: &RootKey,
+        catalog: Option<Result<Arc<Catalog>, RootReason>>,
+        watch_mode: WatchMode,
+    ) -> bool {
+        let mut state = self.lock_state();
+        let StoreState { revision, max_history, roots, .. } = &mut *state;
+        let Some(root) = roots.get_mut(key) else { return false };
+        let last = root.latest();
+        let catalog = match (last.map(|last| &last.catalog), catalog) {
+            (None, None) => return false,
+            (Some(old), None) => old.clone(),
+            (Some(Ok(old)), Some(Ok(new)))
+                if !Arc::ptr_eq(old, &new) && old.is_equivalent(&new) =>
+            {
+                Ok(old.clone())
+            }
+            (_, Some(new)) => new,
+        };
+        let snapshot = RootSnapshot { catalog, watch_mode };
+        if last.is_some_and(|last| last.is_same(&snapshot)) {
+            return false;
+        }
+        *revision += 1;
+        root.history.push_back((*revision, snapshot));
+        root.truncate_history(*max_history);
+        // Sent while `state` is locked, so that subscribers see revisions in order.
+        self.inner.revisions.send_replace(*revision);
+        true
+    }
+
     fn root_keys(&self, selection: &ScopedSelection) -> Vec<Result<RootKey, RootReason>> {
         self.policy().root_keys(&selection.access_scope, &selection.roots)
     }
@@ -503,36 +537,6 @@ impl StoreState {
             let key = key.clone();
             self.roots.remove(&key);
         }
-    }
-
-    /// Stores a scan result; `None` means that the catalog did not change. Returns whether the
-    /// snapshot differs from the last snapshot, which creates a new revision.
-    pub fn publish_snapshot(
-        &mut self,
-        key: &RootKey,
-        catalog: Option<Result<Arc<Catalog>, RootReason>>,
-        watch_mode: WatchMode,
-    ) -> bool {
-        let Some(root) = self.roots.get_mut(key) else { return false };
-        let last = root.latest();
-        let catalog = match (last.map(|last| &last.catalog), catalog) {
-            (None, None) => return false,
-            (Some(old), None) => old.clone(),
-            (Some(Ok(old)), Some(Ok(new)))
-                if !Arc::ptr_eq(old, &new) && old.is_equivalent(&new) =>
-            {
-                Ok(old.clone())
-            }
-            (_, Some(new)) => new,
-        };
-        let snapshot = RootSnapshot { catalog, watch_mode };
-        if last.is_some_and(|last| last.is_same(&snapshot)) {
-            return false;
-        }
-        self.revision += 1;
-        root.history.push_back((self.revision, snapshot));
-        root.truncate_history(self.max_history);
-        true
     }
 
     pub fn latest_snapshot(&self, key: &RootKey) -> Option<&RootSnapshot> {
