@@ -133,11 +133,13 @@ where
                     Err(_) => return Ok(call_deadline_exceeded().into_http()),
                 },
             };
+            if is_stream {
+                // A stream has a permit of the stream quota instead, and buffers only a few chunks.
+                return Ok(response);
+            }
             // The lower bound is in memory from the start.
             let buffered_bytes = response.body().size_hint().lower();
             let quota = ResponseQuota::new(quota_key, byte_quota, buffered_bytes, call_permit);
-            // A stream has a permit of the stream quota instead.
-            let quota = (!is_stream).then_some(quota);
             Ok(response.map(|body| Body::new(CountedResponseBody::new(body, quota))))
         })
     }

@@ -16,8 +16,8 @@ use tonic::body::Body;
 /// Response body with a quota.
 pub struct CountedResponseBody {
     body: Body,
-    /// Quota of the chunks. `None` for a stream, which buffers only a few chunks.
-    quota: Option<ResponseQuota>,
+    /// Quota of the chunks.
+    quota: ResponseQuota,
     /// Whether an error status replaced the rest of the body.
     is_aborted: bool,
 }
@@ -42,7 +42,7 @@ struct CountedChunk {
 }
 
 impl CountedResponseBody {
-    pub fn new(body: Body, quota: Option<ResponseQuota>) -> Self {
+    pub fn new(body: Body, quota: ResponseQuota) -> Self {
         Self { body, quota, is_aborted: false }
     }
 }
@@ -95,11 +95,7 @@ impl http_body::Body for CountedResponseBody {
             Ok(chunk) => chunk,
             Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
         };
-        let counted = match &mut self.quota {
-            Some(quota) => quota.attach_permits(chunk),
-            None => Ok(chunk),
-        };
-        Poll::Ready(Some(match counted {
+        Poll::Ready(Some(match self.quota.attach_permits(chunk) {
             Ok(chunk) => Ok(Frame::data(chunk)),
             Err(exceeded) => {
                 self.is_aborted = true;
