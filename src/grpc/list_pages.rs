@@ -5,8 +5,7 @@ use super::encoded_body::MessageBuf;
 use super::plugin_message::{marketplace_message, plugin_message};
 use super::requests::PageRequest;
 use super::root_messages::{VisibleRoot, resolved_root};
-use super::skill_message::encode_skill;
-use super::wire_format;
+use super::skill_message::{encode_skill, write_message};
 use crate::catalog::CatalogView;
 use crate::model::cursor::Cursor as _;
 use crate::model::limits::{MAX_DIAGNOSTICS, MAX_PAGE_BYTES};
@@ -110,7 +109,7 @@ fn write_skills(
             let must_take = count == 0 && !request.is_first_page();
             let written =
                 buffer.try_append_fields(if must_take { usize::MAX } else { room }, |out| {
-                    wire_format::write_message(SKILLS_FIELD, out, |out| {
+                    write_message(SKILLS_FIELD, out, |out| {
                         encode_skill(&root.id, scope, listed, query.view, out);
                     });
                 });

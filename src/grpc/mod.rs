@@ -21,7 +21,6 @@ mod root_messages;
 mod service;
 mod skill_message;
 mod watch_stream;
-mod wire_format;
 
 pub use audit_log::AuditLog;
 pub use auth::{AuthLayer, AuthRules, AuthService, CallerCredentials};
