@@ -13,7 +13,6 @@ mod list_pages;
 mod load_limit;
 mod message_cache;
 mod plugin_message;
-mod pull_channel;
 mod quota;
 mod requests;
 mod resources;
