@@ -3,6 +3,7 @@
 //! buffer grows. A buffer of this module has the size of its message and is freed after the message
 //! is sent.
 
+use super::list_pages::format_epoch;
 use crate::model::limits::MAX_RESPONSE_BYTES;
 use crate::proto::caproot::v1 as pb;
 use crate::proto::caproot::v1::watch_skills_response::Event;
@@ -195,15 +196,17 @@ impl EncodedMessage {
 }
 
 impl EncodedEvent {
-    pub fn new(event: &pb::WatchSkillsResponse) -> Result<Self, Status> {
-        let denied_root = match &event.event {
-            Some(Event::RootStatus(root)) if root.reason() == pb::RootReason::NotAllowed => {
+    pub fn new(epoch: u64, revision: u64, event: Event) -> Result<Self, Status> {
+        let denied_root = match &event {
+            Event::RootStatus(root) if root.reason() == pb::RootReason::NotAllowed => {
                 Some(root.id.clone())
             }
             _ => None,
         };
-        let is_synced = matches!(event.event, Some(Event::Synced(_)));
-        Ok(Self { bytes: encode_message(event)?, denied_root, is_synced })
+        let is_synced = matches!(event, Event::Synced(_));
+        let (epoch, event) = (format_epoch(epoch), Some(event));
+        let bytes = encode_message(&pb::WatchSkillsResponse { epoch, revision, event })?;
+        Ok(Self { bytes, denied_root, is_synced })
     }
 
     /// Returns the message with its prefix.
@@ -369,9 +372,8 @@ mod tests {
         let status = |reason: pb::RootReason| {
             let status =
                 pb::RootStatus { id: "r".into(), reason: reason.into(), ..Default::default() };
-            let event = Some(Event::RootStatus(status));
-            let event = pb::WatchSkillsResponse { event, ..Default::default() };
-            EncodedEvent::new(&event).expect("message below the size limit").denied_root
+            let event = EncodedEvent::new(1, 1, Event::RootStatus(status));
+            event.expect("message below the size limit").denied_root
         };
         assert_eq!(status(pb::RootReason::NotAllowed).as_deref(), Some("r"));
         assert_eq!(status(pb::RootReason::NotFound), None);

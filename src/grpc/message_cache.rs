@@ -236,8 +236,7 @@ mod tests {
 
     fn synced_event(token: &str) -> EncodedEvent {
         let synced = Event::Synced(pb::Synced { resume_token: token.to_owned() });
-        let event = pb::WatchSkillsResponse { event: Some(synced), ..Default::default() };
-        EncodedEvent::new(&event).expect("message below the size limit")
+        EncodedEvent::new(1, 1, synced).expect("message below the size limit")
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use super::executor_info::DaemonInfo;
 use super::load_limit::request_quota_key;
 use super::message_cache::{EVENT_CACHE_LIMITS, MessageCache, MessageKey, PAGE_CACHE_LIMITS};
 use super::quota::Quota;
-use super::watch_stream::WatchStream;
+use super::watch_stream::{StreamParameters, WatchStream};
 use super::{list_pages, requests, resources, root_messages};
 use crate::catalog::{CatalogStore, ConsistencyLevel, ScopedSelection};
 use crate::model::cursor::Cursor as _;
@@ -17,7 +17,6 @@ use crate::model::token::ReadCursor;
 use crate::model::{PublishedRoot, handle, skill_file_name};
 use crate::proto::caproot::v1 as pb;
 use bytes::Bytes;
-use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 
@@ -146,7 +145,6 @@ impl GrpcService {
         Ok(Bytes::clone(&self.page_cache.insert(key, page)).into())
     }
 
-    /// Opens a stream and returns its encoded events. Records a denied root when its event is sent.
     pub(super) fn watch_skills(
         &self,
         request: Request<pb::WatchSkillsRequest>,
@@ -155,24 +153,16 @@ impl GrpcService {
         call.set_method("WatchSkills", &request.get_ref().selected_capability_roots);
         self.check_running()?;
         let quota_key = request_quota_key(request.extensions())?;
-        let credentials = caller_credentials(request.extensions())?;
-        let request = requests::parse_watch_request(request, self.max_roots())?;
-        let permit = self.stream_quota.acquire(&quota_key, 1).map_err(too_many_streams)?;
-        let events = WatchStream::spawn(
-            self.store.clone(),
-            credentials,
-            request,
-            self.event_cache.clone(),
-            self.catalog_digests.clone(),
-            self.shutdown.clone(),
-            permit,
-        );
-        let call = call.clone();
-        Ok(Box::pin(events.map(move |event| {
-            let event = event?;
-            event.denied_root.iter().for_each(|root| call.record_denied_root(root));
-            Ok(event.into_bytes())
-        })))
+        Ok(WatchStream::spawn(StreamParameters {
+            store: self.store.clone(),
+            credentials: caller_credentials(request.extensions())?,
+            request: requests::parse_watch_request(request, self.max_roots())?,
+            event_cache: self.event_cache.clone(),
+            catalog_digests: self.catalog_digests.clone(),
+            shutdown: self.shutdown.clone(),
+            permit: self.stream_quota.acquire(&quota_key, 1).map_err(too_many_streams)?,
+            call: call.clone(),
+        }))
     }
 
     pub(super) async fn list_resources(

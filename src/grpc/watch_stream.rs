@@ -3,12 +3,12 @@
 //! client has room for it. A slow reader delays no other stream and needs no more memory than this
 //! view.
 
+use super::audit_log::AuditedCall;
 use super::auth::CallerCredentials;
 use super::catalog_digests::CatalogDigests;
 use super::change_events::change_events;
-use super::encoded_body::EncodedEvent;
+use super::encoded_body::{ChunkStream, EncodedEvent};
 use super::errors::shutting_down;
-use super::list_pages::format_epoch;
 use super::message_cache::{MessageCache, MessageKey};
 use super::quota::QuotaPermit;
 use super::requests::WatchRequest;
@@ -32,24 +32,37 @@ use tonic::Status;
 /// Path of the method.
 pub const WATCH_METHOD_PATH: &str = "/caproot.v1.CapabilityService/WatchSkills";
 
+/// Parameters of a new stream.
+pub struct StreamParameters {
+    pub store: CatalogStore,
+    /// Credentials of the caller.
+    pub credentials: CallerCredentials,
+    pub request: WatchRequest,
+    /// Events shared with other streams.
+    pub event_cache: MessageCache<EncodedEvent>,
+    pub catalog_digests: CatalogDigests,
+    /// Cancelled when the daemon stops.
+    pub shutdown: CancellationToken,
+    /// Permit of the quota of open streams.
+    pub permit: QuotaPermit,
+    /// Record of the call in the audit log.
+    pub call: AuditedCall,
+}
+
 /// State of one stream.
 pub struct WatchStream {
     store: CatalogStore,
-    /// Credentials of the caller.
     credentials: CallerCredentials,
     request: WatchRequest,
     /// Lease of the selected roots.
     lease: Option<RootLease>,
     /// Events are encoded only when the client requests them.
     event_sender: PullSender<Result<Arc<EncodedEvent>, Status>>,
-    /// Events shared with other streams.
     event_cache: MessageCache<EncodedEvent>,
     catalog_digests: CatalogDigests,
-    /// Cancelled when the daemon stops.
     shutdown: CancellationToken,
     /// Status of the stream, if the stream ends for another reason than shutdown.
     end_status: oneshot::Sender<Status>,
-    /// Permit of the quota of open streams.
     permit: QuotaPermit,
     /// Revision that the client holds completely; `None` in the middle of a state.
     synced_revision: Option<u64>,
@@ -66,17 +79,20 @@ enum StreamInterruption {
 }
 
 impl WatchStream {
-    /// Starts the task of a stream and returns its events. The task ends when the client
-    /// disconnects, the caller is denied, or the daemon stops.
-    pub fn spawn(
-        store: CatalogStore,
-        credentials: CallerCredentials,
-        request: WatchRequest,
-        event_cache: MessageCache<EncodedEvent>,
-        catalog_digests: CatalogDigests,
-        shutdown: CancellationToken,
-        permit: QuotaPermit,
-    ) -> impl Stream<Item = Result<Arc<EncodedEvent>, Status>> + use<> {
+    /// Starts the task of a stream and returns its encoded events. Records a denied root when its
+    /// event is sent. The task ends when the client disconnects, the caller is denied, or the daemon
+    /// stops.
+    pub fn spawn(parameters: StreamParameters) -> ChunkStream {
+        let StreamParameters {
+            store,
+            credentials,
+            request,
+            event_cache,
+            catalog_digests,
+            shutdown,
+            permit,
+            call,
+        } = parameters;
         let (event_sender, events) = pull_channel();
         let (end_status, ended) = oneshot::channel();
         let next_bookmark = Instant::now() + request.bookmark_interval;
@@ -95,9 +111,14 @@ impl WatchStream {
             next_bookmark,
         };
         tokio::spawn(stream.run());
+        let events = events.map(move |event| {
+            let event = event?;
+            event.denied_root.iter().for_each(|root| call.record_denied_root(root));
+            Ok(event.into_bytes())
+        });
         // If the task drops the sender without a status, the daemon is stopping.
         let end = async { Err(ended.await.unwrap_or_else(|_| shutting_down())) };
-        events.chain(stream::once(end))
+        Box::pin(events.chain(stream::once(end)))
     }
 
     async fn run(mut self) {
@@ -300,7 +321,7 @@ impl WatchStream {
                 let events = events.get_or_insert_with(&new_events);
                 let Some(event) = events.nth(skipped) else { break };
                 skipped = 0;
-                let event = encode_event(epoch, view.revision, event);
+                let event = EncodedEvent::new(epoch, view.revision, event);
                 event.map(|event| match &key {
                     Some(key) => self.event_cache.insert(key.at_position((0, number)), event),
                     None => Arc::new(event),
@@ -323,13 +344,8 @@ impl WatchStream {
     fn bookmark_event(&self, revision: u64) -> Result<Arc<EncodedEvent>, Status> {
         let resume_token = self.resume_token(revision);
         let bookmark = Event::Bookmark(pb::Bookmark { resume_token });
-        encode_event(self.store.epoch(), revision, bookmark).map(Arc::new)
+        EncodedEvent::new(self.store.epoch(), revision, bookmark).map(Arc::new)
     }
-}
-
-fn encode_event(epoch: u64, revision: u64, event: Event) -> Result<EncodedEvent, Status> {
-    let event = Some(event);
-    EncodedEvent::new(&pb::WatchSkillsResponse { epoch: format_epoch(epoch), revision, event })
 }
 
 /// Whether the states of all roots are identical.
