@@ -8,7 +8,9 @@ use crate::model::{FileVersion, RelPath, ResolvedPath};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Stat, fstat, readlinkat, statat};
 use rustix::io::Errno;
 use std::fs::File;
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::io;
+use std::num::NonZero;
 use std::os::fd::OwnedFd;
 
 /// Maximum number of attempts to resolve a path that changes in the meantime.
@@ -36,6 +38,29 @@ impl OpenFile {
     /// Whether the file still has the version that was opened.
     pub fn is_unchanged(&self) -> Result<bool, OpenError> {
         Ok(version_from_stat(&fstat(&self.file).map_err(resolve_error)?) == self.version)
+    }
+}
+
+/// Hash of a file's version, in a seventh of the version's memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileFingerprint(NonZero<u64>);
+
+impl FileFingerprint {
+    pub fn from_version(version: &FileVersion) -> Self {
+        let hash = BuildHasherDefault::<DefaultHasher>::default().hash_one(version);
+        Self(NonZero::new(hash).unwrap_or(NonZero::<u64>::MIN))
+    }
+
+    /// Whether `walked` below `dir` leads to another version now.
+    pub fn is_outdated(
+        self,
+        snapshot: &AllowedDirsSnapshot,
+        dir: &ResolvedPath,
+        path: &RelPath,
+    ) -> bool {
+        let now = find_target(snapshot, dir, path)
+            .map(|t| Self::from_version(&version_from_stat(&t.stat)));
+        now.ok() != Some(self)
     }
 }
 

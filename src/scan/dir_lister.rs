@@ -2,8 +2,9 @@
 
 use super::file_problem::{link_problem, open_problem, unreadable_problem, vanished_problem};
 use super::namespaces::{MANIFEST_DIRECTORIES, is_manifest_directory, manifest_file};
-use super::scanned_dir::{DirListing, DirToScan, ListedDir, ListingEntry, ListingEntryKind};
-use super::unreported::SkillFileFingerprints;
+use super::scanned_dir::{
+    DirListing, DirToScan, ListedDir, ListingEntry, ListingEntryKind, SkillFileFingerprints,
+};
 use super::watches::{DirWatcher, WatchRecorder};
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
 use crate::fs::file_head;

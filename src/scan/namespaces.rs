@@ -2,9 +2,8 @@
 //! to its allowed directory. Each manifest is read once per scan, and only if a skill needs it.
 
 use super::file_problem::{READ_FAILED, is_transient, open_problem};
-use super::unreported::FileFingerprint;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
-use crate::fs::open_file::{self, OpenError};
+use crate::fs::open_file::{self, FileFingerprint, OpenError};
 use crate::model::catalog::BoundedDiagnostics;
 use crate::model::plugin::MANIFEST_PATHS;
 use crate::model::skill::PluginNamespace;

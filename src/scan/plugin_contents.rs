@@ -3,11 +3,10 @@
 
 use super::file_problem::{is_transient, open_problem};
 use super::plugin_reader::{DeclaredTarget, PluginReader};
-use super::unreported::FileFingerprint;
 use super::watches::WatchRecorder;
 use crate::fs::dirs_snapshot::ResolveError;
 use crate::fs::file_head;
-use crate::fs::open_file::{OpenError, OpenFile, read_names};
+use crate::fs::open_file::{FileFingerprint, OpenError, OpenFile, read_names};
 use crate::model::plugin::{ComponentKind, PluginComponents, PluginPrompt};
 use crate::model::text::quote_word;
 use crate::model::{

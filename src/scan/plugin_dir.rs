@@ -3,10 +3,9 @@
 use super::file_problem::READ_FAILED;
 use super::plugin_contents::PluginContents;
 use super::plugin_reader::PluginReader;
-use super::unreported::FileFingerprint;
 use super::watches::{WatchGuard, WatchRecorder};
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
-use crate::fs::open_file::{self, OpenError};
+use crate::fs::open_file::{self, FileFingerprint, OpenError};
 use crate::model::catalog::BoundedDiagnostics;
 use crate::model::plugin::{MARKETPLACE_PATHS, Plugin, PluginMarketplace};
 use crate::model::{

@@ -3,10 +3,12 @@
 //!
 //! [`SkillSearch`]: super::search::SkillSearch
 
-use super::unreported::SkillFileFingerprints;
 use super::watches::DirWatches;
+use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
+use crate::fs::open_file::FileFingerprint;
+use crate::model::sidecar::sidecar_path;
 use crate::model::skill::SkillFile;
-use crate::model::{DirIdentity, FileProblem, RelPath, ResolvedPath};
+use crate::model::{DirIdentity, FileProblem, RelPath, ResolvedPath, skill_file_name};
 use indexmap::IndexMap;
 use std::sync::Arc;
 
@@ -60,6 +62,15 @@ pub enum ListingEntryKind {
     BrokenLink(FileProblem),
     /// FIFO, socket or device, or a link to one. Never opened.
     SpecialFile,
+}
+
+/// Fingerprints of the SKILL.md and the sidecar of one directory at the time of reading.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SkillFileFingerprints {
+    pub skill_file: Option<FileFingerprint>,
+    pub sidecar: Option<FileFingerprint>,
+    /// Whether a file in the directory has hard links.
+    pub has_hard_links: bool,
 }
 
 /// A listing, with its watches and fingerprints.
@@ -147,6 +158,15 @@ impl ListingEntry {
     pub fn is_skill_file_in_any_case(&self) -> bool {
         self.name.eq_ignore_ascii_case(b"SKILL.md")
             && matches!(self.kind, ListingEntryKind::File(_) | ListingEntryKind::LinkedFile(..))
+    }
+}
+
+impl SkillFileFingerprints {
+    pub fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
+        let is_other = |read: Option<FileFingerprint>, path: &RelPath| {
+            read.is_some_and(|read| read.is_outdated(snapshot, dir, path))
+        };
+        is_other(self.skill_file, &skill_file_name()) || is_other(self.sidecar, &sidecar_path())
     }
 }
 

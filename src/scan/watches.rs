@@ -1,9 +1,8 @@
 //! Watches of one root, and the meaning of the tokens under which its directories are watched.
 
 use super::namespaces::{MANIFEST_DIRECTORIES, manifest_file};
-use super::unreported::FileFingerprint;
 use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
-use crate::fs::open_file::{self, OpenFile};
+use crate::fs::open_file::{self, FileFingerprint, OpenFile};
 use crate::fs::path_resolution::path_lookups;
 use crate::model::ResolvedPath;
 use rustix::fs::{CWD, Mode, OFlags, openat};
