@@ -78,8 +78,8 @@
 //!
 //! # How a file change reaches a stream
 //!
-//! 1. `watch` reads the inotify event and reports the token of the changed directory to the root's
-//!    `PendingChanges`.
+//! 1. `watch` reads the inotify event and finds the listeners of the directory: `dispatch_event`. The
+//!    listener of a root records the token of the directory: `PendingChanges::on_dir_changed`.
 //! 2. The `RootTask` waits until the root has been quiet for the debounce time:
 //!    `PendingChanges::take_due`.
 //! 3. `RootIndex::rescan_dirty` finds the places of the tokens in `RootWatches`. `DirLister` lists the
@@ -89,11 +89,11 @@
 //!    Otherwise the root is searched again with the listings of all other directories. Below a
 //!    moved directory nothing is reused: a file that was read by its path during the move may have
 //!    been another file.
-//! 4. The task publishes the new catalog as a new revision in the `CatalogStore`. Skills and plugins
+//! 4. `CatalogStore::publish_snapshot` stores the new catalog as a new revision. Skills and plugins
 //!    are published together, so a renamed plugin and its skills are one revision.
 //! 5. Each `WatchStream` compares the new revision with the catalog that its caller has
-//!    (`model::diff`), and encodes one event at a time, when the connection has room. Streams with the same
-//!    difference share the encoded event.
+//!    (`change_events`, `diff_catalogs`), and encodes one event at a time, when the connection has
+//!    room (`EncodedEvent`). Streams with the same difference share the encoded event.
 //!
 //! If inotify is not available or the limit of watches is reached, the root is polled: a contained
 //! scan at an interval. The full scan finds changes for which no event came.
