@@ -30,19 +30,6 @@ pub struct PendingChanges {
     wakeup: Notify,
 }
 
-/// Work that the pending changes require.
-enum DueWork {
-    FullScan,
-    PartialScan {
-        dirty: DirtyDirs,
-        /// Whether no event came during the debounce time.
-        is_settled: bool,
-    },
-    MountRecheck,
-    /// No work is due, and none before this time unless more changes come.
-    NoneBefore(Option<Instant>),
-}
-
 /// The size is bounded by the number of directories of the root and by [`MAX_CHANGED_MOUNTS`].
 #[derive(Debug, Default)]
 struct ChangeSet {
@@ -80,28 +67,29 @@ impl PendingChanges {
         std::mem::take(&mut self.changes.lock().changed_mounts)
     }
 
-    /// Takes the changes that are due. If a caller waits, all changes are due at once; else the
-    /// debounce time must be over.
+    /// Takes the changes that are due, and returns the action that they require. If a caller waits,
+    /// all changes are due at once; else the debounce time must be over. Returns `Err` if no change
+    /// is due, with the time at which the changes so far are due.
     fn take_due(
         &self,
         is_requested: bool,
         needs_full_scan: bool,
         timing: &WatchTiming,
         now: Instant,
-    ) -> DueWork {
+    ) -> Result<RootAction, Option<Instant>> {
         let mut changes = self.changes.lock();
         if changes.needs_full_rescan || is_requested && needs_full_scan {
             *changes = ChangeSet::default();
-            return DueWork::FullScan;
+            return Ok(RootAction::Scan(ScanKind::Full(RescanReason::Requested)));
         }
         if is_requested && !changes.changed_mounts.is_empty() {
-            return DueWork::MountRecheck;
+            return Ok(RootAction::Recheck);
         }
         let settled_at = changes.last_change_at.map(|last| last + timing.debounce);
         let latest_at = changes.first_change_at.map(|first| first + timing.max_debounce);
         let due_at = settled_at.min(latest_at);
         if !is_requested && due_at.is_none_or(|due_at| now < due_at) {
-            return DueWork::NoneBefore(due_at);
+            return Err(due_at);
         }
         let is_settled = is_requested || settled_at.is_some_and(|settled_at| now >= settled_at);
         let changed_mounts = std::mem::take(&mut changes.changed_mounts);
@@ -112,7 +100,7 @@ impl PendingChanges {
             moved: taken.moved_tokens,
             compare_files: is_requested,
         };
-        DueWork::PartialScan { dirty, is_settled }
+        Ok(RootAction::Scan(ScanKind::Partial { dirty, is_settled }))
     }
 
     fn record_change(&self, record: impl FnOnce(&mut ChangeSet)) {
@@ -162,7 +150,11 @@ enum RootAction {
 
 enum ScanKind {
     Full(RescanReason),
-    Partial { dirty: DirtyDirs, is_settled: bool },
+    Partial {
+        dirty: DirtyDirs,
+        /// Whether no event came during the debounce time.
+        is_settled: bool,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -239,14 +231,8 @@ impl RootTask {
             let needs_full_scan = is_polled || !self.has_full_scan || !is_usable;
             let timing = &self.policy.timing;
             let due_at = match self.changes.take_due(is_requested, needs_full_scan, timing, now) {
-                DueWork::FullScan => {
-                    return RootAction::Scan(ScanKind::Full(RescanReason::Requested));
-                }
-                DueWork::PartialScan { dirty, is_settled } => {
-                    return RootAction::Scan(ScanKind::Partial { dirty, is_settled });
-                }
-                DueWork::MountRecheck => return RootAction::Recheck,
-                DueWork::NoneBefore(due_at) => due_at,
+                Ok(action) => return action,
+                Err(due_at) => due_at,
             };
             if now >= self.next_full_scan_at {
                 return RootAction::Scan(ScanKind::Full(RescanReason::Periodic));

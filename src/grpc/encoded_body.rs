@@ -89,19 +89,16 @@ pub fn encode_with_field(
     encode_varint(len as u64, &mut buffer.0);
     if is_short {
         buffer.0.extend_from_slice(contents.as_ref());
-        return Ok(buffer.finish()?.into());
+        return Ok(buffer.finish(0)?.into());
     }
-    Ok(EncodedMessage {
-        head: buffer.finish_with_tail(len)?,
-        tail: Some(Bytes::from_owner(contents)),
-    })
+    Ok(EncodedMessage { head: buffer.finish(len)?, tail: Some(Bytes::from_owner(contents)) })
 }
 
 /// Encodes a message with its prefix.
 pub fn encode_message(message: &impl Message) -> Result<Bytes, Status> {
     let mut buffer = MessageBuf::with_capacity(message.encoded_len());
     buffer.append_message(message);
-    buffer.finish()
+    buffer.finish(0)
 }
 
 impl MessageBuf {
@@ -133,13 +130,8 @@ impl MessageBuf {
         Some(len)
     }
 
-    /// Returns the message with its prefix.
-    pub fn finish(self) -> Result<Bytes, Status> {
-        self.finish_with_tail(0)
-    }
-
     /// Returns the message with its prefix, which also covers a further chunk of `tail_len` bytes.
-    fn finish_with_tail(self, tail_len: usize) -> Result<Bytes, Status> {
+    pub fn finish(self, tail_len: usize) -> Result<Bytes, Status> {
         let Self(mut buffer) = self;
         let len = buffer.len() - PREFIX_BYTES + tail_len;
         write_prefix(&mut buffer, 0, len)?;

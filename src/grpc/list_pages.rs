@@ -79,7 +79,7 @@ pub fn encode_skill_page(
         page.resume_token = ResumeToken::new(epoch, view.revision, &query).encode(b"");
     }
     buffer.append_message(&page);
-    buffer.finish()
+    buffer.finish(0)
 }
 
 /// Writes the skills that fit on the page. Returns the start of the next page, if there is one.
