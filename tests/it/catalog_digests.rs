@@ -229,8 +229,7 @@ async fn a_list_omits_known_catalogs() {
 #[tokio::test]
 async fn digests_follow_changes() {
     let (mut fixture, daemon, roots) = two_roots().await;
-    let mut replica = Replica::open(&daemon, watch_request(roots.clone())).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(roots.clone())).await;
     let mut digests = vec![replica.roots["r"].catalog_digest.clone()];
     for step in 0..4 {
         match step {
@@ -257,8 +256,7 @@ async fn a_stream_omits_known_catalogs_after_a_restart() {
     let (fixture, daemon, roots) = two_roots().await;
     for view in [SkillView::Full, SkillView::Basic] {
         let request = WatchSkillsRequest { view: view.into(), ..watch_request(roots.clone()) };
-        let mut replica = Replica::open(&daemon, request).await;
-        replica.next_batch().await;
+        let mut replica = Replica::synced(&daemon, request).await;
         // The first daemon may not have read the change of the other view.
         replica.catch_up(&daemon).await;
         replica.reverse_roots();

@@ -154,8 +154,7 @@ async fn a_watcher_that_loses_events_still_converges() {
     let mut walk = RandomWalk::new();
     let daemon = walk.start_daemon(&timing, &faults).await;
     let root = selected("r", walk.fixture.path("r"));
-    let mut client = Replica::open(&daemon, watch_request(vec![root])).await;
-    client.next_batch().await;
+    let mut client = Replica::synced(&daemon, watch_request(vec![root])).await;
     faults.drop_events(30);
     let mut number = 0;
     while faults.dropped_events() < 100 {
@@ -190,8 +189,7 @@ async fn a_failed_inotify_instance_is_replaced() {
     let mut walk = RandomWalk::new();
     let daemon = walk.start_daemon(&WatchTiming::default(), &faults).await;
     let root = selected("r", walk.fixture.path("r"));
-    let mut client = Replica::open(&daemon, watch_request(vec![root])).await;
-    client.next_batch().await;
+    let mut client = Replica::synced(&daemon, watch_request(vec![root])).await;
     for round in 0..5 {
         faults.kill_instance();
         // Only the stream is open, and no other call causes a new inotify instance.

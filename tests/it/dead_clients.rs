@@ -49,8 +49,7 @@ async fn the_permit_of_a_dead_client_is_released() {
         bookmark_interval: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
         ..watch_request(vec![selected("r", fixture.path("r"))])
     };
-    let mut replica = Replica::open(&vanishing, request.clone()).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&vanishing, request.clone()).await;
     // A silent client that still responds keeps its permit.
     assert!(replica.next_batch().await.is_bookmark);
     let refused = daemon.watch(request.clone()).await;
@@ -66,8 +65,7 @@ async fn the_permit_of_a_dead_client_is_released() {
     in_time(noticed).await;
     assert!(set_loopback("up"), "the network can be restored");
     let another = Daemon::connect_to(&daemon.address).await;
-    let mut replica = Replica::open(&another, request).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&another, request).await;
     fixture.replace("r/a/SKILL.md", skill_text("a", "Told."));
     assert_eq!(replica.next_change().await.upserted, ["skill://r/a"]);
     drop(vanishing);

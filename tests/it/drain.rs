@@ -79,8 +79,7 @@ async fn clients_are_notified_and_new_connections_are_rejected() {
     let served = RunningDaemon::start("skill r/a", "").await;
     let mut health = served.health_stream().await;
     let daemon = served.serving.connect().await;
-    let mut replica = Replica::open(&daemon, RunningDaemon::request()).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, RunningDaemon::request()).await;
     let revision = replica.revision;
     // An open stream delays the exit, so that the test can observe the shutdown.
     let open_stream = served.endless_stream().await;

@@ -78,8 +78,7 @@ async fn without_free_descriptors_the_daemon_reports_the_shortage_and_recovers()
     let read = || read_request(&root[0], "skill://r/a", "skill://r/a/x.md");
     let whole = fresh_list(&daemon, &root).await;
     assert_eq!(whole.skills.len(), NAMES.len());
-    let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(root.to_vec())).await;
 
     limited.leave_spare(0);
     let refused = rpc_error(&daemon.read(read()).await.expect_err("no free descriptor"));

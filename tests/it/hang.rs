@@ -149,8 +149,7 @@ async fn a_root_that_hangs_after_its_scan_recovers() {
     hung.write("a/SKILL.md", skill_text("a", "Answers."));
     let setup = Setup { timing: short_timing(), ..Setup::allowing([fixture.top().to_owned()]) };
     let daemon = Daemon::start(setup).await;
-    let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(roots(&fixture))).await;
     assert_eq!(replica.roots["h"].watch_mode(), WatchMode::Polling);
     for round in 0..3 {
         assert!(replica.skills.contains_key("skill://h/a"));
@@ -179,8 +178,7 @@ async fn a_root_that_hangs_later_does_not_delay_the_shutdown() {
     hung.write("a/SKILL.md", skill_text("a", "Answers."));
     let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
     let daemon = serving.connect().await;
-    let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(roots(&fixture))).await;
     assert_eq!(replica.skills.len(), 2);
     hung.hang();
     wait_until_timed_out(&mut replica).await;
@@ -203,8 +201,7 @@ async fn a_published_root_that_hangs_does_not_block_others() {
         let daemon = Daemon::start(setup).await;
         let alone = [selected("r", fixture.path("r"))];
         let roots = vec![selected("h", fixture.path(published)), alone[0].clone()];
-        let mut replica = Replica::open(&daemon, watch_request(roots)).await;
-        replica.next_batch().await;
+        let mut replica = Replica::synced(&daemon, watch_request(roots)).await;
         assert_eq!(replica.skills.len(), 2);
         hung.hang();
         wait_until_timed_out(&mut replica).await;

@@ -26,8 +26,7 @@ async fn an_idle_daemon_uses_no_processor_time() {
         bookmark_interval: Some(prost_types::Duration { seconds: bookmark_seconds, nanos: 0 }),
         ..watch_request(vec![selected("r", fixture.path("r"))])
     };
-    let mut replica = Replica::open(&daemon, request).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, request).await;
     assert_eq!(replica.skills.len(), skills);
     assert!(replica.next_batch().await.is_bookmark, "settled");
     let revision = replica.revision;

@@ -143,8 +143,7 @@ async fn changes_behind_an_overlay_are_found_by_the_audit() {
     let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
     let daemon = Daemon::start(setup).await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watch_request(vec![root])).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(vec![root])).await;
     assert_eq!(replica.skills.len(), 2);
     let missed_changes = async || watch_status(&daemon).await.missed_changes;
 

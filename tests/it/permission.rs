@@ -56,8 +56,7 @@ async fn unreadable_files_affect_no_others_and_return_with_permission() {
     let serving = Process::start(command);
     let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(vec![root.clone()])).await;
     let names = |replica: &Replica| replica.skills.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&replica), ["skill://r/a"]);
     assert_eq!(unreadable(&replica), ["skill://r/dir", "skill://r/file/SKILL.md"]);

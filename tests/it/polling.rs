@@ -25,8 +25,7 @@ async fn changes_without_events_are_found_by_polling() {
     let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
     let daemon = Daemon::start(setup).await;
     let roots = vec![selected("r", fixture.path("r")), selected("e", fixture.path("e"))];
-    let mut replica = Replica::open(&daemon, watch_request(roots.clone())).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(roots.clone())).await;
     assert_eq!(replica.skills.len(), 4);
     let root = &replica.roots["r"];
     assert_eq!((root.state(), root.watch_mode()), (RootState::Ready, WatchMode::Polling));

@@ -128,10 +128,7 @@ impl RandomWalk {
 
     /// Client of another root, so that the daemon watches that root too.
     pub(crate) async fn follow_other_root(&self, daemon: &Daemon) -> Replica {
-        let mut replica =
-            Replica::open(daemon, watch_request(vec![selected("q", self.fixture.path("q"))])).await;
-        replica.next_batch().await;
-        replica
+        Replica::synced(daemon, watch_request(vec![selected("q", self.fixture.path("q"))])).await
     }
 
     /// Starts a daemon that may read the whole tree.

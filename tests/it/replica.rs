@@ -78,6 +78,13 @@ impl Replica {
         replica
     }
 
+    /// Opens a stream and applies its first batch.
+    pub(crate) async fn synced(daemon: &Daemon, request: WatchSkillsRequest) -> Self {
+        let mut replica = Self::open(daemon, request).await;
+        replica.next_batch().await;
+        replica
+    }
+
     /// Opens a stream with a resume token from elsewhere.
     pub(crate) async fn open_at(
         daemon: &Daemon,

@@ -83,8 +83,7 @@ async fn readers_that_stop_use_no_memory() {
     let serving = Process::start(command);
     let daemon = serving.connect().await;
     let request = watch_request(vec![selected("r", fixture.path("r"))]);
-    let mut reader = Replica::open(&daemon, request.clone()).await;
-    reader.next_batch().await;
+    let mut reader = Replica::synced(&daemon, request.clone()).await;
     // Ten clients that have read the first state, and a client that never reads.
     let mut stopped = Vec::new();
     for n in 0..11 {
@@ -209,8 +208,7 @@ async fn a_thousand_streams_get_one_change() {
     }
     let mut readers = Vec::new();
     for n in 0..STREAMS {
-        let mut reader = Replica::open(&connections[n % 10], request.clone()).await;
-        reader.next_batch().await;
+        let mut reader = Replica::synced(&connections[n % 10], request.clone()).await;
         readers.push(reader);
     }
     let one_more = daemon.watch(request.clone()).await;
@@ -243,8 +241,7 @@ async fn a_thousand_streams_get_one_change() {
         }
     };
     in_time(gone).await;
-    let mut again = Replica::open(&daemon, request).await;
-    again.next_batch().await;
+    let mut again = Replica::synced(&daemon, request).await;
     again.catch_up(&daemon).await;
     daemon.stop().await;
 }

@@ -56,8 +56,7 @@ async fn a_token_that_is_too_old_resets_the_stream() {
     let fixture = Fixture::new("skill r/a");
     let daemon = start_with_limits(&fixture, Limits { max_history: 3, ..Limits::default() }).await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watch_request(vec![root])).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(vec![root])).await;
     let (mut early, mut late) = (replica.fork(), replica.fork());
     for n in 0..2 {
         fixture.write("r/a/SKILL.md", skill_text("a", &format!("No. {n}.")));
@@ -79,8 +78,7 @@ async fn a_token_is_valid_for_the_same_roots_in_another_order() {
     let fixture = Fixture::new("skill r/a\nskill s/b");
     let daemon = start_with_limits(&fixture, Limits::default()).await;
     let mut roots = vec![selected("r", fixture.path("r")), selected("s", fixture.path("s"))];
-    let mut replica = Replica::open(&daemon, watch_request(roots.clone())).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(roots.clone())).await;
     roots.reverse();
     let listed = daemon.list(&roots).await.resume_token;
     assert_eq!(listed, replica.token);
@@ -164,8 +162,7 @@ async fn changes_outside_the_view_are_not_sent() {
         view: SkillView::Basic.into(),
         ..watch_request(vec![selected("r", live.fixture.path("r"))])
     };
-    let mut replica = Replica::open(&live.daemon, request).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&live.daemon, request).await;
     let before = live.fresh_list().await.revision;
     let sidecar = "interface:\n  display_name: Anna\n";
     live.fixture.write("r/a/agents/openai.yaml", "interface:\n  display_name: Otto\n");
@@ -210,8 +207,7 @@ async fn a_slow_reader_gets_the_difference_and_converges() {
         head + &"x".repeat(2_000) + "\n---\n"
     };
     let root = selected("r", live.fixture.path("r"));
-    let mut slow = Replica::open(&live.daemon, watch_request(vec![root])).await;
-    slow.next_batch().await;
+    let mut slow = Replica::synced(&live.daemon, watch_request(vec![root])).await;
     for round in 0..500 {
         let n = round % 200;
         live.fixture.write(&format!("r/s{n:03}/SKILL.md"), fat(n, round));

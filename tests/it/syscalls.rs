@@ -125,8 +125,7 @@ async fn session(daemon: &Daemon, fixture: &Fixture) {
     let roots = [root.clone()];
     daemon.executor().await;
     daemon.published_roots().await;
-    let mut replica = Replica::open(daemon, watch_request(roots.to_vec())).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(daemon, watch_request(roots.to_vec())).await;
     let list = fresh_list(daemon, &roots).await;
     assert_eq!(list.skills.len(), 3, "the demo");
     daemon.resolve(&roots).await;

@@ -28,8 +28,7 @@ async fn a_root_without_enough_watches_is_polled() {
     let Some(serving) = serve_with_limit("max_inotify_watches", 5, &fixture) else { return };
     let daemon = serving.connect().await;
     let roots = vec![selected("r", fixture.path("r"))];
-    let mut replica = Replica::open(&daemon, watch_request(roots)).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(roots)).await;
     let root = &replica.roots["r"];
     assert_eq!((root.state(), root.watch_mode()), (RootState::Ready, WatchMode::Polling));
     assert!(root.watch_message.contains("max_user_watches"), "{}", root.watch_message);
@@ -52,8 +51,7 @@ async fn a_root_whose_watches_run_out_later_is_polled() {
     let Some(serving) = serve_with_limit("max_inotify_watches", 24, &fixture) else { return };
     let daemon = serving.connect().await;
     let roots = vec![selected("r", fixture.path("r"))];
-    let mut replica = Replica::open(&daemon, watch_request(roots)).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(roots)).await;
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Events);
     for n in 0..40 {
         fixture.write(&format!("r/b{n}/SKILL.md"), skill_text("b", "One of many."));
@@ -83,8 +81,7 @@ async fn files_with_other_names_count_as_watches() {
     let Some(serving) = serve_with_limit("max_inotify_watches", 55, &fixture) else { return };
     let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(vec![root.clone()])).await;
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Events);
     for n in 0..SKILLS {
         let name = fixture.path(&format!("r/s{n:02}/SKILL.md"));
@@ -108,8 +105,7 @@ async fn without_an_instance_every_root_is_polled() {
     let Some(serving) = serve_with_limit("max_inotify_instances", 0, &fixture) else { return };
     let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(vec![root.clone()])).await;
     assert_eq!(watch_status(&daemon).await.backend, "polling");
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Polling);
     assert!(!replica.roots["r"].watch_message.is_empty());
@@ -130,8 +126,7 @@ async fn an_overflow_of_the_event_queue_causes_a_scan() {
     let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
     let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
-    let mut replica = Replica::open(&daemon, watch_request(vec![root])).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&daemon, watch_request(vec![root])).await;
     let before = watch_status(&daemon).await.overflows;
     serving.send_signal(Signal::STOP);
     let queued = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").expect("a limit");

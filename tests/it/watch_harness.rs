@@ -56,8 +56,7 @@ impl WatchHarness {
     ) -> Self {
         let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
         let daemon = Daemon::start(setup).await;
-        let mut replica = Replica::open(&daemon, watch_request(roots)).await;
-        replica.next_batch().await;
+        let replica = Replica::synced(&daemon, watch_request(roots)).await;
         Self { fixture, daemon, replica }
     }
 

@@ -79,8 +79,7 @@ impl WindowedClient {
 async fn a_thousand_unread_streams_take_bounded_memory() {
     // More skills than fit into the HTTP/2 window of an unread stream.
     let (fixture, victim) = Victim::with_tree("repeat 300 skill root/s{}", "").await;
-    let mut reader = Replica::open(&victim.good, watch_request(vec![root()])).await;
-    reader.next_batch().await;
+    let mut reader = Replica::synced(&victim.good, watch_request(vec![root()])).await;
     let mut unread = Vec::new();
     for _ in 0..10 {
         let mut client = WindowedClient::new(&victim, 65_535).await;

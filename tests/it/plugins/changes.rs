@@ -129,8 +129,7 @@ async fn a_stream_is_resumed_with_its_plugins() {
     // A stream with the basic view gets no plugins.
     let roots = vec![selected("r", live.fixture.path("r"))];
     let request = WatchSkillsRequest { view: SkillView::Basic.into(), ..watch_request(roots) };
-    let mut basic = Replica::open(&live.daemon, request).await;
-    basic.next_batch().await;
+    let basic = Replica::synced(&live.daemon, request).await;
     assert_eq!((basic.plugins.len(), basic.skills.len()), (0, 2));
     live.finish().await;
 }

@@ -59,8 +59,7 @@ async fn streams_continue_and_report_changes() {
 #[tokio::test]
 async fn stale_skills_stay_stale_after_a_reload() {
     let mut process = ReloadingDaemon::start(TREE, PLAIN).await;
-    let mut replica = Replica::open(&process.daemon, published(&["r"])).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&process.daemon, published(&["r"])).await;
     process.fixture.write("r/a/SKILL.md", "---\nname: [\n");
     replica.wait_while(|replica| !replica.skills["skill://r/a"].stale).await;
     // The snapshot of the allowed directories changes: another directory is sorted before the
@@ -76,8 +75,7 @@ async fn a_resume_token_is_valid_only_if_the_roots_are_unchanged() {
     let mut process =
         ReloadingDaemon::start(TREE, "roots: [{id: r, path: r}, {id: s, path: s}]\nallow: [t]")
             .await;
-    let mut replica = Replica::open(&process.daemon, published(&["r", "s"])).await;
-    replica.next_batch().await;
+    let replica = Replica::synced(&process.daemon, published(&["r", "s"])).await;
     let mut same = replica.fork();
     process
         .reload("roots: [{id: r, path: r}, {id: s, path: s}]\ndisabled_skills: [{name: a}]")

@@ -24,8 +24,7 @@ fn status_output(process: &ReloadingDaemon, more: &[&str]) -> String {
 async fn a_bad_file_is_rejected_with_all_its_errors() {
     let mut process = ReloadingDaemon::start("skill r/a\nskill s/b", PLAIN).await;
     let roots = vec![located("r", "published:r")];
-    let mut replica = Replica::open(&process.daemon, watch_request(roots.clone())).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&process.daemon, watch_request(roots.clone())).await;
     let before = process.config().await;
     assert_eq!(
         (before.applied_reloads, before.rejected_reloads, before.last_rejection.as_ref()),
@@ -200,8 +199,7 @@ async fn flags_override_the_reloaded_file() {
 async fn a_burst_of_sighups_applies_the_last_file() {
     let mut process = ReloadingDaemon::start("skill r/a\nskill r/b", PLAIN).await;
     let roots = vec![located("r", "published:r")];
-    let mut replica = Replica::open(&process.daemon, watch_request(roots)).await;
-    replica.next_batch().await;
+    let mut replica = Replica::synced(&process.daemon, watch_request(roots)).await;
     for n in 0..100 {
         let off = if n % 2 == 0 { "a" } else { "b" };
         let config = format!("{PLAIN}\ndisabled_skills: [{{name: {off}}}]");
