@@ -13,7 +13,7 @@ use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
 
 use crate::fixture::Fixture;
 use crate::harness::selected;
-use crate::process::{Process, serve};
+use crate::process::Process;
 use crate::replica::Replica;
 use crate::watch_harness::watch_request;
 
@@ -156,8 +156,7 @@ async fn each_costly_file_is_reported_and_memory_is_bounded() {
             expected.insert(format!("skill://r/{name}-{n}/{file}"), code);
         }
     }
-    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
-    let daemon = serving.connect().await;
+    let (serving, daemon) = Process::allowing(fixture.top()).await;
     daemon.list(&[selected("idle", fixture.path("idle"))]).await;
     let before = peak_memory(serving.pid());
     // A root whose first scan takes long gets its status after the scan.

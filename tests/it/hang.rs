@@ -11,7 +11,7 @@ use crate::fixture::Fixture;
 use crate::fuse::Fuse;
 use crate::harness::{Daemon, Setup, selected};
 use crate::namespaces::run_in_namespaces;
-use crate::process::{Process, serve};
+use crate::process::Process;
 use crate::replica::Replica;
 use crate::watch_harness::{fresh_list, skill_text, watch_request};
 
@@ -47,8 +47,7 @@ async fn a_root_that_hangs_does_not_block_others_and_recovers() {
     let fixture = Fixture::new("skill r/a\nskill h/under");
     let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
     hung.hang();
-    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
-    let daemon = serving.connect().await;
+    let (serving, daemon) = Process::allowing(fixture.top()).await;
     let alone = &roots(&fixture)[1..];
     let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
     // While the root is not yet known to hang, a client of the other root alone does not wait for
@@ -86,8 +85,7 @@ async fn a_root_that_hangs_does_not_block_others_and_recovers() {
 async fn a_known_root_that_hangs_at_first_is_not_sent_again() {
     run_in_namespaces!("--mount");
     let fixture = Fixture::new("skill r/a\nskill h/under");
-    let first = Process::start(serve(["--allow"]).arg(fixture.top()));
-    let daemon = first.connect().await;
+    let (first, daemon) = Process::allowing(fixture.top()).await;
     let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
     assert_eq!(replica.next_batch().await.upserted.len(), 2);
     replica.close_stream();
@@ -96,8 +94,7 @@ async fn a_known_root_that_hangs_at_first_is_not_sent_again() {
 
     let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
     hung.hang();
-    let second = Process::start(serve(["--allow"]).arg(fixture.top()));
-    let daemon = second.connect().await;
+    let (second, daemon) = Process::allowing(fixture.top()).await;
     replica.resume(&daemon).await;
     let step = replica.next_batch().await;
     assert_eq!((&step.unchanged[..], step.upserted.len()), (&["r".to_owned()][..], 0));
@@ -122,8 +119,7 @@ async fn a_directory_that_hangs_does_not_delay_the_shutdown() {
     let fixture = Fixture::new("skill r/a\nskill h/a\ndir h/deep/down");
     let Some(hung) = Fuse::mount(&fixture.path("h/deep/down")) else { return };
     hung.hang();
-    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
-    let daemon = serving.connect().await;
+    let (serving, daemon) = Process::allowing(fixture.top()).await;
     let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
     wait_until_timed_out(&mut replica).await;
     assert!(replica.skills.contains_key("skill://r/a"));
@@ -176,8 +172,7 @@ async fn a_root_that_hangs_later_does_not_delay_the_shutdown() {
     let fixture = Fixture::new("skill r/a\ndir h");
     let Some(hung) = Fuse::mount(&fixture.path("h")) else { return };
     hung.write("a/SKILL.md", skill_text("a", "Answers."));
-    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
-    let daemon = serving.connect().await;
+    let (serving, daemon) = Process::allowing(fixture.top()).await;
     let mut replica = Replica::synced(&daemon, watch_request(roots(&fixture))).await;
     assert_eq!(replica.skills.len(), 2);
     hung.hang();

@@ -20,8 +20,7 @@ async fn an_idle_daemon_uses_no_processor_time() {
     let (skills, bookmark_seconds) = short_or_long((4_000, 2), (10_000, 5));
     let fixture =
         Fixture::new(&format!("repeat {skills} skill r/s{{}}\nrepeat 500 skill out/more/t{{}}"));
-    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
-    let daemon = serving.connect().await;
+    let (serving, daemon) = Process::allowing(fixture.top()).await;
     let request = WatchSkillsRequest {
         bookmark_interval: Some(prost_types::Duration { seconds: bookmark_seconds, nanos: 0 }),
         ..watch_request(vec![selected("r", fixture.path("r"))])

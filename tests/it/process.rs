@@ -4,6 +4,7 @@ use std::borrow::BorrowMut;
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::Deref;
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -268,6 +269,13 @@ impl Process {
     pub(crate) fn address(&self) -> &str {
         let address = self.endpoints.iter().find_map(|endpoint| endpoint.strip_prefix("tcp:"));
         address.expect("a TCP listener")
+    }
+
+    /// Starts `caproot serve` with an allowed directory, and connects a client.
+    pub(crate) async fn allowing(dir: &Path) -> (Self, Daemon) {
+        let serving = Self::start(serve(["--allow"]).arg(dir));
+        let daemon = serving.connect().await;
+        (serving, daemon)
     }
 
     /// Connects a client to the TCP listener.

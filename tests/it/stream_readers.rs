@@ -208,15 +208,14 @@ async fn a_thousand_streams_get_one_change() {
     }
     let mut readers = Vec::new();
     for n in 0..STREAMS {
-        let mut reader = Replica::synced(&connections[n % 10], request.clone()).await;
+        let reader = Replica::synced(&connections[n % 10], request.clone()).await;
         readers.push(reader);
     }
     let one_more = daemon.watch(request.clone()).await;
     assert_rpc_error(one_more, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     let alone = watch_status(&daemon).await.watches_used;
     assert_eq!(openings.count(), 1, "one scan served all streams");
-    fixture.write("next", skill_text("a", "Told to all."));
-    std::fs::rename(fixture.path("next"), fixture.path("r/a/SKILL.md")).expect("rename over it");
+    fixture.replace("r/a/SKILL.md", skill_text("a", "Told to all."));
     for reader in &mut readers {
         assert_eq!(reader.next_change().await.upserted, ["skill://r/a"]);
     }

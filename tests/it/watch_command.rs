@@ -11,6 +11,7 @@ use rustix::process::Signal;
 
 use crate::fixture::Fixture;
 use crate::process::{Process, caproot};
+use crate::watch_harness::skill_text;
 
 /// Starts `caproot watch`.
 fn watch(endpoint: &str, flags: &[&str]) -> Process {
@@ -24,10 +25,6 @@ async fn untimed_line(watching: &mut Process) -> String {
     let numbers: Vec<u8> = time.split(':').map(|n| n.parse().expect("a number")).collect();
     assert!(matches!(numbers[..], [0..24, 0..60, 0..61]) && time.len() == 8, "{line}");
     rest.to_owned()
-}
-
-fn skill(name: &str, says: &str) -> String {
-    format!("---\nname: {name}\ndescription: {says}\n---\n")
 }
 
 /// Daemon that publishes `r` on a socket at which it can be started again.
@@ -49,23 +46,20 @@ async fn each_change_is_printed_until_the_command_is_interrupted() {
     assert_eq!(untimed_line(&mut watching).await, "+ a  skill://r/a  Does a.");
     assert!(untimed_line(&mut watching).await.starts_with("= synced at revision "));
 
-    fixture.write("new/SKILL.md", skill("b", "Sees\u{202e} you."));
+    fixture.write("new/SKILL.md", skill_text("b", "Sees\u{202e} you."));
     fs::rename(fixture.path("new"), fixture.path("r/b")).expect("rename");
     assert_eq!(untimed_line(&mut watching).await, r"+ b  skill://r/b  Sees\u{202e} you.");
     let hidden = untimed_line(&mut watching).await;
     assert!(hidden.starts_with("! warning[HIDDEN_TEXT] skill://r/b/SKILL.md:3:18: "), "{hidden}");
 
-    fixture.write("next", skill("b", "Another."));
-    fs::rename(fixture.path("next"), fixture.path("r/b/SKILL.md")).expect("rename");
+    fixture.replace("r/b/SKILL.md", skill_text("b", "Another."));
     assert_eq!(untimed_line(&mut watching).await, "~ b  skill://r/b  Another.");
 
-    fixture.write("next", "---\nname: b\ndescription: \"open\n---\n");
-    fs::rename(fixture.path("next"), fixture.path("r/b/SKILL.md")).expect("rename");
+    fixture.replace("r/b/SKILL.md", "---\nname: b\ndescription: \"open\n---\n");
     let stale = untimed_line(&mut watching).await;
     assert!(stale.starts_with("~ b  skill://r/b  stale: error[YAML_SYNTAX] line "), "{stale}");
 
-    fixture.write("next", skill("b", "Whole again."));
-    fs::rename(fixture.path("next"), fixture.path("r/b/SKILL.md")).expect("rename");
+    fixture.replace("r/b/SKILL.md", skill_text("b", "Whole again."));
     assert_eq!(untimed_line(&mut watching).await, "~ b  skill://r/b  Whole again.");
 
     fs::rename(fixture.path("r/b"), fixture.path("gone")).expect("rename");
@@ -113,7 +107,7 @@ async fn json_lines_are_the_events_of_the_stream() {
         }
     };
     until(&[("skill://r/a", "Does a.")]).await;
-    fixture.write("r/b/SKILL.md", skill("b", "Does b."));
+    fixture.write("r/b/SKILL.md", skill_text("b", "Does b."));
     until(&[("skill://r/a", "Does a."), ("skill://r/b", "Does b.")]).await;
     fs::remove_dir_all(fixture.path("r/a")).expect("remove");
     until(&[("skill://r/b", "Does b.")]).await;
@@ -133,7 +127,7 @@ async fn the_command_survives_a_restart_of_the_daemon() {
     let stderr_line = watching.log_line().await;
     assert!(stderr_line.starts_with("caproot: ") && stderr_line.contains("reconnecting"));
 
-    fixture.write("r/b/SKILL.md", skill("b", "Came meanwhile."));
+    fixture.write("r/b/SKILL.md", skill_text("b", "Came meanwhile."));
     let serving = serve(&fixture);
     assert_eq!(serving.endpoint(), endpoint);
     let resumed = loop {
@@ -149,7 +143,7 @@ async fn the_command_survives_a_restart_of_the_daemon() {
         "only what differs"
     );
     assert!(untimed_line(&mut watching).await.starts_with("= synced at revision "));
-    fixture.write("r/b/SKILL.md", skill("b", "Goes on."));
+    fixture.write("r/b/SKILL.md", skill_text("b", "Goes on."));
     assert_eq!(untimed_line(&mut watching).await, "~ b  skill://r/b  Goes on.");
     serving.stop().await;
     // The command runs until its user ends it.

@@ -123,8 +123,7 @@ async fn without_an_instance_every_root_is_polled() {
 #[tokio::test]
 async fn an_overflow_of_the_event_queue_causes_a_scan() {
     let fixture = Fixture::new("skill r/a\nskill r/b");
-    let serving = Process::start(serve(["--allow"]).arg(fixture.top()));
-    let daemon = serving.connect().await;
+    let (serving, daemon) = Process::allowing(fixture.top()).await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::synced(&daemon, watch_request(vec![root])).await;
     let before = watch_status(&daemon).await.overflows;
