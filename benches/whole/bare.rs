@@ -1,6 +1,7 @@
 //! Baseline for comparison: a tonic server without any logic. It answers `/bench.Bare/0`,
-//! `/bench.Bare/1` and so on with the files of these names, from memory. It streams the file
-//! `large` on `/bench.Bare/large`, and a call of `/bench.Bare/push` sends the bytes of `0` to all
+//! `/bench.Bare/1` and so on with the files of these names, from memory. `/bench.Bare/file/0` and so
+//! on are answered from disk, with the calls by which caproot reads a page of a file that was read
+//! before. It streams the file `large` on `/bench.Bare/large`, and a call of `/bench.Bare/push` sends the bytes of `0` to all
 //! streams of `/bench.Bare/watch`. Like caproot, the server runs as a separate process.
 
 use crate::client::RawCodec;
@@ -8,10 +9,13 @@ use crate::context::Outcome;
 use crate::paging::PAGE_BYTES;
 use bytes::Bytes;
 use futures_util::Stream;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, openat2, statx};
+use rustix::io::{ReadWriteFlags, preadv2};
 use std::convert::Infallible;
 use std::fs;
 use std::future::{Ready, ready};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, IoSliceMut, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,6 +37,12 @@ pub(crate) fn response_path(number: usize) -> String {
     format!("/bench.Bare/{number}")
 }
 
+/// Path of the response with a number that is read from its file.
+pub(crate) fn file_path(number: usize) -> String {
+    format!("{FILES}{number}")
+}
+
+const FILES: &str = "/bench.Bare/file/";
 pub(crate) const LARGE: &str = "/bench.Bare/large";
 pub(crate) const SUBSCRIBE: &str = "/bench.Bare/watch";
 pub(crate) const PUSH: &str = "/bench.Bare/push";
@@ -46,7 +56,7 @@ pub(crate) async fn serve(answers: &Path) -> Outcome<()> {
     }
     let bare = BareServer {
         answers: all.into(),
-        large: answers.join("large"),
+        dir: answers.to_owned(),
         pushed: broadcast::Sender::new(64),
     };
     let address = incoming.local_addr()?;
@@ -54,10 +64,29 @@ pub(crate) async fn serve(answers: &Path) -> Outcome<()> {
     Ok(Server::builder().add_service(bare).serve_with_incoming(incoming).await?)
 }
 
+/// Reads a file as `caproot::fs::read_page_cached` does: looks the file up without opening it, opens
+/// it, reads it, and checks that it is the same file.
+fn read_file(path: &Path) -> io::Result<Bytes> {
+    let attributes = |file: &OwnedFd| {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        statx(file, c"", flags, StatxFlags::BASIC_STATS)
+    };
+    let open = |flags| {
+        let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::CACHED;
+        openat2(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve)
+    };
+    let before = attributes(&open(OFlags::PATH | OFlags::NOFOLLOW)?)?;
+    let file = open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+    let mut bytes = vec![0; usize::try_from(before.stx_size).map_err(io::Error::other)?];
+    preadv2(&file, &mut [IoSliceMut::new(&mut bytes)], 0, ReadWriteFlags::NOWAIT)?;
+    let is_same = attributes(&file)?.stx_ino == before.stx_ino;
+    if is_same { Ok(bytes.into()) } else { Err(io::Error::other("the file was replaced")) }
+}
+
 #[derive(Clone)]
 struct BareServer {
     answers: Arc<[Bytes]>,
-    large: PathBuf,
+    dir: PathBuf,
     pushed: broadcast::Sender<Bytes>,
 }
 
@@ -76,7 +105,7 @@ impl BareServer {
     /// Streams the file and reads two pages ahead.
     fn large(&self) -> MessageStream {
         let (send, pages) = mpsc::channel(2);
-        let file = fs::File::open(&self.large);
+        let file = fs::File::open(self.dir.join("large"));
         spawn_blocking(move || {
             let Ok(file) = file else { return };
             loop {
@@ -152,6 +181,14 @@ impl Service<http::Request<Body>> for BareServer {
             if let Some(items) = items {
                 let given = ReadyResponse(Some(Ok(Response::new(items))));
                 return Ok(grpc.server_streaming(given, request).await);
+            }
+            if let Some(name) = request.uri().path().strip_prefix(FILES) {
+                let path = bare.dir.join(name);
+                // The kernel may need to wait for a component of the path.
+                let answer = read_file(&path).or_else(|_| fs::read(&path).map(Bytes::from));
+                let answer = answer.map(Response::new);
+                let given = ReadyResponse(Some(answer.map_err(Status::from)));
+                return Ok(grpc.unary(given, request).await);
             }
             let number = if request.uri().path() == PUSH {
                 // The result is an error if no stream is open.

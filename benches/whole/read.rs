@@ -1,4 +1,5 @@
-//! Reads of small files, 64 in flight on one connection, compared with the same bytes from memory.
+//! Reads of small files, 64 in flight on one connection, compared with the same bytes from memory,
+//! and with the same bytes read by the same system calls.
 
 use crate::bare;
 use crate::client::{LIST, READ, RawClient, read_list};
@@ -30,7 +31,7 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     let daemon = cold_start::start(&tree.roots).await?;
     let mut caller = daemon.server.raw_client().await?;
     let answers = context.dir("read")?;
-    let (mut own, mut others) = (Vec::new(), Vec::new());
+    let (mut own, mut others, mut files) = (Vec::new(), Vec::new(), Vec::new());
     for page in read_list(&mut caller, &daemon.roots).await?.0 {
         // Reads the list again, because each response must be decoded for the packages.
         let page = pb::ListSkillsResponse::decode(caller.call(LIST, page.request).await?)?;
@@ -44,21 +45,25 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
             let answer = caller.call(READ, request.clone()).await?;
             fs::write(answers.join(own.len().to_string()), answer)?;
             others.push((bare::response_path(own.len()), request.clone()));
+            files.push((bare::file_path(own.len()), request.clone()));
             own.push((READ.to_owned(), request));
         }
     }
     let bare = Server::start_bare(&answers)?;
     let other = bare.raw_client().await?;
     let span = Duration::from_millis(if context.options.quick { 500 } else { 3_000 });
-    let (own, others) = (Arc::new(own), Arc::new(others));
+    let (own, others, files) = (Arc::new(own), Arc::new(others), Arc::new(files));
     // Warms both servers.
     time_reads(&caller, &own, span / 2).await?;
     time_reads(&other, &others, span / 2).await?;
-    let (mut rates, mut rounds) = (Vec::new(), Vec::new());
+    time_reads(&other, &files, span / 2).await?;
+    let (mut rates, mut file_rates, mut rounds) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..context.rounds {
         let (rate, times) = time_reads(&caller, &own, span).await?;
         let (other_rate, other_times) = time_reads(&other, &others, span).await?;
+        let (file_rate, _) = time_reads(&other, &files, span).await?;
         rates.push((rate, other_rate));
+        file_rates.push((rate, file_rate));
         rounds.push((times, other_times));
     }
     let what = format!("reads of 8 KiB files, {IN_FLIGHT} in flight");
@@ -68,7 +73,9 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
         Row::ratio(format!("{what}, {name} of one"), beside, "ms", &pairs, Target::None)
     };
     let rate = Row::ratio(&what, beside, "a second", &rates, Target::AtLeast(0.8));
-    Ok(vec![rate, row("p50", 0.5), row("p99", 0.99)].into())
+    let beside_files = "the same bytes read by a bare tonic server, with the same system calls";
+    let file_rate = Row::ratio(&what, beside_files, "a second", &file_rates, Target::None);
+    Ok(vec![rate, file_rate, row("p50", 0.5), row("p99", 0.99)].into())
 }
 
 /// Returns how many responses came per second during a time span, and the milliseconds of each.
