@@ -4,7 +4,6 @@ use super::progress::MAX_CONCURRENT_TASKS;
 use super::state::{ProbedState, find_state, read_state};
 use super::target::{FleetTarget, FleetTargetArgs};
 use crate::cli::args::parse_timeout;
-use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::{OutputFormat, write_lines};
 use crate::cli::signals::run_until_signal_or_closed_stdout;
@@ -95,7 +94,8 @@ async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
     let mut reread = tokio::time::interval(args.interval);
     loop {
         let change = tokio::select! {
-            change = receiver.recv() => change,
+            // The context keeps a sender, so there is always another change.
+            Some(change) = receiver.recv() => change,
             _ = reread.tick() => {
                 // The task of a removed executor ends, unless the command line names the executor.
                 tasks.retain(|_, task| !task.is_finished());
@@ -107,7 +107,6 @@ async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
                 continue;
             }
         };
-        let Some(change) = change else { break };
         id_width = id_width.max(width(&change.environment_id));
         let line = match args.output {
             OutputFormat::Text => change_line(&change, id_width),
@@ -115,7 +114,6 @@ async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
         };
         write_lines(vec![line]).await?;
     }
-    Err(CommandFailure::new(exit::INTERNAL, "the tasks of all executors ended"))
 }
 
 impl WatchContext {
