@@ -187,6 +187,11 @@ impl Client {
         }
     }
 
+    /// Waits until the executor may answer again: its link or its registry announced the executor.
+    pub(super) async fn executor_announced(&self) {
+        self.channel.executor_announced().await;
+    }
+
     /// Returns whether another clone of this client exists.
     pub(super) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.clones) > 1

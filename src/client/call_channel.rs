@@ -29,6 +29,15 @@ impl CallChannel {
         }
     }
 
+    /// Waits until a connection may succeed that failed before this call. Never returns for a channel
+    /// to one address.
+    pub async fn executor_announced(&self) {
+        match self {
+            Self::Fixed(_) => std::future::pending().await,
+            Self::Executor(channel) => channel.executor_announced().await,
+        }
+    }
+
     /// Returns the deadline of a call, if the registry of the executor named one.
     pub fn call_timeout(&self) -> Option<Duration> {
         match self {

@@ -22,7 +22,7 @@ use tonic::transport::{Channel, Uri};
 
 /// Interval of pings on a connection. A machine that vanished closes no connection, so without
 /// pings its executor would be asked at the old address until the kernel gives up.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
+pub const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// How long the answer to a ping may take before the connection is closed.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -33,6 +33,9 @@ pub type ConnectFuture = BoxFuture<'static, Result<ExecutorConnection, Connector
 pub trait ExecutorConnector: fmt::Debug + Send + Sync + 'static {
     /// Starts one attempt. The attempt must end by itself.
     fn connect(&self) -> ConnectFuture;
+
+    /// Returns a future that completes when an attempt may succeed that failed before this call.
+    fn executor_announced(&self) -> BoxFuture<'static, ()>;
 }
 
 /// Open connection of an executor.
@@ -54,6 +57,7 @@ pub struct OpenedStream {
     pub alert_flag: TlsAlertFlag,
     pub token: BearerToken,
     pub timeout: Duration,
+    pub ping_interval: Duration,
     /// Completes when the executor has another address.
     pub moved: BoxFuture<'static, ()>,
 }
@@ -76,8 +80,8 @@ type ConnectAttempt = Shared<ConnectFuture>;
 impl ExecutorConnection {
     /// Starts HTTP/2 on a stream.
     pub async fn start(opened: OpenedStream, life: ConnectionLife) -> Result<Self, ConnectorError> {
-        let OpenedStream { endpoint, stream, first_bytes, alert_flag, token, timeout, moved } =
-            opened;
+        let OpenedStream { endpoint, stream, first_bytes, alert_flag, token, timeout, .. } = opened;
+        let (ping_interval, moved) = (opened.ping_interval, opened.moved);
         let life = Arc::new(life);
         let stream = TokioIo::new(ExecutorStream::new(stream, life.clone(), moved));
         let (stream, ended) = (Arc::new(Mutex::new(Some(stream))), life.clone());
@@ -91,7 +95,7 @@ impl ExecutorConnection {
             std::future::ready(stream.ok_or_else(error))
         });
         let origin = http_origin(&endpoint)?
-            .http2_keep_alive_interval(PING_INTERVAL)
+            .http2_keep_alive_interval(ping_interval)
             .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true);
         let channel: Channel = origin
@@ -122,6 +126,11 @@ impl ExecutorChannel {
     pub async fn connection(&self) -> Result<ExecutorConnection, ConnectorError> {
         let attempt = self.0.current_attempt();
         attempt.await
+    }
+
+    /// Waits until an attempt to connect may succeed that failed before this call.
+    pub async fn executor_announced(&self) {
+        self.0.connector.executor_announced().await;
     }
 
     /// Returns whether a connection is open.

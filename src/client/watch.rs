@@ -17,6 +17,9 @@ const INITIAL_DELAY: Duration = Duration::from_millis(200);
 const MAX_DELAY: Duration = Duration::from_secs(10);
 /// Maximum delay that a daemon can request.
 const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(1);
+/// Maximum delay after an executor of a fleet announced itself. The mirrors of many orchestrators
+/// hear the announcement at the same moment.
+const ANNOUNCED_DELAY: Duration = Duration::from_secs(1);
 /// Maximum bookmark interval: the daemon caps longer intervals.
 const MAX_BOOKMARK_INTERVAL: Duration = Duration::from_mins(5);
 /// Bookmark interval if the request has none.
@@ -32,7 +35,7 @@ pub enum WatchMessage {
     Lost {
         /// Cause of the loss.
         cause: CallError,
-        /// Delay of the retry.
+        /// Delay of the retry. An executor of a fleet that announces itself ends the delay early.
         wait: Duration,
     },
 }
@@ -46,9 +49,18 @@ pub struct SkillWatch {
     /// Attempts since the last complete state.
     failures: u32,
     /// Delay before the next attempt.
-    retry_delay: Option<Duration>,
+    retry_delay: Option<RetryDelay>,
     /// Whether an event was ever received, so that the server is a daemon.
     had_event: bool,
+}
+
+/// Delay of a retry.
+#[derive(Debug, Clone, Copy)]
+struct RetryDelay {
+    /// Delay that the daemon requested.
+    requested: Duration,
+    /// Random delay afterwards.
+    random: Duration,
 }
 
 impl SkillWatch {
@@ -78,11 +90,29 @@ impl SkillWatch {
         self.stream.is_none()
     }
 
-    /// Waits for the delay after a failure. Cancel-safe.
+    /// Waits for the delay after a failure. The random part ends early if the executor announces
+    /// itself. Cancel-safe.
     pub(super) async fn wait_for_retry(&mut self) {
-        if let Some(wait) = self.retry_delay {
-            tokio::time::sleep(wait).await;
-            self.retry_delay = None;
+        let Some(RetryDelay { requested, random }) = self.retry_delay else { return };
+        tokio::time::sleep(requested).await;
+        if random > ANNOUNCED_DELAY {
+            // The box is gone once the stream opens, so that a mirror's future stays small.
+            Box::pin(self.wait_or_announced(random)).await;
+        } else {
+            tokio::time::sleep(random).await;
+        }
+        self.retry_delay = None;
+    }
+
+    /// Waits for a delay, or until the executor of a fleet announces itself.
+    async fn wait_or_announced(&self, delay: Duration) {
+        let announced = async {
+            self.client.executor_announced().await;
+            tokio::time::sleep(full_jitter(ANNOUNCED_DELAY)).await;
+        };
+        tokio::select! {
+            () = announced => {}
+            () = tokio::time::sleep(delay) => {}
         }
     }
 
@@ -112,10 +142,10 @@ impl SkillWatch {
         let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
         let requested = requested.unwrap_or_default().min(MAX_REQUESTED_DELAY);
         // The daemon may have requested one delay from many clients at once.
-        let wait = requested + full_jitter(max_delay(self.failures));
+        let random = full_jitter(max_delay(self.failures));
         self.failures = self.failures.saturating_add(1);
-        self.retry_delay = Some(wait);
-        Ok(WatchMessage::Lost { cause: status.into(), wait })
+        self.retry_delay = Some(RetryDelay { requested, random });
+        Ok(WatchMessage::Lost { cause: status.into(), wait: requested + random })
     }
 
     async fn receive_event(&mut self) -> Result<WatchSkillsResponse, Status> {

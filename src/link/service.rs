@@ -27,12 +27,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Longest time between two claims of a link that serves.
-const CLAIM_INTERVAL: Duration = Duration::from_mins(1);
+/// Longest time between two claims of a link that serves. Links that did not hear each other settle
+/// within this time after a partition.
+const CLAIM_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest time between two questions of a superseded link.
 const PROBE_INTERVAL: Duration = Duration::from_secs(4);
-/// How long connecting to the daemon may take.
-const DAEMON_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long connecting to the daemon may take. An orchestrator waits 4 s for the answer to its dial.
+const DAEMON_TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest wait of an orchestrator after too many dials.
 const RETRY_AFTER_MS: u32 = 1_000;
 /// Pause between two attempts to connect to the daemon at the start.

@@ -1,12 +1,14 @@
 //! Orchestrator's side: opens tunnels to the links of environments.
 
-use super::broker::{Broker, BrokerSubscription};
+use super::broker::{Broker, BrokerState, BrokerSubscription};
 use super::broker_config::BrokerConfig;
 use super::subject::{EnvironmentSubjects, RandomToken};
 use super::tunnel_pump::{TunnelSubjects, run_tunnel};
 use super::tunnel_stream::{TunnelStream, open_tunnel};
 use crate::proto::link::caproot::link::v1::dial_response::Outcome;
-use crate::proto::link::caproot::link::v1::{DialRefusal, DialRefused, DialRequest, DialResponse};
+use crate::proto::link::caproot::link::v1::{
+    ClaimState, DialRefusal, DialRefused, DialRequest, DialResponse, InstanceClaim,
+};
 use prost::Message as _;
 use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
@@ -14,6 +16,9 @@ use std::time::Duration;
 
 /// How long a first connection to the broker may take before a dial fails.
 const BROKER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a link may take to answer a dial, which includes 3 s for its connection to the daemon. An
+/// answer that went through a frozen server never comes.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Connection to a broker that opens tunnels. A clone shares the connection.
 #[derive(Debug, Clone)]
@@ -46,6 +51,7 @@ impl TunnelClient {
         let instance = tokio::select! {
             instance = wait_for_answer(&mut incoming) => instance?,
             () = self.broker.lost() => return Err(broker_lost()),
+            () = tokio::time::sleep(ANSWER_TIMEOUT) => return Err(no_answer()),
         };
         let other = subjects.to_link(&instance, &tunnel);
         let (stream, driver) = open_tunnel();
@@ -54,6 +60,38 @@ impl TunnelClient {
         let never = std::future::pending();
         tokio::spawn(run_tunnel(driver, incoming, self.broker.clone(), subjects, never));
         Ok(stream)
+    }
+
+    /// Waits until a link claims an environment, or the broker is connected again.
+    pub async fn wait_for_claim(&self, environment_id: &str) {
+        let mut state = self.broker.state();
+        let BrokerState { is_connected, connections, .. } = *state.borrow_and_update();
+        let reconnected = async {
+            if state.wait_for(|state| state.connections != connections).await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        if !is_connected {
+            return reconnected.await;
+        }
+        let subject = EnvironmentSubjects::new(&self.prefix, environment_id).claim();
+        tokio::select! {
+            () = self.wait_for_claim_on(&subject) => {}
+            () = reconnected => {}
+        }
+    }
+
+    async fn wait_for_claim_on(&self, subject: &str) {
+        if let Ok(mut claims) = self.broker.subscribe(subject).await {
+            while let Some(message) = claims.next().await {
+                let claim = InstanceClaim::decode(message.payload);
+                if claim.is_ok_and(|claim| claim.state() == ClaimState::Claimed) {
+                    return;
+                }
+            }
+        }
+        // The client of the broker has ended.
+        std::future::pending::<()>().await;
     }
 
     /// Waits for the first connection. A lost connection is an error at once, so that a session
@@ -99,6 +137,14 @@ fn refusal_error(refused: DialRefused) -> Error {
         DialRefusal::Unspecified => "the link refused the tunnel without a reason",
     };
     Error::new(ErrorKind::ConnectionRefused, reason)
+}
+
+fn no_answer() -> Error {
+    let span = humantime::format_duration(ANSWER_TIMEOUT);
+    let reason = format!(
+        "the link did not answer within {span}: a NATS server on the way may be frozen or separated"
+    );
+    Error::new(ErrorKind::TimedOut, reason)
 }
 
 fn broker_lost() -> Error {

@@ -48,7 +48,8 @@ pub trait ExecutorRegistry: Send + Sync + 'static {
     fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a>;
 
     /// Returns a future that completes when [`ExecutorRegistry::find_executor`] has another answer
-    /// than at the time of this call. The fleet then closes the connection to the old executor.
+    /// than at the time of this call. The fleet then closes the connection to the old executor, and
+    /// a mirror that waits for its next attempt connects within 1 s.
     /// By default never: a connection stays until it ends.
     fn executor_changed(&self, environment_id: &str) -> BoxFuture<'static, ()> {
         let _ = environment_id;
@@ -88,6 +89,14 @@ pub trait ExecutorDialer: Send + Sync + 'static {
         environment_id: &'a str,
         endpoint: &'a DaemonEndpoint,
     ) -> DialFuture<'a>;
+
+    /// Returns a future that completes when a dial may succeed that failed before this call, because
+    /// the executor or the way to the executor came back. A mirror that waits for its next attempt
+    /// then connects within 1 s, and not at the end of its delay. By default never.
+    fn executor_announced(&self, environment_id: &str) -> BoxFuture<'static, ()> {
+        let _ = environment_id;
+        Box::pin(std::future::pending())
+    }
 }
 
 /// Failure to create the client of an environment. Displays as one sentence.

@@ -4,6 +4,7 @@ use super::executors::{DialFuture, ExecutorDialer};
 use crate::link::{BrokerConfig, TunnelClient};
 use crate::net::byte_stream::ByteStream;
 use crate::net::endpoint::DaemonEndpoint;
+use futures_util::future::BoxFuture;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -36,6 +37,15 @@ impl NatsDialer {
         Self { find_config: Arc::new(find_config), current: Arc::default() }
     }
 
+    /// Waits until a link claims an environment, or the broker is connected again.
+    async fn wait_for_claim(&self, environment_id: &str) {
+        match self.connect().await {
+            Ok(client) => client.wait_for_claim(environment_id).await,
+            // The next dial reports the error.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
     async fn connect(&self) -> io::Result<TunnelClient> {
         let Some(config) = (self.find_config)() else {
             return Err(io::Error::other("the fleet file has no `nats` section any more"));
@@ -60,6 +70,11 @@ impl ExecutorDialer for NatsDialer {
             let stream = self.connect().await?.open_tunnel(environment_id).await?;
             Ok(Box::new(stream) as Box<dyn ByteStream>)
         })
+    }
+
+    fn executor_announced(&self, environment_id: &str) -> BoxFuture<'static, ()> {
+        let (dialer, environment_id) = (self.clone(), environment_id.to_owned());
+        Box::pin(async move { dialer.wait_for_claim(&environment_id).await })
     }
 }
 

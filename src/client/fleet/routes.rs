@@ -10,11 +10,13 @@ use crate::client::connect::connect_within;
 use crate::client::credentials::BearerToken;
 use crate::client::dial::{ConnectorError, open_stream, start_tls};
 use crate::client::executor_channel::{
-    ConnectFuture, ExecutorConnection, ExecutorConnector, OpenedStream,
+    ConnectFuture, ExecutorConnection, ExecutorConnector, OpenedStream, PING_INTERVAL,
 };
 use crate::client::executor_stream::ConnectionLife;
 use crate::client::tls_probe::TlsProbeIo;
 use crate::net::endpoint::EndpointAddress;
+use crate::sync::Mutex;
+use futures_util::future::{BoxFuture, select};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -24,6 +26,9 @@ use tokio::sync::oneshot;
 /// How long a dial with its TLS handshake may take. Dead executors must not keep the permits of the
 /// others for long.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of pings on the stream of a dialer. A rendezvous may lose bytes of an idle stream, or the
+/// other end of the stream, without a message.
+const DIALER_PING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Way to the executors of a fleet.
 #[derive(Clone)]
@@ -40,7 +45,11 @@ pub struct ExecutorRoutes {
 pub struct EnvironmentConnector {
     routes: ExecutorRoutes,
     environment_id: Arc<str>,
+    latest_dialer: LatestDialer,
 }
+
+/// Dialer of the latest attempt to connect, if the attempt used one.
+type LatestDialer = Arc<Mutex<Option<Arc<dyn ExecutorDialer>>>>;
 
 impl ExecutorRoutes {
     pub fn new(registry: impl ExecutorRegistry) -> Self {
@@ -66,10 +75,16 @@ impl ExecutorRoutes {
     }
 
     /// Opens a connection to the executor that an environment has now.
-    async fn connect(&self, environment_id: &str) -> Result<ExecutorConnection, ConnectorError> {
+    async fn connect(
+        &self,
+        environment_id: &str,
+        latest_dialer: &LatestDialer,
+    ) -> Result<ExecutorConnection, ConnectorError> {
         // Before the registry is asked, so that no change is missed.
         let moved = self.registry.executor_changed(environment_id);
         let executor = self.find_executor(environment_id).await?;
+        let dialer = if executor.via_nats { &self.nats_dialer } else { &self.dialer };
+        latest_dialer.lock().clone_from(dialer);
         let _permit = self.queue.wait_for_turn().await;
         self.counters.record_dial();
         let dial = async {
@@ -78,7 +93,8 @@ impl ExecutorRoutes {
             let token = token.map_err(ConnectorError::Credentials)?;
             let alert_flag = TlsAlertFlag::default();
             let (tell, first_bytes) = oneshot::channel();
-            let stream = self.open(environment_id, &executor, &alert_flag, tell).await?;
+            let stream =
+                self.open(environment_id, &executor, dialer.as_ref(), &alert_flag, tell).await?;
             let has_tls = matches!(endpoint.address(), EndpointAddress::Tls(_));
             let opened = OpenedStream {
                 endpoint: endpoint.clone(),
@@ -87,24 +103,25 @@ impl ExecutorRoutes {
                 alert_flag,
                 token,
                 timeout: *timeout,
+                ping_interval: dialer.as_ref().map_or(PING_INTERVAL, |_| DIALER_PING_INTERVAL),
                 moved,
             };
             let life = ConnectionLife::new(self.counters.open_connections());
             ExecutorConnection::start(opened, life).await
         };
-        let dialed = connect_within(DIAL_TIMEOUT, dial).await;
-        dialed.inspect_err(|_| self.counters.record_failed_dial())
+        let connected = connect_within(DIAL_TIMEOUT, dial).await;
+        connected.inspect_err(|_| self.counters.record_failed_dial())
     }
 
     async fn open(
         &self,
         environment_id: &str,
         executor: &ExecutorConfig,
+        dialer: Option<&Arc<dyn ExecutorDialer>>,
         alert: &TlsAlertFlag,
         first_bytes: oneshot::Sender<io::Result<()>>,
     ) -> Result<TlsProbeIo, ConnectorError> {
         let ExecutorConfig { endpoint, credentials, via_nats, .. } = executor;
-        let dialer = if *via_nats { &self.nats_dialer } else { &self.dialer };
         if *via_nats && dialer.is_none() {
             let reason = "no fleet file names a NATS broker for the executor";
             return Err(ConnectorError::Credentials(reason.to_owned()));
@@ -128,14 +145,26 @@ impl ExecutorRoutes {
 
 impl EnvironmentConnector {
     pub fn new(routes: &ExecutorRoutes, environment_id: &str) -> Self {
-        Self { routes: routes.clone(), environment_id: environment_id.into() }
+        Self {
+            routes: routes.clone(),
+            environment_id: environment_id.into(),
+            latest_dialer: Arc::default(),
+        }
     }
 }
 
 impl ExecutorConnector for EnvironmentConnector {
     fn connect(&self) -> ConnectFuture {
         let (routes, environment_id) = (self.routes.clone(), self.environment_id.clone());
-        Box::pin(async move { routes.connect(&environment_id).await })
+        let latest_dialer = self.latest_dialer.clone();
+        Box::pin(async move { routes.connect(&environment_id, &latest_dialer).await })
+    }
+
+    fn executor_announced(&self) -> BoxFuture<'static, ()> {
+        let changed = self.routes.registry.executor_changed(&self.environment_id);
+        let Some(dialer) = self.latest_dialer.lock().clone() else { return changed };
+        let announced = dialer.executor_announced(&self.environment_id);
+        Box::pin(async move { drop(select(changed, announced).await) })
     }
 }
 

@@ -7,16 +7,19 @@ use std::time::Duration;
 
 use caproot::client::fleet::DialFuture;
 use caproot::client::{
-    ByteStream, DaemonEndpoint, ExecutorConfig, ExecutorDialer, Fleet, RetryPolicy, SpiffeId,
+    ByteStream, DaemonEndpoint, ExecutorConfig, ExecutorDialer, Fleet, MirrorSelection,
+    RetryPolicy, SpiffeId,
 };
+use futures_util::future::BoxFuture;
 use tokio::io::{DuplexStream, copy_bidirectional};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::authority::{Authority, CertificateSpec, dns, uri};
 use super::{Pki, TlsDaemon};
-use crate::harness::in_time;
+use crate::harness::{in_time, published};
 
 /// Returns the error of a call to the executor of an environment.
 async fn call(fleet: &Fleet, environment_id: &str) -> Result<(), String> {
@@ -193,8 +196,9 @@ async fn a_connection_to_a_vanished_machine_is_closed() {
     assert_eq!(fleet.stats().connections, 1);
     dialer.freeze();
     tokio::time::pause();
-    for _ in 0..4 {
-        tokio::time::advance(Duration::from_secs(15)).await;
+    // Less than the 40 s of a connection without a dialer.
+    for _ in 0..30 {
+        tokio::time::advance(Duration::from_secs(1)).await;
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -224,6 +228,42 @@ impl ExecutorDialer for SlowDialer {
             Err(io::ErrorKind::ConnectionRefused.into())
         })
     }
+}
+
+/// Dialer whose dials fail. The executor announces itself 1 s after each question.
+struct AnnouncingDialer(mpsc::UnboundedSender<Instant>);
+
+impl ExecutorDialer for AnnouncingDialer {
+    fn dial_executor<'a>(&'a self, _: &'a str, _: &'a DaemonEndpoint) -> DialFuture<'a> {
+        // The test may have seen enough.
+        let _ = self.0.send(Instant::now());
+        Box::pin(std::future::ready(Err(io::ErrorKind::ConnectionRefused.into())))
+    }
+
+    fn executor_announced(&self, _: &str) -> BoxFuture<'static, ()> {
+        Box::pin(tokio::time::sleep(Duration::from_secs(1)))
+    }
+}
+
+/// Without announcements, the delays of a mirror are random parts of 10 s.
+#[tokio::test(start_paused = true)]
+async fn a_mirror_connects_within_a_second_of_an_announcement() {
+    let pki = Pki::new();
+    let mut executor = ExecutorConfig::new("tls:unresolvable.invalid:1".parse().expect("valid"));
+    executor.credentials = pki.ca_credentials();
+    let (sender, mut dials) = mpsc::unbounded_channel();
+    let fleet = Fleet::from_executors([("one".to_owned(), executor)]);
+    let fleet = fleet.with_dialer(AnnouncingDialer(sender));
+    let mirror = fleet.mirror("one", MirrorSelection::new(vec![published("root")]));
+    let mut last = dials.recv().await.expect("a dial");
+    // The TLS files are read before a dial.
+    let limit = Duration::from_millis(2_050);
+    for number in 0..60 {
+        let next = dials.recv().await.expect("a dial");
+        assert!(next.duration_since(last) <= limit, "{number}: {:?}", next - last);
+        last = next;
+    }
+    drop(mirror);
 }
 
 /// Dials all of many environments at once, and returns the time of each dial since the first one.

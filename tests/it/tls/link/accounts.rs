@@ -6,6 +6,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 
+use super::announcements::wait_for_announcement;
 use super::broker::NatsServer;
 use super::page::{adapt, file};
 use super::{call, call_until_success};
@@ -13,6 +14,7 @@ use crate::process::{Process, caproot, run_command};
 use crate::tls::Pki;
 use crate::tls::authority::CertificateSpec;
 use caproot::client::Fleet;
+use caproot::link::BrokerConfig;
 
 /// Operator, account and signing keys of the page.
 struct NatsAccount {
@@ -157,6 +159,14 @@ async fn signing_keys_keep_executors_apart() {
     let list = ["list", "--fleet", &fleet, "--environment-id", "one"];
     let list = run_command(caproot(list)).await.succeeded();
     assert!(list.text().contains("team"), "{}", list.text());
+
+    // Orchestrators hear claims.
+    wait_for_announcement(BrokerConfig {
+        ca: Some(pki.fixture.path("ca.pem")),
+        creds: Some(pki.fixture.path("orchestrators.creds")),
+        ..BrokerConfig::new(vec![broker.tls_url()])
+    })
+    .await;
 
     // A user of another executor, and a user of the orchestrators, cannot serve an environment.
     let fleet = Fleet::from_file(&pki.fixture.path("fleet.yaml")).await.expect("a fleet");

@@ -2,6 +2,7 @@
 //! `nats-server`. Without that program, the tests print that they are skipped.
 
 mod accounts;
+mod announcements;
 mod broker;
 mod claims;
 mod cluster;

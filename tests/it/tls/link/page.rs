@@ -1,8 +1,10 @@
 //! The files of `docs/operate/link.md` work as they are, with the paths and ports of a test.
 
 use caproot::client::{Fleet, RetryPolicy};
+use caproot::link::BrokerConfig;
 use rustix::process::Signal;
 
+use super::announcements::wait_for_announcement;
 use super::broker::NatsServer;
 use super::call;
 use crate::harness::in_time;
@@ -77,6 +79,14 @@ async fn the_files_of_the_page_give_a_list_over_a_tunnel() {
     let client = fleet.client("one").await.expect("a client");
     in_time(client.with_retry_policy(RetryPolicy::NONE).get_executor()).await.expect("an answer");
     assert!(file("nats.conf").contains(CLIENT));
+    // The broker lets orchestrators hear claims.
+    let identity = ["client.pem", "client.key"].map(|name| pki.fixture.path(name));
+    wait_for_announcement(BrokerConfig {
+        ca: Some(pki.fixture.path("ca.pem")),
+        identity: Some(identity.into()),
+        ..BrokerConfig::new(vec![broker.tls_url()])
+    })
+    .await;
     drop((link, two, daemon));
 }
 
