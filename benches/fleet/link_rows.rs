@@ -1,8 +1,9 @@
 //! Compares an executor behind a NATS server with a direct connection over TLS: the real daemon, the
 //! real link and one server on this machine. Both sides alternate, A B A B.
 
-use crate::broker_cluster::{BrokerCluster, find_nats_server};
+use crate::broker_cluster::start_brokers;
 use crate::equal_catalogs::{ChildGuard, selection};
+use crate::nats_cluster::{NatsCluster, find_nats_server};
 use crate::process_memory::resident_kib;
 use crate::slim_executor::ROOT;
 use crate::storm_executors::{ExecutorPki, environment_id, spiffe_id};
@@ -40,7 +41,7 @@ const READS: usize = 5;
 struct ComparedExecutor {
     dir: PathBuf,
     daemon_address: String,
-    cluster: BrokerCluster,
+    cluster: NatsCluster,
     link: ChildGuard,
     _daemon: ChildGuard,
     changes: usize,
@@ -161,7 +162,7 @@ impl ComparedExecutor {
         let tree = dir.join("tree");
         create_tree(&tree, &PLAN)?;
         fs::write(PLAN.skill_dir(&tree, 0).join("data.bin"), vec![0xff; FILE_BYTES])?;
-        let cluster = BrokerCluster::start(program, 1, dir).await?;
+        let cluster = start_brokers(program, 1, dir).await?;
         let (certificate, key) = ExecutorPki::new(dir)?.issue(0)?;
         fs::write(dir.join("one.pem"), certificate)?;
         fs::write(dir.join("one.key"), key)?;

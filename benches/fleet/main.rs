@@ -6,7 +6,10 @@ mod broker_cluster;
 #[path = "../../tests/it/tls/link/cuttable_route.rs"]
 mod cuttable_route;
 mod equal_catalogs;
+mod executor_process;
 mod link_rows;
+#[path = "../../tests/it/tls/link/nats_cluster.rs"]
+mod nats_cluster;
 mod options;
 #[path = "../common/process_memory.rs"]
 mod process_memory;
@@ -14,6 +17,9 @@ mod slim_executor;
 mod storm;
 mod storm_checks;
 mod storm_executors;
+mod storm_faults;
+mod storm_figures;
+mod storm_registry;
 #[path = "../common/trees.rs"]
 mod trees;
 #[path = "../../tests/it/test_servers/unused_calls.rs"]

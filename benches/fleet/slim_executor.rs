@@ -7,16 +7,19 @@ use caproot::proto::caproot::v1::capability_service_server::{
 };
 use caproot::proto::caproot::v1::watch_skills_response::Event;
 use caproot::proto::caproot::v1::{
-    Authority, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,
+    Authority, GetExecutorRequest, GetExecutorResponse, KnownCatalog, ListResourcesRequest,
     ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
     ListSkillsResponse, ReadResourceRequest, ReadResourceResponse, RemovedSkill, Reset,
     ResolveRootsRequest, ResolveRootsResponse, RootState, RootStatus, Skill, SkillDelta, Synced,
     WatchSkillsRequest, WatchSkillsResponse,
 };
+use data_encoding::HEXLOWER;
 use futures_util::StreamExt as _;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use prost::Message as _;
+use sha2::{Digest as _, Sha256};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -114,19 +117,43 @@ fn skill(name: &str) -> Skill {
     }
 }
 
-fn root_status() -> RootStatus {
-    RootStatus { id: ROOT.into(), state: RootState::Ready.into(), ..RootStatus::default() }
+/// Computes the digest of the skills, at least one, as `root.proto` describes it.
+fn digest_skills(skills: &[Skill]) -> String {
+    let hash = |skill: &Skill| Sha256::digest([&[1][..], &skill.encode_to_vec()].concat());
+    let mut hashes: Vec<_> = skills.iter().map(hash).collect();
+    hashes.sort();
+    let digest = Sha256::digest(Sha256::digest(hashes.concat()));
+    format!("sha256:{}", HEXLOWER.encode(&digest))
 }
 
-/// Returns the events of a whole state, or of the difference to an earlier state.
-fn events(before: Option<&SlimState>, now: &SlimState) -> Vec<Event> {
+fn skills(names: &[String]) -> Vec<Skill> {
+    names.iter().map(|name| skill(name)).collect()
+}
+
+fn root_status(skills: &[Skill]) -> RootStatus {
+    RootStatus {
+        id: ROOT.into(),
+        state: RootState::Ready.into(),
+        catalog_digest: digest_skills(skills),
+        ..RootStatus::default()
+    }
+}
+
+/// Returns the events of a whole state, or of the difference to an earlier state. A whole state that
+/// the caller knows is not sent.
+fn events(known: &[KnownCatalog], before: Option<&SlimState>, now: &SlimState) -> Vec<Event> {
+    let upserted = skills(&now.names);
+    let mut status = root_status(&upserted);
+    let first = before.is_none().then(|| Event::Reset(Reset::default()));
+    status.unchanged =
+        before.is_none() && known.iter().any(|known| known.catalog_digest == status.catalog_digest);
+    let is_unchanged = status.unchanged;
     let removed = before.into_iter().flat_map(|before| before.names.iter());
     let removed = removed.map(|name| RemovedSkill { package: package(name), reason: 1 }).collect();
-    let upserted = now.names.iter().map(|name| skill(name)).collect();
     let delta = SkillDelta { root_id: ROOT.into(), removed, upserted, ..SkillDelta::default() };
-    let first = before.is_none().then(|| Event::Reset(Reset::default()));
-    let rest = [Event::RootStatus(root_status()), Event::Delta(delta)];
-    first.into_iter().chain(rest).chain([Event::Synced(Synced::default())]).collect()
+    let delta = (!is_unchanged).then_some(Event::Delta(delta));
+    let rest = [Some(Event::RootStatus(status)), delta, Some(Event::Synced(Synced::default()))];
+    first.into_iter().chain(rest.into_iter().flatten()).collect()
 }
 
 #[tonic::async_trait]
@@ -147,33 +174,36 @@ impl CapabilityService for SlimService {
         &self,
         _: Request<ListSkillsRequest>,
     ) -> Result<Response<ListSkillsResponse>, Status> {
-        let revision = self.state.borrow().revision;
+        let SlimState { names, revision } = self.state.borrow().clone();
         Ok(Response::new(ListSkillsResponse {
             epoch: self.epoch.to_string(),
             revision,
-            roots: vec![root_status()],
+            roots: vec![root_status(&skills(&names))],
             ..ListSkillsResponse::default()
         }))
     }
 
     async fn watch_skills(
         &self,
-        _: Request<WatchSkillsRequest>,
+        request: Request<WatchSkillsRequest>,
     ) -> Result<Response<Self::WatchSkillsStream>, Status> {
-        let start = (self.clone(), None::<SlimState>);
-        let states = futures_util::stream::unfold(start, |(mut service, before)| async move {
-            if before.is_some() {
-                service.state.changed().await.ok()?;
-            }
-            let now = service.state.borrow_and_update().clone();
-            let (epoch, revision) = (service.epoch.to_string(), now.revision);
-            let message = |event| {
-                let (epoch, event) = (epoch.clone(), Some(event));
-                Ok(WatchSkillsResponse { epoch, revision, event })
-            };
-            let messages: Vec<_> = events(before.as_ref(), &now).into_iter().map(message).collect();
-            Some((futures_util::stream::iter(messages), (service, Some(now))))
-        });
+        let known = request.into_inner().known_catalogs;
+        let start = (self.clone(), known, None::<SlimState>);
+        let states =
+            futures_util::stream::unfold(start, |(mut service, known, before)| async move {
+                if before.is_some() {
+                    service.state.changed().await.ok()?;
+                }
+                let now = service.state.borrow_and_update().clone();
+                let (epoch, revision) = (service.epoch.to_string(), now.revision);
+                let message = |event| {
+                    let (epoch, event) = (epoch.clone(), Some(event));
+                    Ok(WatchSkillsResponse { epoch, revision, event })
+                };
+                let messages: Vec<_> =
+                    events(&known, before.as_ref(), &now).into_iter().map(message).collect();
+                Some((futures_util::stream::iter(messages), (service, known, Some(now))))
+            });
         Ok(Response::new(Box::pin(states.flatten())))
     }
 }

@@ -3,19 +3,28 @@
 use crate::Outcome;
 use crate::storm_executors::{InstanceKey, environment_id, skill_names};
 use caproot::client::{Mirror, MirrorSnapshot, MirrorState};
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
+
+/// Number of the last states of a mirror that are kept for its story.
+const STORY_STATES: usize = 4;
 
 /// Mirror of the executor of an environment. Each of its states is checked until it is dropped.
 pub(crate) struct CheckedMirror {
     pub(crate) environment: usize,
     is_real: bool,
     mirror: Mirror,
+    story: Arc<MirrorStory>,
     _task: AbortOnDropHandle<()>,
 }
+
+/// Last states of a mirror with their times.
+#[derive(Default)]
+struct MirrorStory(Mutex<VecDeque<(Instant, MirrorSnapshot)>>);
 
 /// Number of checked states, and the first wrong state.
 #[derive(Clone)]
@@ -50,11 +59,14 @@ impl CheckedMirror {
         checks: &StateChecks,
     ) -> Self {
         let (mut states, checks) = (mirror.clone(), checks.clone());
+        let story = Arc::<MirrorStory>::default();
+        let states_of_story = story.clone();
         let task = tokio::spawn(async move {
             let mut revisions = HashMap::new();
             loop {
                 let snapshot = states.changed().await;
                 checks.states.fetch_add(1, Ordering::Relaxed);
+                states_of_story.record(&snapshot);
                 if let Err(error) = check_state(environment, is_real, &snapshot, &mut revisions) {
                     let id = environment_id(environment);
                     checks.wrong.send_replace(Some(format!("a mirror of {id}: {error}")));
@@ -62,7 +74,7 @@ impl CheckedMirror {
                 }
             }
         });
-        Self { environment, is_real, mirror, _task: AbortOnDropHandle::new(task) }
+        Self { environment, is_real, mirror, story, _task: AbortOnDropHandle::new(task) }
     }
 
     /// Waits until the mirror is live with the skills of an executor.
@@ -74,6 +86,11 @@ impl CheckedMirror {
         }
     }
 
+    /// Describes the last states, with their times since a moment.
+    pub(crate) fn tell_story(&self, since: Instant) -> String {
+        format!("{}: {}", environment_id(self.environment), self.story.tell(since))
+    }
+
     /// Returns the difference to the expected state.
     pub(crate) fn describe(&self, key: InstanceKey, generation: u64) -> Option<String> {
         let (snapshot, expected) =
@@ -81,6 +98,31 @@ impl CheckedMirror {
         let names = names(&snapshot);
         let is_right = is_right(&snapshot, &expected);
         (!is_right).then(|| format!("{:?} with {names:?}, expected {expected:?}", snapshot.state))
+    }
+}
+
+impl MirrorStory {
+    fn record(&self, snapshot: &MirrorSnapshot) {
+        let mut states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if states.len() == STORY_STATES {
+            states.pop_front();
+        }
+        states.push_back((Instant::now(), snapshot.clone()));
+    }
+
+    fn tell(&self, since: Instant) -> String {
+        let states = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tell = |(time, snapshot): &(Instant, MirrorSnapshot)| {
+            let after = time.saturating_duration_since(since).as_secs_f64();
+            let before = since.saturating_duration_since(*time).as_secs_f64();
+            let state = match &snapshot.state {
+                MirrorState::Live => names(snapshot).into_iter().next().unwrap_or_default(),
+                MirrorState::Stale { why, .. } => format!("stale, {why}"),
+                state => format!("{state:?}"),
+            };
+            format!("{:+.1} s {state}", after - before)
+        };
+        states.iter().map(tell).collect::<Vec<_>>().join("; ")
     }
 }
 

@@ -7,14 +7,13 @@ use std::ops::Deref;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::fixture::Fixture;
-use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
+use crate::harness::{Daemon, in_time};
 
 /// Command of the binary with an empty environment, in which no user's skills are found.
 pub(crate) fn caproot<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Command {
@@ -179,11 +178,7 @@ impl PipeLines {
     }
 
     async fn next(&mut self) -> Option<String> {
-        self.next_within(HANG_TIMEOUT).await
-    }
-
-    async fn next_within(&mut self, limit: Duration) -> Option<String> {
-        tokio::time::timeout(limit, self.0.recv()).await.expect("no hang")
+        in_time(self.0.recv()).await
     }
 
     /// Reads to the end of the pipe.
@@ -327,13 +322,8 @@ impl Process {
 
     /// Waits for a line of stderr that contains a text.
     pub(crate) async fn wait_for_log(&mut self, part: &str) -> String {
-        self.wait_for_log_within(HANG_TIMEOUT, part).await
-    }
-
-    /// Waits for a line of stderr that contains a text. No line may take longer than `limit`.
-    pub(crate) async fn wait_for_log_within(&mut self, limit: Duration, part: &str) -> String {
         loop {
-            let line = self.stderr.next_within(limit).await;
+            let line = self.stderr.next().await;
             let line = line.unwrap_or_else(|| panic!("the process ended without logging {part:?}"));
             if line.contains(part) {
                 return line;

@@ -1,11 +1,12 @@
 //! A NATS server as a process.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::process::Signal;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use super::nats_cluster::find_nats_server;
 use crate::harness::in_time;
 use crate::process::{Process, program};
 use crate::test_servers::free_port;
@@ -15,7 +16,7 @@ pub(super) struct NatsServer {
     pub(super) process: Process,
     /// Address with its port.
     address: String,
-    program: &'static str,
+    program: PathBuf,
     flags: String,
 }
 
@@ -23,15 +24,13 @@ impl NatsServer {
     /// Starts a server with flags, which are split at spaces. Returns `None` if the program is not
     /// installed.
     pub(super) async fn start(flags: &str) -> Option<Self> {
-        let program =
-            ["/usr/sbin/nats-server", "/usr/bin/nats-server", "/usr/local/bin/nats-server"];
-        let Some(program) = program.into_iter().find(|path| Path::new(path).exists()) else {
+        let Some(program) = find_nats_server() else {
             println!("SKIPPED: nats-server is not installed");
             return None;
         };
         let host = free_port();
         let host = host.strip_suffix(":0").expect("port 0");
-        let (process, address) = start_process(program, &format!("-a {host} -p -1 {flags}")).await;
+        let (process, address) = start_process(&program, &format!("-a {host} -p -1 {flags}")).await;
         Some(Self { process, address, program, flags: flags.to_owned() })
     }
 
@@ -43,7 +42,7 @@ impl NatsServer {
     pub(super) async fn restart(&mut self) {
         let (host, port) = self.address.split_once(':').expect("a port");
         let flags = format!("-a {host} -p {port} {}", self.flags);
-        (self.process, self.address) = start_process(self.program, &flags).await;
+        (self.process, self.address) = start_process(&self.program, &flags).await;
     }
 
     pub(super) fn url(&self) -> String {
@@ -97,8 +96,8 @@ impl Recorder {
 }
 
 /// Starts a server, and waits until the server accepts connections. Returns its address.
-async fn start_process(name: &str, flags: &str) -> (Process, String) {
-    let mut command = program(name);
+async fn start_process(path: &Path, flags: &str) -> (Process, String) {
+    let mut command = program(path);
     command.args(flags.split_whitespace());
     let mut process = Process::spawn(command);
     let line = process.wait_for_log("Listening for client connections on").await;

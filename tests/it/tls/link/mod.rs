@@ -8,6 +8,7 @@ mod claims;
 mod cluster;
 mod cuttable_route;
 mod floods;
+mod nats_cluster;
 mod outages;
 mod page;
 
