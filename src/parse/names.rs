@@ -35,20 +35,17 @@ pub fn check_name(name: &str) -> Result<(), String> {
 
 /// Returns a message for each rule of the Agent Skills format that a usable name violates.
 pub fn format_violations(name: &str) -> Vec<String> {
-    let quoted = text::quote_word(name);
-    let mut violations = Vec::new();
-    if !name.chars().all(is_allowed_char) {
-        violations.push(format!(
-            "the name {quoted} should contain only lower-case letters, digits and hyphens"
-        ));
-    }
-    if name.starts_with('-') || name.ends_with('-') {
-        violations.push(format!("the name {quoted} should not begin or end with a hyphen"));
-    }
-    if name.contains("--") {
-        violations.push(format!("the name {quoted} should not contain two hyphens in a row"));
-    }
-    violations
+    let is_common = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let rules = [
+        (
+            !name.bytes().all(is_common) && !name.chars().all(is_allowed_char),
+            "should contain only lower-case letters, digits and hyphens",
+        ),
+        (name.starts_with('-') || name.ends_with('-'), "should not begin or end with a hyphen"),
+        (name.contains("--"), "should not contain two hyphens in a row"),
+    ];
+    let violated = rules.into_iter().filter(|(is_violated, _)| *is_violated);
+    violated.map(|(_, rule)| format!("the name {} {rule}", text::quote_word(name))).collect()
 }
 
 /// Whether the format allows the character. Allows letters without case, as in Chinese, and letters

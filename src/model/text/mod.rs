@@ -109,19 +109,25 @@ pub fn escape_json(json: &str) -> String {
 /// Joins the words with one space, without white space around them.
 #[must_use]
 pub fn collapse_whitespace(text: &str) -> Box<str> {
-    if is_whitespace_collapsed(text.as_bytes()) {
+    if is_whitespace_collapsed(text) {
         return text.into();
     }
     join_words(text.split_whitespace()).into()
 }
 
 /// Whether the text is surely collapsed already. Returns `false` for any text that is not ASCII.
-fn is_whitespace_collapsed(text: &[u8]) -> bool {
-    let is_between = |(at, byte): (usize, &u8)| match byte {
-        b' ' => at > 0 && text.get(at + 1).is_some_and(|next| *next != b' '),
-        _ => byte.is_ascii_graphic(),
-    };
-    text.iter().enumerate().all(is_between)
+fn is_whitespace_collapsed(text: &str) -> bool {
+    let has_outer_blank = text.starts_with(' ') || text.ends_with(' ');
+    is_printable_ascii(text.as_bytes()) && !has_outer_blank && !text.contains("  ")
+}
+
+/// Whether the text consists of blanks and visible ASCII characters.
+#[must_use]
+pub fn is_printable_ascii(text: &[u8]) -> bool {
+    // The compiler vectorizes the loop over a chunk, which has no early end.
+    let is_printable =
+        |chunk: &[u8]| chunk.iter().fold(true, |ok, b| ok & matches!(b, b' '..=b'~'));
+    text.chunks(64).all(is_printable)
 }
 
 /// Returns the text on one line: each run of white space and control characters becomes one blank,
@@ -155,6 +161,9 @@ pub fn exceeds_chars(text: &str, max: usize) -> bool {
 /// Returns the first `max` characters.
 #[must_use]
 pub fn truncate_chars(text: &str, max: usize) -> &str {
+    if text.len() <= max {
+        return text;
+    }
     text.char_indices().nth(max).map_or(text, |(end, _)| &text[..end])
 }
 

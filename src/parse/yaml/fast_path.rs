@@ -3,6 +3,7 @@
 //! library, or `None` in case of doubt, so that the library parses the text. Tests compare both.
 
 use crate::model::DynamicValue;
+use crate::model::text::is_printable_ascii;
 use std::iter::Peekable;
 
 /// Maximum number of keys in one mapping. Each key is compared with all previous keys.
@@ -70,7 +71,7 @@ fn parse_entry(line: &str) -> Option<(&str, Option<&str>)> {
 
 /// Parses a plain or quoted scalar.
 fn parse_scalar(value: &str) -> Option<&str> {
-    if !value.chars().all(is_plain_char) {
+    if !is_printable_ascii(value.as_bytes()) && !value.chars().all(is_plain_char) {
         return None;
     }
     if let quote @ ('"' | '\'') = value.chars().next()? {
