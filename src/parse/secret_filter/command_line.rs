@@ -92,6 +92,8 @@ impl SecretFilter {
                 self.next_is_secret = true;
                 return word.to_owned();
             }
+            // As above, the word may be a header name.
+            self.next_is_secret = bare.ends_with(':');
             return if is_harmless_value(bare) { word.to_owned() } else { self.redact() };
         }
         if bare.is_empty() || is_placeholder_text(bare) {

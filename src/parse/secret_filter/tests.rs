@@ -80,6 +80,7 @@ fn commands_are_redacted_only_if_secret() {
         ("curl -H 'Authorization: Bearer abc' x", "curl -H 'Authorization: Bearer <redacted>' x"),
         ("x --password \"two words\"", "x --password <redacted>"),
         ("bash -c \"x --token abc\"", "bash -c \"x --token <redacted>\""),
+        ("-pw PASSWORD: hunter behind", "-pw <redacted> <redacted> behind"),
     ] {
         assert_eq!(redact_in_command(text), (shown.to_owned(), true));
     }
