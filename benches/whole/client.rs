@@ -79,6 +79,15 @@ pub(crate) struct Page {
     pub(crate) answer: Bytes,
 }
 
+/// Part of a page that its reader needs. The other fields are not decoded.
+#[derive(Clone, PartialEq, prost::Message)]
+struct PageEnd {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    skills: Vec<Bytes>,
+    #[prost(string, tag = "5")]
+    next_page_token: String,
+}
+
 /// Reads all pages of the list of some roots. Returns the pages and the number of skills.
 pub(crate) async fn read_list(
     caller: &mut RawClient,
@@ -92,7 +101,7 @@ pub(crate) async fn read_list(
     loop {
         let encoded = Bytes::from(request.encode_to_vec());
         let answer = caller.call(LIST, encoded.clone()).await?;
-        let page = pb::ListSkillsResponse::decode(answer.clone())?;
+        let page = PageEnd::decode(answer.clone())?;
         pages.push(Page { request: encoded, answer });
         skills += page.skills.len();
         if page.next_page_token.is_empty() {
