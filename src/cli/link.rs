@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot};
 /// port. The link opens no file of a skill, and cannot read the bytes of a tunnel: TLS between
 /// orchestrator and daemon runs inside.
 ///
-/// Prints `linked ID` for each environment once the environment is claimed and the daemon took a
+/// Prints `linked ID` for each environment once the broker passes its dials on and the daemon took a
 /// connection. Logs go to stderr. SIGTERM and SIGINT release the environments and stop the link. If
 /// another link with the same environment id starts later, this link serves the environment no longer,
 /// and claims the environment again once the other link has ended.

@@ -64,7 +64,6 @@ impl Broker {
         let (sender, state) = watch::channel(BrokerState::default());
         let mut options = ConnectOptions::new()
             .name(name)
-            .no_echo()
             .retry_on_initial_connect()
             .ping_interval(PING_INTERVAL)
             .connection_timeout(CONNECT_TIMEOUT)

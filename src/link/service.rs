@@ -65,7 +65,7 @@ pub struct LinkService {
     stats: Arc<LinkStats>,
     tunnels: Arc<Semaphore>,
     dials: Mutex<DialRate>,
-    /// Environments whose first claim was published.
+    /// Environments that this link or a greater one serves.
     claimed: watch::Sender<usize>,
 }
 
@@ -96,7 +96,8 @@ impl LinkService {
         &self.broker
     }
 
-    /// Waits until the daemon took a connection and every environment is claimed.
+    /// Waits until the daemon took a connection, and dials of every environment reach this link or a
+    /// greater one.
     pub async fn wait_until_ready(&self) {
         while let Err(error) = connect_to_daemon(self.config.daemon).await {
             let daemon = self.config.daemon;
@@ -139,6 +140,8 @@ struct EnvironmentLink<'a> {
     environment_id: &'a str,
     subjects: EnvironmentSubjects,
     claim: EnvironmentClaim,
+    /// Whether the broker passes dials on to this link or a greater one.
+    is_ready: bool,
     /// Subscription of dials, while the link serves.
     dials: Option<BrokerSubscription>,
     /// Tunnels of the environment. Dropping the set ends them.
@@ -154,6 +157,7 @@ impl<'a> EnvironmentLink<'a> {
             environment_id,
             subjects: EnvironmentSubjects::new(&service.config.broker.prefix, environment_id),
             claim: EnvironmentClaim::new(service.rank.clone()),
+            is_ready: false,
             dials: None,
             tunnels: JoinSet::new(),
             reset: watch::Sender::new(None),
@@ -168,8 +172,6 @@ impl<'a> EnvironmentLink<'a> {
         let mut state = broker.state();
         self.act(ClaimAction::StartServing).await?;
         self.act(ClaimAction::Publish).await?;
-        broker.flush().await?;
-        self.service.claimed.send_modify(|claimed| *claimed += 1);
         let mut connections = state.borrow_and_update().connections;
         let mut next_refresh = Instant::now() + self.refresh_delay();
         loop {
@@ -219,7 +221,15 @@ impl<'a> EnvironmentLink<'a> {
     }
 
     fn hear(&mut self, message: BrokerMessage) -> Vec<ClaimAction> {
-        InstanceClaim::decode(message.payload).map_or_else(|_| Vec::new(), |c| self.claim.hear(&c))
+        let Ok(claim) = InstanceClaim::decode(message.payload) else { return Vec::new() };
+        let actions = self.claim.hear(&claim);
+        // The broker handles the messages of a connection in order, so that it has the subscription
+        // of dials if it returns the link's own claim.
+        let is_own = claim.instance == self.service.rank.instance.to_string();
+        if (is_own || !self.claim.is_serving()) && !std::mem::replace(&mut self.is_ready, true) {
+            self.service.claimed.send_modify(|claimed| *claimed += 1);
+        }
+        actions
     }
 
     /// Takes a message on the link's own subject: a question of another link, which has a reply

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-use super::{LinkedExecutor, call, call_until_success};
+use super::{LinkedExecutor, call};
 use crate::harness::in_time;
 use crate::process_usage::{descriptors, resident};
 
@@ -124,8 +124,6 @@ impl RawOrchestrator {
 async fn a_thousand_dials_leave_nothing_behind() {
     let Some(executor) = LinkedExecutor::start().await else { return };
     let link = executor.start_link("one", "max_dials_per_second: 100000\nmax_tunnels: 8\n").await;
-    // A dial that reaches the broker before the subscription of the link has no answer.
-    call_until_success(&executor.open_fleet().await, "one").await;
     let mut orchestrator = RawOrchestrator::connect(executor.broker.address()).await;
     let mut usage = Vec::new();
     for dials in [100, 900] {
