@@ -2,7 +2,7 @@
 //! and with the same bytes read by the same system calls.
 
 use crate::bare;
-use crate::client::{LIST, READ, RawClient, read_list};
+use crate::client::{READ, RawClient, read_list};
 use crate::cold_start;
 use crate::context::{Context, Outcome};
 use crate::report::{MeasurementResult, Row, Target};
@@ -33,8 +33,7 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     let answers = context.dir("read")?;
     let (mut own, mut others, mut files) = (Vec::new(), Vec::new(), Vec::new());
     for page in read_list(&mut caller, &daemon.roots).await?.0 {
-        // Reads the list again, because each response must be decoded for the packages.
-        let page = pb::ListSkillsResponse::decode(caller.call(LIST, page.request).await?)?;
+        let page = pb::ListSkillsResponse::decode(page.answer)?;
         for skill in page.skills {
             let request = pb::ReadResourceRequest {
                 root: daemon.roots.first().cloned(),
