@@ -14,11 +14,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("caproot.v1.bin"), descriptors.encode_to_vec())?;
     // Ordered maps are encoded in the order of their keys, as catalog digests require.
     let generator = tonic_prost_build::configure().btree_map(".");
-    generator.include_file("caproot.rs").compile_fds(descriptors)?;
+    generator
+        .include_file("caproot.rs")
+        .compile_fds(descriptors)?;
     // Not part of the service, so not in the descriptors of reflection.
     let link = protox::compile(["caproot/link/v1/link.proto"], ["proto"])?;
     let generator = tonic_prost_build::configure().bytes(".caproot.link.v1.TunnelFrame.data");
-    generator.include_file("caproot_link.rs").compile_fds(link)?;
+    generator
+        .include_file("caproot_link.rs")
+        .compile_fds(link)?;
     emit_build_info();
     Ok(())
 }
@@ -33,7 +37,13 @@ fn emit_build_info() {
     let profile = env::var("PROFILE").unwrap_or_default();
     let is_release = profile == "release";
     let variable = |name| env::var(name).ok().filter(|text| !text.trim().is_empty());
-    let ask = |arguments: &[&str]| if is_release { git_output(arguments) } else { None };
+    let ask = |arguments: &[&str]| {
+        if is_release {
+            git_output(arguments)
+        } else {
+            None
+        }
+    };
     let packed = || if is_release { package_commit() } else { None };
     let asked = || ask(&["rev-parse", "HEAD"]);
     let commit = variable("CAPROOT_COMMIT").or_else(packed).or_else(asked);
@@ -42,8 +52,12 @@ fn emit_build_info() {
     let asked = || ask(&["show", "--no-patch", "--format=%cs", "HEAD"]);
     let date = seconds.map(format_date).or_else(asked);
     let target = env::var("TARGET").unwrap_or_default();
-    let parts =
-        [commit.map(|commit| format!("commit {commit}")), date, Some(profile), Some(target)];
+    let parts = [
+        commit.map(|commit| format!("commit {commit}")),
+        date,
+        Some(profile),
+        Some(target),
+    ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     println!("cargo:rustc-env=CAPROOT_BUILD={}", parts.join(", "));
 }
@@ -62,7 +76,9 @@ fn git_output(arguments: &[&str]) -> Option<String> {
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_owned())
     };
-    let top = PathBuf::from(run(&["rev-parse", "--show-toplevel"])?).canonicalize().ok()?;
+    let top = PathBuf::from(run(&["rev-parse", "--show-toplevel"])?)
+        .canonicalize()
+        .ok()?;
     if top != env::current_dir().ok()?.canonicalize().ok()? {
         return None;
     }
@@ -80,7 +96,11 @@ fn format_date(seconds: i64) -> String {
     let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let shifted = (5 * of_year + 2) / 153;
     let day = of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let month = if shifted < 10 {
+        shifted + 3
+    } else {
+        shifted - 9
+    };
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     format!("{year:04}-{month:02}-{day:02}")
 }

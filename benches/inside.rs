@@ -27,9 +27,20 @@ use trees::Plan;
 const SKILLS: usize = 10_000;
 /// Number of skills on a page of a list.
 const PAGE: usize = 1_000;
-const PLAN: Plan = Plan { skills: SKILLS, bytes: 6 << 10, roots: 1, seed: 1 };
+const PLAN: Plan = Plan {
+    skills: SKILLS,
+    bytes: 6 << 10,
+    roots: 1,
+    seed: 1,
+};
 
-criterion_group!(benches, bench_parsing, bench_search, bench_diff, bench_encoding);
+criterion_group!(
+    benches,
+    bench_parsing,
+    bench_search,
+    bench_diff,
+    bench_encoding
+);
 criterion_main!(benches);
 
 fn bench_parsing(criterion: &mut Criterion) {
@@ -38,7 +49,10 @@ fn bench_parsing(criterion: &mut Criterion) {
     let text = PLAN.skill_md(7, None);
     let repaired = text.replacen("can ", "can: ", 1);
     let name = Some(&b"skill-00007"[..]);
-    for (title, text) in [("a SKILL.md", text), ("a SKILL.md that is repaired", repaired)] {
+    for (title, text) in [
+        ("a SKILL.md", text),
+        ("a SKILL.md that is repaired", repaired),
+    ] {
         let read = || frontmatter::read(black_box(text.as_bytes()), true, name);
         assert!(read().frontmatter.is_some(), "{title} is a skill");
         group.bench_function(title, |bencher| bencher.iter(read));
@@ -49,15 +63,22 @@ fn bench_search(criterion: &mut Criterion) {
     let tree = ListedTree::new();
     assert_eq!(tree.search().findings.candidates.len(), SKILLS);
     let mut group = criterion.benchmark_group("search");
-    group.throughput(Throughput::Elements(SKILLS as u64)).sample_size(20);
-    group.bench_function("10,000 skills that are listed", |bencher| bencher.iter(|| tree.search()));
+    group
+        .throughput(Throughput::Elements(SKILLS as u64))
+        .sample_size(20);
+    group.bench_function("10,000 skills that are listed", |bencher| {
+        bencher.iter(|| tree.search())
+    });
 }
 
 fn bench_diff(criterion: &mut Criterion) {
     let skills = skills("as it was");
     let old = catalog(skills.clone());
     let at = SKILLS / 2;
-    let stale = SkillFile { stale: true, ..SkillFile::clone(&main_file(at, "as it was")) };
+    let stale = SkillFile {
+        stale: true,
+        ..SkillFile::clone(&main_file(at, "as it was"))
+    };
     let (one, ..) = assemble_skill(&package(at), &Arc::new(stale), None);
     let replaced = old.with_replaced_skills(&one.map(Arc::new).into_iter().collect::<Vec<_>>());
     let other = catalog(self::skills("as it is"));
@@ -65,10 +86,18 @@ fn bench_diff(criterion: &mut Criterion) {
     assert_eq!(diff_catalogs(&old, &other).upserted.len(), SKILLS);
     let mut group = criterion.benchmark_group("diff");
     group.bench_function("one of 10,000 skills", |bencher| {
-        bencher.iter(|| diff_catalogs(black_box(&old), black_box(&replaced)).upserted.len());
+        bencher.iter(|| {
+            diff_catalogs(black_box(&old), black_box(&replaced))
+                .upserted
+                .len()
+        });
     });
     group.bench_function("all of 10,000 skills", |bencher| {
-        bencher.iter(|| diff_catalogs(black_box(&old), black_box(&other)).upserted.len());
+        bencher.iter(|| {
+            diff_catalogs(black_box(&old), black_box(&other))
+                .upserted
+                .len()
+        });
     });
     group.bench_function("a catalog made of 10,000 skills", |bencher| {
         bencher.iter(|| catalog(black_box(&skills).clone()));
@@ -85,8 +114,10 @@ fn bench_encoding(criterion: &mut Criterion) {
         description: skill.frontmatter.description().to_owned(),
         ..pb::Skill::default()
     });
-    let page =
-        pb::ListSkillsResponse { skills: listed.collect(), ..pb::ListSkillsResponse::default() };
+    let page = pb::ListSkillsResponse {
+        skills: listed.collect(),
+        ..pb::ListSkillsResponse::default()
+    };
     let mut group = criterion.benchmark_group("encode");
     group.throughput(Throughput::Bytes(page.encoded_len() as u64));
     group.bench_function("a page of 1,000 skills", |bencher| {
@@ -94,11 +125,19 @@ fn bench_encoding(criterion: &mut Criterion) {
     });
     group.throughput(Throughput::Elements(PAGE as u64));
     group.bench_function("1,000 handles", |bencher| {
-        let handles =
-            || skills.iter().take(PAGE).map(|skill| handle::format_handle(&root, &skill.package));
+        let handles = || {
+            skills
+                .iter()
+                .take(PAGE)
+                .map(|skill| handle::format_handle(&root, &skill.package))
+        };
         bencher.iter(|| handles().map(|handle| handle.len()).sum::<usize>());
     });
-    let token = PageToken { epoch: 1, revision: 2, position: (3, 4) };
+    let token = PageToken {
+        epoch: 1,
+        revision: 2,
+        position: (3, 4),
+    };
     group.throughput(Throughput::Elements(1));
     group.bench_function("a page token, there and back", |bencher| {
         bencher.iter(|| PageToken::decode(&black_box(&token).encode(b"question"), b"question"));
@@ -112,7 +151,9 @@ fn package(n: usize) -> RelPath {
 }
 
 fn main_file(n: usize, says: &str) -> Arc<SkillFile> {
-    let text = PLAN.skill_md(n, None).replacen("can ", &format!("{says} can "), 1);
+    let text = PLAN
+        .skill_md(n, None)
+        .replacen("can ", &format!("{says} can "), 1);
     let read = frontmatter::read(text.as_bytes(), true, None);
     Arc::new(SkillFile {
         digest: None,
@@ -151,7 +192,10 @@ impl ListedTree {
         for n in 0..SKILLS {
             let package = package(n);
             let what = ListingEntryKind::File(Some(Ok(main.clone())));
-            entries.entry(package.clone()).or_default().push(entry(b"SKILL.md", what));
+            entries
+                .entry(package.clone())
+                .or_default()
+                .push(entry(b"SKILL.md", what));
             let mut below = package;
             while let (Some(above), Some(name)) = (below.parent(), below.file_name()) {
                 let listed = entries.entry(above.clone()).or_default();
@@ -185,8 +229,13 @@ impl ListedTree {
             nested_roots: Arc::default(),
             disable_rules: Arc::default(),
         };
-        let mut search =
-            SkillSearch::new(ResolvedPath { dir_index: 0, rel_path: RelPath::root() }, rules);
+        let mut search = SkillSearch::new(
+            ResolvedPath {
+                dir_index: 0,
+                rel_path: RelPath::root(),
+            },
+            rules,
+        );
         loop {
             let round = search.next_round();
             if round.is_empty() {
@@ -204,5 +253,9 @@ impl ListedTree {
 }
 
 fn entry(name: &[u8], what: ListingEntryKind) -> ListingEntry {
-    ListingEntry { name: name.into(), ordinal: 0, kind: what }
+    ListingEntry {
+        name: name.into(),
+        ordinal: 0,
+        kind: what,
+    }
 }

@@ -46,7 +46,10 @@ pub(crate) async fn run() -> Result<(FinishedTurn, Vec<DispatchRecord>), Box<dyn
     let text = "---\nname: greet\ndescription: Greets.\n---\nSay hello.\n";
     fs::write(dir.path().join("greet/SKILL.md"), text)?;
     let flags = ServeFlags {
-        roots: vec![RootFlag { id: Some("demo".to_owned()), dir: dir.path().to_owned() }],
+        roots: vec![RootFlag {
+            id: Some("demo".to_owned()),
+            dir: dir.path().to_owned(),
+        }],
         environment_ids: vec!["workspace".to_owned()],
         listen: vec!["tcp:127.0.0.1:0".to_owned()],
         ..ServeFlags::default()
@@ -54,7 +57,11 @@ pub(crate) async fn run() -> Result<(FinishedTurn, Vec<DispatchRecord>), Box<dyn
     let config =
         Config::from_flags(flags, &ProcessEnv::from_process()).expect("a good configuration");
     let app = server::build_daemon(config).await?;
-    let address = app.listen_addresses().last().expect("one listener").parse()?;
+    let address = app
+        .listen_addresses()
+        .last()
+        .expect("one listener")
+        .parse()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let daemon = tokio::spawn(app.run(async { drop(stopped.await) }));
 
@@ -85,12 +92,18 @@ pub(crate) async fn run() -> Result<(FinishedTurn, Vec<DispatchRecord>), Box<dyn
     let options = DispatchOptions::default();
     let thread = SessionThread::new("thread-1", manager.clone(), session, options);
     let dispatcher = thread.dispatcher();
-    let finished = dispatcher.send_and_handle(&*manager, &turn, ["completed", "failed"]).await?;
+    let finished = dispatcher
+        .send_and_handle(&*manager, &turn, ["completed", "failed"])
+        .await?;
 
     // The thread may be idle before the platform has confirmed the last answer.
     dispatcher.wait_idle().await;
 
-    println!("the thread is {:?}; still pending: {:?}", finished.status, service.pending());
+    println!(
+        "the thread is {:?}; still pending: {:?}",
+        finished.status,
+        service.pending()
+    );
     let mut ended = Vec::new();
     while let Ok(record) = records.try_recv() {
         ended.push(record);

@@ -33,7 +33,10 @@ pub async fn run() -> Result<Vec<String>, Box<dyn Error>> {
     let dir = std::env::temp_dir().join(name);
     write_skill(&dir, "triage", "Finds the first cause in a log.")?;
     let flags = ServeFlags {
-        roots: vec![RootFlag { id: Some("mine".to_owned()), dir: dir.clone() }],
+        roots: vec![RootFlag {
+            id: Some("mine".to_owned()),
+            dir: dir.clone(),
+        }],
         listen: vec!["tcp:127.0.0.1:0".to_owned()],
         ..ServeFlags::default()
     };
@@ -57,21 +60,32 @@ async fn run_sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn E
     let selected = json!([{"id": "mine", "location": {
         "type": "environment", "environmentId": "local", "path": "published:mine"}}]);
     let roots = parse_selected_roots(&selected.to_string())?;
-    let options = SessionOptions { id: Some("thread-1".to_owned()), ..SessionOptions::default() };
-    let session = Session::start(&fleet, roots, &options).await?.with_store(store.clone());
+    let options = SessionOptions {
+        id: Some("thread-1".to_owned()),
+        ..SessionOptions::default()
+    };
+    let session = Session::start(&fleet, roots, &options)
+        .await?
+        .with_store(store.clone());
 
     // The scope saves its session at the end. A subagent gets a fork, which stays open after the
     // scope.
     let scope = |session: Arc<Session>| async move { session.fork(ForkScope::Only(&["mine"])) };
     let ended = session.run_scope(true, scope).await;
     let fork = ended.value?;
-    lines.push(format!("kept: {:?}, deleted: {}", ended.persisted, ended.close_outcome.deleted));
+    lines.push(format!(
+        "kept: {:?}, deleted: {}",
+        ended.persisted, ended.close_outcome.deleted
+    ));
     let triage = json!({"authority": {"kind": "executor", "id": "mine"},
         "package": "skill://mine/triage", "resource": ""});
     let read = fork.call("skills.read", &triage).await;
     lines.push(format!("the fork reads: {}", read.json));
     for skill in fork.metrics().skills {
-        lines.push(format!("{}: {} by a tool, {} bytes", skill.skill, skill.by_tool, skill.bytes));
+        lines.push(format!(
+            "{}: {} by a tool, {} bytes",
+            skill.skill, skill.by_tool, skill.bytes
+        ));
     }
 
     // A skill is added. The fork waits until the daemon reports the change.
@@ -84,8 +98,12 @@ async fn run_sessions(fleet: Fleet, dir: &Path) -> Result<Vec<String>, Box<dyn E
         Session::restore_from_store(&fleet, store, "thread-1", &SessionOptions::default()).await?;
     for executor in &restored.changes_since_save {
         match executor.changes.as_deref() {
-            Some(ChangesSince::Known { upserted, removed, .. }) => {
-                lines.push(format!("since then: new or changed {upserted:?}, gone {removed:?}"));
+            Some(ChangesSince::Known {
+                upserted, removed, ..
+            }) => {
+                lines.push(format!(
+                    "since then: new or changed {upserted:?}, gone {removed:?}"
+                ));
             }
             Some(ChangesSince::Unknown { reason, roots }) => {
                 lines.push(format!("read {roots:?} again: {reason}"));

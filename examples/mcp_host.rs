@@ -23,9 +23,15 @@ use std::time::Duration;
 #[tokio::main]
 async fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [mode, url] = &arguments[..] else { return Err("mcp_host list|read URL".into()) };
+    let [mode, url] = &arguments[..] else {
+        return Err("mcp_host list|read URL".into());
+    };
     let rejected = run(mode == "read", url).await?;
-    Ok(if rejected == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if rejected == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Lists the skills, and reads their files if `read_files` is set. Returns the number of rejected
@@ -33,13 +39,20 @@ async fn main() -> Result<ExitCode, Box<dyn Error>> {
 pub async fn run(read_files: bool, url: &str) -> Result<usize, Box<dyn Error>> {
     // The server may hash all files before it answers.
     let start_timeout = Duration::from_mins(1);
-    let server =
-        McpServerConfig { start_timeout, ..McpServerConfig::new("there", McpEndpoint::http(url)) };
+    let server = McpServerConfig {
+        start_timeout,
+        ..McpServerConfig::new("there", McpEndpoint::http(url))
+    };
     let source = Arc::new(McpSource::start(server).await?);
     let sources = vec![source.clone() as Arc<_>];
     let no_executors = Fleet::from_executors([]);
-    let session =
-        Session::start_with(&no_executors, Vec::new(), sources, &SessionOptions::default()).await?;
+    let session = Session::start_with(
+        &no_executors,
+        Vec::new(),
+        sources,
+        &SessionOptions::default(),
+    )
+    .await?;
     let (mut skills, mut files, mut binary, mut rejected) = (0, 0, 0, 0);
     let mut cursor = Value::Null;
     loop {
@@ -53,8 +66,10 @@ pub async fn run(read_files: bool, url: &str) -> Result<usize, Box<dyn Error>> {
             println!("{}: {}", skill["name"], skill["description"]);
             // The SKILL.md comes first. If the SKILL.md is rejected, the skill is not used.
             let declared = source.files(text(&skill["package"]));
-            let mut files_to_read: Vec<_> =
-                declared.into_iter().map(|file| (file.resource, Some(file.digest))).collect();
+            let mut files_to_read: Vec<_> = declared
+                .into_iter()
+                .map(|file| (file.resource, Some(file.digest)))
+                .collect();
             if files_to_read.is_empty() {
                 files_to_read.push((text(&skill["main_resource"]).to_owned(), None));
             }
@@ -111,12 +126,18 @@ async fn read_file(
 
 async fn call(session: &Session, tool: &str, arguments: Value) -> Result<Value, Box<dyn Error>> {
     let result = session.call(tool, &arguments).await;
-    if result.success { Ok(serde_json::from_str(&result.json)?) } else { Err(result.json.into()) }
+    if result.success {
+        Ok(serde_json::from_str(&result.json)?)
+    } else {
+        Err(result.json.into())
+    }
 }
 
 fn digest(contents: &str) -> String {
     let hash = Sha256::digest(contents.as_bytes());
-    hash.iter().fold("sha256:".to_owned(), |digest, byte| format!("{digest}{byte:02x}"))
+    hash.iter().fold("sha256:".to_owned(), |digest, byte| {
+        format!("{digest}{byte:02x}")
+    })
 }
 
 fn text(value: &Value) -> &str {

@@ -67,21 +67,38 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     let mut lines = Vec::new();
     let store = Arc::new(MemoryStore::default());
     let tools = custom_tools()?;
-    let options =
-        SessionOptions { id: Some(THREAD.to_owned()), tools, ..SessionOptions::default() };
+    let options = SessionOptions {
+        id: Some(THREAD.to_owned()),
+        tools,
+        ..SessionOptions::default()
+    };
     let other_sources = services.other_sources(&options).await?;
-    let session =
-        Session::start_with(&services.fleet, ExampleServices::selected()?, other_sources, &options)
-            .await?;
+    let session = Session::start_with(
+        &services.fleet,
+        ExampleServices::selected()?,
+        other_sources,
+        &options,
+    )
+    .await?;
     let session = Arc::new(session.with_store(store.clone()));
     let text = session.instruction_text(DEFAULT_BUDGET);
-    lines.push(format!("told: {} skills, and warned {:?}", text.listed, text.warnings));
-    let mut thread = Thread { services: &mut services, dispatcher: None, call_count: 0 };
+    lines.push(format!(
+        "told: {} skills, and warned {:?}",
+        text.listed, text.warnings
+    ));
+    let mut thread = Thread {
+        services: &mut services,
+        dispatcher: None,
+        call_count: 0,
+    };
     thread.set_session(session.clone());
 
     // The first answer is accepted, but its response is lost. The second answer fails twice.
     thread.services.service.fail("thread-1/0", [Fault::Lost]);
-    thread.services.service.fail("thread-1/1", [Fault::Error; 2]);
+    thread
+        .services
+        .service
+        .fail("thread-1/1", [Fault::Error; 2]);
     let calls = [
         ("skills.list", json!({})),
         ("words.count", json!({"text": "three short words"})),
@@ -90,18 +107,32 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
         ("break", json!({})),
     ];
     let mut answers = thread.turn(&calls).await?;
-    let skills = answers.remove(0)["skills"].as_array().cloned().unwrap_or_default();
+    let skills = answers.remove(0)["skills"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     for skill in &skills {
-        lines.push(format!("listed: {} {}", skill["authority"]["kind"], skill["name"]));
+        lines.push(format!(
+            "listed: {} {}",
+            skill["authority"]["kind"], skill["name"]
+        ));
     }
-    lines.extend(answers.iter().map(|answer| format!("own tool: {}", summary(answer))));
+    lines.extend(
+        answers
+            .iter()
+            .map(|answer| format!("own tool: {}", summary(answer))),
+    );
 
     // One skill of each source is read.
     let read_of = |kind: &str, id: &str| {
         let is_match = |s: &&Value| {
             s["authority"]["kind"] == kind && (id.is_empty() || s["authority"]["id"] == id)
         };
-        skills.iter().find(is_match).map(read).ok_or_else(|| format!("no skill of {kind} {id}"))
+        skills
+            .iter()
+            .find(is_match)
+            .map(read)
+            .ok_or_else(|| format!("no skill of {kind} {id}"))
     };
     let reads = [
         read_of("executor", "build")?,
@@ -116,10 +147,16 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     // An executor, the MCP server and the platform fail. The other sources still work.
     thread.services.stop_docs().await?;
     thread.services.kill_mcp().await?;
-    thread.services.service.fail(&thread.id(0), [Fault::Error; 4]);
+    thread
+        .services
+        .service
+        .fail(&thread.id(0), [Fault::Error; 4]);
     // The file of the MCP server that was read before is cached until the source notices the loss.
     // Another file is not available.
-    let fresh = skills.iter().filter(|skill| skill["authority"]["kind"] == "mcp").nth(1);
+    let fresh = skills
+        .iter()
+        .filter(|skill| skill["authority"]["kind"] == "mcp")
+        .nth(1);
     let calls: Vec<_> = reads.iter().cloned().chain(fresh.map(read)).collect();
     for answer in thread.turn(&calls).await? {
         lines.push(format!("read while two are gone: {}", summary(&answer)));
@@ -131,15 +168,28 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     thread.services.add_release()?;
     thread.services.start_docs().await?;
     thread.services.start_mcp().await?;
-    let options = SessionOptions { tools: options.tools.copy(), ..SessionOptions::default() };
+    let options = SessionOptions {
+        tools: options.tools.copy(),
+        ..SessionOptions::default()
+    };
     let other_sources = thread.services.other_sources(&options).await?;
-    let saved = store.get(THREAD).await?.ok_or("the store has no such session")?;
+    let saved = store
+        .get(THREAD)
+        .await?
+        .ok_or("the store has no such session")?;
     let restored =
         Session::restore_with(&thread.services.fleet, &saved, other_sources, &options).await?;
-    lines.extend(restored.warnings.iter().map(|warning| format!("warned: {warning}")));
+    lines.extend(
+        restored
+            .warnings
+            .iter()
+            .map(|warning| format!("warned: {warning}")),
+    );
     for executor in &restored.changes_since_save {
         let since = match executor.changes.as_deref() {
-            Some(ChangesSince::Known { upserted, removed, .. }) => {
+            Some(ChangesSince::Known {
+                upserted, removed, ..
+            }) => {
                 format!("{upserted:?}, gone {removed:?}")
             }
             Some(ChangesSince::Unknown { reason, roots }) => {
@@ -147,7 +197,10 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
             }
             None => "the executor does not answer yet".to_owned(),
         };
-        lines.push(format!("since then in {}: {since}", executor.environment_id));
+        lines.push(format!(
+            "since then in {}: {since}",
+            executor.environment_id
+        ));
     }
     let session = Arc::new(restored.session.with_store(store.clone()));
     thread.set_session(session.clone());
@@ -159,7 +212,11 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     let fork = session.fork(ForkScope::Only(&["build"]))?;
     let list = fork.call("skills.list", &json!({})).await;
     let list: Value = serde_json::from_str(&list.json)?;
-    let names = list["skills"].as_array().into_iter().flatten().map(|skill| &skill["name"]);
+    let names = list["skills"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|skill| &skill["name"]);
     lines.push(format!("the fork has: {:?}", names.collect::<Vec<_>>()));
     for series in session.metrics().invocations {
         lines.push(format!(
@@ -179,12 +236,17 @@ fn custom_tools() -> Result<ToolRegistry, Box<dyn Error>> {
     let none = json!({"type": "object", "properties": {}, "additionalProperties": false});
     let tools = ToolRegistry::new();
     let count = |Count { text }: Count| async move {
-        Ok::<_, String>(Counted { words: text.split_whitespace().count() })
+        Ok::<_, String>(Counted {
+            words: text.split_whitespace().count(),
+        })
     };
     tools.register(CustomTool::new("count", count).in_namespace("words"))?;
     let wait = |_: Value| std::future::pending::<Result<Value, String>>();
     let wait = CustomTool::new("wait", wait).description("Waits for what never comes.");
-    tools.register(wait.input_schema(none.clone()).time_limit(Duration::from_millis(100)))?;
+    tools.register(
+        wait.input_schema(none.clone())
+            .time_limit(Duration::from_millis(100)),
+    )?;
     let first_of_none = |_: Value| async { Err::<Value, _>(Vec::<String>::new().remove(0)) };
     let broken = CustomTool::new("break", first_of_none).description("Breaks down.");
     tools.register(broken.input_schema(none))?;
@@ -217,24 +279,39 @@ impl Thread<'_> {
         let call =
             |(tool, arguments): &(&str, Value)| json!({"tool": tool, "arguments": arguments});
         let turn = json!({"calls": calls.iter().map(call).collect::<Vec<_>>()});
-        let dispatcher = self.dispatcher.as_ref().ok_or("the thread has no session")?;
+        let dispatcher = self
+            .dispatcher
+            .as_ref()
+            .ok_or("the thread has no session")?;
         let thread = &*self.services.manager;
-        dispatcher.send_and_handle(thread, &turn, ["completed", "failed"]).await?;
+        dispatcher
+            .send_and_handle(thread, &turn, ["completed", "failed"])
+            .await?;
         // The thread may be idle before the platform has confirmed the last answer.
         dispatcher.wait_idle().await;
-        Ok(ids.iter().map(|id| self.services.service.result(id)).collect())
+        Ok(ids
+            .iter()
+            .map(|id| self.services.service.result(id))
+            .collect())
     }
 }
 
 /// Returns the call that reads a listed skill.
 fn read(skill: &Value) -> (&'static str, Value) {
     let (authority, package) = (&skill["authority"], &skill["package"]);
-    ("skills.read", json!({"authority": authority, "package": package, "resource": ""}))
+    (
+        "skills.read",
+        json!({"authority": authority, "package": package, "resource": ""}),
+    )
 }
 
 /// Returns the last line of the contents, or the error code.
 fn summary(answer: &Value) -> String {
     let error_code = answer["error"]["code"].as_str();
-    let contents = answer["contents"].as_str().and_then(|text| text.lines().last());
-    error_code.or(contents).map_or_else(|| answer.to_string(), str::to_owned)
+    let contents = answer["contents"]
+        .as_str()
+        .and_then(|text| text.lines().last());
+    error_code
+        .or(contents)
+        .map_or_else(|| answer.to_string(), str::to_owned)
 }

@@ -35,13 +35,24 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// Returns the instructions for a model and the skill `pdf`.
 pub async fn run(scratch: &Path, mcp: Option<&str>) -> Result<String, Box<dyn Error>> {
-    write_skill(&scratch.join("executor/pdf"), "pdf", "Fills forms, as the platform has it.")?;
-    write_skill(&scratch.join("local/pdf"), "pdf", "Fills forms, as a person has it.")?;
+    write_skill(
+        &scratch.join("executor/pdf"),
+        "pdf",
+        "Fills forms, as the platform has it.",
+    )?;
+    write_skill(
+        &scratch.join("local/pdf"),
+        "pdf",
+        "Fills forms, as a person has it.",
+    )?;
     write_skill(&scratch.join("local/notes"), "notes", "Keeps notes.")?;
 
     // In production, this daemon runs on the executor's machine.
     let flags = ServeFlags {
-        roots: vec![RootFlag { id: Some("team".to_owned()), dir: scratch.join("executor") }],
+        roots: vec![RootFlag {
+            id: Some("team".to_owned()),
+            dir: scratch.join("executor"),
+        }],
         environment_ids: vec!["workspace".to_owned()],
         listen: vec!["tcp:127.0.0.1:0".to_owned()],
         ..ServeFlags::default()
@@ -66,12 +77,16 @@ pub async fn run(scratch: &Path, mcp: Option<&str>) -> Result<String, Box<dyn Er
     // The other sources are a local directory and the MCP servers.
     let options = SessionOptions::default();
     let directories = vec![("mine".to_owned(), scratch.join("local"))];
-    let mut other_sources: Vec<Arc<dyn SkillSource>> =
-        vec![Arc::new(LocalSource::start("here", directories, &options).await?)];
+    let mut other_sources: Vec<Arc<dyn SkillSource>> = vec![Arc::new(
+        LocalSource::start("here", directories, &options).await?,
+    )];
     if let Some(mcp) = mcp {
         let list = if mcp.starts_with("http") {
             let server = McpServerConfig::new("docs", McpEndpoint::http(mcp));
-            McpServerList { servers: vec![server], warnings: Vec::new() }
+            McpServerList {
+                servers: vec![server],
+                warnings: Vec::new(),
+            }
         } else {
             McpServerList::parse(&fs::read_to_string(mcp)?, &|name| std::env::var(name).ok())?
         };
@@ -85,7 +100,12 @@ pub async fn run(scratch: &Path, mcp: Option<&str>) -> Result<String, Box<dyn Er
     let pdf = json!({"authority": {"kind": "executor", "id": "team"}, "package": "skill://team/pdf", "resource": ""});
     let read = session.call("skills.read", &pdf).await;
     running.abort();
-    Ok(format!("{}\n{}\n\n{}\n", instructions.text, instructions.warnings.join("\n"), read.json))
+    Ok(format!(
+        "{}\n{}\n\n{}\n",
+        instructions.text,
+        instructions.warnings.join("\n"),
+        read.json
+    ))
 }
 
 fn write_skill(dir: &Path, name: &str, description: &str) -> std::io::Result<()> {

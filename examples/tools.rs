@@ -39,9 +39,18 @@ struct Counted {
 }
 
 async fn count(Count { text, shortest }: Count) -> Result<Counted, String> {
-    let words: Vec<_> = text.split_whitespace().filter(|word| word.len() >= shortest).collect();
-    let longest = words.iter().max_by_key(|word| word.len()).ok_or("there is not one word")?;
-    Ok(Counted { words: words.len(), longest: (*longest).to_owned() })
+    let words: Vec<_> = text
+        .split_whitespace()
+        .filter(|word| word.len() >= shortest)
+        .collect();
+    let longest = words
+        .iter()
+        .max_by_key(|word| word.len())
+        .ok_or("there is not one word")?;
+    Ok(Counted {
+        words: words.len(),
+        longest: (*longest).to_owned(),
+    })
 }
 
 #[tokio::main]
@@ -56,7 +65,10 @@ pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
     // The daemon plays the role of an executor and publishes three small skills.
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo").into();
     let flags = ServeFlags {
-        roots: vec![RootFlag { id: Some("demo".to_owned()), dir: demo }],
+        roots: vec![RootFlag {
+            id: Some("demo".to_owned()),
+            dir: demo,
+        }],
         listen: vec!["tcp:127.0.0.1:0".to_owned()],
         ..ServeFlags::default()
     };
@@ -78,13 +90,19 @@ pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
     let fleet = Fleet::from_executors([("local".to_owned(), ExecutorConfig::new(endpoint))]);
     let selected = json!([{"id": "demo", "location": {
         "type": "environment", "environmentId": "local", "path": "published:demo"}}]);
-    let options = SessionOptions { tools: tools.clone(), ..SessionOptions::default() };
+    let options = SessionOptions {
+        tools: tools.clone(),
+        ..SessionOptions::default()
+    };
     let roots = parse_selected_roots(&selected.to_string())?;
     let session = Session::start(&fleet, roots, &options).await?;
 
     let mut lines = Vec::new();
     for tool in session.dynamic_tools().as_array().into_iter().flatten() {
-        lines.push(format!("tool {} {}: {}", tool["namespace"], tool["name"], tool["description"]));
+        lines.push(format!(
+            "tool {} {}: {}",
+            tool["namespace"], tool["name"], tool["description"]
+        ));
     }
     lines.push(session.instruction_text(DEFAULT_BUDGET).text);
     for (tool, arguments) in [
@@ -94,7 +112,10 @@ pub(crate) async fn run() -> Result<Vec<String>, Box<dyn Error>> {
         ("wait", json!({})),
         ("skills.list", json!({})),
     ] {
-        lines.push(format!("{tool} {arguments}: {}", session.call(tool, &arguments).await.json));
+        lines.push(format!(
+            "{tool} {arguments}: {}",
+            session.call(tool, &arguments).await.json
+        ));
     }
     if let Err(error) = tools.clear() {
         lines.push(format!("clear: {error}"));

@@ -24,9 +24,13 @@ fn run_in_runtime(
     run: impl Future<Output = Result<u8, CommandFailure>>,
 ) -> Result<u8, CommandFailure> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime.worker_threads(threads).enable_all().build().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("cannot start the runtime: {error}"))
-    })?;
+    let runtime = runtime
+        .worker_threads(threads)
+        .enable_all()
+        .build()
+        .map_err(|error| {
+            CommandFailure::new(exit::INTERNAL, format!("cannot start the runtime: {error}"))
+        })?;
     let outcome = runtime.block_on(run);
     // A thread that hangs on a dead mount must not block the end of the process.
     runtime.shutdown_background();

@@ -52,11 +52,17 @@ pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 pub(crate) fn field_comments(message: &str) -> BTreeMap<String, String> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("the set of the build");
     let mut comments = BTreeMap::new();
-    for file in set.file.iter().filter(|file| file.package() == "caproot.v1") {
+    for file in set
+        .file
+        .iter()
+        .filter(|file| file.package() == "caproot.v1")
+    {
         let locations = file.source_code_info.iter().flat_map(|info| &info.location);
         for location in locations {
             // descriptor.proto: a file has messages in field 4, and a message has fields in field 2.
-            let [4, parent, 2, field] = location.path[..] else { continue };
+            let [4, parent, 2, field] = location.path[..] else {
+                continue;
+            };
             let index = |n: i32| usize::try_from(n).unwrap_or(usize::MAX);
             let parent = file.message_type.get(index(parent));
             let parent = parent.filter(|parent| parent.name() == message);
@@ -124,7 +130,10 @@ mod tests {
     #[test]
     fn wire_names_of_reasons() {
         assert_eq!(ErrorReason::TooLarge.wire_name(), "TOO_LARGE");
-        assert_eq!(ErrorReason::from_wire_name("TOO_LARGE"), Some(ErrorReason::TooLarge));
+        assert_eq!(
+            ErrorReason::from_wire_name("TOO_LARGE"),
+            Some(ErrorReason::TooLarge)
+        );
         for bad in ["", "UNSPECIFIED", "too_large", "ERROR_REASON_TOO_LARGE"] {
             assert_eq!(ErrorReason::from_wire_name(bad), None, "{bad:?}");
         }

@@ -54,8 +54,11 @@ pub fn map_chunks<T: Sync, R: Send>(
     let first = chunks.next();
     let map = &map;
     scope(|scope| {
-        let spawn =
-            |chunk| Builder::new().spawn_scoped(scope, move || map(chunk)).map_err(|_| chunk);
+        let spawn = |chunk| {
+            Builder::new()
+                .spawn_scoped(scope, move || map(chunk))
+                .map_err(|_| chunk)
+        };
         let others: Vec<_> = chunks.map(spawn).collect();
         let first = first.map(map);
         let others = others.into_iter().map(|other| match other {

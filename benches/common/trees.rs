@@ -43,13 +43,18 @@ pub(crate) fn create_tree(tree: &Path, plan: &Plan) -> io::Result<()> {
 impl Plan {
     /// Directories of the roots of a tree.
     pub(crate) fn root_dirs(&self, tree: &Path) -> Vec<PathBuf> {
-        (0..self.roots).map(|root| tree.join(format!("root-{root:03}"))).collect()
+        (0..self.roots)
+            .map(|root| tree.join(format!("root-{root:03}")))
+            .collect()
     }
 
     /// Directory of a skill.
     pub(crate) fn skill_dir(&self, tree: &Path, n: usize) -> PathBuf {
         let root = n * self.roots / self.skills.max(1);
-        tree.join(format!("root-{root:03}/group-{:03}/skill-{n:05}", n / GROUP))
+        tree.join(format!(
+            "root-{root:03}/group-{:03}/skill-{n:05}",
+            n / GROUP
+        ))
     }
 
     /// Content of a SKILL.md. The description of a changed skill contains the number of changes,

@@ -15,7 +15,9 @@ pub(crate) async fn start_brokers(
     servers: usize,
     dir: &Path,
 ) -> Outcome<NatsCluster> {
-    let hosts: Vec<_> = (0..servers).map(|at| loopback_host(79, at).to_string()).collect();
+    let hosts: Vec<_> = (0..servers)
+        .map(|at| loopback_host(79, at).to_string())
+        .collect();
     Ok(NatsCluster::start(program, &hosts, PING_INTERVAL, dir).await?)
 }
 
@@ -28,7 +30,10 @@ pub(crate) fn loopback_host(group: u8, number: usize) -> IpAddr {
 
 /// Resident memory of all servers.
 pub(crate) fn broker_kib(cluster: &NatsCluster) -> Outcome<f64> {
-    let processes = cluster.servers.iter().filter_map(|server| server.process.as_ref()?.id());
+    let processes = cluster
+        .servers
+        .iter()
+        .filter_map(|server| server.process.as_ref()?.id());
     processes.map(|id| resident_kib(&id.to_string())).sum()
 }
 

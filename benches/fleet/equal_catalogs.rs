@@ -81,7 +81,12 @@ impl Drop for ChildGuard {
 /// Measures all phases, and prints the table.
 pub(crate) async fn measure(options: &Options) -> Outcome<()> {
     let scratch = tempfile::tempdir()?;
-    let plan = Plan { skills: SKILLS, bytes: 6 << 10, roots: 1, seed: 1 };
+    let plan = Plan {
+        skills: SKILLS,
+        bytes: 6 << 10,
+        roots: 1,
+        seed: 1,
+    };
     create_tree(scratch.path(), &plan)?;
     let (_daemon, address) = start_daemon(scratch.path(), &plan, options.executors)?;
     let wire_bytes = Arc::<AtomicU64>::default();
@@ -92,7 +97,10 @@ pub(crate) async fn measure(options: &Options) -> Outcome<()> {
         let before = wire_bytes.load(Ordering::Relaxed);
         let found = run_child(options, &proxy, *phase, scratch.path()).await?;
         let wire_bytes = as_float(wire_bytes.load(Ordering::Relaxed) - before);
-        figures.push(PhaseFigures { wire_bytes, ..found });
+        figures.push(PhaseFigures {
+            wire_bytes,
+            ..found
+        });
     }
     print_table(options.executors, &figures)
 }
@@ -105,18 +113,30 @@ fn start_daemon(scratch: &Path, plan: &Plan, executors: usize) -> Outcome<(Child
     let mut config = "listen: ['tcp:127.0.0.1:0']\nlog: {filter: 'off'}\n".to_owned();
     writeln!(config, "roots: [{{id: r, path: '{}'}}]", root.display())?;
     writeln!(config, "environment_ids: {ids:?}\nlimits:")?;
-    for name in ["connections", "connections_per_caller", "streams", "streams_per_caller"] {
+    for name in [
+        "connections",
+        "connections_per_caller",
+        "streams",
+        "streams_per_caller",
+    ] {
         writeln!(config, "  max_{name}: {limit}")?;
     }
     let path = scratch.join("caproot.yaml");
     fs::write(&path, config)?;
     let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
-    let mut child = command.args(["serve", "--config"]).arg(path).stdout(Stdio::piped()).spawn()?;
+    let mut child = command
+        .args(["serve", "--config"])
+        .arg(path)
+        .stdout(Stdio::piped())
+        .spawn()?;
     let stdout = child.stdout.take().ok_or("stdout is piped")?;
     let daemon = ChildGuard(child);
     let mut line = String::new();
     BufReader::new(stdout).read_line(&mut line)?;
-    let address = line.trim().strip_prefix("listening tcp:").ok_or("no TCP address")?;
+    let address = line
+        .trim()
+        .strip_prefix("listening tcp:")
+        .ok_or("no TCP address")?;
     Ok((daemon, address.to_owned()))
 }
 
@@ -155,27 +175,52 @@ async fn run_child(
 ) -> Outcome<PhaseFigures> {
     let name = phase.to_possible_value().ok_or("a phase without a name")?;
     let mut command = tokio::process::Command::new(env::current_exe()?);
-    command.args(["--executors", &options.executors.to_string(), "--address", address]);
-    command.args(["--phase", name.get_name(), "--saved"]).arg(saved).stderr(Stdio::inherit());
+    command.args([
+        "--executors",
+        &options.executors.to_string(),
+        "--address",
+        address,
+    ]);
+    command
+        .args(["--phase", name.get_name(), "--saved"])
+        .arg(saved)
+        .stderr(Stdio::inherit());
     let output = command.output().await?;
     let text = String::from_utf8(output.stdout)?;
-    let numbers: Vec<f64> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
+    let numbers: Vec<f64> = text
+        .split_whitespace()
+        .map(str::parse)
+        .collect::<Result<_, _>>()?;
     let [seconds, before_kib, after_kib] = numbers[..] else {
         return Err(format!("the phase {phase:?} failed: {}", output.status).into());
     };
-    Ok(PhaseFigures { seconds, before_kib, after_kib, wire_bytes: 0.0 })
+    Ok(PhaseFigures {
+        seconds,
+        before_kib,
+        after_kib,
+        wire_bytes: 0.0,
+    })
 }
 
 /// Runs one phase in this process.
 pub(crate) async fn run_phase(options: &Options, address: &str, phase: Phase) -> Outcome<()> {
     let ids: Vec<_> = (0..options.executors).map(environment_id).collect();
     let endpoint: DaemonEndpoint = format!("tcp:{address}").parse()?;
-    let executor = ExecutorConfig { timeout: TIMEOUT, ..ExecutorConfig::new(endpoint.clone()) };
+    let executor = ExecutorConfig {
+        timeout: TIMEOUT,
+        ..ExecutorConfig::new(endpoint.clone())
+    };
     let executors = ids.iter().map(|id| (id.clone(), executor.clone()));
     // The limits of dials would be the only figure.
-    let limits = DialLimits { dials_at_once: 64, dials_per_second: 1_000_000 };
+    let limits = DialLimits {
+        dials_at_once: 64,
+        dials_per_second: 1_000_000,
+    };
     let fleet = Fleet::from_executors(executors).with_dial_limits(limits);
-    let sessions = SessionOptions { start_timeout: TIMEOUT, ..SessionOptions::default() };
+    let sessions = SessionOptions {
+        start_timeout: TIMEOUT,
+        ..SessionOptions::default()
+    };
     let saved = |id: &str| options.saved.join(format!("{id}.json"));
     let (before_kib, began) = (allocated_kib(), Instant::now());
     let end = |ended: Instant| -> Outcome<()> {
@@ -205,7 +250,9 @@ pub(crate) async fn run_phase(options: &Options, address: &str, phase: Phase) ->
         Phase::Streams => {
             let open = ids.iter().map(|id| async {
                 let mut client = fleet.client(id).await?;
-                client.list_root_states(&ListSkillsRequest::default()).await?;
+                client
+                    .list_root_states(&ListSkillsRequest::default())
+                    .await?;
                 let mut watch = client.watch_skills(WatchSkillsRequest::default());
                 loop {
                     if let WatchMessage::Event(event) = watch.next().await?
@@ -221,7 +268,10 @@ pub(crate) async fn run_phase(options: &Options, address: &str, phase: Phase) ->
             Ok(())
         }
         Phase::Mirrors => {
-            let mirrors: Vec<_> = ids.iter().map(|id| fleet.mirror(id, selection(id))).collect();
+            let mirrors: Vec<_> = ids
+                .iter()
+                .map(|id| fleet.mirror(id, selection(id)))
+                .collect();
             wait_until_live(&mirrors).await?;
             end(Instant::now())
         }
@@ -242,7 +292,10 @@ pub(crate) async fn run_phase(options: &Options, address: &str, phase: Phase) ->
                 Outcome::Ok(Session::restore(&fleet, &text, &sessions).await?)
             });
             let restored = try_join_all(restore).await?;
-            if restored.iter().any(|restored| !restored.warnings.is_empty()) {
+            if restored
+                .iter()
+                .any(|restored| !restored.warnings.is_empty())
+            {
                 return Err("a session was not restored".into());
             }
             end(Instant::now())
@@ -252,7 +305,11 @@ pub(crate) async fn run_phase(options: &Options, address: &str, phase: Phase) ->
 
 async fn wait_until_live(mirrors: &[Mirror]) -> Outcome<()> {
     let live = join_all(mirrors.iter().map(|mirror| mirror.wait_until_live(TIMEOUT))).await;
-    if live.contains(&false) { Err("a mirror is not live".into()) } else { Ok(()) }
+    if live.contains(&false) {
+        Err("a mirror is not live".into())
+    } else {
+        Ok(())
+    }
 }
 
 fn environment_id(n: usize) -> String {
@@ -275,7 +332,10 @@ pub(crate) fn selection(environment_id: &str) -> MirrorSelection {
 /// Allocated memory of this process. The resident memory also has the peaks of the start, which the
 /// allocator keeps.
 fn allocated_kib() -> f64 {
-    #[expect(unsafe_code, reason = "the function of the C library only reads counters")]
+    #[expect(
+        unsafe_code,
+        reason = "the function of the C library only reads counters"
+    )]
     // SAFETY: mallinfo2(3) has no arguments, and the result is a plain value.
     let counters = unsafe { libc::mallinfo2() };
     as_float((counters.uordblks + counters.hblkhd) as u64) / 1_024.0
@@ -297,11 +357,18 @@ fn print_table(executors: usize, figures: &[PhaseFigures]) -> Outcome<()> {
     let kib = one.wire_bytes / 1_024.0;
     let is_met = |value: f64, most: f64| if value <= most { "met" } else { "not met" };
     let rows = [
-        ("one catalog on the wire".to_owned(), format!("{kib:.0} KiB"), String::new()),
+        (
+            "one catalog on the wire".to_owned(),
+            format!("{kib:.0} KiB"),
+            String::new(),
+        ),
         (
             format!("{executors} mirrors on the wire, without 1.05 catalogs"),
             format!("{:.0} bytes an executor", each_byte(mirrors)),
-            format!("at most {MAX_WIRE_BYTES}: {}", is_met(each_byte(mirrors), MAX_WIRE_BYTES)),
+            format!(
+                "at most {MAX_WIRE_BYTES}: {}",
+                is_met(each_byte(mirrors), MAX_WIRE_BYTES)
+            ),
         ),
         (
             "memory of a connection after one call".to_owned(),
@@ -316,7 +383,10 @@ fn print_table(executors: usize, figures: &[PhaseFigures]) -> Outcome<()> {
         (
             "memory of a mirror, in addition to such a connection and one catalog".to_owned(),
             format!("{mirror_kib:.1} KiB an executor"),
-            format!("at most {MAX_MIRROR_KIB}: {}", is_met(mirror_kib, MAX_MIRROR_KIB)),
+            format!(
+                "at most {MAX_MIRROR_KIB}: {}",
+                is_met(mirror_kib, MAX_MIRROR_KIB)
+            ),
         ),
         (
             format!("time until {executors} mirrors are live"),
@@ -331,7 +401,10 @@ fn print_table(executors: usize, figures: &[PhaseFigures]) -> Outcome<()> {
         (
             "restored sessions on the wire, without 1.05 catalogs".to_owned(),
             format!("{:.0} bytes an executor", each_byte(restored)),
-            format!("at most {MAX_WIRE_BYTES}: {}", is_met(each_byte(restored), MAX_WIRE_BYTES)),
+            format!(
+                "at most {MAX_WIRE_BYTES}: {}",
+                is_met(each_byte(restored), MAX_WIRE_BYTES)
+            ),
         ),
     ];
     let mut out = io::stdout();

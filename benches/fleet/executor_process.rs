@@ -30,11 +30,18 @@ impl ExecutorProcess {
         for url in servers {
             command.args(["--servers", url]);
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true);
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();
         let lines = BufReader::new(child.stdout.take().ok_or("stdout is piped")?).lines();
-        let mut process = Self { child, stdin, lines };
+        let mut process = Self {
+            child,
+            stdin,
+            lines,
+        };
         let line = process.lines.next_line().await?;
         if line.as_deref() != Some("ready") {
             return Err(format!("the process of the executors said {line:?}").into());
@@ -44,7 +51,10 @@ impl ExecutorProcess {
 
     /// Sends a command, and returns its result.
     pub(crate) async fn command(&mut self, line: &str) -> Outcome<String> {
-        let stdin = self.stdin.as_mut().ok_or("the process of the executors ended")?;
+        let stdin = self
+            .stdin
+            .as_mut()
+            .ok_or("the process of the executors ended")?;
         stdin.write_all(format!("{line}\n").as_bytes()).await?;
         let answer = timeout(ANSWER_TIMEOUT, self.lines.next_line()).await;
         let answer = answer.map_err(|_| format!("no answer of the executors to: {line}"))??;
@@ -61,6 +71,12 @@ impl ExecutorProcess {
     }
 
     pub(crate) fn resident_kib(&self) -> Outcome<f64> {
-        resident_kib(&self.child.id().ok_or("the process of the executors ended")?.to_string())
+        resident_kib(
+            &self
+                .child
+                .id()
+                .ok_or("the process of the executors ended")?
+                .to_string(),
+        )
     }
 }

@@ -23,7 +23,12 @@ use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_mins(2);
 /// Plugin set of the executor.
-const PLAN: Plan = Plan { skills: 200, bytes: 6 << 10, roots: 1, seed: 1 };
+const PLAN: Plan = Plan {
+    skills: 200,
+    bytes: 6 << 10,
+    roots: 1,
+    seed: 1,
+};
 /// Alternations of the calls and lists, and how many are in each.
 const ROUNDS: usize = 10;
 const CALLS: usize = 200;
@@ -64,12 +69,18 @@ struct RouteSamples {
 /// Runs the comparison, and prints its table.
 pub(crate) async fn run() -> Outcome<()> {
     let Some(program) = find_nats_server() else {
-        writeln!(io::stdout(), "SKIPPED: nats-server is not installed, so nothing was compared")?;
+        writeln!(
+            io::stdout(),
+            "SKIPPED: nats-server is not installed, so nothing was compared"
+        )?;
         return Ok(());
     };
     let scratch = tempfile::tempdir()?;
     let mut executor = ComparedExecutor::start(program, scratch.path()).await?;
-    let fleets = [executor.fleet(RouteKind::Direct)?, executor.fleet(RouteKind::Tunnel)?];
+    let fleets = [
+        executor.fleet(RouteKind::Direct)?,
+        executor.fleet(RouteKind::Tunnel)?,
+    ];
     let id = environment_id(0);
     let clients = [fleets[0].client(&id).await?, fleets[1].client(&id).await?];
     let mut out = io::stdout();
@@ -86,8 +97,10 @@ pub(crate) async fn run() -> Outcome<()> {
     print_progress(format_args!("lists"));
     let lists = alternate(&clients, ROUNDS, LISTS, |mut client| async move {
         let selected_capability_roots = selection(&environment_id(0)).roots;
-        let request =
-            ListSkillsRequest { selected_capability_roots, ..ListSkillsRequest::default() };
+        let request = ListSkillsRequest {
+            selected_capability_roots,
+            ..ListSkillsRequest::default()
+        };
         client.list_skills(&request).await?;
         Ok(())
     });
@@ -103,13 +116,23 @@ pub(crate) async fn run() -> Outcome<()> {
                 Ok(())
             };
             client.read_resource(&request, 0, &mut count).await?;
-            if bytes == FILE_BYTES { Ok(()) } else { Err("a short file".into()) }
+            if bytes == FILE_BYTES {
+                Ok(())
+            } else {
+                Err("a short file".into())
+            }
         }
     });
-    reads.await?.print("a file of 64 MiB in pages of 1 MiB, one after another", "ms")?;
+    reads.await?.print(
+        "a file of 64 MiB in pages of 1 MiB, one after another",
+        "ms",
+    )?;
     drop((clients, fleets));
     executor.compare_memory(&mut out).await?;
-    executor.compare_changes().await?.print("a change to the last of 300 mirrors", "ms")
+    executor
+        .compare_changes()
+        .await?
+        .print("a change to the last of 300 mirrors", "ms")
 }
 
 /// Times an operation on both clients in turn, after one that is not timed.
@@ -161,7 +184,10 @@ impl ComparedExecutor {
     async fn start(program: PathBuf, dir: &Path) -> Outcome<Self> {
         let tree = dir.join("tree");
         create_tree(&tree, &PLAN)?;
-        fs::write(PLAN.skill_dir(&tree, 0).join("data.bin"), vec![0xff; FILE_BYTES])?;
+        fs::write(
+            PLAN.skill_dir(&tree, 0).join("data.bin"),
+            vec![0xff; FILE_BYTES],
+        )?;
         let cluster = start_brokers(program, 1, dir).await?;
         let (certificate, key) = ExecutorPki::new(dir)?.issue(0)?;
         fs::write(dir.join("one.pem"), certificate)?;
@@ -177,7 +203,10 @@ impl ComparedExecutor {
         );
         fs::write(dir.join("caproot.yaml"), config)?;
         let (daemon, listening) = start_program("serve", &dir.join("caproot.yaml"))?;
-        let address = listening.strip_prefix("listening tcp:").ok_or("no TCP address")?.to_owned();
+        let address = listening
+            .strip_prefix("listening tcp:")
+            .ok_or("no TCP address")?
+            .to_owned();
         let config = format!(
             "environment_ids: [{id}]\ndaemon: tls:{address}\nnats: {{servers: ['{}']}}\n\
              max_dials_per_second: 1000\n",
@@ -203,9 +232,15 @@ impl ComparedExecutor {
             ..ClientCredentials::default()
         };
         let endpoint = format!("tls:{}", self.daemon_address).parse()?;
-        let executor =
-            ExecutorConfig { credentials, timeout: TIMEOUT, ..ExecutorConfig::new(endpoint) };
-        let limits = DialLimits { dials_at_once: 64, dials_per_second: 1_000_000 };
+        let executor = ExecutorConfig {
+            credentials,
+            timeout: TIMEOUT,
+            ..ExecutorConfig::new(endpoint)
+        };
+        let limits = DialLimits {
+            dials_at_once: 64,
+            dials_per_second: 1_000_000,
+        };
         let fleet = Fleet::from_executors([(environment_id(0), executor)]).with_dial_limits(limits);
         Ok(match kind {
             RouteKind::Direct => fleet,
@@ -240,7 +275,11 @@ impl ComparedExecutor {
             let mirror = fleet.mirror(&environment_id(0), selection(&environment_id(0)));
             mirrors.push((fleet, mirror));
         }
-        let live = join_all(mirrors.iter().map(|(_, mirror)| mirror.wait_until_live(TIMEOUT)));
+        let live = join_all(
+            mirrors
+                .iter()
+                .map(|(_, mirror)| mirror.wait_until_live(TIMEOUT)),
+        );
         if live.await.contains(&false) {
             return Err("a mirror is not live".into());
         }
@@ -318,7 +357,11 @@ impl ComparedExecutor {
 /// Starts a command of the binary with a config file. Returns the process and its first line.
 fn start_program(command: &str, config: &Path) -> Outcome<(ChildGuard, String)> {
     let mut program = Command::new(env!("CARGO_BIN_EXE_caproot"));
-    program.args([command, "--config"]).arg(config).stdin(Stdio::null()).stdout(Stdio::piped());
+    program
+        .args([command, "--config"])
+        .arg(config)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
     let mut child = program.spawn()?;
     let stdout = child.stdout.take().ok_or("stdout is piped")?;
     let guard = ChildGuard(child);

@@ -63,10 +63,16 @@ impl SlimExecutor {
         epoch: &str,
         names: Vec<String>,
     ) -> Outcome<Self> {
-        let (state, receiver) = watch::channel(SlimState { names: Arc::new(names), revision: 1 });
+        let (state, receiver) = watch::channel(SlimState {
+            names: Arc::new(names),
+            revision: 1,
+        });
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        let service = SlimService { epoch: epoch.into(), state: receiver };
+        let service = SlimService {
+            epoch: epoch.into(),
+            state: receiver,
+        };
         let routes = Routes::new(CapabilityServiceServer::new(service));
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
@@ -89,13 +95,20 @@ impl SlimExecutor {
                 }
             }
         });
-        Ok(Self { address, state, _task: AbortOnDropHandle::new(task) })
+        Ok(Self {
+            address,
+            state,
+            _task: AbortOnDropHandle::new(task),
+        })
     }
 
     /// Replaces all skills.
     pub(crate) fn change(&self, names: Vec<String>) {
         let next = |state: &mut SlimState| {
-            *state = SlimState { names: Arc::new(names), revision: state.revision + 1 };
+            *state = SlimState {
+                names: Arc::new(names),
+                revision: state.revision + 1,
+            };
         };
         self.state.send_modify(next);
     }
@@ -108,7 +121,10 @@ fn package(name: &str) -> String {
 fn skill(name: &str) -> Skill {
     let package = package(name);
     Skill {
-        authority: Some(Authority { kind: "executor".into(), id: ROOT.into() }),
+        authority: Some(Authority {
+            kind: "executor".into(),
+            id: ROOT.into(),
+        }),
         main_resource: format!("{package}/SKILL.md"),
         package,
         name: name.to_owned(),
@@ -145,15 +161,34 @@ fn events(known: &[KnownCatalog], before: Option<&SlimState>, now: &SlimState) -
     let upserted = skills(&now.names);
     let mut status = root_status(&upserted);
     let first = before.is_none().then(|| Event::Reset(Reset::default()));
-    status.unchanged =
-        before.is_none() && known.iter().any(|known| known.catalog_digest == status.catalog_digest);
+    status.unchanged = before.is_none()
+        && known
+            .iter()
+            .any(|known| known.catalog_digest == status.catalog_digest);
     let is_unchanged = status.unchanged;
     let removed = before.into_iter().flat_map(|before| before.names.iter());
-    let removed = removed.map(|name| RemovedSkill { package: package(name), reason: 1 }).collect();
-    let delta = SkillDelta { root_id: ROOT.into(), removed, upserted, ..SkillDelta::default() };
+    let removed = removed
+        .map(|name| RemovedSkill {
+            package: package(name),
+            reason: 1,
+        })
+        .collect();
+    let delta = SkillDelta {
+        root_id: ROOT.into(),
+        removed,
+        upserted,
+        ..SkillDelta::default()
+    };
     let delta = (!is_unchanged).then_some(Event::Delta(delta));
-    let rest = [Some(Event::RootStatus(status)), delta, Some(Event::Synced(Synced::default()))];
-    first.into_iter().chain(rest.into_iter().flatten()).collect()
+    let rest = [
+        Some(Event::RootStatus(status)),
+        delta,
+        Some(Event::Synced(Synced::default())),
+    ];
+    first
+        .into_iter()
+        .chain(rest.into_iter().flatten())
+        .collect()
 }
 
 #[tonic::async_trait]
@@ -198,11 +233,20 @@ impl CapabilityService for SlimService {
                 let (epoch, revision) = (service.epoch.to_string(), now.revision);
                 let message = |event| {
                     let (epoch, event) = (epoch.clone(), Some(event));
-                    Ok(WatchSkillsResponse { epoch, revision, event })
+                    Ok(WatchSkillsResponse {
+                        epoch,
+                        revision,
+                        event,
+                    })
                 };
-                let messages: Vec<_> =
-                    events(&known, before.as_ref(), &now).into_iter().map(message).collect();
-                Some((futures_util::stream::iter(messages), (service, known, Some(now))))
+                let messages: Vec<_> = events(&known, before.as_ref(), &now)
+                    .into_iter()
+                    .map(message)
+                    .collect();
+                Some((
+                    futures_util::stream::iter(messages),
+                    (service, known, Some(now)),
+                ))
             });
         Ok(Response::new(Box::pin(states.flatten())))
     }

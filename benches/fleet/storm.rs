@@ -38,11 +38,18 @@ const SLOWEST: usize = 3;
 /// Runs the storm, and prints its table.
 pub(crate) async fn run(options: &Options) -> Outcome<()> {
     let Some(program) = find_nats_server() else {
-        writeln!(io::stdout(), "SKIPPED: nats-server is not installed, so there was no storm")?;
+        writeln!(
+            io::stdout(),
+            "SKIPPED: nats-server is not installed, so there was no storm"
+        )?;
         return Ok(());
     };
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
-    writeln!(io::stdout(), "storm of {} executors, --seed {seed}", options.executors)?;
+    writeln!(
+        io::stdout(),
+        "storm of {} executors, --seed {seed}",
+        options.executors
+    )?;
     let ran = run_seed(options, program, seed).await;
     ran.map_err(|error| format!("the storm with --seed {seed} failed: {error}").into())
 }
@@ -67,7 +74,10 @@ async fn run_rounds(
     dir: &Path,
 ) -> Outcome<StormFigures> {
     print_progress(format_args!("starting {} executors", options.executors));
-    let (before, brokers) = (faults.executors.resident_kib()?, broker_kib(&faults.cluster)?);
+    let (before, brokers) = (
+        faults.executors.resident_kib()?,
+        broker_kib(&faults.cluster)?,
+    );
     for _ in 0..options.executors {
         faults.add_environment().await?;
     }
@@ -76,7 +86,10 @@ async fn run_rounds(
     let executor_kib = (faults.executors.resident_kib()? - before) / count;
     let brokers_with_links = broker_kib(&faults.cluster)?;
 
-    print_progress(format_args!("starting {} mirrors", options.fleets * options.mirrors()));
+    print_progress(format_args!(
+        "starting {} mirrors",
+        options.fleets * options.mirrors()
+    ));
     let (before, began) = (resident_kib("self")?, Instant::now());
     let checks = StateChecks::new();
     let (fleets, mirrors) = start_mirrors(faults, options, urls, dir, &checks);
@@ -104,7 +117,9 @@ async fn run_rounds(
         print_round(rounds, &mirrors, &times, ended);
         convergence.extend(times);
     }
-    print_progress(format_args!("waiting until one link serves each environment"));
+    print_progress(format_args!(
+        "waiting until one link serves each environment"
+    ));
     wait_until_settled(faults).await?;
     convergence.sort_by(f64::total_cmp);
     Ok(StormFigures {
@@ -167,7 +182,10 @@ fn start_mirrors(
 ) -> (Vec<Fleet>, Vec<CheckedMirror>) {
     let (mut fleets, mut mirrors) = (Vec::new(), Vec::new());
     for _ in 0..options.fleets {
-        let registry = StormRegistry { ca: dir.join("ca.pem"), executors: options.executors };
+        let registry = StormRegistry {
+            ca: dir.join("ca.pem"),
+            executors: options.executors,
+        };
         let dialer = NatsDialer::new(BrokerConfig::new(urls.to_vec()));
         let fleet = Fleet::new(registry).with_dialer(dialer);
         let mut chosen: Vec<_> = (0..options.executors).collect();

@@ -35,7 +35,10 @@ pub(crate) struct StateChecks {
 
 impl StateChecks {
     pub(crate) fn new() -> Self {
-        Self { states: Arc::default(), wrong: watch::Sender::new(None) }
+        Self {
+            states: Arc::default(),
+            wrong: watch::Sender::new(None),
+        }
     }
 
     pub(crate) fn states(&self) -> u64 {
@@ -69,12 +72,20 @@ impl CheckedMirror {
                 states_of_story.record(&snapshot);
                 if let Err(error) = check_state(environment, is_real, &snapshot, &mut revisions) {
                     let id = environment_id(environment);
-                    checks.wrong.send_replace(Some(format!("a mirror of {id}: {error}")));
+                    checks
+                        .wrong
+                        .send_replace(Some(format!("a mirror of {id}: {error}")));
                     return;
                 }
             }
         });
-        Self { environment, is_real, mirror, story, _task: AbortOnDropHandle::new(task) }
+        Self {
+            environment,
+            is_real,
+            mirror,
+            story,
+            _task: AbortOnDropHandle::new(task),
+        }
     }
 
     /// Waits until the mirror is live with the skills of an executor.
@@ -88,13 +99,19 @@ impl CheckedMirror {
 
     /// Describes the last states, with their times since a moment.
     pub(crate) fn tell_story(&self, since: Instant) -> String {
-        format!("{}: {}", environment_id(self.environment), self.story.tell(since))
+        format!(
+            "{}: {}",
+            environment_id(self.environment),
+            self.story.tell(since)
+        )
     }
 
     /// Returns the difference to the expected state.
     pub(crate) fn describe(&self, key: InstanceKey, generation: u64) -> Option<String> {
-        let (snapshot, expected) =
-            (self.mirror.snapshot(), skill_names(key, generation, self.is_real));
+        let (snapshot, expected) = (
+            self.mirror.snapshot(),
+            skill_names(key, generation, self.is_real),
+        );
         let names = names(&snapshot);
         let is_right = is_right(&snapshot, &expected);
         (!is_right).then(|| format!("{:?} with {names:?}, expected {expected:?}", snapshot.state))
@@ -132,7 +149,11 @@ fn is_right(snapshot: &MirrorSnapshot, expected: &[String]) -> bool {
 
 /// Returns the names of the skills in byte order.
 fn names(snapshot: &MirrorSnapshot) -> Vec<String> {
-    let mut names: Vec<_> = snapshot.catalog.skills().map(|skill| skill.name.clone()).collect();
+    let mut names: Vec<_> = snapshot
+        .catalog
+        .skills()
+        .map(|skill| skill.name.clone())
+        .collect();
     names.sort();
     names
 }
@@ -147,7 +168,10 @@ fn check_state(
 ) -> Outcome<()> {
     let names = names(snapshot);
     let id = environment_id(environment);
-    if let Some(name) = names.iter().find(|name| name.split('.').next() != Some(&id)) {
+    if let Some(name) = names
+        .iter()
+        .find(|name| name.split('.').next() != Some(&id))
+    {
         return Err(format!("has {name} of another environment").into());
     }
     if let (false, Some(first)) = (is_real, names.first()) {
@@ -163,7 +187,9 @@ fn check_state(
             return Err(format!("has {names:?} at the epoch {}", snapshot.epoch).into());
         }
     }
-    let before = revisions.insert(snapshot.epoch.clone(), snapshot.revision).unwrap_or_default();
+    let before = revisions
+        .insert(snapshot.epoch.clone(), snapshot.revision)
+        .unwrap_or_default();
     if snapshot.revision < before {
         return Err(format!("went from revision {before} to {}", snapshot.revision).into());
     }

@@ -71,7 +71,10 @@ pub(crate) fn environment_id(environment: usize) -> String {
 
 /// URI in the certificate of an environment's executor.
 pub(crate) fn spiffe_id(environment: usize) -> String {
-    format!("spiffe://example.org/executor/{}", environment_id(environment))
+    format!(
+        "spiffe://example.org/executor/{}",
+        environment_id(environment)
+    )
 }
 
 /// Names of the skills of an executor.
@@ -82,7 +85,9 @@ pub(crate) fn skill_names(
 ) -> Vec<String> {
     let count = if is_real { 1 } else { SLIM_SKILLS };
     let id = environment_id(environment);
-    (0..count).map(|n| format!("{id}.{epoch}.{generation}.{n}")).collect()
+    (0..count)
+        .map(|n| format!("{id}.{epoch}.{generation}.{n}"))
+        .collect()
 }
 
 /// Serves commands until stdin ends.
@@ -98,7 +103,11 @@ pub(crate) async fn serve_commands(options: &Options) -> Outcome<()> {
     let (sender, mut lines) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         // The receiver is gone at the end.
-        io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        io::stdin()
+            .lock()
+            .lines()
+            .map_while(Result::ok)
+            .try_for_each(|line| sender.send(line))
     });
     while let Some(line) = lines.recv().await {
         match executors.run(&line).await {
@@ -148,21 +157,29 @@ impl StormExecutors {
     }
 
     fn instance(&mut self, key: InstanceKey) -> &mut ExecutorInstance {
-        self.instances.entry(key).or_insert_with(|| ExecutorInstance {
-            address: SocketAddr::new(loopback_host(80, usize::try_from(key.1).unwrap_or(0)), 0),
-            daemon: None,
-            starts: 0,
-            generation: 0,
-            link: None,
-        })
+        self.instances
+            .entry(key)
+            .or_insert_with(|| ExecutorInstance {
+                address: SocketAddr::new(loopback_host(80, usize::try_from(key.1).unwrap_or(0)), 0),
+                daemon: None,
+                starts: 0,
+                generation: 0,
+                link: None,
+            })
     }
 
     /// Returns the instances whose link serves, as `ENVIRONMENT:EPOCH`.
     fn serving(&self) -> String {
         let is_serving = |instance: &&ExecutorInstance| {
-            instance.link.as_ref().is_some_and(|link| link.stats.served_environments.get() > 0)
+            instance
+                .link
+                .as_ref()
+                .is_some_and(|link| link.stats.served_environments.get() > 0)
         };
-        let serving = self.instances.iter().filter(|(_, instance)| is_serving(instance));
+        let serving = self
+            .instances
+            .iter()
+            .filter(|(_, instance)| is_serving(instance));
         let serving = serving.map(|((environment, epoch), _)| format!("{environment}:{epoch}"));
         serving.collect::<Vec<_>>().join(" ")
     }
@@ -211,7 +228,8 @@ impl StormExecutors {
     }
 
     fn root(&self, (environment, epoch): InstanceKey) -> PathBuf {
-        self.dir.join(format!("{}.{epoch}", environment_id(environment)))
+        self.dir
+            .join(format!("{}.{epoch}", environment_id(environment)))
     }
 
     /// Replaces the skill of a real daemon.
@@ -252,13 +270,19 @@ impl StormExecutors {
         fs::write(file("yaml"), config)?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
         command.args(["serve", "--config"]).arg(file("yaml"));
-        let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
         let stdout = child.stdout.take().ok_or("stdout is piped")?;
         let process = ChildGuard(child);
         let mut line = String::new();
         BufReader::new(stdout).read_line(&mut line)?;
-        let address = line.trim().strip_prefix("listening tcp:").ok_or("no TCP address")?;
+        let address = line
+            .trim()
+            .strip_prefix("listening tcp:")
+            .ok_or("no TCP address")?;
         Ok((process, address.parse()?))
     }
 
@@ -289,7 +313,10 @@ impl ExecutorPki {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate()?;
         fs::write(dir.join("ca.pem"), params.self_signed(&key)?.pem())?;
-        Ok(Self { issuer: Issuer::new(params, key), key: KeyPair::generate()? })
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+            key: KeyPair::generate()?,
+        })
     }
 
     /// Issues the certificate of an environment's executor. Returns the certificate and its key.

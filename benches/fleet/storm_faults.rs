@@ -82,7 +82,12 @@ impl StormFaults {
     async fn start_instance(&mut self, environment: usize) -> Outcome<()> {
         let epoch = self.next_epoch;
         self.next_epoch += 1;
-        let instance = StormInstance { epoch, generation: 0, has_daemon: false, link: None };
+        let instance = StormInstance {
+            epoch,
+            generation: 0,
+            has_daemon: false,
+            link: None,
+        };
         self.environments[environment].instances.push(instance);
         let at = self.environments[environment].instances.len() - 1;
         self.start_daemon(environment, at).await?;
@@ -95,7 +100,10 @@ impl StormFaults {
 
     async fn command(&mut self, verb: &str, environment: usize, at: usize) -> Outcome<()> {
         let epoch = self.instance(environment, at).epoch;
-        self.executors.command(&format!("{verb} {environment} {epoch}")).await.map(drop)
+        self.executors
+            .command(&format!("{verb} {environment} {epoch}"))
+            .await
+            .map(drop)
     }
 
     async fn start_daemon(&mut self, environment: usize, at: usize) -> Outcome<()> {
@@ -137,7 +145,9 @@ impl StormFaults {
                 self.fault_of_executors().await?;
                 next += pause;
             }
-            let until = next.min(next_of_brokers).saturating_duration_since(Instant::now());
+            let until = next
+                .min(next_of_brokers)
+                .saturating_duration_since(Instant::now());
             tokio::select! {
                 wrong = checks.wait_for_wrong() => return Err(wrong.into()),
                 () = sleep(until) => {}
@@ -182,11 +192,15 @@ impl StormFaults {
         let environment = self.rng.usize(..self.environments.len());
         let instances = self.environments[environment].instances.len();
         let at = self.rng.usize(..instances);
-        let StormInstance { has_daemon, link, .. } = *self.instance(environment, at);
+        let StormInstance {
+            has_daemon, link, ..
+        } = *self.instance(environment, at);
         let name = match self.rng.u8(..10) {
             0..=3 => {
                 self.instance(environment, at).generation += 1;
-                let StormInstance { epoch, generation, .. } = *self.instance(environment, at);
+                let StormInstance {
+                    epoch, generation, ..
+                } = *self.instance(environment, at);
                 let command = format!("change {environment} {epoch} {generation}");
                 self.executors.command(&command).await?;
                 "skills changed"

@@ -38,8 +38,11 @@ impl StormFigures {
             times[(times.len() * share / 100).min(times.len() - 1)]
         };
         let is_met = |value: f64, most: f64| if value <= most { "met" } else { "not met" };
-        let faults: Vec<_> =
-            self.faults.iter().map(|(name, count)| format!("{count} × {name}")).collect();
+        let faults: Vec<_> = self
+            .faults
+            .iter()
+            .map(|(name, count)| format!("{count} × {name}"))
+            .collect();
         let rows = [
             (
                 "executors with a link each, of them real daemons".to_owned(),
@@ -56,8 +59,16 @@ impl StormFigures {
                 format!("{:.1} s", self.start_seconds),
                 String::new(),
             ),
-            (format!("faults in {} rounds", self.rounds), faults.join(", "), String::new()),
-            ("checked states, all right".to_owned(), self.states.to_string(), String::new()),
+            (
+                format!("faults in {} rounds", self.rounds),
+                faults.join(", "),
+                String::new(),
+            ),
+            (
+                "checked states, all right".to_owned(),
+                self.states.to_string(),
+                String::new(),
+            ),
             (
                 "from the last fault until a mirror is right, p50".to_owned(),
                 format!("{:.1} s", quantile(50)),
@@ -66,7 +77,10 @@ impl StormFigures {
             (
                 "from the last fault until a mirror is right, p99".to_owned(),
                 format!("{:.1} s", quantile(99)),
-                format!("at most {GOAL_SECONDS} s: {}", is_met(quantile(99), GOAL_SECONDS)),
+                format!(
+                    "at most {GOAL_SECONDS} s: {}",
+                    is_met(quantile(99), GOAL_SECONDS)
+                ),
             ),
             (
                 "from the last fault until all mirrors are right".to_owned(),
@@ -75,7 +89,11 @@ impl StormFigures {
             ),
             (
                 "dials of all orchestrators a second, on average and at most".to_owned(),
-                format!("{:.0}, {}", as_float(self.dials) / self.seconds, self.most_dials_a_second),
+                format!(
+                    "{:.0}, {}",
+                    as_float(self.dials) / self.seconds,
+                    self.most_dials_a_second
+                ),
                 String::new(),
             ),
             (
@@ -96,7 +114,10 @@ impl StormFigures {
             ),
             (
                 "memory of all brokers for an executor, and for a mirror".to_owned(),
-                format!("{:.0} KiB, {:.0} KiB", self.broker_kib[0], self.broker_kib[1]),
+                format!(
+                    "{:.0} KiB, {:.0} KiB",
+                    self.broker_kib[0], self.broker_kib[1]
+                ),
                 String::new(),
             ),
         ];

@@ -15,7 +15,10 @@ pub(crate) struct StormRegistry {
 impl ExecutorRegistry for StormRegistry {
     fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a> {
         let find = || -> Outcome<Option<ExecutorConfig>> {
-            let environment = environment_id.strip_prefix('e').ok_or("no executor")?.parse()?;
+            let environment = environment_id
+                .strip_prefix('e')
+                .ok_or("no executor")?
+                .parse()?;
             if environment >= self.executors {
                 return Ok(None);
             }
@@ -25,7 +28,10 @@ impl ExecutorRegistry for StormRegistry {
                 spiffe_id: Some(spiffe_id(environment).parse()?),
                 ..ClientCredentials::default()
             };
-            Ok(Some(ExecutorConfig { credentials, ..ExecutorConfig::new(endpoint) }))
+            Ok(Some(ExecutorConfig {
+                credentials,
+                ..ExecutorConfig::new(endpoint)
+            }))
         };
         let found = find().map_err(|error| error.to_string());
         Box::pin(std::future::ready(found))

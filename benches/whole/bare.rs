@@ -61,7 +61,10 @@ pub(crate) async fn serve(answers: &Path) -> Outcome<()> {
     };
     let address = incoming.local_addr()?;
     writeln!(io::stdout(), "listening tcp:{address}")?;
-    Ok(Server::builder().add_service(bare).serve_with_incoming(incoming).await?)
+    Ok(Server::builder()
+        .add_service(bare)
+        .serve_with_incoming(incoming)
+        .await?)
 }
 
 /// Reads a file as `caproot::fs::read_page_cached` does: looks the file up without opening it, opens
@@ -78,9 +81,18 @@ fn read_file(path: &Path) -> io::Result<Bytes> {
     let before = attributes(&open(OFlags::PATH | OFlags::NOFOLLOW)?)?;
     let file = open(OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
     let mut bytes = vec![0; usize::try_from(before.stx_size).map_err(io::Error::other)?];
-    preadv2(&file, &mut [IoSliceMut::new(&mut bytes)], 0, ReadWriteFlags::NOWAIT)?;
+    preadv2(
+        &file,
+        &mut [IoSliceMut::new(&mut bytes)],
+        0,
+        ReadWriteFlags::NOWAIT,
+    )?;
     let is_same = attributes(&file)?.stx_ino == before.stx_ino;
-    if is_same { Ok(bytes.into()) } else { Err(io::Error::other("the file was replaced")) }
+    if is_same {
+        Ok(bytes.into())
+    } else {
+        Err(io::Error::other("the file was replaced"))
+    }
 }
 
 #[derive(Clone)]
@@ -133,7 +145,11 @@ struct ReadyResponse<T>(Option<Result<Response<T>, Status>>);
 
 impl<T> ReadyResponse<T> {
     fn take(&mut self) -> Ready<Result<Response<T>, Status>> {
-        ready(self.0.take().unwrap_or_else(|| Err(Status::internal("asked twice"))))
+        ready(
+            self.0
+                .take()
+                .unwrap_or_else(|| Err(Status::internal("asked twice"))),
+        )
     }
 }
 
@@ -192,14 +208,25 @@ impl Service<http::Request<Body>> for BareServer {
             }
             let number = if request.uri().path() == PUSH {
                 // The result is an error if no stream is open.
-                bare.answers.first().map(|answer| bare.pushed.send(answer.clone()));
+                bare.answers
+                    .first()
+                    .map(|answer| bare.pushed.send(answer.clone()));
                 Some(0)
             } else {
-                request.uri().path().rsplit('/').next().and_then(|number| number.parse().ok())
+                request
+                    .uri()
+                    .path()
+                    .rsplit('/')
+                    .next()
+                    .and_then(|number| number.parse().ok())
             };
             let answer = number.and_then(|number: usize| bare.answers.get(number));
-            let answer = answer.cloned().ok_or_else(|| Status::unimplemented("no such answer"));
-            Ok(grpc.unary(ReadyResponse(Some(answer.map(Response::new))), request).await)
+            let answer = answer
+                .cloned()
+                .ok_or_else(|| Status::unimplemented("no such answer"));
+            Ok(grpc
+                .unary(ReadyResponse(Some(answer.map(Response::new))), request)
+                .await)
         })
     }
 }

@@ -46,17 +46,25 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     few.measure_round(changes / 4).await?;
     let mut rounds = Vec::new();
     for _ in 0..context.rounds {
-        rounds.push((many.measure_round(changes).await?, few.measure_round(changes).await?));
+        rounds.push((
+            many.measure_round(changes).await?,
+            few.measure_round(changes).await?,
+        ));
     }
-    let times: Vec<_> =
-        rounds.iter().map(|(round, _)| (round.events.clone(), round.raws.clone())).collect();
+    let times: Vec<_> = rounds
+        .iter()
+        .map(|(round, _)| (round.events.clone(), round.raws.clone()))
+        .collect();
     let row = |name: &str, pairs: &[(f64, f64)], target| {
         let what = format!("one change to the client's event, {name}, {MANY} skills");
         let debounce = WatchTiming::default().debounce.as_millis();
         let beside = format!("a plain inotify reader, plus {debounce} ms of debounce");
         Row::difference(what, beside, ("ms", "ms above"), pairs, 1.0, target)
     };
-    let costs: Vec<_> = rounds.iter().map(|(many, few)| (many.micros, few.micros)).collect();
+    let costs: Vec<_> = rounds
+        .iter()
+        .map(|(many, few)| (many.micros, few.micros))
+        .collect();
     let rows = vec![
         row("p50", &quantile_pairs(&times, 0.5), Target::None),
         row("p99", &quantile_pairs(&times, 0.99), Target::AtMost(1.5)),
@@ -69,10 +77,20 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
         ),
     ];
     let line = |label: &str, values: fn(&RoundTimes) -> &Vec<f64>| {
-        let mut all: Vec<_> = rounds.iter().flat_map(|(many, _)| values(many)).copied().collect();
-        let points =
-            (0..=100).map(|n| float(n) / 100.0).map(|p| (quantile(&mut all, p), p * 100.0));
-        Line { plot: Plot::Changes, label: label.to_owned(), unit: "ms", points: points.collect() }
+        let mut all: Vec<_> = rounds
+            .iter()
+            .flat_map(|(many, _)| values(many))
+            .copied()
+            .collect();
+        let points = (0..=100)
+            .map(|n| float(n) / 100.0)
+            .map(|p| (quantile(&mut all, p), p * 100.0));
+        Line {
+            plot: Plot::Changes,
+            label: label.to_owned(),
+            unit: "ms",
+            points: points.collect(),
+        }
     };
     let lines = vec![
         line("inotify plus debounce", |round| &round.raws),
@@ -88,7 +106,14 @@ impl<'a> ChangeBench<'a> {
         let mut events = ChangeStream::open(&mut server.raw_client().await?, &roots).await?;
         events.synced().await?;
         let raw = spawn_inotify_reader(&tree.skill_dir(0))?;
-        Ok(Self { tree, server, spent: ProcessorTime::default(), events, raw, changes: 0 })
+        Ok(Self {
+            tree,
+            server,
+            spent: ProcessorTime::default(),
+            events,
+            raw,
+            changes: 0,
+        })
     }
 
     /// Makes a number of changes, one after another.
@@ -100,7 +125,13 @@ impl<'a> ChangeBench<'a> {
             self.changes += 1;
             let at = self.tree.change_skill(0)?;
             let (received, _) = self.events.delta().await?;
-            let raw = async { Ok(self.raw.recv().await.ok_or("the inotify reader has ended")?) };
+            let raw = async {
+                Ok(self
+                    .raw
+                    .recv()
+                    .await
+                    .ok_or("the inotify reader has ended")?)
+            };
             let raw = with_timeout("the inotify event", raw).await?;
             raws.push(ms(raw.duration_since(at) + WatchTiming::default().debounce));
             events.push(ms(received.duration_since(at)));
@@ -111,7 +142,11 @@ impl<'a> ChangeBench<'a> {
         }
         self.spent.update(&self.server)?;
         let micros = (self.spent.micros() - before) / float(changes);
-        Ok(RoundTimes { events, raws, micros })
+        Ok(RoundTimes {
+            events,
+            raws,
+            micros,
+        })
     }
 }
 
@@ -123,7 +158,10 @@ fn spawn_inotify_reader(dir: &Path) -> Outcome<mpsc::Receiver<Instant>> {
     // The thread ends with its receiver or with the process.
     thread::spawn(move || {
         let mut buffer = [0; 4_096];
-        while inotify.read_events_blocking(&mut buffer).is_ok_and(|events| events.count() > 0) {
+        while inotify
+            .read_events_blocking(&mut buffer)
+            .is_ok_and(|events| events.count() > 0)
+        {
             if send.blocking_send(Instant::now()).is_err() {
                 return;
             }

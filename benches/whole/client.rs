@@ -40,7 +40,11 @@ impl RawClient {
         let to = PathAndQuery::try_from(path)?;
         let answer = async {
             self.0.ready().await?;
-            Ok(self.0.unary(Request::new(request), to, RawCodec).await?.into_inner())
+            Ok(self
+                .0
+                .unary(Request::new(request), to, RawCodec)
+                .await?
+                .into_inner())
         };
         with_timeout(path, answer).await
     }
@@ -49,7 +53,11 @@ impl RawClient {
         let to = PathAndQuery::try_from(path)?;
         let answer = async {
             self.0.ready().await?;
-            Ok(self.0.server_streaming(Request::new(request), to, RawCodec).await?.into_inner())
+            Ok(self
+                .0
+                .server_streaming(Request::new(request), to, RawCodec)
+                .await?
+                .into_inner())
         };
         with_timeout(path, answer).await
     }
@@ -68,9 +76,18 @@ pub(crate) async fn with_timeout<T>(
 pub(crate) async fn published_roots(
     client: &mut CapabilityServiceClient<Channel>,
 ) -> Outcome<Vec<pb::SelectedCapabilityRoot>> {
-    let roots = async { Ok(client.list_roots(pb::ListRootsRequest {}).await?.into_inner().roots) };
+    let roots = async {
+        Ok(client
+            .list_roots(pb::ListRootsRequest {})
+            .await?
+            .into_inner()
+            .roots)
+    };
     let roots = with_timeout("ListRoots", roots).await?;
-    Ok(roots.into_iter().filter_map(|root| root.selected_capability_root).collect())
+    Ok(roots
+        .into_iter()
+        .filter_map(|root| root.selected_capability_root)
+        .collect())
 }
 
 /// Page of a list: the raw request and the raw response.
@@ -102,7 +119,10 @@ pub(crate) async fn read_list(
         let encoded = Bytes::from(request.encode_to_vec());
         let answer = caller.call(LIST, encoded.clone()).await?;
         let page = PageEnd::decode(answer.clone())?;
-        pages.push(Page { request: encoded, answer });
+        pages.push(Page {
+            request: encoded,
+            answer,
+        });
         skills += page.skills.len();
         if page.next_page_token.is_empty() {
             return Ok((pages, skills));
@@ -123,7 +143,9 @@ impl ChangeStream {
             selected_capability_roots: roots.to_vec(),
             ..pb::WatchSkillsRequest::default()
         };
-        Ok(Self(caller.stream(WATCH, request.encode_to_vec().into()).await?))
+        Ok(Self(
+            caller.stream(WATCH, request.encode_to_vec().into()).await?,
+        ))
     }
 
     /// Reads up to the next `synced`.

@@ -60,5 +60,10 @@ pub(crate) async fn start(roots: &[PathBuf]) -> Outcome<StartedDaemon> {
     let mut client = pb::capability_service_client::CapabilityServiceClient::new(channel.clone());
     let roots = published_roots(&mut client).await?;
     let (_, skills) = read_list(&mut crate::client::RawClient::new(channel), &roots).await?;
-    Ok(StartedDaemon { server, roots, took: began.elapsed(), skills })
+    Ok(StartedDaemon {
+        server,
+        roots,
+        took: began.elapsed(),
+        skills,
+    })
 }

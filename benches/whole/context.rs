@@ -40,7 +40,13 @@ impl<'a> Context<'a> {
     pub(crate) fn new(options: &'a Options) -> io::Result<Self> {
         let rounds = if options.quick { 3 } else { 7 };
         let (generated, changes) = (Mutex::default(), AtomicUsize::new(0));
-        Ok(Self { options, rounds, scratch: tempfile::tempdir()?, generated, changes })
+        Ok(Self {
+            options,
+            rounds,
+            scratch: tempfile::tempdir()?,
+            generated,
+            changes,
+        })
     }
 
     /// Returns the count for a full pass or for a quick pass.
@@ -50,18 +56,35 @@ impl<'a> Context<'a> {
 
     /// Returns a tree with a number of skills in a number of roots.
     pub(crate) fn tree(&self, skills: usize, roots: usize) -> io::Result<Tree<'_>> {
-        self.tree_of(Plan { skills, bytes: SKILL_BYTES, roots, seed: 1 })
+        self.tree_of(Plan {
+            skills,
+            bytes: SKILL_BYTES,
+            roots,
+            seed: 1,
+        })
     }
 
     pub(crate) fn tree_of(&self, plan: Plan) -> io::Result<Tree<'_>> {
-        let dir = self.dir(&format!("tree-{}-{}-{}", plan.skills, plan.roots, plan.bytes))?;
-        let mut generated = self.generated.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = self.dir(&format!(
+            "tree-{}-{}-{}",
+            plan.skills, plan.roots, plan.bytes
+        ))?;
+        let mut generated = self
+            .generated
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if generated.insert(plan) {
             print_progress(format_args!("making {} skills", plan.skills));
             create_tree(&dir, &plan)?;
         }
         let (scratch, changes) = (self.scratch.path(), &self.changes);
-        Ok(Tree { plan, roots: plan.root_dirs(&dir), dir, scratch, changes })
+        Ok(Tree {
+            plan,
+            roots: plan.root_dirs(&dir),
+            dir,
+            scratch,
+            changes,
+        })
     }
 
     /// Creates a directory that is removed after the pass.

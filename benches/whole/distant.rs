@@ -33,13 +33,20 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
         let ours = time_lists(&mut far, &pages, &paths, times).await?;
         rounds.push((ours, vec![ms(2 * ONE_WAY) * float(pages.len())]));
     }
-    let what = format!("list of all {SKILLS} skills in {} pages, 50 ms away", pages.len());
+    let what = format!(
+        "list of all {SKILLS} skills in {} pages, 50 ms away",
+        pages.len()
+    );
     let row = |name: &str, part, target| {
         let pairs = quantile_pairs(&rounds, part);
         let beside = "one round trip of 50 ms for each page";
         Row::ratio(format!("{what}, {name}"), beside, "ms", &pairs, target)
     };
-    Ok(vec![row("p50", 0.5, Target::AtMost(1.2)), row("p99", 0.99, Target::None)].into())
+    Ok(vec![
+        row("p50", 0.5, Target::AtMost(1.2)),
+        row("p99", 0.99, Target::None),
+    ]
+    .into())
 }
 
 /// Starts a proxy to an address. Returns the address of the proxy.
@@ -48,7 +55,9 @@ async fn start_proxy(target: String) -> Outcome<String> {
     let address = listener.local_addr()?;
     tokio::spawn(async move {
         while let Ok((client, _)) = listener.accept().await {
-            let Ok(server) = TcpStream::connect(&target).await else { return };
+            let Ok(server) = TcpStream::connect(&target).await else {
+                return;
+            };
             // Small parts of a message must not wait for an acknowledgement.
             if client.set_nodelay(true).is_err() || server.set_nodelay(true).is_err() {
                 return;
@@ -72,7 +81,10 @@ async fn delay_bytes(
     tokio::spawn(async move {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
-            if send.send((Instant::now() + ONE_WAY, buffer[..count].to_vec())).is_err() {
+            if send
+                .send((Instant::now() + ONE_WAY, buffer[..count].to_vec()))
+                .is_err()
+            {
                 return;
             }
         }

@@ -76,7 +76,10 @@ async fn add_measurements(
         });
         let measured = Figure::from_rounds(each);
         let (by, with) = match plot {
-            Plot::Roots => ("roots", format!("{IN_ROOTS} skills in {} roots", sizes[last])),
+            Plot::Roots => (
+                "roots",
+                format!("{IN_ROOTS} skills in {} roots", sizes[last]),
+            ),
             _ => ("skills", format!("{} skills", sizes[last])),
         };
         found.rows.push(Row {
@@ -93,7 +96,12 @@ async fn add_measurements(
             target: Target::AtMost(MAX_BEND),
         });
         let points = sizes.iter().copied().zip(medians).collect();
-        found.lines.push(Line { plot, label: name.to_owned(), unit, points });
+        found.lines.push(Line {
+            plot,
+            label: name.to_owned(),
+            unit,
+            points,
+        });
     }
     Ok(())
 }
@@ -116,7 +124,10 @@ async fn measure_point(context: &Context<'_>, tree: &Tree<'_>, empty: f64) -> Ou
     // few calls of less than a millisecond would be imprecise.
     time_lists(&mut caller, &pages, &own, 1).await?;
     let times = (context.count(400, 100) / pages.len()).max(3);
-    let list = quantile(&mut time_lists(&mut caller, &pages, &own, times).await?, 0.5);
+    let list = quantile(
+        &mut time_lists(&mut caller, &pages, &own, times).await?,
+        0.5,
+    );
     let mut events = ChangeStream::open(&mut caller, &cold.roots).await?;
     events.synced().await?;
     let mut changes = Vec::new();

@@ -35,14 +35,21 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
         rounds.push((ours, time_lists(&mut other, &pages, &paths, times).await?));
     }
     let bytes: usize = pages.iter().map(|page| page.answer.len()).sum();
-    let what =
-        format!("warm: list of all {SKILLS} skills, {} KiB in {} pages", bytes >> 10, pages.len());
+    let what = format!(
+        "warm: list of all {SKILLS} skills, {} KiB in {} pages",
+        bytes >> 10,
+        pages.len()
+    );
     let row = |name: &str, part, target| {
         let pairs = quantile_pairs(&rounds, part);
         let beside = "unary answers of the same bytes by a bare tonic server";
         Row::ratio(format!("{what}, {name}"), beside, "ms", &pairs, target)
     };
-    Ok(vec![row("p50", 0.5, Target::AtMost(1.5)), row("p99", 0.99, Target::None)].into())
+    Ok(vec![
+        row("p50", 0.5, Target::AtMost(1.5)),
+        row("p99", 0.99, Target::None),
+    ]
+    .into())
 }
 
 /// Milliseconds of each complete list.

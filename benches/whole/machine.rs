@@ -22,7 +22,9 @@ impl Machine {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let after = |text: &str, key: &str| {
             let line = text.lines().find(|line| line.starts_with(key));
-            let value = line.and_then(|line| line.split_once(':')).map(|(_, value)| value);
+            let value = line
+                .and_then(|line| line.split_once(':'))
+                .map(|(_, value)| value);
             value.map_or_else(|| "unknown".to_owned(), |value| value.trim().to_owned())
         };
         let memory = after(&read("/proc/meminfo"), "MemTotal");

@@ -42,7 +42,9 @@ use std::time::Instant;
 
 fn main() -> Outcome<()> {
     let options = Options::parse();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
     if let Some(dir) = &options.bare {
         return runtime.block_on(bare::serve(dir));
     }

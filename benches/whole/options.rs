@@ -31,7 +31,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "DIR")]
     pub(crate) generate: Option<PathBuf>,
     /// Number of generated skills.
-    #[arg(long, value_name = "N", default_value_t = 10_000, requires = "generate")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10_000,
+        requires = "generate"
+    )]
     skills: usize,
     /// Size of each generated SKILL.md in bytes.
     #[arg(long, value_name = "N", default_value_t = 6 << 10, requires = "generate")]
@@ -79,11 +84,17 @@ impl Options {
     /// Measurements to run, in the order of the table.
     pub(crate) fn measurements(&self) -> Vec<MeasurementName> {
         let all = MeasurementName::value_variants().iter().copied();
-        all.filter(|name| self.only.is_empty() || self.only.contains(name)).collect()
+        all.filter(|name| self.only.is_empty() || self.only.contains(name))
+            .collect()
     }
 
     /// Tree to generate.
     pub(crate) fn plan(&self) -> Plan {
-        Plan { skills: self.skills, bytes: self.bytes, roots: self.roots, seed: self.seed }
+        Plan {
+            skills: self.skills,
+            bytes: self.bytes,
+            roots: self.roots,
+            seed: self.seed,
+        }
     }
 }

@@ -32,13 +32,18 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     let root = context.dir("paging")?;
     let package = root.join("large");
     fs::create_dir_all(&package)?;
-    fs::write(package.join("SKILL.md"), "---\nname: large\ndescription: Has a large file.\n---\n")?;
+    fs::write(
+        package.join("SKILL.md"),
+        "---\nname: large\ndescription: Has a large file.\n---\n",
+    )?;
     let file = package.join("large.txt");
     print_progress(format_args!("making a file of {} MiB", size >> 20));
     write_file(&file, size)?;
     let config = context.dir("paging-config")?.join("caproot.yaml");
     fs::write(&config, "limits:\n  max_file_bytes: 2GiB\n")?;
-    let config = config.to_str().ok_or("the path of the temporary directory is not UTF-8")?;
+    let config = config
+        .to_str()
+        .ok_or("the path of the temporary directory is not UTF-8")?;
     let daemon = Server::start_caproot_with(&[root], &["--config", config])?;
     let request = pb::ReadResourceRequest {
         root: published_roots(&mut daemon.client().await?).await?.pop(),
@@ -61,7 +66,10 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
         pairs.push((ours, stream_rate(&mut other, size).await?));
     }
     let row = Row::ratio(
-        format!("paging through a file of {} MiB, by pages of 1 MiB", size >> 20),
+        format!(
+            "paging through a file of {} MiB, by pages of 1 MiB",
+            size >> 20
+        ),
         "the file by a bare tonic stream of the same pieces",
         "MiB a second",
         &pairs,

@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 /// Opens and reads every SKILL.md, with one thread per processor.
 pub(crate) fn walk(roots: &[PathBuf]) -> Duration {
     let began = Instant::now();
-    let walk = Mutex::new(WalkState { pending: roots.to_vec(), busy: 0 });
+    let walk = Mutex::new(WalkState {
+        pending: roots.to_vec(),
+        busy: 0,
+    });
     scope(|scope| {
         for _ in 0..available_parallelism().map_or(1, usize::from) {
             scope.spawn(|| run_worker(&walk));

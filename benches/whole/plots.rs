@@ -19,8 +19,10 @@ const BESIDE: RGBColor = RGBColor(0x99, 0x99, 0x99);
 
 /// Draws the plots of all measurements in the report.
 pub(crate) fn draw(report: &Report, dir: &Path) -> Outcome<()> {
-    let origin =
-        format!("{}, {} cores, {}", report.machine.cpu, report.machine.cores, report.machine.date);
+    let origin = format!(
+        "{}, {} cores, {}",
+        report.machine.cpu, report.machine.cores, report.machine.date
+    );
     for (plot, file, axis) in [
         (Plot::Skills, "growth-skills.svg", "skills"),
         (Plot::Roots, "growth-roots.svg", "roots, of 5,120 skills"),
@@ -53,7 +55,11 @@ pub(crate) fn draw(report: &Report, dir: &Path) -> Outcome<()> {
 }
 
 fn lines_of(report: &Report, plot: Plot) -> Vec<&Line> {
-    report.lines.iter().filter(|line| line.plot == plot).collect()
+    report
+        .lines
+        .iter()
+        .filter(|line| line.plot == plot)
+        .collect()
 }
 
 fn draw_origin(foot: &Area<'_>, origin: &str) -> Outcome<()> {
@@ -76,15 +82,33 @@ fn draw_growth(panel: &Area<'_>, line: &Line, axis: &str) -> Outcome<()> {
         .x_label_area_size(36)
         .y_label_area_size(52)
         .build_cartesian_2d(0.0..x * 1.05, 0.0..y * 1.15)?;
-    chart.configure_mesh().x_desc(axis).x_labels(6).y_labels(6).light_line_style(WHITE).draw()?;
-    let ends = line.points.first().into_iter().chain(line.points.last()).copied();
+    chart
+        .configure_mesh()
+        .x_desc(axis)
+        .x_labels(6)
+        .y_labels(6)
+        .light_line_style(WHITE)
+        .draw()?;
+    let ends = line
+        .points
+        .first()
+        .into_iter()
+        .chain(line.points.last())
+        .copied();
     chart.draw_series(LineSeries::new(ends, BESIDE.stroke_width(1)))?;
-    chart.draw_series(LineSeries::new(line.points.iter().copied(), OURS.stroke_width(2)))?;
+    chart.draw_series(LineSeries::new(
+        line.points.iter().copied(),
+        OURS.stroke_width(2),
+    ))?;
     let points = line.points.iter().map(|point| {
         let value = format!("{:.1}", point.1);
         EmptyElement::at(*point)
             + Circle::new((0, 0), 4, OURS.filled())
-            + Text::new(value, (-8, -18), ("sans-serif", 11).into_font().color(&BLACK))
+            + Text::new(
+                value,
+                (-8, -18),
+                ("sans-serif", 11).into_font().color(&BLACK),
+            )
     });
     chart.draw_series(points)?;
     Ok(())
@@ -92,23 +116,44 @@ fn draw_growth(panel: &Area<'_>, line: &Line, axis: &str) -> Outcome<()> {
 
 /// Draws the percentage of changes within a time, for both sides.
 fn draw_changes(panel: &Area<'_>, lines: &[&Line]) -> Outcome<()> {
-    let times = || lines.iter().flat_map(|line| &line.points).map(|point| point.0);
-    let (least, most) = (times().fold(f64::MAX, f64::min), times().fold(0.0, f64::max));
+    let times = || {
+        lines
+            .iter()
+            .flat_map(|line| &line.points)
+            .map(|point| point.0)
+    };
+    let (least, most) = (
+        times().fold(f64::MAX, f64::min),
+        times().fold(0.0, f64::max),
+    );
     let mut chart = ChartBuilder::on(panel)
-        .caption("changes that came within so many ms, in %", ("sans-serif", 15))
+        .caption(
+            "changes that came within so many ms, in %",
+            ("sans-serif", 15),
+        )
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(52)
         .build_cartesian_2d(least * 0.95..most * 1.05, 0.0..102.0)?;
-    chart.configure_mesh().x_desc("ms").x_labels(12).light_line_style(WHITE).draw()?;
+    chart
+        .configure_mesh()
+        .x_desc("ms")
+        .x_labels(12)
+        .light_line_style(WHITE)
+        .draw()?;
     for (line, color) in lines.iter().zip([BESIDE, OURS]) {
         chart
-            .draw_series(LineSeries::new(line.points.iter().copied(), color.stroke_width(2)))?
+            .draw_series(LineSeries::new(
+                line.points.iter().copied(),
+                color.stroke_width(2),
+            ))?
             .label(&line.label)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
     }
     let labels = &mut chart.configure_series_labels();
-    labels.position(SeriesLabelPosition::LowerRight).label_font(("sans-serif", 13));
+    labels
+        .position(SeriesLabelPosition::LowerRight)
+        .label_font(("sans-serif", 13));
     labels.background_style(WHITE).border_style(BESIDE).draw()?;
     Ok(())
 }

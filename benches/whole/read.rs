@@ -26,7 +26,12 @@ const IN_FLIGHT: usize = 64;
 type Call = (String, Bytes);
 
 pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult> {
-    let plan = Plan { skills: SKILLS, bytes: FILE_BYTES, roots: 1, seed: 1 };
+    let plan = Plan {
+        skills: SKILLS,
+        bytes: FILE_BYTES,
+        roots: 1,
+        seed: 1,
+    };
     let tree = context.tree_of(plan)?;
     let daemon = cold_start::start(&tree.roots).await?;
     let mut caller = daemon.server.raw_client().await?;
@@ -69,7 +74,13 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     let beside = "unary answers of the same bytes by a bare tonic server, from memory";
     let row = |name: &str, part| {
         let pairs = quantile_pairs(&rounds, part);
-        Row::ratio(format!("{what}, {name} of one"), beside, "ms", &pairs, Target::None)
+        Row::ratio(
+            format!("{what}, {name} of one"),
+            beside,
+            "ms",
+            &pairs,
+            Target::None,
+        )
     };
     let rate = Row::ratio(&what, beside, "a second", &rates, Target::AtLeast(0.8));
     let beside_files = "the same bytes read by a bare tonic server, with the same system calls";

@@ -80,7 +80,10 @@ impl Row {
         let ours = Figure::from_rounds(pairs.iter().map(|pair| pair.0));
         let theirs = Figure::from_rounds(pairs.iter().map(|pair| pair.1));
         let spread = Figure::from_rounds(pairs.iter().map(|pair| pair.0 / pair.1));
-        let measured = Figure { median: ours.median / theirs.median, ..spread };
+        let measured = Figure {
+            median: ours.median / theirs.median,
+            ..spread
+        };
         Self {
             what: what.into(),
             beside: beside.into(),
@@ -104,7 +107,11 @@ impl Row {
     ) -> Self {
         let ratio = Self::ratio(what, beside, unit, pairs, target);
         let measured = Figure::from_rounds(pairs.iter().map(|pair| (pair.0 - pair.1) / things));
-        Self { measured, measured_unit, ..ratio }
+        Self {
+            measured,
+            measured_unit,
+            ..ratio
+        }
     }
 
     /// Whether the target is met. `None` if there is no target.
@@ -139,6 +146,9 @@ impl Report {
 
 impl From<Vec<Row>> for MeasurementResult {
     fn from(rows: Vec<Row>) -> Self {
-        Self { rows, lines: Vec::new() }
+        Self {
+            rows,
+            lines: Vec::new(),
+        }
     }
 }

@@ -28,7 +28,9 @@ impl Server {
 
     pub(crate) fn start_caproot_with(roots: &[PathBuf], arguments: &[&str]) -> Outcome<Self> {
         let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
-        command.args(["serve", "--log", "off", "--listen", "tcp:127.0.0.1:0"]).args(arguments);
+        command
+            .args(["serve", "--log", "off", "--listen", "tcp:127.0.0.1:0"])
+            .args(arguments);
         for (at, root) in roots.iter().enumerate() {
             let mut published = OsString::from(format!("root-{at}="));
             published.push(root);
@@ -45,7 +47,10 @@ impl Server {
     fn spawn(command: &mut Command) -> Outcome<Self> {
         let mut child = command.stdout(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take();
-        let mut server = Self { child, address: String::new() };
+        let mut server = Self {
+            child,
+            address: String::new(),
+        };
         let mut stdout = BufReader::new(stdout.ok_or("stdout is piped")?);
         let (send, receive) = mpsc::channel();
         thread::spawn(move || {
@@ -53,8 +58,13 @@ impl Server {
             // The receiver may have timed out.
             let _ = send.send(stdout.read_line(&mut line).map(|_| line));
         });
-        let line = receive.recv_timeout(TIMEOUT).map_err(|_| "the server printed no address")??;
-        let address = line.trim().strip_prefix("listening tcp:").ok_or("no TCP address")?;
+        let line = receive
+            .recv_timeout(TIMEOUT)
+            .map_err(|_| "the server printed no address")??;
+        let address = line
+            .trim()
+            .strip_prefix("listening tcp:")
+            .ok_or("no TCP address")?;
         address.clone_into(&mut server.address);
         Ok(server)
     }
@@ -110,8 +120,14 @@ impl ProcessorTime {
         for task in fs::read_dir(format!("/proc/{}/task", server.child.id()))? {
             let task = task?;
             // A thread may end meanwhile.
-            let Ok(stat) = fs::read_to_string(task.path().join("schedstat")) else { continue };
-            let spent = stat.split(' ').next().ok_or("schedstat is empty")?.parse()?;
+            let Ok(stat) = fs::read_to_string(task.path().join("schedstat")) else {
+                continue;
+            };
+            let spent = stat
+                .split(' ')
+                .next()
+                .ok_or("schedstat is empty")?
+                .parse()?;
             self.0.insert(task.file_name(), spent);
         }
         Ok(())

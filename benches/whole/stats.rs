@@ -17,14 +17,20 @@ impl Figure {
         let mut rounds: Vec<_> = rounds.into_iter().collect();
         let median = quantile(&mut rounds, 0.5);
         let ends = (rounds.first().copied(), rounds.last().copied());
-        Self { median, least: ends.0.unwrap_or(f64::NAN), most: ends.1.unwrap_or(f64::NAN) }
+        Self {
+            median,
+            least: ends.0.unwrap_or(f64::NAN),
+            most: ends.1.unwrap_or(f64::NAN),
+        }
     }
 }
 
 /// Returns the quantile `part` of the values. Sorts the values.
 pub(crate) fn quantile(all: &mut [f64], part: f64) -> f64 {
     all.sort_by(f64::total_cmp);
-    let Some(last) = all.len().checked_sub(1) else { return f64::NAN };
+    let Some(last) = all.len().checked_sub(1) else {
+        return f64::NAN;
+    };
     // The index is never negative and far below 2^53.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let at = (float(last) * part).round() as usize;
@@ -34,7 +40,10 @@ pub(crate) fn quantile(all: &mut [f64], part: f64) -> f64 {
 /// Returns the quantile `part` of both sides of each round.
 pub(crate) fn quantile_pairs(rounds: &[(Vec<f64>, Vec<f64>)], part: f64) -> Vec<(f64, f64)> {
     let pair = |(ours, theirs): &(Vec<f64>, Vec<f64>)| {
-        (quantile(&mut ours.clone(), part), quantile(&mut theirs.clone(), part))
+        (
+            quantile(&mut ours.clone(), part),
+            quantile(&mut theirs.clone(), part),
+        )
     };
     rounds.iter().map(pair).collect()
 }

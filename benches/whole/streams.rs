@@ -55,7 +55,13 @@ pub(crate) async fn measure(context: &Context<'_>) -> Outcome<MeasurementResult>
     }
     let what = format!("one change to the last of {STREAMS} streams");
     let rows = vec![
-        Row::ratio(&what, "the same to one stream, bytes equal", "ms", &to_one, Target::None),
+        Row::ratio(
+            &what,
+            "the same to one stream, bytes equal",
+            "ms",
+            &to_one,
+            Target::None,
+        ),
         Row::ratio(
             &what,
             format!(
@@ -116,7 +122,12 @@ async fn push(caller: &mut RawClient) -> Outcome<()> {
 impl StreamReaders {
     fn start(server: Server) -> Self {
         let (sender, receiver) = mpsc::channel(STREAMS);
-        Self { server, tasks: JoinSet::new(), sender, receiver }
+        Self {
+            server,
+            tasks: JoinSet::new(),
+            sender,
+            receiver,
+        }
     }
 
     /// Opens more streams and starts to read them.

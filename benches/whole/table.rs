@@ -15,7 +15,11 @@ pub(crate) fn text(report: &Report) -> String {
         };
         let [ours, theirs, measured, target] = cells(row);
         let _ = writeln!(text, "{}", row.what);
-        let _ = writeln!(text, "    caproot {ours}  other side {theirs}: {}", row.beside);
+        let _ = writeln!(
+            text,
+            "    caproot {ours}  other side {theirs}: {}",
+            row.beside
+        );
         let _ = writeln!(text, "    {measured}  target {target}  {verdict}");
     }
     let _ = write!(text, "{}", origin(report));
@@ -30,7 +34,11 @@ pub(crate) fn markdown(report: &Report) -> String {
     );
     for row in &report.rows {
         let [ours, theirs, measured, target] = cells(row);
-        let missed = if row.is_met() == Some(false) { ", not met" } else { "" };
+        let missed = if row.is_met() == Some(false) {
+            ", not met"
+        } else {
+            ""
+        };
         let _ = writeln!(
             text,
             "| {} | {} | {ours} | {theirs} | {measured} | {target}{missed} |",
@@ -44,8 +52,11 @@ pub(crate) fn markdown(report: &Report) -> String {
 /// Machine, date and command of the measurements.
 fn origin(report: &Report) -> String {
     let machine = &report.machine;
-    let quick =
-        if report.quick { " A quick pass: read it as an example, not as a result." } else { "" };
+    let quick = if report.quick {
+        " A quick pass: read it as an example, not as a result."
+    } else {
+        ""
+    };
     format!(
         "Measured with version {} on {}, {} cores, {} GiB, Linux {}, at {}, by `{}`.{quick}",
         machine.version,
@@ -72,7 +83,12 @@ fn cells(row: &Row) -> [String; 4] {
         Target::AtLeast(least) => format!("≥ {} {}", number(least), row.measured_unit),
         Target::None => "–".to_owned(),
     };
-    [side(row.ours), row.theirs.map_or_else(|| "–".to_owned(), side), measured, target]
+    [
+        side(row.ours),
+        row.theirs.map_or_else(|| "–".to_owned(), side),
+        measured,
+        target,
+    ]
 }
 
 /// Formats a number with three significant digits.

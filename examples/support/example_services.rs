@@ -52,7 +52,11 @@ impl ExampleServices {
         write_skill(&dir.path().join("build/deploy"), "deploy", "Deploys.")?;
         write_skill(&dir.path().join("docs/style"), "style", "Writes well.")?;
         write_skill(&dir.path().join("local/notes"), "notes", "Keeps notes.")?;
-        write_skill(&dir.path().join("local/deploy"), "deploy", "Deploys, as a person has it.")?;
+        write_skill(
+            &dir.path().join("local/deploy"),
+            "deploy",
+            "Deploys, as a person has it.",
+        )?;
         let (build, build_endpoint) =
             start_daemon(&dir.path().join("build"), "build", "127.0.0.1:0").await?;
         let (docs, docs_endpoint) =
@@ -92,7 +96,10 @@ impl ExampleServices {
         let directories = vec![("mine".to_owned(), self.dir.path().join("local"))];
         let local = LocalSource::start("here", directories, options).await?;
         let server = McpServerConfig::new("web", McpEndpoint::http(&self.mcp.1));
-        Ok(vec![Arc::new(local), Arc::new(McpSource::start(server).await?)])
+        Ok(vec![
+            Arc::new(local),
+            Arc::new(McpSource::start(server).await?),
+        ])
     }
 
     pub(crate) async fn stop_docs(&mut self) -> Result<(), Box<dyn Error>> {
@@ -118,7 +125,11 @@ impl ExampleServices {
     }
 
     pub(crate) fn add_release(&self) -> io::Result<()> {
-        write_skill(&self.dir.path().join("build/release"), "release", "Makes a release.")
+        write_skill(
+            &self.dir.path().join("build/release"),
+            "release",
+            "Makes a release.",
+        )
     }
 }
 
@@ -129,7 +140,10 @@ async fn start_daemon(
     address: &str,
 ) -> Result<(Daemon, DaemonEndpoint), Box<dyn Error>> {
     let flags = ServeFlags {
-        roots: vec![RootFlag { id: Some(id.to_owned()), dir: dir.to_owned() }],
+        roots: vec![RootFlag {
+            id: Some(id.to_owned()),
+            dir: dir.to_owned(),
+        }],
         environment_ids: vec![id.to_owned()],
         listen: vec![format!("tcp:{address}")],
         ..ServeFlags::default()
@@ -145,12 +159,23 @@ async fn start_daemon(
 
 /// Starts an MCP server. Returns its URL, too.
 async fn start_mcp_server(command: &[String]) -> Result<(Child, String), Box<dyn Error>> {
-    let (program, arguments) = command.split_first().ok_or("orchestrator COMMAND ARGUMENT…")?;
-    let mut child =
-        Command::new(program).args(arguments).stdout(Stdio::piped()).kill_on_drop(true).spawn()?;
+    let (program, arguments) = command
+        .split_first()
+        .ok_or("orchestrator COMMAND ARGUMENT…")?;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()?;
     let stdout = child.stdout.take().ok_or("the process has no stdout")?;
-    let line = BufReader::new(stdout).lines().next_line().await?.unwrap_or_default();
-    let url = line.strip_prefix("listening ").ok_or("the MCP server does not listen")?;
+    let line = BufReader::new(stdout)
+        .lines()
+        .next_line()
+        .await?
+        .unwrap_or_default();
+    let url = line
+        .strip_prefix("listening ")
+        .ok_or("the MCP server does not listen")?;
     Ok((child, url.to_owned()))
 }
 

@@ -102,7 +102,11 @@ impl Service {
                 connections.spawn(async move { drop(serving.await) });
             }
         });
-        Self { address, state, task }
+        Self {
+            address,
+            state,
+            task,
+        }
     }
 
     /// Returns the base URL of the service.
@@ -112,7 +116,10 @@ impl Service {
 
     /// Adds a pending tool call.
     pub fn call(&self, id: &str, session: &str, tool: &str, arguments: &Value) {
-        self.ask(session, json!({"request_id": id, "tool_name": tool, "arguments": arguments}));
+        self.ask(
+            session,
+            json!({"request_id": id, "tool_name": tool, "arguments": arguments}),
+        );
     }
 
     /// Adds a pending request with a `request_id`.
@@ -123,7 +130,11 @@ impl Service {
     /// Sends an event again.
     pub fn repeat_event(&self, id: &str) {
         let mut state = lock(&self.state);
-        let event = state.events.iter().find(|(_, call)| call["request_id"] == id).cloned();
+        let event = state
+            .events
+            .iter()
+            .find(|(_, call)| call["request_id"] == id)
+            .cloned();
         state.events.extend(event);
         state.added.send_replace(());
     }
@@ -146,7 +157,11 @@ impl Service {
 
     /// Adds faults for the next answers to a call.
     pub fn fail(&self, id: &str, faults: impl IntoIterator<Item = Fault>) {
-        lock(&self.state).faults.entry(id.to_owned()).or_default().extend(faults);
+        lock(&self.state)
+            .faults
+            .entry(id.to_owned())
+            .or_default()
+            .extend(faults);
     }
 
     /// Returns the ids of the pending calls.
@@ -162,7 +177,9 @@ impl Service {
     /// Returns the JSON in the text of an answer.
     pub fn result(&self, id: &str) -> Value {
         let answers = self.answers();
-        let text = answers[id]["contentItems"][0]["text"].as_str().unwrap_or_default();
+        let text = answers[id]["contentItems"][0]["text"]
+            .as_str()
+            .unwrap_or_default();
         serde_json::from_str(text).unwrap_or_default()
     }
 
@@ -185,7 +202,10 @@ impl Drop for Service {
 
 impl ServiceState {
     fn add(&mut self, session: &str, request: Value) {
-        let id = request["request_id"].as_str().unwrap_or_default().to_owned();
+        let id = request["request_id"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
         self.events.push((session.to_owned(), request.clone()));
         self.calls.insert(id, (session.to_owned(), request));
         self.added.send_replace(());
@@ -200,7 +220,10 @@ impl ServiceState {
     fn next_event(&self, session: &str, from: usize) -> Option<(String, usize)> {
         let mut rest = self.events.iter().enumerate().skip(from);
         let (position, (_, call)) = rest.find(|(_, (of, _))| of == session)?;
-        Some((format!("id: {}\ndata: {call}\n\n", position + 1), position + 1))
+        Some((
+            format!("id: {}\ndata: {call}\n\n", position + 1),
+            position + 1,
+        ))
     }
 
     /// Stores an answer, or applies the next fault.
@@ -214,7 +237,8 @@ impl ServiceState {
             Some(Fault::Gone) => drop(self.calls.remove(id)),
             Some(Fault::Conflict) => {
                 self.calls.remove(id);
-                self.answers.insert(id.to_owned(), json!("another client's answer"));
+                self.answers
+                    .insert(id.to_owned(), json!("another client's answer"));
             }
             Some(Fault::Lost) | None => {}
         }
@@ -255,22 +279,35 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Result<Response<ServiceBody>, io::Error> {
     let (head, body) = request.into_parts();
-    let body =
-        Limited::new(body, MAX_BODY_BYTES).collect().await.map_err(io::Error::other)?.to_bytes();
+    let body = Limited::new(body, MAX_BODY_BYTES)
+        .collect()
+        .await
+        .map_err(io::Error::other)?
+        .to_bytes();
     let body_json = || serde_json::from_slice::<Value>(&body).unwrap_or_default();
-    let path: Vec<String> = head.uri.path().split('/').skip(1).map(percent_decode).collect();
+    let path: Vec<String> = head
+        .uri
+        .path()
+        .split('/')
+        .skip(1)
+        .map(percent_decode)
+        .collect();
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     lock(&state).last_headers = head.headers.clone();
     if let (&Method::GET, ["api", "sessions", session, "tool-calls"]) = (&head.method, &path[..])
-        && head.headers.get("accept").is_some_and(|accept| accept == "text/event-stream")
+        && head
+            .headers
+            .get("accept")
+            .is_some_and(|accept| accept == "text/event-stream")
     {
         return Ok(stream_events(&state, session, &head.headers));
     }
     let mut state = lock(&state);
     let (status, answer) = match (&head.method, &path[..]) {
-        (&Method::GET, ["api", "sessions", session, "tool-calls"]) => {
-            (StatusCode::OK, json!({ "tool_calls": state.pending_of(session) }))
-        }
+        (&Method::GET, ["api", "sessions", session, "tool-calls"]) => (
+            StatusCode::OK,
+            json!({ "tool_calls": state.pending_of(session) }),
+        ),
         (&Method::POST, ["api", "tool-calls", id, "response"]) => {
             (state.answer(id, body_json())?, Value::Null)
         }
@@ -293,12 +330,18 @@ fn stream_events(
     session: &str,
     headers: &HeaderMap,
 ) -> Response<ServiceBody> {
-    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let last = headers
+        .get("last-event-id")
+        .and_then(|id| id.to_str().ok())
+        .map(str::to_owned);
     let from: usize = last.as_deref().and_then(|id| id.parse().ok()).unwrap_or(0);
     let (added, left) = {
         let mut state = lock(state);
         state.last_event_ids.push(last);
-        (state.added.subscribe(), state.stream_ends.pop_front().unwrap_or(usize::MAX))
+        (
+            state.added.subscribe(),
+            state.stream_ends.pop_front().unwrap_or(usize::MAX),
+        )
     };
     let (state, session) = (state.clone(), session.to_owned());
     let events = stream::unfold((from, left, added), move |(from, left, mut added)| {
@@ -317,9 +360,10 @@ fn stream_events(
         }
     });
     let mut response = Response::new(StreamBody::new(events).boxed_unsync());
-    response
-        .headers_mut()
-        .insert("content-type", http::HeaderValue::from_static("text/event-stream"));
+    response.headers_mut().insert(
+        "content-type",
+        http::HeaderValue::from_static("text/event-stream"),
+    );
     response
 }
 

@@ -28,8 +28,11 @@ struct Input<'a> {
 type SkillMap = BTreeMap<RelPath, Arc<Skill>>;
 
 fuzz_target!(|input: Input| {
-    let disabled =
-        input.disabled.iter().filter_map(|path| RelPath::new(path)).map(|path| (path, None));
+    let disabled = input
+        .disabled
+        .iter()
+        .filter_map(|path| RelPath::new(path))
+        .map(|path| (path, None));
     let old = catalog(&input.old, false);
     let new = catalog(&input.new, input.truncated)
         .with_disabled_packages(DisabledPackages::new(disabled.collect()));
@@ -40,7 +43,11 @@ fuzz_target!(|input: Input| {
     let changed: Vec<_> = input
         .changed
         .iter()
-        .filter_map(|(at, content)| old_skills.get(usize::from(*at)).map(|skill| (skill, *content)))
+        .filter_map(|(at, content)| {
+            old_skills
+                .get(usize::from(*at))
+                .map(|skill| (skill, *content))
+        })
         .filter_map(|(old, content)| skill(&old.package, old.name(), content))
         .collect();
     let replaced = old.with_replaced_skills(&changed);
@@ -50,21 +57,36 @@ fuzz_target!(|input: Input| {
 });
 
 fn check(old: &Catalog, new: &Catalog) {
-    let CatalogDiff { upserted, removed, .. } = diff_catalogs(old, new);
+    let CatalogDiff {
+        upserted, removed, ..
+    } = diff_catalogs(old, new);
     let mut skills = skill_map(old);
     for (package, _) in removed {
-        assert!(skills.remove(&package).is_some(), "{package:?} was not in the old catalog");
+        assert!(
+            skills.remove(&package).is_some(),
+            "{package:?} was not in the old catalog"
+        );
     }
     for skill in upserted {
         let before = skills.insert(skill.package.clone(), skill.clone());
-        assert_ne!(before, Some(skill), "unchanged skills are not in the difference");
+        assert_ne!(
+            before,
+            Some(skill),
+            "unchanged skills are not in the difference"
+        );
     }
     assert_eq!(skills, skill_map(new));
-    assert!(old.skills(0).all(|skill| old.skill(&skill.package) == Some(skill)));
+    assert!(
+        old.skills(0)
+            .all(|skill| old.skill(&skill.package) == Some(skill))
+    );
 }
 
 fn skill_map(catalog: &Catalog) -> SkillMap {
-    catalog.skills(0).map(|skill| (skill.package.clone(), skill.clone())).collect()
+    catalog
+        .skills(0)
+        .map(|skill| (skill.package.clone(), skill.clone()))
+        .collect()
 }
 
 fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
@@ -86,7 +108,9 @@ fn skill(package: &RelPath, name: &str, content: u8) -> Option<Arc<Skill>> {
         sidecar: None,
         stale: false,
     };
-    assemble_skill(package, &Arc::new(file), None).0.map(Arc::new)
+    assemble_skill(package, &Arc::new(file), None)
+        .0
+        .map(Arc::new)
 }
 
 fn catalog(packages: &Packages, truncated: bool) -> Catalog {

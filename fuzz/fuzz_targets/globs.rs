@@ -13,16 +13,28 @@ use libfuzzer_sys::fuzz_target;
 const MAX_GLOB_BYTES: usize = 256;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some(end) = bytes.iter().position(|b| *b == b'\n').filter(|end| *end <= MAX_GLOB_BYTES)
+    let Some(end) = bytes
+        .iter()
+        .position(|b| *b == b'\n')
+        .filter(|end| *end <= MAX_GLOB_BYTES)
     else {
         return;
     };
-    let (Ok(text), path) = (std::str::from_utf8(&bytes[..end]), &bytes[end + 1..]) else { return };
-    let (Ok(pattern), Some(package)) = (parse_glob(text), RelPath::new(path)) else { return };
+    let (Ok(text), path) = (std::str::from_utf8(&bytes[..end]), &bytes[end + 1..]) else {
+        return;
+    };
+    let (Ok(pattern), Some(package)) = (parse_glob(text), RelPath::new(path)) else {
+        return;
+    };
     let root = RootId::new("r").expect("an id");
     // Only a glob set that is too large may be rejected.
-    let Ok(rules) = DisableRules::new([(root, pattern)], []) else { return };
-    let resolved = |rel_path| ResolvedPath { dir_index: 0, rel_path };
+    let Ok(rules) = DisableRules::new([(root, pattern)], []) else {
+        return;
+    };
+    let resolved = |rel_path| ResolvedPath {
+        dir_index: 0,
+        rel_path,
+    };
     let found = rules
         .resolve_globs(|_| Some(resolved(RelPath::root())))
         .matches_package(&resolved(package.clone()));

@@ -17,7 +17,10 @@ fuzz_target!(|bytes: &[u8]| {
     let (one, other) = bytes.split_at(bytes.len() / 2);
     let Some(one) = RelPath::new(one) else { return };
     let text = handle::format_handle(&root, &one);
-    assert_eq!(text.len(), handle::formatted_len(&root, handle::encoded_path_len(&one)));
+    assert_eq!(
+        text.len(),
+        handle::formatted_len(&root, handle::encoded_path_len(&one))
+    );
     match ResourceHandle::parse(&text) {
         Ok(parsed) => assert_eq!((parsed.root, &parsed.path), (root, &one)),
         Err(error) => assert!(text.len() > MAX_HANDLE_BYTES, "{text}: {error}"),

@@ -25,7 +25,9 @@ fuzz_target!(|bytes: &[u8]| {
     for dir_name in [None, Some(&b"dir"[..]), Some(bytes)] {
         let (found, problems) = manifest::read(bytes, dir_name);
         check_problems(&problems, 67, bytes);
-        let is_broken = problems.iter().any(|p| p.code == DiagnosticCode::ManifestInvalid);
+        let is_broken = problems
+            .iter()
+            .any(|p| p.code == DiagnosticCode::ManifestInvalid);
         assert_eq!(found.is_none(), is_broken, "{problems:?}");
         if let Some(found) = found {
             let length = found.name.chars().count();

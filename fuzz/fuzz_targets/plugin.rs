@@ -22,14 +22,21 @@ fuzz_target!(|bytes: &[u8]| {
     for kind in ComponentKind::ALL.into_iter().filter(|kind| kind.is_json()) {
         let (found, problems) = read_file(kind, bytes);
         check_problems(&problems, 64, bytes);
-        let is_broken = problems.iter().any(|p| p.code == DiagnosticCode::PluginFileInvalid);
+        let is_broken = problems
+            .iter()
+            .any(|p| p.code == DiagnosticCode::PluginFileInvalid);
         assert_eq!(found.is_none(), is_broken, "{problems:?}");
         check_redacted(&(&found, &problems));
         if let Some(found) = found {
             let max = found.mcp_servers.len().max(found.apps.len());
             let max = max.max(found.hooks.len()).max(found.lsp_servers.len());
             assert!(max <= MAX_COMPONENTS);
-            assert!(found.mcp_servers.iter().all(|server| !server.name.is_empty()));
+            assert!(
+                found
+                    .mcp_servers
+                    .iter()
+                    .all(|server| !server.name.is_empty())
+            );
         }
     }
     let (list, problems) = marketplace::read(bytes, &RelPath::root());
@@ -37,7 +44,11 @@ fuzz_target!(|bytes: &[u8]| {
     check_redacted(&(&list, &problems));
     let (found, problems) = manifest::read(bytes, Some(b"dir"));
     check_redacted(&(found.map(|found| found.declarations), &problems));
-    for kind in [ComponentKind::Agents, ComponentKind::Commands, ComponentKind::OutputStyles] {
+    for kind in [
+        ComponentKind::Agents,
+        ComponentKind::Commands,
+        ComponentKind::OutputStyles,
+    ] {
         let (found, problems) = prompt::read(kind, bytes, true, b"file");
         check_problems(&problems, 67, bytes);
         if let Some(found) = found {

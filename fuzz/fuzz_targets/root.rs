@@ -18,7 +18,11 @@ fuzz_target!(|text: &str| {
                 assert_eq!(&*path, text.as_bytes());
             }
             let uri = path.iter().fold("file://".to_owned(), |mut uri, byte| {
-                let _ = if *byte == b'/' { write!(uri, "/") } else { write!(uri, "%{byte:02x}") };
+                let _ = if *byte == b'/' {
+                    write!(uri, "/")
+                } else {
+                    write!(uri, "%{byte:02x}")
+                };
                 uri
             });
             // With all bytes escaped, the URI may be too long.

@@ -34,7 +34,9 @@ enum TreeEntry {
     Special,
 }
 
-const NAMES: [&str; 8] = ["SKILL.md", "skill.md", "a", "b", "scripts", "target", "..data", ".x"];
+const NAMES: [&str; 8] = [
+    "SKILL.md", "skill.md", "a", "b", "scripts", "target", "..data", ".x",
+];
 
 /// Paths of directories, root first, and their entries by name.
 struct Tree {
@@ -44,7 +46,10 @@ struct Tree {
 
 impl Tree {
     fn new(entries: &[(u8, u8, TreeEntry)]) -> Self {
-        let mut tree = Self { paths: vec![RelPath::root()], entries_by_dir: vec![BTreeMap::new()] };
+        let mut tree = Self {
+            paths: vec![RelPath::root()],
+            entries_by_dir: vec![BTreeMap::new()],
+        };
         for (dir, name, entry) in entries {
             let dir = usize::from(*dir) % tree.paths.len();
             let name = NAMES[usize::from(*name) % NAMES.len()];
@@ -63,7 +68,13 @@ impl Tree {
 
     fn resolve(&self, number: u8) -> (ResolvedPath, (u64, u64)) {
         let at = usize::from(number) % self.paths.len();
-        (ResolvedPath { dir_index: 0, rel_path: self.paths[at].clone() }, (0, at as u64))
+        (
+            ResolvedPath {
+                dir_index: 0,
+                rel_path: self.paths[at].clone(),
+            },
+            (0, at as u64),
+        )
     }
 
     fn list(&self, visit: &DirToScan) -> DirListing {
@@ -72,20 +83,27 @@ impl Tree {
             .iter()
             .position(|path| *path == visit.resolved.rel_path)
             .expect("a directory");
-        let entries = self.entries_by_dir[at].iter().enumerate().map(|(ordinal, (name, entry))| {
-            let kind = match entry {
-                TreeEntry::File => {
-                    ListingEntryKind::File((*name == "SKILL.md").then(|| Ok(skill_file())))
+        let entries = self.entries_by_dir[at]
+            .iter()
+            .enumerate()
+            .map(|(ordinal, (name, entry))| {
+                let kind = match entry {
+                    TreeEntry::File => {
+                        ListingEntryKind::File((*name == "SKILL.md").then(|| Ok(skill_file())))
+                    }
+                    TreeEntry::Directory => ListingEntryKind::Directory,
+                    TreeEntry::Link(to) => {
+                        let (resolved, identity) = self.resolve(*to);
+                        ListingEntryKind::LinkedDirectory(resolved, identity)
+                    }
+                    TreeEntry::Special => ListingEntryKind::SpecialFile,
+                };
+                ListingEntry {
+                    name: name.as_bytes().into(),
+                    ordinal,
+                    kind,
                 }
-                TreeEntry::Directory => ListingEntryKind::Directory,
-                TreeEntry::Link(to) => {
-                    let (resolved, identity) = self.resolve(*to);
-                    ListingEntryKind::LinkedDirectory(resolved, identity)
-                }
-                TreeEntry::Special => ListingEntryKind::SpecialFile,
-            };
-            ListingEntry { name: name.as_bytes().into(), ordinal, kind }
-        });
+            });
         DirListing {
             identity: (0, at as u64),
             total_entries: self.entries_by_dir[at].len(),
@@ -122,7 +140,11 @@ fuzz_target!(|input: Input| {
         resource_dirs: vec![b"scripts"[..].into()],
         follow_links: input.follow_links,
         nested_roots: Arc::new(
-            input.nested_root.map(|number| tree.resolve(number).0).into_iter().collect(),
+            input
+                .nested_root
+                .map(|number| tree.resolve(number).0)
+                .into_iter()
+                .collect(),
         ),
         disable_rules: Arc::default(),
     };
@@ -131,15 +153,27 @@ fuzz_target!(|input: Input| {
     // A complete scan finds the same packages with larger limits. A truncated scan may not: a path
     // without links beyond the limits can take precedence over a path through a link.
     if !found.findings.truncated {
-        let limits = Limits { max_depth: 100, ..Limits::default() };
-        let more = run(&tree, SearchRules { limits: limits.clone(), ..rules });
+        let limits = Limits {
+            max_depth: 100,
+            ..Limits::default()
+        };
+        let more = run(
+            &tree,
+            SearchRules {
+                limits: limits.clone(),
+                ..rules
+            },
+        );
         check(&more, &limits);
         assert_eq!(packages(&found), packages(&more));
     }
 });
 
 fn run(tree: &Tree, rules: SearchRules) -> SearchOutcome {
-    let root = ResolvedPath { dir_index: 0, rel_path: RelPath::root() };
+    let root = ResolvedPath {
+        dir_index: 0,
+        rel_path: RelPath::root(),
+    };
     let mut search = SkillSearch::new(root, rules);
     let mut rounds = 0;
     loop {
@@ -157,7 +191,12 @@ fn run(tree: &Tree, rules: SearchRules) -> SearchOutcome {
 }
 
 fn packages(found: &SearchOutcome) -> Vec<&RelPath> {
-    found.findings.candidates.iter().map(|candidate| &candidate.package).collect()
+    found
+        .findings
+        .candidates
+        .iter()
+        .map(|candidate| &candidate.package)
+        .collect()
 }
 
 fn check(found: &SearchOutcome, limits: &Limits) {
@@ -165,16 +204,29 @@ fn check(found: &SearchOutcome, limits: &Limits) {
     assert!(findings.candidates.len() <= limits.max_skills);
     assert!(findings.counts.directories as usize <= limits.max_directories);
     assert!(findings.counts.entries as usize <= limits.max_entries);
-    assert_eq!(found.entered_dirs.len(), findings.counts.directories as usize);
-    assert!(packages(found).iter().all(|package| package.depth() <= limits.max_depth));
-    let resolved: HashSet<_> =
-        findings.candidates.iter().map(|candidate| &candidate.resolved).collect();
+    assert_eq!(
+        found.entered_dirs.len(),
+        findings.counts.directories as usize
+    );
+    assert!(
+        packages(found)
+            .iter()
+            .all(|package| package.depth() <= limits.max_depth)
+    );
+    let resolved: HashSet<_> = findings
+        .candidates
+        .iter()
+        .map(|candidate| &candidate.resolved)
+        .collect();
     let names: HashSet<_> = packages(found).into_iter().collect();
     assert_eq!(
         (resolved.len(), names.len()),
         (findings.candidates.len(), findings.candidates.len())
     );
-    let is_reported =
-        findings.diagnostics.kept().iter().any(|d| d.problem.code == DiagnosticCode::LimitReached);
+    let is_reported = findings
+        .diagnostics
+        .kept()
+        .iter()
+        .any(|d| d.problem.code == DiagnosticCode::LimitReached);
     assert_eq!(findings.truncated, is_reported);
 }

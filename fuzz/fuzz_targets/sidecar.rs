@@ -19,12 +19,18 @@ fuzz_target!(|bytes: &[u8]| {
     let package = RelPath::new(b"p/skills/s").expect("a path");
     let plugin = RelPath::new(b"p").expect("a path");
     let interface = sidecar.interface.unwrap_or_default();
-    for text in [interface.icon_small, interface.icon_large].into_iter().flatten() {
+    for text in [interface.icon_small, interface.icon_large]
+        .into_iter()
+        .flatten()
+    {
         if let Some(place) = resolve_icon(&package, Some(&plugin), &text) {
             let assets = |dir: &[u8]| RelPath::new(dir).expect("a path");
             let own = place.strip_prefix(&assets(b"p/skills/s/assets"));
             let below = own.or_else(|| place.strip_prefix(&assets(b"p/assets")));
-            assert!(below.is_some_and(|below| !below.is_root()), "{text:?} {place:?}");
+            assert!(
+                below.is_some_and(|below| !below.is_root()),
+                "{text:?} {place:?}"
+            );
         }
     }
 });
@@ -37,8 +43,18 @@ fn check_lists(sidecar: &SkillSidecar) {
     assert!(sidecar.dependencies.len() <= 256);
     for tool in &sidecar.dependencies {
         let long = [&tool.description, &tool.command, &tool.url];
-        let long = long.into_iter().flatten().chain([&tool.value]).cloned().collect::<Vec<_>>();
-        let short = tool.transport.iter().chain([&tool.kind]).cloned().collect::<Vec<_>>();
+        let long = long
+            .into_iter()
+            .flatten()
+            .chain([&tool.value])
+            .cloned()
+            .collect::<Vec<_>>();
+        let short = tool
+            .transport
+            .iter()
+            .chain([&tool.kind])
+            .cloned()
+            .collect::<Vec<_>>();
         check(&long, 1_024);
         check(&short, 64);
         assert!(long.iter().chain(&short).all(|text| !text.is_empty()));
@@ -46,6 +62,9 @@ fn check_lists(sidecar: &SkillSidecar) {
     if let Some(permissions) = &sidecar.permissions {
         check(&permissions.file_system_read, 1_024);
         check(&permissions.file_system_write, 1_024);
-        permissions.macos.iter().for_each(|value| check_wire_value(value, 64 << 10));
+        permissions
+            .macos
+            .iter()
+            .for_each(|value| check_wire_value(value, 64 << 10));
     }
 }

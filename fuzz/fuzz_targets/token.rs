@@ -29,18 +29,33 @@ fuzz_target!(|input: Input| {
     let (query, other) = (input.query, input.other);
     let path = RelPath::new(input.path).unwrap_or_default();
 
-    let version =
-        FileVersion { device: a, inode: b, size: c, mtime: input.times[0], ctime: input.times[1] };
-    let cursor = ReadCursor { version, offset: d.min(c) };
+    let version = FileVersion {
+        device: a,
+        inode: b,
+        size: c,
+        mtime: input.times[0],
+        ctime: input.times[1],
+    };
+    let cursor = ReadCursor {
+        version,
+        offset: d.min(c),
+    };
     check(&input, cursor);
-    let page = PageToken { epoch: a, revision: b, position: input.position };
+    let page = PageToken {
+        epoch: a,
+        revision: b,
+        position: input.position,
+    };
     check(&input, page);
     assert!(query == other || PageToken::decode(&page.encode(query), other).is_none());
     check(&input, ResumeToken::new(a, b, query));
 
     if !path.is_root() && input.path.len() <= 2_048 {
-        let token =
-            FileListToken { last_file: path.clone(), entries_seen: a, truncated: input.truncated };
+        let token = FileListToken {
+            last_file: path.clone(),
+            entries_seen: a,
+            truncated: input.truncated,
+        };
         check(&input, token);
     }
 });
@@ -53,7 +68,10 @@ fn check<C: Cursor + PartialEq + std::fmt::Debug>(input: &Input, cursor: C) {
     let at = usize::from(at) % changed.len();
     changed[at] ^= by & 0x7f;
     let changed = String::from_utf8(changed).expect("ASCII");
-    assert!(changed == text || C::decode(&changed, input.query).is_none(), "{changed}");
+    assert!(
+        changed == text || C::decode(&changed, input.query).is_none(),
+        "{changed}"
+    );
     if let Some(cursor) = C::decode(input.text, input.query) {
         assert_eq!(cursor.encode(input.query), input.text);
     }

@@ -19,17 +19,25 @@ pub fn check_problems(problems: &[FileProblem], max: usize, file: &[u8]) {
 
 /// Checks that a message about untrusted text is not empty and has no control characters.
 pub fn check_message(message: &str) {
-    assert!(!message.is_empty() && !message.chars().any(char::is_control), "{message:?}");
+    assert!(
+        !message.is_empty() && !message.chars().any(char::is_control),
+        "{message:?}"
+    );
 }
 
 /// Checks that a line and a column are within a text or at its end. Line 0 is the whole text.
 pub fn check_position(line: u32, column: u32, text: &[u8]) {
-    assert!(has_position(line, column, text), "{line}:{column} is outside the text");
+    assert!(
+        has_position(line, column, text),
+        "{line}:{column} is outside the text"
+    );
 }
 
 /// Whether a line and a column are within a text or at its end.
 pub fn has_position(line: u32, column: u32, text: &[u8]) -> bool {
-    let Some(before) = (line as usize).checked_sub(1) else { return column == 0 };
+    let Some(before) = (line as usize).checked_sub(1) else {
+        return column == 0;
+    };
     let found = text.split(|b| *b == b'\n').nth(before);
     let characters = found.map(|line| String::from_utf8_lossy(line).chars().count());
     characters.is_some_and(|length| (1..=length + 1).contains(&(column as usize)))

@@ -113,7 +113,13 @@ pub struct RootKey {
 impl CatalogPolicy {
     /// Returns the first policy of a store.
     pub fn new(opener: OpenMethod, config: PolicyConfig) -> Self {
-        let PolicyConfig { environments, allowed_dirs, published_roots, rules, timing } = config;
+        let PolicyConfig {
+            environments,
+            allowed_dirs,
+            published_roots,
+            rules,
+            timing,
+        } = config;
         Self {
             environments: environments.into(),
             timing,
@@ -128,7 +134,10 @@ impl CatalogPolicy {
 
     /// Returns the successor of this policy. Access scopes keep their ids.
     pub fn with_config(&self, config: PolicyConfig) -> Self {
-        Self { scope_ids: self.scope_ids.clone(), ..Self::new(self.opener, config) }
+        Self {
+            scope_ids: self.scope_ids.clone(),
+            ..Self::new(self.opener, config)
+        }
     }
 
     pub fn limits(&self) -> &Limits {
@@ -147,7 +156,10 @@ impl CatalogPolicy {
         selection: &[SelectedRoot],
     ) -> Vec<Result<RootKey, RootReason>> {
         let scope = self.scope_for(access_scope);
-        selection.iter().map(|selected| scope.root_key(selected, &self.environments)).collect()
+        selection
+            .iter()
+            .map(|selected| scope.root_key(selected, &self.environments))
+            .collect()
     }
 
     /// Returns the scope of an access scope. All calls return the same `Arc`.
@@ -170,11 +182,20 @@ impl CatalogPolicy {
             }
         };
         let in_scope = |root: &&PublishedRoot| access_scope.contains_path(&root.path);
-        let published_roots: Arc<[_]> =
-            self.published_roots.iter().filter(in_scope).cloned().collect();
+        let published_roots: Arc<[_]> = self
+            .published_roots
+            .iter()
+            .filter(in_scope)
+            .cloned()
+            .collect();
         let id_and_path = |root: &PublishedRoot| (root.id.as_str().into(), Arc::from(&*root.path));
         let paths_by_id = published_roots.iter().map(id_and_path).collect();
-        let scope = Arc::new(CatalogScope { id, allowed_dirs, published_roots, paths_by_id });
+        let scope = Arc::new(CatalogScope {
+            id,
+            allowed_dirs,
+            published_roots,
+            paths_by_id,
+        });
         scopes.insert(access_scope.clone(), scope.clone());
         scope
     }
@@ -195,7 +216,9 @@ impl CatalogPolicy {
             published: &self.published_roots,
         };
         // The rules of skills apply to a package that is a skill and a plugin.
-        let plugin = catalog.plugin(package).filter(|_| catalog.skill(package).is_none());
+        let plugin = catalog
+            .plugin(package)
+            .filter(|_| catalog.skill(package).is_none());
         ReadRules {
             skipped_dirs: &self.rules.skipped_dirs,
             follow_links: catalog.header.follow_links,
@@ -216,11 +239,16 @@ impl CatalogScope {
         let path = match selected.root_path(environments)? {
             RootPath::Native(path) => path.into(),
             // A published root outside the scope looks like a root that does not exist.
-            RootPath::Published(id) => {
-                self.paths_by_id.get(&id).ok_or(RootReason::InvalidPath)?.clone()
-            }
+            RootPath::Published(id) => self
+                .paths_by_id
+                .get(&id)
+                .ok_or(RootReason::InvalidPath)?
+                .clone(),
         };
-        Ok(RootKey { scope_id: self.id, path })
+        Ok(RootKey {
+            scope_id: self.id,
+            path,
+        })
     }
 
     pub fn contains_key(&self, key: &RootKey) -> bool {

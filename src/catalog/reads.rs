@@ -97,14 +97,24 @@ pub async fn read(
 
 /// Returns the page if the root has a snapshot and the page cache of the kernel has all bytes.
 fn try_read_cached(store: &CatalogStore, request: &ReadRequest) -> Option<FilePage> {
-    let ReadRequest { access_scope, root, consistency, .. } = request;
+    let ReadRequest {
+        access_scope,
+        root,
+        consistency,
+        ..
+    } = request;
     let (key, state) = cached_root_state(store, access_scope, root, *consistency)?;
     let catalog = catalog_with_package(&state, &request.package).ok()?;
     let policy = store.policy();
     let scope = policy.scope_for(access_scope);
     let resource = request.resource.clone().unwrap_or_else(skill_file_name);
     let page = request.to_file_page(&resource, &policy, &catalog);
-    read_page_cached(&scope.allowed_dirs, &key.path, &page, &store.inner.digest_cache)
+    read_page_cached(
+        &scope.allowed_dirs,
+        &key.path,
+        &page,
+        &store.inner.digest_cache,
+    )
 }
 
 async fn read_from_disk(
@@ -112,14 +122,32 @@ async fn read_from_disk(
     request: ReadRequest,
     wait_budget: WaitBudget,
 ) -> Result<FilePage, PackageReadError> {
-    let ReadRequest { access_scope, root, package, consistency, .. } = &request;
+    let ReadRequest {
+        access_scope,
+        root,
+        package,
+        consistency,
+        ..
+    } = &request;
     let access_scope = access_scope.clone();
-    let found = find_package(store, &access_scope, root, package, *consistency, wait_budget);
+    let found = find_package(
+        store,
+        &access_scope,
+        root,
+        package,
+        *consistency,
+        wait_budget,
+    );
     run_disk_read(store, &access_scope, found.await?, move |disk| {
         let resource = request.resource.clone().unwrap_or_else(skill_file_name);
         let page = request.to_file_page(&resource, disk.policy, disk.catalog);
-        read_page(disk.root, &page, &disk.store.inner.digest_cache, disk.cancel_token)
-            .map_err(PackageReadError::File)
+        read_page(
+            disk.root,
+            &page,
+            &disk.store.inner.digest_cache,
+            disk.cancel_token,
+        )
+        .map_err(PackageReadError::File)
     })
     .await
 }
@@ -130,10 +158,22 @@ pub async fn list_files(
     request: FilesRequest,
     wait_budget: WaitBudget,
 ) -> Result<FileListPage, PackageReadError> {
-    let FilesRequest { access_scope, root, package, .. } = &request;
+    let FilesRequest {
+        access_scope,
+        root,
+        package,
+        ..
+    } = &request;
     let access_scope = access_scope.clone();
     let consistency = ConsistencyLevel::Cached;
-    let found = find_package(store, &access_scope, root, package, consistency, wait_budget);
+    let found = find_package(
+        store,
+        &access_scope,
+        root,
+        package,
+        consistency,
+        wait_budget,
+    );
     run_disk_read(store, &access_scope, found.await?, move |disk| {
         let limits = disk.policy.limits();
         let package_bytes = handle::encoded_path_len(&request.package);
@@ -196,7 +236,13 @@ async fn run_disk_read<T: Send + 'static>(
             .resolve(&key.path)
             .map_err(|error| PackageReadError::RootUnavailable(error.into()))?;
         let (policy, catalog, cancel_token) = (&*policy, &*catalog, &cancel_token);
-        read(DiskRead { store: &store, policy, catalog, root: &root, cancel_token })
+        read(DiskRead {
+            store: &store,
+            policy,
+            catalog,
+            root: &root,
+            cancel_token,
+        })
     });
     task.await.unwrap_or_else(|panic| {
         tracing::error!(%panic, "internal error: read of a package panicked");
@@ -214,13 +260,23 @@ async fn find_package(
     wait_budget: WaitBudget,
 ) -> Result<KeyedCatalog, PackageReadError> {
     if let Some((key, state)) = cached_root_state(store, access_scope, root, consistency) {
-        return Ok(KeyedCatalog { catalog: catalog_with_package(&state, package)?, key });
+        return Ok(KeyedCatalog {
+            catalog: catalog_with_package(&state, package)?,
+            key,
+        });
     }
     let access_scope = access_scope.clone();
-    let selection = ScopedSelection { access_scope, roots: vec![root.clone()] };
+    let selection = ScopedSelection {
+        access_scope,
+        roots: vec![root.clone()],
+    };
     let view = store.view(&selection, consistency, wait_budget).await;
     let mut view = view.map_err(|DeadlineExceeded| PackageReadError::DeadlineExceeded)?;
-    let state = view.roots.pop().map(|root| root.state).ok_or(PackageReadError::RootPending)?;
+    let state = view
+        .roots
+        .pop()
+        .map(|root| root.state)
+        .ok_or(PackageReadError::RootPending)?;
     let catalog = catalog_with_package(&state, package)?;
     let key = root_key(store, &selection.access_scope, root);
     let key = key.map_err(PackageReadError::RootUnavailable)?;
@@ -251,17 +307,27 @@ fn root_key(
     root: &SelectedRoot,
 ) -> Result<RootKey, RootReason> {
     let policy = store.policy();
-    policy.scope_for(access_scope).root_key(root, &policy.environments)
+    policy
+        .scope_for(access_scope)
+        .root_key(root, &policy.environments)
 }
 
 async fn acquire_read_permit(
     store: &CatalogStore,
     key: &RootKey,
 ) -> Result<OwnedSemaphorePermit, PackageReadError> {
-    let permits = store.lock_state().task_handle_mut(key).map(|task| task.read_permits());
-    let Some(permits) = permits else { return Err(PackageReadError::PackageNotFound) };
+    let permits = store
+        .lock_state()
+        .task_handle_mut(key)
+        .map(|task| task.read_permits());
+    let Some(permits) = permits else {
+        return Err(PackageReadError::PackageNotFound);
+    };
     // The semaphore is never closed.
-    permits.acquire_owned().await.map_err(|_| PackageReadError::DeadlineExceeded)
+    permits
+        .acquire_owned()
+        .await
+        .map_err(|_| PackageReadError::DeadlineExceeded)
 }
 
 fn catalog_with_package(

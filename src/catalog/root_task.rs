@@ -86,14 +86,19 @@ impl PendingChanges {
             return Ok(RootAction::Recheck);
         }
         let settled_at = changes.last_change_at.map(|last| last + timing.debounce);
-        let latest_at = changes.first_change_at.map(|first| first + timing.max_debounce);
+        let latest_at = changes
+            .first_change_at
+            .map(|first| first + timing.max_debounce);
         let due_at = settled_at.min(latest_at);
         if !is_requested && due_at.is_none_or(|due_at| now < due_at) {
             return Err(due_at);
         }
         let is_settled = is_requested || settled_at.is_some_and(|settled_at| now >= settled_at);
         let changed_mounts = std::mem::take(&mut changes.changed_mounts);
-        let rest = ChangeSet { changed_mounts, ..ChangeSet::default() };
+        let rest = ChangeSet {
+            changed_mounts,
+            ..ChangeSet::default()
+        };
         let taken = std::mem::replace(&mut *changes, rest);
         let dirty = DirtyDirs {
             tokens: taken.dirty_tokens,
@@ -224,13 +229,18 @@ impl RootTask {
     async fn next_action(&mut self) -> RootAction {
         let mut debounce_timer = None;
         loop {
-            let Some(is_requested) = self.check_demand() else { return RootAction::Stop };
+            let Some(is_requested) = self.check_demand() else {
+                return RootAction::Stop;
+            };
             let now = Instant::now();
             let is_polled = self.watch_mode != WatchMode::Events;
             let is_usable = self.index.as_ref().is_some_and(RootIndex::is_usable);
             let needs_full_scan = is_polled || !self.has_full_scan || !is_usable;
             let timing = &self.policy.timing;
-            let due_at = match self.changes.take_due(is_requested, needs_full_scan, timing, now) {
+            let due_at = match self
+                .changes
+                .take_due(is_requested, needs_full_scan, timing, now)
+            {
                 Ok(action) => return action,
                 Err(due_at) => due_at,
             };
@@ -290,7 +300,9 @@ impl RootTask {
     async fn rescan_root(&mut self, kind: ScanKind) {
         {
             let mut state = self.store.lock_state();
-            let Some(handle) = state.task_handle_mut(&self.key) else { return };
+            let Some(handle) = state.task_handle_mut(&self.key) else {
+                return;
+            };
             handle.start_scan();
         }
         let is_full = matches!(kind, ScanKind::Full(_));
@@ -301,7 +313,10 @@ impl RootTask {
         let previous_watch_mode = self.watch_mode;
         let outcome = match kind {
             ScanKind::Partial { dirty, .. } if dirty.tokens.is_empty() && !dirty.compare_files => {
-                ScanOutcome { catalog: None, unstable: Vec::new() }
+                ScanOutcome {
+                    catalog: None,
+                    unstable: Vec::new(),
+                }
             }
             kind => self.scan_on_disk(kind).await,
         };
@@ -315,7 +330,10 @@ impl RootTask {
         let was_stuck = self.is_stuck;
         let changed = self.publish_scan_result(outcome.catalog);
         if changed && is_periodic && !was_stuck && self.watch_mode == WatchMode::Events {
-            self.store.inner.missed_changes.fetch_add(1, Ordering::Relaxed);
+            self.store
+                .inner
+                .missed_changes
+                .fetch_add(1, Ordering::Relaxed);
             tracing::warn!("periodic full scan found a change that inotify did not report");
         }
         if !outcome.unstable.is_empty() {
@@ -331,7 +349,10 @@ impl RootTask {
         let is_full = matches!(kind, ScanKind::Full(_));
         let scope = self.scope.clone();
         let target = || self.policy.scan_target(&self.key);
-        let mut index = self.index.take().unwrap_or_else(|| RootIndex::new(target()));
+        let mut index = self
+            .index
+            .take()
+            .unwrap_or_else(|| RootIndex::new(target()));
         // Replaces an inotify instance that failed. Without an instance, roots are polled.
         let watcher = &self.store.inner.watcher;
         if let Err(error) = watcher.start() {
@@ -350,7 +371,10 @@ impl RootTask {
         };
         let started_at = Instant::now();
         let result = self.run_disk_work(scan).await;
-        self.store.inner.scan_counters.record_scan(is_full, started_at.elapsed());
+        self.store
+            .inner
+            .scan_counters
+            .record_scan(is_full, started_at.elapsed());
         match result {
             Ok((index, outcome, failure)) => {
                 self.watch_mode = watch_mode_after_scan(&index, failure, is_full, self.watch_mode);
@@ -359,7 +383,10 @@ impl RootTask {
             }
             Err(panic) => {
                 tracing::error!(%panic, "internal error: scan panicked");
-                ScanOutcome { catalog: Some(Err(RootReason::IoError)), unstable: Vec::new() }
+                ScanOutcome {
+                    catalog: Some(Err(RootReason::IoError)),
+                    unstable: Vec::new(),
+                }
             }
         }
     }
@@ -381,7 +408,9 @@ impl RootTask {
     /// Records changes that inotify does not report: retargeted links, and mounts.
     async fn recheck_links_and_mounts(&mut self) {
         self.next_recheck_at = Instant::now() + self.policy.timing.recheck_interval;
-        let Some(index) = self.index.take() else { return };
+        let Some(index) = self.index.take() else {
+            return;
+        };
         let (store, changes) = (self.store.clone(), self.changes.clone());
         let scope = self.scope.clone();
         let recheck = move |progress: &ScanProgress| {
@@ -422,7 +451,8 @@ impl RootTask {
                 Err(_) if progress.idle_time() >= stuck_timeout => {
                     self.is_stuck = true;
                     let result = Some(Err(RootReason::Timeout));
-                    self.store.publish_snapshot(&self.key, result, self.watch_mode);
+                    self.store
+                        .publish_snapshot(&self.key, result, self.watch_mode);
                 }
                 Err(_) => {}
             }
@@ -435,8 +465,14 @@ impl RootTask {
     /// last result again. Returns whether a new revision was created.
     fn publish_scan_result(&mut self, result: Option<Result<Arc<Catalog>, RootReason>>) -> bool {
         let was_stuck = std::mem::take(&mut self.is_stuck);
-        let last = || self.index.as_ref().filter(|_| was_stuck).and_then(RootIndex::last_result);
-        self.store.publish_snapshot(&self.key, result.or_else(last), self.watch_mode)
+        let last = || {
+            self.index
+                .as_ref()
+                .filter(|_| was_stuck)
+                .and_then(RootIndex::last_result)
+        };
+        self.store
+            .publish_snapshot(&self.key, result.or_else(last), self.watch_mode)
     }
 }
 
@@ -472,7 +508,11 @@ struct WatchRegistrar {
 impl WatchRegistrar {
     fn new(watcher: &InotifyWatcher, changes: &Arc<PendingChanges>) -> Self {
         let listener: Arc<dyn WatchListener> = changes.clone();
-        Self { watcher: watcher.clone(), listener, first_failure: Mutex::default() }
+        Self {
+            watcher: watcher.clone(),
+            listener,
+            first_failure: Mutex::default(),
+        }
     }
 
     /// Returns the reason why the first directory could not be watched; `None` if all are watched.

@@ -146,7 +146,12 @@ impl RootTaskHandle {
             ConsistencyLevel::Cached => Some(ScanFallback::LatestSnapshot),
             ConsistencyLevel::Fresh => None,
         };
-        RequestedScan { number, completed, in_flight: self.in_flight.clone(), fallback }
+        RequestedScan {
+            number,
+            completed,
+            in_flight: self.in_flight.clone(),
+            fallback,
+        }
     }
 
     /// Whether a caller waits for a scan that has not started.
@@ -179,12 +184,18 @@ impl InFlightWork {
 
     /// How long ago the work started; zero if no work is in flight.
     fn age(&self) -> Duration {
-        self.0.lock().as_ref().map_or(Duration::ZERO, |progress| progress.age())
+        self.0
+            .lock()
+            .as_ref()
+            .map_or(Duration::ZERO, |progress| progress.age())
     }
 
     /// How long the work made no progress; zero if no work is in flight.
     fn idle_time(&self) -> Duration {
-        self.0.lock().as_ref().map_or(Duration::ZERO, |progress| progress.idle_time())
+        self.0
+            .lock()
+            .as_ref()
+            .map_or(Duration::ZERO, |progress| progress.idle_time())
     }
 }
 
@@ -205,7 +216,9 @@ impl WaitBudget {
     /// Waits until the watcher has reported all events that the kernel queued. Returns `false` if
     /// inotify is not available or the wait takes too long.
     pub(super) async fn wait_for_watcher(&self, watcher: &InotifyWatcher) -> bool {
-        timeout_at(self.short_deadline, watcher.barrier()).await.unwrap_or(false)
+        timeout_at(self.short_deadline, watcher.barrier())
+            .await
+            .unwrap_or(false)
     }
 
     /// Waits for a scan. Returns `None` if the latest snapshot is to be reported, else the state of

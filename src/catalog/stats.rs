@@ -66,7 +66,11 @@ pub struct ScanCounters {
 
 impl ScanCounters {
     pub fn record_scan(&self, is_full: bool, duration: Duration) {
-        let counter = if is_full { &self.full_scans } else { &self.partial_scans };
+        let counter = if is_full {
+            &self.full_scans
+        } else {
+            &self.partial_scans
+        };
         counter.fetch_add(1, Ordering::Relaxed);
         let micros = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         self.total_micros.fetch_add(micros, Ordering::Relaxed);
@@ -101,7 +105,10 @@ impl CatalogStats {
                     stats.ready += 1;
                     stats.skills += catalog.len() as u64;
                     for diagnostic in catalog.diagnostics.kept() {
-                        *stats.diagnostics.entry(diagnostic.problem.code).or_default() += 1;
+                        *stats
+                            .diagnostics
+                            .entry(diagnostic.problem.code)
+                            .or_default() += 1;
                     }
                 }
             }

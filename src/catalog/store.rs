@@ -87,7 +87,11 @@ impl CatalogStore {
     /// Returns a store without snapshots.
     #[must_use]
     pub fn new(config: CatalogStoreConfig, epoch: u64) -> Self {
-        let CatalogStoreConfig { policy, fault_injector, opener } = config;
+        let CatalogStoreConfig {
+            policy,
+            fault_injector,
+            opener,
+        } = config;
         let max_history = policy.rules.limits.max_history;
         let opener = opener.unwrap_or_else(OpenMethod::probe);
         let inner = StoreInner {
@@ -101,7 +105,9 @@ impl CatalogStore {
             missed_changes: AtomicU64::new(0),
             scan_counters: ScanCounters::default(),
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+        }
     }
 
     /// Returns the random epoch of this daemon process.
@@ -125,7 +131,10 @@ impl CatalogStore {
     /// Returns the published roots in an access scope, in scope order, then by id.
     #[must_use]
     pub fn published_roots(&self, access_scope: &AccessScope) -> Arc<[PublishedRoot]> {
-        self.policy().scope_for(access_scope).published_roots.clone()
+        self.policy()
+            .scope_for(access_scope)
+            .published_roots
+            .clone()
     }
 
     /// Returns all published roots as a selection of the daemon itself.
@@ -135,8 +144,14 @@ impl CatalogStore {
         let environment = &policy.environments[0];
         let access_scope = Arc::new(AccessScope::All);
         let published = policy.scope_for(&access_scope).published_roots.clone();
-        let roots = published.iter().map(|root| root.to_selected_root(environment)).collect();
-        ScopedSelection { access_scope, roots }
+        let roots = published
+            .iter()
+            .map(|root| root.to_selected_root(environment))
+            .collect();
+        ScopedSelection {
+            access_scope,
+            roots,
+        }
     }
 
     /// Returns the current limits.
@@ -203,13 +218,22 @@ impl CatalogStore {
         let state = self.lock_state();
         // If the policy changed meanwhile, the outcome of the wait belongs to another root.
         let current_keys = self.root_keys(selection);
-        let roots = selection.roots.iter().zip(keys.iter().zip(current_keys).zip(overrides));
+        let roots = selection
+            .roots
+            .iter()
+            .zip(keys.iter().zip(current_keys).zip(overrides));
         let roots = roots.map(|(selected, ((key, current_key), root_state))| {
             let root_state = root_state.filter(|_| *key == current_key);
             let root_state = root_state.unwrap_or_else(|| state.root_state(&current_key));
-            RootView { id: selected.id.clone(), state: root_state }
+            RootView {
+                id: selected.id.clone(),
+                state: root_state,
+            }
         });
-        Ok(CatalogView { revision: state.revision(), roots: roots.collect() })
+        Ok(CatalogView {
+            revision: state.revision(),
+            roots: roots.collect(),
+        })
     }
 
     /// Requests a scan of a root and starts the task of the root if no task runs. Returns `None` if
@@ -229,7 +253,12 @@ impl CatalogStore {
             let task = RootTaskHandle::new(policy.limits().max_reads_per_root);
             // The task ends when the root is idle.
             let (store, access_scope) = (self.clone(), access_scope.clone());
-            tokio::spawn(root_task::run_root_task(store, access_scope, key.clone(), &task));
+            tokio::spawn(root_task::run_root_task(
+                store,
+                access_scope,
+                key.clone(),
+                &task,
+            ));
             task
         });
         state.evict_idle_roots(policy.limits().max_cached_roots);
@@ -255,7 +284,10 @@ impl CatalogStore {
             id: selected.id.clone(),
             state: state.root_state(key),
         });
-        CatalogView { revision: state.revision(), roots: roots.collect() }
+        CatalogView {
+            revision: state.revision(),
+            roots: roots.collect(),
+        }
     }
 
     /// Returns the states of the selected roots at a revision of this epoch; `None` if the history
@@ -272,7 +304,10 @@ impl CatalogStore {
                 Err(reason) => RootState::Unavailable(reason),
                 Ok(key) => RootState::Snapshot(state.snapshot_at(&key, revision)?.clone()),
             };
-            Some(RootView { id: selected.id.clone(), state: root_state })
+            Some(RootView {
+                id: selected.id.clone(),
+                state: root_state,
+            })
         });
         let roots = roots.collect::<Option<_>>()?;
         (revision <= state.revision()).then_some(CatalogView { revision, roots })
@@ -286,7 +321,10 @@ impl CatalogStore {
             self.request_scan(&selection.access_scope, key, ConsistencyLevel::Cached, true);
             Some(self.lock_state().task_handle_mut(key)?.lease())
         });
-        RootLease { _lease_tokens: tokens.collect(), keys }
+        RootLease {
+            _lease_tokens: tokens.collect(),
+            keys,
+        }
     }
 
     /// Whether the lease still covers the selected roots. A new policy can resolve the same
@@ -384,7 +422,9 @@ impl CatalogStore {
         let published = self.published_roots(access_scope);
         let is_hidden = |key: &RootKey, snapshot: Option<&RootSnapshot>| {
             let reason = snapshot.and_then(|snapshot| snapshot.catalog.as_ref().err().copied());
-            published.iter().any(|root| root.is_hidden(reason) && *root.path == *key.path)
+            published
+                .iter()
+                .any(|root| root.is_hidden(reason) && *root.path == *key.path)
         };
         let state = self.lock_state();
         let roots = state.iter_roots();
@@ -408,8 +448,15 @@ impl CatalogStore {
         watch_mode: WatchMode,
     ) -> bool {
         let mut state = self.lock_state();
-        let StoreState { revision, max_history, roots, .. } = &mut *state;
-        let Some(root) = roots.get_mut(key) else { return false };
+        let StoreState {
+            revision,
+            max_history,
+            roots,
+            ..
+        } = &mut *state;
+        let Some(root) = roots.get_mut(key) else {
+            return false;
+        };
         let last = root.latest();
         let catalog = match (last.map(|last| &last.catalog), catalog) {
             (None, None) => return false,
@@ -421,7 +468,10 @@ impl CatalogStore {
             }
             (_, Some(new)) => new,
         };
-        let snapshot = RootSnapshot { catalog, watch_mode };
+        let snapshot = RootSnapshot {
+            catalog,
+            watch_mode,
+        };
         if last.is_some_and(|last| last.is_same(&snapshot)) {
             return false;
         }
@@ -434,7 +484,8 @@ impl CatalogStore {
     }
 
     fn root_keys(&self, selection: &ScopedSelection) -> Vec<Result<RootKey, RootReason>> {
-        self.policy().root_keys(&selection.access_scope, &selection.roots)
+        self.policy()
+            .root_keys(&selection.access_scope, &selection.roots)
     }
 
     pub(super) fn policy(&self) -> Arc<CatalogPolicy> {
@@ -465,7 +516,13 @@ impl RootRecord {
 
 impl StoreState {
     pub fn new(max_history: usize) -> Self {
-        Self { revision: 0, max_history, history_floor: 0, use_count: 0, roots: HashMap::new() }
+        Self {
+            revision: 0,
+            max_history,
+            history_floor: 0,
+            use_count: 0,
+            roots: HashMap::new(),
+        }
     }
 
     pub fn revision(&self) -> u64 {
@@ -532,8 +589,13 @@ impl StoreState {
     pub fn evict_idle_roots(&mut self, max_roots: usize) {
         let is_busy = |task: &RootTaskHandle| task.is_scanning() || task.is_leased();
         while self.roots.len() > max_roots {
-            let idle = self.roots.iter().filter(|(_, root)| !is_busy(&root.task_handle));
-            let Some((key, _)) = idle.min_by_key(|(_, root)| root.last_use) else { return };
+            let idle = self
+                .roots
+                .iter()
+                .filter(|(_, root)| !is_busy(&root.task_handle));
+            let Some((key, _)) = idle.min_by_key(|(_, root)| root.last_use) else {
+                return;
+            };
             let key = key.clone();
             self.roots.remove(&key);
         }
@@ -548,7 +610,9 @@ impl StoreState {
             Err(reason) => RootState::Unavailable(*reason),
             Ok(key) => self
                 .latest_snapshot(key)
-                .map_or(RootState::Pending, |snapshot| RootState::Snapshot(snapshot.clone())),
+                .map_or(RootState::Pending, |snapshot| {
+                    RootState::Snapshot(snapshot.clone())
+                }),
         }
     }
 
@@ -556,6 +620,8 @@ impl StoreState {
     pub fn snapshot_at(&self, key: &RootKey, revision: u64) -> Option<&RootSnapshot> {
         let history = &self.roots.get(key)?.history;
         let mut newest_first = history.iter().rev();
-        newest_first.find(|(first, _)| *first <= revision).map(|(_, snapshot)| snapshot)
+        newest_first
+            .find(|(first, _)| *first <= revision)
+            .map(|(_, snapshot)| snapshot)
     }
 }

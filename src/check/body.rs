@@ -15,8 +15,9 @@ const MAX_LINKED_BYTES: usize = 1 << 20;
 /// Maximum number of links that are examined.
 const MAX_LINKS: usize = 256;
 /// Words of a description that say when to use a skill.
-const USE_WORDS: [&str; 10] =
-    ["when", "whenever", "if", "use", "used", "useful", "trigger", "triggers", "before", "after"];
+const USE_WORDS: [&str; 10] = [
+    "when", "whenever", "if", "use", "used", "useful", "trigger", "triggers", "before", "after",
+];
 /// Characters of link targets that are placeholders and no paths.
 const PLACEHOLDER_CHARS: [char; 7] = ['{', '}', '<', '>', '$', '*', '\\'];
 
@@ -48,7 +49,10 @@ pub fn length_problem(file: &[u8]) -> Option<FileProblem> {
     let (_, start) = fences::split_file(file)?;
     let body = &file[start..];
     let lines = body.split_inclusive(|b| *b == b'\n').count();
-    let words = body.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).count();
+    let words = body
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty())
+        .count();
     let excess = match (lines > MAX_LINES, words > MAX_WORDS) {
         (false, false) => return None,
         (true, false) => format!("{lines} lines, over {MAX_LINES}"),
@@ -62,11 +66,22 @@ pub fn length_problem(file: &[u8]) -> Option<FileProblem> {
 /// Returns the problem of a description that does not say when to use the skill.
 pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
     let is_latin = |c: char| c.is_ascii() || ('\u{c0}'..='\u{24f}').contains(&c);
-    if !description.chars().filter(|c| c.is_alphabetic()).all(is_latin) {
+    if !description
+        .chars()
+        .filter(|c| c.is_alphabetic())
+        .all(is_latin)
+    {
         return None;
     }
-    let is_use_word = |word: &str| USE_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known));
-    if description.split(|c: char| !c.is_alphanumeric()).any(is_use_word) {
+    let is_use_word = |word: &str| {
+        USE_WORDS
+            .iter()
+            .any(|known| word.eq_ignore_ascii_case(known))
+    };
+    if description
+        .split(|c: char| !c.is_alphanumeric())
+        .any(is_use_word)
+    {
         return None;
     }
     let (yaml, _) = fences::split_file(file)?;
@@ -81,7 +96,9 @@ pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
 /// Returns the links of a SKILL.md to files below the root, each target once. `package` is the
 /// directory of the skill below the root.
 pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
-    let Some((_, start)) = fences::split_file(file) else { return Vec::new() };
+    let Some((_, start)) = fences::split_file(file) else {
+        return Vec::new();
+    };
     if file.len() - start > MAX_LINKED_BYTES {
         return Vec::new();
     }
@@ -92,7 +109,16 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
     let options = Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES;
     for (event, range) in Parser::new_ext(&body, options).into_offset_iter() {
         let Event::Start(
-            Tag::Link { link_type, dest_url, .. } | Tag::Image { link_type, dest_url, .. },
+            Tag::Link {
+                link_type,
+                dest_url,
+                ..
+            }
+            | Tag::Image {
+                link_type,
+                dest_url,
+                ..
+            },
         ) = event
         else {
             continue;
@@ -100,7 +126,9 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
         if matches!(link_type, LinkType::Autolink | LinkType::Email) {
             continue;
         }
-        let Some(target) = resolve_target(package, &dest_url) else { continue };
+        let Some(target) = resolve_target(package, &dest_url) else {
+            continue;
+        };
         if !seen.insert(target.clone()) {
             continue;
         }
@@ -109,7 +137,12 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
         }
         let (line, column) = position::position_of_byte(body.as_bytes(), range.start);
         let line = first_line + line - 1;
-        links.push(BodyLink { target, text: dest_url.into_string(), line, column });
+        links.push(BodyLink {
+            target,
+            text: dest_url.into_string(),
+            line,
+            column,
+        });
     }
     links
 }
@@ -136,9 +169,13 @@ fn resolve_target(package: &RelPath, dest: &str) -> Option<RelPath> {
 
 /// Whether a link target begins with the scheme of a URI (RFC 3986, section 3.1).
 fn has_scheme(target: &str) -> bool {
-    let Some((scheme, _)) = target.split_once(':') else { return false };
+    let Some((scheme, _)) = target.split_once(':') else {
+        return false;
+    };
     scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+        && scheme
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
 #[cfg(test)]
@@ -159,21 +196,33 @@ mod tests {
     fn links_lead_to_files_below_the_root() {
         for (body, expected) in [
             ("See [a](a.md).", Some(("p/s/a.md", 5, 5))),
-            ("\n\n![i](./assets/i%20j.png \"t\")", Some(("p/s/assets/i j.png", 7, 1))),
+            (
+                "\n\n![i](./assets/i%20j.png \"t\")",
+                Some(("p/s/assets/i j.png", 7, 1)),
+            ),
             ("[a](../t/SKILL.md#part)", Some(("p/t/SKILL.md", 5, 1))),
             ("[a](scripts/)", Some(("p/s/scripts", 5, 1))),
             ("[a][r]\n\n[r]: x.md", Some(("p/s/x.md", 5, 1))),
             ("| t |\n|---|\n| [a](a.md) |", Some(("p/s/a.md", 7, 3))),
             ("[a](../../../x)", None),
-            ("[a](https://example.org/a.md) <mailto:a@b.c> [b](#part) [c](/etc/x) [d](~/x)", None),
+            (
+                "[a](https://example.org/a.md) <mailto:a@b.c> [b](#part) [c](/etc/x) [d](~/x)",
+                None,
+            ),
             ("`[a](a.md)`\n\n    [a](a.md)\n\n```\n[a](a.md)\n```", None),
             ("[a]({file}.md) [b](path/to/...) [c]($X/a) [d]()", None),
             ("\\[a](a.md) [b] (b.md) [c](a\0b)", None),
         ] {
             let links = body_links(&skill(body), &rel("p/s"));
-            let found = links.first().map(|link| (link.target.clone(), link.line, link.column));
+            let found = links
+                .first()
+                .map(|link| (link.target.clone(), link.line, link.column));
             let expected = expected.map(|(path, line, column)| (rel(path), line, column));
-            assert_eq!((found, links.len() <= 1), (expected, true), "{body}: {links:?}");
+            assert_eq!(
+                (found, links.len() <= 1),
+                (expected, true),
+                "{body}: {links:?}"
+            );
         }
     }
 

@@ -8,8 +8,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 /// Bytes that are not percent-encoded in the path of a URI (RFC 3986).
-const URI_PATH_ENCODE_SET: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const URI_PATH_ENCODE_SET: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// Path in a form that a person can use in another command. Displays with misleading characters
 /// escaped.
@@ -24,7 +28,11 @@ impl DisplayPath {
         if below.is_root() {
             return Self(given.into());
         }
-        let mut path = if given == b"." { Vec::new() } else { given.to_vec() };
+        let mut path = if given == b"." {
+            Vec::new()
+        } else {
+            given.to_vec()
+        };
         if path.last().is_some_and(|last| *last != b'/') {
             path.push(b'/');
         }
@@ -49,8 +57,15 @@ impl DisplayPath {
             None if path.is_absolute() => ("file://", path),
             None => ("", path.strip_prefix(".").unwrap_or(path)),
         };
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        format!("{start}{}", percent_encode(path.as_os_str().as_bytes(), URI_PATH_ENCODE_SET))
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        format!(
+            "{start}{}",
+            percent_encode(path.as_os_str().as_bytes(), URI_PATH_ENCODE_SET)
+        )
     }
 }
 
@@ -79,12 +94,20 @@ mod tests {
             ("/home", b"", "/home", "."),
             ("/", b"a", "/a", "file:///a"),
             ("x", b"\xff\x1b\n", r"x/\xff\u{1b}\u{a}", "x/%FF%1B%0A"),
-            ("x", "\u{202e}é".as_bytes(), r"x/\u{202e}é", "x/%E2%80%AE%C3%A9"),
+            (
+                "x",
+                "\u{202e}é".as_bytes(),
+                r"x/\u{202e}é",
+                "x/%E2%80%AE%C3%A9",
+            ),
         ] {
             let below = RelPath::new(below).expect("a path");
             let display_path = DisplayPath::new(Path::new(given), &below);
             assert_eq!(
-                (&*display_path.to_string(), &*display_path.to_uri(Some(current))),
+                (
+                    &*display_path.to_string(),
+                    &*display_path.to_uri(Some(current))
+                ),
                 (shown, uri)
             );
         }

@@ -29,7 +29,9 @@ impl SourceExcerpt {
     #[must_use]
     pub fn new(file: &[u8], line: u32, column: u32) -> Option<Self> {
         let file = file.strip_prefix(BYTE_ORDER_MARK).unwrap_or(file);
-        let line = file.split(|b| *b == b'\n').nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
+        let line = file
+            .split(|b| *b == b'\n')
+            .nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let count = line_pieces(line).count();
         let at = (column.max(1) as usize - 1).min(count);
@@ -82,10 +84,20 @@ fn line_pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Length of the span: a whole key if a key starts here, otherwise one character.
 fn key_len(rest: &[String]) -> usize {
-    let is_key = |p: &&String| p.chars().all(|c| c.is_alphanumeric() || "-_\"'.".contains(c));
+    let is_key = |p: &&String| {
+        p.chars()
+            .all(|c| c.is_alphanumeric() || "-_\"'.".contains(c))
+    };
     let len = rest.iter().take(MAX_KEY + 1).take_while(is_key).count();
-    let is_whole = rest[len..].iter().find(|p| *p != " ").is_some_and(|p| p == ":");
-    if is_whole && len > 0 { len } else { rest.len().min(1) }
+    let is_whole = rest[len..]
+        .iter()
+        .find(|p| *p != " ")
+        .is_some_and(|p| p == ":");
+    if is_whole && len > 0 {
+        len
+    } else {
+        rest.len().min(1)
+    }
 }
 
 /// Range of the pieces that are shown, if `widths` has the whole line.
@@ -132,7 +144,12 @@ mod tests {
     fn span_marks_the_column() {
         for (file, line, column, expected) in [
             (b"---\nname: x\n".as_slice(), 2, 1, Some("<name>: x")),
-            (b"a\n  \"allowed-tools\" : x\r\n", 2, 3, Some("  <\"allowed-tools\"> : x")),
+            (
+                b"a\n  \"allowed-tools\" : x\r\n",
+                2,
+                3,
+                Some("  <\"allowed-tools\"> : x"),
+            ),
             (b"a: b: c", 1, 5, Some("a: b<:> c")),
             (b"---", 1, 1, Some("<->--")),
             (b"\xef\xbb\xbf---", 1, 1, Some("<->--")),

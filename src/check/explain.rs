@@ -33,11 +33,21 @@ pub struct CodeExplanation {
 #[allow(missing_docs)]
 pub enum CodeExample {
     /// Content of a file.
-    File { path: &'static str, before: &'static str, after: &'static str },
+    File {
+        path: &'static str,
+        before: &'static str,
+        after: &'static str,
+    },
     /// Shell commands that cause the problem, and shell commands that fix it.
-    Shell { before: &'static str, after: &'static str },
+    Shell {
+        before: &'static str,
+        after: &'static str,
+    },
     /// Shell commands for a problem that only a daemon reports, not `caproot check`.
-    Daemon { before: &'static str, after: &'static str },
+    Daemon {
+        before: &'static str,
+        after: &'static str,
+    },
 }
 
 /// Finds a code by its name: in any letter case, with `-` instead of `_`, with or without the
@@ -45,7 +55,9 @@ pub enum CodeExample {
 pub fn find_code(text: &str) -> Result<DiagnosticCode, Option<&'static str>> {
     let name = text.trim().to_uppercase().replace('-', "_");
     let name = name.strip_prefix("DIAGNOSTIC_CODE_").unwrap_or(&name);
-    let found = DiagnosticCode::ALL.into_iter().find(|code| code.name() == name);
+    let found = DiagnosticCode::ALL
+        .into_iter()
+        .find(|code| code.name() == name);
     let names = DiagnosticCode::ALL.into_iter().map(DiagnosticCode::name);
     found.ok_or_else(|| similar::most_similar(name, names))
 }
@@ -53,8 +65,14 @@ pub fn find_code(text: &str) -> Result<DiagnosticCode, Option<&'static str>> {
 /// Formats the whole explanation as Markdown.
 #[must_use]
 pub fn explanation_markdown(code: DiagnosticCode) -> String {
-    let CodeExplanation { default_severity: usual, summary, cause, fix: cure, example, .. } =
-        explanation_of(code);
+    let CodeExplanation {
+        default_severity: usual,
+        summary,
+        cause,
+        fix: cure,
+        example,
+        ..
+    } = explanation_of(code);
     let mut text = format!("# {} ({}): {summary}\n\n", code.name(), usual.name());
     for paragraph in [cause, cure] {
         text.push_str(&wrap_words("", paragraph, MAX_COLUMNS));
@@ -66,7 +84,11 @@ pub fn explanation_markdown(code: DiagnosticCode) -> String {
         text.push('\n');
     }
     let (location, language, before, after) = match example {
-        CodeExample::File { path, before, after } => (format!(", in `{path}`"), "", before, after),
+        CodeExample::File {
+            path,
+            before,
+            after,
+        } => (format!(", in `{path}`"), "", before, after),
         CodeExample::Shell { before, after } | CodeExample::Daemon { before, after } => {
             (String::new(), "sh", before, after)
         }
@@ -86,7 +108,12 @@ mod tests {
 
     #[test]
     fn codes_are_found_in_any_spelling() {
-        for text in ["YAML_SYNTAX", "yaml_syntax", "Yaml-Syntax ", "DIAGNOSTIC_CODE_YAML_SYNTAX"] {
+        for text in [
+            "YAML_SYNTAX",
+            "yaml_syntax",
+            "Yaml-Syntax ",
+            "DIAGNOSTIC_CODE_YAML_SYNTAX",
+        ] {
             assert_eq!(find_code(text), Ok(DiagnosticCode::YamlSyntax), "{text}");
         }
         for (slip, meant) in [
@@ -105,13 +132,19 @@ mod tests {
         for code in DiagnosticCode::ALL {
             let all = explanation_of(code);
             for text in [all.summary, all.help] {
-                assert!(!text.is_empty() && !text.ends_with('.') && text.len() <= 110, "{text}");
+                assert!(
+                    !text.is_empty() && !text.ends_with('.') && text.len() <= 110,
+                    "{text}"
+                );
             }
             for text in [all.cause, all.fix] {
                 assert!(text.ends_with('.'), "{text}");
             }
             let text = explanation_markdown(code);
-            assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+            assert!(
+                text.lines().all(|line| line.chars().count() <= 100),
+                "{text}"
+            );
         }
     }
 }

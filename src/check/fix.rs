@@ -55,7 +55,10 @@ pub struct FixResult {
 impl From<CheckResult> for FixResult {
     /// Returns the result of a check without fixes.
     fn from(checked: CheckResult) -> Self {
-        Self { checked, ..Self::default() }
+        Self {
+            checked,
+            ..Self::default()
+        }
     }
 }
 
@@ -88,11 +91,17 @@ pub fn fix_dir(
     for round in 1..=MAX_ROUNDS {
         result.checked = check_dir(request, progress)?;
         let allowed = AllowedDirs::new(request.allowed_dirs.clone());
-        let root = allowed.resolve(&request.target.path).map_err(RootReason::from)?;
+        let root = allowed
+            .resolve(&request.target.path)
+            .map_err(RootReason::from)?;
         let plan = plan_fixes(request, &root, &result.checked);
         let is_last = plan.is_empty() || round == MAX_ROUNDS;
         for fix in plan {
-            let written = if mode == FixMode::Write { fix.write(&root) } else { Ok(()) };
+            let written = if mode == FixMode::Write {
+                fix.write(&root)
+            } else {
+                Ok(())
+            };
             match written {
                 Ok(()) => result.fixes.push(fix.into_fix(request)),
                 Err(error) => result.failures.push((fix.path, error.to_string())),
@@ -113,7 +122,10 @@ fn plan_fixes(
 ) -> Vec<PlannedFix> {
     let mut codes: BTreeMap<&RelPath, Vec<DiagnosticCode>> = BTreeMap::new();
     for finding in &checked.findings {
-        codes.entry(&finding.resource).or_default().push(finding.code());
+        codes
+            .entry(&finding.resource)
+            .or_default()
+            .push(finding.code());
     }
     // Two files such as `skill.md` and `Skill.md` have no single answer.
     let is_only_file_in_wrong_case = |path: &RelPath| {
@@ -141,7 +153,9 @@ fn plan_fixes(
         };
         let is_usable = || {
             let content = content.as_ref().unwrap_or(&file.content);
-            frontmatter::read(content, true, Some(&dir_name)).frontmatter.is_some()
+            frontmatter::read(content, true, Some(&dir_name))
+                .frontmatter
+                .is_some()
         };
         // Without usable frontmatter, a file such as `skill.md` may be any text.
         if is_in_wrong_case && !is_usable() {
@@ -164,8 +178,18 @@ fn plan_fixes(
 /// Returns the name of the directory of a SKILL.md.
 fn package_name(request: &CheckRequest, path: &RelPath) -> Vec<u8> {
     let package = path.parent().unwrap_or_default();
-    let root_name = || request.target.path.rsplit(|b| *b == b'/').find(|name| !name.is_empty());
-    package.file_name().or_else(root_name).unwrap_or_default().to_vec()
+    let root_name = || {
+        request
+            .target
+            .path
+            .rsplit(|b| *b == b'/')
+            .find(|name| !name.is_empty())
+    };
+    package
+        .file_name()
+        .or_else(root_name)
+        .unwrap_or_default()
+        .to_vec()
 }
 
 impl PlannedFix {
@@ -184,7 +208,9 @@ impl PlannedFix {
 
     fn into_fix(self, request: &CheckRequest) -> FileFix {
         let old_path = self.path.to_string();
-        let new_path = self.new_name.map(|name| DisplayPath::new(&request.display_dir, &name));
+        let new_path = self
+            .new_name
+            .map(|name| DisplayPath::new(&request.display_dir, &name));
         let new_path = new_path.map_or_else(|| old_path.clone(), |path| path.to_string());
         let mut diff = String::new();
         // Writing to a string cannot fail.
@@ -199,9 +225,17 @@ impl PlannedFix {
             let _ = writeln!(diff, "rename from {old_path}\nrename to {new_path}");
         }
         if let Some(content) = &self.content {
-            diff.push_str(&unified_diff(&self.file.content, content, &old_path, &new_path));
+            diff.push_str(&unified_diff(
+                &self.file.content,
+                content,
+                &old_path,
+                &new_path,
+            ));
         }
-        FileFix { path: self.path, diff }
+        FileFix {
+            path: self.path,
+            diff,
+        }
     }
 }
 
@@ -210,7 +244,12 @@ fn unified_diff(old: &[u8], new: &[u8], old_path: &str, new_path: &str) -> Strin
     let (old, new) = (String::from_utf8_lossy(old), String::from_utf8_lossy(new));
     let lines = TextDiff::from_lines(&*old, &*new);
     let mut unified = lines.unified_diff();
-    let text = unified.context_radius(CONTEXT_LINES).header(old_path, new_path).to_string();
-    let lines = text.split('\n').map(|line| escape_text(line.strip_suffix('\r').unwrap_or(line)));
+    let text = unified
+        .context_radius(CONTEXT_LINES)
+        .header(old_path, new_path)
+        .to_string();
+    let lines = text
+        .split('\n')
+        .map(|line| escape_text(line.strip_suffix('\r').unwrap_or(line)));
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -24,14 +24,26 @@ pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String 
 /// Returns the help for a common YAML error, by words of its message.
 fn yaml_syntax_help(message: &str) -> Option<&'static str> {
     let often = [
-        ("scanning a quoted scalar", "close the quote that opens here"),
-        ("cannot start any token", "indent with spaces, and quote values that begin with a sign"),
+        (
+            "scanning a quoted scalar",
+            "close the quote that opens here",
+        ),
+        (
+            "cannot start any token",
+            "indent with spaces, and quote values that begin with a sign",
+        ),
         ("duplicate key", "remove one of the two"),
-        ("must be a mapping", "write a line `key: value` for each field"),
+        (
+            "must be a mapping",
+            "write a line `key: value` for each field",
+        ),
         ("bytes; shorten it", "move long texts below the frontmatter"),
         ("levels deep", "reduce the nesting, or quote the value"),
     ];
-    often.into_iter().find(|(words, _)| message.contains(words)).map(|(_, help)| help)
+    often
+        .into_iter()
+        .find(|(words, _)| message.contains(words))
+        .map(|(_, help)| help)
 }
 
 /// Returns the help for a script that lacks only its execute permission.
@@ -54,7 +66,9 @@ fn name_help(skill: &Skill) -> Option<String> {
     } else if better != name {
         Some(format!("rename the skill and its directory to `{better}`"))
     } else {
-        Some(format!("rename the directory to `{better}`, or change the name"))
+        Some(format!(
+            "rename the directory to `{better}`, or change the name"
+        ))
     }
 }
 
@@ -78,13 +92,17 @@ fn suggest_name(name: &str) -> String {
 
 /// Suggests a known field for an unknown field.
 fn unknown_field_help(skill: &Skill) -> Option<String> {
-    let ValueRef::Map(fields) = skill.frontmatter.all_fields()? else { return None };
+    let ValueRef::Map(fields) = skill.frontmatter.all_fields()? else {
+        return None;
+    };
     let slips = fields.filter(|(key, _)| !frontmatter::STANDARD_FIELDS.contains(key));
     let mut meant = slips.filter_map(|(key, _)| {
         let key = key.to_lowercase().replace('_', "-");
         similar::most_similar(&key, frontmatter::STANDARD_FIELDS)
     });
-    meant.next().map(|meant| format!("did you mean `{meant}`? Your own fields go below `metadata`"))
+    meant
+        .next()
+        .map(|meant| format!("did you mean `{meant}`? Your own fields go below `metadata`"))
 }
 
 #[cfg(test)]

@@ -9,8 +9,14 @@ use serde_json::{Value, json};
 /// that there is no line or column.
 #[must_use]
 pub fn check_json(all: &[CheckResult], fixes: &[FileFix], unchecked: &[(String, String)]) -> Value {
-    let CheckSummary { skills, errors, warnings, notes, files, dropped } =
-        CheckSummary::from_results(all);
+    let CheckSummary {
+        skills,
+        errors,
+        warnings,
+        notes,
+        files,
+        dropped,
+    } = CheckSummary::from_results(all);
     json!({
         "skills": all.iter().flat_map(|c| &c.skills).map(skill_json).collect::<Vec<_>>(),
         "diagnostics": all.iter().flat_map(|c| &c.findings).map(finding_json).collect::<Vec<_>>(),

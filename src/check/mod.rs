@@ -135,19 +135,27 @@ pub fn check_dir(
         match skill.check_handle(&request.id) {
             Ok(()) => {
                 let path = DisplayPath::new(&request.display_dir, &main);
-                skills.push(CheckedSkill { path, skill: skill.clone() });
+                skills.push(CheckedSkill {
+                    path,
+                    skill: skill.clone(),
+                });
             }
             Err(problem) => problems.push((main, problem)),
         }
     }
     let kept = catalog.diagnostics.kept();
     // A problem without a path is above the root, and directories above the root are not scanned.
-    problems
-        .extend(kept.iter().map(|d| (d.resource.clone().unwrap_or_default(), d.problem.clone())));
+    problems.extend(
+        kept.iter()
+            .map(|d| (d.resource.clone().unwrap_or_default(), d.problem.clone())),
+    );
     // If the root was deleted meanwhile, its packages are not examined, and findings have no excerpts.
     let root = allowed.resolve(&request.target.path).ok();
     let mut excess = 0;
-    for (root, skill) in root.iter().flat_map(|root| catalog.skills(0).map(move |s| (root, s))) {
+    for (root, skill) in root
+        .iter()
+        .flat_map(|root| catalog.skills(0).map(move |s| (root, s)))
+    {
         let resource_dirs = &request.target.rules.resource_dirs;
         problems.extend(package::package_problems(root, skill, resource_dirs));
         if problems.len() > 2 * MAX_FINDINGS {
@@ -159,10 +167,18 @@ pub fn check_dir(
         let key = |p: &FileProblem| (p.line, p.column, p.severity, p.code);
         a.cmp(b).then_with(|| key(p).cmp(&key(q)))
     });
-    let dropped = catalog.diagnostics.total().saturating_sub(count(kept.len()));
+    let dropped = catalog
+        .diagnostics
+        .total()
+        .saturating_sub(count(kept.len()));
     let dropped = dropped.saturating_add(count(excess));
     let findings = build_findings(request, &catalog, root.as_ref(), problems);
-    Ok(CheckResult { skills, findings, dropped, plugin_count: catalog.plugins().len() })
+    Ok(CheckResult {
+        skills,
+        findings,
+        dropped,
+        plugin_count: catalog.plugins().len(),
+    })
 }
 
 /// Keeps the most severe problems, at most [`MAX_FINDINGS`]. Returns the number of dropped problems.
@@ -211,7 +227,9 @@ fn build_findings(
 /// components of plugins, and the line may contain a secret.
 fn may_expose_secret(at: &RelPath, text: &[u8], line: u32) -> bool {
     let is_json = at.file_name().is_some_and(|name| name.ends_with(b".json"));
-    let line = text.split(|b| *b == b'\n').nth((line as usize).saturating_sub(1));
+    let line = text
+        .split(|b| *b == b'\n')
+        .nth((line as usize).saturating_sub(1));
     is_json
         && line.is_some_and(|line| secret_filter::may_hold_secret(&String::from_utf8_lossy(line)))
 }
@@ -231,7 +249,10 @@ impl CheckResult {
     /// Whether there is no skill, no plugin, and no error that explains why.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let has_error = self.findings.iter().any(|f| f.severity() == Severity::Error);
+        let has_error = self
+            .findings
+            .iter()
+            .any(|f| f.severity() == Severity::Error);
         self.skills.is_empty() && self.plugin_count == 0 && !has_error
     }
 }

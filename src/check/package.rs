@@ -40,8 +40,15 @@ pub fn package_problems(
             .chain(body::use_problem(&text, skill.frontmatter.description()));
         problems.extend(own.map(|problem| (main.clone(), problem)));
     }
-    let mut walk = ResourceWalk { root, problems, remaining: MAX_ENTRIES };
-    for dir in resource_dirs.iter().filter_map(|name| skill.package.join(name)) {
+    let mut walk = ResourceWalk {
+        root,
+        problems,
+        remaining: MAX_ENTRIES,
+    };
+    for dir in resource_dirs
+        .iter()
+        .filter_map(|name| skill.package.join(name))
+    {
         let is_scripts = dir.file_name() == Some(SCRIPTS_DIR);
         walk.visit_dir(&dir, is_scripts, 0);
     }
@@ -72,18 +79,27 @@ struct ResourceWalk<'a> {
 
 impl ResourceWalk<'_> {
     fn visit_dir(&mut self, dir: &RelPath, is_scripts: bool, depth: usize) {
-        let ResolvedRootDir { snapshot, path: root } = self.root;
+        let ResolvedRootDir {
+            snapshot,
+            path: root,
+        } = self.root;
         // A directory behind a link, an unreadable directory and a missing directory have no entries.
-        let real =
-            ResolvedPath { dir_index: root.dir_index, rel_path: root.rel_path.join_path(dir) };
-        let Ok(opened) = snapshot.open(&real, OFlags::RDONLY | OFlags::DIRECTORY) else { return };
+        let real = ResolvedPath {
+            dir_index: root.dir_index,
+            rel_path: root.rel_path.join_path(dir),
+        };
+        let Ok(opened) = snapshot.open(&real, OFlags::RDONLY | OFlags::DIRECTORY) else {
+            return;
+        };
         let names = read_names(&opened, self.remaining, &mut Vec::new()).unwrap_or_default();
         for (name, kind) in names {
             if self.remaining == 0 {
                 return;
             }
             self.remaining -= 1;
-            let Some(path) = dir.join(&name) else { continue };
+            let Some(path) = dir.join(&name) else {
+                continue;
+            };
             match kind {
                 FileType::Symlink => self.examine_link(path),
                 FileType::RegularFile if is_scripts => {
@@ -123,10 +139,17 @@ impl ScriptState {
         let opened = open_file(&root.snapshot, &root.path, path).ok()?;
         let executable = opened.executable;
         let mut start = Vec::new();
-        opened.file.take(SHEBANG.len() as u64).read_to_end(&mut start).ok()?;
+        opened
+            .file
+            .take(SHEBANG.len() as u64)
+            .read_to_end(&mut start)
+            .ok()?;
         let has_shebang = start == SHEBANG;
         // An empty file is a marker, such as `__init__.py`.
-        (has_shebang || is_script && !start.is_empty()).then_some(Self { has_shebang, executable })
+        (has_shebang || is_script && !start.is_empty()).then_some(Self {
+            has_shebang,
+            executable,
+        })
     }
 
     fn problem(self) -> Option<FileProblem> {

@@ -25,7 +25,10 @@ pub fn sarif_log(
             "message": { "text": escape_text(&format!("{path}: {message}")) },
         })
     });
-    let results = all.iter().flat_map(|c| &c.findings).map(|f| sarif_result(f, current_dir));
+    let results = all
+        .iter()
+        .flat_map(|c| &c.findings)
+        .map(|f| sarif_result(f, current_dir));
     json!({
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -68,7 +71,11 @@ fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
         }
         location["region"] = region;
     }
-    let text = format!("{}\nHelp: {}.", escape_text(&problem.message), escape_text(&finding.help));
+    let text = format!(
+        "{}\nHelp: {}.",
+        escape_text(&problem.message),
+        escape_text(&finding.help)
+    );
     json!({
         "ruleId": finding.code().name(),
         "ruleIndex": DiagnosticCode::ALL.iter().position(|code| *code == finding.code()),

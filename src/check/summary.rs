@@ -54,8 +54,20 @@ impl CheckSummary {
 
 impl fmt::Display for CheckSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { skills, errors, warnings, notes, files, dropped } = *self;
-        let counts = [(skills, "skill"), (errors, "error"), (warnings, "warning"), (notes, "note")];
+        let Self {
+            skills,
+            errors,
+            warnings,
+            notes,
+            files,
+            dropped,
+        } = *self;
+        let counts = [
+            (skills, "skill"),
+            (errors, "error"),
+            (warnings, "warning"),
+            (notes, "note"),
+        ];
         for (at, (count, thing)) in counts.into_iter().enumerate() {
             let comma = if at > 0 { ", " } else { "" };
             write!(f, "{comma}{}", CountWithNoun(count, thing))?;
@@ -83,10 +95,22 @@ mod tests {
 
     #[test]
     fn summary_is_a_sentence() {
-        let one =
-            CheckSummary { skills: 1, errors: 1, warnings: 1, notes: 1, files: 1, dropped: 0 };
-        assert_eq!(one.to_string(), "1 skill, 1 error, 1 warning, 1 note in 1 file");
-        let more = CheckSummary { dropped: 2, ..CheckSummary::default() };
+        let one = CheckSummary {
+            skills: 1,
+            errors: 1,
+            warnings: 1,
+            notes: 1,
+            files: 1,
+            dropped: 0,
+        };
+        assert_eq!(
+            one.to_string(),
+            "1 skill, 1 error, 1 warning, 1 note in 1 file"
+        );
+        let more = CheckSummary {
+            dropped: 2,
+            ..CheckSummary::default()
+        };
         assert_eq!(
             more.to_string(),
             "0 skills, 0 errors, 0 warnings, 0 notes in 0 files; 2 more problems are not shown"

@@ -32,8 +32,10 @@ pub fn render_finding(finding: &CheckFinding, colour: ColorMode) -> String {
             origin = origin.char_column(problem.column as usize);
         }
     }
-    let mut group =
-        level.primary_title(escape_text(&problem.message)).id(problem.code.name()).element(origin);
+    let mut group = level
+        .primary_title(escape_text(&problem.message))
+        .id(problem.code.name())
+        .element(origin);
     if let Some(excerpt) = &finding.excerpt {
         group = group.element(
             Snippet::source(&*excerpt.text)
@@ -49,7 +51,12 @@ pub fn render_finding(finding: &CheckFinding, colour: ColorMode) -> String {
         ColorMode::Always => Renderer::styled(),
     };
     let mut text = String::new();
-    for (at, line) in renderer.term_width(MAX_COLUMNS).render(&[group]).lines().enumerate() {
+    for (at, line) in renderer
+        .term_width(MAX_COLUMNS)
+        .render(&[group])
+        .lines()
+        .enumerate()
+    {
         // Line numbers count in the file, not in the excerpt, so the origin is given before the
         // excerpt. The library then adds an empty line for the name of a second file.
         if at == 3 && line.contains(":::") {

@@ -61,13 +61,16 @@ pub fn parse_timeout(text: &str) -> Result<Duration, String> {
     let span = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     // A gRPC deadline has at most eight digits; a day is far below that limit.
     let fits = !span.is_zero() && span <= Duration::from_hours(24);
-    fits.then_some(span).ok_or_else(|| "must be more than zero and at most a day".to_owned())
+    fits.then_some(span)
+        .ok_or_else(|| "must be more than zero and at most a day".to_owned())
 }
 
 impl ConnectionArgs {
     /// Returns the fleet file, if the command uses every executor of the fleet.
     pub fn whole_fleet(&self) -> Option<&Path> {
-        self.fleet.as_deref().filter(|_| self.environment_id.is_none())
+        self.fleet
+            .as_deref()
+            .filter(|_| self.environment_id.is_none())
     }
 
     /// Whether no flag or variable names an executor, so that the default sockets are tried.
@@ -101,8 +104,11 @@ impl ConnectionArgs {
             spiffe_id: None,
             token: self.token_file.clone().map(ClientToken::File),
         };
-        let config =
-            ExecutorConfig { credentials, timeout: self.timeout, ..ExecutorConfig::new(endpoint) };
+        let config = ExecutorConfig {
+            credentials,
+            timeout: self.timeout,
+            ..ExecutorConfig::new(endpoint)
+        };
         ConnectedExecutor::connect(config, self.environment_id.clone()).await
     }
 }
@@ -177,9 +183,14 @@ fn read_selected_file(file: &Path) -> Result<Vec<SelectedCapabilityRoot>, Comman
 
 fn text_of(source: impl io::Read) -> io::Result<String> {
     let mut text = String::new();
-    let read = source.take(MAX_SELECTED_BYTES + 1).read_to_string(&mut text)?;
+    let read = source
+        .take(MAX_SELECTED_BYTES + 1)
+        .read_to_string(&mut text)?;
     if read as u64 > MAX_SELECTED_BYTES {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the file is over 16 MiB"));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "the file is over 16 MiB",
+        ));
     }
     Ok(text)
 }

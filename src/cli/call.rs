@@ -92,7 +92,12 @@ Examples:
   caproot call --fleet fleet.yaml --environment-id build-farm   # one executor")]
 pub struct CallArgs {
     /// Only skills for this product, or for every product
-    #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "PRODUCT",
+        default_value = "",
+        hide_default_value = true
+    )]
     product: String,
     /// Only skills that match a rule: name:NAME, handle:HANDLE (also all skills below the handle),
     /// or source:KIND/ID, where KIND is executor, local or mcp. Can be repeated
@@ -123,7 +128,12 @@ pub struct CallArgs {
     #[arg(long, value_name = "PREFIX")]
     tool_prefix: Option<String>,
     /// With --tool-prefix: the separator between the parts of a tool's name
-    #[arg(long, value_name = "TEXT", default_value = "_", requires = "tool_prefix")]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "_",
+        requires = "tool_prefix"
+    )]
     tool_separator: String,
     /// Tools of your program as a JSON array, each with namespace, name, description and
     /// inputSchema. A call of such a tool is a line {"event":"tool",…}, which your program answers
@@ -176,7 +186,10 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     };
     let options = SessionOptions {
         product: args.product,
-        choice: SkillChoice { include: args.include, exclude: args.exclude },
+        choice: SkillChoice {
+            include: args.include,
+            exclude: args.exclude,
+        },
         plugins: args.plugins,
         tool_names,
         tools,
@@ -206,7 +219,11 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
     let mut more = true;
     while more || !working.is_empty() {
         // Results of tools are read even if the requests that wait for them are the maximum.
-        let limit = if server.callbacks.has_waiting() { 2 * MAX_IN_FLIGHT } else { MAX_IN_FLIGHT };
+        let limit = if server.callbacks.has_waiting() {
+            2 * MAX_IN_FLIGHT
+        } else {
+            MAX_IN_FLIGHT
+        };
         let line_out = tokio::select! {
             // Events come first: while one waits, no request goes on and no call of a manager
             // starts, so that the calls in flight limit the waiting events.
@@ -319,8 +336,14 @@ async fn open_fleet(
 
 /// Writes a line on a blocking thread, so that a slow reader blocks nothing else.
 async fn write_line(line: String) -> Result<(), CommandFailure> {
-    let line = if io::stdout().is_terminal() { escape_json(&line) } else { line };
+    let line = if io::stdout().is_terminal() {
+        escape_json(&line)
+    } else {
+        line
+    };
     let written =
         tokio::task::spawn_blocking(move || write_stdout(|stdout| writeln!(stdout, "{line}")));
-    written.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+    written
+        .await
+        .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
 }

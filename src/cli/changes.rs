@@ -26,17 +26,25 @@ pub struct ChangeReporter {
 
 impl ChangeReporter {
     pub fn new(shows_bookmarks: bool) -> Self {
-        Self { shows_bookmarks, ..Self::default() }
+        Self {
+            shows_bookmarks,
+            ..Self::default()
+        }
     }
 
     /// Returns the lines of a complete state.
     pub fn report_update(&mut self, update: &MirrorUpdate) -> Vec<String> {
         let before = std::mem::replace(&mut self.catalog, update.catalog.clone());
-        let mut lines = if update.changed { catalog_changes(&before, update) } else { Vec::new() };
+        let mut lines = if update.changed {
+            catalog_changes(&before, update)
+        } else {
+            Vec::new()
+        };
         let revision = update.revision;
         if update.is_bookmark {
-            let bookmark =
-                self.shows_bookmarks.then(|| format!("= unchanged at revision {revision}"));
+            let bookmark = self
+                .shows_bookmarks
+                .then(|| format!("= unchanged at revision {revision}"));
             lines.extend(bookmark);
         } else if update.is_reset {
             lines.push(format!("= synced at revision {revision}"));
@@ -48,7 +56,11 @@ impl ChangeReporter {
 /// Returns the lines of the differences between a catalog and the next state.
 fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String> {
     let now = &*update.catalog;
-    let mut lines: Vec<_> = now.roots().iter().filter_map(|root| root_line(before, root)).collect();
+    let mut lines: Vec<_> = now
+        .roots()
+        .iter()
+        .filter_map(|root| root_line(before, root))
+        .collect();
     let diagnostics = diagnostics_by_root(now);
     let mut fresh = new_diagnostics(&diagnostics_by_root(before), &diagnostics);
     for skill in removed_skills(before, now) {
@@ -64,7 +76,10 @@ fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String>
             Some(_) => '~',
             None => '+',
         };
-        let cause = skill.stale.then(|| blocking_diagnostic(&diagnostics, skill)).flatten();
+        let cause = skill
+            .stale
+            .then(|| blocking_diagnostic(&diagnostics, skill))
+            .flatten();
         if let Some(cause) = cause {
             // The line of the skill has the diagnostic.
             fresh.retain(|problem| *problem != cause);
@@ -136,7 +151,9 @@ fn new_diagnostics<'a>(
 
 /// Returns the skills that are in `before` only, by root and by package.
 fn removed_skills<'a>(before: &'a MirrorCatalog, now: &MirrorCatalog) -> Vec<&'a Arc<Skill>> {
-    let removed = before.skills().filter(|skill| now.skill(&skill.package).is_none());
+    let removed = before
+        .skills()
+        .filter(|skill| now.skill(&skill.package).is_none());
     let mut removed: Vec<_> = removed.collect();
     for of_root in removed.chunk_by_mut(|a, b| a.authority == b.authority) {
         of_root.sort_by(|a, b| a.package.cmp(&b.package));
@@ -152,7 +169,11 @@ fn blocking_diagnostic<'a>(
     let is_cause = |problem: &&&Diagnostic| {
         problem.severity() == Severity::Error && problem.resource == skill.main_resource
     };
-    diagnostics.get(root_of(skill))?.iter().find(is_cause).copied()
+    diagnostics
+        .get(root_of(skill))?
+        .iter()
+        .find(is_cause)
+        .copied()
 }
 
 /// Returns the reason why a skill is missing in a state that replaces everything.
@@ -172,16 +193,26 @@ fn reason_after_reset(
 }
 
 fn root_of(skill: &Skill) -> &str {
-    skill.authority.as_ref().map_or("", |authority| &authority.id)
+    skill
+        .authority
+        .as_ref()
+        .map_or("", |authority| &authority.id)
 }
 
 fn skill_line(sign: char, skill: &Skill, what: &str) -> String {
-    format!("{sign} {}  {}  {what}", EscapedText(&skill.name), EscapedText(&skill.package))
+    format!(
+        "{sign} {}  {}  {what}",
+        EscapedText(&skill.name),
+        EscapedText(&skill.package)
+    )
 }
 
 /// Formats a diagnostic without its file name.
 fn short_diagnostic(problem: &Diagnostic) -> String {
-    let bare = Diagnostic { resource: String::new(), ..problem.clone() };
+    let bare = Diagnostic {
+        resource: String::new(),
+        ..problem.clone()
+    };
     let line = diagnostic_line(&bare).unwrap_or_default();
     let head = line.split_once(' ').map_or(line.as_str(), |(head, _)| head);
     let position = match (problem.line, problem.column) {
@@ -195,7 +226,12 @@ fn short_diagnostic(problem: &Diagnostic) -> String {
 fn removal_reason_name(reason: i32) -> String {
     RemovalReason::try_from(reason).map_or_else(
         |number| number.0.to_string(),
-        |reason| reason.as_str_name().trim_start_matches("REMOVAL_REASON_").to_owned(),
+        |reason| {
+            reason
+                .as_str_name()
+                .trim_start_matches("REMOVAL_REASON_")
+                .to_owned()
+        },
     )
 }
 
@@ -218,23 +254,38 @@ mod tests {
 
     impl ReportedStream {
         fn new() -> Self {
-            let root = SelectedCapabilityRoot { id: "r".into(), location: None };
+            let root = SelectedCapabilityRoot {
+                id: "r".into(),
+                location: None,
+            };
             let selection = MirrorSelection::new(vec![root]);
             let replica = MirrorReplica::new(&selection, |_, skill| skill);
-            Self { replica, reporter: ChangeReporter::default() }
+            Self {
+                replica,
+                reporter: ChangeReporter::default(),
+            }
         }
 
         fn apply_event(&mut self, event: Event) -> Vec<String> {
             let event = Some(event);
-            let message = WatchSkillsResponse { revision: 7, event, ..Default::default() };
+            let message = WatchSkillsResponse {
+                revision: 7,
+                event,
+                ..Default::default()
+            };
             let update = self.replica.apply_event(message).expect("a valid event");
-            update.map(|update| self.reporter.report_update(&update)).unwrap_or_default()
+            update
+                .map(|update| self.reporter.report_update(&update))
+                .unwrap_or_default()
         }
     }
 
     fn skill(name: &str, description: &str) -> Skill {
         Skill {
-            authority: Some(Authority { kind: "executor".into(), id: "r".into() }),
+            authority: Some(Authority {
+                kind: "executor".into(),
+                id: "r".into(),
+            }),
             package: format!("skill://r/{name}"),
             main_resource: format!("skill://r/{name}/SKILL.md"),
             name: name.into(),
@@ -253,11 +304,19 @@ mod tests {
 
     fn upserted(skills: Vec<Skill>) -> Event {
         let root_id = "r".into();
-        Event::Delta(SkillDelta { root_id, upserted: skills, ..SkillDelta::default() })
+        Event::Delta(SkillDelta {
+            root_id,
+            upserted: skills,
+            ..SkillDelta::default()
+        })
     }
 
     fn root(state: RootState, reason: RootReason) -> Event {
-        let message = if state == RootState::Ready { "" } else { "Create it." };
+        let message = if state == RootState::Ready {
+            ""
+        } else {
+            "Create it."
+        };
         Event::RootStatus(RootStatus {
             id: "r".into(),
             state: state.into(),
@@ -279,7 +338,14 @@ mod tests {
             ],
         );
         let long = format!("+ b  skill://r/b  {}…", "x".repeat(99));
-        assert_eq!(first, [r"+ a  skill://r/a  One\u{1b}.", &long, "= synced at revision 7"]);
+        assert_eq!(
+            first,
+            [
+                r"+ a  skill://r/a  One\u{1b}.",
+                &long,
+                "= synced at revision 7"
+            ]
+        );
 
         assert_eq!(
             apply_events(stream, [upserted(vec![skill("a", "Two.")])]),
@@ -294,15 +360,24 @@ mod tests {
             line: 3,
             column: 7,
         };
-        let other = Diagnostic { resource: "skill://r/c/SKILL.md".into(), ..broken.clone() };
+        let other = Diagnostic {
+            resource: "skill://r/c/SKILL.md".into(),
+            ..broken.clone()
+        };
         let problems = DiagnosticList {
             root_id: "r".into(),
             diagnostics: vec![broken, other],
             continued: false,
         };
-        let stale = Skill { stale: true, ..skill("a", "Two.") };
+        let stale = Skill {
+            stale: true,
+            ..skill("a", "Two.")
+        };
         assert_eq!(
-            apply_events(stream, [upserted(vec![stale]), Event::Diagnostics(problems)]),
+            apply_events(
+                stream,
+                [upserted(vec![stale]), Event::Diagnostics(problems)]
+            ),
             [
                 "~ a  skill://r/a  stale: error[YAML_SYNTAX] line 3:7: no YAML",
                 "! error[YAML_SYNTAX] skill://r/c/SKILL.md:3:7: no YAML",
@@ -312,11 +387,20 @@ mod tests {
             package: "skill://r/a".into(),
             reason: RemovalReason::RootUnavailable.into(),
         }];
-        let gone =
-            Event::Delta(SkillDelta { root_id: "r".into(), removed, ..SkillDelta::default() });
+        let gone = Event::Delta(SkillDelta {
+            root_id: "r".into(),
+            removed,
+            ..SkillDelta::default()
+        });
         assert_eq!(
-            apply_events(stream, [root(RootState::Unavailable, RootReason::NotFound), gone]),
-            ["! root r: UNAVAILABLE NOT_FOUND Create it.", "- a  skill://r/a  ROOT_UNAVAILABLE"]
+            apply_events(
+                stream,
+                [root(RootState::Unavailable, RootReason::NotFound), gone]
+            ),
+            [
+                "! root r: UNAVAILABLE NOT_FOUND Create it.",
+                "- a  skill://r/a  ROOT_UNAVAILABLE"
+            ]
         );
     }
 
@@ -324,11 +408,20 @@ mod tests {
     fn reset_reports_only_differences() {
         let stream = &mut ReportedStream::new();
         let reset = || Event::Reset(Reset::default());
-        apply_events(stream, [reset(), upserted(vec![skill("a", "A."), skill("b", "B.")])]);
+        apply_events(
+            stream,
+            [reset(), upserted(vec![skill("a", "A."), skill("b", "B.")])],
+        );
         let incomplete = upserted(vec![skill("x", "X.")]);
-        assert!(stream.apply_event(incomplete).is_empty(), "lost before its end");
+        assert!(
+            stream.apply_event(incomplete).is_empty(),
+            "lost before its end"
+        );
         assert_eq!(
-            apply_events(stream, [reset(), upserted(vec![skill("a", "A."), skill("c", "C.")])]),
+            apply_events(
+                stream,
+                [reset(), upserted(vec![skill("a", "A."), skill("c", "C.")])]
+            ),
             [
                 "- b  skill://r/b  no longer listed",
                 "+ c  skill://r/c  C.",

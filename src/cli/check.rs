@@ -87,7 +87,11 @@ enum CheckFormat {
 
 /// Checks the directories once, or with `--watch` after each change.
 pub async fn run(args: CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    if args.watch { run_on_changes(args, env).await } else { run_once(&args, env).await }
+    if args.watch {
+        run_on_changes(args, env).await
+    } else {
+        run_once(&args, env).await
+    }
 }
 
 /// Checks every directory, then prints the results.
@@ -99,13 +103,22 @@ async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
     let mut empty: Vec<String> = Vec::new();
     for dir in &args.dirs {
         match check_one_dir(dir, env, args.fix_mode()).await {
-            Ok(FixResult { checked, fixes: made, failures: failed }) => {
+            Ok(FixResult {
+                checked,
+                fixes: made,
+                failures: failed,
+            }) => {
                 fixes.extend(made);
                 failures.extend(
-                    failed.iter().map(|(path, why)| format!("cannot change {path}: {why}")),
+                    failed
+                        .iter()
+                        .map(|(path, why)| format!("cannot change {path}: {why}")),
                 );
                 if checked.is_empty() && !args.allow_empty {
-                    empty.push(format!("{} has neither a skill nor a plugin", dir.display()));
+                    empty.push(format!(
+                        "{} has neither a skill nor a plugin",
+                        dir.display()
+                    ));
                 }
                 all.push(checked);
             }
@@ -115,7 +128,11 @@ async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
     match args.output {
         CheckFormat::Json => print_json(&json::check_json(&all, &fixes, &unchecked))?,
         CheckFormat::Sarif => {
-            print_json(&sarif::sarif_log(&all, &unchecked, env.current_dir.as_deref()))?;
+            print_json(&sarif::sarif_log(
+                &all,
+                &unchecked,
+                env.current_dir.as_deref(),
+            ))?;
         }
         CheckFormat::Text => print_text(&all, &fixes, args)?,
     }
@@ -127,13 +144,18 @@ async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
         ));
     }
     if !failures.is_empty() {
-        return Err(CommandFailure::from_messages(exit::OUTPUT_FAILED, &failures)
-            .with_hint("--fix needs write permission for the directory of the file"));
+        return Err(
+            CommandFailure::from_messages(exit::OUTPUT_FAILED, &failures)
+                .with_hint("--fix needs write permission for the directory of the file"),
+        );
     }
-    let CheckSummary { errors, warnings, .. } = CheckSummary::from_results(&all);
+    let CheckSummary {
+        errors, warnings, ..
+    } = CheckSummary::from_results(&all);
     if !empty.is_empty() {
-        let mut findings =
-            all.iter().flat_map(|checked| checked.findings.iter().map(move |f| (checked, f)));
+        let mut findings = all
+            .iter()
+            .flat_map(|checked| checked.findings.iter().map(move |f| (checked, f)));
         let has_wrong_case = findings.any(|(checked, finding)| checked.explains_emptiness(finding));
         let hint = match args.fix_mode() {
             _ if !has_wrong_case => "a skill is a directory with a SKILL.md; see --allow-empty",
@@ -149,12 +171,20 @@ async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
         return Err(CommandFailure::from_messages(exit::PROBLEMS_FOUND, &empty).with_hint(hint));
     }
     let is_wrong = errors > 0 || args.deny_warnings && warnings > 0;
-    Ok(if is_wrong { exit::PROBLEMS_FOUND } else { exit::OK })
+    Ok(if is_wrong {
+        exit::PROBLEMS_FOUND
+    } else {
+        exit::OK
+    })
 }
 
 impl CheckArgs {
     fn fix_mode(&self) -> Option<FixMode> {
-        let mode = if self.dry_run { FixMode::DryRun } else { FixMode::Write };
+        let mode = if self.dry_run {
+            FixMode::DryRun
+        } else {
+            FixMode::Write
+        };
         self.fix.then_some(mode)
     }
 }
@@ -167,10 +197,15 @@ fn print_text(
     if all.is_empty() {
         return Ok(());
     }
-    let colour = if stdout_supports_color() { ColorMode::Always } else { ColorMode::Never };
+    let colour = if stdout_supports_color() {
+        ColorMode::Always
+    } else {
+        ColorMode::Never
+    };
     let summary = CheckSummary::from_results(all);
-    let findings =
-        all.iter().flat_map(|checked| checked.findings.iter().map(move |f| (checked, f)));
+    let findings = all
+        .iter()
+        .flat_map(|checked| checked.findings.iter().map(move |f| (checked, f)));
     let shown: Vec<_> = findings
         .filter(|(checked, finding)| {
             let is_note = finding.severity() == Severity::Note;
@@ -178,7 +213,10 @@ fn print_text(
         })
         .map(|(_, finding)| finding)
         .collect();
-    let shown_notes = shown.iter().filter(|f| f.severity() == Severity::Note).count();
+    let shown_notes = shown
+        .iter()
+        .filter(|f| f.severity() == Severity::Note)
+        .count();
     write_stdout(|stdout| {
         for fix in fixes {
             write!(stdout, "{}", fix.diff)?;
@@ -197,7 +235,11 @@ fn print_text(
         if !shown.is_empty() {
             writeln!(stdout, "run `caproot explain CODE` for details")?;
         }
-        let hint = if summary.notes > shown_notes { " (--notes shows the notes)" } else { "" };
+        let hint = if summary.notes > shown_notes {
+            " (--notes shows the notes)"
+        } else {
+            ""
+        };
         writeln!(stdout, "{summary}{hint}")
     })
 }
@@ -242,8 +284,14 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
         Some(Component::ParentDir) => dir.canonicalize().unwrap_or_else(|_| dir.to_owned()),
         _ => dir.to_owned(),
     };
-    let root = RootFlag { id: None, dir: named };
-    let flags = ServeFlags { roots: vec![root], ..ServeFlags::default() };
+    let root = RootFlag {
+        id: None,
+        dir: named,
+    };
+    let flags = ServeFlags {
+        roots: vec![root],
+        ..ServeFlags::default()
+    };
     let config = Config::from_flags(flags, env).map_err(|errors| join_config_errors(&errors))?;
     let mut rules = config.search_rules();
     rules.limits.max_diagnostics = MAX_FINDINGS;
@@ -263,7 +311,11 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
 }
 
 fn join_config_errors(errors: &[ConfigError]) -> String {
-    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    errors
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn spinner() -> ProgressBar {
@@ -298,7 +350,9 @@ async fn run_on_changes(args: CheckArgs, env: &ProcessEnv) -> Result<u8, Command
     run_until_signal_or_closed_stdout(async {
         // A separate task: a reader of stdout that blocks must not delay signals.
         let checks = tokio::spawn(check_on_change(args, env.clone()));
-        checks.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+        checks
+            .await
+            .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
     })
     .await
 }
@@ -326,7 +380,9 @@ async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, Command
                 }
                 Ok(_) if clears => {
                     let time = Zoned::now().strftime("%H:%M:%S");
-                    print_stderr(&[format!("checked at {time}; waiting for changes, Ctrl-C ends")]);
+                    print_stderr(&[format!(
+                        "checked at {time}; waiting for changes, Ctrl-C ends"
+                    )]);
                 }
                 Ok(_) => {}
             }

@@ -103,26 +103,45 @@ fn check_config_file(args: &ConfigCheckArgs, env: &ProcessEnv) -> Result<u8, Com
                     config_summary(config)
                 )
             }
-            Err(errors) => {
-                errors.iter().try_for_each(|m| writeln!(stdout, "{}", escape_text(&m.to_string())))
-            }
+            Err(errors) => errors
+                .iter()
+                .try_for_each(|m| writeln!(stdout, "{}", escape_text(&m.to_string()))),
         }),
     };
     // The exit code counts even if the reader of stdout is gone.
     ignore_closed_stdout(printed)?;
-    Ok(if loaded.is_ok() { exit::OK } else { exit::BAD_CONFIG })
+    Ok(if loaded.is_ok() {
+        exit::OK
+    } else {
+        exit::BAD_CONFIG
+    })
 }
 
 /// Returns the number of entries of each kind.
 fn config_counts(config: &Config) -> [(&'static str, &'static str, usize); 6] {
     let allowed = config.extra_allowed_dirs().len();
-    let rules = config.callers.as_ref().map_or(0, |rules| rules.callers.rules.len());
+    let rules = config
+        .callers
+        .as_ref()
+        .map_or(0, |rules| rules.callers.rules.len());
     [
         ("environment", "environments", config.environment_ids.len()),
         ("listener", "listeners", config.listeners.len()),
-        ("published root", "published_roots", config.count_visible_roots()),
-        ("additional allowed directory", "allowed_directories", allowed),
-        ("rule that disables skills", "disabled_skills", config.disabled_skills.len()),
+        (
+            "published root",
+            "published_roots",
+            config.count_visible_roots(),
+        ),
+        (
+            "additional allowed directory",
+            "allowed_directories",
+            allowed,
+        ),
+        (
+            "rule that disables skills",
+            "disabled_skills",
+            config.disabled_skills.len(),
+        ),
         ("caller rule", "callers", rules),
     ]
 }
@@ -172,8 +191,16 @@ pub fn config_error_json(error: &ConfigError) -> Value {
 /// Parses a config error from its JSON.
 pub fn config_error_from_json(json: &Value) -> ConfigError {
     let text = |key: &str| json[key].as_str().map(str::to_owned);
-    let number = |key: &str| json[key].as_u64().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
-    let at = TextPosition { line: number("line"), column: number("column") };
+    let number = |key: &str| {
+        json[key]
+            .as_u64()
+            .and_then(|n| u32::try_from(n).ok())
+            .unwrap_or(0)
+    };
+    let at = TextPosition {
+        line: number("line"),
+        column: number("column"),
+    };
     ConfigError {
         file: text("file").map(PathBuf::from),
         position: (at.line > 0).then_some(at),

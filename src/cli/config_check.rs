@@ -27,7 +27,9 @@ impl ConfigChecker {
     /// Starts this program again with the same flags.
     pub fn start() -> io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(std::env::args_os().skip(1)).arg("--check-config");
+        command
+            .args(std::env::args_os().skip(1))
+            .arg("--check-config");
         // Only the daemon talks to the service manager.
         for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
             command.env_remove(name);
@@ -83,12 +85,19 @@ fn start_errors(config: &Config) -> ConfigErrors {
     if config.landlock == LandlockMode::Required {
         // The sandbox applies only to this thread, which then ends.
         let tried = std::thread::scope(|scope| {
-            let needs =
-                SandboxPolicy { landlock: LandlockMode::Required, ..SandboxPolicy::default() };
-            scope.spawn(move || restrict_process(&needs).map(drop)).join()
+            let needs = SandboxPolicy {
+                landlock: LandlockMode::Required,
+                ..SandboxPolicy::default()
+            };
+            scope
+                .spawn(move || restrict_process(&needs).map(drop))
+                .join()
         });
         if let Ok(Err(error)) = tried {
-            errors.add(ConfigError::key("sandbox.landlock", format!("cannot be applied: {error}")));
+            errors.add(ConfigError::key(
+                "sandbox.landlock",
+                format!("cannot be applied: {error}"),
+            ));
         }
     }
     errors

@@ -78,7 +78,10 @@ impl CommandEntry {
     /// Returns the lines of the examples.
     #[must_use]
     pub fn examples(&self) -> &[String] {
-        let examples = self.sections.iter().find(|section| section.heading == EXAMPLES_HEADING);
+        let examples = self
+            .sections
+            .iter()
+            .find(|section| section.heading == EXAMPLES_HEADING);
         examples.map_or(&[], |section| &section.lines)
     }
 
@@ -96,12 +99,16 @@ impl CommandEntry {
 
     /// Returns the exit codes of the command.
     pub fn exit_codes(&self) -> impl Iterator<Item = &'static ExitCodeEntry> {
-        EXIT_CODES.iter().filter(|entry| self.is_in(&entry.commands))
+        EXIT_CODES
+            .iter()
+            .filter(|entry| self.is_in(&entry.commands))
     }
 
     /// Returns the environment variables of the command.
     pub fn variables(&self) -> impl Iterator<Item = &'static EnvironmentVariable> {
-        ENVIRONMENT_VARIABLES.iter().filter(|entry| self.is_in(&entry.commands))
+        ENVIRONMENT_VARIABLES
+            .iter()
+            .filter(|entry| self.is_in(&entry.commands))
     }
 
     /// Returns the files of the command.
@@ -118,11 +125,19 @@ impl OptionEntry {
     /// Returns the option as in a synopsis, such as `[--root [ID=]DIR]...`.
     #[must_use]
     pub fn synopsis(&self) -> String {
-        let words: Vec<&str> =
-            self.flag.as_deref().into_iter().chain(self.value.as_deref()).collect();
+        let words: Vec<&str> = self
+            .flag
+            .as_deref()
+            .into_iter()
+            .chain(self.value.as_deref())
+            .collect();
         let words = words.join(" ");
         let repeat = if self.is_repeatable { "..." } else { "" };
-        if self.is_required { format!("{words}{repeat}") } else { format!("[{words}]{repeat}") }
+        if self.is_required {
+            format!("{words}{repeat}")
+        } else {
+            format!("[{words}]{repeat}")
+        }
     }
 }
 
@@ -136,12 +151,20 @@ pub(super) fn command_entries(command: Command) -> Vec<CommandEntry> {
 }
 
 fn collect_entries(command: &Command, name: &str, entries: &mut Vec<CommandEntry>) {
-    let visible = || command.get_subcommands().filter(|inner| !inner.is_hide_set());
+    let visible = || {
+        command
+            .get_subcommands()
+            .filter(|inner| !inner.is_hide_set())
+    };
     let about = text_of(command.get_about());
     let long = text_of(command.get_long_about());
-    let description = long.split("\n\n").map(|paragraph| paragraph.replace('\n', " "));
+    let description = long
+        .split("\n\n")
+        .map(|paragraph| paragraph.replace('\n', " "));
     let description = description.filter(|paragraph| !paragraph.is_empty() && *paragraph != about);
-    let arguments = command.get_arguments().filter(|argument| !argument.is_hide_set());
+    let arguments = command
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set());
     let mut options: Vec<OptionEntry> = arguments.map(option_entry).collect();
     options.sort_by_key(|option| option.heading != OPTIONS_HEADING);
     entries.push(CommandEntry {
@@ -167,15 +190,33 @@ fn option_entry(argument: &Arg) -> OptionEntry {
         (Some(short), None) => Some(format!("-{short}")),
         (None, None) => None,
     };
-    let takes_value = argument.get_num_args().is_some_and(|number| number.takes_values());
-    let possible: Vec<_> =
-        argument.get_possible_values().into_iter().filter(|value| !value.is_hide_set()).collect();
-    let names: Vec<&str> = possible.iter().map(clap::builder::PossibleValue::get_name).collect();
+    let takes_value = argument
+        .get_num_args()
+        .is_some_and(|number| number.takes_values());
+    let possible: Vec<_> = argument
+        .get_possible_values()
+        .into_iter()
+        .filter(|value| !value.is_hide_set())
+        .collect();
+    let names: Vec<&str> = possible
+        .iter()
+        .map(clap::builder::PossibleValue::get_name)
+        .collect();
     let value_name = || {
         let names = argument.get_value_names().unwrap_or_default();
-        names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+        names
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" ")
     };
-    let value = takes_value.then(|| if names.is_empty() { value_name() } else { names.join("|") });
+    let value = takes_value.then(|| {
+        if names.is_empty() {
+            value_name()
+        } else {
+            names.join("|")
+        }
+    });
     let values = possible
         .iter()
         .filter_map(|value| Some((value.get_name().to_owned(), value.get_help()?.to_string())));
@@ -196,8 +237,13 @@ fn option_entry(argument: &Arg) -> OptionEntry {
         is_required: argument.is_required_set(),
         is_repeatable: matches!(argument.get_action(), ArgAction::Append),
         default: described.or(is_shown.then(|| defaults.join(" "))),
-        variable: argument.get_env().map(|name| name.to_string_lossy().into_owned()),
-        heading: argument.get_help_heading().unwrap_or(OPTIONS_HEADING).to_owned(),
+        variable: argument
+            .get_env()
+            .map(|name| name.to_string_lossy().into_owned()),
+        heading: argument
+            .get_help_heading()
+            .unwrap_or(OPTIONS_HEADING)
+            .to_owned(),
         values: values.collect(),
         flag,
         value,
@@ -207,7 +253,9 @@ fn option_entry(argument: &Arg) -> OptionEntry {
 
 /// Splits a help text into the meaning and a default in brackets at the end.
 fn split_default(help: &str) -> (String, Option<String>) {
-    let described = help.strip_suffix(']').and_then(|help| help.rsplit_once(" [default: "));
+    let described = help
+        .strip_suffix(']')
+        .and_then(|help| help.rsplit_once(" [default: "));
     match described {
         Some((help, default)) => (help.to_owned(), Some(default.to_owned())),
         None => (help.to_owned(), None),
@@ -245,7 +293,9 @@ fn add_exit_codes(command: Command, name: &str) -> Command {
         let name = format!("{name} {}", inner.get_name());
         add_exit_codes(inner, name.trim_start())
     });
-    let codes = EXIT_CODES.iter().filter(|entry| entry.commands.contains(name));
+    let codes = EXIT_CODES
+        .iter()
+        .filter(|entry| entry.commands.contains(name));
     let mut lines: Vec<String> = Vec::new();
     for entry in codes {
         let word = format!("{} {}", entry.code, entry.summary);
@@ -268,11 +318,16 @@ mod tests {
     #[test]
     fn sections_keep_their_lines() {
         let sections = help_sections("Requests:\n  a\n    b\n\nExamples:\n  c   # d");
-        let sections: Vec<_> =
-            sections.iter().map(|part| (part.heading.as_str(), part.lines.join("\n"))).collect();
+        let sections: Vec<_> = sections
+            .iter()
+            .map(|part| (part.heading.as_str(), part.lines.join("\n")))
+            .collect();
         assert_eq!(
             sections,
-            [("Requests", "a\n  b".to_owned()), ("Examples", "c   # d".to_owned())]
+            [
+                ("Requests", "a\n  b".to_owned()),
+                ("Examples", "c   # d".to_owned())
+            ]
         );
     }
 
@@ -282,6 +337,9 @@ mod tests {
             split_default("Id; repeat [default: the name]"),
             ("Id; repeat".to_owned(), Some("the name".to_owned()))
         );
-        assert_eq!(split_default("Id [ID=]DIR"), ("Id [ID=]DIR".to_owned(), None));
+        assert_eq!(
+            split_default("Id [ID=]DIR"),
+            ("Id [ID=]DIR".to_owned(), None)
+        );
     }
 }

@@ -175,11 +175,19 @@ pub const FILES: &[FileEntry] = &[
         meaning: "Default root `repo`. The directories above, up to the root of the repository, have `repo-2` and so on.",
         commands: ROOTS,
     },
-    FileEntry { path: "$HOME/.agents/skills", meaning: "Default root `user`.", commands: ROOTS },
+    FileEntry {
+        path: "$HOME/.agents/skills",
+        meaning: "Default root `user`.",
+        commands: ROOTS,
+    },
     FileEntry {
         path: "$CODEX_HOME/skills",
         meaning: "Default root `codex`. Its directory `.system` is the default root `system`.",
         commands: ROOTS,
     },
-    FileEntry { path: "/etc/codex/skills", meaning: "Default root `admin`.", commands: ROOTS },
+    FileEntry {
+        path: "/etc/codex/skills",
+        meaning: "Default root `admin`.",
+        commands: ROOTS,
+    },
 ];

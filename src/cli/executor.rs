@@ -25,9 +25,19 @@ impl ConnectedExecutor {
         config: ExecutorConfig,
         environment_id: Option<String>,
     ) -> Result<Self, CommandFailure> {
-        let ExecutorConfig { endpoint, credentials, timeout, .. } = &config;
+        let ExecutorConfig {
+            endpoint,
+            credentials,
+            timeout,
+            ..
+        } = &config;
         let client = Client::connect(endpoint, credentials, *timeout).await?;
-        Ok(Self { client, config, environment_id, fleet: None })
+        Ok(Self {
+            client,
+            config,
+            environment_id,
+            fleet: None,
+        })
     }
 
     /// Connects to the executor of an environment in a fleet file. The client follows the executor to
@@ -41,7 +51,12 @@ impl ConnectedExecutor {
         let config = fleet.find_executor(environment_id).await.map_err(failure)?;
         let client = fleet.connect(environment_id).await.map_err(failure)?;
         let environment_id = Some(environment_id.to_owned());
-        Ok(Self { client, config, environment_id, fleet: Some(fleet) })
+        Ok(Self {
+            client,
+            config,
+            environment_id,
+            fleet: Some(fleet),
+        })
     }
 
     /// Asks an executor of a fleet for its environments, and fails if the environment of the command
@@ -90,9 +105,15 @@ impl ConnectedExecutor {
         &self,
         mut roots: Vec<SelectedCapabilityRoot>,
     ) -> Result<Vec<SelectedCapabilityRoot>, CommandFailure> {
-        let Some(id) = self.fleet_environment() else { return Ok(roots) };
+        let Some(id) = self.fleet_environment() else {
+            return Ok(roots);
+        };
         let had_roots = !roots.is_empty();
-        roots.retain(|root| root.location.as_ref().is_some_and(|at| at.environment_id == id));
+        roots.retain(|root| {
+            root.location
+                .as_ref()
+                .is_some_and(|at| at.environment_id == id)
+        });
         if had_roots && roots.is_empty() {
             let sentence = format!("no root of --selected is in the environment {id:?}");
             return Err(CommandFailure::new(exit::BAD_CONFIG, sentence)

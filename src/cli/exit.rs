@@ -112,8 +112,12 @@ mod tests {
 
     #[test]
     fn every_code_has_its_exit_code() {
-        let codes: Vec<u8> =
-            (0..=16).map(|code| super::code_for_status(Code::from_i32(code))).collect();
-        assert_eq!(codes, [0, 6, 70, 4, 6, 4, 4, 5, 6, 4, 4, 4, 76, 70, 6, 70, 5]);
+        let codes: Vec<u8> = (0..=16)
+            .map(|code| super::code_for_status(Code::from_i32(code)))
+            .collect();
+        assert_eq!(
+            codes,
+            [0, 6, 70, 4, 6, 4, 4, 5, 6, 4, 4, 4, 76, 70, 6, 70, 5]
+        );
     }
 }

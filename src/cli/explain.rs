@@ -28,8 +28,10 @@ pub struct ExplainArgs {
 
 /// Prints the explanation, or the list of codes.
 pub fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
-    let code =
-        args.code.as_deref().map(|text| find_code(text).map_err(|near| unknown_code(text, near)));
+    let code = args
+        .code
+        .as_deref()
+        .map(|text| find_code(text).map_err(|near| unknown_code(text, near)));
     let code = code.transpose()?;
     match (args.output, code) {
         (OutputFormat::Text, Some(code)) => {
@@ -38,11 +40,23 @@ pub fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
         (OutputFormat::Json, Some(code)) => print_json(&explanation_json(code))?,
         (OutputFormat::Json, None) => print_json(&DiagnosticCode::ALL.map(explanation_json))?,
         (OutputFormat::Text, None) => write_stdout(|stdout| {
-            let width =
-                DiagnosticCode::ALL.map(|code| code.name().len()).into_iter().max().unwrap_or(0);
+            let width = DiagnosticCode::ALL
+                .map(|code| code.name().len())
+                .into_iter()
+                .max()
+                .unwrap_or(0);
             for code in DiagnosticCode::ALL {
-                let CodeExplanation { default_severity: usual, summary, .. } = explanation_of(code);
-                writeln!(stdout, "{:width$}  {:7}  {summary}", code.name(), usual.name())?;
+                let CodeExplanation {
+                    default_severity: usual,
+                    summary,
+                    ..
+                } = explanation_of(code);
+                writeln!(
+                    stdout,
+                    "{:width$}  {:7}  {summary}",
+                    code.name(),
+                    usual.name()
+                )?;
             }
             Ok(())
         })?,
@@ -51,7 +65,13 @@ pub fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
 }
 
 fn explanation_json(code: DiagnosticCode) -> Value {
-    let CodeExplanation { default_severity: usual, summary, cause, fix, .. } = explanation_of(code);
+    let CodeExplanation {
+        default_severity: usual,
+        summary,
+        cause,
+        fix,
+        ..
+    } = explanation_of(code);
     json!({
         "code": code.name(),
         "severity": usual.name(),
@@ -64,12 +84,23 @@ fn explanation_json(code: DiagnosticCode) -> Value {
 
 fn unknown_code(text: &str, near: Option<&'static str>) -> CommandFailure {
     let name = text.trim().to_uppercase().replace('-', "_");
-    if let Some(reason) = RootReason::ALL.into_iter().find(|reason| reason.name() == name) {
-        let sentence = format!("{name} is the reason of an unavailable root: {}", reason.message());
+    if let Some(reason) = RootReason::ALL
+        .into_iter()
+        .find(|reason| reason.name() == name)
+    {
+        let sentence = format!(
+            "{name} is the reason of an unavailable root: {}",
+            reason.message()
+        );
         return CommandFailure::new(exit::USAGE, sentence)
             .with_hint("`caproot explain` is for the diagnostics of skills and plugins");
     }
-    let meant = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-    CommandFailure::new(exit::USAGE, format!("unknown code {}{meant}", escape_text(text)))
-        .with_hint("`caproot explain` lists all codes")
+    let meant = near
+        .map(|near| format!("; did you mean {near}?"))
+        .unwrap_or_default();
+    CommandFailure::new(
+        exit::USAGE,
+        format!("unknown code {}{meant}", escape_text(text)),
+    )
+    .with_hint("`caproot explain` lists all codes")
 }

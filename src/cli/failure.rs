@@ -23,7 +23,11 @@ impl CommandFailure {
     /// Creates a failure with one message.
     #[must_use]
     pub fn new(exit: u8, sentence: impl Display) -> Self {
-        Self { exit_code: exit, messages: vec![escape_text(&sentence.to_string())], hint: None }
+        Self {
+            exit_code: exit,
+            messages: vec![escape_text(&sentence.to_string())],
+            hint: None,
+        }
     }
 
     /// Creates a failure with several messages.
@@ -48,9 +52,16 @@ impl CommandFailure {
     #[must_use]
     pub fn from_write_error(error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self { exit_code: exit::OK, messages: Vec::new(), hint: None };
+            return Self {
+                exit_code: exit::OK,
+                messages: Vec::new(),
+                hint: None,
+            };
         }
-        Self::new(exit::OUTPUT_FAILED, format!("cannot write the output: {error}"))
+        Self::new(
+            exit::OUTPUT_FAILED,
+            format!("cannot write the output: {error}"),
+        )
     }
 
     /// Converts the failure of a first call, which also connects. The message has the cause of a failed
@@ -106,7 +117,10 @@ impl CommandFailure {
     /// Creates the failure for an invalid response of the daemon.
     #[must_use]
     pub fn invalid_response(why: &impl Display) -> Self {
-        Self::new(exit::INTERNAL, format!("invalid response from the daemon: {why}"))
+        Self::new(
+            exit::INTERNAL,
+            format!("invalid response from the daemon: {why}"),
+        )
     }
 }
 
@@ -144,9 +158,10 @@ fn tls_exit_code_and_hint(error: &TlsError) -> (u8, Option<&'static str>) {
             exit::NO_DAEMON,
             Some("if you trust its authority, name the authority's file with --ca"),
         ),
-        TlsError::WrongName { .. } => {
-            (exit::NO_DAEMON, Some("use a name of the certificate in --endpoint or --server-name"))
-        }
+        TlsError::WrongName { .. } => (
+            exit::NO_DAEMON,
+            Some("use a name of the certificate in --endpoint or --server-name"),
+        ),
         TlsError::Expired => (
             exit::NO_DAEMON,
             Some("ask the executor's operator to renew it; check the clock of this machine, too"),
@@ -163,7 +178,10 @@ fn tls_exit_code_and_hint(error: &TlsError) -> (u8, Option<&'static str>) {
         TlsError::NotHttp2
         | TlsError::ConnectionClosed
         | TlsError::Untrusted(_)
-        | TlsError::Other(_) => (exit::NO_DAEMON, Some("check --endpoint and the daemon's log")),
+        | TlsError::Other(_) => (
+            exit::NO_DAEMON,
+            Some("check --endpoint and the daemon's log"),
+        ),
     }
 }
 
@@ -236,8 +254,11 @@ pub fn report_outcome(outcome: Result<u8, CommandFailure>) -> ExitCode {
         Ok(code) => return ExitCode::from(code),
         Err(failure) => failure,
     };
-    let mut lines: Vec<String> =
-        failure.messages.iter().map(|sentence| format!("caproot: {sentence}")).collect();
+    let mut lines: Vec<String> = failure
+        .messages
+        .iter()
+        .map(|sentence| format!("caproot: {sentence}"))
+        .collect();
     lines.extend(failure.hint.map(|hint| format!("hint: {hint}")));
     print_stderr(&lines);
     ExitCode::from(failure.exit_code)
@@ -254,7 +275,11 @@ pub fn report_usage_error(usage: &clap::Error) -> ExitCode {
         // A write error of the last output cannot be reported.
         let _ = usage.print();
     }
-    if usage.use_stderr() { ExitCode::from(exit::USAGE) } else { ExitCode::from(exit::OK) }
+    if usage.use_stderr() {
+        ExitCode::from(exit::USAGE)
+    } else {
+        ExitCode::from(exit::OK)
+    }
 }
 
 #[cfg(test)]

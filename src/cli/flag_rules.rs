@@ -21,8 +21,13 @@ const FLEET_COMMANDS: [&str; 2] = ["list", "call"];
 
 /// Checks the flags of a client command. `command` is the program that parsed the matches.
 pub fn check_flag_rules(command: &mut Command, matches: &ArgMatches) -> Result<(), clap::Error> {
-    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
-    let problem = CLIENT_COMMANDS.contains(&name).then(|| broken_rule(name, matches)).flatten();
+    let Some((name, matches)) = matches.subcommand() else {
+        return Ok(());
+    };
+    let problem = CLIENT_COMMANDS
+        .contains(&name)
+        .then(|| broken_rule(name, matches))
+        .flatten();
     match (problem, command.find_subcommand_mut(name)) {
         (Some((kind, sentence)), Some(command)) => Err(command.error(kind, sentence)),
         _ => Ok(()),
@@ -35,8 +40,11 @@ fn broken_rule(name: &str, matches: &ArgMatches) -> Option<(ErrorKind, String)> 
         matches.try_contains_id(id).is_ok()
             && matches.value_source(id) == Some(ValueSource::CommandLine)
     };
-    let (in_fleet, has_id, has_root) =
-        (is_given("fleet"), is_given("environment_id"), is_given("root"));
+    let (in_fleet, has_id, has_root) = (
+        is_given("fleet"),
+        is_given("environment_id"),
+        is_given("root"),
+    );
     if in_fleet {
         let mut replaced = FLEET_FILE_FLAGS.iter().filter(|(id, _)| is_given(id));
         if let Some((_, flag)) = replaced.next() {

@@ -71,22 +71,37 @@ pub fn fleet_failure(error: FleetError, fleet: &Fleet, file: &Path) -> CommandFa
         FleetError::UnknownEnvironment(id) => {
             let known = fleet.environment_ids();
             let ids = known.iter().map(String::as_str);
-            let similar: Vec<_> =
-                similar_names(&id, ids).into_iter().take(MAX_SUGGESTIONS).collect();
+            let similar: Vec<_> = similar_names(&id, ids)
+                .into_iter()
+                .take(MAX_SUGGESTIONS)
+                .collect();
             let ids = if similar.is_empty() {
-                let first: Vec<_> =
-                    known.iter().take(MAX_SUGGESTIONS).map(String::as_str).collect();
+                let first: Vec<_> = known
+                    .iter()
+                    .take(MAX_SUGGESTIONS)
+                    .map(String::as_str)
+                    .collect();
                 let more = known.len().saturating_sub(MAX_SUGGESTIONS);
-                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let more = if more > 0 {
+                    format!(" and {more} more")
+                } else {
+                    String::new()
+                };
                 format!(
                     "it has {}{more}",
-                    if known.is_empty() { "no executor".to_owned() } else { first.join(", ") }
+                    if known.is_empty() {
+                        "no executor".to_owned()
+                    } else {
+                        first.join(", ")
+                    }
                 )
             } else {
                 format!("did you mean {}?", similar.join(" or "))
             };
-            let sentence =
-                format!("{} has no executor for the environment {id:?}; {ids}", file.display());
+            let sentence = format!(
+                "{} has no executor for the environment {id:?}; {ids}",
+                file.display()
+            );
             CommandFailure::new(exit::USAGE, sentence)
         }
         FleetError::Connect { cause, .. } => CommandFailure::from(cause).with_fleet_hint(),
@@ -101,10 +116,15 @@ pub async fn published_roots(fleet: &Fleet, timeout: Duration) -> Vec<SelectedCa
         .omitted
         .iter()
         .map(|executor| {
-            let (id, reason) =
-                (escape_text(&executor.environment_id), escape_text(&executor.reason));
-            let hint =
-                if executor.timed_out { "; --connect-timeout sets how long to wait" } else { "" };
+            let (id, reason) = (
+                escape_text(&executor.environment_id),
+                escape_text(&executor.reason),
+            );
+            let hint = if executor.timed_out {
+                "; --connect-timeout sets how long to wait"
+            } else {
+                ""
+            };
             format!("caproot: the roots of {id} are omitted: {reason}{hint}")
         })
         .collect();

@@ -44,8 +44,14 @@ impl PackageArg {
             Self::Handle(handle) => return Ok(handle),
             Self::Name(name) => name,
         };
-        let list = client.list_skills(&list_request(roots.to_vec(), consistency)).await?;
-        let named: Vec<_> = list.skills.iter().filter(|skill| skill.name == name).collect();
+        let list = client
+            .list_skills(&list_request(roots.to_vec(), consistency))
+            .await?;
+        let named: Vec<_> = list
+            .skills
+            .iter()
+            .filter(|skill| skill.name == name)
+            .collect();
         match &named[..] {
             [skill] => Ok(skill.package.clone()),
             [] => Err(unknown_name(&name, &list)),
@@ -61,14 +67,34 @@ impl PackageArg {
 
 fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
     let mut sentence = format!("no skill has the qualified name `{name}`");
-    let bare = |skill: &&Skill| skill.name.rsplit_once(':').is_some_and(|(_, bare)| bare == name);
-    let alike: Vec<_> = list.skills.iter().filter(bare).map(|skill| &*skill.name).collect();
+    let bare = |skill: &&Skill| {
+        skill
+            .name
+            .rsplit_once(':')
+            .is_some_and(|(_, bare)| bare == name)
+    };
+    let alike: Vec<_> = list
+        .skills
+        .iter()
+        .filter(bare)
+        .map(|skill| &*skill.name)
+        .collect();
     if !alike.is_empty() {
-        sentence = format!("{sentence}; plugins have {}", join_candidates(alike.into_iter()));
+        sentence = format!(
+            "{sentence}; plugins have {}",
+            join_candidates(alike.into_iter())
+        );
     }
-    let unready = list.roots.iter().filter(|root| root.state() != RootState::Ready).count();
+    let unready = list
+        .roots
+        .iter()
+        .filter(|root| root.state() != RootState::Ready)
+        .count();
     if unready > 0 {
-        sentence = format!("{sentence}; {unready} of {} roots are not ready", list.roots.len());
+        sentence = format!(
+            "{sentence}; {unready} of {} roots are not ready",
+            list.roots.len()
+        );
     }
     CommandFailure::new(exit::REJECTED, sentence)
         .with_hint("`caproot list --long` shows names and handles")
@@ -78,7 +104,11 @@ fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
 fn join_candidates<'a>(all: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = all.len().saturating_sub(MAX_CANDIDATES);
     let text = all.take(MAX_CANDIDATES).collect::<Vec<_>>().join(", ");
-    if more > 0 { format!("{text} and {more} more") } else { text }
+    if more > 0 {
+        format!("{text} and {more} more")
+    } else {
+        text
+    }
 }
 
 fn list_request(roots: Vec<SelectedCapabilityRoot>, consistency: Consistency) -> ListSkillsRequest {
@@ -98,7 +128,11 @@ pub fn find_root(
     let id = root_id(handle);
     let id = id.as_ref().map(RootId::as_str).unwrap_or_default();
     let ids: Vec<&str> = roots.iter().map(|root| root.id.as_str()).collect();
-    let known = if ids.is_empty() { "none".to_owned() } else { ids.join(", ") };
+    let known = if ids.is_empty() {
+        "none".to_owned()
+    } else {
+        ids.join(", ")
+    };
     let sentence = format!("unknown root `{id}`; selected or published roots: {known}");
     roots
         .into_iter()
@@ -118,10 +152,15 @@ pub async fn find_skill(
     handle: &str,
     consistency: Consistency,
 ) -> Result<Option<Skill>, CommandFailure> {
-    let list = client.list_skills(&list_request(vec![root.clone()], consistency)).await?;
+    let list = client
+        .list_skills(&list_request(vec![root.clone()], consistency))
+        .await?;
     let packages = list.skills.iter().map(|skill| skill.package.as_str());
     let package = enclosing_package(handle, packages).map(str::to_owned);
-    Ok(list.skills.into_iter().find(|skill| Some(&skill.package) == package.as_ref()))
+    Ok(list
+        .skills
+        .into_iter()
+        .find(|skill| Some(&skill.package) == package.as_ref()))
 }
 
 /// Finds the plugin whose package is the handle or contains the handle.

@@ -43,7 +43,11 @@ pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
         let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
         CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
     })?;
-    let LinkFile { link, mut log, metrics } = loaded;
+    let LinkFile {
+        link,
+        mut log,
+        metrics,
+    } = loaded;
     // The link logs the events of the broker itself. A directive of the file takes precedence.
     log.filter.insert_str(0, "async_nats=warn,");
     if args.check {
@@ -75,8 +79,10 @@ pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
     };
     let report_ready = async {
         service.wait_until_ready().await;
-        let lines: Vec<_> =
-            environment_ids.iter().map(|id| format!("linked {}", escape_text(id))).collect();
+        let lines: Vec<_> = environment_ids
+            .iter()
+            .map(|id| format!("linked {}", escape_text(id)))
+            .collect();
         let printed = print_lines(&lines);
         notify_ready_with(&lines.join(", "));
         match printed {

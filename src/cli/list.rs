@@ -46,7 +46,12 @@ Examples:
   caproot list --output json | jq -r '.skills[].package'")]
 pub struct ListArgs {
     /// Only skills for this product, or for every product
-    #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "PRODUCT",
+        default_value = "",
+        hide_default_value = true
+    )]
     product: String,
     /// Include every change before the call
     #[arg(long)]
@@ -85,9 +90,16 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     let list = executor.client.list_skills(&request).await?;
     match args.output {
         OutputFormat::Text => {
-            let rows: Vec<_> =
-                list.skills.iter().map(|skill| skill_row(skill, args.long)).collect();
-            print_skills(["NAME", location_header(args.long), "DESCRIPTION"], &rows, args.long)?;
+            let rows: Vec<_> = list
+                .skills
+                .iter()
+                .map(|skill| skill_row(skill, args.long))
+                .collect();
+            print_skills(
+                ["NAME", location_header(args.long), "DESCRIPTION"],
+                &rows,
+                args.long,
+            )?;
             let mut lines = report::skills_report(&list);
             if list.roots.is_empty() && args.selection.selects_published() {
                 lines.push(report::NOTHING_PUBLISHED.to_owned());
@@ -96,21 +108,41 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
         }
         OutputFormat::Json => print_message(&list)?,
     }
-    let ready = list.roots.iter().all(|root| root.state() == RootState::Ready);
-    Ok(if ready { exit::OK } else { exit::PROBLEMS_FOUND })
+    let ready = list
+        .roots
+        .iter()
+        .all(|root| root.state() == RootState::Ready);
+    Ok(if ready {
+        exit::OK
+    } else {
+        exit::PROBLEMS_FOUND
+    })
 }
 
 /// Returns the consistency for `--fresh`.
 pub fn consistency(fresh: bool) -> Consistency {
-    if fresh { Consistency::Fresh } else { Consistency::Cached }
+    if fresh {
+        Consistency::Fresh
+    } else {
+        Consistency::Cached
+    }
 }
 
 /// Returns the name, location and description of a skill. With `--long`, the location is the
 /// handle, otherwise the root.
 fn skill_row(skill: &Skill, is_long: bool) -> [String; 3] {
-    let root = || skill.authority.as_ref().map_or("", |authority| &authority.id);
+    let root = || {
+        skill
+            .authority
+            .as_ref()
+            .map_or("", |authority| &authority.id)
+    };
     let location = if is_long { &skill.package } else { root() };
-    [escape_text(&skill.name), escape_text(location), escape_text(&skill.description)]
+    [
+        escape_text(&skill.name),
+        escape_text(location),
+        escape_text(&skill.description),
+    ]
 }
 
 /// Returns the header of the location column.
@@ -124,7 +156,11 @@ fn print_skills<const N: usize>(
     rows: &[[String; N]],
     is_long: bool,
 ) -> Result<(), CommandFailure> {
-    if is_long { print_full_table(head, rows) } else { print_table(head, rows) }
+    if is_long {
+        print_full_table(head, rows)
+    } else {
+        print_table(head, rows)
+    }
 }
 
 /// Prints the skills and the result of each executor.
@@ -155,17 +191,27 @@ async fn list_fleet(
     }
     let is_well = |listed: &ExecutorListing| {
         let ready = |list: &ListSkillsResponse| {
-            list.roots.iter().all(|root| root.state() == RootState::Ready)
+            list.roots
+                .iter()
+                .all(|root| root.state() == RootState::Ready)
         };
         listed.outcome.as_ref().is_ok_and(ready)
     };
-    Ok(if listed.iter().all(is_well) { exit::OK } else { exit::PROBLEMS_FOUND })
+    Ok(if listed.iter().all(is_well) {
+        exit::OK
+    } else {
+        exit::PROBLEMS_FOUND
+    })
 }
 
 fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFailure> {
     let mut rows = Vec::new();
     let mut lines = Vec::new();
-    for ExecutorListing { environment_id, outcome } in listed {
+    for ExecutorListing {
+        environment_id,
+        outcome,
+    } in listed
+    {
         let environment = escape_text(environment_id);
         match outcome {
             Ok(list) => {
@@ -174,17 +220,30 @@ fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFa
                     [name, environment.clone(), location, description]
                 }));
                 lines.extend(
-                    report::skills_report(list).iter().map(|l| format!("{environment}: {l}")),
+                    report::skills_report(list)
+                        .iter()
+                        .map(|l| format!("{environment}: {l}")),
                 );
             }
             Err(why) => {
-                lines.push(format!("error[UNAVAILABLE] {environment}: {}", escape_text(why)));
+                lines.push(format!(
+                    "error[UNAVAILABLE] {environment}: {}",
+                    escape_text(why)
+                ));
             }
         }
     }
-    let head = ["NAME", "ENVIRONMENT", location_header(is_long), "DESCRIPTION"];
+    let head = [
+        "NAME",
+        "ENVIRONMENT",
+        location_header(is_long),
+        "DESCRIPTION",
+    ];
     print_skills(head, &rows, is_long)?;
-    let answered = listed.iter().filter(|listed| listed.outcome.is_ok()).count();
+    let answered = listed
+        .iter()
+        .filter(|listed| listed.outcome.is_ok())
+        .count();
     let all = report::count_with_noun(rows.len(), "skill");
     lines.push(format!(
         "{all} of {answered} of {}",
@@ -195,7 +254,10 @@ fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFa
 }
 
 fn fleet_json(listed: &[ExecutorListing]) -> Result<Value, CommandFailure> {
-    let one = |ExecutorListing { environment_id, outcome }: &ExecutorListing| {
+    let one = |ExecutorListing {
+                   environment_id,
+                   outcome,
+               }: &ExecutorListing| {
         let nonsense =
             |error: &dyn std::fmt::Display| CommandFailure::invalid_response(&error.to_string());
         Ok(match outcome {
@@ -207,7 +269,10 @@ fn fleet_json(listed: &[ExecutorListing]) -> Result<Value, CommandFailure> {
             }
         })
     };
-    let executors: Vec<Value> = listed.iter().map(one).collect::<Result<_, CommandFailure>>()?;
+    let executors: Vec<Value> = listed
+        .iter()
+        .map(one)
+        .collect::<Result<_, CommandFailure>>()?;
     Ok(json!({ "executors": executors }))
 }
 
@@ -247,7 +312,9 @@ impl FleetProgress {
 
 impl ProgressState {
     fn draw_bar(&mut self, environment: &str, stage: ListStage) {
-        let Some((all, bars)) = &mut self.bars else { return };
+        let Some((all, bars)) = &mut self.bars else {
+            return;
+        };
         let bar = bars.entry(environment.to_owned()).or_insert_with(|| {
             let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}");
             let bar = all.add(ProgressBar::new_spinner());

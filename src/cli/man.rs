@@ -39,7 +39,9 @@ pub struct ManualPage {
 
 /// Returns all pages. The first is caproot(1).
 pub(super) fn manual_pages(commands: &[CommandEntry]) -> Vec<ManualPage> {
-    let pages = commands.iter().map(|command| command_page(command, commands));
+    let pages = commands
+        .iter()
+        .map(|command| command_page(command, commands));
     pages.chain([config_page(commands)]).collect()
 }
 
@@ -50,7 +52,10 @@ pub(super) fn write_pages(dir: &Path, pages: &[ManualPage]) -> io::Result<()> {
         // The parent must exist, so that a misspelt path is an error.
         match fs::create_dir(&section) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => fs::write(section.join(format!("{}.{}", page.name, page.section)), &page.source)?,
+            _ => fs::write(
+                section.join(format!("{}.{}", page.name, page.section)),
+                &page.source,
+            )?,
         }
     }
     Ok(())
@@ -71,7 +76,11 @@ fn command_page(command: &CommandEntry, commands: &[CommandEntry]) -> ManualPage
         }
         page.text(markup(paragraph));
     }
-    for section in command.sections.iter().filter(|part| part.heading != EXAMPLES_HEADING) {
+    for section in command
+        .sections
+        .iter()
+        .filter(|part| part.heading != EXAMPLES_HEADING)
+    {
         page.control("SH", [section.heading.to_uppercase().as_str()]);
         add_lines(&mut page, &section.lines);
     }
@@ -87,7 +96,11 @@ fn command_page(command: &CommandEntry, commands: &[CommandEntry]) -> ManualPage
         if heading != OPTIONS_HEADING {
             page.control("SS", [heading]);
         }
-        for option in command.options.iter().filter(|option| option.heading == heading) {
+        for option in command
+            .options
+            .iter()
+            .filter(|option| option.heading == heading)
+        {
             add_option(&mut page, option);
         }
     }
@@ -133,21 +146,33 @@ fn config_page(commands: &[CommandEntry]) -> ManualPage {
     for key in config_keys() {
         let mut sentences = vec![key.meaning.to_owned()];
         sentences.extend((!key.is_section).then(|| format!("Type: {}.", key.value_type)));
-        sentences.extend(key.default.iter().map(|default| format!("Default: {default}.")));
+        sentences.extend(
+            key.default
+                .iter()
+                .map(|default| format!("Default: {default}.")),
+        );
         sentences.extend(key.flag.iter().map(|flag| format!("Flag: `{flag}`.")));
         sentences.push(format!("Reload: {}.", key.reload));
         add_entry(&mut page, key.path, &sentences.join(" "));
     }
     page.control("SH", ["FILES"]);
     let files = commands.iter().flat_map(CommandEntry::files);
-    if let Some(file) = files.into_iter().find(|file| file.path.ends_with(CONFIG_PAGE)) {
+    if let Some(file) = files
+        .into_iter()
+        .find(|file| file.path.ends_with(CONFIG_PAGE))
+    {
         add_entry(&mut page, file.path, file.meaning);
     }
     page.control("SH", ["EXAMPLES"]);
     let lines: Vec<String> = CONFIG_EXAMPLE.lines().map(str::to_owned).collect();
     add_lines(&mut page, &lines);
     page.control("SH", ["SEE ALSO"]);
-    let names = ["caproot", "caproot-serve", "caproot-config-check", "caproot-config-example"];
+    let names = [
+        "caproot",
+        "caproot-serve",
+        "caproot-config-check",
+        "caproot-config-example",
+    ];
     page.text(see_also(&names.map(|name| (name.to_owned(), 1))));
     finish_page(CONFIG_PAGE.to_owned(), 5, &page)
 }
@@ -157,7 +182,16 @@ fn start_page(name: &str, section: u8, about: &str) -> Roff {
     let mut page = Roff::new();
     let version = concat!("caproot ", env!("CARGO_PKG_VERSION"));
     let section = section.to_string();
-    page.control("TH", [name.to_uppercase().as_str(), &section, "\"\"", version, MANUAL]);
+    page.control(
+        "TH",
+        [
+            name.to_uppercase().as_str(),
+            &section,
+            "\"\"",
+            version,
+            MANUAL,
+        ],
+    );
     // No hyphenation, and no spaces to fill a line: both make options hard to read.
     page.control("nh", []).control("ad", ["l"]);
     page.control("SH", ["NAME"]);
@@ -170,15 +204,29 @@ fn start_page(name: &str, section: u8, about: &str) -> Roff {
 fn finish_page(name: String, section: u8, page: &Roff) -> ManualPage {
     // `\\` is defined in copy mode only. Source: groff(7), "Escape sequences".
     let source = page.render().replace(r"\\", r"\e");
-    ManualPage { name, section, source }
+    ManualPage {
+        name,
+        section,
+        source,
+    }
 }
 
 fn add_synopsis(page: &mut Roff, command: &CommandEntry) {
     let mut line = vec![bold(command.program())];
-    let arguments = command.options.iter().filter(|option| option.flag.is_none());
-    let flags = command.options.iter().filter(|option| option.flag.is_some());
+    let arguments = command
+        .options
+        .iter()
+        .filter(|option| option.flag.is_none());
+    let flags = command
+        .options
+        .iter()
+        .filter(|option| option.flag.is_some());
     for option in flags.chain(arguments) {
-        let (open, close) = if option.is_required { ("", "") } else { ("[", "]") };
+        let (open, close) = if option.is_required {
+            ("", "")
+        } else {
+            ("[", "]")
+        };
         line.push(roman(format!(" {open}")));
         line.extend(option_spelling(option));
         let repeat = if option.is_repeatable { "..." } else { "" };
@@ -211,8 +259,18 @@ fn add_option(page: &mut Roff, option: &OptionEntry) {
     let mut sentences = vec![with_full_stop(&option.help)];
     let values = option.values.iter();
     sentences.extend(values.map(|(value, text)| format!("`{value}`: {}", with_full_stop(text))));
-    sentences.extend(option.default.iter().map(|default| format!("Default: {default}.")));
-    sentences.extend(option.variable.iter().map(|name| format!("Environment: `{name}`.")));
+    sentences.extend(
+        option
+            .default
+            .iter()
+            .map(|default| format!("Default: {default}.")),
+    );
+    sentences.extend(
+        option
+            .variable
+            .iter()
+            .map(|name| format!("Environment: `{name}`.")),
+    );
     page.text(markup(&sentences.join(" ")));
 }
 
@@ -242,9 +300,14 @@ fn related_pages(command: &CommandEntry, commands: &[CommandEntry]) -> Vec<(Stri
         let names_other = other.name.is_empty() || text.contains(&other.program());
         other.name != command.name && (command.name.is_empty() || names_other)
     };
-    let pages = commands.iter().filter(is_related).map(|other| (other.page_name(), 1));
+    let pages = commands
+        .iter()
+        .filter(is_related)
+        .map(|other| (other.page_name(), 1));
     let config = command.files().any(|file| file.path.ends_with(CONFIG_PAGE));
-    pages.chain(config.then(|| (CONFIG_PAGE.to_owned(), 5))).collect()
+    pages
+        .chain(config.then(|| (CONFIG_PAGE.to_owned(), 5)))
+        .collect()
 }
 
 fn see_also(pages: &[(String, u8)]) -> Vec<Inline> {
@@ -258,10 +321,25 @@ fn see_also(pages: &[(String, u8)]) -> Vec<Inline> {
 
 /// Shows text between backticks in bold.
 fn markup(text: &str) -> Vec<Inline> {
-    let parts = text.split('`').enumerate().filter(|(_, part)| !part.is_empty());
-    parts.map(|(number, part)| if number % 2 == 1 { bold(part) } else { roman(part) }).collect()
+    let parts = text
+        .split('`')
+        .enumerate()
+        .filter(|(_, part)| !part.is_empty());
+    parts
+        .map(|(number, part)| {
+            if number % 2 == 1 {
+                bold(part)
+            } else {
+                roman(part)
+            }
+        })
+        .collect()
 }
 
 fn with_full_stop(text: &str) -> String {
-    if text.ends_with('.') { text.to_owned() } else { format!("{text}.") }
+    if text.ends_with('.') {
+        text.to_owned()
+    } else {
+        format!("{text}.")
+    }
 }

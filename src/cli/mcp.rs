@@ -27,7 +27,12 @@ Examples:
   caproot mcp --http 0.0.0.0:7421 --insecure-http --allow-host mcp.example.org")]
 pub struct McpArgs {
     /// Only skills for this product, or for every product
-    #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "PRODUCT",
+        default_value = "",
+        hide_default_value = true
+    )]
     product: String,
     /// Also serve the tools `skills_list` and `skills_read`, for hosts whose model sees no
     /// resources; the roots of the tools are fixed at the start
@@ -57,14 +62,17 @@ pub struct McpArgs {
 fn parse_host(text: &str) -> Result<String, String> {
     let authority = text.parse::<http::uri::Authority>().ok();
     let fits = authority.is_some_and(|authority| !authority.as_str().contains(['@', '*']));
-    fits.then(|| text.to_owned()).ok_or_else(|| "expected HOST or HOST:PORT".to_owned())
+    fits.then(|| text.to_owned())
+        .ok_or_else(|| "expected HOST or HOST:PORT".to_owned())
 }
 
 /// Returns the origin with its port, which defaults to the port of the scheme. An origin without a
 /// port would match every port.
 fn parse_origin(text: &str) -> Result<String, String> {
     let uri = text.parse::<http::Uri>().ok();
-    let parts = uri.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
+    let parts = uri
+        .as_ref()
+        .and_then(|uri| Some((uri.scheme_str()?, uri.authority()?)));
     let (scheme, authority) = parts.ok_or("expected SCHEME://HOST or SCHEME://HOST:PORT")?;
     let bare = format!("{scheme}://{authority}");
     let port = match (authority.port_u16(), scheme) {
@@ -90,7 +98,10 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
             "--selected - cannot be used here: stdin belongs to the MCP host; name a file";
         return Err(CommandFailure::new(exit::USAGE, sentence));
     }
-    if args.http.is_some_and(|http| !http.ip().to_canonical().is_loopback()) && !args.insecure_http
+    if args
+        .http
+        .is_some_and(|http| !http.ip().to_canonical().is_loopback())
+        && !args.insecure_http
     {
         let sentence = "--http accepts only loopback addresses";
         return Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
@@ -106,7 +117,10 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
             let listener = bind_listener(address)?;
             ServerTransport::Http(
                 listener,
-                HttpAllowlist { hosts: args.allow_host, origins: args.allow_origin },
+                HttpAllowlist {
+                    hosts: args.allow_host,
+                    origins: args.allow_origin,
+                },
             )
         }
     };
@@ -121,7 +135,11 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
         };
         let fleet = executor.session_fleet(&roots);
         let session = Session::start(&fleet, roots.clone(), &options);
-        Some(session.await.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?)
+        Some(
+            session
+                .await
+                .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?,
+        )
     } else {
         None
     };
@@ -133,13 +151,23 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
     };
     let report = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     // Boxed, because the future is large and would enlarge the future of every command.
-    Box::pin(serve(executor.client, subscription, transport, tools, report)).await?;
+    Box::pin(serve(
+        executor.client,
+        subscription,
+        transport,
+        tools,
+        report,
+    ))
+    .await?;
     Ok(exit::OK)
 }
 
 fn bind_listener(address: SocketAddr) -> Result<HttpListener, CommandFailure> {
     let cannot = |error| {
-        CommandFailure::new(exit::CANNOT_LISTEN, format!("cannot listen on {address}: {error}"))
+        CommandFailure::new(
+            exit::CANNOT_LISTEN,
+            format!("cannot listen on {address}: {error}"),
+        )
     };
     let listener = HttpListener::bind(address).map_err(cannot)?;
     let url = listener.url().map_err(cannot)?;
@@ -153,18 +181,39 @@ mod tests {
 
     #[test]
     fn only_exact_hosts_and_origins_are_accepted() {
-        for good in ["skills.example.org", "skills.example.org:8443", "[::1]:80", "10.0.0.1"] {
+        for good in [
+            "skills.example.org",
+            "skills.example.org:8443",
+            "[::1]:80",
+            "10.0.0.1",
+        ] {
             assert_eq!(parse_host(good).as_deref(), Ok(good));
         }
         for bad in ["", "*", "a b", "http://a", "a/b", "me@a", "*.example.org"] {
             assert!(parse_host(bad).is_err(), "{bad:?}");
         }
-        assert_eq!(parse_origin("https://a.example").as_deref(), Ok("https://a.example:443"));
-        assert_eq!(parse_origin("http://a.example").as_deref(), Ok("http://a.example:80"));
-        assert_eq!(parse_origin("http://[::1]:3000").as_deref(), Ok("http://[::1]:3000"));
-        for bad in
-            ["", "*", "null", "a.example", "https://", "https://a/b", "https://a/", "app://a"]
-        {
+        assert_eq!(
+            parse_origin("https://a.example").as_deref(),
+            Ok("https://a.example:443")
+        );
+        assert_eq!(
+            parse_origin("http://a.example").as_deref(),
+            Ok("http://a.example:80")
+        );
+        assert_eq!(
+            parse_origin("http://[::1]:3000").as_deref(),
+            Ok("http://[::1]:3000")
+        );
+        for bad in [
+            "",
+            "*",
+            "null",
+            "a.example",
+            "https://",
+            "https://a/b",
+            "https://a/",
+            "app://a",
+        ] {
             assert!(parse_origin(bad).is_err(), "{bad:?}");
         }
     }

@@ -37,24 +37,33 @@ impl McpServersArgs {
         &self,
         within: Duration,
     ) -> Result<Vec<Arc<dyn SkillSource>>, CommandFailure> {
-        let Some(file) = &self.mcp_servers else { return Ok(Vec::new()) };
+        let Some(file) = &self.mcp_servers else {
+            return Ok(Vec::new());
+        };
         let name = file.display();
         let failed = |reasons: &str| {
-            let lines: Vec<_> = reasons.lines().map(|line| format!("{name}: {line}")).collect();
+            let lines: Vec<_> = reasons
+                .lines()
+                .map(|line| format!("{name}: {line}"))
+                .collect();
             CommandFailure::from_messages(exit::BAD_CONFIG, &lines)
         };
         let mut text = String::new();
         let read = async {
             let file = File::open(file).await?;
             // One byte more than the limit, so that the list is rejected and not cut.
-            file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text).await
+            file.take(MAX_FILE_BYTES + 1)
+                .read_to_string(&mut text)
+                .await
         };
-        read.await.map_err(|error| failed(&format!("cannot be read: {error}")))?;
+        read.await
+            .map_err(|error| failed(&format!("cannot be read: {error}")))?;
         let list = McpServerList::parse(&text, &|name| std::env::var(name).ok());
         let list = list.map_err(|error| failed(&error.to_string()))?;
         let warnings = list.warnings.iter();
-        let warnings: Vec<_> =
-            warnings.map(|line| format!("caproot: {name}: {}", escape_text(line))).collect();
+        let warnings: Vec<_> = warnings
+            .map(|line| format!("caproot: {name}: {}", escape_text(line)))
+            .collect();
         print_stderr(&warnings);
         Ok(list.start(within).await)
     }

@@ -31,7 +31,13 @@ pub fn write_stdout(
 
 /// Returns the outcome of a write to stdout without the failure of a closed stdout.
 pub fn ignore_closed_stdout(outcome: Result<(), CommandFailure>) -> Result<(), CommandFailure> {
-    outcome.or_else(|failure| if failure.is_silent() { Ok(()) } else { Err(failure) })
+    outcome.or_else(|failure| {
+        if failure.is_silent() {
+            Ok(())
+        } else {
+            Err(failure)
+        }
+    })
 }
 
 /// Writes lines on a blocking thread, so that a slow reader does not delay signals.
@@ -42,7 +48,9 @@ pub async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
     let written = tokio::task::spawn_blocking(move || {
         write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
     });
-    written.await.unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+    written
+        .await
+        .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
 }
 
 /// Waits until the reader of stdout is gone. Never returns if that cannot be known, as for a file.
@@ -98,7 +106,9 @@ fn print_lines<const N: usize>(
     if rows.is_empty() {
         return Ok(());
     }
-    let all: Vec<_> = std::iter::once(head.map(String::from)).chain(rows.iter().cloned()).collect();
+    let all: Vec<_> = std::iter::once(head.map(String::from))
+        .chain(rows.iter().cloned())
+        .collect();
     let lines = table::table_lines(&all, width);
     write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")))
 }
@@ -133,10 +143,15 @@ fn terminal_width() -> Option<usize> {
     if !stdout.is_terminal() {
         return None;
     }
-    let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    let columns = std::env::var("COLUMNS")
+        .ok()
+        .and_then(|columns| columns.parse().ok());
     let reported = || {
         let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
         Some(usize::from(size.ws_col))
     };
-    columns.or_else(reported).filter(|columns| *columns > 0).or(Some(80))
+    columns
+        .or_else(reported)
+        .filter(|columns| *columns > 0)
+        .or(Some(80))
 }

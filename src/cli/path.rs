@@ -61,7 +61,10 @@ pub async fn run(args: PathArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
-    let handle = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;
+    let handle = args
+        .package
+        .resolve(&mut client, &roots, Consistency::Cached)
+        .await?;
     let root = find_root(&handle, roots)?;
     let (root, dir) =
         root_directory(&mut client, root, &handle, args.config.as_deref(), env).await?;
@@ -122,9 +125,13 @@ async fn root_directory(
     let there = find_skill(client, &root, handle, Consistency::Cached).await?;
     let there = there.map(content);
     for dir in &dirs {
-        let arg = RootArg { id: Some(root.id.clone()), dir: dir.clone().into_os_string() };
-        let same =
-            select_roots(&[arg], &location.environment_id, None).ok().and_then(|mut s| s.pop());
+        let arg = RootArg {
+            id: Some(root.id.clone()),
+            dir: dir.clone().into_os_string(),
+        };
+        let same = select_roots(&[arg], &location.environment_id, None)
+            .ok()
+            .and_then(|mut s| s.pop());
         let Some(same) = same else { continue };
         let here = find_skill(client, &same, handle, Consistency::Cached).await?;
         if there.is_none() || there == here.map(content) {
@@ -157,7 +164,10 @@ fn published_dirs(
     } else {
         let usual =
             Config::from_flags(ServeFlags::default(), env).map(|usual| usual.published_roots);
-        (env.etc.join("caproot/caproot.yaml"), find_path(usual.unwrap_or_default()))
+        (
+            env.etc.join("caproot/caproot.yaml"),
+            find_path(usual.unwrap_or_default()),
+        )
     };
     let (named, config_error) = match read_published(&file, env) {
         Ok(roots) => (find_path(roots), None),
@@ -170,8 +180,13 @@ fn read_published(file: &Path, env: &ProcessEnv) -> Result<Vec<PublishedRoot>, S
     if let Err(error) = File::open(file) {
         return Err(format!("cannot read {}: {error}", file.display()));
     }
-    Config::read_published_roots(file, env)
-        .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    Config::read_published_roots(file, env).map_err(|errors| {
+        errors
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("; ")
+    })
 }
 
 /// Explains why this user cannot find a listed file.

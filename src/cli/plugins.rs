@@ -18,9 +18,12 @@ type ComponentLine = (&'static str, String, String);
 /// Returns the lines of the plugins and marketplaces that differ between two catalogs.
 pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String> {
     let (old, new) = (plugins_by_package(before), plugins_by_package(now));
-    let gone = before.plugins().filter(|plugin| !new.contains_key(plugin.package.as_str()));
-    let mut lines: Vec<_> =
-        gone.map(|plugin| plugin_line('-', plugin, "no longer there")).collect();
+    let gone = before
+        .plugins()
+        .filter(|plugin| !new.contains_key(plugin.package.as_str()));
+    let mut lines: Vec<_> = gone
+        .map(|plugin| plugin_line('-', plugin, "no longer there"))
+        .collect();
     let changed = |plugin: &&Arc<Plugin>| {
         let before = old.get(plugin.package.as_str());
         before.is_none_or(|before| !Arc::ptr_eq(before, plugin) && before != plugin)
@@ -28,7 +31,10 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
     let changed: Vec<_> = now.plugins().filter(changed).collect();
     let same_lists = before.marketplaces().eq(now.marketplaces());
     for root in now.roots() {
-        for plugin in changed.iter().filter(|plugin| is_of_root(&plugin.package, &root.id)) {
+        for plugin in changed
+            .iter()
+            .filter(|plugin| is_of_root(&plugin.package, &root.id))
+        {
             lines.push(match old.get(plugin.package.as_str()) {
                 None => plugin_line('+', plugin, &component_counts(plugin)),
                 Some(before) => plugin_line('~', plugin, &plugin_difference(before, plugin)),
@@ -40,19 +46,32 @@ pub fn plugin_changes(before: &MirrorCatalog, now: &MirrorCatalog) -> Vec<String
         let lists = marketplaces_of(now, &root.id);
         if marketplaces_of(before, &root.id) != lists {
             let parts: Vec<_> = lists.into_iter().map(marketplace_text).collect();
-            let parts = if parts.is_empty() { "none".to_owned() } else { parts.join(", ") };
-            lines.push(format!("~ marketplaces of root {}: {parts}", EscapedText(&root.id)));
+            let parts = if parts.is_empty() {
+                "none".to_owned()
+            } else {
+                parts.join(", ")
+            };
+            lines.push(format!(
+                "~ marketplaces of root {}: {parts}",
+                EscapedText(&root.id)
+            ));
         }
     }
     lines
 }
 
 fn plugins_by_package(catalog: &MirrorCatalog) -> HashMap<&str, &Arc<Plugin>> {
-    catalog.plugins().map(|plugin| (plugin.package.as_str(), plugin)).collect()
+    catalog
+        .plugins()
+        .map(|plugin| (plugin.package.as_str(), plugin))
+        .collect()
 }
 
 fn marketplaces_of<'a>(catalog: &'a MirrorCatalog, root: &str) -> Vec<&'a Marketplace> {
-    catalog.marketplaces().filter(|list| is_of_root(&list.declared_by, root)).collect()
+    catalog
+        .marketplaces()
+        .filter(|list| is_of_root(&list.declared_by, root))
+        .collect()
 }
 
 /// Returns the lines of a root's plugins with their components.
@@ -91,7 +110,11 @@ fn marketplace_text(list: &Marketplace) -> String {
 }
 
 fn plugin_line(sign: char, plugin: &Plugin, what: &str) -> String {
-    format!("{sign} plugin {}  {}  {what}", EscapedText(&plugin.name), EscapedText(&plugin.package))
+    format!(
+        "{sign} plugin {}  {}  {what}",
+        EscapedText(&plugin.name),
+        EscapedText(&plugin.package)
+    )
 }
 
 /// Counts the components of each kind.
@@ -103,8 +126,15 @@ fn component_counts(plugin: &Plugin) -> String {
             None => kinds.push((kind, 1)),
         }
     }
-    let parts: Vec<_> = kinds.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
-    if parts.is_empty() { "only skills".to_owned() } else { parts.join(", ") }
+    let parts: Vec<_> = kinds
+        .iter()
+        .map(|(kind, count)| format!("{kind} {count}"))
+        .collect();
+    if parts.is_empty() {
+        "only skills".to_owned()
+    } else {
+        parts.join(", ")
+    }
 }
 
 /// Lists the added, changed and removed components.
@@ -137,9 +167,18 @@ fn plugin_difference(before: &Plugin, now: &Plugin) -> String {
 }
 
 fn component_lines(plugin: &Plugin) -> Vec<ComponentLine> {
-    let Some(all) = &plugin.components else { return Vec::new() };
-    let PluginComponents { mcp_servers, apps, hooks, agents, commands, output_styles, lsp_servers } =
-        all;
+    let Some(all) = &plugin.components else {
+        return Vec::new();
+    };
+    let PluginComponents {
+        mcp_servers,
+        apps,
+        hooks,
+        agents,
+        commands,
+        output_styles,
+        lsp_servers,
+    } = all;
     let mut lines: Vec<ComponentLine> = Vec::new();
     let mut add = |kind, name: &str, what: String| lines.push((kind, escape_text(name), what));
     for server in mcp_servers {
@@ -150,9 +189,20 @@ fn component_lines(plugin: &Plugin) -> Vec<ComponentLine> {
     }
     for hook in hooks {
         let run = [&hook.command, &hook.url, &hook.prompt];
-        let run = run.into_iter().find(|text| !text.is_empty()).map_or("", String::as_str);
-        let of = if hook.matcher.is_empty() { String::new() } else { format!("{} ", hook.matcher) };
-        add("hook", &hook.event, escape_text(&format!("{of}{}: {run}", hook.kind)));
+        let run = run
+            .into_iter()
+            .find(|text| !text.is_empty())
+            .map_or("", String::as_str);
+        let of = if hook.matcher.is_empty() {
+            String::new()
+        } else {
+            format!("{} ", hook.matcher)
+        };
+        add(
+            "hook",
+            &hook.event,
+            escape_text(&format!("{of}{}: {run}", hook.kind)),
+        );
     }
     for agent in agents {
         add("agent", &agent.name, escape_text(&agent.description));
@@ -215,7 +265,11 @@ mod tests {
             command: "x\u{1b}".into(),
             ..McpServer::default()
         };
-        let app = App { name: "a".into(), id: "connector_1".into(), ..App::default() };
+        let app = App {
+            name: "a".into(),
+            id: "connector_1".into(),
+            ..App::default()
+        };
         let components = PluginComponents {
             mcp_servers: servers.iter().map(server).collect(),
             apps: vec![app],
@@ -242,23 +296,36 @@ mod tests {
     fn tree_shows_declared_components() {
         assert_eq!(
             plugin_tree(&[plugin("p", &["s"])], &[]),
-            ["  plugin p  skill://r/p", r"    mcp s  stdio: x\u{1b}", "    app a  connector_1"]
+            [
+                "  plugin p  skill://r/p",
+                r"    mcp s  stdio: x\u{1b}",
+                "    app a  connector_1"
+            ]
         );
     }
 
     #[test]
     fn changes_are_reported() {
-        let root = SelectedCapabilityRoot { id: "r".into(), location: None };
+        let root = SelectedCapabilityRoot {
+            id: "r".into(),
+            location: None,
+        };
         let selection = MirrorSelection::new(vec![root]);
         let mut replica = MirrorReplica::new(&selection, |_, skill| skill);
         let mut before = Arc::default();
         let mut apply = |delta, replaces_all: bool| {
-            let status = RootStatus { id: "r".into(), ..RootStatus::default() };
+            let status = RootStatus {
+                id: "r".into(),
+                ..RootStatus::default()
+            };
             let reset = [Event::Reset(Reset::default()), Event::RootStatus(status)];
             let events = reset.into_iter().filter(|_| replaces_all);
             for event in events.chain([Event::Delta(delta), Event::Synced(Synced::default())]) {
                 let event = Some(event);
-                let message = WatchSkillsResponse { event, ..WatchSkillsResponse::default() };
+                let message = WatchSkillsResponse {
+                    event,
+                    ..WatchSkillsResponse::default()
+                };
                 if let Some(update) = replica.apply_event(message).expect("a valid event") {
                     let lines = plugin_changes(&before, &update.catalog);
                     before = update.catalog;
@@ -278,13 +345,28 @@ mod tests {
         assert!(apply(delta(vec![plugin("q", &["t"])], &[]), true).is_empty());
         let list = |name: &str| {
             let declared_by = "skill://r/.claude-plugin/marketplace.json".into();
-            let list = Marketplace { declared_by, name: name.into(), ..Marketplace::default() };
-            let marketplaces = Some(MarketplaceList { marketplaces: vec![list] });
-            SkillDelta { marketplaces, ..delta(vec![], &[]) }
+            let list = Marketplace {
+                declared_by,
+                name: name.into(),
+                ..Marketplace::default()
+            };
+            let marketplaces = Some(MarketplaceList {
+                marketplaces: vec![list],
+            });
+            SkillDelta {
+                marketplaces,
+                ..delta(vec![], &[])
+            }
         };
-        assert_eq!(apply(list("m"), false), ["~ marketplaces of root r: m: 0 plugins"]);
+        assert_eq!(
+            apply(list("m"), false),
+            ["~ marketplaces of root r: m: 0 plugins"]
+        );
         assert!(apply(list("m"), false).is_empty());
-        let gone = ["- plugin q  skill://r/p  no longer there", "~ marketplaces of root r: none"];
+        let gone = [
+            "- plugin q  skill://r/p  no longer there",
+            "~ marketplaces of root r: none",
+        ];
         let without_lists = SkillDelta {
             marketplaces: Some(MarketplaceList::default()),
             ..delta(vec![], &["skill://r/p"])

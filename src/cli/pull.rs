@@ -111,8 +111,14 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
-    let package = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;
-    let limits = PullLimits { max_files: args.max_files, max_bytes: args.max_bytes };
+    let package = args
+        .package
+        .resolve(&mut client, &roots, Consistency::Cached)
+        .await?;
+    let limits = PullLimits {
+        max_files: args.max_files,
+        max_bytes: args.max_bytes,
+    };
     let root = find_root(&package, roots)?;
     let mut request = PullRequest::new(root, package, args.into);
     request.limits = limits;
@@ -139,7 +145,8 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
 fn contains_home(request: &PullRequest, env: &ProcessEnv) -> bool {
     let real = |dir: &PathBuf| dir.canonicalize().ok();
     let home = env.home.as_ref().and_then(real);
-    home.zip(real(&request.dir)).is_some_and(|(home, dir)| home.starts_with(dir))
+    home.zip(real(&request.dir))
+        .is_some_and(|(home, dir)| home.starts_with(dir))
 }
 
 fn start_mirror(client: &Client, request: &PullRequest) -> Mirror {
@@ -147,7 +154,10 @@ fn start_mirror(client: &Client, request: &PullRequest) -> Mirror {
     let view = SkillView::Full;
     Mirror::start(
         client,
-        MirrorSelection { view, ..MirrorSelection::new(vec![request.root.clone()]) },
+        MirrorSelection {
+            view,
+            ..MirrorSelection::new(vec![request.root.clone()])
+        },
     )
 }
 
@@ -191,9 +201,10 @@ async fn follow_package(
 /// Whether a later pull may succeed: the daemon is away, or the package may come back.
 fn is_temporary(error: &PullError) -> bool {
     match error {
-        PullError::Call(CallError::Status(status)) => {
-            !matches!(status.code(), Code::PermissionDenied | Code::Unauthenticated)
-        }
+        PullError::Call(CallError::Status(status)) => !matches!(
+            status.code(),
+            Code::PermissionDenied | Code::Unauthenticated
+        ),
         PullError::Call(CallError::ChangedDuringRead)
         | PullError::KeepsChanging
         | PullError::NoDigest(_)
@@ -236,7 +247,10 @@ fn print_report(
     report: &PullReport,
     output: OutputFormat,
 ) -> Result<(), CommandFailure> {
-    let PullLimits { max_files, max_bytes } = request.limits;
+    let PullLimits {
+        max_files,
+        max_bytes,
+    } = request.limits;
     match output {
         OutputFormat::Json => print_json(&json!({
             "package": request.package,
@@ -258,7 +272,11 @@ fn print_report(
             writeln!(
                 stdout,
                 "{}: {} of at most {max_files}, {} of at most {max_bytes} bytes, {} read",
-                if report.is_replaced { "pulled" } else { "unchanged" },
+                if report.is_replaced {
+                    "pulled"
+                } else {
+                    "unchanged"
+                },
                 count_with_noun(report.files, "file"),
                 report.bytes,
                 count_with_noun(report.read_files, "file"),
@@ -280,7 +298,9 @@ fn print_conflicts(
             "conflicts": differences_json(conflicts),
         }))?,
         OutputFormat::Text => write_stdout(|stdout| {
-            difference_lines(conflicts).iter().try_for_each(|line| writeln!(stdout, "{line}"))
+            difference_lines(conflicts)
+                .iter()
+                .try_for_each(|line| writeln!(stdout, "{line}"))
         })?,
     }
     let files = count_with_noun(conflicts.len(), "file");

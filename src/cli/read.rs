@@ -57,7 +57,10 @@ pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
     let consistency = consistency(args.fresh);
-    let handle = args.package.resolve(&mut client, &roots, consistency).await?;
+    let handle = args
+        .package
+        .resolve(&mut client, &roots, consistency)
+        .await?;
     let root = find_root(&handle, roots)?;
     let package = find_skill(&mut client, &root, &handle, consistency).await?;
     let package = match package {
@@ -66,7 +69,11 @@ pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
             .await?
             .unwrap_or_else(|| handle.clone()),
     };
-    let resource = if package == handle { String::new() } else { handle };
+    let resource = if package == handle {
+        String::new()
+    } else {
+        handle
+    };
     let request = ReadResourceRequest {
         root: Some(root),
         package,
@@ -78,7 +85,9 @@ pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
     match args.output {
         OutputFormat::Text => {
             let mut out = |bytes: &[u8]| io::stdout().lock().write_all(bytes);
-            client.read_resource(&request, BUFFERED_BYTES, &mut out).await?;
+            client
+                .read_resource(&request, BUFFERED_BYTES, &mut out)
+                .await?;
             write_stdout(|_| Ok(()))?;
         }
         OutputFormat::Json => print_as_json(&mut client, &request).await?,
@@ -97,7 +106,9 @@ async fn print_as_json(
         let too_large = || io::Error::new(io::ErrorKind::FileTooLarge, "over 256 MiB of JSON");
         fits.then_some(()).ok_or_else(too_large)
     };
-    let mut answer = client.read_resource(request, MAX_JSON_BYTES, &mut collect).await?;
+    let mut answer = client
+        .read_resource(request, MAX_JSON_BYTES, &mut collect)
+        .await?;
     answer.body = Some(match answer.body {
         Some(Body::Contents(_)) => Body::Contents(
             String::from_utf8(content).map_err(|error| CommandFailure::invalid_response(&error))?,

@@ -31,8 +31,17 @@ pub fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
         ..RootStatus::default()
     };
     let roots: Vec<_> = answer.roots.iter().map(status).collect();
-    let diagnostics: Vec<_> = answer.roots.iter().flat_map(|r| r.diagnostics.clone()).collect();
-    report_lines("", &roots, &diagnostics, roots.iter().any(|root| root.truncated))
+    let diagnostics: Vec<_> = answer
+        .roots
+        .iter()
+        .flat_map(|r| r.diagnostics.clone())
+        .collect();
+    report_lines(
+        "",
+        &roots,
+        &diagnostics,
+        roots.iter().any(|root| root.truncated),
+    )
 }
 
 /// Returns the report of published roots.
@@ -78,7 +87,10 @@ fn root_line(root: &RootStatus) -> Option<String> {
             format!("error[{}]", root_reason_name(root.reason))
         }
     };
-    Some(with_message(format!("{head} root {}", EscapedText(&root.id)), &root.message))
+    Some(with_message(
+        format!("{head} root {}", EscapedText(&root.id)),
+        &root.message,
+    ))
 }
 
 /// Returns the name of the reason, or its number if the daemon is newer than this client.
@@ -129,7 +141,10 @@ pub fn strip_enum_prefix<'a>(name: &'a str, prefix: &str) -> &'a str {
 
 fn summary_line(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: bool) -> String {
     let mut line = format!("{what}{}", count_with_noun(roots.len(), "root"));
-    let unready = roots.iter().filter(|root| root.state() != RootState::Ready).count();
+    let unready = roots
+        .iter()
+        .filter(|root| root.state() != RootState::Ready)
+        .count();
     if unready > 0 {
         let _ = write!(line, " ({unready} not ready)");
     }
@@ -139,8 +154,11 @@ fn summary_line(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: 
             let _ = write!(line, ", {}", count_with_noun(count, name));
         }
     }
-    let total: u64 =
-        roots.iter().filter_map(|root| root.counts).map(|c| u64::from(c.diagnostics)).sum();
+    let total: u64 = roots
+        .iter()
+        .filter_map(|root| root.counts)
+        .map(|c| u64::from(c.diagnostics))
+        .sum();
     let unsent = total.saturating_sub(of.len() as u64);
     if unsent > 0 {
         let _ = write!(line, ", {unsent} more not in the response");
@@ -185,7 +203,10 @@ mod tests {
             skills: vec![Skill::default()],
             roots: vec![
                 RootStatus {
-                    counts: Some(RootCounts { diagnostics: 9, ..RootCounts::default() }),
+                    counts: Some(RootCounts {
+                        diagnostics: 9,
+                        ..RootCounts::default()
+                    }),
                     ..root("r", RootState::Ready, RootReason::Unspecified)
                 },
                 root("p", RootState::Pending, RootReason::Unspecified),
@@ -196,7 +217,10 @@ mod tests {
             ],
             diagnostics: vec![
                 diagnostic(Severity::Error, "skill://r/a/SKILL.md", 3, 7),
-                Diagnostic { code: 999, ..diagnostic(Severity::Warning, "", 0, 0) },
+                Diagnostic {
+                    code: 999,
+                    ..diagnostic(Severity::Warning, "", 0, 0)
+                },
                 diagnostic(Severity::Note, "", 0, 0),
             ],
             truncated: true,

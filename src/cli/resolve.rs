@@ -57,8 +57,15 @@ pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
         }
         OutputFormat::Json => print_message(&answer)?,
     }
-    let ready = answer.roots.iter().all(|root| root.state() == RootState::Ready);
-    Ok(if ready { exit::OK } else { exit::PROBLEMS_FOUND })
+    let ready = answer
+        .roots
+        .iter()
+        .all(|root| root.state() == RootState::Ready);
+    Ok(if ready {
+        exit::OK
+    } else {
+        exit::PROBLEMS_FOUND
+    })
 }
 
 fn resolved_root_rows(answer: &ResolveRootsResponse) -> Vec<[String; 3]> {
@@ -82,7 +89,9 @@ fn root_tree(root: &ResolvedRoot) -> Option<Vec<String>> {
 
 /// Describes a root, such as `PLUGIN deploy 1.0: 3 skills, 1 omitted; directories: 12 scanned`.
 fn root_contents(root: &ResolvedRoot) -> String {
-    let Some(counts) = &root.counts else { return String::new() };
+    let Some(counts) = &root.counts else {
+        return String::new();
+    };
     // A newer daemon may have kinds that this client does not know.
     let mut text = RootKind::try_from(root.kind).map_or_else(
         |number| number.0.to_string(),
@@ -94,9 +103,15 @@ fn root_contents(root: &ResolvedRoot) -> String {
             let _ = write!(text, " {}", EscapedText(&plugin.version));
         }
     }
-    let _ = write!(text, ": {}", report::count_with_noun(counts.skills as usize, "skill"));
-    for (count, what) in [(counts.omitted, "omitted"), (counts.other_product, "for other products")]
-    {
+    let _ = write!(
+        text,
+        ": {}",
+        report::count_with_noun(counts.skills as usize, "skill")
+    );
+    for (count, what) in [
+        (counts.omitted, "omitted"),
+        (counts.other_product, "for other products"),
+    ] {
         if count > 0 {
             let _ = write!(text, ", {count} {what}");
         }

@@ -44,7 +44,10 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let mut client = executor.client;
-    let package = args.package.resolve(&mut client, &roots, Consistency::Cached).await?;
+    let package = args
+        .package
+        .resolve(&mut client, &roots, Consistency::Cached)
+        .await?;
     let request = ListResourcesRequest {
         root: Some(find_root(&package, roots)?),
         package,
@@ -71,27 +74,46 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
 fn cells(resource: &Resource) -> [String; 4] {
     let mark = if resource.executable { "x" } else { "-" };
     let media_type = escape_text(&resource.media_type);
-    [resource.size_bytes.to_string(), mark.to_owned(), media_type, escape_text(&resource.resource)]
+    [
+        resource.size_bytes.to_string(),
+        mark.to_owned(),
+        media_type,
+        escape_text(&resource.resource),
+    ]
 }
 
 fn rows_without_digests(answer: &ListResourcesResponse) -> Vec<[String; 4]> {
     let head = ["BYTES", "X", "TYPE", "RESOURCE"].map(String::from);
-    std::iter::once(head).chain(answer.resources.iter().map(cells)).collect()
+    std::iter::once(head)
+        .chain(answer.resources.iter().map(cells))
+        .collect()
 }
 
 fn rows_with_digests(answer: &ListResourcesResponse) -> Vec<[String; 5]> {
     let head = ["BYTES", "X", "TYPE", "DIGEST", "RESOURCE"].map(String::from);
     let rows = answer.resources.iter().map(|resource| {
         let [bytes, mark, media_type, handle] = cells(resource);
-        let digest = if resource.digest.is_empty() { "-" } else { &resource.digest };
+        let digest = if resource.digest.is_empty() {
+            "-"
+        } else {
+            &resource.digest
+        };
         [bytes, mark, media_type, escape_text(digest), handle]
     });
     std::iter::once(head).chain(rows).collect()
 }
 
 fn resources_summary(answer: &ListResourcesResponse) -> String {
-    let bytes: u64 = answer.resources.iter().map(|resource| resource.size_bytes).sum();
+    let bytes: u64 = answer
+        .resources
+        .iter()
+        .map(|resource| resource.size_bytes)
+        .sum();
     let files = report::count_with_noun(answer.resources.len(), "file");
-    let cut = if answer.truncated { "; files over a limit are omitted" } else { "" };
+    let cut = if answer.truncated {
+        "; files over a limit are omitted"
+    } else {
+        ""
+    };
     format!("{files}, {bytes} bytes{cut}")
 }

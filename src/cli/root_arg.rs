@@ -8,8 +8,12 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Component, Path, PathBuf};
 
 /// Bytes that are not percent-encoded in the path of a `file:` URI (RFC 3986).
-const URI_PATH_ENCODE_SET: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const URI_PATH_ENCODE_SET: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 
 /// Value of one `--root` flag.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +43,11 @@ impl RootArg {
     }
 
     fn with_non_empty_dir(id: Option<String>, dir: OsString) -> Result<Self, &'static str> {
-        if dir.is_empty() { Err("the directory is empty") } else { Ok(Self { id, dir }) }
+        if dir.is_empty() {
+            Err("the directory is empty")
+        } else {
+            Ok(Self { id, dir })
+        }
     }
 }
 
@@ -55,7 +63,9 @@ pub fn select_roots(
         paths.push(wire_path(&arg.dir, current_dir)?);
     }
     let ids = unique_root_ids(
-        args.iter().map(|arg| arg.id.as_deref()).zip(paths.iter().map(String::as_str)),
+        args.iter()
+            .map(|arg| arg.id.as_deref())
+            .zip(paths.iter().map(String::as_str)),
     );
     let root = |(id, path)| SelectedCapabilityRoot {
         id,
@@ -85,7 +95,9 @@ fn wire_path(dir: &OsStr, current_dir: Option<&Path>) -> Result<String, &'static
     };
     // Joining the components removes `.` and double slashes, and keeps `..`.
     let path: PathBuf = path.components().collect();
-    path.into_os_string().into_string().or_else(|raw| Ok(file_uri(raw.as_bytes())))
+    path.into_os_string()
+        .into_string()
+        .or_else(|raw| Ok(file_uri(raw.as_bytes())))
 }
 
 /// Returns the `file:` URI of an absolute path.
@@ -97,8 +109,10 @@ pub fn file_uri(path: &[u8]) -> String {
 /// is taken, `-2`, `-3`, … is appended.
 fn unique_root_ids<'a>(roots: impl Iterator<Item = (Option<&'a str>, &'a str)>) -> Vec<String> {
     let roots: Vec<_> = roots.collect();
-    let mut taken: HashSet<String> =
-        roots.iter().filter_map(|(id, _)| id.map(String::from)).collect();
+    let mut taken: HashSet<String> = roots
+        .iter()
+        .filter_map(|(id, _)| id.map(String::from))
+        .collect();
     let id = |(id, path): &(Option<&str>, &str)| {
         if let Some(id) = id {
             return (*id).to_owned();
@@ -157,7 +171,13 @@ mod tests {
             ("x=published:a", Some("x"), "published:a"),
             ("deploy@1=/opt/a=b", Some("deploy@1"), "/opt/a=b"),
         ] {
-            assert_eq!(arg(text), RootArg { id: id.map(String::from), dir: dir.into() });
+            assert_eq!(
+                arg(text),
+                RootArg {
+                    id: id.map(String::from),
+                    dir: dir.into()
+                }
+            );
         }
         for bad in ["", "=", "=/a", "id="] {
             assert!(RootArg::parse(bad.into()).is_err(), "{bad:?}");
@@ -176,10 +196,20 @@ mod tests {
             roots.into_iter().map(pair).collect()
         };
         let pairs = |list: &[(&str, &str)]| -> Vec<(String, String)> {
-            list.iter().map(|(id, path)| ((*id).into(), (*path).into())).collect()
+            list.iter()
+                .map(|(id, path)| ((*id).into(), (*path).into()))
+                .collect()
         };
         assert_eq!(
-            sent(&["skills/", ".", "../other", "..", "/", "published:x", "file:///a/b%20c"]),
+            sent(&[
+                "skills/",
+                ".",
+                "../other",
+                "..",
+                "/",
+                "published:x",
+                "file:///a/b%20c"
+            ]),
             pairs(&[
                 ("skills", "/home/me/skills"),
                 ("me", "/home/me"),
@@ -192,7 +222,12 @@ mod tests {
         );
         assert_eq!(
             sent(&["/a/x", "/b/x", "x-2=/c", "/d/x"]),
-            pairs(&[("x", "/a/x"), ("x-3", "/b/x"), ("x-2", "/c"), ("x-4", "/d/x")])
+            pairs(&[
+                ("x", "/a/x"),
+                ("x-3", "/b/x"),
+                ("x-2", "/c"),
+                ("x-4", "/d/x")
+            ])
         );
         assert!(select_roots(&[arg("skills")], "local", None).is_err());
     }

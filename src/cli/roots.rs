@@ -41,8 +41,15 @@ pub async fn run(args: RootsArgs, env: &ProcessEnv) -> Result<u8, CommandFailure
         }
         OutputFormat::Json => print_message(&answer)?,
     }
-    let ready = answer.roots.iter().all(|root| root.state() == RootState::Ready);
-    Ok(if ready { exit::OK } else { exit::PROBLEMS_FOUND })
+    let ready = answer
+        .roots
+        .iter()
+        .all(|root| root.state() == RootState::Ready);
+    Ok(if ready {
+        exit::OK
+    } else {
+        exit::PROBLEMS_FOUND
+    })
 }
 
 fn published_root_rows(answer: &ListRootsResponse) -> Vec<[String; 3]> {
@@ -52,7 +59,11 @@ fn published_root_rows(answer: &ListRootsResponse) -> Vec<[String; 3]> {
             |number| number.0.to_string(),
             |scope| report::strip_enum_prefix(scope.as_str_name(), "SCOPE_").to_owned(),
         );
-        [escape_text(&root.id), scope, report::root_state_text(root.state(), root.reason)]
+        [
+            escape_text(&root.id),
+            scope,
+            report::root_state_text(root.state(), root.reason),
+        ]
     });
     rows.collect()
 }

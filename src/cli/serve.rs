@@ -170,7 +170,10 @@ pub fn prepare_daemon(
             .map(ServePreparation::Finished);
     }
     let (inherited, handed_over) = server::take_inherited_sockets()?;
-    let env = &ProcessEnv { inherited_sockets: handed_over, ..env.clone() };
+    let env = &ProcessEnv {
+        inherited_sockets: handed_over,
+        ..env.clone()
+    };
     let file = args.config.clone().map(|path| {
         let stamp = FileStamp::of_path(&path);
         ConfigFile { path, stamp }
@@ -182,9 +185,17 @@ pub fn prepare_daemon(
     // The listeners are bound first, so that the sandbox can deny binding, locking and creating
     // sockets.
     let listeners = server::bind_listeners(&config, inherited)?;
-    let test = args.self_test.clone().map(SelfTest::prepare).transpose().map_err(|error| {
-        CommandFailure::new(exit::INTERNAL, format!("cannot start the self-test: {error}"))
-    })?;
+    let test = args
+        .self_test
+        .clone()
+        .map(SelfTest::prepare)
+        .transpose()
+        .map_err(|error| {
+            CommandFailure::new(
+                exit::INTERNAL,
+                format!("cannot start the self-test: {error}"),
+            )
+        })?;
     let is_managed = args.config.is_some() && server::has_service_manager();
     let checker = (is_managed && test.is_none()).then(ConfigChecker::start);
     let restricted = restrict_process(&sandbox_needs(&config, args.config.clone(), env))?;
@@ -205,7 +216,10 @@ pub fn prepare_daemon(
 
 /// Loads the config file and the flags, at the start and for each reload.
 fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, ConfigErrors> {
-    let root = |root: &RootArg| RootFlag { id: root.id.clone(), dir: root.dir.clone().into() };
+    let root = |root: &RootArg| RootFlag {
+        id: root.id.clone(),
+        dir: root.dir.clone().into(),
+    };
     let flags = ServeFlags {
         roots: args.root.iter().map(root).collect(),
         allow: args.allow.clone(),
@@ -278,7 +292,9 @@ pub async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
     };
     let (stop, stopped) = oneshot::channel();
     let run = Box::pin(app.run_with_reloads(async { drop(stopped.await) }, reloads));
-    let outcome = signals.run_until_stopped(run, stop, &reload_requested).await;
+    let outcome = signals
+        .run_until_stopped(run, stop, &reload_requested)
+        .await;
     // Blocks for a moment, so it must not run on a thread of the runtime. With the timeout, a
     // thread that hangs on a dead mount does not delay the exit.
     let ended = tokio::task::spawn_blocking(move || logs.flush_spans());
@@ -300,15 +316,31 @@ fn sandbox_needs(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) -> Sa
         ListenAddress::Unix(path) | ListenAddress::UnixInOwnDir(path) => Some(path.clone()),
         ListenAddress::Tcp(_) => None,
     };
-    let tokens = config.callers.iter().flat_map(|rules| rules.token_files.iter().flatten());
+    let tokens = config
+        .callers
+        .iter()
+        .flat_map(|rules| rules.token_files.iter().flatten());
     let tokens = tokens.map(|file| file.path().to_owned());
-    let certificates = config.tls.iter().flat_map(TlsFiles::paths).map(Path::to_owned);
+    let certificates = config
+        .tls
+        .iter()
+        .flat_map(TlsFiles::paths)
+        .map(Path::to_owned);
     SandboxPolicy {
         landlock: config.landlock,
         allowed_dirs: config.extra_allowed_dirs().to_vec(),
-        roots: config.published_roots.iter().map(|p| OsStr::from_bytes(&p.path).into()).collect(),
+        roots: config
+            .published_roots
+            .iter()
+            .map(|p| OsStr::from_bytes(&p.path).into())
+            .collect(),
         files: file.into_iter().chain(tokens).chain(certificates).collect(),
-        sockets: config.listeners.iter().chain(&config.metrics).filter_map(socket).collect(),
+        sockets: config
+            .listeners
+            .iter()
+            .chain(&config.metrics)
+            .filter_map(socket)
+            .collect(),
         connect_ports: config.traces.iter().map(|traces| traces.port).collect(),
         may_bind_tcp: false,
         home: env.home.clone(),
@@ -317,8 +349,11 @@ fn sandbox_needs(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) -> Sa
 
 fn log_sandbox(restricted: &ProcessSandbox) {
     let sandbox = &restricted.status;
-    let (landlock, abi, prefixes) =
-        (sandbox.landlock.name(), sandbox.landlock_abi, sandbox.readable_dirs);
+    let (landlock, abi, prefixes) = (
+        sandbox.landlock.name(),
+        sandbox.landlock_abi,
+        sandbox.readable_dirs,
+    );
     let no_new_privs = sandbox.no_new_privs;
     match sandbox.landlock {
         LandlockState::Enforced | LandlockState::Off => {
@@ -340,7 +375,9 @@ fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
         app.listen_addresses()
             .iter()
             .try_for_each(|address| writeln!(stdout, "listening {address}"))?;
-        scraped.iter().try_for_each(|address| writeln!(stdout, "metrics {address}"))
+        scraped
+            .iter()
+            .try_for_each(|address| writeln!(stdout, "metrics {address}"))
     });
     ignore_closed_stdout(outcome)
 }
@@ -357,8 +394,9 @@ fn run_self_test(
         LandlockState::Enforced | LandlockState::Partial => Some(sandbox.landlock_abi),
         LandlockState::Off | LandlockState::Unavailable => None,
     };
-    let attempts =
-        test.run(below, abi).map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+    let attempts = test
+        .run(below, abi)
+        .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
     write_stdout(|stdout| {
         attempts.iter().try_for_each(|attempt| {
             let errno = attempt.error.as_ref().and_then(io::Error::raw_os_error);
@@ -367,5 +405,9 @@ fn run_self_test(
             writeln!(stdout, "{line}")
         })
     })?;
-    Ok(if attempts.iter().all(AttemptResult::is_denied) { exit::OK } else { exit::PROBLEMS_FOUND })
+    Ok(if attempts.iter().all(AttemptResult::is_denied) {
+        exit::OK
+    } else {
+        exit::PROBLEMS_FOUND
+    })
 }

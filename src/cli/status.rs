@@ -57,7 +57,10 @@ pub async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailur
         OutputFormat::Text => {
             let mut rows = vec![
                 ("health".to_owned(), health.as_str_name().to_owned()),
-                ("endpoint".to_owned(), escape_text(&connected.config.endpoint.to_string())),
+                (
+                    "endpoint".to_owned(),
+                    escape_text(&connected.config.endpoint.to_string()),
+                ),
             ];
             if let (Some(executor), Some(dynamic)) = (&executor, &dynamic) {
                 rows.extend(executor_rows(executor));
@@ -67,7 +70,8 @@ pub async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailur
             }
             let widest = rows.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
             write_stdout(|stdout| {
-                rows.iter().try_for_each(|(key, value)| writeln!(stdout, "{key:widest$}  {value}"))
+                rows.iter()
+                    .try_for_each(|(key, value)| writeln!(stdout, "{key:widest$}  {value}"))
             })?;
         }
         OutputFormat::Json => {
@@ -80,28 +84,64 @@ pub async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailur
             print_json(&answer)?;
         }
     }
-    Ok(if serving { exit::OK } else { exit::PROBLEMS_FOUND })
+    Ok(if serving {
+        exit::OK
+    } else {
+        exit::PROBLEMS_FOUND
+    })
 }
 
 fn executor_rows(executor: &GetExecutorResponse) -> Vec<(String, String)> {
     let build = Some(&executor.build).filter(|build| !build.is_empty());
     let build = build.map_or_else(String::new, |build| format!(" ({build})"));
     let mut rows = vec![
-        ("version".to_owned(), escape_text(&format!("{}{build}", executor.version))),
-        ("environments".to_owned(), escape_text(&executor.environment_ids.join(", "))),
+        (
+            "version".to_owned(),
+            escape_text(&format!("{}{build}", executor.version)),
+        ),
+        (
+            "environments".to_owned(),
+            escape_text(&executor.environment_ids.join(", ")),
+        ),
     ];
-    rows.extend(executor.start_time.map(|time| ("started".to_owned(), time.to_string())));
+    rows.extend(
+        executor
+            .start_time
+            .map(|time| ("started".to_owned(), time.to_string())),
+    );
     rows.push((
         "revision".to_owned(),
-        format!("{} of epoch {}", executor.revision, EscapedText(&executor.epoch)),
+        format!(
+            "{} of epoch {}",
+            executor.revision,
+            EscapedText(&executor.epoch)
+        ),
     ));
-    rows.extend(executor.catalog_stats.as_ref().map(|h| ("catalog".to_owned(), catalog_text(h))));
-    rows.extend(executor.watch.as_ref().map(|w| ("watches".to_owned(), watch_text(w))));
+    rows.extend(
+        executor
+            .catalog_stats
+            .as_ref()
+            .map(|h| ("catalog".to_owned(), catalog_text(h))),
+    );
+    rows.extend(
+        executor
+            .watch
+            .as_ref()
+            .map(|w| ("watches".to_owned(), watch_text(w))),
+    );
     for line in executor.config.iter().flat_map(config_lines) {
         rows.push(("config".to_owned(), line));
     }
-    rows.push(("features".to_owned(), escape_text(&executor.features.join(", "))));
-    rows.extend(executor.sandbox.as_ref().map(|s| ("sandbox".to_owned(), sandbox_text(s))));
+    rows.push((
+        "features".to_owned(),
+        escape_text(&executor.features.join(", ")),
+    ));
+    rows.extend(
+        executor
+            .sandbox
+            .as_ref()
+            .map(|s| ("sandbox".to_owned(), sandbox_text(s))),
+    );
     // Older daemons do not set the field.
     if !executor.resolver.is_empty() {
         rows.push(("resolver".to_owned(), escape_text(&executor.resolver)));
@@ -124,17 +164,29 @@ fn limit_rows(dynamic: &DynamicMessage) -> Vec<(String, String)> {
 }
 
 fn catalog_text(holdings: &CatalogStats) -> String {
-    let CatalogStats { ready_roots, pending_roots, unavailable_roots, skills, errors, warnings } =
-        *holdings;
+    let CatalogStats {
+        ready_roots,
+        pending_roots,
+        unavailable_roots,
+        skills,
+        errors,
+        warnings,
+    } = *holdings;
     let roots = ready_roots + pending_roots + unavailable_roots;
     let mut states = Vec::new();
     states.extend((pending_roots > 0).then(|| format!("{pending_roots} pending")));
     states.extend((unavailable_roots > 0).then(|| format!("{unavailable_roots} unavailable")));
-    let states =
-        if states.is_empty() { String::new() } else { format!(" ({})", states.join(", ")) };
+    let states = if states.is_empty() {
+        String::new()
+    } else {
+        format!(" ({})", states.join(", "))
+    };
     let [skills, errors, warnings] =
         [(skills, "skill"), (errors, "error"), (warnings, "warning")].map(count_with_noun);
-    format!("{}{states}, {skills}, {errors}, {warnings}", count_with_noun((roots, "root")))
+    format!(
+        "{}{states}, {skills}, {errors}, {warnings}",
+        count_with_noun((roots, "root"))
+    )
 }
 
 fn count_with_noun((count, what): (u32, &str)) -> String {
@@ -146,13 +198,22 @@ fn watch_text(watch: &WatchStatus) -> String {
     if watch.roots == 0 {
         return "none; no root was requested yet".to_owned();
     }
-    let WatchStatus { backend, watches_used: used, watches_limit: allowed, .. } = watch;
+    let WatchStatus {
+        backend,
+        watches_used: used,
+        watches_limit: allowed,
+        ..
+    } = watch;
     let mut line = format!("{used} by {}", EscapedText(backend));
     if *allowed > 0 {
         let _ = write!(line, ", {allowed} allowed");
     }
     if watch.polling_roots > 0 {
-        let _ = write!(line, ", {} polled", count_with_noun((watch.polling_roots, "root")));
+        let _ = write!(
+            line,
+            ", {} polled",
+            count_with_noun((watch.polling_roots, "root"))
+        );
     }
     if *allowed > 0 && *used > allowed / 5 * 4 {
         line.push_str("; raise fs.inotify.max_user_watches before the watches are used up");
@@ -162,14 +223,20 @@ fn watch_text(watch: &WatchStatus) -> String {
 
 /// Describes the applied configuration, keys that wait for a restart, and the last rejection.
 fn config_lines(status: &ConfigStatus) -> Vec<String> {
-    let read = status.load_time.map_or_else(String::new, |time| format!("read {time}"));
+    let read = status
+        .load_time
+        .map_or_else(String::new, |time| format!("read {time}"));
     let mut lines = vec![read];
     if !status.restart_required.is_empty() {
-        lines
-            .push(escape_text(&format!("needs a restart: {}", status.restart_required.join(", "))));
+        lines.push(escape_text(&format!(
+            "needs a restart: {}",
+            status.restart_required.join(", ")
+        )));
     }
     if let Some(rejection) = &status.last_rejection {
-        let time = rejection.time.map_or_else(String::new, |time| time.to_string());
+        let time = rejection
+            .time
+            .map_or_else(String::new, |time| time.to_string());
         let positions = match &rejection.errors[..] {
             [] => String::new(),
             positions => format!(", errors at {}", positions.join(", ")),
@@ -181,10 +248,17 @@ fn config_lines(status: &ConfigStatus) -> Vec<String> {
 }
 
 fn sandbox_text(status: &SandboxStatus) -> String {
-    let state = status.landlock().as_str_name().trim_start_matches("LANDLOCK_STATE_");
+    let state = status
+        .landlock()
+        .as_str_name()
+        .trim_start_matches("LANDLOCK_STATE_");
     let mut parts = vec![format!("landlock {}", state.to_lowercase())];
     if status.landlock_abi > 0 {
-        let dirs = if status.readable_dirs == 1 { "directory" } else { "directories" };
+        let dirs = if status.readable_dirs == 1 {
+            "directory"
+        } else {
+            "directories"
+        };
         parts.push(format!("ABI {}", status.landlock_abi));
         parts.push(format!("reads below {} {dirs}", status.readable_dirs));
     }

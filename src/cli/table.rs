@@ -12,7 +12,11 @@ const GAP: &str = "  ";
 /// truncated.
 pub fn table_lines<const N: usize>(rows: &[[String; N]], width: Option<usize>) -> Vec<String> {
     let widths: [usize; N] = std::array::from_fn(|column| {
-        let widest = rows.iter().map(|row| row[column].width()).max().unwrap_or(0);
+        let widest = rows
+            .iter()
+            .map(|row| row[column].width())
+            .max()
+            .unwrap_or(0);
         let most = match (column, width) {
             (_, None) => usize::MAX,
             (0, Some(width)) => width / 2,
@@ -50,7 +54,11 @@ mod tests {
     fn laid_out(width: Option<usize>) -> Vec<String> {
         let rows = [
             ["NAME", "ROOT", "DESCRIPTION"],
-            ["tools:write-a-report", "team-skills", "Writes a report of the work of this week"],
+            [
+                "tools:write-a-report",
+                "team-skills",
+                "Writes a report of the work of this week",
+            ],
             [
                 "漢字",
                 "r",
@@ -59,7 +67,12 @@ mod tests {
             ["bare", "r", ""],
         ];
         let lines = table_lines(&rows.map(|row| row.map(String::from)), width);
-        assert!(lines.iter().all(|line| line.width() <= width.unwrap_or(usize::MAX)), "{lines:#?}");
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.width() <= width.unwrap_or(usize::MAX)),
+            "{lines:#?}"
+        );
         lines
     }
 

@@ -30,7 +30,12 @@ pub struct VerifyArgs {
 
 /// Compares the directory and prints the differences.
 pub fn run(args: &VerifyArgs) -> Result<u8, CommandFailure> {
-    let DirVerification { package, files, bytes, differences } = verify_dir(&args.dir)?;
+    let DirVerification {
+        package,
+        files,
+        bytes,
+        differences,
+    } = verify_dir(&args.dir)?;
     let is_same = differences.is_empty();
     match args.output {
         OutputFormat::Json => print_json(&json!({
@@ -49,7 +54,11 @@ pub fn run(args: &VerifyArgs) -> Result<u8, CommandFailure> {
             writeln!(stdout, "{package}: {files}, {bytes} bytes, {count}")
         })?,
     }
-    Ok(if is_same { exit::OK } else { exit::PROBLEMS_FOUND })
+    Ok(if is_same {
+        exit::OK
+    } else {
+        exit::PROBLEMS_FOUND
+    })
 }
 
 /// Formats differences as lines of kind and name.

@@ -34,7 +34,12 @@ Examples:
   caproot watch --output json | jq -c .delta.removed")]
 pub struct WatchArgs {
     /// Only skills for this product, or for every product
-    #[arg(long, value_name = "PRODUCT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "PRODUCT",
+        default_value = "",
+        hide_default_value = true
+    )]
     product: String,
     /// Show bookmarks, too: the daemon sends a bookmark if nothing changed for a while
     #[arg(long)]
@@ -83,7 +88,11 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
                 let update = update.map_err(|why| CommandFailure::invalid_response(&why))?;
                 let lines = update.map(|update| reporter.report_update(&update));
                 let now = Zoned::now().strftime("%H:%M:%S").to_string();
-                lines.into_iter().flatten().map(|line| format!("{now} {line}")).collect()
+                lines
+                    .into_iter()
+                    .flatten()
+                    .map(|line| format!("{now} {line}"))
+                    .collect()
             }
             OutputFormat::Json if is_bookmark && !args.bookmarks => continue,
             OutputFormat::Json => vec![json_line(&event)?],
@@ -130,7 +139,12 @@ impl OutageReporter {
             Some(Event::Reset(reset)) => {
                 let reason = ResetReason::try_from(reset.reason).map_or_else(
                     |number| number.0.to_string(),
-                    |reason| reason.as_str_name().trim_start_matches("RESET_REASON_").to_owned(),
+                    |reason| {
+                        reason
+                            .as_str_name()
+                            .trim_start_matches("RESET_REASON_")
+                            .to_owned()
+                    },
                 );
                 format!("the stream starts from the whole state ({reason})")
             }

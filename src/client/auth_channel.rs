@@ -37,7 +37,11 @@ pub struct AuthChannel {
 
 impl AuthChannel {
     pub fn new(channel: Channel, token: BearerToken, alert_flag: TlsAlertFlag) -> Self {
-        Self { channel, token, alert_flag }
+        Self {
+            channel,
+            token,
+            alert_flag,
+        }
     }
 
     /// Reads the token again. Returns whether the token changed.
@@ -74,7 +78,11 @@ impl Service<http::Request<Body>> for AuthChannel {
         Box::pin(async move {
             call.await.map_err(|error| {
                 let wants_tls = alert_flag.0.load(Ordering::Relaxed);
-                if wants_tls { TlsRequired.into() } else { error.into() }
+                if wants_tls {
+                    TlsRequired.into()
+                } else {
+                    error.into()
+                }
             })
         })
     }

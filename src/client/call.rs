@@ -117,13 +117,21 @@ impl Client {
     /// Sets the retry policy.
     #[must_use]
     pub fn with_retry_policy(self, retries: RetryPolicy) -> Self {
-        Self { retry_policy: retries, ..self }
+        Self {
+            retry_policy: retries,
+            ..self
+        }
     }
 
     /// Creates a client that calls through `channel` without a token, each call within `timeout`.
     #[must_use]
     pub fn new(channel: Channel, timeout: Duration) -> Self {
-        Self::from_parts(channel, BearerToken::default(), TlsAlertFlag::default(), timeout)
+        Self::from_parts(
+            channel,
+            BearerToken::default(),
+            TlsAlertFlag::default(),
+            timeout,
+        )
     }
 
     async fn open(
@@ -215,7 +223,9 @@ impl Client {
     /// Returns the health of the whole daemon. A number that `grpc.health.v1` does not define is
     /// `Unknown`.
     pub async fn check_health(&mut self) -> Result<ServingStatus, CallError> {
-        let mut request = Request::new(HealthCheckRequest { service: String::new() });
+        let mut request = Request::new(HealthCheckRequest {
+            service: String::new(),
+        });
         request.set_timeout(self.timeout());
         let limit = self.timeout();
         let answer = with_deadline(limit, limit, self.health.check(request)).await?;
@@ -238,7 +248,11 @@ impl Client {
             // The future of a call is large. The box keeps the futures of the callers small.
             // The last attempt has only a part of the time, and its message the whole time.
             let whole = self.timeout();
-            Box::pin(with_deadline(left, whole, call(self.service.clone(), request)))
+            Box::pin(with_deadline(
+                left,
+                whole,
+                call(self.service.clone(), request),
+            ))
         };
         let outcome = run_with_retries(self.retry_policy, self.timeout(), &attempt).await;
         match outcome {
@@ -270,7 +284,10 @@ impl Client {
         &mut self,
         request: &ListSkillsRequest,
     ) -> Result<Vec<RootStatus>, CallError> {
-        let request = ListSkillsRequest { roots_only: true, ..request.clone() };
+        let request = ListSkillsRequest {
+            roots_only: true,
+            ..request.clone()
+        };
         Ok(self.list_skills(&request).await?.roots)
     }
 
@@ -363,8 +380,12 @@ impl Client {
         self.channel.reload_token().await;
         let limit = self.timeout();
         // The box is gone once the stream is open, so that a mirror's future stays small.
-        Box::pin(with_deadline(limit, limit, self.service.watch_skills(Request::new(request))))
-            .await
+        Box::pin(with_deadline(
+            limit,
+            limit,
+            self.service.watch_skills(Request::new(request)),
+        ))
+        .await
     }
 
     /// How long a call may take.
@@ -410,14 +431,19 @@ fn is_timeout(status: &Status) -> bool {
 #[must_use]
 pub fn error_reason(status: &Status) -> Option<ErrorReason> {
     let info = status.get_details_error_info()?;
-    (info.domain == ERROR_DOMAIN).then(|| ErrorReason::from_wire_name(&info.reason)).flatten()
+    (info.domain == ERROR_DOMAIN)
+        .then(|| ErrorReason::from_wire_name(&info.reason))
+        .flatten()
 }
 
 /// Returns the reason in the status's `google.rpc.ErrorInfo` as text, such as `PACKAGE_NOT_FOUND`.
 /// Includes the reasons that this version does not know.
 #[must_use]
 pub fn error_reason_name(status: &Status) -> Option<String> {
-    status.get_details_error_info().map(|info| info.reason).filter(|reason| !reason.is_empty())
+    status
+        .get_details_error_info()
+        .map(|info| info.reason)
+        .filter(|reason| !reason.is_empty())
 }
 
 /// Formats a status as `CODE REASON: message`. A reason that equals the code is omitted.
@@ -429,14 +455,20 @@ fn status_sentence(status: &Status) -> String {
         return format!("{head}: no connection to the daemon: {why}");
     }
     let message = message_without_reason(status);
-    if message.is_empty() { head } else { format!("{head}: {message}") }
+    if message.is_empty() {
+        head
+    } else {
+        format!("{head}: {message}")
+    }
 }
 
 /// Returns the message without the reason, which the daemon puts in front of each message.
 fn message_without_reason(status: &Status) -> &str {
     let message = status.message();
     let behind = |reason: String| message.strip_prefix(reason.as_str())?.strip_prefix(": ");
-    error_reason_name(status).and_then(behind).unwrap_or(message)
+    error_reason_name(status)
+        .and_then(behind)
+        .unwrap_or(message)
 }
 
 #[cfg(test)]
@@ -457,8 +489,14 @@ mod tests {
             with(Code::NotFound, "PACKAGE_NOT_FOUND"),
             "NOT_FOUND PACKAGE_NOT_FOUND: Look again"
         );
-        assert_eq!(with(Code::InvalidArgument, "INVALID_ARGUMENT"), "INVALID_ARGUMENT: Look again");
-        assert_eq!(CallError::from(Status::internal("")).to_string(), "INTERNAL");
+        assert_eq!(
+            with(Code::InvalidArgument, "INVALID_ARGUMENT"),
+            "INVALID_ARGUMENT: Look again"
+        );
+        assert_eq!(
+            CallError::from(Status::internal("")).to_string(),
+            "INTERNAL"
+        );
     }
 
     #[tokio::test]

@@ -56,7 +56,10 @@ pub enum ConnectError {
         endpoint: DaemonEndpoint,
     },
     /// No daemon answers at a default socket.
-    #[error("no daemon answers at any of the default sockets: {}", join_paths(tried))]
+    #[error(
+        "no daemon answers at any of the default sockets: {}",
+        join_paths(tried)
+    )]
     NoDefault {
         /// Default sockets, in the order of the attempts.
         tried: Vec<PathBuf>,
@@ -73,13 +76,20 @@ impl ConnectError {
             ConnectorError::Io(cause) if cause.kind() == ErrorKind::PermissionDenied => {
                 Self::NotPermitted { endpoint }
             }
-            cause => Self::NoDaemon { endpoint, cause: cause.to_string() },
+            cause => Self::NoDaemon {
+                endpoint,
+                cause: cause.to_string(),
+            },
         }
     }
 }
 
 fn join_paths(paths: &[PathBuf]) -> String {
-    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Connects a generated service client to `endpoint` within `timeout`.
@@ -87,7 +97,9 @@ pub async fn connect(
     endpoint: &DaemonEndpoint,
     timeout: Duration,
 ) -> Result<CapabilityServiceClient<Channel>, ConnectError> {
-    open_channel(endpoint, timeout).await.map(CapabilityServiceClient::new)
+    open_channel(endpoint, timeout)
+        .await
+        .map(CapabilityServiceClient::new)
 }
 
 /// Opens a channel to `endpoint` without credentials, for any service, within `timeout`.
@@ -95,9 +107,13 @@ pub async fn open_channel(
     endpoint: &DaemonEndpoint,
     timeout: Duration,
 ) -> Result<Channel, ConnectError> {
-    let opened =
-        open_channel_with(endpoint, &ClientCredentials::default(), timeout, ConnectMode::Eager)
-            .await;
+    let opened = open_channel_with(
+        endpoint,
+        &ClientCredentials::default(),
+        timeout,
+        ConnectMode::Eager,
+    )
+    .await;
     opened.map(|(channel, _)| channel)
 }
 
@@ -131,10 +147,12 @@ pub async fn connect_within<T>(
     limit: Duration,
     attempt: impl Future<Output = Result<T, ConnectorError>>,
 ) -> Result<T, ConnectorError> {
-    tokio::time::timeout(limit, attempt).await.unwrap_or_else(|_| {
-        let span = humantime::format_duration(limit);
-        Err(io::Error::new(ErrorKind::TimedOut, format!("no connection within {span}")).into())
-    })
+    tokio::time::timeout(limit, attempt)
+        .await
+        .unwrap_or_else(|_| {
+            let span = humantime::format_duration(limit);
+            Err(io::Error::new(ErrorKind::TimedOut, format!("no connection within {span}")).into())
+        })
 }
 
 /// Builds a channel that connects with the credentials, again after each lost connection.
@@ -147,13 +165,20 @@ async fn build_channel(
     let (tell, first_bytes) = oneshot::channel();
     // The sender is for the first connection. On later connections the calls report the failure.
     let tell = Arc::new(Mutex::new(Some(tell)));
-    let (address, credentials, alert) =
-        (endpoint.address().clone(), credentials.clone(), alert.clone());
+    let (address, credentials, alert) = (
+        endpoint.address().clone(),
+        credentials.clone(),
+        alert.clone(),
+    );
     let is_tls = matches!(address, EndpointAddress::Tls(_));
     let connector = tower::service_fn(move |_: Uri| {
         let (address, credentials) = (address.clone(), credentials.clone());
         let (alert, tell) = (alert.clone(), tell.lock().take());
-        async move { open_stream(&address, &credentials, alert, tell).await.map(TokioIo::new) }
+        async move {
+            open_stream(&address, &credentials, alert, tell)
+                .await
+                .map(TokioIo::new)
+        }
     });
     let origin = http_origin(endpoint)?;
     if mode == ConnectMode::Lazy {
@@ -200,7 +225,11 @@ pub fn connection_failure(status: &Status) -> Option<String> {
 /// missing, this user may not use the socket, the connection is refused, or no registry names an
 /// executor.
 pub fn is_connection_refused(status: &Status) -> bool {
-    let refusals = [ErrorKind::NotFound, ErrorKind::ConnectionRefused, ErrorKind::PermissionDenied];
+    let refusals = [
+        ErrorKind::NotFound,
+        ErrorKind::ConnectionRefused,
+        ErrorKind::PermissionDenied,
+    ];
     match status.source().and_then(root_cause) {
         Some(ConnectorError::Io(cause)) => refusals.contains(&cause.kind()),
         Some(ConnectorError::UnknownExecutor(_)) => true,
@@ -212,7 +241,10 @@ pub fn is_connection_refused(status: &Status) -> bool {
 /// are invalid for a socket are omitted.
 #[must_use]
 pub fn default_endpoints(env: &ProcessEnv) -> Vec<DaemonEndpoint> {
-    default_sockets(env).into_iter().filter_map(|path| DaemonEndpoint::unix(path).ok()).collect()
+    default_sockets(env)
+        .into_iter()
+        .filter_map(|path| DaemonEndpoint::unix(path).ok())
+        .collect()
 }
 
 /// Returns the first default socket that accepts a connection within `timeout`. If none accepts,
@@ -224,7 +256,9 @@ pub async fn find_default_endpoint(
 ) -> Result<DaemonEndpoint, ConnectError> {
     let mut forbidden = None;
     for endpoint in default_endpoints(env) {
-        let EndpointAddress::Unix(path) = endpoint.address() else { continue };
+        let EndpointAddress::Unix(path) = endpoint.address() else {
+            continue;
+        };
         if path.starts_with(&env.temp_dir) && !is_in_own_directory(path, env.uid) {
             continue;
         }
@@ -238,7 +272,9 @@ pub async fn find_default_endpoint(
     }
     Err(match forbidden {
         Some(endpoint) => ConnectError::NotPermitted { endpoint },
-        None => ConnectError::NoDefault { tried: default_sockets(env) },
+        None => ConnectError::NoDefault {
+            tried: default_sockets(env),
+        },
     })
 }
 
@@ -249,7 +285,9 @@ pub async fn find_default_endpoint(
     env: &ProcessEnv,
     _: Duration,
 ) -> Result<DaemonEndpoint, ConnectError> {
-    Err(ConnectError::NoDefault { tried: default_sockets(env) })
+    Err(ConnectError::NoDefault {
+        tried: default_sockets(env),
+    })
 }
 
 /// Whether the socket's directory belongs to the user. Every user can create a directory in the
@@ -257,6 +295,8 @@ pub async fn find_default_endpoint(
 #[cfg(unix)]
 fn is_in_own_directory(socket: &Path, uid: u32) -> bool {
     use std::os::unix::fs::MetadataExt as _;
-    let directory = socket.parent().and_then(|directory| directory.symlink_metadata().ok());
+    let directory = socket
+        .parent()
+        .and_then(|directory| directory.symlink_metadata().ok());
     directory.is_some_and(|found| found.is_dir() && found.uid() == uid)
 }

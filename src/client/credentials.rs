@@ -62,7 +62,10 @@ impl ClientCredentials {
     /// Returns the name that the certificate of the daemon at `host` must have.
     pub(super) fn expected_server_name(&self, host: &str) -> Result<ServerName<'static>, String> {
         let name = self.server_name.as_deref().unwrap_or(host);
-        let bare = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(name);
+        let bare = name
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'))
+            .unwrap_or(name);
         ServerName::try_from(bare.to_owned()).map_err(|_| {
             format!("invalid server name {bare:?}: expected a DNS name or an IP address")
         })
@@ -72,8 +75,12 @@ impl ClientCredentials {
     /// sentence.
     pub async fn check(&self, endpoint: &DaemonEndpoint) -> Result<(), String> {
         BearerToken::read(self.token.clone()).await?;
-        let EndpointAddress::Tls(address) = endpoint.address() else { return Ok(()) };
-        let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+        let EndpointAddress::Tls(address) = endpoint.address() else {
+            return Ok(());
+        };
+        let host = address
+            .rsplit_once(':')
+            .map_or(address.as_str(), |(host, _)| host);
         self.expected_server_name(host)?;
         let credentials = self.clone();
         let config = tokio::task::spawn_blocking(move || credentials.client_config());
@@ -95,7 +102,9 @@ impl ClientCredentials {
             None => builder.with_root_certificates(roots),
             Some(id) => {
                 let verifier = SpiffeVerifier::new(id.clone(), roots, provider);
-                builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier))
+                builder
+                    .dangerous()
+                    .with_custom_certificate_verifier(Arc::new(verifier))
             }
         };
         let mut config = match &self.identity {
@@ -140,14 +149,21 @@ impl BearerToken {
                 (None, Some(value))
             }
         };
-        Ok(Self(Arc::new(TokenState { file, value: Mutex::new(value) })))
+        Ok(Self(Arc::new(TokenState {
+            file,
+            value: Mutex::new(value),
+        })))
     }
 
     /// Reads the file again. If the file cannot be read, the old token stays. Returns whether the
     /// token changed.
     pub async fn reload(&self) -> bool {
-        let Some(file) = &self.0.file else { return false };
-        let Ok(value) = read_token_file(file).await else { return false };
+        let Some(file) = &self.0.file else {
+            return false;
+        };
+        let Ok(value) = read_token_file(file).await else {
+            return false;
+        };
         let mut current = self.0.value.lock();
         let is_new = current.as_ref() != Some(&value);
         *current = Some(value);
@@ -174,7 +190,8 @@ pub async fn read_token_file(file: &Path) -> Result<HeaderValue, String> {
         let file = tokio::fs::File::open(file).await?;
         file.take(MAX_TOKEN_BYTES + 1).read_to_end(&mut text).await
     };
-    read.await.map_err(|error| problem(&format!("cannot be read: {error}")))?;
+    read.await
+        .map_err(|error| problem(&format!("cannot be read: {error}")))?;
     if text.len() as u64 > MAX_TOKEN_BYTES {
         return Err(problem(TOO_LARGE));
     }
@@ -218,14 +235,25 @@ mod tests {
     #[test]
     fn server_name_replaces_the_host() {
         let mut credentials = ClientCredentials::default();
-        for (host, name) in
-            [("a.example", "a.example"), ("127.0.0.1", "127.0.0.1"), ("[::1]", "::1")]
-        {
-            assert_eq!(credentials.expected_server_name(host).expect("a name").to_str(), name);
+        for (host, name) in [
+            ("a.example", "a.example"),
+            ("127.0.0.1", "127.0.0.1"),
+            ("[::1]", "::1"),
+        ] {
+            assert_eq!(
+                credentials
+                    .expected_server_name(host)
+                    .expect("a name")
+                    .to_str(),
+                name
+            );
         }
         credentials.server_name = Some("other".to_owned());
         assert_eq!(
-            credentials.expected_server_name("a.example").expect("a name").to_str(),
+            credentials
+                .expected_server_name("a.example")
+                .expect("a name")
+                .to_str(),
             "other"
         );
         credentials.server_name = Some("no name".to_owned());

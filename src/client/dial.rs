@@ -84,12 +84,18 @@ pub async fn start_tls(
     first_bytes: Option<FirstBytesSender>,
 ) -> Result<TlsProbeIo, ConnectorError> {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
-    let name = credentials.expected_server_name(host).map_err(ConnectorError::Credentials)?;
+    let name = credentials
+        .expected_server_name(host)
+        .map_err(ConnectorError::Credentials)?;
     let credentials = credentials.clone();
     let config = tokio::task::spawn_blocking(move || credentials.client_config()).await;
-    let config = config.map_err(io::Error::other)?.map_err(ConnectorError::Credentials)?;
+    let config = config
+        .map_err(io::Error::other)?
+        .map_err(ConnectorError::Credentials)?;
     let stream = dial.await?;
-    let shaken = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
+    let shaken = TlsConnector::from(Arc::new(config))
+        .connect(name, stream)
+        .await;
     let stream = shaken.map_err(|error| ConnectorError::Tls(TlsError::from_io_error(&error)))?;
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(ConnectorError::Tls(TlsError::NotHttp2));
@@ -111,10 +117,15 @@ async fn connect_unix(_: &Path) -> io::Result<TcpStream> {
 
 /// Connects to `HOST:PORT` by any of the host's IPv4 and IPv6 addresses.
 async fn connect_tcp(address: &str) -> Result<TcpStream, ConnectorError> {
-    let uri = format!("http://{address}").parse::<Uri>().map_err(io::Error::other)?;
+    let uri = format!("http://{address}")
+        .parse::<Uri>()
+        .map_err(io::Error::other)?;
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
-    let stream = connector.oneshot(uri).await.map_err(|error| find_connector_error(&error))?;
+    let stream = connector
+        .oneshot(uri)
+        .await
+        .map_err(|error| find_connector_error(&error))?;
     Ok(stream.into_inner())
 }
 

@@ -80,7 +80,15 @@ type ConnectAttempt = Shared<ConnectFuture>;
 impl ExecutorConnection {
     /// Starts HTTP/2 on a stream.
     pub async fn start(opened: OpenedStream, life: ConnectionLife) -> Result<Self, ConnectorError> {
-        let OpenedStream { endpoint, stream, first_bytes, alert_flag, token, timeout, .. } = opened;
+        let OpenedStream {
+            endpoint,
+            stream,
+            first_bytes,
+            alert_flag,
+            token,
+            timeout,
+            ..
+        } = opened;
         let (ping_interval, moved) = (opened.ping_interval, opened.moved);
         let life = Arc::new(life);
         let stream = TokioIo::new(ExecutorStream::new(stream, life.clone(), moved));
@@ -105,7 +113,11 @@ impl ExecutorConnection {
         if let Some(first_bytes) = first_bytes {
             wait_for_first_bytes(first_bytes).await?;
         }
-        Ok(Self { channel: AuthChannel::new(channel, token, alert_flag), life, timeout })
+        Ok(Self {
+            channel: AuthChannel::new(channel, token, alert_flag),
+            life,
+            timeout,
+        })
     }
 
     /// Returns the channel on this connection.
@@ -118,7 +130,10 @@ impl ExecutorChannel {
     /// Creates a channel that connects with its first call.
     pub fn new(connector: impl ExecutorConnector) -> Self {
         let connector = Box::new(connector);
-        Self(Arc::new(ChannelState { connector, latest: Mutex::new(None) }))
+        Self(Arc::new(ChannelState {
+            connector,
+            latest: Mutex::new(None),
+        }))
     }
 
     /// Returns the open connection, or opens one. The attempt goes on if the caller gives up, and
@@ -135,12 +150,16 @@ impl ExecutorChannel {
 
     /// Returns whether a connection is open.
     pub fn is_connected(&self) -> bool {
-        self.0.latest_connection().is_some_and(|connection| connection.life.is_usable())
+        self.0
+            .latest_connection()
+            .is_some_and(|connection| connection.life.is_usable())
     }
 
     /// Returns the deadline of a call as of the latest connection.
     pub fn call_timeout(&self) -> Option<Duration> {
-        self.0.latest_connection().map(|connection| connection.timeout)
+        self.0
+            .latest_connection()
+            .map(|connection| connection.timeout)
     }
 
     /// Reads the token of the connection again. Returns whether the token changed.
@@ -166,13 +185,16 @@ impl ChannelState {
         // The task goes on while no caller polls the attempt, so that no attempt keeps a permit.
         let task = AbortOnDropHandle::new(tokio::spawn(self.connector.connect()));
         let attempt = async move {
-            task.await.unwrap_or_else(|error| Err(io::Error::other(error.to_string()).into()))
+            task.await
+                .unwrap_or_else(|error| Err(io::Error::other(error.to_string()).into()))
         };
         latest.insert(attempt.boxed().shared()).clone()
     }
 
     fn latest_connection(&self) -> Option<ExecutorConnection> {
         let latest = self.latest.lock();
-        latest.as_ref().and_then(|attempt| attempt.peek()?.as_ref().ok().cloned())
+        latest
+            .as_ref()
+            .and_then(|attempt| attempt.peek()?.as_ref().ok().cloned())
     }
 }

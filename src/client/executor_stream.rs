@@ -30,7 +30,10 @@ pub struct ExecutorStream {
 
 impl ConnectionLife {
     pub fn new(open_count: Arc<AtomicUsize>) -> Self {
-        Self { is_retired: AtomicBool::new(false), open_count }
+        Self {
+            is_retired: AtomicBool::new(false),
+            open_count,
+        }
     }
 
     /// Returns whether new calls may use the connection.
@@ -47,7 +50,11 @@ impl ConnectionLife {
 impl ExecutorStream {
     pub fn new(io: TlsProbeIo, life: Arc<ConnectionLife>, moved: BoxFuture<'static, ()>) -> Self {
         life.open_count.fetch_add(1, Ordering::Relaxed);
-        Self { io, life, moved: Some(moved) }
+        Self {
+            io,
+            life,
+            moved: Some(moved),
+        }
     }
 }
 
@@ -64,7 +71,11 @@ impl AsyncRead for ExecutorStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.moved.as_mut().is_none_or(|moved| moved.as_mut().poll(context).is_ready()) {
+        if self
+            .moved
+            .as_mut()
+            .is_none_or(|moved| moved.as_mut().poll(context).is_ready())
+        {
             self.moved = None;
             self.life.retire();
             let reason = "the executor has another address now";

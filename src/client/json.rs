@@ -38,7 +38,8 @@ named!(
 
 fn descriptor<M: JsonMessage>() -> MessageDescriptor {
     let name = format!("caproot.v1.{}", M::NAME);
-    POOL.get_message_by_name(&name).expect("the descriptors of the build contain every message")
+    POOL.get_message_by_name(&name)
+        .expect("the descriptors of the build contain every message")
 }
 
 /// Returns the message with its descriptor. Serde serializes it as proto3 JSON. Fails only if the

@@ -91,7 +91,9 @@ pub async fn collect_list<P: ListPage, F: Future<Output = Result<Response<P>, St
 ) -> Result<P, CallError> {
     let call = &call;
     let call_page = |request| async move {
-        Ok(client.call_with_retries::<P::Request, P, F>(request, call).await?)
+        Ok(client
+            .call_with_retries::<P::Request, P, F>(request, call)
+            .await?)
     };
     let mut restarts = RestartCounter::default();
     loop {
@@ -106,7 +108,13 @@ pub async fn collect_list<P: ListPage, F: Future<Output = Result<Response<P>, St
 
 impl<P: ListPage, E: Fn(&P) -> bool> ListJoiner<P, E> {
     fn new(has_enough: E) -> Self {
-        Self { response: P::default(), has_enough, tokens: HashSet::new(), pages: 0, bytes: 0 }
+        Self {
+            response: P::default(),
+            has_enough,
+            tokens: HashSet::new(),
+            pages: 0,
+            bytes: 0,
+        }
     }
 
     fn try_add_page(&mut self, mut page: P) -> Result<Option<String>, &'static str> {
@@ -185,7 +193,11 @@ impl ListPage for ResolveRootsResponse {
 
     fn append_page(&mut self, page: Self) -> Result<(), &'static str> {
         let is_same = (&page.epoch, page.revision) == (&self.epoch, self.revision)
-            && self.roots.iter().map(|root| &root.id).eq(page.roots.iter().map(|root| &root.id));
+            && self
+                .roots
+                .iter()
+                .map(|root| &root.id)
+                .eq(page.roots.iter().map(|root| &root.id));
         if !is_same {
             return Err("the pages of one response are of different revisions or roots");
         }
@@ -230,7 +242,10 @@ mod tests {
 
     fn skills(name: &str, next: &str) -> ListSkillsResponse {
         ListSkillsResponse {
-            skills: vec![Skill { name: name.into(), ..Skill::default() }],
+            skills: vec![Skill {
+                name: name.into(),
+                ..Skill::default()
+            }],
             roots: vec![RootStatus::default()],
             next_page_token: next.into(),
             ..ListSkillsResponse::default()
@@ -238,16 +253,29 @@ mod tests {
     }
 
     fn plugins(root: &str, plugin: &str, next: &str) -> ResolveRootsResponse {
-        let plugin = Plugin { name: plugin.into(), ..Plugin::default() };
-        let root =
-            ResolvedRoot { id: root.into(), plugins: vec![plugin], ..ResolvedRoot::default() };
+        let plugin = Plugin {
+            name: plugin.into(),
+            ..Plugin::default()
+        };
+        let root = ResolvedRoot {
+            id: root.into(),
+            plugins: vec![plugin],
+            ..ResolvedRoot::default()
+        };
         let next_page_token = next.into();
-        ResolveRootsResponse { roots: vec![root], next_page_token, ..Default::default() }
+        ResolveRootsResponse {
+            roots: vec![root],
+            next_page_token,
+            ..Default::default()
+        }
     }
 
     fn resources(name: &str, next: &str) -> ListResourcesResponse {
         ListResourcesResponse {
-            resources: vec![Resource { resource: name.into(), ..Resource::default() }],
+            resources: vec![Resource {
+                resource: name.into(),
+                ..Resource::default()
+            }],
             next_page_token: next.into(),
             ..ListResourcesResponse::default()
         }
@@ -271,14 +299,25 @@ mod tests {
 
     #[test]
     fn pages_are_joined() {
-        let third = ListSkillsResponse { truncated: true, ..skills("c", "") };
+        let third = ListSkillsResponse {
+            truncated: true,
+            ..skills("c", "")
+        };
         let list = join([skills("a", "1"), skills("b", "2"), third], |_| false).expect("a list");
-        let names: Vec<_> = list.skills.iter().map(|skill| skill.name.as_str()).collect();
+        let names: Vec<_> = list
+            .skills
+            .iter()
+            .map(|skill| skill.name.as_str())
+            .collect();
         assert_eq!(names, ["a", "b", "c"]);
         assert_eq!((list.roots.len(), list.truncated), (1, true));
         assert_eq!(list.next_page_token, "");
 
-        let end = ListResourcesResponse { truncated: true, revision: 9, ..resources("b", "") };
+        let end = ListResourcesResponse {
+            truncated: true,
+            revision: 9,
+            ..resources("b", "")
+        };
         let list = join([resources("a", "1"), end], |_| false).expect("a list");
         let names: Vec<_> = list.resources.iter().map(|r| r.resource.as_str()).collect();
         assert_eq!((names, list.truncated), (vec!["a", "b"], true));
@@ -286,7 +325,11 @@ mod tests {
 
         let list = join([plugins("r", "a", "1"), plugins("r", "b", "")], |_| false);
         let list = list.expect("a list");
-        let names: Vec<_> = list.roots[0].plugins.iter().map(|p| p.name.as_str()).collect();
+        let names: Vec<_> = list.roots[0]
+            .plugins
+            .iter()
+            .map(|p| p.name.as_str())
+            .collect();
         assert_eq!(names, ["a", "b"]);
     }
 
@@ -294,7 +337,10 @@ mod tests {
     fn a_list_with_enough_entries_has_the_next_token() {
         let pages = [resources("a", "1"), resources("b", "2"), resources("c", "")];
         let list = join(pages, |list| list.resources.len() > 1).expect("a list");
-        assert_eq!((list.resources.len(), list.next_page_token.as_str()), (2, "2"));
+        assert_eq!(
+            (list.resources.len(), list.next_page_token.as_str()),
+            (2, "2")
+        );
     }
 
     #[test]
@@ -308,13 +354,19 @@ mod tests {
 
     #[test]
     fn pages_of_different_responses_are_rejected() {
-        let other = ListSkillsResponse { revision: 7, ..skills("b", "2") };
+        let other = ListSkillsResponse {
+            revision: 7,
+            ..skills("b", "2")
+        };
         assert!(join([skills("a", "1"), other], |_| false).is_err());
         for (second, token) in [("b", "1"), ("a", "2"), ("", "2")] {
             let pages = [resources("a", "1"), resources(second, token)];
             assert!(join(pages, |_| false).is_err(), "{second:?} {token}");
         }
-        let other = ResolveRootsResponse { revision: 7, ..plugins("r", "b", "") };
+        let other = ResolveRootsResponse {
+            revision: 7,
+            ..plugins("r", "b", "")
+        };
         for second in [plugins("other", "b", ""), other] {
             assert!(join([plugins("r", "a", "1"), second], |_| false).is_err());
         }

@@ -26,7 +26,11 @@ pub async fn read_resource(
             Ok(()) => return Ok(file.response),
             Err(error) if file.has_written => {
                 let is_changed = error.reason() == Some(ErrorReason::ResourceChanged);
-                return Err(if is_changed { CallError::ChangedDuringRead } else { error });
+                return Err(if is_changed {
+                    CallError::ChangedDuringRead
+                } else {
+                    error
+                });
             }
             Err(error) if restarts.restarts_after(&error, ErrorReason::ResourceChanged) => {}
             Err(error) => return Err(error),
@@ -51,7 +55,9 @@ pub async fn read_page(
         None => 0,
     };
     if content > bound {
-        return Err(CallError::InvalidResponse("a page of a file is over its size limit"));
+        return Err(CallError::InvalidResponse(
+            "a page of a file is over its size limit",
+        ));
     }
     if page.next_cursor.len() > MAX_CURSOR_BYTES {
         return Err(CallError::InvalidResponse("a cursor is over 512 bytes"));
@@ -107,7 +113,12 @@ impl<'a> FileJoiner<'a> {
     /// Buffers the bytes of a page. Returns the cursor of the next page, if there is one.
     /// Each page has content, so that the read ends.
     fn buffer_page(&mut self, page: ReadResourceResponse) -> Result<Option<String>, &'static str> {
-        let ReadResourceResponse { body, next_cursor, not_modified, .. } = page;
+        let ReadResourceResponse {
+            body,
+            next_cursor,
+            not_modified,
+            ..
+        } = page;
         let (empty, content) = match body {
             Some(Body::Contents(text)) => (Body::Contents(String::new()), text.into_bytes()),
             Some(Body::Data(data)) => (Body::Data(Vec::new()), data),
@@ -140,7 +151,9 @@ impl<'a> FileJoiner<'a> {
         if next_cursor.is_empty() {
             let complete = self.bytes == self.response.total_bytes;
             self.buffered.extend(content);
-            return complete.then_some(None).ok_or("the pages of a file are smaller than the file");
+            return complete
+                .then_some(None)
+                .ok_or("the pages of a file are smaller than the file");
         }
         if content.is_empty() {
             return Err("a page of a file is empty, and more follows");
@@ -189,15 +202,31 @@ mod tests {
     fn pages_are_joined() {
         let file = join([page("ab", 3, "1"), page("c", 3, "")]);
         assert_eq!(file, Some((b"abc".to_vec(), page("", 3, ""))));
-        assert_eq!(join([page("", 0, "")]), Some((Vec::new(), page("", 0, ""))), "an empty file");
+        assert_eq!(
+            join([page("", 0, "")]),
+            Some((Vec::new(), page("", 0, ""))),
+            "an empty file"
+        );
     }
 
     #[test]
     fn endless_and_truncated_files_are_rejected() {
-        let data = ReadResourceResponse { body: Some(Body::Data(vec![1])), ..page("", 9, "2") };
-        let other = ReadResourceResponse { digest: "sha256:2".into(), ..page("a", 9, "2") };
-        let bare = ReadResourceResponse { body: None, ..page("", 9, "2") };
-        let same = ReadResourceResponse { not_modified: true, ..page("a", 9, "2") };
+        let data = ReadResourceResponse {
+            body: Some(Body::Data(vec![1])),
+            ..page("", 9, "2")
+        };
+        let other = ReadResourceResponse {
+            digest: "sha256:2".into(),
+            ..page("a", 9, "2")
+        };
+        let bare = ReadResourceResponse {
+            body: None,
+            ..page("", 9, "2")
+        };
+        let same = ReadResourceResponse {
+            not_modified: true,
+            ..page("a", 9, "2")
+        };
         for second in [
             page("", 9, "2"),
             page("0123456789", 9, "2"),
@@ -209,7 +238,11 @@ mod tests {
             same,
         ] {
             assert!(join([page("a", 9, "1")]).is_some());
-            assert_eq!(join([page("a", 9, "1"), second.clone()]), None, "{second:?}");
+            assert_eq!(
+                join([page("a", 9, "1"), second.clone()]),
+                None,
+                "{second:?}"
+            );
         }
     }
 }

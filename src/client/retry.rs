@@ -26,8 +26,11 @@ pub struct RetryPolicy {
 
 impl RetryPolicy {
     /// No retries.
-    pub const NONE: Self =
-        Self { max_retries: 0, initial_delay: Duration::ZERO, max_delay: Duration::ZERO };
+    pub const NONE: Self = Self {
+        max_retries: 0,
+        initial_delay: Duration::ZERO,
+        max_delay: Duration::ZERO,
+    };
 }
 
 impl Default for RetryPolicy {
@@ -60,7 +63,9 @@ pub async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
         .retry(waits)
         .when(is_retryable)
         .adjust(|status: &Status, wait| {
-            let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
+            let requested = status
+                .get_details_retry_info()
+                .and_then(|info| info.retry_delay);
             let wait = requested.unwrap_or_default() + full_jitter(wait?);
             (wait < left()).then_some(wait)
         })
@@ -112,7 +117,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_transient_failures_are_retried() {
-        assert_eq!(count_attempts(Status::unavailable("gone"), MINUTE).await.0, 4);
+        assert_eq!(
+            count_attempts(Status::unavailable("gone"), MINUTE).await.0,
+            4
+        );
         for status in [
             Status::not_found("x"),
             Status::internal("x"),
@@ -129,7 +137,10 @@ mod tests {
         let requested = Duration::from_secs(7);
         let (count, took) = count_attempts(exhausted(Some(requested)), MINUTE).await;
         assert!(count == 4 && took >= 3 * requested, "{count} {took:?}");
-        assert!(took <= 3 * requested + Duration::from_millis(2_100), "{took:?}");
+        assert!(
+            took <= 3 * requested + Duration::from_millis(2_100),
+            "{took:?}"
+        );
         assert_eq!(
             count_attempts(exhausted(Some(requested)), requested).await,
             (1, Duration::ZERO)

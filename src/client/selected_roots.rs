@@ -31,7 +31,10 @@ pub(crate) fn published_selection(
     published: ListRootsResponse,
     environment_id: Option<&str>,
 ) -> Vec<SelectedCapabilityRoot> {
-    let roots = published.roots.into_iter().filter_map(|root| root.selected_capability_root);
+    let roots = published
+        .roots
+        .into_iter()
+        .filter_map(|root| root.selected_capability_root);
     let mut roots: Vec<_> = roots.collect();
     for location in roots.iter_mut().filter_map(|root| root.location.as_mut()) {
         // The daemon names its first environment in each root, and may have more environments.
@@ -94,17 +97,27 @@ mod tests {
     fn errors_name_the_element() {
         for text in ["", "{", "[1,]", "[] []"] {
             assert!(
-                matches!(parse_selected_roots(text), Err(SelectedRootsError::Syntax(_))),
+                matches!(
+                    parse_selected_roots(text),
+                    Err(SelectedRootsError::Syntax(_))
+                ),
                 "{text:?}"
             );
         }
         for text in ["1", "null", "{}", r#"{"selectedCapabilityRoots":{}}"#] {
-            assert_eq!(parse_selected_roots(text), Err(SelectedRootsError::Shape), "{text:?}");
+            assert_eq!(
+                parse_selected_roots(text),
+                Err(SelectedRootsError::Shape),
+                "{text:?}"
+            );
         }
         for element in ["1", "null", r#"{"id":7}"#, r#"{"name":"x"}"#] {
             let text = format!("[{ROOT},{element}]");
             let error = parse_selected_roots(&text).expect_err(element);
-            assert!(matches!(error, SelectedRootsError::Element { index: 1, .. }), "{error}");
+            assert!(
+                matches!(error, SelectedRootsError::Element { index: 1, .. }),
+                "{error}"
+            );
         }
     }
 }

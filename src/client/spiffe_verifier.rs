@@ -29,13 +29,20 @@ pub struct WrongSpiffeId {
 
 impl SpiffeVerifier {
     pub fn new(id: SpiffeId, roots: RootCertStore, provider: Arc<CryptoProvider>) -> Self {
-        Self { id, roots, provider }
+        Self {
+            id,
+            roots,
+            provider,
+        }
     }
 
     /// Checks the names. The standard allows exactly one URI in a certificate: with two, an
     /// authority that checks one of them would have signed the other.
     fn check_names(&self, certificate: &CertificateDer<'_>) -> Result<(), WrongSpiffeId> {
-        let wrong = |names: String| WrongSpiffeId { wanted: self.id.clone(), names };
+        let wrong = |names: String| WrongSpiffeId {
+            wanted: self.id.clone(),
+            names,
+        };
         let names = certs::subject_names(certificate).map_err(|error| wrong(error.to_string()))?;
         let uris: Vec<_> = names.iter().filter(|name| name.contains(':')).collect();
         match uris.as_slice() {
@@ -92,6 +99,8 @@ impl ServerCertVerifier for SpiffeVerifier {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }

@@ -54,7 +54,9 @@ pub enum TlsError {
 impl TlsError {
     /// Converts an error of the handshake, or of the first bytes after it.
     pub(super) fn from_io_error(error: &io::Error) -> Self {
-        let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+        let cause = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<Error>());
         match cause {
             Some(error) => Self::from_rustls(error),
             None => match error.kind() {
@@ -91,7 +93,10 @@ impl TlsError {
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
                 Self::NotYetValid
             }
-            CertificateError::NotValidForNameContext { expected, presented } => Self::WrongName {
+            CertificateError::NotValidForNameContext {
+                expected,
+                presented,
+            } => Self::WrongName {
                 wanted: expected.to_str().into_owned(),
                 names: join_names(presented),
             },
@@ -136,11 +141,17 @@ fn join_names(names: &[String]) -> String {
     if names.is_empty() {
         return "no host".to_owned();
     }
-    let more = if names.len() > MAX_NAMES { " and others" } else { "" };
+    let more = if names.len() > MAX_NAMES {
+        " and others"
+    } else {
+        ""
+    };
     // rustls formats a name with its kind, such as `DnsName("a.example")` or
     // `IpAddress(127.0.0.1)`.
     let bare = |name: &String| {
-        let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
+        let inner = name
+            .split_once('(')
+            .and_then(|(_, rest)| rest.strip_suffix(')'));
         inner.unwrap_or(name).trim_matches('"').to_owned()
     };
     let first: Vec<_> = names.iter().take(MAX_NAMES).map(bare).collect();

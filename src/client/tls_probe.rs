@@ -32,7 +32,10 @@ enum ProbeState {
 impl TlsProbeIo {
     /// Wraps a connection without TLS.
     pub fn plain(io: impl ByteStream + 'static, alert: TlsAlertFlag) -> Self {
-        Self { io: Box::new(io), state: ProbeState::DetectAlert(alert) }
+        Self {
+            io: Box::new(io),
+            state: ProbeState::DetectAlert(alert),
+        }
     }
 
     /// Wraps a connection with TLS. The first bytes, or the error, are reported to `first_bytes`.
@@ -78,7 +81,10 @@ impl AsyncRead for TlsProbeIo {
 
 /// Copies an error. An inner rustls error is kept.
 fn copy(error: &io::Error) -> io::Error {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+    match error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>())
+    {
         Some(inner) => io::Error::new(error.kind(), inner.clone()),
         None => io::Error::new(error.kind(), error.to_string()),
     }

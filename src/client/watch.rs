@@ -65,7 +65,14 @@ struct RetryDelay {
 
 impl SkillWatch {
     pub(super) fn new(client: Client, request: WatchSkillsRequest) -> Self {
-        Self { client, request, stream: None, failures: 0, retry_delay: None, had_event: false }
+        Self {
+            client,
+            request,
+            stream: None,
+            failures: 0,
+            retry_delay: None,
+            had_event: false,
+        }
     }
 
     /// Token of the last `synced` or `bookmark`. Empty while a state is incomplete: an incomplete
@@ -93,7 +100,9 @@ impl SkillWatch {
     /// Waits for the delay after a failure. The random part ends early if the executor announces
     /// itself. Cancel-safe.
     pub(super) async fn wait_for_retry(&mut self) {
-        let Some(RetryDelay { requested, random }) = self.retry_delay else { return };
+        let Some(RetryDelay { requested, random }) = self.retry_delay else {
+            return;
+        };
         tokio::time::sleep(requested).await;
         if random > ANNOUNCED_DELAY {
             // The box is gone once the stream opens, so that a mirror's future stays small.
@@ -139,13 +148,18 @@ impl SkillWatch {
         if !self.is_retryable(&status) {
             return Err(status.into());
         }
-        let requested = status.get_details_retry_info().and_then(|info| info.retry_delay);
+        let requested = status
+            .get_details_retry_info()
+            .and_then(|info| info.retry_delay);
         let requested = requested.unwrap_or_default().min(MAX_REQUESTED_DELAY);
         // The daemon may have requested one delay from many clients at once.
         let random = full_jitter(max_delay(self.failures));
         self.failures = self.failures.saturating_add(1);
         self.retry_delay = Some(RetryDelay { requested, random });
-        Ok(WatchMessage::Lost { cause: status.into(), wait: requested + random })
+        Ok(WatchMessage::Lost {
+            cause: status.into(),
+            wait: requested + random,
+        })
     }
 
     async fn receive_event(&mut self) -> Result<WatchSkillsResponse, Status> {
@@ -164,10 +178,13 @@ impl SkillWatch {
 
     /// How long a connection may have no event, not even a bookmark, before it counts as dead.
     fn silence_timeout(&self) -> Duration {
-        let requested =
-            self.request.bookmark_interval.and_then(|span| Duration::try_from(span).ok());
-        let requested =
-            requested.filter(|span| !span.is_zero()).unwrap_or(DEFAULT_BOOKMARK_INTERVAL);
+        let requested = self
+            .request
+            .bookmark_interval
+            .and_then(|span| Duration::try_from(span).ok());
+        let requested = requested
+            .filter(|span| !span.is_zero())
+            .unwrap_or(DEFAULT_BOOKMARK_INTERVAL);
         requested.min(MAX_BOOKMARK_INTERVAL) + self.client.timeout()
     }
 
@@ -211,7 +228,9 @@ impl SkillWatch {
 
 /// Returns the maximum delay after `failures` failures.
 fn max_delay(failures: u32) -> Duration {
-    INITIAL_DELAY.saturating_mul(1 << failures.min(16)).min(MAX_DELAY)
+    INITIAL_DELAY
+        .saturating_mul(1 << failures.min(16))
+        .min(MAX_DELAY)
 }
 
 #[cfg(test)]

@@ -12,12 +12,16 @@ static ID_CACHE: Mutex<BTreeMap<(&str, String), u32>> = Mutex::new(BTreeMap::new
 
 /// Returns the number of a user.
 pub fn uid(text: &str) -> Result<u32, String> {
-    id(text, "user", |name| Ok(User::from_name(name)?.map(|user| user.uid.as_raw())))
+    id(text, "user", |name| {
+        Ok(User::from_name(name)?.map(|user| user.uid.as_raw()))
+    })
 }
 
 /// Returns the number of a group.
 pub fn gid(text: &str) -> Result<u32, String> {
-    id(text, "group", |name| Ok(Group::from_name(name)?.map(|group| group.gid.as_raw())))
+    id(text, "group", |name| {
+        Ok(Group::from_name(name)?.map(|group| group.gid.as_raw()))
+    })
 }
 
 fn id(
@@ -42,8 +46,9 @@ fn id(
         Ok(None) => Err(format!(
             "no {kind} of this name on this machine; create the {kind}, or give a number"
         )),
-        Err(error) => {
-            Err(format!("looking up the {kind} failed: {}; give a number instead", error.desc()))
-        }
+        Err(error) => Err(format!(
+            "looking up the {kind} failed: {}; give a number instead",
+            error.desc()
+        )),
     }
 }

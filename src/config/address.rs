@@ -16,10 +16,14 @@ pub fn absolute_path(dir: &Path, base: Option<&Path>) -> Result<PathBuf, String>
     }
     let Some(base) = base else {
         return Err(
-            "relative path, but the current directory is gone; give an absolute path".to_owned()
+            "relative path, but the current directory is gone; give an absolute path".to_owned(),
         );
     };
-    Ok(base.join(dir).components().filter(|c| *c != Component::CurDir).collect())
+    Ok(base
+        .join(dir)
+        .components()
+        .filter(|c| *c != Component::CurDir)
+        .collect())
 }
 
 /// Parses `unix:PATH` or `tcp:HOST:PORT`.
@@ -32,7 +36,10 @@ pub fn parse_listener(text: &str, base: Option<&Path>) -> Result<ListenAddress, 
         return Err("expected unix:PATH or tcp:HOST:PORT".to_owned());
     };
     let address = match address.strip_prefix("localhost:") {
-        Some(port) => port.parse().ok().map(|port| (Ipv4Addr::LOCALHOST, port).into()),
+        Some(port) => port
+            .parse()
+            .ok()
+            .map(|port| (Ipv4Addr::LOCALHOST, port).into()),
         None => address.parse::<SocketAddr>().ok(),
     };
     match address {
@@ -59,7 +66,9 @@ pub fn require_local_or_tls(listener: &ListenAddress) -> Result<(), String> {
 }
 
 fn require_loopback(listener: &ListenAddress, other_fix: &str) -> Result<(), String> {
-    let Some(port) = remote_port(listener) else { return Ok(()) };
+    let Some(port) = remote_port(listener) else {
+        return Ok(());
+    };
     Err(format!(
         "other machines could connect without TLS; {other_fix}use a loopback address, such as \
          tcp:127.0.0.1:{port}"
@@ -68,14 +77,23 @@ fn require_loopback(listener: &ListenAddress, other_fix: &str) -> Result<(), Str
 
 /// Returns the port of an address that is not on loopback.
 pub fn remote_port(listener: &ListenAddress) -> Option<u16> {
-    let ListenAddress::Tcp(address) = listener else { return None };
+    let ListenAddress::Tcp(address) = listener else {
+        return None;
+    };
     (!address.ip().to_canonical().is_loopback()).then(|| address.port())
 }
 
 /// Returns the address to listen on if none is configured.
 pub fn default_listener(env: &ProcessEnv) -> ListenAddress {
-    if let Some(dir) = env.unit_runtime_dir.as_ref().or(env.xdg_runtime_dir.as_ref()) {
+    if let Some(dir) = env
+        .unit_runtime_dir
+        .as_ref()
+        .or(env.xdg_runtime_dir.as_ref())
+    {
         return ListenAddress::Unix(dir.join("caproot.sock"));
     }
-    ListenAddress::UnixInOwnDir(env.temp_dir.join(format!("caproot-{}/caproot.sock", env.uid)))
+    ListenAddress::UnixInOwnDir(
+        env.temp_dir
+            .join(format!("caproot-{}/caproot.sock", env.uid)),
+    )
 }

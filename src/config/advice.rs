@@ -35,10 +35,16 @@ pub fn warnings(config: &Config, env: &ProcessEnv) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let roots =
-        config.published_roots.iter().filter(|root| !is_missing_optional(root)).map(|root| {
+    let roots = config
+        .published_roots
+        .iter()
+        .filter(|root| !is_missing_optional(root))
+        .map(|root| {
             let dir = native_path(&root.path);
-            (format!("roots: {}: {}", root.id.as_str(), dir.display()), dir)
+            (
+                format!("roots: {}: {}", root.id.as_str(), dir.display()),
+                dir,
+            )
         });
     let allowed = config.extra_allowed_dirs().iter();
     let allowed = allowed.map(|dir| (format!("allow: {}", dir.display()), dir.clone()));
@@ -55,12 +61,18 @@ pub fn warnings(config: &Config, env: &ProcessEnv) -> Vec<String> {
 
 fn operator_lockout_warning(config: &Config, user: &DaemonUser) -> Option<String> {
     let rules = &config.callers.as_ref()?.callers.rules;
-    let has_socket = config.listeners.iter().any(|at| !matches!(at, ListenAddress::Tcp(_)));
+    let has_socket = config
+        .listeners
+        .iter()
+        .any(|at| !matches!(at, ListenAddress::Tcp(_)));
     let matches = |rule: &CallerRule| {
         let is_token_only = rule.uids.is_empty() && rule.gids.is_empty() && rule.sans.is_empty();
         is_token_only
             || rule.uids.iter().any(|uid| *uid == 0 || *uid == user.uid)
-            || rule.gids.iter().any(|gid| *gid == 0 || Some(*gid) == user.gid)
+            || rule
+                .gids
+                .iter()
+                .any(|gid| *gid == 0 || Some(*gid) == user.gid)
     };
     (has_socket && !rules.iter().any(matches)).then(|| {
         "callers: no rule matches root or the daemon's user, so `sudo caproot status` is denied; add a \
@@ -73,26 +85,41 @@ impl DaemonUser {
     fn of(env: &ProcessEnv) -> Self {
         let unit = || User::from_name(UNIT_USER).ok().flatten();
         let account = if env.uid == 0 { unit() } else { None };
-        let uid = account.as_ref().map_or(env.uid, |account| account.uid.as_raw());
+        let uid = account
+            .as_ref()
+            .map_or(env.uid, |account| account.uid.as_raw());
         let own = || User::from_uid(Uid::from_raw(uid)).ok().flatten();
-        let gid = account.clone().or_else(own).map(|account| account.gid.as_raw());
+        let gid = account
+            .clone()
+            .or_else(own)
+            .map(|account| account.gid.as_raw());
         Self { uid, gid, account }
     }
 
     /// Lists a directory with the permissions of the user.
     fn try_read(&self, dir: &Path) -> io::Result<()> {
         let list = || std::fs::read_dir(dir).map(drop);
-        let Some(account) = &self.account else { return list() };
+        let Some(account) = &self.account else {
+            return list();
+        };
         // Linux has credentials per thread: credentials(7).
         std::thread::scope(|scope| {
-            let as_account =
-                scope.spawn(|| if become_user(account).is_ok() { list() } else { Ok(()) });
+            let as_account = scope.spawn(|| {
+                if become_user(account).is_ok() {
+                    list()
+                } else {
+                    Ok(())
+                }
+            });
             as_account.join().unwrap_or(Ok(()))
         })
     }
 
     fn unreadable_warning(&self, name: &str, dir: &Path, error: &io::Error) -> String {
-        let who = self.account.as_ref().map_or("this user", |_| "the user caproot");
+        let who = self
+            .account
+            .as_ref()
+            .map_or("this user", |_| "the user caproot");
         let dir = dir.display();
         match error.kind() {
             ErrorKind::PermissionDenied => format!(
@@ -108,8 +135,10 @@ impl DaemonUser {
 fn become_user(account: &User) -> io::Result<()> {
     let name = CString::new(account.name.as_str())?;
     let groups = getgrouplist(&name, account.gid)?;
-    let groups: Vec<_> =
-        groups.iter().map(|gid| rustix::process::Gid::from_raw(gid.as_raw())).collect();
+    let groups: Vec<_> = groups
+        .iter()
+        .map(|gid| rustix::process::Gid::from_raw(gid.as_raw()))
+        .collect();
     set_thread_groups(&groups)?;
     set_thread_gid(rustix::process::Gid::from_raw(account.gid.as_raw()))?;
     set_thread_uid(rustix::process::Uid::from_raw(account.uid.as_raw()))?;

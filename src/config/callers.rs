@@ -112,13 +112,17 @@ pub fn read(
     let mut lines: HashMap<Box<str>, u32> = HashMap::new();
     let mut drafts = Vec::new();
     for entry in rules {
-        let Some(section) = reader.section(&entry, keys::names(&KEYS)) else { continue };
-        let Some(name) = reader.required(&section, "name") else { continue };
+        let Some(section) = reader.section(&entry, keys::names(&KEYS)) else {
+            continue;
+        };
+        let Some(name) = reader.required(&section, "name") else {
+            continue;
+        };
         let line = name.line();
         let taken = |name: Box<str>| match lines.get(&name) {
-            Some(line) => {
-                Err(format!("the rule in line {line} has the same name; names must be unique"))
-            }
+            Some(line) => Err(format!(
+                "the rule in line {line} has the same name; names must be unique"
+            )),
             None => Ok(name),
         };
         let name = reader.parsed(&name, |text| rule_name(text).and_then(taken));
@@ -128,7 +132,9 @@ pub fn read(
         let gids = gids.map(|item| reader.unique_numbers_or_texts(&item, empty, accounts::gid));
         let sans = sans.map(|item| reader.unique_texts(&item, Some(empty), SanPattern::parse));
         let token_item = section.get("token_file");
-        let roots = section.get("roots").map(|item| roots(&item, base, &is_root, reader));
+        let roots = section
+            .get("roots")
+            .map(|item| roots(&item, base, &is_root, reader));
         if uids.is_none() && gids.is_none() && sans.is_none() && token_item.is_none() {
             reader.report_error(
                 &entry,
@@ -147,7 +153,11 @@ pub fn read(
             needs_token,
             access_scope: AccessScope::All,
         };
-        drafts.push(RuleDraft { rule, token_file, roots });
+        drafts.push(RuleDraft {
+            rule,
+            token_file,
+            roots,
+        });
     }
     drafts
 }
@@ -162,18 +172,27 @@ pub fn resolve_rules(
     let all = AccessScope::Directories(allowed.iter().map(|dir| bytes(dir)).collect());
     let mut errors = ConfigErrors::default();
     let mut rules = CallerRules::default();
-    for RuleDraft { mut rule, token_file, roots } in drafts {
+    for RuleDraft {
+        mut rule,
+        token_file,
+        roots,
+    } in drafts
+    {
         if let Some(roots) = roots {
             let dirs = roots.into_iter().filter_map(|root| match root {
                 // If --root removed the root, the rule grants nothing.
-                RuleRoot::Published(id) => {
-                    published.iter().find(|root| root.id == id).map(|root| root.path.clone())
-                }
+                RuleRoot::Published(id) => published
+                    .iter()
+                    .find(|root| root.id == id)
+                    .map(|root| root.path.clone()),
                 RuleRoot::Directory(dir, error) => {
                     let dir = bytes(&dir);
                     let own = AccessScope::Directories([dir.clone()].into());
-                    let holds_one =
-                        || allowed.iter().any(|a| own.contains_path(a.as_os_str().as_bytes()));
+                    let holds_one = || {
+                        allowed
+                            .iter()
+                            .any(|a| own.contains_path(a.as_os_str().as_bytes()))
+                    };
                     if !all.contains_path(&dir) && !holds_one() {
                         errors.add(error);
                     }
@@ -194,7 +213,7 @@ fn rule_name(text: &str) -> Result<Box<str>, String> {
     }
     if text.chars().any(char::is_control) || text.trim() != text {
         return Err(
-            "must not start or end with white space or contain a control character".to_owned()
+            "must not start or end with white space or contain a control character".to_owned(),
         );
     }
     Ok(text.into())
@@ -209,7 +228,9 @@ fn roots(
     let empty = "empty list, so the rule would grant nothing; remove the key to grant all roots";
     let mut roots = Vec::new();
     for item in reader.list_unless_empty(item, empty) {
-        let Some(text) = reader.text(&item) else { continue };
+        let Some(text) = reader.text(&item) else {
+            continue;
+        };
         match RootId::new(text) {
             Ok(id) if is_root(&id) => roots.push(RuleRoot::Published(id)),
             _ if text.starts_with('/') => {
@@ -219,8 +240,10 @@ fn roots(
                 roots.extend(dir.map(|dir| RuleRoot::Directory(dir, not_allowed)));
             }
             _ => {
-                reader
-                    .report_error(&item, "neither the id of a published root nor an absolute path");
+                reader.report_error(
+                    &item,
+                    "neither the id of a published root nor an absolute path",
+                );
             }
         }
     }

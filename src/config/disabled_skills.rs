@@ -52,11 +52,16 @@ pub fn read(
     let mut names: Vec<Box<str>> = Vec::new();
     let rules = reader.list(item);
     if rules.len() > MAX_RULES {
-        reader.report_error(item, format!("more than {MAX_RULES} rules; combine rules by globs"));
+        reader.report_error(
+            item,
+            format!("more than {MAX_RULES} rules; combine rules by globs"),
+        );
         return DisableRules::default();
     }
     for rule in rules {
-        let Some(section) = reader.section(&rule, keys::names(&KEYS)) else { continue };
+        let Some(section) = reader.section(&rule, keys::names(&KEYS)) else {
+            continue;
+        };
         let [root, path, name] = ["root", "path", "name"].map(|key| section.get(key));
         if name.is_some() == (root.is_some() || path.is_some()) {
             reader.report_error(&rule, "set either `name`, or `root` and `path`");
@@ -90,7 +95,11 @@ fn qualified_name(text: &str) -> Result<Box<str>, &'static str> {
 
 fn root_id(text: &str, is_root: impl Fn(&RootId) -> bool) -> Result<RootId, &'static str> {
     let id = RootId::new(text)?;
-    if is_root(&id) { Ok(id) } else { Err("no published root has this id") }
+    if is_root(&id) {
+        Ok(id)
+    } else {
+        Err("no published root has this id")
+    }
 }
 
 fn package_glob(text: &str) -> Result<Glob, String> {
@@ -99,7 +108,7 @@ fn package_glob(text: &str) -> Result<Glob, String> {
     }
     if text != "." && RelPath::new(text.as_bytes()).is_none() {
         return Err(
-            "expected a path below the root, such as `drafts/*`, or `.` for the root".to_owned()
+            "expected a path below the root, such as `drafts/*`, or `.` for the root".to_owned(),
         );
     }
     if text.ends_with("/SKILL.md") || text == "SKILL.md" {

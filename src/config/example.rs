@@ -82,7 +82,13 @@ fn write_value(text: &mut String, key: &ConfigKey, mark: &str, indent: &str, ite
         };
         push_comment(text, &format!("{mark}{indent}  "), &comment(key));
         let starts_item = n == 0 || alternative == Some(key.name());
-        write_value(text, key, mark, &indent, if starts_item { "- " } else { "  " });
+        write_value(
+            text,
+            key,
+            mark,
+            &indent,
+            if starts_item { "- " } else { "  " },
+        );
     }
 }
 

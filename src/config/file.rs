@@ -35,7 +35,10 @@ pub fn read(path: &Path) -> Result<String, ConfigError> {
 /// Decodes the bytes of a file as UTF-8.
 pub fn decode(path: &Path, bytes: Vec<u8>) -> Result<String, ConfigError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(ConfigError::file(path, "is larger than 1 MiB, the limit of config files"));
+        return Err(ConfigError::file(
+            path,
+            "is larger than 1 MiB, the limit of config files",
+        ));
     }
     document::decode(bytes).map_err(|error| ConfigError::syntax(path, error))
 }

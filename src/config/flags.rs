@@ -50,7 +50,11 @@ pub fn reject_remote_listeners<'a>(
         if let (ListenAddress::Tcp(address), Err(reason)) =
             (listener, address::require_local_or_tls(listener))
         {
-            errors.add(ConfigError::flag("--listen", &format!("tcp:{address}"), reason));
+            errors.add(ConfigError::flag(
+                "--listen",
+                &format!("tcp:{address}"),
+                reason,
+            ));
         }
     }
 }
@@ -134,16 +138,26 @@ fn check_root_flags(
 /// Checks the path of a directory. A missing directory is valid, because it may be created later.
 fn named_directory(dir: &Path, env: &ProcessEnv) -> Result<PathBuf, String> {
     let dir = address::absolute_path(dir, env.current_dir.as_deref())?;
-    if dir.exists() && !dir.is_dir() { Err("is not a directory".to_owned()) } else { Ok(dir) }
+    if dir.exists() && !dir.is_dir() {
+        Err("is not a directory".to_owned())
+    } else {
+        Ok(dir)
+    }
 }
 
 /// Returns the name of the directory, or the first unused id of `name-2`, `name-3` and so on.
 fn unique_id(dir: &Path, taken: &HashSet<RootId>) -> RootId {
     let name = dir.file_name().unwrap_or_default().to_string_lossy();
     let name: String = name.chars().filter(|c| !c.is_control()).take(60).collect();
-    let name = if RootId::new(&name).is_ok() { name } else { "root".to_owned() };
+    let name = if RootId::new(&name).is_ok() {
+        name
+    } else {
+        "root".to_owned()
+    };
     let ids = std::iter::once(name.clone()).chain((2..).map(|n| format!("{name}-{n}")));
-    let mut free = ids.filter_map(|id| RootId::new(&id).ok()).filter(|id| !taken.contains(id));
+    let mut free = ids
+        .filter_map(|id| RootId::new(&id).ok())
+        .filter(|id| !taken.contains(id));
     free.next().expect("there are more numbers than roots")
 }
 
@@ -152,7 +166,13 @@ fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {
     // The agent installs this directory without links, so a link is not by the author of the
     // skills.
     let follow_links = scope != RootScope::System;
-    PublishedRoot { id, path, scope, follow_links, is_optional: false }
+    PublishedRoot {
+        id,
+        path,
+        scope,
+        follow_links,
+        is_optional: false,
+    }
 }
 
 /// Ids of the directories outside projects where Codex keeps skills.
@@ -167,13 +187,24 @@ pub fn is_default_root_id(id: &RootId) -> bool {
 /// warnings. If two ids have the same directory, only the last id is returned.
 pub fn default_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
     let home = env.home.as_deref();
-    let codex = env.codex_home.clone().or_else(|| home.map(|h| h.join(".codex")));
+    let codex = env
+        .codex_home
+        .clone()
+        .or_else(|| home.map(|h| h.join(".codex")));
     let codex = codex.as_deref();
     let [user, codex_id, system, admin] = DEFAULT_ROOT_IDS;
     let candidates = [
-        (user, RootScope::User, home.map(|h| h.join(".agents/skills"))),
+        (
+            user,
+            RootScope::User,
+            home.map(|h| h.join(".agents/skills")),
+        ),
         (codex_id, RootScope::User, codex.map(|c| c.join("skills"))),
-        (system, RootScope::System, codex.map(|c| c.join("skills/.system"))),
+        (
+            system,
+            RootScope::System,
+            codex.map(|c| c.join("skills/.system")),
+        ),
         (admin, RootScope::Admin, Some(env.etc.join("codex/skills"))),
     ];
     let candidates = candidates

@@ -10,7 +10,11 @@ const SOURCE_NAME: &str = "LISTEN_FDS";
 
 /// Returns the addresses of the inherited sockets for gRPC.
 pub fn grpc_listeners(env: &ProcessEnv) -> Vec<ListenAddress> {
-    env.inherited_sockets.iter().filter(|socket| !is_for_metrics(socket)).map(listener).collect()
+    env.inherited_sockets
+        .iter()
+        .filter(|socket| !is_for_metrics(socket))
+        .map(listener)
+        .collect()
 }
 
 /// Whether no inherited socket serves gRPC, so that the daemon needs its own.
@@ -22,35 +26,56 @@ pub fn has_no_grpc_sockets(env: &ProcessEnv) -> bool {
 pub fn reject_remote_listeners(env: &ProcessEnv, errors: &mut ConfigErrors) {
     for address in grpc_listeners(env) {
         if let Err(reason) = require_local_or_tls(&address) {
-            errors.add(ConfigError::flag(SOURCE_NAME, &address_text(&address), reason));
+            errors.add(ConfigError::flag(
+                SOURCE_NAME,
+                &address_text(&address),
+                reason,
+            ));
         }
     }
 }
 
 /// Checks the inherited socket for metrics. `metrics.listen` must not be set next to it.
 pub fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut ConfigErrors) {
-    let Some(socket) = env.inherited_sockets.iter().find(|socket| is_for_metrics(socket)) else {
+    let Some(socket) = env
+        .inherited_sockets
+        .iter()
+        .find(|socket| is_for_metrics(socket))
+    else {
         return;
     };
     let address = listener(socket);
     let duplicate =
         "the socket unit passes a socket for metrics, but `metrics.listen` is set too; remove one";
     if let Err(reason) = require_local(&address) {
-        errors.add(ConfigError::flag(SOURCE_NAME, &address_text(&address), reason));
+        errors.add(ConfigError::flag(
+            SOURCE_NAME,
+            &address_text(&address),
+            reason,
+        ));
     } else if in_file {
-        errors.add(ConfigError::flag(SOURCE_NAME, &address_text(&address), duplicate));
+        errors.add(ConfigError::flag(
+            SOURCE_NAME,
+            &address_text(&address),
+            duplicate,
+        ));
     }
 }
 
 /// Returns a warning for each inherited socket that every user can connect to. Only relevant if
 /// `callers` is not set.
 pub fn open_socket_warnings(env: &ProcessEnv) -> Vec<String> {
-    let open = env.inherited_sockets.iter().filter_map(|socket| match socket {
-        InheritedSocketInfo::Unix { path, open_to_all: true, for_metrics: false } => {
-            Some(path.display())
-        }
-        InheritedSocketInfo::Unix { .. } | InheritedSocketInfo::Tcp { .. } => None,
-    });
+    let open = env
+        .inherited_sockets
+        .iter()
+        .filter_map(|socket| match socket {
+            InheritedSocketInfo::Unix {
+                path,
+                open_to_all: true,
+                for_metrics: false,
+            } => Some(path.display()),
+            InheritedSocketInfo::Unix { .. } | InheritedSocketInfo::Tcp { .. } => None,
+        });
     let warn = |path| {
         format!(
             "every user can connect to the inherited socket unix:{path}, and `callers` is not set; set \

@@ -67,7 +67,10 @@ pub enum KeyDefault {
     /// Fixed value in YAML.
     Value(fn() -> String),
     /// No fixed value: the effect in words, and another value for the example.
-    Effect { effect: &'static str, example: &'static str },
+    Effect {
+        effect: &'static str,
+        example: &'static str,
+    },
     /// The key is required in its section.
     Required { example: &'static str },
     /// The key is a section whose keys have fixed values.
@@ -113,11 +116,21 @@ impl ConfigKey {
     ) -> Self {
         let reload = KeyReload::Applied("applied");
         let meaning = KeyMeaning::Text(meaning);
-        Self { path, value, default, reload, flag: None, meaning }
+        Self {
+            path,
+            value,
+            default,
+            reload,
+            flag: None,
+            meaning,
+        }
     }
 
     pub const fn with_flag(self, flag: &'static str) -> Self {
-        Self { flag: Some(flag), ..self }
+        Self {
+            flag: Some(flag),
+            ..self
+        }
     }
 
     pub const fn with_reload(self, reload: KeyReload) -> Self {
@@ -165,7 +178,10 @@ impl KeyValue {
             ),
             Self::Ratio => "number from 0 to 1".to_owned(),
             Self::Duration { max } => {
-                format!("duration from 0ms to {}, such as `50ms`", format_duration(*max))
+                format!(
+                    "duration from 0ms to {}, such as `50ms`",
+                    format_duration(*max)
+                )
             }
             Self::Section(_) => "section".to_owned(),
             Self::SectionList { .. } => "list of sections".to_owned(),
@@ -181,7 +197,10 @@ pub fn names(keys: &[ConfigKey]) -> impl Iterator<Item = &'static str> {
 /// Formats a size with the largest unit that divides it.
 pub fn format_size(bytes: u64) -> String {
     let units = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match units.into_iter().find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit)) {
+    match units
+        .into_iter()
+        .find(|(unit, _)| bytes >= *unit && bytes.is_multiple_of(*unit))
+    {
         Some((unit, name)) => format!("{}{name}", bytes / unit),
         None => bytes.to_string(),
     }
@@ -250,8 +269,9 @@ fn add_descriptions(
 
 /// Returns the keys that need a restart, with their rules.
 pub fn restart_rules() -> Vec<(&'static str, RestartRule)> {
-    let nested =
-        super::top_keys::KEYS.iter().flat_map(|key| std::iter::once(key).chain(key.keys()));
+    let nested = super::top_keys::KEYS
+        .iter()
+        .flat_map(|key| std::iter::once(key).chain(key.keys()));
     let rules = nested.filter_map(|key| match key.reload {
         KeyReload::Restart(rule) => Some((key.path, rule)),
         KeyReload::Applied(_) | KeyReload::Section => None,

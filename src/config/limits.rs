@@ -34,7 +34,9 @@ macro_rules! config_value {
 /// Reads a limit within its bounds.
 macro_rules! read_value {
     (Count, $reader:expr, $item:expr, $bounds:expr) => {
-        $reader.count($item, $bounds).map(|n| usize::try_from(n).unwrap_or(usize::MAX))
+        $reader
+            .count($item, $bounds)
+            .map(|n| usize::try_from(n).unwrap_or(usize::MAX))
     };
     (Size, $reader:expr, $item:expr, $bounds:expr) => {
         size($reader, $item, $bounds)
@@ -112,7 +114,9 @@ pub fn read(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> L
     let limits = read_values(section, reader);
     if limits.max_cached_roots < limits.max_roots {
         let roots = limits.max_roots;
-        let key = ["max_cached_roots", "max_roots"].into_iter().find_map(|key| section.get(key));
+        let key = ["max_cached_roots", "max_roots"]
+            .into_iter()
+            .find_map(|key| section.get(key));
         if let Some(item) = key {
             let reason = format!(
                 "max_cached_roots, {}, must not be less than max_roots, {roots}: a request for {roots} roots \

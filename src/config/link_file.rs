@@ -9,8 +9,15 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 /// Keys of the file.
-const LINK_KEYS: [&str; 7] =
-    ["environment_ids", "daemon", "nats", "max_tunnels", "max_dials_per_second", "log", "metrics"];
+const LINK_KEYS: [&str; 7] = [
+    "environment_ids",
+    "daemon",
+    "nats",
+    "max_tunnels",
+    "max_dials_per_second",
+    "log",
+    "metrics",
+];
 /// Example of the file, with every key.
 pub const LINK_EXAMPLE: &str = include_str!("link_example.yaml");
 /// Default maximum number of open tunnels.
@@ -39,11 +46,16 @@ impl LinkFile {
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigErrors> {
         let node = document::parse(text).map_err(|error| ConfigError::syntax(path, error))?;
         let mut errors = ConfigErrors::default();
-        let mut reader = DocumentReader { file: path, errors: &mut errors };
+        let mut reader = DocumentReader {
+            file: path,
+            errors: &mut errors,
+        };
         let top = reader.top_section(&node, LINK_KEYS);
         let environment_ids = reader.required(&top, "environment_ids").map(|item| {
             let empty = Some("empty list; name the environments of the daemon");
-            reader.unique_texts(&item, empty, |text| RootId::new(text).map(|_| text.to_owned()))
+            reader.unique_texts(&item, empty, |text| {
+                RootId::new(text).map(|_| text.to_owned())
+            })
         });
         let daemon = reader.required(&top, "daemon");
         let daemon = daemon.and_then(|item| reader.parsed(&item, parse_daemon));
@@ -93,7 +105,9 @@ fn parse_metrics_address(text: &str) -> Result<SocketAddr, &'static str> {
 }
 
 fn parse_local_address(text: &str) -> Option<SocketAddr> {
-    text.parse::<SocketAddr>().ok().filter(|address| address.ip().is_loopback())
+    text.parse::<SocketAddr>()
+        .ok()
+        .filter(|address| address.ip().is_loopback())
 }
 
 #[cfg(test)]
@@ -118,9 +132,18 @@ mod tests {
         assert_eq!(link.environment_ids, ["vm-1"]);
         assert_eq!((link.max_tunnels, link.max_dials_per_second), (3, 4));
         assert_eq!(link.broker.servers, ["tls://n.example:4222"]);
-        assert_eq!(link.broker.identity, Some((PathBuf::from("/etc/c.pem"), PathBuf::from("/k"))));
-        assert_eq!(link.broker.creds.as_deref(), Some(Path::new("/etc/x.creds")));
-        assert_eq!((link.broker.prefix.as_str(), log.filter.as_str()), ("p", "debug"));
+        assert_eq!(
+            link.broker.identity,
+            Some((PathBuf::from("/etc/c.pem"), PathBuf::from("/k")))
+        );
+        assert_eq!(
+            link.broker.creds.as_deref(),
+            Some(Path::new("/etc/x.creds"))
+        );
+        assert_eq!(
+            (link.broker.prefix.as_str(), log.filter.as_str()),
+            ("p", "debug")
+        );
         assert_eq!(metrics.map(|address| address.port()), Some(1));
         let minimal =
             parse("environment_ids: [a]\ndaemon: tls:127.0.0.1:1\nnats: {servers: [tls://n]}\n");
@@ -144,7 +167,10 @@ mod tests {
         assert_eq!(parse(&required.join("\n")), Ok(example));
         // The keys in comments are valid together, too.
         let all = LINK_EXAMPLE.lines().map(|line| {
-            let rest = line.trim_start().strip_prefix('#').filter(|rest| !rest.starts_with(' '));
+            let rest = line
+                .trim_start()
+                .strip_prefix('#')
+                .filter(|rest| !rest.starts_with(' '));
             let indent = &line[..line.len() - line.trim_start().len()];
             match rest {
                 Some(rest) => format!("{indent}{rest}\n"),
@@ -179,7 +205,12 @@ mod tests {
         .into_iter()
         .enumerate()
         {
-            assert!(errors.get(at).is_some_and(|error| error.starts_with(expected)), "{errors:#?}");
+            assert!(
+                errors
+                    .get(at)
+                    .is_some_and(|error| error.starts_with(expected)),
+                "{errors:#?}"
+            );
         }
         assert_eq!(errors.len(), 7);
         let missing = parse("").expect_err("errors");

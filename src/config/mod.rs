@@ -117,7 +117,10 @@ pub struct KeepaliveConfig {
 
 impl Default for KeepaliveConfig {
     fn default() -> Self {
-        Self { interval: Duration::from_secs(30), timeout: Duration::from_secs(20) }
+        Self {
+            interval: Duration::from_secs(30),
+            timeout: Duration::from_secs(20),
+        }
     }
 }
 
@@ -229,7 +232,10 @@ impl Config {
             .map(|drafts| callers::resolve_rules(drafts, &published_roots, &allowed_dirs));
         let listeners = flags.listeners.or(file.listeners).unwrap_or_else(|| {
             let needs_own = inherited_sockets::has_no_grpc_sockets(env);
-            needs_own.then(|| address::default_listener(env)).into_iter().collect()
+            needs_own
+                .then(|| address::default_listener(env))
+                .into_iter()
+                .collect()
         });
         let all_listeners = [&listeners[..], &inherited_sockets::grpc_listeners(env)].concat();
         let mut warnings = tls::warnings(tls.as_ref(), &all_listeners);
@@ -242,7 +248,9 @@ impl Config {
         }
         warnings.extend(root_warnings);
         let is_offered = allowed_dirs.len() > published_roots.len()
-            || published_roots.iter().any(|root| !is_missing_optional(root));
+            || published_roots
+                .iter()
+                .any(|root| !is_missing_optional(root));
         if !is_offered {
             warnings.push(advice::NOTHING_PUBLISHED.to_owned());
         }
@@ -258,8 +266,12 @@ impl Config {
             open_reflection: file.open_reflection.unwrap_or(false),
             audit: flags.audit.or(file.audit).unwrap_or(false),
             disabled_skills: Arc::new(file.disabled_skills),
-            excluded_dirs: file.excluded_dirs.unwrap_or_else(settings::default_excluded_dirs),
-            resource_dirs: file.resource_dirs.unwrap_or_else(settings::default_resource_dirs),
+            excluded_dirs: file
+                .excluded_dirs
+                .unwrap_or_else(settings::default_excluded_dirs),
+            resource_dirs: file
+                .resource_dirs
+                .unwrap_or_else(settings::default_resource_dirs),
             limits: file.limits,
             timing: file.timing,
             watch_config: flags.watch_config.or(file.watch_config).unwrap_or(false),
@@ -292,13 +304,18 @@ impl Config {
     /// Returns the allowed directories that are no published root.
     #[must_use]
     pub fn extra_allowed_dirs(&self) -> &[PathBuf] {
-        self.allowed_dirs.get(self.published_roots.len()..).unwrap_or_default()
+        self.allowed_dirs
+            .get(self.published_roots.len()..)
+            .unwrap_or_default()
     }
 
     /// Counts the published roots that callers see now. Blocks on the disk.
     #[must_use]
     pub fn count_visible_roots(&self) -> usize {
-        self.published_roots.iter().filter(|root| !is_missing_optional(root)).count()
+        self.published_roots
+            .iter()
+            .filter(|root| !is_missing_optional(root))
+            .count()
     }
 
     /// Returns the rules of scans.

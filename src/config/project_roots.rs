@@ -42,10 +42,15 @@ pub fn project_root_ids() -> impl Iterator<Item = String> {
 /// directory is omitted, because its directory is the default root `user`.
 pub fn project_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
     let real = |dir: &Option<PathBuf>| dir.as_ref().and_then(|dir| dir.canonicalize().ok());
-    let Some(current_dir) = real(&env.current_dir) else { return Default::default() };
+    let Some(current_dir) = real(&env.current_dir) else {
+        return Default::default();
+    };
     let home = real(&env.home);
     let (mut roots, mut warnings) = (Vec::new(), Vec::new());
-    for (dir, id) in project_dirs(&current_dir).into_iter().zip(project_root_ids()) {
+    for (dir, id) in project_dirs(&current_dir)
+        .into_iter()
+        .zip(project_root_ids())
+    {
         if home.as_deref() == Some(dir) {
             continue;
         }
@@ -81,7 +86,10 @@ pub fn project_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
 fn project_dirs(current_dir: &Path) -> Vec<&Path> {
     let has_git = |dir: &Path| fs::symlink_metadata(dir.join(".git")).is_ok();
     let depth = current_dir.ancestors().position(has_git).unwrap_or(0);
-    current_dir.ancestors().take((depth + 1).min(MAX_LEVELS)).collect()
+    current_dir
+        .ancestors()
+        .take((depth + 1).min(MAX_LEVELS))
+        .collect()
 }
 
 /// Checks the owners and the modes of the directory, of its `.agents` and of its `.agents/skills`, as
@@ -105,7 +113,9 @@ fn check_dirs(dir: &Path, env: &ProcessEnv) -> Result<(), RejectReason> {
                 return Err(RejectReason::ForeignOwner(path));
             }
         }
-        let is_writable = target.as_ref().is_some_and(|dir| others_may_write(dir, env));
+        let is_writable = target
+            .as_ref()
+            .is_some_and(|dir| others_may_write(dir, env));
         let is_sticky = target.as_ref().is_some_and(|dir| dir.mode() & STICKY != 0);
         // Other users cannot replace a directory in a sticky one, but can add skills to the root.
         if is_writable && (!is_sticky || path == root) {

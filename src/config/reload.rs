@@ -28,14 +28,26 @@ pub fn restrict(
     }
     let is_readable =
         |dir: &Path| old.allowed_dirs.iter().any(|known| known == dir) || may_read(dir);
-    let (extra_dirs, unreadable_dirs): (Vec<_>, Vec<_>) =
-        new.extra_allowed_dirs().iter().cloned().partition(|dir| is_readable(dir));
-    let (published_roots, unreadable_roots): (Vec<_>, Vec<_>) =
-        new.published_roots.iter().cloned().partition(|root| is_readable(&native_path(&root.path)));
-    restart.keys.extend((!unreadable_dirs.is_empty()).then_some("allow"));
-    restart.keys.extend((!unreadable_roots.is_empty()).then_some("roots"));
+    let (extra_dirs, unreadable_dirs): (Vec<_>, Vec<_>) = new
+        .extra_allowed_dirs()
+        .iter()
+        .cloned()
+        .partition(|dir| is_readable(dir));
+    let (published_roots, unreadable_roots): (Vec<_>, Vec<_>) = new
+        .published_roots
+        .iter()
+        .cloned()
+        .partition(|root| is_readable(&native_path(&root.path)));
+    restart
+        .keys
+        .extend((!unreadable_dirs.is_empty()).then_some("allow"));
+    restart
+        .keys
+        .extend((!unreadable_roots.is_empty()).then_some("roots"));
     restart.unreadable_dirs.extend(unreadable_dirs);
-    restart.unreadable_dirs.extend(unreadable_roots.iter().map(|root| native_path(&root.path)));
+    restart
+        .unreadable_dirs
+        .extend(unreadable_roots.iter().map(|root| native_path(&root.path)));
     let root_dirs = published_roots.iter().map(|root| native_path(&root.path));
     let merged = Config {
         allowed_dirs: root_dirs.chain(extra_dirs).collect(),

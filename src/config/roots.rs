@@ -25,7 +25,9 @@ pub const KEYS: [ConfigKey; 4] = [
     ConfigKey::new(
         "roots[].path",
         KeyValue::Text("directory"),
-        KeyDefault::Required { example: "/srv/skills" },
+        KeyDefault::Required {
+            example: "/srv/skills",
+        },
         "Directory of the root. You may create the directory later.",
     )
     .with_reload(KeyReload::Section),
@@ -39,7 +41,10 @@ pub const KEYS: [ConfigKey; 4] = [
     ConfigKey::new(
         "roots[].follow_links",
         KeyValue::Boolean,
-        KeyDefault::Effect { effect: "`true`; `false` in scope `system`", example: "true" },
+        KeyDefault::Effect {
+            effect: "`true`; `false` in scope `system`",
+            example: "true",
+        },
         "Whether links below the root are followed. Must be false in scope `system`.",
     )
     .with_reload(KeyReload::Section),
@@ -54,13 +59,17 @@ pub fn read(
     let mut lines: HashMap<RootId, u32> = HashMap::new();
     let mut roots = Vec::new();
     for entry in reader.list(item) {
-        let Some(section) = reader.section(&entry, keys::names(&KEYS)) else { continue };
+        let Some(section) = reader.section(&entry, keys::names(&KEYS)) else {
+            continue;
+        };
         let id = reader.required(&section, "id");
         let path = reader.required(&section, "path");
         let scope = section.get("scope").map(|item| reader.parsed(&item, scope));
         let scope = scope.unwrap_or(Some(RootScope::User));
         let path = path.and_then(|item| reader.parsed(&item, |text| parse_directory(text, base)));
-        let follow = section.get("follow_links").map(|item| (reader.boolean(&item), item));
+        let follow = section
+            .get("follow_links")
+            .map(|item| (reader.boolean(&item), item));
         if let (Some((Some(true), item)), Some(RootScope::System)) = (&follow, scope) {
             reader.report_error(item, "links are not followed in scope system");
         }
@@ -68,14 +77,17 @@ pub fn read(
         let Some(id) = id else { continue };
         let line = id.line();
         let taken = |id: RootId| match lines.get(&id) {
-            Some(line) => {
-                Err(format!("the root in line {line} has the same id; ids must be unique"))
-            }
+            Some(line) => Err(format!(
+                "the root in line {line} has the same id; ids must be unique"
+            )),
             None => Ok(id),
         };
-        let parsed =
-            reader.parsed(&id, |text| RootId::new(text).map_err(str::to_owned).and_then(taken));
-        let (Some(id), Some(path), Some(scope)) = (parsed, path, scope) else { continue };
+        let parsed = reader.parsed(&id, |text| {
+            RootId::new(text).map_err(str::to_owned).and_then(taken)
+        });
+        let (Some(id), Some(path), Some(scope)) = (parsed, path, scope) else {
+            continue;
+        };
         lines.insert(id.clone(), line);
         roots.push(PublishedRoot {
             id,

@@ -27,9 +27,16 @@ pub fn read(
     let top = reader.top_section(node, keys::names(&top_keys::KEYS));
     let environment_ids = top.get("environment_ids").map(|item| {
         let empty = Some("empty list; remove the key for the default, `local`");
-        reader.unique_texts(&item, empty, |text| RootId::new(text).map(|_| text.to_owned()))
+        reader.unique_texts(&item, empty, |text| {
+            RootId::new(text).map(|_| text.to_owned())
+        })
     });
-    let tls = tls::read(top.get("tls"), top.get("insecure_tcp").as_ref(), base, &mut reader);
+    let tls = tls::read(
+        top.get("tls"),
+        top.get("insecure_tcp").as_ref(),
+        base,
+        &mut reader,
+    );
     let allow_remote = allow_remote || tls.allows_remote();
     let listeners = top.get("listen").map(|item| {
         let empty = Some("empty list; remove the key for the default socket");
@@ -44,7 +51,9 @@ pub fn read(
     let allowed_dirs = top
         .get("allow")
         .map(|item| reader.unique_texts(&item, None, |text| roots::parse_directory(text, base)));
-    let published_roots = top.get("roots").map(|item| roots::read(&item, base, &mut reader));
+    let published_roots = top
+        .get("roots")
+        .map(|item| roots::read(&item, base, &mut reader));
     let roots_in_file = published_roots.as_deref().unwrap_or_default();
     let is_default = published_roots.is_none() && allowed_dirs.is_none();
     let is_root = |id: &RootId| {
@@ -52,9 +61,12 @@ pub fn read(
             || by_flag(id)
             || is_default && is_default_root_id(id)
     };
-    let disabled_rules =
-        top.get("disabled_skills").map(|item| disabled_skills::read(&item, is_root, &mut reader));
-    let callers = top.get("callers").map(|item| callers::read(&item, base, is_root, &mut reader));
+    let disabled_rules = top
+        .get("disabled_skills")
+        .map(|item| disabled_skills::read(&item, is_root, &mut reader));
+    let callers = top
+        .get("callers")
+        .map(|item| callers::read(&item, base, is_root, &mut reader));
     let socket = section(&top, "socket", &socket_access::KEYS, &mut reader);
     let socket =
         socket.and_then(|section| socket_access::read(&section, callers.is_some(), &mut reader));
@@ -68,9 +80,13 @@ pub fn read(
     };
     let (excluded_dirs, resource_dirs) = (names("excluded_dirs"), names("resource_dirs"));
     let limits = section(&top, "limits", &limits::KEYS, &mut reader);
-    let limits = limits.map(|section| limits::read(&section, &mut reader)).unwrap_or_default();
+    let limits = limits
+        .map(|section| limits::read(&section, &mut reader))
+        .unwrap_or_default();
     let watch = section(&top, "watch", &top_keys::WATCH, &mut reader);
-    let timing = watch.map(|section| read_timing(&section, &mut reader)).unwrap_or_default();
+    let timing = watch
+        .map(|section| read_timing(&section, &mut reader))
+        .unwrap_or_default();
     let sandbox = section(&top, "sandbox", &top_keys::SANDBOX, &mut reader);
     let landlock = sandbox.and_then(|section| section.get("landlock"));
     let landlock = landlock.and_then(|item| reader.parsed(&item, LandlockMode::parse));
@@ -121,23 +137,34 @@ fn read_timing(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -
             format!("max_debounce, {max_debounce:?}, must not be less than debounce, {debounce:?}");
         reader.report_error(&item, reason);
     }
-    WatchTiming { debounce, max_debounce, ..default }
+    WatchTiming {
+        debounce,
+        max_debounce,
+        ..default
+    }
 }
 
 /// Reads the section `log`, or returns the default.
 pub fn read_log_section(top: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> LogConfig {
     let log = section(top, "log", &top_keys::LOG, reader);
-    log.map(|section| read_log(&section, reader)).unwrap_or_default()
+    log.map(|section| read_log(&section, reader))
+        .unwrap_or_default()
 }
 
 fn read_log(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> LogConfig {
     let filter =
         |text: &str| log_config::parse_filter(text).map_err(|e| format!("invalid log filter: {e}"));
-    let filter = section.get("filter").and_then(|item| reader.parsed(&item, filter));
-    let format =
-        section.get("format").and_then(|item| reader.parsed(&item, log_config::parse_format));
+    let filter = section
+        .get("filter")
+        .and_then(|item| reader.parsed(&item, filter));
+    let format = section
+        .get("format")
+        .and_then(|item| reader.parsed(&item, log_config::parse_format));
     let default = LogConfig::default();
-    LogConfig { filter: filter.unwrap_or(default.filter), format: format.unwrap_or(default.format) }
+    LogConfig {
+        filter: filter.unwrap_or(default.filter),
+        format: format.unwrap_or(default.format),
+    }
 }
 
 pub fn default_excluded_dirs() -> Vec<Box<[u8]>> {

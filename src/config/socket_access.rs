@@ -59,17 +59,29 @@ pub struct SocketAccessRules {
 impl SocketAccessRules {
     pub(super) fn new(configured: Option<SocketAccess>, env: &ProcessEnv) -> Self {
         let group = || accounts::gid(UNIT_GROUP).ok();
-        let unit = env.unit_runtime_dir.clone().and_then(|dir| Some((dir, group()?)));
-        Self { configured, unit_default: unit }
+        let unit = env
+            .unit_runtime_dir
+            .clone()
+            .and_then(|dir| Some((dir, group()?)));
+        Self {
+            configured,
+            unit_default: unit,
+        }
     }
 
     /// Returns mode and group of the socket at a path.
     #[must_use]
     pub fn access_at(&self, path: &Path) -> SocketAccess {
         let unit = || {
-            let (_, group) =
-                self.unit_default.as_ref().filter(|(dir, _)| path.parent() == Some(dir))?;
-            Some(SocketAccess { mode: GROUP, group: Some(*group), group_is_optional: true })
+            let (_, group) = self
+                .unit_default
+                .as_ref()
+                .filter(|(dir, _)| path.parent() == Some(dir))?;
+            Some(SocketAccess {
+                mode: GROUP,
+                group: Some(*group),
+                group_is_optional: true,
+            })
         };
         self.configured.or_else(unit).unwrap_or(SocketAccess {
             mode: OWN,
@@ -102,7 +114,11 @@ pub fn read(
         }
         Some(mode)
     });
-    Some(SocketAccess { mode: mode.unwrap_or(default), group, group_is_optional: false })
+    Some(SocketAccess {
+        mode: mode.unwrap_or(default),
+        group,
+        group_is_optional: false,
+    })
 }
 
 fn mode_bits(text: &str) -> Result<u32, &'static str> {

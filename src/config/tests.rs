@@ -25,14 +25,27 @@ fn load(text: &str) -> Result<Config, String> {
 }
 
 fn load_bytes(bytes: &[u8]) -> Result<Config, String> {
-    let config = Config::from_bytes(ServeFlags::default(), Path::new("f"), bytes.to_vec(), &env());
-    config.map_err(|all| all.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+    let config = Config::from_bytes(
+        ServeFlags::default(),
+        Path::new("f"),
+        bytes.to_vec(),
+        &env(),
+    );
+    config.map_err(|all| {
+        all.iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("\n")
+    })
 }
 
 #[test]
 fn all_errors_are_reported_in_the_order_of_the_file() {
     let text = "log: {format: xml}\nlimits:\n  max_depth: none\n  max_reads_per_root: 0\nnope: 1\n";
-    let flags = ServeFlags { listen: vec!["nonsense".into()], ..ServeFlags::default() };
+    let flags = ServeFlags {
+        listen: vec!["nonsense".into()],
+        ..ServeFlags::default()
+    };
     let errors = Config::from_bytes(flags, Path::new("f"), text.into(), &env()).expect_err("wrong");
     let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
     let keys: Vec<_> = keys::names(&top_keys::KEYS).collect();
@@ -62,10 +75,20 @@ fn default() -> Config {
 
 #[test]
 fn an_empty_file_is_the_default() {
-    for text in
-        ["", "# nothing\n", "---\n", "{}", "\u{feff}", "limits: {}", "search: {}\r\nlog: {}"]
-    {
-        assert_eq!(debug_text(&load(text).expect(text)), debug_text(&default()), "{text:?}");
+    for text in [
+        "",
+        "# nothing\n",
+        "---\n",
+        "{}",
+        "\u{feff}",
+        "limits: {}",
+        "search: {}\r\nlog: {}",
+    ] {
+        assert_eq!(
+            debug_text(&load(text).expect(text)),
+            debug_text(&default()),
+            "{text:?}"
+        );
     }
 }
 
@@ -97,10 +120,19 @@ fn every_key_is_read() {
             ListenAddress::Tcp("[::1]:1".parse().expect("an address")),
         ]
     );
-    let dirs = ["/r", "/base/skills", "/sys-skills", "/base/opt", "/base/opt/../x"];
+    let dirs = [
+        "/r",
+        "/base/skills",
+        "/sys-skills",
+        "/base/opt",
+        "/base/opt/../x",
+    ];
     assert_eq!(config.allowed_dirs, dirs.map(PathBuf::from));
-    let roots: Vec<_> =
-        config.published_roots.iter().map(|r| (r.id.as_str(), r.scope, r.follow_links)).collect();
+    let roots: Vec<_> = config
+        .published_roots
+        .iter()
+        .map(|r| (r.id.as_str(), r.scope, r.follow_links))
+        .collect();
     let expected = [
         ("x", RootScope::Repo, false),
         ("z", RootScope::User, true),
@@ -110,19 +142,30 @@ fn every_key_is_read() {
     assert!(config.disabled_skills.matches_name("p:n"));
     assert_eq!(config.excluded_dirs.len(), 0);
     assert_eq!(config.resource_dirs, [Box::from(b"bin".as_slice())]);
-    let limits = Limits { max_file_bytes: 1 << 20, max_depth: 3, ..Limits::default() };
+    let limits = Limits {
+        max_file_bytes: 1 << 20,
+        max_depth: 3,
+        ..Limits::default()
+    };
     assert_eq!(config.limits, limits);
     let timing = (config.timing.debounce, config.timing.max_debounce);
     assert_eq!(timing, (Duration::ZERO, Duration::from_secs(1)));
     assert_eq!(config.landlock, LandlockMode::Required);
-    assert_eq!((&*config.log.filter, config.log.format), ("caproot=debug", LogFormat::Json));
+    assert_eq!(
+        (&*config.log.filter, config.log.format),
+        ("caproot=debug", LogFormat::Json)
+    );
 }
 
 #[test]
 fn sizes_have_units() {
-    for (text, bytes) in
-        [("2048", 2_048), ("2KiB", 2_048), ("'2 KiB'", 2_048), ("2kB", 2_000), ("1.5MiB", 3 << 19)]
-    {
+    for (text, bytes) in [
+        ("2048", 2_048),
+        ("2KiB", 2_048),
+        ("'2 KiB'", 2_048),
+        ("2kB", 2_000),
+        ("1.5MiB", 3 << 19),
+    ] {
         let config = load(&format!("limits: {{max_file_bytes: {text}}}")).expect(text);
         assert_eq!(config.limits.max_file_bytes, bytes, "{text}");
     }
@@ -130,12 +173,19 @@ fn sizes_have_units() {
 
 #[test]
 fn relative_paths_start_at_the_directory_of_the_file() {
-    for (file, expected) in
-        [("f", "/base/x"), ("etc/f", "/base/etc/x"), ("../f", "/base/../x"), ("/etc/f", "/etc/x")]
-    {
+    for (file, expected) in [
+        ("f", "/base/x"),
+        ("etc/f", "/base/etc/x"),
+        ("../f", "/base/../x"),
+        ("/etc/f", "/etc/x"),
+    ] {
         let text = b"allow: [x]".to_vec();
         let config = Config::from_bytes(ServeFlags::default(), Path::new(file), text, &env());
-        assert_eq!(config.expect("good").allowed_dirs, [Path::new(expected)], "{file}");
+        assert_eq!(
+            config.expect("good").allowed_dirs,
+            [Path::new(expected)],
+            "{file}"
+        );
     }
 }
 
@@ -148,13 +198,25 @@ fn flags_replace_keys_of_the_file() {
         let config = Config::from_bytes(flags, Path::new("f"), text.into(), &env());
         config.expect("good")
     };
-    let root = RootFlag { id: Some("tmp".into()), dir: "/tmp".into() };
-    let flags = ServeFlags { roots: vec![root.clone()], ..ServeFlags::default() };
+    let root = RootFlag {
+        id: Some("tmp".into()),
+        dir: "/tmp".into(),
+    };
+    let flags = ServeFlags {
+        roots: vec![root.clone()],
+        ..ServeFlags::default()
+    };
     let config = with(flags);
     assert_eq!(config.published_roots.len(), 1);
-    assert_eq!(config.published_roots[0].id, RootId::new("tmp").expect("an id"));
+    assert_eq!(
+        config.published_roots[0].id,
+        RootId::new("tmp").expect("an id")
+    );
     assert_eq!(config.allowed_dirs, ["/tmp", "/a"].map(PathBuf::from));
-    assert_eq!((&*config.environment_ids, config.limits.max_depth), (&["a".to_owned()][..], 3));
+    assert_eq!(
+        (&*config.environment_ids, config.limits.max_depth),
+        (&["a".to_owned()][..], 3)
+    );
     let flags = ServeFlags {
         roots: vec![root],
         allow: vec!["b".into()],
@@ -166,7 +228,10 @@ fn flags_replace_keys_of_the_file() {
     let config = with(flags);
     assert_eq!(config.allowed_dirs, ["/tmp", "/base/b"].map(PathBuf::from));
     assert_eq!(config.environment_ids, ["e"]);
-    assert_eq!(config.listeners, [ListenAddress::Tcp(([127, 0, 0, 1], 2).into())]);
+    assert_eq!(
+        config.listeners,
+        [ListenAddress::Tcp(([127, 0, 0, 1], 2).into())]
+    );
     assert!(config.audit);
 }
 
@@ -177,11 +242,22 @@ fn remote_tcp_without_tls_needs_insecure_tcp() {
     let errors = load(listen).expect_err("without TLS");
     assert_eq!(errors.lines().count(), 2, "{errors}");
     let asked = load(&format!("{listen}insecure_tcp: true")).expect("asked for");
-    assert_eq!((asked.listeners.len(), asked.warnings.len()), (4, 3), "{:?}", asked.warnings);
-    assert!(asked.warnings[1].contains("tcp:[::]:2 without TLS"), "{:?}", asked.warnings);
+    assert_eq!(
+        (asked.listeners.len(), asked.warnings.len()),
+        (4, 3),
+        "{:?}",
+        asked.warnings
+    );
+    assert!(
+        asked.warnings[1].contains("tcp:[::]:2 without TLS"),
+        "{:?}",
+        asked.warnings
+    );
     let published = load("roots: [{id: a, path: /no/such}]").expect("good");
     assert_eq!(published.warnings, [""; 0]);
-    let [nothing] = &default().warnings[..] else { panic!("one warning") };
+    let [nothing] = &default().warnings[..] else {
+        panic!("one warning")
+    };
     assert!(nothing.starts_with("nothing is published"), "{nothing}");
 
     let flags = |tls: TlsFlags| ServeFlags {
@@ -191,10 +267,15 @@ fn remote_tcp_without_tls_needs_insecure_tcp() {
     };
     let errors = Config::from_flags(flags(TlsFlags::default()), &env()).expect_err("without TLS");
     assert!(
-        errors[0].to_string().starts_with("--listen: invalid value \"tcp:10.0.0.1:1\""),
+        errors[0]
+            .to_string()
+            .starts_with("--listen: invalid value \"tcp:10.0.0.1:1\""),
         "{errors:?}"
     );
-    let insecure = TlsFlags { insecure_tcp: true, ..TlsFlags::default() };
+    let insecure = TlsFlags {
+        insecure_tcp: true,
+        ..TlsFlags::default()
+    };
     assert!(Config::from_flags(flags(insecure), &env()).is_ok());
     let text = b"insecure_tcp: true".to_vec();
     let flags = flags(TlsFlags::default());
@@ -203,14 +284,27 @@ fn remote_tcp_without_tls_needs_insecure_tcp() {
 
 #[test]
 fn empty_paths_of_flags_are_invalid() {
-    let roots = vec![RootFlag { id: None, dir: "".into() }];
-    let tls = TlsFlags { client_ca: Some("".into()), ..TlsFlags::default() };
-    let flags = ServeFlags { roots, tls, ..ServeFlags::default() };
+    let roots = vec![RootFlag {
+        id: None,
+        dir: "".into(),
+    }];
+    let tls = TlsFlags {
+        client_ca: Some("".into()),
+        ..TlsFlags::default()
+    };
+    let flags = ServeFlags {
+        roots,
+        tls,
+        ..ServeFlags::default()
+    };
     let errors = Config::from_flags(flags, &env()).expect_err("empty paths");
     let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
     for flag in ["--root", "--tls-client-ca"] {
         let expected = format!("{flag}: invalid value \"\": must not be empty");
-        assert!(errors.iter().any(|error| error.starts_with(&expected)), "{errors:?}");
+        assert!(
+            errors.iter().any(|error| error.starts_with(&expected)),
+            "{errors:?}"
+        );
     }
 }
 
@@ -226,7 +320,10 @@ fn whole_example() -> String {
 
 #[test]
 fn the_example_is_the_default() {
-    assert_eq!(debug_text(&load(&example_file()).expect("good")), debug_text(&default()));
+    assert_eq!(
+        debug_text(&load(&example_file()).expect("good")),
+        debug_text(&default())
+    );
     let token = callers::token(0o600);
     // The file and the group may not exist on this machine.
     let path = token.path().to_str().expect("UTF-8");
@@ -234,24 +331,47 @@ fn the_example_is_the_default() {
     let whole = whole.replace("group: caproot", "group: root");
     // The certificates in the example do not exist.
     let of_tls = ["tls:", "  certificate:", "  key:", "  client_ca:"];
-    let rest = whole.lines().filter(|line| !of_tls.iter().any(|key| line.starts_with(key)));
+    let rest = whole
+        .lines()
+        .filter(|line| !of_tls.iter().any(|key| line.starts_with(key)));
     let whole = load(&rest.collect::<Vec<_>>().join("\n")).expect("good too");
     assert_eq!(
-        (whole.published_roots.len(), whole.listeners.len(), whole.allowed_dirs.len()),
+        (
+            whole.published_roots.len(),
+            whole.listeners.len(),
+            whole.allowed_dirs.len()
+        ),
         (1, 2, 2)
     );
-    assert_eq!(whole.callers.map(|callers| callers.token_files.len()), Some(1));
-    assert!(whole.disabled_skills.matches_name("deploy-plugin:roll-back"));
+    assert_eq!(
+        whole.callers.map(|callers| callers.token_files.len()),
+        Some(1)
+    );
+    assert!(
+        whole
+            .disabled_skills
+            .matches_name("deploy-plugin:roll-back")
+    );
 }
 
 #[test]
 fn every_key_has_its_section_and_a_meaning() {
     let keys = config_keys();
     for key in &keys {
-        let section = key.path.rsplit_once('.').map(|(section, _)| section.trim_end_matches("[]"));
+        let section = key
+            .path
+            .rsplit_once('.')
+            .map(|(section, _)| section.trim_end_matches("[]"));
         let parent = section.and_then(|name| keys.iter().find(|key| key.path == name));
-        assert_eq!(parent.is_some_and(|parent| parent.is_section), section.is_some(), "{key:?}");
-        assert!(key.meaning.ends_with('.') && !key.reload.is_empty(), "{key:?}");
+        assert_eq!(
+            parent.is_some_and(|parent| parent.is_section),
+            section.is_some(),
+            "{key:?}"
+        );
+        assert!(
+            key.meaning.ends_with('.') && !key.reload.is_empty(),
+            "{key:?}"
+        );
         assert!(key.is_section || key.default.is_some(), "{key:?}");
     }
 }
@@ -266,12 +386,17 @@ fn every_choice_is_valid_and_another_is_not() {
     ] {
         let keys = top_keys::KEYS.iter().flat_map(keys::ConfigKey::keys);
         let value = keys.clone().find(|key| key.path == path).expect(path).value;
-        let keys::KeyValue::Choice(names) = value else { panic!("{path}") };
+        let keys::KeyValue::Choice(names) = value else {
+            panic!("{path}")
+        };
         for name in names {
             // A mode for every user needs `callers`; nothing else is wrong.
             let error = load(&format!("{before}{name}{after}")).err();
             let is_open_mode = |error: &String| error.contains("add `callers`");
-            assert!(error.as_ref().is_none_or(is_open_mode), "{path} {name}: {error:?}");
+            assert!(
+                error.as_ref().is_none_or(is_open_mode),
+                "{path} {name}: {error:?}"
+            );
         }
         assert!(load(&format!("{before}other{after}")).is_err(), "{path}");
     }
@@ -285,8 +410,16 @@ fn values_are_valid_up_to_their_bounds() {
             panic!("{key:?}")
         };
         // The caches of catalogs must hold the roots of one request.
-        let with = if key.name() == "max_cached_roots" { "max_roots: 1, " } else { "" };
-        let with = if key.name() == "max_roots" { "max_cached_roots: 65536, " } else { with };
+        let with = if key.name() == "max_cached_roots" {
+            "max_roots: 1, "
+        } else {
+            ""
+        };
+        let with = if key.name() == "max_roots" {
+            "max_cached_roots: 65536, "
+        } else {
+            with
+        };
         let set = |n: u64| load(&format!("limits: {{{with}{}: {n}}}", key.name()));
         assert!(set(min).is_ok() && set(max).is_ok(), "{key:?}");
         assert!(set(min - 1).is_err() && set(max + 1).is_err(), "{key:?}");
@@ -294,7 +427,10 @@ fn values_are_valid_up_to_their_bounds() {
     let max = top_keys::MAX_DEBOUNCE.as_millis();
     for others in ["max_debounce: 10s, debounce", "debounce: 0ms, max_debounce"] {
         let set = |ms: u128| load(&format!("watch: {{{others}: {ms}ms}}"));
-        assert!(set(0).is_ok() && set(max).is_ok() && set(max + 1).is_err(), "{others}");
+        assert!(
+            set(0).is_ok() && set(max).is_ok() && set(max + 1).is_err(),
+            "{others}"
+        );
     }
 }
 

@@ -52,7 +52,9 @@ impl TlsFiles {
     /// Returns the paths of all files.
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         let client_ca = self.client_ca.as_deref();
-        [&*self.certificate, &*self.key].into_iter().chain(client_ca)
+        [&*self.certificate, &*self.key]
+            .into_iter()
+            .chain(client_ca)
     }
 }
 
@@ -93,7 +95,9 @@ pub fn read(
     base: Option<&Path>,
     reader: &mut DocumentReader<'_>,
 ) -> TlsSettings {
-    let insecure_tcp = insecure_item.and_then(|item| reader.boolean(item)).unwrap_or_default();
+    let insecure_tcp = insecure_item
+        .and_then(|item| reader.boolean(item))
+        .unwrap_or_default();
     if let (Some(item), true) = (insecure_item, insecure_tcp && section.is_some()) {
         reader.report_error(
             item,
@@ -106,7 +110,12 @@ pub fn read(
         Some(section) => files(&section, base, reader),
         None => (None, None),
     };
-    TlsSettings { certificate_and_key, client_ca, insecure_tcp, is_requested: tls }
+    TlsSettings {
+        certificate_and_key,
+        client_ca,
+        insecure_tcp,
+        is_requested: tls,
+    }
 }
 
 fn files(
@@ -156,8 +165,11 @@ pub fn check_flags(
     let certificate = path(CertFileKind::Certificate, flags.cert.as_ref());
     let certificate_and_key = certificate.zip(path(CertFileKind::Key, flags.key.as_ref()));
     let client_ca = path(CertFileKind::Authorities, flags.client_ca.as_ref());
-    for CertFileError { kind, subject, reason } in
-        check_files(certificate_and_key.as_ref(), client_ca.as_deref())
+    for CertFileError {
+        kind,
+        subject,
+        reason,
+    } in check_files(certificate_and_key.as_ref(), client_ca.as_deref())
     {
         errors.add(file_error(kind, Path::new(&subject), &reason));
     }
@@ -206,7 +218,11 @@ pub fn merge_flags_and_file(
     }
     let client_ca = flags.client_ca.or(file.client_ca);
     match flags.certificate_and_key.or(file.certificate_and_key) {
-        Some((certificate, key)) => Some(TlsFiles { certificate, key, client_ca }),
+        Some((certificate, key)) => Some(TlsFiles {
+            certificate,
+            key,
+            client_ca,
+        }),
         None if client_ca.is_some() && !flags.is_requested && !file.is_requested => {
             let reason = "requires --tls-cert FILE and --tls-key FILE";
             errors.add(ConfigError::key("--tls-client-ca", reason));
@@ -221,9 +237,13 @@ pub fn merge_flags_and_file(
 pub fn warnings(tls: Option<&TlsFiles>, listeners: &[ListenAddress]) -> Vec<String> {
     if let Some(files) = tls {
         let identity = certs::load_identity(&files.certificate, &files.key);
-        return identity.map(|identity| identity.warnings).unwrap_or_default();
+        return identity
+            .map(|identity| identity.warnings)
+            .unwrap_or_default();
     }
-    let open = listeners.iter().filter(|listener| address::remote_port(listener).is_some());
+    let open = listeners
+        .iter()
+        .filter(|listener| address::remote_port(listener).is_some());
     let warn = |listener: &ListenAddress| match listener {
         ListenAddress::Tcp(address) => Some(format!(
             "other machines can connect to tcp:{address} without TLS: an attacker on the network can read \

@@ -295,7 +295,9 @@ pub const LOG: [ConfigKey; 2] = [
 pub const METRICS: [ConfigKey; 1] = [ConfigKey::new(
     "metrics.listen",
     KeyValue::Text("`unix:PATH`, or `tcp:HOST:PORT` with a loopback address"),
-    KeyDefault::Required { example: "tcp:127.0.0.1:9464" },
+    KeyDefault::Required {
+        example: "tcp:127.0.0.1:9464",
+    },
     "Address of the metrics. Port 0 takes a free port.",
 )
 .with_reload(KeyReload::Section)];

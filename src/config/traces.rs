@@ -10,7 +10,9 @@ pub const KEYS: [ConfigKey; 2] = [
     ConfigKey::new(
         "traces.otlp",
         KeyValue::Text("`http://HOST:PORT`"),
-        KeyDefault::Required { example: "http://127.0.0.1:4317" },
+        KeyDefault::Required {
+            example: "http://127.0.0.1:4317",
+        },
         "Collector of the spans, by OTLP over gRPC.",
     )
     .with_reload(KeyReload::Section),
@@ -28,14 +30,22 @@ pub fn read(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> O
     let ratio = section.get("ratio").map(|item| ratio(&item, reader));
     let otlp = reader.required(section, "otlp")?;
     let (otlp, port) = reader.parsed(&otlp, collector)?;
-    Some(TraceConfig { otlp, port, ratio: ratio.unwrap_or(Some(1.0))? })
+    Some(TraceConfig {
+        otlp,
+        port,
+        ratio: ratio.unwrap_or(Some(1.0))?,
+    })
 }
 
 fn ratio(item: &DocumentField<'_>, reader: &mut DocumentReader<'_>) -> Option<f64> {
-    reader.value(item, "a number from 0 to 1, such as 0.1", |value| match value {
-        DocumentValue::Number(text) => text.parse().ok().filter(|n| (0.0..=1.0).contains(n)),
-        _ => None,
-    })
+    reader.value(
+        item,
+        "a number from 0 to 1, such as 0.1",
+        |value| match value {
+            DocumentValue::Number(text) => text.parse().ok().filter(|n| (0.0..=1.0).contains(n)),
+            _ => None,
+        },
+    )
 }
 
 fn collector(text: &str) -> Result<(String, u16), &'static str> {

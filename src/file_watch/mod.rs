@@ -85,18 +85,34 @@ struct EventHandler {
 pub fn start_file_watcher(report: ReportFn) -> (WatchedDirs, FileHints) {
     let (sender, events) = channel(1);
     let is_alive = Arc::new(AtomicBool::new(true));
-    let handler = EventHandler { events: sender, is_alive: is_alive.clone() };
+    let handler = EventHandler {
+        events: sender,
+        is_alive: is_alive.clone(),
+    };
     let handle = move |event: notify::Result<Event>| handler.handle_event(&event);
     let watcher = RecommendedWatcher::new(handle, notify::Config::default());
     let watcher = watcher.map_err(|error| {
         let interval = COMPARE_INTERVAL.as_secs();
-        report(&format!("file watcher not available: {error}; comparing files every {interval} s"));
+        report(&format!(
+            "file watcher not available: {error}; comparing files every {interval} s"
+        ));
     });
     let is_watcher_alive = watcher.is_ok();
-    let watcher = WatcherGuard { watcher: watcher.ok(), is_alive };
-    let state =
-        WatchedDirsState { watcher, dirs: BTreeSet::new(), failed: BTreeSet::new(), report };
-    let hints = FileHints { events, is_watcher_alive, report };
+    let watcher = WatcherGuard {
+        watcher: watcher.ok(),
+        is_alive,
+    };
+    let state = WatchedDirsState {
+        watcher,
+        dirs: BTreeSet::new(),
+        failed: BTreeSet::new(),
+        report,
+    };
+    let hints = FileHints {
+        events,
+        is_watcher_alive,
+        report,
+    };
     (WatchedDirs(Arc::new(Mutex::new(state))), hints)
 }
 
@@ -113,18 +129,29 @@ impl WatchedDirs {
     /// Adds a watch. Replaces an existing watch, because another directory may have the path now.
     fn watch(&self, dir: &Path) {
         let mut state = self.0.lock();
-        let WatchedDirsState { watcher, dirs, failed, report } = &mut *state;
+        let WatchedDirsState {
+            watcher,
+            dirs,
+            failed,
+            report,
+        } = &mut *state;
         match watcher.call(|watcher| watcher.watch(dir, RecursiveMode::NonRecursive)) {
             Some(Ok(())) => {
                 failed.remove(dir);
                 dirs.insert(dir.to_owned());
             }
             // The directory was removed, or `FileHints` reports the end of the watcher.
-            Some(Err(notify::Error { kind: ErrorKind::PathNotFound, .. })) | None => {}
+            Some(Err(notify::Error {
+                kind: ErrorKind::PathNotFound,
+                ..
+            }))
+            | None => {}
             Some(Err(error)) => {
                 if failed.insert(dir.to_owned()) {
                     let (dir, interval) = (dir.display(), COMPARE_INTERVAL.as_secs());
-                    report(&format!("cannot watch {dir}: {error}; comparing every {interval} s"));
+                    report(&format!(
+                        "cannot watch {dir}: {error}; comparing every {interval} s"
+                    ));
                 }
             }
         }
@@ -132,7 +159,12 @@ impl WatchedDirs {
 
     fn unwatch_others(&self, keep: &BTreeSet<PathBuf>) {
         let mut state = self.0.lock();
-        let WatchedDirsState { watcher, dirs, failed, .. } = &mut *state;
+        let WatchedDirsState {
+            watcher,
+            dirs,
+            failed,
+            ..
+        } = &mut *state;
         for dir in dirs.difference(keep) {
             // Fails if the directory was removed together with its watch.
             drop(watcher.call(|watcher| watcher.unwatch(dir)));
@@ -210,7 +242,13 @@ impl Drop for WatcherGuard {
 impl EventHandler {
     fn handle_event(&self, event: &notify::Result<Event>) {
         // Comparisons read files, which causes access events.
-        let is_access = matches!(event, Ok(Event { kind: EventKind::Access(_), .. }));
+        let is_access = matches!(
+            event,
+            Ok(Event {
+                kind: EventKind::Access(_),
+                ..
+            })
+        );
         if !is_access {
             // If the channel is full, a hint is pending already.
             let _ = self.events.try_send(());

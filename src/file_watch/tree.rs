@@ -48,14 +48,21 @@ pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], limits: &TreeLimits) 
         }
         watched.watch(&dir);
         let listed = std::fs::read_dir(&dir).into_iter().flatten().flatten();
-        let mut listed: Vec<_> = listed.take(limits.entries.saturating_sub(entries)).collect();
+        let mut listed: Vec<_> = listed
+            .take(limits.entries.saturating_sub(entries))
+            .collect();
         entries += listed.len();
         listed.sort_by_key(std::fs::DirEntry::file_name);
         for entry in listed {
-            let Ok(metadata) = entry.metadata() else { continue };
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
             let (name, is_dir) = (entry.file_name(), metadata.is_dir());
             if is_dir
-                && limits.excluded_dir_names.iter().any(|excluded| **excluded == *name.as_bytes())
+                && limits
+                    .excluded_dir_names
+                    .iter()
+                    .any(|excluded| **excluded == *name.as_bytes())
             {
                 continue;
             }

@@ -64,7 +64,10 @@ impl AllowedDirs {
     /// Creates allowed directories in which only files below the directories of `scope` are opened.
     #[must_use]
     pub fn with_access_scope(opener: OpenMethod, dirs: Vec<PathBuf>, scope: Vec<PathBuf>) -> Self {
-        Self { access_scope: Some(scope), ..Self::with_opener(opener, dirs) }
+        Self {
+            access_scope: Some(scope),
+            ..Self::with_opener(opener, dirs)
+        }
     }
 
     /// Takes absolute paths, and the method to open files below them.
@@ -104,7 +107,9 @@ impl AllowedDirs {
         let located = snapshot.locate_absolute(&resolve_path(path).real);
         for index in &*unresponsive {
             // A path that seems to lead outside may lead into any directory that did not respond.
-            let is_home = located.as_ref().is_none_or(|path| snapshot.is_dir_of(*index, path));
+            let is_home = located
+                .as_ref()
+                .is_none_or(|path| snapshot.is_dir_of(*index, path));
             if is_home || self.configured.is_prefix_of(*index, path) {
                 self.configured.refresh_blocking(*index, self.open_dir_fn());
             }
@@ -115,7 +120,8 @@ impl AllowedDirs {
     /// Returns a snapshot that is at most [`MAX_SNAPSHOT_AGE`] old, and waits for no directory that
     /// does not respond.
     pub(crate) fn recent_snapshot(&self) -> Arc<AllowedDirsSnapshot> {
-        self.refresh_unless(|started_at| started_at.elapsed() < MAX_SNAPSHOT_AGE).0
+        self.refresh_unless(|started_at| started_at.elapsed() < MAX_SNAPSHOT_AGE)
+            .0
     }
 
     /// Returns the last outcome if `is_recent` accepts the start of its refresh; otherwise
@@ -177,7 +183,10 @@ impl AllowedDirs {
     pub(super) fn cached_root(&self, path: &[u8]) -> Option<ResolvedRootDir> {
         let cache = self.cache.try_lock()?;
         let path = cache.resolved_paths.get(path)?.clone();
-        Some(ResolvedRootDir { snapshot: cache.snapshot.clone(), path })
+        Some(ResolvedRootDir {
+            snapshot: cache.snapshot.clone(),
+            path,
+        })
     }
 }
 
@@ -200,7 +209,8 @@ impl SnapshotCache {
         if self.resolved_paths.len() == MAX_CACHED_PATHS {
             self.resolved_paths.clear();
         }
-        self.resolved_paths.insert(path.into(), resolved.path.clone());
+        self.resolved_paths
+            .insert(path.into(), resolved.path.clone());
     }
 }
 

@@ -33,14 +33,23 @@ pub fn read_page_cached(
     let file_path = ResolvedPackage::unlinked_file_path(&resolved, package, page.rules, resource)?;
     let version = cached_version(&resolved, root, &file_path)?;
     // On other filesystems even the open could block.
-    let known = digests.get(&version).filter(|known| known.is_on_local_disk)?;
+    let known = digests
+        .get(&version)
+        .filter(|known| known.is_on_local_disk)?;
     if version.size > page.max_file_bytes {
         return None;
     }
     let Some(offset) = page.start_offset(&version, &known.digest).ok()? else {
-        return Some(FilePage { version, digest: known.digest, body: None, next: None });
+        return Some(FilePage {
+            version,
+            digest: known.digest,
+            body: None,
+            next: None,
+        });
     };
-    let len = usize::try_from(version.size - offset).unwrap_or(usize::MAX).min(page.max_bytes);
+    let len = usize::try_from(version.size - offset)
+        .unwrap_or(usize::MAX)
+        .min(page.max_bytes);
     if len > MAX_CACHED_READ_BYTES {
         return None;
     }
@@ -63,13 +72,19 @@ fn cached_version(
     if path == join_path(&dir.path, &root.path.rel_path) {
         // If no component is a link, the file lies below this path, and one call checks both.
         return file_version(
-            opener.open_path_cached_no_links(&join_path(&dir.path, &file_path.rel_path)).ok()?,
+            opener
+                .open_path_cached_no_links(&join_path(&dir.path, &file_path.rel_path))
+                .ok()?,
         );
     }
     if !still_resolves(root, path)? {
         return None;
     }
-    file_version(root.snapshot.open_cached(file_path, OFlags::PATH | OFlags::NOFOLLOW).ok()?)
+    file_version(
+        root.snapshot
+            .open_cached(file_path, OFlags::PATH | OFlags::NOFOLLOW)
+            .ok()?,
+    )
 }
 
 /// Returns the absolute path of a file in an allowed directory.
@@ -86,13 +101,18 @@ fn still_resolves(root: &ResolvedRootDir, path: &[u8]) -> Option<bool> {
     if at(path_or_slash(&dir.path).as_os_str().as_encoded_bytes())? != dir.identity? {
         return Some(false);
     }
-    let file = root.snapshot.open_cached(&root.path, OFlags::PATH | OFlags::NOFOLLOW);
+    let file = root
+        .snapshot
+        .open_cached(&root.path, OFlags::PATH | OFlags::NOFOLLOW);
     Some(at(path)? == identity(file.ok()?)?)
 }
 
 fn identity(fd: OwnedFd) -> Option<(u64, u64)> {
     let stat = statx_cached(fd).ok()?;
-    Some((makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino))
+    Some((
+        makedev(stat.stx_dev_major, stat.stx_dev_minor),
+        stat.stx_ino,
+    ))
 }
 
 /// Returns the version of a regular file; `None` for other files.
@@ -118,8 +138,12 @@ fn statx_cached(fd: impl AsFd) -> Io<Statx> {
 fn read_bytes_cached(file: &OwnedFd, offset: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     if len > 0 {
-        let read =
-            preadv2(file, &mut [IoSliceMut::new(&mut bytes)], offset, ReadWriteFlags::NOWAIT);
+        let read = preadv2(
+            file,
+            &mut [IoSliceMut::new(&mut bytes)],
+            offset,
+            ReadWriteFlags::NOWAIT,
+        );
         if read != Ok(len) {
             return None;
         }

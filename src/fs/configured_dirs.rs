@@ -62,10 +62,19 @@ struct LookupState {
 impl ConfiguredDirs {
     /// Takes absolute paths.
     pub fn new(paths: Vec<PathBuf>) -> Self {
-        let index = paths.iter().enumerate().map(|(at, p)| (p.as_os_str().as_bytes().into(), at));
+        let index = paths
+            .iter()
+            .enumerate()
+            .map(|(at, p)| (p.as_os_str().as_bytes().into(), at));
         let index_by_path = Arc::new(index.collect());
-        let dirs = paths.into_iter().map(|path| ConfiguredDir { path, state: Mutex::default() });
-        Self { dirs: dirs.map(Arc::new).collect(), index_by_path }
+        let dirs = paths.into_iter().map(|path| ConfiguredDir {
+            path,
+            state: Mutex::default(),
+        });
+        Self {
+            dirs: dirs.map(Arc::new).collect(),
+            index_by_path,
+        }
     }
 
     pub fn index_by_path(&self) -> Arc<HashMap<Box<[u8]>, usize>> {
@@ -128,7 +137,11 @@ impl ConfiguredDirs {
 impl ConfiguredDir {
     /// Whether a lookup in flight has exceeded the timeout.
     fn is_unresponsive(&self) -> bool {
-        self.state.lock().in_flight.iter().any(|started_at| started_at.elapsed() >= LOOKUP_TIMEOUT)
+        self.state
+            .lock()
+            .in_flight
+            .iter()
+            .any(|started_at| started_at.elapsed() >= LOOKUP_TIMEOUT)
     }
 
     fn refresh(&self, open: impl OpenDirFn) {
@@ -142,7 +155,11 @@ impl ConfiguredDir {
             return;
         }
         state.last_lookup_at = Some(started_at);
-        if !state.last_known.as_ref().is_some_and(|last| last.is_same_as(&dir)) {
+        if !state
+            .last_known
+            .as_ref()
+            .is_some_and(|last| last.is_same_as(&dir))
+        {
             state.last_known = Some(Arc::new(dir));
         }
     }
@@ -152,9 +169,18 @@ impl ConfiguredDir {
             let path = self.path.as_os_str().as_bytes();
             let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
             let fd = Err(Errno::TIMEDOUT);
-            Arc::new(AllowedDir { path, stop: Some(ResolveStop::Failed), fd, identity: None })
+            Arc::new(AllowedDir {
+                path,
+                stop: Some(ResolveStop::Failed),
+                fd,
+                identity: None,
+            })
         };
-        self.state.lock().last_known.get_or_insert_with(unknown).clone()
+        self.state
+            .lock()
+            .last_known
+            .get_or_insert_with(unknown)
+            .clone()
     }
 }
 
@@ -164,7 +190,12 @@ impl AllowedDir {
         let fd = open(&walked.real);
         let stat = fd.as_ref().ok().and_then(|fd| fstat(fd).ok());
         let identity = stat.map(|stat| identity(&stat));
-        Self { path: walked.real, stop: walked.stop, fd, identity }
+        Self {
+            path: walked.real,
+            stop: walked.stop,
+            fd,
+            identity,
+        }
     }
 
     fn is_same_as(&self, other: &Self) -> bool {
@@ -240,7 +271,10 @@ mod tests {
         let dirs = ConfiguredDirs::new(vec!["/tmp/".into()]);
         assert_eq!(dirs.refresh_all(unresponsive), [0]);
         let dir = dirs.last_known().pop().expect("one");
-        assert_eq!((&*dir.path, dir.stop), (&b"/tmp"[..], Some(ResolveStop::Failed)));
+        assert_eq!(
+            (&*dir.path, dir.stop),
+            (&b"/tmp"[..], Some(ResolveStop::Failed))
+        );
         assert_eq!(dir.fd.as_ref().err(), Some(&Errno::TIMEDOUT));
     }
 }

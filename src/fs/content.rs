@@ -34,7 +34,11 @@ pub fn read_start(
     let mut len = 0;
     while len < max_bytes {
         // The byte beyond the reported size shows that the file is longer.
-        let end = if len < size { size.saturating_add(1) } else { len + CHUNK_BYTES };
+        let end = if len < size {
+            size.saturating_add(1)
+        } else {
+            len + CHUNK_BYTES
+        };
         bytes.resize(end.min(max_bytes), 0);
         let count = match file.read(&mut bytes[len..]) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -74,7 +78,9 @@ pub fn read_digested_page(
     let mut at = 0;
     while at <= max_bytes {
         check_cancelled(cancel_token)?;
-        let max_len = usize::try_from(max_bytes + 1 - at).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
+        let max_len = usize::try_from(max_bytes + 1 - at)
+            .unwrap_or(CHUNK_BYTES)
+            .min(CHUNK_BYTES);
         let count = file.read_at(&mut buffer[..max_len], at)?;
         if count == 0 {
             break;
@@ -82,12 +88,19 @@ pub fn read_digested_page(
         let read = &buffer[..count];
         hasher.update(read);
         utf8.push_chunk(read);
-        let skip = usize::try_from(offset.saturating_sub(at)).unwrap_or(count).min(count);
+        let skip = usize::try_from(offset.saturating_sub(at))
+            .unwrap_or(count)
+            .min(count);
         page.extend(read[skip..].iter().take(len - page.len()));
         at += count as u64;
     }
     let digest = ContentDigest(hasher.finalize().into());
-    Ok(DigestedPage { size: at, digest, utf8: utf8.is_valid(), page })
+    Ok(DigestedPage {
+        size: at,
+        digest,
+        utf8: utf8.is_valid(),
+        page,
+    })
 }
 
 /// Digests a file of `size` bytes. Returns the digest and whether the file is UTF-8; `None` if the
@@ -103,7 +116,9 @@ pub fn digest_file(
     let mut at = 0;
     while at < size {
         check_cancelled(cancel_token)?;
-        let want = buffer.len().min(usize::try_from(size - at).unwrap_or(usize::MAX));
+        let want = buffer
+            .len()
+            .min(usize::try_from(size - at).unwrap_or(usize::MAX));
         let count = file.read_at(&mut buffer[..want], at)?;
         if count == 0 {
             return Ok(None);
@@ -118,7 +133,11 @@ pub fn digest_file(
 
 /// Returns an error if the caller has gone. The error is discarded.
 fn check_cancelled(cancel_token: &CancellationToken) -> io::Result<()> {
-    if cancel_token.is_cancelled() { Err(io::Error::other("canceled")) } else { Ok(()) }
+    if cancel_token.is_cancelled() {
+        Err(io::Error::other("canceled"))
+    } else {
+        Ok(())
+    }
 }
 
 /// Reads up to `len` bytes at `offset`.
@@ -151,7 +170,9 @@ impl Utf8Validator {
         }
         let mut chunk = chunk;
         while !self.partial_char.is_empty() {
-            let Some((first, rest)) = chunk.split_first() else { return };
+            let Some((first, rest)) = chunk.split_first() else {
+                return;
+            };
             self.partial_char.push(*first);
             chunk = rest;
             match std::str::from_utf8(&self.partial_char) {

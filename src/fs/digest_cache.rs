@@ -50,8 +50,11 @@ impl DigestCache {
         }
         match content::digest_file(&opened.file, opened.version.size, cancel_token) {
             Ok(Some((digest, utf8))) if opened.is_unchanged()? => {
-                let known =
-                    KnownDigest { digest, utf8, is_on_local_disk: is_on_local_disk(&opened.file) };
+                let known = KnownDigest {
+                    digest,
+                    utf8,
+                    is_on_local_disk: is_on_local_disk(&opened.file),
+                };
                 let mut cache = self.0.lock();
                 cache.put(opened.version, known);
                 Ok(Some((digest, utf8)))

@@ -90,7 +90,10 @@ impl AllowedDirsSnapshot {
     /// Limits the snapshot to the directories of an access scope.
     pub(super) fn with_access_scope(self, dirs: &[PathBuf]) -> Self {
         let scope = self.resolve_access_scope(dirs);
-        Self { access_scope: Some(scope), ..self }
+        Self {
+            access_scope: Some(scope),
+            ..self
+        }
     }
 
     /// Resolves the directories of an access scope. A directory above allowed directories stands
@@ -100,9 +103,13 @@ impl AllowedDirsSnapshot {
             let real = resolve_path(dir.as_os_str().as_bytes()).real;
             let inside = (0..self.outermost.len())
                 .filter(|index| strip_dir_prefix(&self.outermost[*index].path, &real).is_some());
-            let inside =
-                inside.map(|index| ResolvedPath { dir_index: index, rel_path: RelPath::root() });
-            inside.chain(self.locate_absolute(&real)).collect::<Vec<_>>()
+            let inside = inside.map(|index| ResolvedPath {
+                dir_index: index,
+                rel_path: RelPath::root(),
+            });
+            inside
+                .chain(self.locate_absolute(&real))
+                .collect::<Vec<_>>()
         });
         paths.collect()
     }
@@ -134,7 +141,11 @@ impl AllowedDirsSnapshot {
     /// Whether the snapshot has exactly these descriptors.
     pub(super) fn has_dirs(&self, dirs: &[Arc<AllowedDir>]) -> bool {
         self.configured.len() == dirs.len()
-            && self.configured.iter().zip(dirs).all(|(before, now)| Arc::ptr_eq(before, now))
+            && self
+                .configured
+                .iter()
+                .zip(dirs)
+                .all(|(before, now)| Arc::ptr_eq(before, now))
     }
 
     /// Whether the allowed directory of a path is the configured directory of this index.
@@ -146,9 +157,10 @@ impl AllowedDirsSnapshot {
     pub(super) fn is_current(&self, path: &ResolvedPath) -> bool {
         let dir = &self.outermost[path.dir_index];
         let Ok(fd) = &dir.fd else { return false };
-        let (Ok(opened), Ok(now)) =
-            (fstat(fd), statat(CWD, path_or_slash(&dir.path), AtFlags::SYMLINK_NOFOLLOW))
-        else {
+        let (Ok(opened), Ok(now)) = (
+            fstat(fd),
+            statat(CWD, path_or_slash(&dir.path), AtFlags::SYMLINK_NOFOLLOW),
+        ) else {
             return false;
         };
         identity(&opened) == identity(&now)
@@ -156,8 +168,16 @@ impl AllowedDirsSnapshot {
 
     /// Returns the name of a directory; `None` for the root of the file system.
     pub(crate) fn dir_name<'a>(&'a self, path: &'a ResolvedPath) -> Option<&'a [u8]> {
-        let outer = || self.outermost[path.dir_index].path.rsplit(|b| *b == b'/').next();
-        path.rel_path.file_name().or_else(outer).filter(|name| !name.is_empty())
+        let outer = || {
+            self.outermost[path.dir_index]
+                .path
+                .rsplit(|b| *b == b'/')
+                .next()
+        };
+        path.rel_path
+            .file_name()
+            .or_else(outer)
+            .filter(|name| !name.is_empty())
     }
 
     /// Resolves an absolute path.
@@ -177,12 +197,17 @@ impl AllowedDirsSnapshot {
         {
             return paths.clone();
         }
-        let by_root = published.iter().map(|root| self.resolve_published(&root.path).ok());
+        let by_root = published
+            .iter()
+            .map(|root| self.resolve_published(&root.path).ok());
         let by_root: Box<[_]> = by_root.collect();
         let all = Arc::new(by_root.iter().flatten().cloned().collect());
         let paths = Arc::new(PublishedPaths { by_root, all });
         // The path of any other root may lead elsewhere the next time.
-        if published.iter().all(|root| self.index_by_path.contains_key(&root.path)) {
+        if published
+            .iter()
+            .all(|root| self.index_by_path.contains_key(&root.path))
+        {
             // If another thread was first, it stored the same paths.
             let _ = self.published_paths.set((published.clone(), paths.clone()));
         }
@@ -192,16 +217,25 @@ impl AllowedDirsSnapshot {
     /// Resolves the path of a published root. If the path is an allowed directory, uses the result
     /// of the snapshot, because the filesystem may have stopped responding since.
     pub(super) fn resolve_published(&self, path: &[u8]) -> Result<ResolvedPath, ResolveError> {
-        let Some(index) = self.index_by_path.get(path) else { return self.resolve(path) };
+        let Some(index) = self.index_by_path.get(path) else {
+            return self.resolve(path);
+        };
         let AllowedDir { path, stop, .. } = &*self.configured[*index];
-        self.finish_resolution(&PathResolution { real: path.clone(), stop: *stop })
+        self.finish_resolution(&PathResolution {
+            real: path.clone(),
+            stop: *stop,
+        })
     }
 
     /// Returns the absolute path of a resolved path.
     pub(super) fn absolute_path(&self, path: &ResolvedPath) -> PathBuf {
         let rel = Path::new(OsStr::from_bytes(path.rel_path.as_bytes()));
         let dir = path_or_slash(&self.outermost[path.dir_index].path);
-        if path.rel_path.is_root() { dir.to_owned() } else { dir.join(rel) }
+        if path.rel_path.is_root() {
+            dir.to_owned()
+        } else {
+            dir.join(rel)
+        }
     }
 
     /// Resolves a path relative to a directory.
@@ -210,7 +244,11 @@ impl AllowedDirsSnapshot {
         dir: &ResolvedPath,
         walked: &RelPath,
     ) -> Result<ResolvedPath, ResolveError> {
-        self.finish_resolution(&resolve_path_from(self.absolute_bytes(dir), walked.as_bytes(), 0))
+        self.finish_resolution(&resolve_path_from(
+            self.absolute_bytes(dir),
+            walked.as_bytes(),
+            0,
+        ))
     }
 
     /// Resolves the target of a link in the directory `holder`.
@@ -249,7 +287,10 @@ impl AllowedDirsSnapshot {
             scope.any(|path| strip_dir_prefix(&self.absolute_bytes(path), dir).is_some())
         };
         self.locate_absolute(dir).is_some()
-            || self.outermost.iter().any(|outer| strip_dir_prefix(&outer.path, dir).is_some())
+            || self
+                .outermost
+                .iter()
+                .any(|outer| strip_dir_prefix(&outer.path, dir).is_some())
             || is_above_scope()
     }
 
@@ -261,7 +302,9 @@ impl AllowedDirsSnapshot {
         target: &[u8],
     ) -> Vec<(ResolvedPath, Vec<u8>)> {
         let lookups = path_lookups_from(self.absolute_bytes(holder), target).into_iter();
-        lookups.filter_map(|(dir, name)| Some((self.locate_absolute(&dir)?, name))).collect()
+        lookups
+            .filter_map(|(dir, name)| Some((self.locate_absolute(&dir)?, name)))
+            .collect()
     }
 
     /// Returns the absolute path of a resolved path, without trailing `/`.
@@ -278,17 +321,23 @@ impl AllowedDirsSnapshot {
     /// directories and the access scope.
     pub(crate) fn locate_absolute(&self, path: &[u8]) -> Option<ResolvedPath> {
         // The last directory that sorts before the path is the only one that can hold it.
-        let after =
-            self.outermost.partition_point(|outer| cmp_by_segments(&outer.path, path).is_le());
+        let after = self
+            .outermost
+            .partition_point(|outer| cmp_by_segments(&outer.path, path).is_le());
         let dir_index = after.checked_sub(1)?;
         let rel_path = RelPath::new(strip_dir_prefix(path, &self.outermost[dir_index].path)?)?;
-        let located = Some(ResolvedPath { dir_index, rel_path });
+        let located = Some(ResolvedPath {
+            dir_index,
+            rel_path,
+        });
         located.filter(|path| self.is_in_access_scope(path))
     }
 
     /// Returns the same error for every path outside, whether it exists or not.
     fn finish_resolution(&self, resolution: &PathResolution) -> Result<ResolvedPath, ResolveError> {
-        let path = self.locate_absolute(&resolution.real).ok_or(ResolveError::Outside)?;
+        let path = self
+            .locate_absolute(&resolution.real)
+            .ok_or(ResolveError::Outside)?;
         match resolution.stop {
             None => Ok(path),
             Some(ResolveStop::Missing) => Err(ResolveError::Missing),
@@ -307,7 +356,10 @@ impl AllowedDirsSnapshot {
         if !self.is_in_access_scope(path) {
             return Err(Errno::XDEV);
         }
-        let dir = self.outermost[path.dir_index].fd.as_ref().map_err(|error| *error)?;
+        let dir = self.outermost[path.dir_index]
+            .fd
+            .as_ref()
+            .map_err(|error| *error)?;
         self.opener.open(dir, path.rel_path.as_bytes(), flags)
     }
 
@@ -316,8 +368,12 @@ impl AllowedDirsSnapshot {
         if !self.is_in_access_scope(path) {
             return Err(Errno::XDEV);
         }
-        let dir = self.outermost[path.dir_index].fd.as_ref().map_err(|error| *error)?;
-        self.opener.open_cached(dir, path.rel_path.as_bytes(), flags)
+        let dir = self.outermost[path.dir_index]
+            .fd
+            .as_ref()
+            .map_err(|error| *error)?;
+        self.opener
+            .open_cached(dir, path.rel_path.as_bytes(), flags)
     }
 
     /// Returns the allowed directory of a path, and the method to open files in it.

@@ -58,7 +58,8 @@ impl DisabledFileFilter<'_> {
         let below = real.strip_prefix(self.root);
         self.packages.covers_path(&walked_path, self.package)
             || below.is_some_and(|file| {
-                self.packages.covers_resolved_path(&file, self.real_below_root.as_ref())
+                self.packages
+                    .covers_resolved_path(&file, self.real_below_root.as_ref())
             })
             || self.rule_paths.covers_file(real, &self.real_path)
     }

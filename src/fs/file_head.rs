@@ -45,7 +45,11 @@ pub fn read_head(
     } else {
         let mut hasher = Sha256::new();
         hasher.update(&*bytes);
-        let mut rest = if is_complete { Vec::new() } else { vec![0; CHUNK_BYTES] };
+        let mut rest = if is_complete {
+            Vec::new()
+        } else {
+            vec![0; CHUNK_BYTES]
+        };
         let mut seen = bytes.len() as u64;
         while !is_complete && seen <= max_bytes {
             let count = file.read(&mut rest)?;
@@ -59,7 +63,11 @@ pub fn read_head(
         (seen <= max_bytes).then(|| ContentDigest(hasher.finalize().into()))
     };
     bytes.truncate(HEAD_BYTES);
-    Ok(FileHead { is_complete, digest, hidden: hidden.finish() })
+    Ok(FileHead {
+        is_complete,
+        digest,
+        hidden: hidden.finish(),
+    })
 }
 
 /// Scanner for hidden characters. Ignores bytes that are not UTF-8.
@@ -135,7 +143,11 @@ impl HiddenTextScanner {
                 let bytes = rest.as_bytes();
                 let chunks = bytes.chunks(64).take_while(|chunk| chunk.is_ascii());
                 let whole: usize = chunks.map(<[u8]>::len).sum();
-                let run = whole + bytes[whole..].iter().take_while(|byte| byte.is_ascii()).count();
+                let run = whole
+                    + bytes[whole..]
+                        .iter()
+                        .take_while(|byte| byte.is_ascii())
+                        .count();
                 self.skip_ascii_run(&rest[..run]);
                 rest = &rest[run..];
             }
@@ -144,7 +156,9 @@ impl HiddenTextScanner {
 
     /// Skips ASCII text after an ASCII character.
     fn skip_ascii_run(&mut self, run: &str) {
-        let Some(end) = run.len().checked_sub(1) else { return };
+        let Some(end) = run.len().checked_sub(1) else {
+            return;
+        };
         let (before, last) = run.split_at(end);
         // The current character is ASCII, so it needs no check.
         self.advance_position();
@@ -220,7 +234,8 @@ mod tests {
     fn scan_in_pieces(bytes: &[u8], chunk: usize) -> Option<(u32, u32, String)> {
         let mut scan = HiddenTextScanner::default();
         bytes.chunks(chunk).for_each(|chunk| scan.push(chunk));
-        scan.finish().map(|problem| (problem.line, problem.column, problem.message.into()))
+        scan.finish()
+            .map(|problem| (problem.line, problem.column, problem.message.into()))
     }
 
     #[test]
@@ -231,8 +246,14 @@ mod tests {
             ("\u{feff}---\nname: a\n", None),
             ("\u{feff}\u{feff}", Some((1, 1, "U+FEFF is hidden"))),
             ("a\u{202e}b", Some((1, 2, "U+202E is hidden"))),
-            ("ab\ncd\u{200b}\u{200b}\n", Some((2, 3, "2 characters are hidden"))),
-            ("é\r\nlong line\n  é x\u{e0041}", Some((3, 6, "U+E0041 is hidden"))),
+            (
+                "ab\ncd\u{200b}\u{200b}\n",
+                Some((2, 3, "2 characters are hidden")),
+            ),
+            (
+                "é\r\nlong line\n  é x\u{e0041}",
+                Some((3, 6, "U+E0041 is hidden")),
+            ),
             ("end\u{200d}", Some((1, 4, "U+200D is hidden"))),
         ] {
             for chunk in 1..9 {

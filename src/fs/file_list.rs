@@ -87,7 +87,11 @@ pub fn list_files(
         Some(next) => next.truncated,
         None => listing.walk.is_truncated(),
     };
-    Ok(FileListPage { files: listing.files, next, truncated })
+    Ok(FileListPage {
+        files: listing.files,
+        next,
+        truncated,
+    })
 }
 
 /// State of a page in progress.
@@ -119,7 +123,11 @@ impl FileListWalk<'_> {
                     self.visit_link(path, kind)?
                 }
                 WalkEntryKind::Directory => {
-                    let dir = self.walk.ancestor_dirs().next_back().map(|(dir_path, _)| dir_path);
+                    let dir = self
+                        .walk
+                        .ancestor_dirs()
+                        .next_back()
+                        .map(|(dir_path, _)| dir_path);
                     let name = path.file_name().unwrap_or_default();
                     if let Some(dir_path) = dir.and_then(|dir| dir.join(name)) {
                         skip_unavailable(self.enter_dir(dir_path, path))?;
@@ -159,12 +167,24 @@ impl FileListWalk<'_> {
 
     /// Enters a directory, unless the directory is an ancestor of itself by a cycle of links.
     fn enter_dir(&mut self, dir_path: ResolvedPath, path: RelPath) -> Result<(), FileReadError> {
-        let ReadRules { skipped_dirs, follow_links, .. } = self.page.rules;
+        let ReadRules {
+            skipped_dirs,
+            follow_links,
+            ..
+        } = self.page.rules;
         let to_error = |errno| FileReadError::from(OpenError::from(resolve_error(errno)));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = self.package.snapshot.open(&dir_path, flags).map_err(to_error)?;
+        let fd = self
+            .package
+            .snapshot
+            .open(&dir_path, flags)
+            .map_err(to_error)?;
         let identity = identity(&fstat(&fd).map_err(to_error)?);
-        if self.walk.ancestor_dirs().any(|(_, ancestor)| *ancestor == identity) {
+        if self
+            .walk
+            .ancestor_dirs()
+            .any(|(_, ancestor)| *ancestor == identity)
+        {
             return Ok(());
         }
         let names = read_names(&fd, self.page.limits.entries, &mut Vec::new()).map_err(to_error)?;
@@ -188,8 +208,10 @@ impl FileListWalk<'_> {
             return Ok(false);
         };
         let bytes = handle::encoded_path_len(&path) + self.page.bytes_per_file;
-        let is_digest_budget_spent =
-            self.page.max_digest_bytes.is_some_and(|limit| self.digested_bytes > limit);
+        let is_digest_budget_spent = self
+            .page
+            .max_digest_bytes
+            .is_some_and(|limit| self.digested_bytes > limit);
         if self.files.len() == self.page.max_files
             || bytes > self.remaining_bytes
             || is_digest_budget_spent
@@ -199,7 +221,11 @@ impl FileListWalk<'_> {
         let mut digest = None;
         for _ in 0..TRIES {
             let version = opened.version;
-            if self.page.max_digest_bytes.is_none_or(|limit| version.size > limit) {
+            if self
+                .page
+                .max_digest_bytes
+                .is_none_or(|limit| version.size > limit)
+            {
                 break;
             }
             if self.digests.get(&version).is_none() {
@@ -210,13 +236,20 @@ impl FileListWalk<'_> {
                 break;
             }
             // The file changed in the meantime.
-            let Some(again) = skip_unavailable(self.package.open(&path))? else { return Ok(false) };
+            let Some(again) = skip_unavailable(self.package.open(&path))? else {
+                return Ok(false);
+            };
             opened = again;
         }
         self.remaining_bytes -= bytes;
         self.resume_after = Some(self.walk.token_after(path.clone()));
         let (size, executable) = (opened.version.size, opened.executable);
-        self.files.push(ListedFile { path, size, executable, digest });
+        self.files.push(ListedFile {
+            path,
+            size,
+            executable,
+            digest,
+        });
         Ok(false)
     }
 }

@@ -102,9 +102,16 @@ pub fn read_page(
             continue;
         };
         let Some(offset) = page.start_offset(&version, &digest)? else {
-            return Ok(FilePage { version, digest, body: None, next: None });
+            return Ok(FilePage {
+                version,
+                digest,
+                body: None,
+                next: None,
+            });
         };
-        let len = usize::try_from(version.size - offset).unwrap_or(usize::MAX).min(page.max_bytes);
+        let len = usize::try_from(version.size - offset)
+            .unwrap_or(usize::MAX)
+            .min(page.max_bytes);
         let bytes =
             content::read_range(&opened.file, offset, len).map_err(|_| FileReadError::Failed)?;
         if !opened.is_unchanged()? || bytes.len() < len {
@@ -133,14 +140,27 @@ fn read_page_of_unknown_size(
     );
     let page_read = page_read.map_err(|_| FileReadError::Failed)?;
     if page_read.size > page.max_file_bytes {
-        return Err(FileReadError::TooLarge { size: page_read.size });
+        return Err(FileReadError::TooLarge {
+            size: page_read.size,
+        });
     }
-    let version = opened.version.with_content_digest(page_read.size, &page_read.digest);
+    let version = opened
+        .version
+        .with_content_digest(page_read.size, &page_read.digest);
     match page.start_offset(&version, &page_read.digest)? {
-        Some(offset) => {
-            FilePage::new(version, page_read.digest, page_read.utf8, offset, page_read.page.into())
-        }
-        None => Ok(FilePage { version, digest: page_read.digest, body: None, next: None }),
+        Some(offset) => FilePage::new(
+            version,
+            page_read.digest,
+            page_read.utf8,
+            offset,
+            page_read.page.into(),
+        ),
+        None => Ok(FilePage {
+            version,
+            digest: page_read.digest,
+            body: None,
+            next: None,
+        }),
     }
 }
 
@@ -156,7 +176,12 @@ impl FilePageRequest<'_> {
                 Err(FileReadError::Changed(Some(*digest)))
             }
             Some((_, offset)) => Ok(Some(offset)),
-            None if self.unless_digest.is_some_and(|known| known == digest.to_string()) => Ok(None),
+            None if self
+                .unless_digest
+                .is_some_and(|known| known == digest.to_string()) =>
+            {
+                Ok(None)
+            }
             None => Ok(Some(0)),
         }
     }
@@ -177,7 +202,12 @@ impl FilePage {
             (PageBody::Bytes(bytes), len)
         };
         let end = offset + taken as u64;
-        Ok(Self { version, digest, body: Some(body), next: (end < version.size).then_some(end) })
+        Ok(Self {
+            version,
+            digest,
+            body: Some(body),
+            next: (end < version.size).then_some(end),
+        })
     }
 }
 

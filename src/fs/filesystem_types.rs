@@ -50,13 +50,19 @@ impl FilesystemTypes {
         }
         let fd = snapshot.open(dir, OFlags::PATH | OFlags::DIRECTORY);
         // If the call fails, the next directory on the device is tried.
-        let Ok(stat) = fd.and_then(|fd| fstatfs(&fd)) else { return };
+        let Ok(stat) = fd.and_then(|fd| fstatfs(&fd)) else {
+            return;
+        };
         self.0.insert(device, filesystem_magic(&stat));
     }
 
     pub fn no_inotify_support(&self) -> Option<&'static str> {
-        let name =
-            |kind: &u32| NO_INOTIFY_MAGICS.iter().find(|(magic, _)| magic == kind).map(|(_, n)| *n);
+        let name = |kind: &u32| {
+            NO_INOTIFY_MAGICS
+                .iter()
+                .find(|(magic, _)| magic == kind)
+                .map(|(_, n)| *n)
+        };
         self.0.values().find_map(name)
     }
 

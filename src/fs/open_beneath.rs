@@ -126,7 +126,13 @@ impl OpenMethod {
 }
 
 fn open_with_openat2(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
-    openat2(base, rel, flags | OFlags::CLOEXEC, Mode::empty(), RESOLVE_BENEATH)
+    openat2(
+        base,
+        rel,
+        flags | OFlags::CLOEXEC,
+        Mode::empty(),
+        RESOLVE_BENEATH,
+    )
 }
 
 /// Opens component by component, with the errors of openat2(2). At the end, checks that the file is
@@ -139,7 +145,11 @@ fn open_with_openat(base: &OwnedFd, rel: &[u8], flags: OFlags) -> Io<OwnedFd> {
     let last = names.next_back().unwrap_or_default();
     let mut parent: Option<OwnedFd> = None;
     for name in names {
-        parent = Some(open_component(parent.as_ref().unwrap_or(base), name, INTERMEDIATE_DIR)?);
+        parent = Some(open_component(
+            parent.as_ref().unwrap_or(base),
+            name,
+            INTERMEDIATE_DIR,
+        )?);
     }
     let opened = open_component(parent.as_ref().unwrap_or(base), last, flags)?;
     check_beneath(&opened, base, last).map(|()| opened)
@@ -170,14 +180,23 @@ fn check_beneath(opened: &OwnedFd, base: &OwnedFd, name: &[u8]) -> Io<()> {
         let link = format!("/proc/self/fd/{}", fd.as_raw_fd());
         readlinkat(CWD, link, Vec::new()).map(std::ffi::CString::into_bytes)
     };
-    let Ok(outer) = path_of(base) else { return Ok(()) };
+    let Ok(outer) = path_of(base) else {
+        return Ok(());
+    };
     let inner = path_of(opened)?;
     let outer = outer.strip_suffix(b"/").unwrap_or(&outer);
-    if !inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with(b"/")) {
+    if !inner
+        .strip_prefix(outer)
+        .is_some_and(|rest| rest.starts_with(b"/"))
+    {
         return Err(Errno::XDEV);
     }
     let is_removed = inner.ends_with(DELETED_SUFFIX) && !name.ends_with(DELETED_SUFFIX);
-    if is_removed { Err(Errno::AGAIN) } else { Ok(()) }
+    if is_removed {
+        Err(Errno::AGAIN)
+    } else {
+        Ok(())
+    }
 }
 
 #[cfg(test)]

@@ -85,12 +85,17 @@ pub fn find_target(
     dir: &ResolvedPath,
     walked: &RelPath,
 ) -> Result<PathTarget, OpenError> {
-    let walked_path =
-        ResolvedPath { dir_index: dir.dir_index, rel_path: dir.rel_path.join_path(walked) };
+    let walked_path = ResolvedPath {
+        dir_index: dir.dir_index,
+        rel_path: dir.rel_path.join_path(walked),
+    };
     for _ in 0..TRIES {
         let real_path = match stat_path(snapshot, &walked_path) {
             Ok(stat) if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink => {
-                return Ok(PathTarget { real_path: walked_path, stat });
+                return Ok(PathTarget {
+                    real_path: walked_path,
+                    stat,
+                });
             }
             // The last component or another component is a link.
             Ok(_) | Err(Errno::LOOP) => snapshot.resolve_below(dir, walked)?,
@@ -227,7 +232,11 @@ fn stat_path(snapshot: &AllowedDirsSnapshot, real_path: &ResolvedPath) -> rustix
 pub fn version_from_stat(stat: &Stat) -> FileVersion {
     let (device, inode) = identity(stat);
     // The types of the kernel differ by architecture. The values are not negative.
-    #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, clippy::unnecessary_cast)]
+    #[allow(
+        clippy::cast_sign_loss,
+        clippy::cast_possible_truncation,
+        clippy::unnecessary_cast
+    )]
     FileVersion {
         device,
         inode,

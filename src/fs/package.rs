@@ -59,8 +59,14 @@ impl<'a> ResolvedPackage<'a> {
     ) -> Option<ResolvedPath> {
         let dir_index = root.path.dir_index;
         let rel_path = root.path.rel_path.join_path(walked_path);
-        let real_path = ResolvedPath { dir_index, rel_path: rel_path.join_path(resource) };
-        let package_path = ResolvedPath { dir_index, rel_path };
+        let real_path = ResolvedPath {
+            dir_index,
+            rel_path: rel_path.join_path(resource),
+        };
+        let package_path = ResolvedPath {
+            dir_index,
+            rel_path,
+        };
         let package = Self::with_real_path(root, walked_path, package_path, rules);
         package.check_walked_path(resource).ok()?;
         package.check_real_path(resource, &real_path).ok()?;
@@ -73,10 +79,22 @@ impl<'a> ResolvedPackage<'a> {
         real_path: ResolvedPath,
         rules: ReadRules<'a>,
     ) -> Self {
-        let ResolvedRootDir { snapshot, path: root } = root;
+        let ResolvedRootDir {
+            snapshot,
+            path: root,
+        } = root;
         let disabled_files =
-            rules.disabled_skills.file_filter(snapshot, root, walked_path, &real_path);
-        Self { snapshot, root, walked_path, real_path, rules, disabled_files }
+            rules
+                .disabled_skills
+                .file_filter(snapshot, root, walked_path, &real_path);
+        Self {
+            snapshot,
+            root,
+            walked_path,
+            real_path,
+            rules,
+            disabled_files,
+        }
     }
 
     /// Opens a file by its path as walked from the package, if the file may be read.
@@ -89,11 +107,20 @@ impl<'a> ResolvedPackage<'a> {
 
     /// Checks whether a file may be read by its walked path.
     fn check_walked_path(&self, resource: &RelPath) -> Result<(), FileReadError> {
-        let ReadRules { skipped_dirs, manifest_files, plugin, .. } = self.rules;
+        let ReadRules {
+            skipped_dirs,
+            manifest_files,
+            plugin,
+            ..
+        } = self.rules;
         let is_hidden = !resource_filter::may_serve_path(resource, skipped_dirs)
             || plugin.is_some_and(|plugin| !plugin.may_read(resource))
             || manifest_files.contains(&self.walked_path.join_path(resource));
-        if is_hidden { Err(FileReadError::NotFound) } else { Ok(()) }
+        if is_hidden {
+            Err(FileReadError::NotFound)
+        } else {
+            Ok(())
+        }
     }
 
     /// Checks whether a file may be read by its resolved path.
@@ -102,17 +129,33 @@ impl<'a> ResolvedPackage<'a> {
         resource: &RelPath,
         real: &ResolvedPath,
     ) -> Result<(), FileReadError> {
-        let ReadRules { skipped_dirs, follow_links, manifest_files, plugin, .. } = self.rules;
-        if real.strip_prefix(self.root).is_some_and(|real| manifest_files.contains(&real)) {
+        let ReadRules {
+            skipped_dirs,
+            follow_links,
+            manifest_files,
+            plugin,
+            ..
+        } = self.rules;
+        if real
+            .strip_prefix(self.root)
+            .is_some_and(|real| manifest_files.contains(&real))
+        {
             return Err(FileReadError::NotFound);
         }
         // Links out of a plugin are not followed.
         if plugin.is_some() && real.strip_prefix(&self.real_path).is_none() {
             return Err(FileReadError::Outside);
         }
-        let walked_path = self.root.rel_path.join_path(self.walked_path).join_path(resource);
-        let is_linked =
-            *real != ResolvedPath { dir_index: self.root.dir_index, rel_path: walked_path };
+        let walked_path = self
+            .root
+            .rel_path
+            .join_path(self.walked_path)
+            .join_path(resource);
+        let is_linked = *real
+            != ResolvedPath {
+                dir_index: self.root.dir_index,
+                rel_path: walked_path,
+            };
         if is_linked && !follow_links {
             return Err(FileReadError::Outside);
         }
@@ -165,7 +208,11 @@ pub fn locate_resource(
         let rules = ReadRules {
             skipped_dirs: &[],
             follow_links: true,
-            disabled_skills: DisabledSkills { packages: &packages, rules: &rules, published: &[] },
+            disabled_skills: DisabledSkills {
+                packages: &packages,
+                rules: &rules,
+                published: &[],
+            },
             manifest_files: &ManifestFiles::default(),
             plugin: None,
         };

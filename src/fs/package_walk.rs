@@ -66,8 +66,9 @@ impl<D> PackageWalk<D> {
             limits,
             resume_after: from.map(|from| from.last_file.clone()),
             levels: Vec::new(),
-            entries_seen: from
-                .map_or(0, |from| usize::try_from(from.entries_seen).unwrap_or(usize::MAX)),
+            entries_seen: from.map_or(0, |from| {
+                usize::try_from(from.entries_seen).unwrap_or(usize::MAX)
+            }),
             truncated: from.is_some_and(|from| from.truncated),
         }
     }
@@ -86,12 +87,19 @@ impl<D> PackageWalk<D> {
             self.truncated = true;
             return;
         }
-        let after = self.resume_after.as_ref().and_then(|after| after.strip_prefix(&path));
+        let after = self
+            .resume_after
+            .as_ref()
+            .and_then(|after| after.strip_prefix(&path));
         let after = after.map(|after| handle::encode_path(&after));
         let entries = entries.into_iter();
         let pending =
             entries.filter_map(|(name, kind)| pending_entry(&name, kind, after.as_deref()));
-        self.levels.push(WalkLevel { dir, path, pending: pending.collect() });
+        self.levels.push(WalkLevel {
+            dir,
+            path,
+            pending: pending.collect(),
+        });
         self.drop_unreachable_entries();
     }
 
@@ -100,7 +108,9 @@ impl<D> PackageWalk<D> {
         let pending: usize = self.levels.iter().map(|level| level.pending.len()).sum();
         // One more entry shows that the list is truncated. Entries that are counted already are
         // fewer than a path has bytes.
-        let max_pending = self.remaining_entries().saturating_add(1 + self.limits.path_bytes);
+        let max_pending = self
+            .remaining_entries()
+            .saturating_add(1 + self.limits.path_bytes);
         let mut excess = pending.saturating_sub(max_pending);
         for level in &mut self.levels {
             while excess > 0 && level.pending.pop_last().is_some() {
@@ -127,7 +137,9 @@ impl<D> PackageWalk<D> {
                 continue;
             };
             let name: Vec<u8> = percent_decode_str(key.trim_end_matches('/')).collect();
-            let Some(path) = level.path.join(&name) else { continue };
+            let Some(path) = level.path.join(&name) else {
+                continue;
+            };
             if !entry.counted {
                 if self.remaining_entries() == 0 {
                     self.truncated = true;
@@ -148,9 +160,16 @@ impl<D> PackageWalk<D> {
 
     /// Queues the last returned link again as a directory, because the two sort differently.
     pub fn requeue_link_as_dir(&mut self, link: &RelPath) {
-        let (Some(level), Some(name)) = (self.levels.last_mut(), link.file_name()) else { return };
-        let entry = WalkEntry { kind: WalkEntryKind::LinkedDirectory, counted: true };
-        level.pending.insert(with_trailing_slash(&encode_name(name)), entry);
+        let (Some(level), Some(name)) = (self.levels.last_mut(), link.file_name()) else {
+            return;
+        };
+        let entry = WalkEntry {
+            kind: WalkEntryKind::LinkedDirectory,
+            counted: true,
+        };
+        level
+            .pending
+            .insert(with_trailing_slash(&encode_name(name)), entry);
     }
 
     /// Iterates over the open directories that contain the last returned entry, outermost first.
@@ -206,7 +225,11 @@ fn pending_entry(
 }
 
 fn encode_name(name: &[u8]) -> Box<str> {
-    RelPath::root().join(name).map(|path| handle::encode_path(&path)).unwrap_or_default().into()
+    RelPath::root()
+        .join(name)
+        .map(|path| handle::encode_path(&path))
+        .unwrap_or_default()
+        .into()
 }
 
 fn with_trailing_slash(name: &str) -> Box<str> {

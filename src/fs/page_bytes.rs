@@ -50,7 +50,9 @@ fn take_pooled(len: usize) -> Option<Vec<u8>> {
         return None;
     }
     let mut spares = BUFFER_POOL.lock();
-    let at = spares.iter().position(|spare| (len..=2 * len).contains(&spare.len()))?;
+    let at = spares
+        .iter()
+        .position(|spare| (len..=2 * len).contains(&spare.len()))?;
     Some(spares.swap_remove(at))
 }
 
@@ -62,7 +64,10 @@ impl AsRef<[u8]> for PageBytes {
 
 impl From<Vec<u8>> for PageBytes {
     fn from(bytes: Vec<u8>) -> Self {
-        Self { len: bytes.len(), bytes }
+        Self {
+            len: bytes.len(),
+            bytes,
+        }
     }
 }
 
@@ -81,7 +86,9 @@ impl Drop for PageBytes {
 /// Omits the bytes.
 impl fmt::Debug for PageBytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageBytes").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("PageBytes")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }
 
@@ -102,9 +109,14 @@ mod tests {
 
     #[test]
     fn a_page_holds_only_its_own_bytes() {
-        for len in
-            [0, 1, MIN_POOLED_BYTES - 1, MIN_POOLED_BYTES, MAX_READ_BYTES, MAX_READ_BYTES + 1]
-        {
+        for len in [
+            0,
+            1,
+            MIN_POOLED_BYTES - 1,
+            MIN_POOLED_BYTES,
+            MAX_READ_BYTES,
+            MAX_READ_BYTES + 1,
+        ] {
             for filled in [len, len / 2, 0] {
                 for byte in 1..4 {
                     let mut page = page(len, byte, filled);
@@ -135,6 +147,10 @@ mod tests {
             }
         }
         let [one, other] = [1, 2].map(|byte| page(MAX_READ_BYTES, byte, MAX_READ_BYTES));
-        assert_ne!(one.as_ref(), other.as_ref(), "two live pages never share a buffer");
+        assert_ne!(
+            one.as_ref(),
+            other.as_ref(),
+            "two live pages never share a buffer"
+        );
     }
 }

@@ -114,7 +114,10 @@ fn resolve_path_with(
             Err(error) => stopped = Some(stop_from_errno(error)),
         }
     }
-    PathResolution { real, stop: stopped }
+    PathResolution {
+        real,
+        stop: stopped,
+    }
 }
 
 /// Whether a directory is in procfs.
@@ -129,7 +132,9 @@ fn push_segments(pending: &mut Vec<Vec<u8>>, path: &[u8], real: &mut Vec<u8>) {
     if path.first() == Some(&b'/') {
         real.clear();
     }
-    let segments = path.split(|b| *b == b'/').filter(|s| !s.is_empty() && *s != b".");
+    let segments = path
+        .split(|b| *b == b'/')
+        .filter(|s| !s.is_empty() && *s != b".");
     pending.extend(segments.rev().map(<[u8]>::to_vec));
 }
 
@@ -172,7 +177,11 @@ mod tests {
             ("round/x", "round/x", Some(ResolveStop::Loop)),
         ] {
             let walked = resolve_path(base.join(path).as_os_str().as_bytes());
-            assert_eq!(walked.real, base.join(real).as_os_str().as_bytes(), "{path}");
+            assert_eq!(
+                walked.real,
+                base.join(real).as_os_str().as_bytes(),
+                "{path}"
+            );
             assert_eq!(walked.stop, stopped, "{path}");
         }
     }

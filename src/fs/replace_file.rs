@@ -37,10 +37,18 @@ impl EditableFile {
             return None;
         }
         let mut content = Vec::new();
-        (&opened.file).take(MAX_BYTES + 1).read_to_end(&mut content).ok()?;
+        (&opened.file)
+            .take(MAX_BYTES + 1)
+            .read_to_end(&mut content)
+            .ok()?;
         let mode = fstat(&opened.file).ok()?.st_mode & 0o7777;
         let is_whole = content.len() as u64 == opened.version.size && opened.is_unchanged().ok()?;
-        is_whole.then_some(Self { content, mode, path: opened.real_path, version: opened.version })
+        is_whole.then_some(Self {
+            content,
+            mode,
+            path: opened.real_path,
+            version: opened.version,
+        })
     }
 
     /// Replaces the content by renaming a new file over the file. Mode and owner stay. Fails if the
@@ -49,7 +57,12 @@ impl EditableFile {
         let (dir, name) = self.open_parent(root)?;
         let temporary = temporary_name(name)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let file = openat(&dir, &*temporary, flags | OFlags::CLOEXEC, Mode::from_raw_mode(0o600))?;
+        let file = openat(
+            &dir,
+            &*temporary,
+            flags | OFlags::CLOEXEC,
+            Mode::from_raw_mode(0o600),
+        )?;
         let renamed = self.write_copy(&dir, name, file, content).and_then(|()| {
             renameat(&dir, &*temporary, &dir, name)?;
             Ok(())
@@ -73,13 +86,20 @@ impl EditableFile {
         let original = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let new = fstat(&copy)?;
         if (original.st_uid, original.st_gid) != (new.st_uid, new.st_gid) {
-            let (owner, group) = (Uid::from_raw(original.st_uid), Gid::from_raw(original.st_gid));
+            let (owner, group) = (
+                Uid::from_raw(original.st_uid),
+                Gid::from_raw(original.st_gid),
+            );
             fchown(&copy, Some(owner), Some(group))?;
         }
         fchmod(&copy, Mode::from_raw_mode(self.mode))?;
         copy.sync_all()?;
         let now = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if version_from_stat(&now) == self.version { Ok(()) } else { Err(changed_error()) }
+        if version_from_stat(&now) == self.version {
+            Ok(())
+        } else {
+            Err(changed_error())
+        }
     }
 
     /// Sets the permission bits.
@@ -101,8 +121,13 @@ impl EditableFile {
 
     fn open_parent(&self, root: &ResolvedRootDir) -> io::Result<(OwnedFd, &[u8])> {
         let parent = self.path.rel_path.parent().unwrap_or_default();
-        let parent = ResolvedPath { dir_index: self.path.dir_index, rel_path: parent };
-        let dir = root.snapshot.open(&parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let parent = ResolvedPath {
+            dir_index: self.path.dir_index,
+            rel_path: parent,
+        };
+        let dir = root
+            .snapshot
+            .open(&parent, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let name = self.path.rel_path.file_name().unwrap_or_default();
         Ok((dir, name))
     }

@@ -77,7 +77,10 @@ impl AuditLog {
     pub fn new(every_call: bool) -> Self {
         let log_every_call = AtomicBool::new(every_call);
         let refusals = RateLimitedLog::new(REFUSAL_INTERVAL, MAX_REFUSALS);
-        Self(Arc::new(AuditLogInner { log_every_call, refusals }))
+        Self(Arc::new(AuditLogInner {
+            log_every_call,
+            refusals,
+        }))
     }
 
     /// Sets whether the log includes calls that were not denied.
@@ -94,14 +97,19 @@ impl AuditLog {
     ) {
         let method = path.strip_prefix(METHOD_PATH_PREFIX).unwrap_or(path);
         let method = truncate_escaped(method, MAX_METHOD_BYTES);
-        let subject = AuditSubject { peer: peer.cloned(), caller: None };
+        let subject = AuditSubject {
+            peer: peer.cloned(),
+            caller: None,
+        };
         self.write_refusal(&subject, &method, None, error_reason(status).as_deref());
     }
 
     /// Begins a call. Reads the peer and the caller from the extensions of its request.
     pub(super) fn begin_call(&self, extensions: &Extensions) -> AuditedCall {
-        let subject =
-            AuditSubject { peer: extensions.get().cloned(), caller: extensions.get().cloned() };
+        let subject = AuditSubject {
+            peer: extensions.get().cloned(),
+            caller: extensions.get().cloned(),
+        };
         AuditedCall {
             log: self.clone(),
             subject,
@@ -123,7 +131,13 @@ impl AuditLog {
         if !self.check_refusal_limit() {
             return;
         }
-        let AuditFields { rules, uid, pid, address, certificate_names } = subject.audit_fields();
+        let AuditFields {
+            rules,
+            uid,
+            pid,
+            address,
+            certificate_names,
+        } = subject.audit_fields();
         warn!(
             target: TARGET, parent: None,
             method,
@@ -221,11 +235,17 @@ impl AuditedCall {
         let (root, reason) = (self.root.as_deref(), error.and_then(error_reason));
         let code = error.map_or(Code::Ok, Status::code);
         if matches!(code, Code::PermissionDenied | Code::Unauthenticated) {
-            self.log.write_refusal(&self.subject, method, root, reason.as_deref());
+            self.log
+                .write_refusal(&self.subject, method, root, reason.as_deref());
         }
         if self.log.0.log_every_call.load(Ordering::Relaxed) {
-            let AuditFields { rules, uid, pid, address, certificate_names } =
-                self.subject.audit_fields();
+            let AuditFields {
+                rules,
+                uid,
+                pid,
+                address,
+                certificate_names,
+            } = self.subject.audit_fields();
             info!(
                 target: TARGET, parent: None,
                 method,
@@ -252,15 +272,24 @@ impl AuditSubject {
             (!names.is_empty()).then(|| truncate_escaped(&names.join(","), MAX_LIST_BYTES))
         };
         let rules = self.caller.as_ref();
-        let rules =
-            rules.map(|caller| caller.matched_rules.iter().map(|name| &**name).collect::<Vec<_>>());
-        let fields =
-            AuditFields { rules: rules.and_then(|rules| join(&rules)), ..AuditFields::default() };
+        let rules = rules.map(|caller| {
+            caller
+                .matched_rules
+                .iter()
+                .map(|name| &**name)
+                .collect::<Vec<_>>()
+        });
+        let fields = AuditFields {
+            rules: rules.and_then(|rules| join(&rules)),
+            ..AuditFields::default()
+        };
         match &self.peer {
             None => fields,
-            Some(PeerIdentity::Local { pid, uid, .. }) => {
-                AuditFields { uid: Some(*uid), pid: Some(*pid), ..fields }
-            }
+            Some(PeerIdentity::Local { pid, uid, .. }) => AuditFields {
+                uid: Some(*uid),
+                pid: Some(*pid),
+                ..fields
+            },
             Some(PeerIdentity::Remote { address, names }) => {
                 let names: Vec<&str> = names.iter().map(|name| &**name).collect();
                 AuditFields {

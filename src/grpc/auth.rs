@@ -76,7 +76,11 @@ impl AuthLayer {
     pub fn new(rules: AuthRules, audit_log: AuditLog) -> Self {
         let rules = watch::Sender::new(Arc::new(rules));
         let comparison_permits = Semaphore::new(MAX_TOKEN_COMPARISONS);
-        Self(Arc::new(AuthInner { rules, comparison_permits, audit_log }))
+        Self(Arc::new(AuthInner {
+            rules,
+            comparison_permits,
+            audit_log,
+        }))
     }
 
     /// Replaces the rules. Open streams authenticate their callers again.
@@ -95,7 +99,11 @@ impl AuthLayer {
         is_public: fn(&AuthRules) -> bool,
         inner: S,
     ) -> AuthService<S> {
-        AuthService { auth: self.clone(), is_public, inner }
+        AuthService {
+            auth: self.clone(),
+            is_public,
+            inner,
+        }
     }
 
     /// Returns the credentials of a request.
@@ -119,8 +127,12 @@ impl CallerCredentials {
     /// Authenticates the caller by the active rules.
     async fn authenticate(&mut self) -> Result<Caller, AuthDenial> {
         let rules = self.rules.borrow_and_update().clone();
-        let Some((callers, tokens)) = &rules.callers else { return Ok(Caller::default()) };
-        let Some(peer) = &self.peer else { return Err(AuthDenial::Unauthenticated) };
+        let Some((callers, tokens)) = &rules.callers else {
+            return Ok(Caller::default());
+        };
+        let Some(peer) = &self.peer else {
+            return Err(AuthDenial::Unauthenticated);
+        };
         let Some(digest) = self.token.clone() else {
             return callers.authorize(peer, TokenCheck::Missing);
         };
@@ -163,7 +175,10 @@ impl CallerCredentials {
                 return super::errors::shutting_down();
             }
             if let Err(status) = self.reauthenticate().await {
-                self.auth.0.audit_log.record_rejected_call(self.peer.as_ref(), path, &status);
+                self.auth
+                    .0
+                    .audit_log
+                    .record_rejected_call(self.peer.as_ref(), path, &status);
                 return status;
             }
         }
@@ -190,7 +205,9 @@ pub fn caller_credentials(extensions: &Extensions) -> Result<CallerCredentials, 
 fn bearer_token(headers: &HeaderMap) -> Option<Box<[u8]>> {
     let value = headers.get(AUTHORIZATION)?.as_bytes();
     let (scheme, token) = value.split_at_checked(b"Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii().into())
+    scheme
+        .eq_ignore_ascii_case(b"Bearer ")
+        .then(|| token.trim_ascii().into())
 }
 
 impl<S> Service<Request<Body>> for AuthService<S>
@@ -214,8 +231,9 @@ where
         if (self.is_public)(&self.auth.0.rules.borrow()) {
             return Box::pin(async move { inner.call(request).await });
         }
-        let mut credentials =
-            self.auth.request_credentials(request.extensions().get(), request.headers());
+        let mut credentials = self
+            .auth
+            .request_credentials(request.extensions().get(), request.headers());
         Box::pin(async move {
             match credentials.authenticate().await {
                 Ok(caller) => {
@@ -264,7 +282,11 @@ mod tests {
                 [(http::header::AUTHORIZATION, value.parse().expect("a value"))]
                     .into_iter()
                     .collect();
-            assert_eq!(bearer_token(&headers).as_deref(), token.map(str::as_bytes), "{value:?}");
+            assert_eq!(
+                bearer_token(&headers).as_deref(),
+                token.map(str::as_bytes),
+                "{value:?}"
+            );
         }
         assert_eq!(bearer_token(&HeaderMap::new()), None);
     }

@@ -76,14 +76,19 @@ impl CatalogDigests {
     /// Creates an empty cache.
     pub fn new() -> Self {
         let (catalogs, skill_count) = (LruCache::unbounded(), 0);
-        Self(Arc::new(Mutex::new(ServedDigests { catalogs, skill_count })))
+        Self(Arc::new(Mutex::new(ServedDigests {
+            catalogs,
+            skill_count,
+        })))
     }
 
     /// Returns the state of each root of a view, with the digest of its catalog.
     pub fn root_statuses(&self, query: &ListQuery, view: &CatalogView) -> Vec<pb::RootStatus> {
         let diagnostic_bytes = max_diagnostic_bytes(view, &query.product);
         let status = |root| pb::RootStatus {
-            catalog_digest: self.root_digest(query, diagnostic_bytes, root).unwrap_or_default(),
+            catalog_digest: self
+                .root_digest(query, diagnostic_bytes, root)
+                .unwrap_or_default(),
             ..root_status(root, &query.product)
         };
         view.roots.iter().map(status).collect()
@@ -96,15 +101,27 @@ impl CatalogDigests {
         diagnostic_bytes: usize,
         root: &RootView,
     ) -> Option<String> {
-        let RootState::Snapshot(snapshot) = &root.state else { return None };
-        let (catalog, visible) =
-            (snapshot.catalog.as_ref().ok()?, VisibleRoot::new(root, &query.product)?);
+        let RootState::Snapshot(snapshot) = &root.state else {
+            return None;
+        };
+        let (catalog, visible) = (
+            snapshot.catalog.as_ref().ok()?,
+            VisibleRoot::new(root, &query.product)?,
+        );
         let address = Arc::as_ptr(catalog).addr();
         let is_basic = query.view == pb::SkillView::Basic;
-        let key = CatalogKey { address, root: root.id.clone(), is_basic };
+        let key = CatalogKey {
+            address,
+            root: root.id.clone(),
+            is_basic,
+        };
         let lists_all = catalog.lists_all(&root.id, &query.product);
         let variant = CatalogVariant {
-            product: if lists_all { String::new() } else { query.product.to_ascii_lowercase() },
+            product: if lists_all {
+                String::new()
+            } else {
+                query.product.to_ascii_lowercase()
+            },
             watch_mode: snapshot.watch_mode,
             diagnostic_bytes,
         };
@@ -133,16 +150,24 @@ impl CatalogDigests {
         });
         let mut messages = Vec::new();
         if !key.is_basic {
-            let plugins = visible.plugins().map(|plugin| plugin_message(&key.root, plugin));
+            let plugins = visible
+                .plugins()
+                .map(|plugin| plugin_message(&key.root, plugin));
             messages.extend(plugins.map(|plugin| digest(CatalogMessage::Plugin, &plugin)));
             let lists = catalog.marketplaces().iter();
             let lists = lists.map(|list| marketplace_message(&key.root, list));
             messages.extend(lists.map(|list| digest(CatalogMessage::Marketplace, &list)));
         }
         let diagnostics = limited_diagnostics(visible, variant.diagnostic_bytes);
-        messages.extend(diagnostics.iter().map(|d| digest(CatalogMessage::Diagnostic, d)));
+        messages.extend(
+            diagnostics
+                .iter()
+                .map(|d| digest(CatalogMessage::Diagnostic, d)),
+        );
         let digest = listed.as_ref().unwrap_or(&skills).catalog_digest(messages);
-        self.0.lock().insert(key, catalog, skills, (variant, digest));
+        self.0
+            .lock()
+            .insert(key, catalog, skills, (variant, digest));
         digest
     }
 
@@ -173,7 +198,10 @@ impl CatalogDigests {
 impl ServedDigests {
     fn variant(&mut self, key: &CatalogKey, variant: &CatalogVariant) -> Option<ContentDigest> {
         let variants = &self.catalogs.get(key)?.variants;
-        variants.iter().find(|(known, _)| known == variant).map(|(_, digest)| *digest)
+        variants
+            .iter()
+            .find(|(known, _)| known == variant)
+            .map(|(_, digest)| *digest)
     }
 
     /// Removes the digests of the skills of a catalog and returns them.
@@ -207,16 +235,28 @@ impl ServedDigests {
         variant: (CatalogVariant, ContentDigest),
     ) {
         self.drop_unused();
-        let mut variants = self.remove(&key).map(|known| known.variants).unwrap_or_default();
+        let mut variants = self
+            .remove(&key)
+            .map(|known| known.variants)
+            .unwrap_or_default();
         if variants.len() == MAX_VARIANTS {
             variants.remove(0);
         }
         variants.push(variant);
         self.skill_count += skills.digest_count();
         let catalog = Arc::downgrade(catalog);
-        self.catalogs.put(key, DigestedCatalog { catalog, skills: Some(skills), variants });
+        self.catalogs.put(
+            key,
+            DigestedCatalog {
+                catalog,
+                skills: Some(skills),
+                variants,
+            },
+        );
         while self.skill_count > MAX_SKILL_DIGESTS || self.catalogs.len() > MAX_CATALOGS {
-            let Some((key, _)) = self.catalogs.peek_lru() else { break };
+            let Some((key, _)) = self.catalogs.peek_lru() else {
+                break;
+            };
             let key = key.clone();
             drop(self.remove(&key));
         }
@@ -224,13 +264,19 @@ impl ServedDigests {
 
     fn remove(&mut self, key: &CatalogKey) -> Option<DigestedCatalog> {
         let removed = self.catalogs.pop(key)?;
-        self.skill_count -= removed.skills.as_ref().map_or(0, DigestGroups::digest_count);
+        self.skill_count -= removed
+            .skills
+            .as_ref()
+            .map_or(0, DigestGroups::digest_count);
         Some(removed)
     }
 
     /// Drops the digests of catalogs that are not in use.
     fn drop_unused(&mut self) {
-        let unused = self.catalogs.iter().filter(|(_, known)| known.catalog.strong_count() == 0);
+        let unused = self
+            .catalogs
+            .iter()
+            .filter(|(_, known)| known.catalog.strong_count() == 0);
         for key in unused.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             drop(self.remove(&key));
         }

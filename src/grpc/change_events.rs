@@ -32,14 +32,23 @@ pub fn change_events<'a>(
 ) -> impl Iterator<Item = Event> + Send + 'a {
     let pairs = move || {
         let before = move |at: usize| old.and_then(|view| view.roots.get(at));
-        new.roots.iter().enumerate().map(move |(at, root)| (before(at), root))
+        new.roots
+            .iter()
+            .enumerate()
+            .map(move |(at, root)| (before(at), root))
     };
     let statuses = move || {
-        let before = old.map(|old| digests.root_statuses(query, old)).unwrap_or_default();
+        let before = old
+            .map(|old| digests.root_statuses(query, old))
+            .unwrap_or_default();
         (before, digests.root_statuses(query, new))
     };
     let are_states_last = old.is_some() && known.is_empty();
-    let (before, mut now) = if are_states_last { (Vec::new(), Vec::new()) } else { statuses() };
+    let (before, mut now) = if are_states_last {
+        (Vec::new(), Vec::new())
+    } else {
+        statuses()
+    };
     known.mark_unchanged(&mut now);
     let is_unchanged = |at: usize| now.get(at).is_some_and(|status| status.unchanged);
     let unchanged: Arc<[bool]> = (0..new.roots.len()).map(is_unchanged).collect();
@@ -54,20 +63,25 @@ pub fn change_events<'a>(
     let changed = pairs().enumerate().filter(move |(at, _)| !skipped[*at]);
     let skills = changed.flat_map(|(_, (before, now))| RootDeltas::new(query, before, now));
     let may_differ =
-        pairs().any(|(before, now)| match (before, before.map(|b| b.state.catalog())) {
-            (Some(before), Some(Some(old))) if !before.state.is_same(&now.state) => {
-                let new = now.state.catalog();
-                new.is_none_or(|new| {
-                    !Arc::ptr_eq(&new.diagnostics, &old.diagnostics)
-                        && new.diagnostics != old.diagnostics
-                }) || root_status(before, &query.product) != root_status(now, &query.product)
-            }
-            (before, _) => before.is_none_or(|before| !before.state.is_same(&now.state)),
-        });
+        pairs().any(
+            |(before, now)| match (before, before.map(|b| b.state.catalog())) {
+                (Some(before), Some(Some(old))) if !before.state.is_same(&now.state) => {
+                    let new = now.state.catalog();
+                    new.is_none_or(|new| {
+                        !Arc::ptr_eq(&new.diagnostics, &old.diagnostics)
+                            && new.diagnostics != old.diagnostics
+                    }) || root_status(before, &query.product) != root_status(now, &query.product)
+                }
+                (before, _) => before.is_none_or(|before| !before.state.is_same(&now.state)),
+            },
+        );
     let problems = may_differ.then(|| {
         let now = root_diagnostics(new, &query.product);
         let before = old.map(|old| root_diagnostics(old, &query.product));
-        let changed = now.into_iter().enumerate().filter(move |(at, _)| !unchanged[*at]);
+        let changed = now
+            .into_iter()
+            .enumerate()
+            .filter(move |(at, _)| !unchanged[*at]);
         let differs = changed.filter(move |(at, list)| match &before {
             Some(before) => before[*at] != *list,
             None => !list.is_empty(),
@@ -75,7 +89,10 @@ pub fn change_events<'a>(
         differs.flat_map(|(at, list)| diagnostic_events(&new.roots[at].id, list))
     });
     let problems = problems.into_iter().flatten();
-    first_states.chain(skills).chain(problems).chain(last_states.into_iter().flatten().flatten())
+    first_states
+        .chain(skills)
+        .chain(problems)
+        .chain(last_states.into_iter().flatten().flatten())
 }
 
 /// Returns an event for each state that is not equal to the state before.
@@ -138,7 +155,10 @@ impl<'a> RootDeltas<'a> {
                 let to_removed = |(_, skill): (_, &Skill)| {
                     removed_skill(old.id, &skill.package, pb::RemovalReason::RootUnavailable)
                 };
-                (old.skills(0).map(to_removed).collect(), Box::new(std::iter::empty()))
+                (
+                    old.skills(0).map(to_removed).collect(),
+                    Box::new(std::iter::empty()),
+                )
             }
             (None, Some(new)) => (Vec::new(), Box::new(all_skills(query, new))),
             (Some(old), Some(new)) => skill_changes(query, &old, &new, &diff),
@@ -147,7 +167,13 @@ impl<'a> RootDeltas<'a> {
             pb::SkillView::Basic => PluginChanges::default(),
             _ => PluginChanges::between(old, new, diff),
         };
-        Self { root: now, removed: removed.into_iter(), upserted, deferred_skill: None, plugins }
+        Self {
+            root: now,
+            removed: removed.into_iter(),
+            upserted,
+            deferred_skill: None,
+            plugins,
+        }
     }
 }
 
@@ -156,11 +182,17 @@ fn all_skills<'a>(
     query: &'a ListQuery,
     new: VisibleRoot<'a>,
 ) -> impl Iterator<Item = pb::Skill> + Send + use<'a> {
-    let listed = new.catalog.skills(0).filter(move |skill| new.is_listed(skill));
+    let listed = new
+        .catalog
+        .skills(0)
+        .filter(move |skill| new.is_listed(skill));
     listed.map(move |s| skill_message(new.id, new.catalog.header.scope, s, query.view))
 }
 
-type SkillChanges<'a> = (Vec<pb::RemovedSkill>, Box<dyn Iterator<Item = pb::Skill> + Send + 'a>);
+type SkillChanges<'a> = (
+    Vec<pb::RemovedSkill>,
+    Box<dyn Iterator<Item = pb::Skill> + Send + 'a>,
+);
 
 fn skill_changes<'a>(
     query: &'a ListQuery,
@@ -170,7 +202,10 @@ fn skill_changes<'a>(
 ) -> SkillChanges<'a> {
     let scopes = (old.catalog.header.scope, new.catalog.header.scope);
     let was_listed = |package: &RelPath| {
-        old.catalog.skill(package).filter(|skill| old.is_listed(skill)).map(|skill| &**skill)
+        old.catalog
+            .skill(package)
+            .filter(|skill| old.is_listed(skill))
+            .map(|skill| &**skill)
     };
     let mut removed: Vec<_> = (diff.removed.iter())
         .filter(|(package, _)| was_listed(package).is_some())
@@ -184,7 +219,11 @@ fn skill_changes<'a>(
         let before = was_listed(&now.package);
         if !new.is_listed(now) {
             if before.is_some() {
-                removed.push(removed_skill(new.id, &now.package, pb::RemovalReason::Disabled));
+                removed.push(removed_skill(
+                    new.id,
+                    &now.package,
+                    pb::RemovalReason::Disabled,
+                ));
             }
             continue;
         }
@@ -198,7 +237,10 @@ fn skill_changes<'a>(
 }
 
 fn removed_skill(root: &RootId, package: &RelPath, reason: pb::RemovalReason) -> pb::RemovedSkill {
-    pb::RemovedSkill { package: handle_or_empty(root, Some(package)), reason: reason.into() }
+    pb::RemovedSkill {
+        package: handle_or_empty(root, Some(package)),
+        reason: reason.into(),
+    }
 }
 
 impl Iterator for RootDeltas<'_> {
@@ -211,7 +253,9 @@ impl Iterator for RootDeltas<'_> {
         };
         let mut size = 0;
         while size < MAX_FRAGMENT_BYTES {
-            let Some(removed) = self.removed.next() else { break };
+            let Some(removed) = self.removed.next() else {
+                break;
+            };
             size += removed.encoded_len() + 4;
             delta.removed.push(removed);
         }
@@ -227,7 +271,8 @@ impl Iterator for RootDeltas<'_> {
             size += len;
             delta.upserted.push(skill);
         }
-        self.plugins.append_to_delta(self.root, &mut delta, &mut size);
+        self.plugins
+            .append_to_delta(self.root, &mut delta, &mut size);
         (size > 0).then_some(Event::Delta(delta))
     }
 }
@@ -258,8 +303,10 @@ impl<'a> PluginChanges<'a> {
             root.map_or(&[][..], |root| root.catalog.marketplaces())
         };
         let differs = lists(old) != lists(new);
-        let mut changes =
-            Self { marketplaces: differs.then_some(MarketplaceUpdate(new)), ..Self::default() };
+        let mut changes = Self {
+            marketplaces: differs.then_some(MarketplaceUpdate(new)),
+            ..Self::default()
+        };
         match (old, new) {
             (Some(old), None) => {
                 changes.removed = old.plugins().map(|plugin| handle(old.id, plugin)).collect();
@@ -269,9 +316,15 @@ impl<'a> PluginChanges<'a> {
                 let is_listed = |plugin: &Arc<Plugin>| plugin.check_handle(new.id).is_ok();
                 let old_plugin = |package| old.catalog.plugin(package).cloned();
                 let removed = diff.removed_plugins.iter().filter_map(old_plugin);
-                let removed = removed.filter(is_listed).map(|plugin| handle(new.id, &plugin));
+                let removed = removed
+                    .filter(is_listed)
+                    .map(|plugin| handle(new.id, &plugin));
                 changes.removed = removed.collect();
-                changes.upserted = diff.upserted_plugins.into_iter().filter(is_listed).collect();
+                changes.upserted = diff
+                    .upserted_plugins
+                    .into_iter()
+                    .filter(is_listed)
+                    .collect();
             }
             (None, None) => {}
         }
@@ -281,12 +334,16 @@ impl<'a> PluginChanges<'a> {
     /// Appends changes to a delta until its size reaches the limit.
     fn append_to_delta(&mut self, root: &RootView, delta: &mut pb::SkillDelta, size: &mut usize) {
         while *size < MAX_FRAGMENT_BYTES {
-            let Some(removed) = self.removed.pop_front() else { break };
+            let Some(removed) = self.removed.pop_front() else {
+                break;
+            };
             *size += removed.len() + 4;
             delta.removed_plugins.push(removed);
         }
         while *size < MAX_FRAGMENT_BYTES {
-            let Some(plugin) = self.upserted.front() else { break };
+            let Some(plugin) = self.upserted.front() else {
+                break;
+            };
             let message = plugin_message(&root.id, plugin);
             let len = message.encoded_len() + 4;
             if *size > 0 && *size + len > MAX_FRAGMENT_BYTES {
@@ -299,10 +356,15 @@ impl<'a> PluginChanges<'a> {
         if !self.upserted.is_empty() || *size >= MAX_FRAGMENT_BYTES {
             return;
         }
-        let Some(MarketplaceUpdate(visible)) = &self.marketplaces else { return };
+        let Some(MarketplaceUpdate(visible)) = &self.marketplaces else {
+            return;
+        };
         let lists = visible.map_or(&[][..], |root| root.catalog.marketplaces());
         let list = pb::MarketplaceList {
-            marketplaces: lists.iter().map(|list| marketplace_message(&root.id, list)).collect(),
+            marketplaces: lists
+                .iter()
+                .map(|list| marketplace_message(&root.id, list))
+                .collect(),
         };
         let len = list.encoded_len() + 4;
         if *size > 0 && *size + len > MAX_FRAGMENT_BYTES {

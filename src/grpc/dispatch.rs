@@ -42,7 +42,10 @@ impl RpcDispatcher {
     /// Creates a server that records each call of the service.
     #[must_use]
     pub fn new(service: GrpcService, audit_log: AuditLog) -> Self {
-        Self { service: Arc::new(service), audit_log }
+        Self {
+            service: Arc::new(service),
+            audit_log,
+        }
     }
 
     /// Runs the method of a request.
@@ -54,18 +57,41 @@ impl RpcDispatcher {
         let service = &self.service;
         let accepts_gzip = accepts_gzip(request.headers());
         let uri = request.uri().clone();
-        let method = uri.path().strip_prefix(METHOD_PATH_PREFIX).unwrap_or_default();
+        let method = uri
+            .path()
+            .strip_prefix(METHOD_PATH_PREFIX)
+            .unwrap_or_default();
         let message = match method {
             "GetExecutor" => service.get_executor(&self.decode(request).await?, call)?,
-            "ListRoots" => service.list_roots(&self.decode(request).await?, call).await?,
-            "ResolveRoots" => service.resolve_roots(self.decode(request).await?, call).await?,
-            "ListSkills" => service.list_skills(self.decode(request).await?, call).await?,
+            "ListRoots" => {
+                service
+                    .list_roots(&self.decode(request).await?, call)
+                    .await?
+            }
+            "ResolveRoots" => {
+                service
+                    .resolve_roots(self.decode(request).await?, call)
+                    .await?
+            }
+            "ListSkills" => {
+                service
+                    .list_skills(self.decode(request).await?, call)
+                    .await?
+            }
             "WatchSkills" => {
                 let events = service.watch_skills(self.decode(request).await?, call)?;
                 return Ok(EncodedBody::stream_response(events));
             }
-            "ListResources" => service.list_resources(self.decode(request).await?, call).await?,
-            "ReadResource" => service.read_resource(self.decode(request).await?, call).await?,
+            "ListResources" => {
+                service
+                    .list_resources(self.decode(request).await?, call)
+                    .await?
+            }
+            "ReadResource" => {
+                service
+                    .read_resource(self.decode(request).await?, call)
+                    .await?
+            }
             _ => return Err(Status::unimplemented("")),
         };
         call.set_response_bytes(message.message_len());
@@ -124,8 +150,14 @@ impl Service<http::Request<Body>> for RpcDispatcher {
 }
 
 fn accepts_gzip(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(ACCEPT_ENCODING_HEADER).and_then(|value| value.to_str().ok());
-    accepted.is_some_and(|accepted| accepted.split(',').any(|encoding| encoding.trim() == "gzip"))
+    let accepted = headers
+        .get(ACCEPT_ENCODING_HEADER)
+        .and_then(|value| value.to_str().ok());
+    accepted.is_some_and(|accepted| {
+        accepted
+            .split(',')
+            .any(|encoding| encoding.trim() == "gzip")
+    })
 }
 
 #[cfg(test)]

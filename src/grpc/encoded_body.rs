@@ -91,7 +91,10 @@ pub fn encode_with_field(
         buffer.0.extend_from_slice(contents.as_ref());
         return Ok(buffer.finish(0)?.into());
     }
-    Ok(EncodedMessage { head: buffer.finish(len)?, tail: Some(Bytes::from_owner(contents)) })
+    Ok(EncodedMessage {
+        head: buffer.finish(len)?,
+        tail: Some(Bytes::from_owner(contents)),
+    })
 }
 
 /// Encodes a message with its prefix.
@@ -141,7 +144,10 @@ impl MessageBuf {
 
 /// Writes the prefix of a message of `len` bytes into the first bytes of its buffer.
 fn write_prefix(buffer: &mut [u8], compression_flag: u8, len: usize) -> Result<(), Status> {
-    let Some(prefix_len) = u32::try_from(len).ok().filter(|_| len <= MAX_RESPONSE_BYTES) else {
+    let Some(prefix_len) = u32::try_from(len)
+        .ok()
+        .filter(|_| len <= MAX_RESPONSE_BYTES)
+    else {
         let message = format!("the response has {len} bytes; the limit is {MAX_RESPONSE_BYTES}");
         return Err(Status::out_of_range(message));
     };
@@ -170,7 +176,11 @@ impl EncodedMessage {
     pub fn into_response(self) -> Response<Body> {
         let buffered_bytes = PREFIX_BYTES + self.message_len();
         let chunks = Box::pin(stream::iter(self.into_chunks().map(Ok)));
-        EncodedBody { chunks: Some(chunks), buffered_bytes }.into_response()
+        EncodedBody {
+            chunks: Some(chunks),
+            buffered_bytes,
+        }
+        .into_response()
     }
 
     /// Creates a response with this message, compressed with gzip at the level of tonic.
@@ -182,7 +192,9 @@ impl EncodedMessage {
         let len = buffer.len() - PREFIX_BYTES;
         write_prefix(&mut buffer, 1, len)?;
         let mut response = Self::from(Bytes::from(buffer)).into_response();
-        response.headers_mut().insert(ENCODING_HEADER, HeaderValue::from_static("gzip"));
+        response
+            .headers_mut()
+            .insert(ENCODING_HEADER, HeaderValue::from_static("gzip"));
         Ok(response)
     }
 }
@@ -197,8 +209,16 @@ impl EncodedEvent {
         };
         let is_synced = matches!(event, Event::Synced(_));
         let (epoch, event) = (format_epoch(epoch), Some(event));
-        let bytes = encode_message(&pb::WatchSkillsResponse { epoch, revision, event })?;
-        Ok(Self { bytes, denied_root, is_synced })
+        let bytes = encode_message(&pb::WatchSkillsResponse {
+            epoch,
+            revision,
+            event,
+        })?;
+        Ok(Self {
+            bytes,
+            denied_root,
+            is_synced,
+        })
     }
 
     /// Returns the message with its prefix.
@@ -221,19 +241,28 @@ impl AsRef<[u8]> for SharedBytes {
 
 impl From<Bytes> for EncodedMessage {
     fn from(message: Bytes) -> Self {
-        Self { head: message, tail: None }
+        Self {
+            head: message,
+            tail: None,
+        }
     }
 }
 
 impl EncodedBody {
     /// Creates a response with the chunks of a stream.
     pub fn stream_response(chunks: ChunkStream) -> Response<Body> {
-        Self { chunks: Some(chunks), buffered_bytes: 0 }.into_response()
+        Self {
+            chunks: Some(chunks),
+            buffered_bytes: 0,
+        }
+        .into_response()
     }
 
     fn into_response(self) -> Response<Body> {
         let mut response = Response::new(Body::new(self));
-        response.headers_mut().insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, GRPC_CONTENT_TYPE);
         response
     }
 }
@@ -246,7 +275,9 @@ impl http_body::Body for EncodedBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let Some(chunks) = &mut self.chunks else { return Poll::Ready(None) };
+        let Some(chunks) = &mut self.chunks else {
+            return Poll::Ready(None);
+        };
         let status = match ready!(chunks.as_mut().poll_next(context)) {
             Some(Ok(message)) => return Poll::Ready(Some(Ok(Frame::data(message)))),
             Some(Err(status)) => status,
@@ -290,14 +321,27 @@ mod tests {
     /// Returns the bytes of the body and its gRPC status.
     async fn collect_body(response: Response<Body>) -> (Vec<u8>, String) {
         assert_eq!(response.headers()["content-type"], "application/grpc");
-        let sent = response.into_body().collect().await.expect("body without error");
-        let code = sent.trailers().and_then(|trailers| trailers.get("grpc-status"));
-        let code = code.expect("gRPC status").to_str().expect("ASCII").to_owned();
+        let sent = response
+            .into_body()
+            .collect()
+            .await
+            .expect("body without error");
+        let code = sent
+            .trailers()
+            .and_then(|trailers| trailers.get("grpc-status"));
+        let code = code
+            .expect("gRPC status")
+            .to_str()
+            .expect("ASCII")
+            .to_owned();
         (sent.to_bytes().to_vec(), code)
     }
 
     fn roots_page() -> pb::ListRootsResponse {
-        pb::ListRootsResponse { epoch: "e".repeat(300), ..pb::ListRootsResponse::default() }
+        pb::ListRootsResponse {
+            epoch: "e".repeat(300),
+            ..pb::ListRootsResponse::default()
+        }
     }
 
     #[tokio::test]
@@ -307,12 +351,18 @@ mod tests {
         assert_eq!(message.message_len(), page.encoded_len());
         let response = message.into_response();
         let hint = response.body().size_hint();
-        assert_eq!((hint.lower(), hint.upper()), (5 + page.encoded_len() as u64, None));
+        assert_eq!(
+            (hint.lower(), hint.upper()),
+            (5 + page.encoded_len() as u64, None)
+        );
         assert!(!response.headers().contains_key("grpc-encoding"));
         let (sent, code) = collect_body(response).await;
         let (prefix, rest) = sent.split_at(5);
         assert_eq!(prefix, [0, 0, 0, 1, 47], "no compression, and the length");
-        assert_eq!(pb::ListRootsResponse::decode(rest).expect("valid message"), page);
+        assert_eq!(
+            pb::ListRootsResponse::decode(rest).expect("valid message"),
+            page
+        );
         assert_eq!(code, "0");
     }
 
@@ -323,15 +373,21 @@ mod tests {
             let plain = message().expect("message below the size limit");
             let (plain, _) = collect_body(plain.into_response()).await;
             let compressed = message().expect("message below the size limit");
-            let response = compressed.into_compressed_response().expect("compressed message");
+            let response = compressed
+                .into_compressed_response()
+                .expect("compressed message");
             assert_eq!(response.headers()["grpc-encoding"], "gzip");
             let (sent, code) = collect_body(response).await;
             assert!(sent.len() < plain.len());
             let (prefix, rest) = sent.split_at(5);
-            let len = u32::try_from(rest.len()).expect("length fits").to_be_bytes();
+            let len = u32::try_from(rest.len())
+                .expect("length fits")
+                .to_be_bytes();
             assert_eq!((prefix[0], &prefix[1..]), (1, &len[..]));
             let mut decompressed = Vec::new();
-            GzDecoder::new(rest).read_to_end(&mut decompressed).expect("gzip");
+            GzDecoder::new(rest)
+                .read_to_end(&mut decompressed)
+                .expect("gzip");
             assert_eq!(decompressed, plain[5..]);
             assert_eq!(code, "0");
         }
@@ -339,7 +395,10 @@ mod tests {
 
     #[test]
     fn response_over_size_limit_is_rejected() {
-        for (len, is_sent) in [(MAX_RESPONSE_BYTES - 400, true), (MAX_RESPONSE_BYTES, false)] {
+        for (len, is_sent) in [
+            (MAX_RESPONSE_BYTES - 400, true),
+            (MAX_RESPONSE_BYTES, false),
+        ] {
             let message = encode_with_field(&roots_page(), 99, vec![7; len]);
             let code = message.err().map(|status| status.code());
             assert_eq!(code, (!is_sent).then_some(Code::OutOfRange));
@@ -348,8 +407,12 @@ mod tests {
 
     #[tokio::test]
     async fn stream_status_is_status_of_chunks() {
-        let event =
-            |revision| encode_message(&pb::WatchSkillsResponse { revision, ..Default::default() });
+        let event = |revision| {
+            encode_message(&pb::WatchSkillsResponse {
+                revision,
+                ..Default::default()
+            })
+        };
         for (end, expected) in [(None, "0"), (Some(Status::unavailable("stopping")), "14")] {
             let events: Vec<_> = (1..=2).map(event).chain(end.map(Err)).collect();
             let events = futures_util::stream::iter(events);
@@ -362,8 +425,11 @@ mod tests {
     #[test]
     fn denied_root_is_recorded() {
         let status = |reason: pb::RootReason| {
-            let status =
-                pb::RootStatus { id: "r".into(), reason: reason.into(), ..Default::default() };
+            let status = pb::RootStatus {
+                id: "r".into(),
+                reason: reason.into(),
+                ..Default::default()
+            };
             let event = EncodedEvent::new(1, 1, Event::RootStatus(status));
             event.expect("message below the size limit").denied_root
         };

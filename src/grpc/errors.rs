@@ -58,7 +58,11 @@ pub struct BadField {
 
 impl BadField {
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { field: field.into(), problem: problem.into(), reason: ErrorReason::InvalidArgument }
+        Self {
+            field: field.into(),
+            problem: problem.into(),
+            reason: ErrorReason::InvalidArgument,
+        }
     }
 
     pub fn with_reason(self, reason: ErrorReason) -> Self {
@@ -68,7 +72,11 @@ impl BadField {
 
 impl From<BadField> for Status {
     fn from(bad: BadField) -> Self {
-        let BadField { field, problem, reason } = bad;
+        let BadField {
+            field,
+            problem,
+            reason,
+        } = bad;
         let message = format!("`{field}` {problem}");
         let detail = Some(BadRequest::with_violation(field, problem).into());
         error_status(reason, &message, HashMap::new(), detail)
@@ -155,9 +163,10 @@ fn read_error(
     metadata: &mut HashMap<String, String>,
 ) -> (ErrorReason, &'static str) {
     match unread {
-        FileReadError::NotFound => {
-            (ErrorReason::ResourceNotFound, "no such regular file in the package")
-        }
+        FileReadError::NotFound => (
+            ErrorReason::ResourceNotFound,
+            "no such regular file in the package",
+        ),
         FileReadError::Outside => (
             ErrorReason::OutsideRoot,
             "a link leads outside the allowed roots, or must not be followed below this root",
@@ -170,7 +179,10 @@ fn read_error(
             if let Some(digest) = digest {
                 metadata.insert("digest".to_owned(), digest.to_string());
             }
-            (ErrorReason::ResourceChanged, "the file changed; read again from the start")
+            (
+                ErrorReason::ResourceChanged,
+                "the file changed; read again from the start",
+            )
         }
         FileReadError::Denied => (
             ErrorReason::ResourceNotFound,
@@ -207,14 +219,24 @@ pub fn caller_denied(denial: AuthDenial) -> Status {
 /// Returns the status of a call during shutdown.
 pub fn shutting_down() -> Status {
     let detail = Some(retry_after(Duration::from_secs(1)));
-    error_status(ErrorReason::ShuttingDown, "the daemon stops", HashMap::new(), detail)
+    error_status(
+        ErrorReason::ShuttingDown,
+        "the daemon stops",
+        HashMap::new(),
+        detail,
+    )
 }
 
 /// Returns the status of a stream over the quota of open streams.
 pub fn too_many_streams(exceeded: QuotaExceeded) -> Status {
     let QuotaExceeded { limit_name, limit } = exceeded;
     let message = format!("{limit_name} is {limit}, and all are open; close one, or retry later");
-    quota_exceeded(ErrorReason::TooManyStreams, exceeded, &message, Duration::from_secs(5))
+    quota_exceeded(
+        ErrorReason::TooManyStreams,
+        exceeded,
+        &message,
+        Duration::from_secs(5),
+    )
 }
 
 /// Returns the status of a call over the quota of calls in flight or of buffered bytes.
@@ -223,7 +245,12 @@ pub fn overloaded(exceeded: QuotaExceeded) -> Status {
     let message = format!(
         "{limit_name} is {limit}, and calls in flight use it up; read their responses, or retry later"
     );
-    quota_exceeded(ErrorReason::Overloaded, exceeded, &message, Duration::from_secs(1))
+    quota_exceeded(
+        ErrorReason::Overloaded,
+        exceeded,
+        &message,
+        Duration::from_secs(1),
+    )
 }
 
 fn quota_exceeded(
@@ -294,10 +321,15 @@ mod tests {
     fn all_errors() -> Vec<Status> {
         let of_root = |error: RpcError| error.into_status(Some("r"));
         let of_file = |error| of_root(RpcError::Read(PackageReadError::File(error)));
-        let exceeded = QuotaExceeded { limit_name: "max_streams", limit: 1 };
+        let exceeded = QuotaExceeded {
+            limit_name: "max_streams",
+            limit: 1,
+        };
         let mut errors = vec![
             BadField::new("page_size", "is negative").into(),
-            BadField::new("roots", "are too many").with_reason(ErrorReason::TooManyRoots).into(),
+            BadField::new("roots", "are too many")
+                .with_reason(ErrorReason::TooManyRoots)
+                .into(),
             caller_denied(AuthDenial::Unauthenticated),
             caller_denied(AuthDenial::NotAllowed),
             RpcError::CatalogChanged.into_status(None),
@@ -336,24 +368,45 @@ mod tests {
     /// Returns the shape that the comment of each reason in the proto file documents.
     fn documented_shapes() -> BTreeMap<String, ErrorShape> {
         let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("descriptors");
-        let reasons = pool.get_enum_by_name("caproot.v1.ErrorReason").expect("an enum");
+        let reasons = pool
+            .get_enum_by_name("caproot.v1.ErrorReason")
+            .expect("an enum");
         let file = reasons.parent_file();
-        let source = file.file_descriptor_proto().source_code_info.as_ref().expect("comments");
+        let source = file
+            .file_descriptor_proto()
+            .source_code_info
+            .as_ref()
+            .expect("comments");
         let shape_of = |value: EnumValueDescriptor| {
             let reason = ErrorReason::try_from(value.number()).expect("a reason");
-            let comment = source.location.iter().find(|location| location.path == value.path());
-            let comment = comment.expect("a comment").leading_comments().replace('\n', " ");
+            let comment = source
+                .location
+                .iter()
+                .find(|location| location.path == value.path());
+            let comment = comment
+                .expect("a comment")
+                .leading_comments()
+                .replace('\n', " ");
             let text = comment.trim().strip_prefix("Status: ").expect("a status");
             let (code, text) = text.split_once('.').expect("a cause");
             let metadata = text.split_once("Metadata: ").map_or("", |(_, keys)| keys);
             let shape = ErrorShape {
                 codes: [code.to_owned()].into(),
-                metadata: metadata.split('`').skip(1).step_by(2).map(str::to_owned).collect(),
+                metadata: metadata
+                    .split('`')
+                    .skip(1)
+                    .step_by(2)
+                    .map(str::to_owned)
+                    .collect(),
                 has_delay: text.contains("google.rpc.RetryInfo"),
             };
             (reason.wire_name().to_owned(), shape)
         };
-        reasons.values().filter(|value| value.number() != 0).map(shape_of).collect()
+        reasons
+            .values()
+            .filter(|value| value.number() != 0)
+            .map(shape_of)
+            .collect()
     }
 
     #[test]

@@ -13,8 +13,14 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
 /// Features that a client may rely on.
-const FEATURES: [&str; 6] =
-    ["fresh", "file-uri", "published", "plugins", "gzip", "catalog-digests"];
+const FEATURES: [&str; 6] = [
+    "fresh",
+    "file-uri",
+    "published",
+    "plugins",
+    "gzip",
+    "catalog-digests",
+];
 
 /// Facts about the daemon, for `GetExecutor`.
 #[derive(Debug)]
@@ -87,7 +93,11 @@ limit_table!(define_limits_message);
 
 /// Builds the state of change detection.
 fn watch_status(watching: WatchStats) -> pb::WatchStatus {
-    let backend = if watching.has_inotify { "inotify" } else { "polling" };
+    let backend = if watching.has_inotify {
+        "inotify"
+    } else {
+        "polling"
+    };
     pb::WatchStatus {
         backend: backend.to_owned(),
         watches_used: watching.watches_used as u64,
@@ -125,7 +135,11 @@ fn config_status(state: &ConfigState) -> pb::ConfigStatus {
         restart_required,
     } = state;
     let last_rejection = last_rejection.as_ref().map(
-        |RejectedReload { rejected_at, error_positions, first_error: _ }| pb::ConfigRejection {
+        |RejectedReload {
+             rejected_at,
+             error_positions,
+             first_error: _,
+         }| pb::ConfigRejection {
             time: Some(timestamp(*rejected_at)),
             errors: error_positions.clone(),
         },
@@ -135,13 +149,23 @@ fn config_status(state: &ConfigState) -> pb::ConfigStatus {
         applied_reloads: *applied_reloads,
         rejected_reloads: *rejected_reloads,
         last_rejection,
-        restart_required: restart_required.iter().map(|key| (*key).to_owned()).collect(),
+        restart_required: restart_required
+            .iter()
+            .map(|key| (*key).to_owned())
+            .collect(),
     }
 }
 
 /// Builds the counts of roots, skills and diagnostics.
 fn catalog_stats(stats: &ScopeStats) -> pb::CatalogStats {
-    let ScopeStats { ready, pending, unavailable, skills, errors, warnings } = *stats;
+    let ScopeStats {
+        ready,
+        pending,
+        unavailable,
+        skills,
+        errors,
+        warnings,
+    } = *stats;
     pb::CatalogStats {
         ready_roots: number(ready),
         pending_roots: number(pending),

@@ -66,7 +66,9 @@ pub fn encode_skill_page(
     page.truncated = page.roots.iter().any(|r| r.truncated);
     if request.is_first_page() && !request.roots_only {
         page.warnings = root_warnings(&page.roots);
-        let lists = root_diagnostics(view, &query.product).into_iter().zip(&page.roots);
+        let lists = root_diagnostics(view, &query.product)
+            .into_iter()
+            .zip(&page.roots);
         let changed = lists.filter(|(_, root)| !root.unchanged);
         page.diagnostics = changed.flat_map(|(list, _)| list).collect();
     }
@@ -89,7 +91,12 @@ fn write_skills(
     (view, statuses): (&CatalogView, &[pb::RootStatus]),
     mut room: usize,
 ) -> Option<(usize, usize)> {
-    let PageRequest { query, begin, roots_only, .. } = request;
+    let PageRequest {
+        query,
+        begin,
+        roots_only,
+        ..
+    } = request;
     if *roots_only {
         return None;
     }
@@ -98,7 +105,9 @@ fn write_skills(
         if statuses[root_at].unchanged {
             continue;
         }
-        let Some(visible) = VisibleRoot::new(root, &query.product) else { continue };
+        let Some(visible) = VisibleRoot::new(root, &query.product) else {
+            continue;
+        };
         let scope = visible.catalog.header.scope;
         let from = if root_at == begin.0 { begin.1 } else { 0 };
         for (skill_at, listed) in visible.skills(from) {
@@ -113,7 +122,9 @@ fn write_skills(
                         encode_skill(&root.id, scope, listed, query.view, out);
                     });
                 });
-            let Some(len) = written else { return Some((root_at, skill_at)) };
+            let Some(len) = written else {
+                return Some((root_at, skill_at));
+            };
             room = room.saturating_sub(len);
             count += 1;
         }
@@ -143,7 +154,9 @@ pub fn resolved_page(
     let mut room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
     let mut count = 0;
     for (root_at, root) in view.roots.iter().enumerate().skip(begin.0) {
-        let Some(visible) = VisibleRoot::new(root, "") else { continue };
+        let Some(visible) = VisibleRoot::new(root, "") else {
+            continue;
+        };
         let lists = visible.catalog.marketplaces();
         let from = if root_at == begin.0 { begin.1 } else { 0 };
         let lists = lists
@@ -177,14 +190,20 @@ pub fn format_epoch(epoch: u64) -> String {
 /// Returns the diagnostics of each root, most severe first. The roots share the byte limit equally.
 pub fn root_diagnostics(view: &CatalogView, product: &str) -> Vec<Vec<pb::Diagnostic>> {
     let max_bytes = max_diagnostic_bytes(view, product);
-    let visible = view.roots.iter().map(|root| VisibleRoot::new(root, product));
+    let visible = view
+        .roots
+        .iter()
+        .map(|root| VisibleRoot::new(root, product));
     let lists = visible.map(|root| root.map(|root| limited_diagnostics(&root, max_bytes)));
     lists.map(Option::unwrap_or_default).collect()
 }
 
 /// Returns the maximum size of the diagnostics of each root of a view.
 pub fn max_diagnostic_bytes(view: &CatalogView, product: &str) -> usize {
-    let visible = view.roots.iter().filter_map(|root| VisibleRoot::new(root, product));
+    let visible = view
+        .roots
+        .iter()
+        .filter_map(|root| VisibleRoot::new(root, product));
     MAX_DIAGNOSTIC_BYTES / visible.filter(VisibleRoot::has_diagnostics).count().max(1)
 }
 
@@ -209,7 +228,9 @@ fn root_warnings(roots: &[pb::RootStatus]) -> Vec<String> {
     if all.len() > MAX_WARNINGS {
         let more = all.len() - (MAX_WARNINGS - 1);
         all.truncate(MAX_WARNINGS - 1);
-        all.push(format!("{more} more roots have warnings; see their statuses"));
+        all.push(format!(
+            "{more} more roots have warnings; see their statuses"
+        ));
     }
     for text in &mut all {
         *text = truncate_with_ellipsis(text, MAX_WARNING_BYTES);

@@ -49,7 +49,10 @@ pub struct LoadLimit<S> {
 
 /// Returns the quota key of a request. Every request carries the peer of its connection.
 pub fn request_quota_key(extensions: &Extensions) -> Result<QuotaKey, Status> {
-    extensions.get::<PeerIdentity>().map(PeerIdentity::quota_key).ok_or_else(missing_peer)
+    extensions
+        .get::<PeerIdentity>()
+        .map(PeerIdentity::quota_key)
+        .ok_or_else(missing_peer)
 }
 
 impl LoadLimitLayer {
@@ -63,7 +66,10 @@ impl LoadLimitLayer {
             ),
             byte_quota: Quota::new(
                 ("max_buffered_bytes", MAX_BUFFERED_BYTES),
-                ("max_buffered_bytes_per_caller", MAX_BUFFERED_BYTES_PER_CALLER),
+                (
+                    "max_buffered_bytes_per_caller",
+                    MAX_BUFFERED_BYTES_PER_CALLER,
+                ),
             ),
             request_timeout: REQUEST_TIMEOUT,
         }
@@ -71,7 +77,8 @@ impl LoadLimitLayer {
 
     /// Sets the limits of calls in flight. Existing calls continue.
     pub fn set_limits(&self, limits: &Limits) {
-        self.call_quota.set_limits(limits.max_calls, limits.max_calls_per_caller);
+        self.call_quota
+            .set_limits(limits.max_calls, limits.max_calls_per_caller);
     }
 
     /// Acquires the permits for one call and for the bytes of its request.
@@ -90,7 +97,10 @@ impl<S> Layer<S> for LoadLimitLayer {
     type Service = LoadLimit<S>;
 
     fn layer(&self, inner: S) -> LoadLimit<S> {
-        LoadLimit { layer: self.clone(), inner }
+        LoadLimit {
+            layer: self.clone(),
+            inner,
+        }
     }
 }
 

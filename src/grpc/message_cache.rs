@@ -94,7 +94,13 @@ impl MessageKey {
         let query_digest = Sha256::digest(query).into();
         let from_revision = from.map(|view| view.revision);
         let (to_revision, position) = (to.revision, (0, 0));
-        Some(Self { query_digest, from_revision, to_revision, parameters, position })
+        Some(Self {
+            query_digest,
+            from_revision,
+            to_revision,
+            parameters,
+            position,
+        })
     }
 
     /// Returns the key of the message at another position.
@@ -140,7 +146,10 @@ impl<T: AsRef<[u8]> + Send + Sync + 'static> MessageCache<T> {
             return message;
         }
         let message = Arc::new(message);
-        let is_first = messages.by_key.insert(key, Arc::downgrade(&message)).is_none();
+        let is_first = messages
+            .by_key
+            .insert(key, Arc::downgrade(&message))
+            .is_none();
         if !(is_first && messages.limits.needs_second_insertion) {
             messages.add_recent(key, message.clone());
         }
@@ -153,15 +162,24 @@ impl<T: AsRef<[u8]> + Send + Sync + 'static> MessageCache<T> {
 
 impl<T: AsRef<[u8]>> CachedMessages<T> {
     fn get(&mut self, key: &MessageKey) -> Option<Arc<T>> {
-        self.recent.get(key).cloned().or_else(|| self.by_key.get(key)?.upgrade())
+        self.recent
+            .get(key)
+            .cloned()
+            .or_else(|| self.by_key.get(key)?.upgrade())
     }
 
     fn add_recent(&mut self, key: MessageKey, message: Arc<T>) {
         self.recent_bytes += T::as_ref(&message).len();
         self.recent.put(key, message);
-        let CacheLimits { max_bytes, max_messages, .. } = self.limits;
+        let CacheLimits {
+            max_bytes,
+            max_messages,
+            ..
+        } = self.limits;
         while self.recent_bytes > max_bytes || self.recent.len() > max_messages {
-            let Some((_, oldest)) = self.recent.pop_lru() else { break };
+            let Some((_, oldest)) = self.recent.pop_lru() else {
+                break;
+            };
             self.recent_bytes -= T::as_ref(&oldest).len();
         }
     }
@@ -224,18 +242,38 @@ mod tests {
     /// Returns keys that differ from `key` in one part.
     fn other_keys(key: MessageKey) -> [MessageKey; 7] {
         [
-            MessageKey { query_digest: [2; 32], ..key },
-            MessageKey { from_revision: Some(0), ..key },
-            MessageKey { from_revision: None, ..key },
-            MessageKey { to_revision: key.to_revision + 1, ..key },
-            MessageKey { parameters: [11, 0], ..key },
-            MessageKey { parameters: [10, 1], ..key },
+            MessageKey {
+                query_digest: [2; 32],
+                ..key
+            },
+            MessageKey {
+                from_revision: Some(0),
+                ..key
+            },
+            MessageKey {
+                from_revision: None,
+                ..key
+            },
+            MessageKey {
+                to_revision: key.to_revision + 1,
+                ..key
+            },
+            MessageKey {
+                parameters: [11, 0],
+                ..key
+            },
+            MessageKey {
+                parameters: [10, 1],
+                ..key
+            },
             key.at_position((0, key.position.1 + 1)),
         ]
     }
 
     fn synced_event(token: &str) -> EncodedEvent {
-        let synced = Event::Synced(pb::Synced { resume_token: token.to_owned() });
+        let synced = Event::Synced(pb::Synced {
+            resume_token: token.to_owned(),
+        });
         EncodedEvent::new(1, 1, synced).expect("message below the size limit")
     }
 
@@ -246,7 +284,11 @@ mod tests {
         let first = cache.insert(key(2, 0), synced_event("a"));
         let second = cache.insert(key(2, 0), synced_event("from another stream"));
         assert!(Arc::ptr_eq(&first, &second));
-        assert!(cache.get(&key(2, 0)).is_some_and(|event| Arc::ptr_eq(&event, &first)));
+        assert!(
+            cache
+                .get(&key(2, 0))
+                .is_some_and(|event| Arc::ptr_eq(&event, &first))
+        );
         for other in other_keys(key(2, 0)) {
             assert!(cache.get(&other).is_none(), "{other:?}");
         }
@@ -259,13 +301,19 @@ mod tests {
     async fn unused_events_are_dropped() {
         let cache = MessageCache::new(EVENT_CACHE_LIMITS);
         let long = "x".repeat(EVENT_CACHE_LIMITS.max_bytes / 4);
-        let unsent = cache.insert(key(0, 0), synced_event(&long)).into_bytes().slice(7..9);
+        let unsent = cache
+            .insert(key(0, 0), synced_event(&long))
+            .into_bytes()
+            .slice(7..9);
         for to in 1..1_000 {
             cache.insert(key(to, 0), synced_event(&long));
         }
         let is_cached = |to| cache.get(&key(to, 0)).is_some();
         assert!(is_cached(0), "part of the event is not sent yet");
-        assert_eq!([995, 996, 997, 998, 999].map(is_cached), [false, false, true, true, true]);
+        assert_eq!(
+            [995, 996, 997, 998, 999].map(is_cached),
+            [false, false, true, true, true]
+        );
         drop(unsent);
         assert!(!is_cached(0));
         let events = cache.0.lock();
@@ -316,7 +364,10 @@ mod tests {
             insert_twice(number, &page);
         }
         let is_cached = |number| cache.get(&key(1, number)).is_some();
-        assert_eq!([0, 1, 2, 3, 4, 5].map(is_cached), [false, false, true, true, true, true]);
+        assert_eq!(
+            [0, 1, 2, 3, 4, 5].map(is_cached),
+            [false, false, true, true, true, true]
+        );
         for number in 0..2 * PAGE_CACHE_LIMITS.max_messages {
             insert_twice(100 + number, &Bytes::from_static(b"page"));
         }

@@ -10,9 +10,19 @@ use crate::proto::caproot::v1 as pb;
 
 /// Builds the message of a plugin below the root with this id.
 pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
-    let encoder = PluginEncoder { root, package: &plugin.package };
-    let PluginInfo { description, keywords, author, homepage, repository, license, interface } =
-        &plugin.manifest.declarations.info;
+    let encoder = PluginEncoder {
+        root,
+        package: &plugin.package,
+    };
+    let PluginInfo {
+        description,
+        keywords,
+        author,
+        homepage,
+        repository,
+        license,
+        interface,
+    } = &plugin.manifest.declarations.info;
     pb::Plugin {
         authority: Some(pb::Authority {
             kind: "executor".to_owned(),
@@ -20,7 +30,11 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
         }),
         package: handle_or_empty(root, Some(&plugin.package)),
         manifest: encoder.handle(&plugin.manifest_file),
-        other_manifests: plugin.other_manifests.iter().map(|file| encoder.handle(file)).collect(),
+        other_manifests: plugin
+            .other_manifests
+            .iter()
+            .map(|file| encoder.handle(file))
+            .collect(),
         name: (*plugin.manifest.name).to_owned(),
         version: (*plugin.manifest.version).to_owned(),
         description: text(description.as_deref()),
@@ -29,8 +43,12 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
         homepage: text(homepage.as_deref()),
         repository: text(repository.as_deref()),
         license: text(license.as_deref()),
-        interface: interface.as_ref().map(|interface| encoder.interface(interface, plugin)),
-        required_capabilities: required_capabilities(&plugin.components).map(Into::into).collect(),
+        interface: interface
+            .as_ref()
+            .map(|interface| encoder.interface(interface, plugin)),
+        required_capabilities: required_capabilities(&plugin.components)
+            .map(Into::into)
+            .collect(),
         components: Some(encoder.components(&plugin.components)),
         stale: plugin.stale,
         truncated: plugin.truncated,
@@ -46,7 +64,11 @@ pub fn marketplace_message(root: &RootId, list: &PluginMarketplace) -> pb::Marke
         description: text(list.description.as_deref()),
         version: text(list.version.as_deref()),
         owner: list.owner.as_ref().map(author),
-        plugins: list.entries.iter().map(|e| marketplace_entry(root, e)).collect(),
+        plugins: list
+            .entries
+            .iter()
+            .map(|e| marketplace_entry(root, e))
+            .collect(),
         truncated: list.truncated,
     }
 }
@@ -84,19 +106,39 @@ impl PluginEncoder<'_> {
             composer_icon: self.image_handle(composer_icon.as_ref()),
             logo: self.image_handle(logo.as_ref()),
             logo_dark: self.image_handle(logo_dark.as_ref()),
-            screenshots: plugin.screenshots.iter().map(|file| self.handle(file)).collect(),
+            screenshots: plugin
+                .screenshots
+                .iter()
+                .map(|file| self.handle(file))
+                .collect(),
         }
     }
 
     fn components(&self, components: &PluginComponents) -> pb::PluginComponents {
         pb::PluginComponents {
-            mcp_servers: components.mcp_servers.iter().map(|c| self.server(c)).collect(),
+            mcp_servers: components
+                .mcp_servers
+                .iter()
+                .map(|c| self.server(c))
+                .collect(),
             apps: components.apps.iter().map(|c| self.app(c)).collect(),
             hooks: components.hooks.iter().map(|c| self.hook(c)).collect(),
             agents: components.agents.iter().map(|c| self.agent(c)).collect(),
-            commands: components.commands.iter().map(|c| self.command(c)).collect(),
-            output_styles: components.output_styles.iter().map(|c| self.output_style(c)).collect(),
-            lsp_servers: components.lsp_servers.iter().map(|c| self.lsp_server(c)).collect(),
+            commands: components
+                .commands
+                .iter()
+                .map(|c| self.command(c))
+                .collect(),
+            output_styles: components
+                .output_styles
+                .iter()
+                .map(|c| self.output_style(c))
+                .collect(),
+            lsp_servers: components
+                .lsp_servers
+                .iter()
+                .map(|c| self.lsp_server(c))
+                .collect(),
         }
     }
 
@@ -120,7 +162,9 @@ impl PluginEncoder<'_> {
             description: text(server.description.as_deref()),
             enabled: server.enabled,
             required: server.required,
-            enabled_tools: enabled_tools.map(|names| pb::ToolNames { names: texts(names) }),
+            enabled_tools: enabled_tools.map(|names| pb::ToolNames {
+                names: texts(names),
+            }),
             disabled_tools: texts(&server.disabled_tools),
             startup_timeout_ms: server.startup_timeout_ms,
             tool_timeout_ms: server.tool_timeout_ms,
@@ -208,8 +252,13 @@ fn required_capabilities(
 ) -> impl Iterator<Item = pb::HostCapability> {
     use pb::HostCapability as Host;
     let has = |transport| {
-        let servers = components.mcp_servers.iter().filter(|server| server.enabled != Some(false));
-        servers.map(|server| server.transport).any(|found| found == transport)
+        let servers = components
+            .mcp_servers
+            .iter()
+            .filter(|server| server.enabled != Some(false));
+        servers
+            .map(|server| server.transport)
+            .any(|found| found == transport)
     };
     let capabilities = [
         (has(McpTransport::Stdio), Host::McpStdio),
@@ -222,7 +271,10 @@ fn required_capabilities(
         (!components.output_styles.is_empty(), Host::OutputStyles),
         (!components.lsp_servers.is_empty(), Host::Lsp),
     ];
-    capabilities.into_iter().filter(|(is_required, _)| *is_required).map(|(_, host)| host)
+    capabilities
+        .into_iter()
+        .filter(|(is_required, _)| *is_required)
+        .map(|(_, host)| host)
 }
 
 fn marketplace_entry(root: &RootId, entry: &MarketplaceEntry) -> pb::MarketplaceEntry {
@@ -256,7 +308,11 @@ fn named_value(value: &NamedValue) -> pb::NamedValue {
 }
 
 fn prompt_digest(prompt: &PluginPrompt) -> String {
-    prompt.digest.as_ref().map(ContentDigest::to_string).unwrap_or_default()
+    prompt
+        .digest
+        .as_ref()
+        .map(ContentDigest::to_string)
+        .unwrap_or_default()
 }
 
 fn text(text: Option<&str>) -> String {

@@ -50,7 +50,10 @@ impl Quota {
     /// Creates an unused quota.
     #[must_use]
     pub fn new(total: QuotaLimit, per_caller: QuotaLimit) -> Self {
-        let usage = QuotaUsage { limits: [total.1, per_caller.1], ..QuotaUsage::default() };
+        let usage = QuotaUsage {
+            limits: [total.1, per_caller.1],
+            ..QuotaUsage::default()
+        };
         Self(Arc::new(QuotaInner {
             limit_names: [total.0, per_caller.0],
             usage: Mutex::new(usage),
@@ -73,7 +76,11 @@ impl Quota {
 
     /// Acquires `amount` permits, or none.
     pub fn acquire(&self, key: &QuotaKey, amount: usize) -> Result<QuotaPermit, QuotaExceeded> {
-        let mut permit = QuotaPermit { quota: self.clone(), key: key.clone(), amount: 0 };
+        let mut permit = QuotaPermit {
+            quota: self.clone(),
+            key: key.clone(),
+            amount: 0,
+        };
         permit.acquire_more(amount)?;
         Ok(permit)
     }
@@ -87,8 +94,10 @@ impl QuotaPermit {
         let used = usage.by_key.get(&self.key).copied().unwrap_or(0);
         // The per-caller limit comes first because it is the more specific cause.
         let [total_limit, per_caller_limit] = usage.limits;
-        let limits =
-            [(per_caller_name, per_caller_limit, used), (total_name, total_limit, usage.total)];
+        let limits = [
+            (per_caller_name, per_caller_limit, used),
+            (total_name, total_limit, usage.total),
+        ];
         for (limit_name, limit, used) in limits {
             if used.checked_add(amount).is_none_or(|after| after > limit) {
                 return Err(QuotaExceeded { limit_name, limit });
@@ -125,21 +134,45 @@ mod tests {
         let [a, b] = [1, 2].map(QuotaKey::User);
         let mut permit = quota.acquire(&a, 2).expect("permits are available");
         permit.acquire_more(1).expect("permits are available");
-        assert_eq!(permit.acquire_more(1), Err(QuotaExceeded { limit_name: "each", limit: 3 }));
+        assert_eq!(
+            permit.acquire_more(1),
+            Err(QuotaExceeded {
+                limit_name: "each",
+                limit: 3
+            })
+        );
         let other = quota.acquire(&b, 2).expect("permits are available");
-        assert_eq!(quota.acquire(&b, 1).err(), Some(QuotaExceeded { limit_name: "all", limit: 5 }));
+        assert_eq!(
+            quota.acquire(&b, 1).err(),
+            Some(QuotaExceeded {
+                limit_name: "all",
+                limit: 5
+            })
+        );
         assert_eq!(
             quota.acquire(&b, usize::MAX).err(),
-            Some(QuotaExceeded { limit_name: "each", limit: 3 })
+            Some(QuotaExceeded {
+                limit_name: "each",
+                limit: 3
+            })
         );
         drop(permit);
         assert!(quota.acquire(&a, 3).is_ok());
         quota.set_limits(2, 1);
-        assert_eq!(quota.acquire(&a, 1).err(), Some(QuotaExceeded { limit_name: "all", limit: 2 }));
+        assert_eq!(
+            quota.acquire(&a, 1).err(),
+            Some(QuotaExceeded {
+                limit_name: "all",
+                limit: 2
+            })
+        );
         drop(other);
         assert_eq!(
             quota.acquire(&a, 2).err(),
-            Some(QuotaExceeded { limit_name: "each", limit: 1 })
+            Some(QuotaExceeded {
+                limit_name: "each",
+                limit: 1
+            })
         );
         let usage = quota.0.usage.lock();
         assert_eq!((usage.total, usage.by_key.len()), (0, 0));

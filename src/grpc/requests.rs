@@ -79,7 +79,10 @@ fn parse_consistency(requested: i32) -> Result<ConsistencyLevel, BadField> {
     match pb::Consistency::try_from(requested) {
         Ok(pb::Consistency::Unspecified | pb::Consistency::Cached) => Ok(ConsistencyLevel::Cached),
         Ok(pb::Consistency::Fresh) => Ok(ConsistencyLevel::Fresh),
-        Err(_) => Err(BadField::new("consistency", "is not a value of Consistency")),
+        Err(_) => Err(BadField::new(
+            "consistency",
+            "is not a value of Consistency",
+        )),
     }
 }
 
@@ -91,8 +94,12 @@ fn parse_page_token<T>(
     if text.is_empty() {
         return Ok(None);
     }
-    let invalid =
-        || BadField::new("page_token", "belongs to another list; start again without a page token");
+    let invalid = || {
+        BadField::new(
+            "page_token",
+            "belongs to another list; start again without a page token",
+        )
+    };
     decode(text).map(Some).ok_or_else(invalid)
 }
 
@@ -113,7 +120,10 @@ fn parse_bookmark_interval(requested: Option<prost_types::Duration>) -> Result<D
     match requested {
         Ok(Duration::ZERO) => Ok(DEFAULT),
         Ok(requested) => Ok(requested.clamp(MIN, MAX)),
-        Err(_) => Err(BadField::new("bookmark_interval", "is negative or not a valid duration")),
+        Err(_) => Err(BadField::new(
+            "bookmark_interval",
+            "is negative or not a valid duration",
+        )),
     }
 }
 
@@ -219,7 +229,11 @@ impl PageRequest {
     ) -> Result<CatalogView, RpcError> {
         let selection = &self.query.selection;
         let view = match self.token {
-            None => Some(store.view(selection, self.consistency, self.wait_budget).await?),
+            None => Some(
+                store
+                    .view(selection, self.consistency, self.wait_budget)
+                    .await?,
+            ),
             Some(token) if token.epoch != store.epoch() => None,
             Some(token) => store.view_at(selection, token.revision),
         };
@@ -230,7 +244,12 @@ impl PageRequest {
 
     /// Returns the token of the page that begins at a root and an item.
     pub fn next_page_token(&self, epoch: u64, revision: u64, position: (usize, usize)) -> String {
-        PageToken { epoch, revision, position }.encode(&self.token_binding)
+        PageToken {
+            epoch,
+            revision,
+            position,
+        }
+        .encode(&self.token_binding)
     }
 }
 
@@ -253,8 +272,15 @@ pub fn parse_list_request(
     } = request.into_inner();
     let roots = parse_selection(roots, max_roots)?;
     let known_catalogs = KnownCatalogs::new(known_catalogs, &roots);
-    let selection = ScopedSelection { access_scope, roots };
-    let query = ListQuery { selection, product, view: parse_view(view)? };
+    let selection = ScopedSelection {
+        access_scope,
+        roots,
+    };
+    let query = ListQuery {
+        selection,
+        product,
+        view: parse_view(view)?,
+    };
     let mut token_binding = query.page_token_binding();
     known_catalogs.append_to(&mut token_binding);
     if roots_only {
@@ -262,7 +288,11 @@ pub fn parse_list_request(
     }
     let page = (page_size, consistency, &*page_token);
     let request = PageRequest::parse(query, token_binding, page, wait_budget)?;
-    Ok(PageRequest { known_catalogs, roots_only, ..request })
+    Ok(PageRequest {
+        known_catalogs,
+        roots_only,
+        ..request
+    })
 }
 
 /// Validates a request for a page of `ResolveRoots`.
@@ -278,8 +308,15 @@ pub fn parse_resolve_request(
         page_token,
         consistency,
     } = request.into_inner();
-    let selection = ScopedSelection { access_scope, roots: parse_selection(roots, max_roots)? };
-    let query = ListQuery { selection, product: String::new(), view: pb::SkillView::Full };
+    let selection = ScopedSelection {
+        access_scope,
+        roots: parse_selection(roots, max_roots)?,
+    };
+    let query = ListQuery {
+        selection,
+        product: String::new(),
+        view: pb::SkillView::Full,
+    };
     let mut token_binding = vec![RESOLVE_TOKEN_TAG];
     token_binding.extend(query.page_token_binding());
     let page = (page_size, consistency, &*page_token);
@@ -297,7 +334,10 @@ pub fn parse_watch_request(
     Ok(WatchRequest {
         known_catalogs: KnownCatalogs::new(request.known_catalogs, &roots),
         query: ListQuery {
-            selection: ScopedSelection { access_scope, roots },
+            selection: ScopedSelection {
+                access_scope,
+                roots,
+            },
             view: parse_view(request.view)?,
             product: request.product,
         },
@@ -330,7 +370,9 @@ pub fn parse_read_request(
     let from = match &*request.cursor {
         "" => None,
         text => {
-            let path = resource.clone().unwrap_or_else(|| package.join_path(&skill_file_name()));
+            let path = resource
+                .clone()
+                .unwrap_or_else(|| package.join_path(&skill_file_name()));
             let binding = handle::format_handle(&root.id, &path);
             let cursor = ReadCursor::decode(text, binding.as_bytes());
             let invalid = || {
@@ -367,11 +409,19 @@ pub fn parse_files_request(
     let package = parse_handle("package", &request.package, &root.id)?;
     let max_files = parse_page_size(request.page_size)?;
     let binding = resources::page_token_binding(request);
-    let bookmark =
-        parse_page_token(&request.page_token, |text| FileListToken::decode(text, &binding))?;
+    let bookmark = parse_page_token(&request.page_token, |text| {
+        FileListToken::decode(text, &binding)
+    })?;
     check_authority(request.authority.as_ref(), &root.id)?;
     let with_digests = request.include_digests;
-    Ok(FilesRequest { access_scope, root, package, bookmark, max_files, with_digests })
+    Ok(FilesRequest {
+        access_scope,
+        root,
+        package,
+        bookmark,
+        max_files,
+        with_digests,
+    })
 }
 
 /// Returns an error if the request has an authority and it is not the authority of the root.
@@ -425,13 +475,22 @@ impl KnownCatalogs {
     /// Takes the catalogs of selected roots from a request.
     pub fn new(catalogs: Vec<pb::KnownCatalog>, selection: &[SelectedRoot]) -> Self {
         let ids: BTreeSet<_> = selection.iter().map(|root| root.id.as_str()).collect();
-        let selected = catalogs.into_iter().filter(|catalog| ids.contains(&*catalog.root_id));
-        Self(selected.map(|catalog| (catalog.root_id, catalog.catalog_digest)).collect())
+        let selected = catalogs
+            .into_iter()
+            .filter(|catalog| ids.contains(&*catalog.root_id));
+        Self(
+            selected
+                .map(|catalog| (catalog.root_id, catalog.catalog_digest))
+                .collect(),
+        )
     }
 
     /// Removes the catalogs of the roots that are ready in a view.
     pub fn remove_ready_roots(&mut self, view: &CatalogView) {
-        let ready = view.roots.iter().filter(|root| root.state.catalog().is_some());
+        let ready = view
+            .roots
+            .iter()
+            .filter(|root| root.state.catalog().is_some());
         let ready: BTreeSet<_> = ready.map(|root| root.id.as_str()).collect();
         self.0.retain(|(id, _)| !ready.contains(&**id));
     }
@@ -451,7 +510,10 @@ impl KnownCatalogs {
         if self.0.is_empty() {
             return;
         }
-        for status in statuses.iter_mut().filter(|status| !status.catalog_digest.is_empty()) {
+        for status in statuses
+            .iter_mut()
+            .filter(|status| !status.catalog_digest.is_empty())
+        {
             let catalog = (status.id.clone(), status.catalog_digest.clone());
             status.unchanged = self.0.contains(&catalog);
         }

@@ -14,7 +14,12 @@ const DATA_FIELD: u32 = 3;
 /// Returns the query that a page token must match: the request without page size, page token and
 /// authority. The authority is validated separately.
 pub fn page_token_binding(request: &pb::ListResourcesRequest) -> Vec<u8> {
-    let pb::ListResourcesRequest { root, package, include_digests, .. } = request;
+    let pb::ListResourcesRequest {
+        root,
+        package,
+        include_digests,
+        ..
+    } = request;
     let query = pb::ListResourcesRequest {
         root: root.clone(),
         package: package.clone(),
@@ -29,18 +34,26 @@ pub fn resource_message(root: &RootId, package: &RelPath, file: &ListedFile) -> 
     let path = package.join_path(&file.path);
     let by_content = file.digest.map(|(_, utf8)| media_type_of_content(utf8));
     pb::Resource {
-        media_type: media_type_of_name(&path).or(by_content).unwrap_or_default().to_owned(),
+        media_type: media_type_of_name(&path)
+            .or(by_content)
+            .unwrap_or_default()
+            .to_owned(),
         resource: handle::format_handle(root, &path),
         size_bytes: file.size,
         executable: file.executable,
-        digest: file.digest.map(|(digest, _)| digest.to_string()).unwrap_or_default(),
+        digest: file
+            .digest
+            .map(|(digest, _)| digest.to_string())
+            .unwrap_or_default(),
     }
 }
 
 /// Guesses the media type from the name, otherwise from whether the contents are text.
 pub fn media_type(path: &RelPath, body: Option<&PageBody>) -> String {
     let is_text = matches!(body, Some(PageBody::Text(_)));
-    media_type_of_name(path).unwrap_or_else(|| media_type_of_content(is_text)).to_owned()
+    media_type_of_name(path)
+        .unwrap_or_else(|| media_type_of_content(is_text))
+        .to_owned()
 }
 
 /// Encodes a page with its contents, which `page` itself does not contain.
@@ -61,7 +74,11 @@ fn media_type_of_name(path: &RelPath) -> Option<&'static str> {
 }
 
 fn media_type_of_content(is_text: bool) -> &'static str {
-    if is_text { "text/plain" } else { "application/octet-stream" }
+    if is_text {
+        "text/plain"
+    } else {
+        "application/octet-stream"
+    }
 }
 
 #[cfg(test)]
@@ -89,7 +106,10 @@ mod tests {
                     Some(PageBody::Text(text.clone().into_bytes().into())),
                     Some(Sent::Contents(text.clone())),
                 ),
-                (Some(PageBody::Bytes(vec![255; len].into())), Some(Sent::Data(vec![255; len]))),
+                (
+                    Some(PageBody::Bytes(vec![255; len].into())),
+                    Some(Sent::Data(vec![255; len])),
+                ),
             ] {
                 let expected = head(sent);
                 let encoded = encode_page(&head(None), body).expect("message below the size limit");
@@ -99,7 +119,9 @@ mod tests {
                 assert_eq!(prefix[0], 0, "no compression");
                 assert_eq!(
                     prefix[1..],
-                    u32::try_from(message.len()).expect("length fits").to_be_bytes()
+                    u32::try_from(message.len())
+                        .expect("length fits")
+                        .to_be_bytes()
                 );
                 assert_eq!(
                     pb::ReadResourceResponse::decode(message).expect("valid message"),

@@ -24,15 +24,24 @@ pub struct VisibleRoot<'a> {
 impl<'a> VisibleRoot<'a> {
     /// Returns `None` if the root is not ready.
     pub fn new(root: &'a RootView, product: &'a str) -> Option<Self> {
-        let RootState::Snapshot(snapshot) = &root.state else { return None };
+        let RootState::Snapshot(snapshot) = &root.state else {
+            return None;
+        };
         let catalog = snapshot.catalog.as_ref().ok()?;
-        Some(Self { id: &root.id, catalog, watch_mode: snapshot.watch_mode, product })
+        Some(Self {
+            id: &root.id,
+            catalog,
+            watch_mode: snapshot.watch_mode,
+            product,
+        })
     }
 
     /// Returns the visible skills with their indices in the catalog, starting at `from`.
     pub fn skills(&self, from: usize) -> impl Iterator<Item = (usize, &'a Skill)> {
         let skills = (from..).zip(self.catalog.skills(from));
-        skills.map(|(at, skill)| (at, &**skill)).filter(|(_, s)| self.is_listed(s))
+        skills
+            .map(|(at, skill)| (at, &**skill))
+            .filter(|(_, s)| self.is_listed(s))
     }
 
     /// Whether a skill of the catalog is listed for this product and root id.
@@ -43,7 +52,10 @@ impl<'a> VisibleRoot<'a> {
     /// Returns the plugins with a valid handle, by package.
     pub fn plugins(&self) -> impl Iterator<Item = &'a Arc<Plugin>> + use<'a> {
         let Self { id, catalog, .. } = *self;
-        catalog.plugins().iter().filter(move |plugin| plugin.check_handle(id).is_ok())
+        catalog
+            .plugins()
+            .iter()
+            .filter(move |plugin| plugin.check_handle(id).is_ok())
     }
 
     fn has_valid_handle(&self, skill: &Skill) -> bool {
@@ -66,11 +78,20 @@ impl<'a> VisibleRoot<'a> {
     /// the root id.
     pub fn diagnostics(&self) -> Vec<pb::Diagnostic> {
         let may_be_too_long = !self.catalog.lists_all(self.id, "");
-        let skills = may_be_too_long.then(|| self.catalog.skills(0)).into_iter().flatten();
-        let plugins = may_be_too_long.then(|| self.catalog.plugins()).into_iter().flatten();
+        let skills = may_be_too_long
+            .then(|| self.catalog.skills(0))
+            .into_iter()
+            .flatten();
+        let plugins = may_be_too_long
+            .then(|| self.catalog.plugins())
+            .into_iter()
+            .flatten();
         let too_long = skills.filter_map(|s| s.check_handle(self.id).err());
         let too_long = too_long.chain(plugins.filter_map(|p| p.check_handle(self.id).err()));
-        let too_long = too_long.map(|problem| Diagnostic { resource: None, problem });
+        let too_long = too_long.map(|problem| Diagnostic {
+            resource: None,
+            problem,
+        });
         let own: Vec<_> = too_long.chain(self.polling_diagnostic()).collect();
         let all = own.iter().chain(self.catalog.diagnostics.kept());
         let mut all: Vec<_> = all.collect();
@@ -79,9 +100,14 @@ impl<'a> VisibleRoot<'a> {
     }
 
     fn polling_diagnostic(&self) -> Option<Diagnostic> {
-        let WatchMode::Polling(reason) = self.watch_mode else { return None };
+        let WatchMode::Polling(reason) = self.watch_mode else {
+            return None;
+        };
         let problem = FileProblem::warning(DiagnosticCode::WatchDegraded, polling_message(reason));
-        Some(Diagnostic { resource: None, problem })
+        Some(Diagnostic {
+            resource: None,
+            problem,
+        })
     }
 
     pub fn counts(&self) -> pb::RootCounts {
@@ -90,13 +116,22 @@ impl<'a> VisibleRoot<'a> {
         let (listed, too_long) = if self.catalog.lists_all(self.id, self.product) {
             (all, 0)
         } else {
-            let too_long = self.catalog.skills(0).filter(|s| !self.has_valid_handle(s)).count();
+            let too_long = self
+                .catalog
+                .skills(0)
+                .filter(|s| !self.has_valid_handle(s))
+                .count();
             (self.skills(0).count(), too_long)
         };
         let plugins = self.plugins().count();
         let plugins_too_long = self.catalog.plugins().len() - plugins;
-        let RootCounts { omitted, disabled, directories, entries, skipped } =
-            self.catalog.header.counts;
+        let RootCounts {
+            omitted,
+            disabled,
+            directories,
+            entries,
+            skipped,
+        } = self.catalog.header.counts;
         pb::RootCounts {
             skills: number(listed),
             other_product: number(all - too_long - listed),
@@ -116,11 +151,18 @@ impl<'a> VisibleRoot<'a> {
 /// Returns the state, reason and message of a root.
 fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
     if let Some(reason) = state.reason() {
-        return (pb::RootState::Unavailable, root_reason(reason), reason.message().to_owned());
+        return (
+            pb::RootState::Unavailable,
+            root_reason(reason),
+            reason.message().to_owned(),
+        );
     }
     let (state, message) = match state.catalog() {
         Some(_) => (pb::RootState::Ready, ""),
-        None => (pb::RootState::Pending, "the first scan of the root is running; ask again"),
+        None => (
+            pb::RootState::Pending,
+            "the first scan of the root is running; ask again",
+        ),
     };
     (state, pb::RootReason::Unspecified, message.to_owned())
 }
@@ -161,11 +203,15 @@ pub fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
         state: status.state,
         reason: status.reason,
         message: status.message,
-        kind: header.map_or(pb::RootKind::Unspecified, |h| root_kind(h.kind)).into(),
-        plugin: header.and_then(|h| h.plugin.as_ref()).map(|m| pb::PluginSummary {
-            name: (*m.name).to_owned(),
-            version: (*m.version).to_owned(),
-        }),
+        kind: header
+            .map_or(pb::RootKind::Unspecified, |h| root_kind(h.kind))
+            .into(),
+        plugin: header
+            .and_then(|h| h.plugin.as_ref())
+            .map(|m| pb::PluginSummary {
+                name: (*m.name).to_owned(),
+                version: (*m.version).to_owned(),
+            }),
         counts: status.counts,
         diagnostics: Vec::new(),
         plugins: Vec::new(),
@@ -207,8 +253,17 @@ pub fn published_roots(
 }
 
 fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
-    let FileProblem { code, severity, message, line, column } = &diagnostic.problem;
-    let resource = diagnostic.resource.as_ref().map(|path| handle::format_handle(root, path));
+    let FileProblem {
+        code,
+        severity,
+        message,
+        line,
+        column,
+    } = &diagnostic.problem;
+    let resource = diagnostic
+        .resource
+        .as_ref()
+        .map(|path| handle::format_handle(root, path));
     pb::Diagnostic {
         code: diagnostic_code(*code).into(),
         severity: match severity {
@@ -218,7 +273,9 @@ fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
         }
         .into(),
         root_id: root.as_str().to_owned(),
-        resource: resource.filter(|h| h.len() <= MAX_HANDLE_BYTES).unwrap_or_default(),
+        resource: resource
+            .filter(|h| h.len() <= MAX_HANDLE_BYTES)
+            .unwrap_or_default(),
         message: (**message).to_owned(),
         line: *line,
         column: *column,
@@ -228,7 +285,8 @@ fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
 /// Returns the handle of a path below a root, or an empty string if the handle would be too long.
 pub fn handle_or_empty(root: &RootId, path: Option<&RelPath>) -> String {
     let text = path.map(|path| handle::format_handle(root, path));
-    text.filter(|h| h.len() <= MAX_HANDLE_BYTES).unwrap_or_default()
+    text.filter(|h| h.len() <= MAX_HANDLE_BYTES)
+        .unwrap_or_default()
 }
 
 fn polling_message(reason: PollReason) -> String {

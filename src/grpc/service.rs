@@ -68,7 +68,11 @@ impl GrpcService {
 
     /// Returns an error if the daemon is stopping.
     fn check_running(&self) -> Result<(), Status> {
-        if self.shutdown.is_cancelled() { Err(shutting_down()) } else { Ok(()) }
+        if self.shutdown.is_cancelled() {
+            Err(shutting_down())
+        } else {
+            Ok(())
+        }
     }
 
     fn max_roots(&self) -> usize {
@@ -87,7 +91,11 @@ impl GrpcService {
         call.set_method("GetExecutor", &[]);
         self.check_running()?;
         let access_scope = caller_access_scope(request.extensions())?;
-        EncodedMessage::new(&self.daemon_info.executor_response(&self.store, &access_scope))
+        EncodedMessage::new(
+            &self
+                .daemon_info
+                .executor_response(&self.store, &access_scope),
+        )
     }
 
     pub(super) async fn list_roots(
@@ -103,8 +111,14 @@ impl GrpcService {
         let environment = &self.store.environments()[0];
         let select = |p: &PublishedRoot| p.to_selected_root(environment);
         let roots = published.iter().map(select).collect();
-        let selection = ScopedSelection { access_scope, roots };
-        let view = self.store.view(&selection, ConsistencyLevel::Cached, wait_budget).await;
+        let selection = ScopedSelection {
+            access_scope,
+            roots,
+        };
+        let view = self
+            .store
+            .view(&selection, ConsistencyLevel::Cached, wait_budget)
+            .await;
         let view = view.map_err(RpcError::from)?;
         EncodedMessage::new(&pb::ListRootsResponse {
             roots: root_messages::published_roots(&view, &published, environment),
@@ -122,7 +136,11 @@ impl GrpcService {
         self.check_running()?;
         let request = requests::parse_resolve_request(request, self.max_roots())?;
         let view = request.find_view(&self.store, call).await?;
-        EncodedMessage::new(&list_pages::resolved_page(&request, self.store.epoch(), &view))
+        EncodedMessage::new(&list_pages::resolved_page(
+            &request,
+            self.store.epoch(),
+            &view,
+        ))
     }
 
     pub(super) async fn list_skills(
@@ -141,7 +159,9 @@ impl GrpcService {
         }
         let (epoch, digests) = (self.store.epoch(), &self.catalog_digests);
         let page = list_pages::encode_skill_page(&request, epoch, digests, &view)?;
-        let Some(key) = key else { return Ok(page.into()) };
+        let Some(key) = key else {
+            return Ok(page.into());
+        };
         Ok(Bytes::clone(&self.page_cache.insert(key, page)).into())
     }
 
@@ -160,7 +180,10 @@ impl GrpcService {
             event_cache: self.event_cache.clone(),
             catalog_digests: self.catalog_digests.clone(),
             shutdown: self.shutdown.clone(),
-            permit: self.stream_quota.acquire(&quota_key, 1).map_err(too_many_streams)?,
+            permit: self
+                .stream_quota
+                .acquire(&quota_key, 1)
+                .map_err(too_many_streams)?,
             call: call.clone(),
         }))
     }
@@ -178,11 +201,18 @@ impl GrpcService {
         let files_request = requests::parse_files_request(&request)?;
         let (root, package) = (files_request.root.id.clone(), files_request.package.clone());
         let fail = |e| RpcError::Read(e).into_status(Some(root.as_str()));
-        let found = self.store.list_files(files_request, wait_budget).await.map_err(fail)?;
-        let resources =
-            found.files.iter().map(|file| resources::resource_message(&root, &package, file));
-        let next =
-            found.next.map(|token| token.encode(&resources::page_token_binding(request.get_ref())));
+        let found = self
+            .store
+            .list_files(files_request, wait_budget)
+            .await
+            .map_err(fail)?;
+        let resources = found
+            .files
+            .iter()
+            .map(|file| resources::resource_message(&root, &package, file));
+        let next = found
+            .next
+            .map(|token| token.encode(&resources::page_token_binding(request.get_ref())));
         EncodedMessage::new(&pb::ListResourcesResponse {
             resources: resources.collect(),
             next_page_token: next.unwrap_or_default(),
@@ -197,7 +227,12 @@ impl GrpcService {
         request: Request<pb::ReadResourceRequest>,
         call: &mut AuditedCall,
     ) -> RpcResult {
-        let pb::ReadResourceRequest { root, package, resource, .. } = request.get_ref();
+        let pb::ReadResourceRequest {
+            root,
+            package,
+            resource,
+            ..
+        } = request.get_ref();
         call.set_method("ReadResource", root.as_slice());
         call.set_handles(package, resource);
         self.check_running()?;
@@ -208,14 +243,19 @@ impl GrpcService {
         let resource = read.resource.clone().unwrap_or_else(skill_file_name);
         let path = read.package.join_path(&resource);
         let read_page = self.store.read(read, wait_budget).await.map_err(fail)?;
-        let next = read_page.next.map(|offset| ReadCursor { version: read_page.version, offset });
+        let next = read_page.next.map(|offset| ReadCursor {
+            version: read_page.version,
+            offset,
+        });
         let handle = handle::format_handle(&root, &path);
         let page = pb::ReadResourceResponse {
             not_modified: read_page.body.is_none(),
             digest: read_page.digest.to_string(),
             total_bytes: read_page.version.size,
             truncated: next.is_some(),
-            next_cursor: next.map(|c| c.encode(handle.as_bytes())).unwrap_or_default(),
+            next_cursor: next
+                .map(|c| c.encode(handle.as_bytes()))
+                .unwrap_or_default(),
             resource: handle,
             media_type: resources::media_type(&path, read_page.body.as_ref()),
             body: None,

@@ -52,7 +52,15 @@ pub fn encode_skill(
     if let Some(root_scope) = root_scope {
         write_number(8, scope(root_scope) as u64, out);
     }
-    write_text(9, &skill.digest().as_ref().map(ContentDigest::to_string).unwrap_or_default(), out);
+    write_text(
+        9,
+        &skill
+            .digest()
+            .as_ref()
+            .map(ContentDigest::to_string)
+            .unwrap_or_default(),
+        out,
+    );
     let policy_fields = pb::Skill {
         size_bytes: skill.size(),
         policy: Some(policy(sidecar)),
@@ -96,7 +104,11 @@ fn policy(sidecar: Option<&SkillSidecar>) -> pb::SkillPolicy {
     let policy = sidecar.map(|s| &s.policy);
     pb::SkillPolicy {
         allow_implicit_invocation: policy.and_then(|p| p.allow_implicit_invocation),
-        products: policy.map_or(&[][..], |p| &p.products).iter().map(ToString::to_string).collect(),
+        products: policy
+            .map_or(&[][..], |p| &p.products)
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
     }
 }
 
@@ -128,8 +140,11 @@ fn permissions(
     package: &RelPath,
     requested: &SkillPermissions,
 ) -> pb::SkillPermissions {
-    let paths =
-        |list: &[Box<str>]| list.iter().map(|text| permission_path(root, package, text)).collect();
+    let paths = |list: &[Box<str>]| {
+        list.iter()
+            .map(|text| permission_path(root, package, text))
+            .collect()
+    };
     let sandbox = if requested.file_system_write.is_empty() {
         pb::Sandbox::ReadOnly
     } else {
@@ -150,7 +165,10 @@ fn permission_path(root: &RootId, package: &RelPath, text: &str) -> pb::Permissi
         handle if handle.is_empty() => pb::permission_path::Resolved::Outside(true),
         handle => pb::permission_path::Resolved::Handle(handle),
     };
-    pb::PermissionPath { text: text.to_owned(), resolved: Some(resolved) }
+    pb::PermissionPath {
+        text: text.to_owned(),
+        resolved: Some(resolved),
+    }
 }
 
 fn text_or_empty(text: Option<&str>) -> String {
@@ -279,10 +297,14 @@ mod tests {
         let mut field = |key: &str| read.fields.remove(key).and_then(|value| value.kind);
         let wire = |kind| Wire { kind: Some(kind) };
         let list = |kinds: Vec<Kind>| {
-            Kind::ListValue(ListValue { values: kinds.into_iter().map(wire).collect() })
+            Kind::ListValue(ListValue {
+                values: kinds.into_iter().map(wire).collect(),
+            })
         };
         let map = |key: &str, kind| {
-            Kind::StructValue(Struct { fields: [(key.to_owned(), wire(kind))].into() })
+            Kind::StructValue(Struct {
+                fields: [(key.to_owned(), wire(kind))].into(),
+            })
         };
         assert_eq!(field("null"), Some(Kind::NullValue(0)));
         assert_eq!(field("yes"), Some(Kind::BoolValue(true)));
@@ -290,16 +312,24 @@ mod tests {
         assert_eq!(field("one"), Some(Kind::NumberValue(1.0)));
         assert_eq!(field("half"), Some(Kind::NumberValue(0.5)));
         assert_eq!(field("big"), Some(Kind::StringValue(u64::MAX.to_string())));
-        assert_eq!(field("small"), Some(Kind::StringValue("-9007199254740993".to_owned())));
+        assert_eq!(
+            field("small"),
+            Some(Kind::StringValue("-9007199254740993".to_owned()))
+        );
         assert_eq!(field(""), Some(Kind::StringValue(String::new())));
         let empty = Kind::StructValue(Struct::default());
-        assert_eq!(field("list"), Some(list(vec![list(vec![]), empty, Kind::StringValue(long)])));
+        assert_eq!(
+            field("list"),
+            Some(list(vec![list(vec![]), empty, Kind::StringValue(long)]))
+        );
         let deep = map("a", map("b", list(vec![Kind::NumberValue(1.0)])));
         assert_eq!(field("deep"), Some(deep));
         assert!(read.fields.is_empty(), "{read:?}");
         let infinite =
             DynamicValue::Map(Box::new([("x".into(), DynamicValue::Float(f64::INFINITY))]));
-        let expected = Wire { kind: Some(Kind::StringValue("inf".to_owned())) };
+        let expected = Wire {
+            kind: Some(Kind::StringValue("inf".to_owned())),
+        };
         assert_eq!(read_back(&infinite).fields["x"], expected);
     }
 

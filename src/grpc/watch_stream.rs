@@ -113,7 +113,10 @@ impl WatchStream {
         tokio::spawn(stream.run());
         let events = events.map(move |event| {
             let event = event?;
-            event.denied_root.iter().for_each(|root| call.record_denied_root(root));
+            event
+                .denied_root
+                .iter()
+                .for_each(|root| call.record_denied_root(root));
             Ok(event.into_bytes())
         });
         // If the task drops the sender without a status, the daemon is stopping.
@@ -205,7 +208,9 @@ impl WatchStream {
                 self.lease = Some(self.store.lease_roots(selection));
                 let wait_budget = WaitBudget::new(None);
                 // Boxed because it is rarely needed and larger than the rest of the stream.
-                let view = self.store.view(selection, ConsistencyLevel::Cached, wait_budget);
+                let view = self
+                    .store
+                    .view(selection, ConsistencyLevel::Cached, wait_budget);
                 let view = Box::pin(view).await;
                 view.unwrap_or_else(|_| self.store.current_view(selection))
             };
@@ -230,7 +235,10 @@ impl WatchStream {
         if token != expected {
             return reset(pb::ResetReason::SelectionChanged);
         }
-        match self.store.view_at(&self.request.query.selection, token.revision) {
+        match self
+            .store
+            .view_at(&self.request.query.selection, token.revision)
+        {
             None => reset(pb::ResetReason::Compacted),
             Some(view) => (Some(view), None),
         }
@@ -272,7 +280,10 @@ impl WatchStream {
         view: &CatalogView,
         is_first: bool,
     ) -> Result<(), StreamInterruption> {
-        let parameters = [reason.map_or(0, |reason| reason as usize), usize::from(is_first)];
+        let parameters = [
+            reason.map_or(0, |reason| reason as usize),
+            usize::from(is_first),
+        ];
         let known = &self.request.known_catalogs;
         let mut query = self.request.query.page_token_binding();
         known.append_to(&mut query);
@@ -285,12 +296,18 @@ impl WatchStream {
         // Boxed, and built by the first stream only: all streams send at the same time, and these
         // iterators need more memory than the rest of a stream.
         let new_events = || -> Box<dyn Iterator<Item = Event> + Send + '_> {
-            let reset = reason.map(|reason| Event::Reset(pb::Reset { reason: reason.into() }));
+            let reset = reason.map(|reason| {
+                Event::Reset(pb::Reset {
+                    reason: reason.into(),
+                })
+            });
             let changes = change_events(query, digests, known, client_view, view);
             let synced = once_with(move || {
                 let bytes = query.resume_token_binding();
                 let token = ResumeToken::new(epoch, view.revision, &bytes);
-                Event::Synced(pb::Synced { resume_token: token.encode(b"") })
+                Event::Synced(pb::Synced {
+                    resume_token: token.encode(b""),
+                })
             });
             Box::new(reset.into_iter().chain(changes).chain(synced))
         };
@@ -319,7 +336,9 @@ impl WatchStream {
             } else {
                 // Encoded only now, so that no event waits in memory for a slow reader.
                 let events = events.get_or_insert_with(&new_events);
-                let Some(event) = events.nth(skipped) else { break };
+                let Some(event) = events.nth(skipped) else {
+                    break;
+                };
                 skipped = 0;
                 let event = EncodedEvent::new(epoch, view.revision, event);
                 event.map(|event| match &key {
@@ -350,7 +369,10 @@ impl WatchStream {
 
 /// Whether the states of all roots are identical.
 fn is_same_state(a: &CatalogView, b: &CatalogView) -> bool {
-    a.roots.iter().zip(&b.roots).all(|(a, b)| a.state.is_same(&b.state))
+    a.roots
+        .iter()
+        .zip(&b.roots)
+        .all(|(a, b)| a.state.is_same(&b.state))
 }
 
 /// Sending end of a channel with one slot in which the receiver requests each value. The sender
@@ -492,8 +514,14 @@ mod tests {
         let (mut sender, mut receiver) = pull_channel();
         assert!(sender.wait_for_demand().now_or_never().is_none());
         assert!(receiver.next().now_or_never().is_none());
-        sender.wait_for_demand().await.expect("receiver requested a value");
-        sender.wait_for_demand().await.expect("request is still pending");
+        sender
+            .wait_for_demand()
+            .await
+            .expect("receiver requested a value");
+        sender
+            .wait_for_demand()
+            .await
+            .expect("request is still pending");
         sender.send(1);
         assert!(sender.wait_for_demand().now_or_never().is_none());
         assert_eq!(receiver.next().await, Some(1));
@@ -504,8 +532,14 @@ mod tests {
         sender.send(2);
         sender.send(3);
         assert_eq!(receiver.next().await, Some(2));
-        assert!(receiver.next().now_or_never().is_none(), "third value was discarded");
-        sender.wait_for_demand().await.expect("receiver requested a value");
+        assert!(
+            receiver.next().now_or_never().is_none(),
+            "third value was discarded"
+        );
+        sender
+            .wait_for_demand()
+            .await
+            .expect("receiver requested a value");
         drop(receiver);
         assert_eq!(sender.wait_for_demand().await.err(), Some(ReceiverClosed));
         sender.wait_for_close().await;
@@ -516,7 +550,10 @@ mod tests {
         let (mut sender, mut receiver) = pull_channel();
         let sender_task = tokio::spawn(async move {
             for n in 0..100 {
-                sender.wait_for_demand().await.expect("receiver requested a value");
+                sender
+                    .wait_for_demand()
+                    .await
+                    .expect("receiver requested a value");
                 sender.send(n);
             }
         });

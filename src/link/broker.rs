@@ -83,13 +83,20 @@ impl Broker {
             let read = options.credentials_file(file).await;
             // The library's error may quote the file, which has a key.
             options = read.map_err(|error| {
-                format!("{} cannot be used as credentials: {}", file.display(), error.kind())
+                format!(
+                    "{} cannot be used as credentials: {}",
+                    file.display(),
+                    error.kind()
+                )
             })?;
         }
         let parse = |server: &String| server.parse::<ServerAddr>();
         let servers: Result<Vec<_>, _> = config.servers.iter().map(parse).collect();
         let servers = servers.map_err(|error| format!("invalid server: {error}"))?;
-        let client = options.connect(servers).await.map_err(|error| error.to_string())?;
+        let client = options
+            .connect(servers)
+            .await
+            .map_err(|error| error.to_string())?;
         Ok(Self { client, state })
     }
 
@@ -103,7 +110,11 @@ impl Broker {
     pub async fn lost(&self) {
         let mut state = self.state.clone();
         let before = state.borrow_and_update().losses;
-        if state.wait_for(|state| state.losses != before).await.is_err() {
+        if state
+            .wait_for(|state| state.losses != before)
+            .await
+            .is_err()
+        {
             std::future::pending::<()>().await;
         }
     }
@@ -117,13 +128,17 @@ impl Broker {
         payload: Bytes,
     ) -> Result<(), BrokerEnded> {
         let published =
-            self.client.publish_with_reply(subject.to_owned(), reply.to_owned(), payload);
+            self.client
+                .publish_with_reply(subject.to_owned(), reply.to_owned(), payload);
         published.await.map_err(|_| BrokerEnded)
     }
 
     /// Publishes a message without a reply subject.
     pub async fn announce(&self, subject: &str, payload: Bytes) -> Result<(), BrokerEnded> {
-        self.client.publish(subject.to_owned(), payload).await.map_err(|_| BrokerEnded)
+        self.client
+            .publish(subject.to_owned(), payload)
+            .await
+            .map_err(|_| BrokerEnded)
     }
 
     /// Subscribes to a subject.
@@ -138,7 +153,10 @@ impl Broker {
         subject: &str,
         group: &str,
     ) -> Result<BrokerSubscription, BrokerEnded> {
-        let subscribed = self.client.queue_subscribe(subject.to_owned(), group.to_owned()).await;
+        let subscribed = self
+            .client
+            .queue_subscribe(subject.to_owned(), group.to_owned())
+            .await;
         subscribed.map(BrokerSubscription).map_err(|_| BrokerEnded)
     }
 
@@ -151,7 +169,12 @@ impl Broker {
 impl BrokerSubscription {
     /// Waits for the next message. Returns `None` once the client has ended. Cancel safe.
     pub async fn next(&mut self) -> Option<BrokerMessage> {
-        let Message { payload, reply, status, .. } = self.0.next().await?;
+        let Message {
+            payload,
+            reply,
+            status,
+            ..
+        } = self.0.next().await?;
         Some(BrokerMessage {
             payload,
             reply: reply.map(|subject| subject.to_string()),
@@ -206,7 +229,9 @@ fn jittered_delays() -> impl Fn(usize) -> Duration + Send + Sync + 'static {
 /// up to 10 s. The default of the library has no random part, so that all executors of a platform
 /// would come back at the same moment.
 fn reconnect_delay(attempt: usize) -> Duration {
-    let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX).min(4);
+    let doublings = u32::try_from(attempt.saturating_sub(1))
+        .unwrap_or(u32::MAX)
+        .min(4);
     full_jitter(Duration::from_secs(1 << doublings).min(MAX_RECONNECT_DELAY))
 }
 
@@ -222,7 +247,11 @@ mod tests {
         for (attempt, limit) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (usize::MAX, 10)] {
             let drawn: Vec<_> = (0..200).map(|_| delays(attempt)).collect();
             let limit = Duration::from_secs(limit);
-            assert!(drawn.iter().all(|delay| *delay <= limit && limit <= MAX_RECONNECT_DELAY));
+            assert!(
+                drawn
+                    .iter()
+                    .all(|delay| *delay <= limit && limit <= MAX_RECONNECT_DELAY)
+            );
             // The probability of 200 delays in one half is 2^-199.
             assert!(drawn.iter().any(|delay| *delay < limit / 2), "{attempt}");
             assert!(drawn.iter().any(|delay| *delay > limit / 2), "{attempt}");

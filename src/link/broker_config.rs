@@ -34,7 +34,13 @@ impl BrokerConfig {
     #[must_use]
     pub fn new(servers: Vec<String>) -> Self {
         let prefix = DEFAULT_PREFIX.to_owned();
-        Self { servers, ca: None, identity: None, creds: None, prefix }
+        Self {
+            servers,
+            ca: None,
+            identity: None,
+            creds: None,
+            prefix,
+        }
     }
 }
 
@@ -51,13 +57,26 @@ pub fn read_broker_config(
     if section.get("cert").is_some() != section.get("key").is_some() {
         reader.report_error(field, "`cert` and `key` go together; one is missing");
     }
-    let mut path = |key| section.get(key).and_then(|item| reader.text(&item)).map(|p| base.join(p));
+    let mut path = |key| {
+        section
+            .get(key)
+            .and_then(|item| reader.text(&item))
+            .map(|p| base.join(p))
+    };
     let ca = path("ca");
     let identity = path("cert").zip(path("key"));
     let creds = path("creds");
-    let prefix = section.get("prefix").and_then(|item| reader.parsed(&item, check_prefix));
+    let prefix = section
+        .get("prefix")
+        .and_then(|item| reader.parsed(&item, check_prefix));
     let prefix = prefix.unwrap_or_else(|| DEFAULT_PREFIX.to_owned());
-    Some(BrokerConfig { servers: servers?, ca, identity, creds, prefix })
+    Some(BrokerConfig {
+        servers: servers?,
+        ca,
+        identity,
+        creds,
+        prefix,
+    })
 }
 
 /// Parses the URL of a server. A server on another machine needs TLS: the broker reads no skill, but
@@ -70,9 +89,14 @@ fn parse_server(text: &str) -> Result<String, &'static str> {
         Some((host, port)) if !port.contains(']') => (host, port.parse().map_err(|_| expected)?),
         _ => (address, DEFAULT_PORT),
     };
-    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-    let is_name =
-        |host: &str| host.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+    let bare = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(host);
+    let is_name = |host: &str| {
+        host.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+    };
     if bare.parse::<IpAddr>().is_err() && (host.is_empty() || !is_name(host)) {
         return Err(expected);
     }

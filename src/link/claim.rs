@@ -47,7 +47,10 @@ impl LinkRank {
     /// Returns the rank in a claim; `None` if the claim has no valid token.
     pub fn from_claim(claim: &InstanceClaim) -> Option<Self> {
         let instance = RandomToken::parse(&claim.instance)?;
-        Some(Self { started_ms: claim.started_ms, instance })
+        Some(Self {
+            started_ms: claim.started_ms,
+            instance,
+        })
     }
 }
 
@@ -64,7 +67,11 @@ impl EnvironmentClaim {
 
     /// Returns the link's claim as a message.
     pub fn message(&self) -> InstanceClaim {
-        let state = if self.is_serving() { ClaimState::Claimed } else { ClaimState::Superseded };
+        let state = if self.is_serving() {
+            ClaimState::Claimed
+        } else {
+            ClaimState::Superseded
+        };
         self.message_with(state)
     }
 
@@ -75,13 +82,18 @@ impl EnvironmentClaim {
 
     /// Takes the claim of a link, possibly of this link.
     pub fn hear(&mut self, claim: &InstanceClaim) -> Vec<ClaimAction> {
-        let Some(rank) = LinkRank::from_claim(claim) else { return Vec::new() };
+        let Some(rank) = LinkRank::from_claim(claim) else {
+            return Vec::new();
+        };
         if rank.instance == self.own.instance {
             return Vec::new();
         }
         match (claim.state(), &mut self.greater) {
             (ClaimState::Claimed, None) if rank > self.own => {
-                self.greater = Some(GreaterLink { rank, failed_probes: 0 });
+                self.greater = Some(GreaterLink {
+                    rank,
+                    failed_probes: 0,
+                });
                 vec![ClaimAction::StopServing]
             }
             // The other link does not know of this link.
@@ -93,7 +105,10 @@ impl EnvironmentClaim {
                 Vec::new()
             }
             (ClaimState::Claimed, Some(greater)) if rank > greater.rank => {
-                *greater = GreaterLink { rank, failed_probes: 0 };
+                *greater = GreaterLink {
+                    rank,
+                    failed_probes: 0,
+                };
                 Vec::new()
             }
             (ClaimState::Released, Some(greater)) if rank == greater.rank => self.claim_again(),
@@ -103,7 +118,9 @@ impl EnvironmentClaim {
 
     /// Takes the report that no link has the token of a probe.
     pub fn probe_failed(&mut self) -> Vec<ClaimAction> {
-        let Some(greater) = &mut self.greater else { return Vec::new() };
+        let Some(greater) = &mut self.greater else {
+            return Vec::new();
+        };
         greater.failed_probes += 1;
         if greater.failed_probes < MAX_FAILED_PROBES {
             return Vec::new();

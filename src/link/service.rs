@@ -73,11 +73,16 @@ impl LinkService {
     /// Starts to connect to the broker. Returns an error for files that cannot be used.
     pub async fn start(config: LinkConfig) -> Result<Self, String> {
         let instance = RandomToken::generate()?;
-        let started_ms = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let started_ms = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let started_ms = u64::try_from(started_ms.as_millis()).unwrap_or(u64::MAX);
         Ok(Self {
             broker: Broker::start(&config.broker, "caproot link").await?,
-            rank: LinkRank { started_ms, instance },
+            rank: LinkRank {
+                started_ms,
+                instance,
+            },
             stats: Arc::default(),
             tunnels: Arc::new(Semaphore::new(config.max_tunnels)),
             dials: Mutex::new(DialRate::new(config.max_dials_per_second.into())),
@@ -216,12 +221,18 @@ impl<'a> EnvironmentLink<'a> {
     }
 
     fn refresh_delay(&self) -> Duration {
-        let interval = if self.claim.is_serving() { CLAIM_INTERVAL } else { PROBE_INTERVAL };
+        let interval = if self.claim.is_serving() {
+            CLAIM_INTERVAL
+        } else {
+            PROBE_INTERVAL
+        };
         interval / 2 + full_jitter(interval / 2)
     }
 
     fn hear(&mut self, message: BrokerMessage) -> Vec<ClaimAction> {
-        let Ok(claim) = InstanceClaim::decode(message.payload) else { return Vec::new() };
+        let Ok(claim) = InstanceClaim::decode(message.payload) else {
+            return Vec::new();
+        };
         let actions = self.claim.hear(&claim);
         // The broker handles the messages of a connection in order, so that it has the subscription
         // of dials if it returns the link's own claim.
@@ -241,7 +252,9 @@ impl<'a> EnvironmentLink<'a> {
         if message.is_no_responders {
             return Ok(self.claim.probe_failed());
         }
-        let Some(reply) = &message.reply else { return Ok(self.hear(message)) };
+        let Some(reply) = &message.reply else {
+            return Ok(self.hear(message));
+        };
         let answer = self.claim.message().encode_to_vec().into();
         self.service.broker.announce(reply, answer).await?;
         Ok(Vec::new())
@@ -260,7 +273,11 @@ impl<'a> EnvironmentLink<'a> {
                 broker.publish(&asked, &own, bytes::Bytes::new()).await?;
             }
             ClaimAction::StartServing => {
-                self.dials = Some(broker.subscribe_in_group(&self.subjects.dial(), "link").await?);
+                self.dials = Some(
+                    broker
+                        .subscribe_in_group(&self.subjects.dial(), "link")
+                        .await?,
+                );
                 self.reset = watch::Sender::new(None);
                 self.service.stats.served_environments.increment();
                 tracing::info!(environment_id = self.environment_id, "environment claimed");
@@ -282,15 +299,30 @@ impl<'a> EnvironmentLink<'a> {
 
     /// Opens a tunnel in a task, or refuses.
     async fn take_dial(&mut self, message: BrokerMessage) -> Result<(), BrokerEnded> {
-        let LinkService { config, broker, rank, stats, tunnels, dials, .. } = self.service;
-        let Ok(request) = DialRequest::decode(message.payload) else { return Ok(()) };
+        let LinkService {
+            config,
+            broker,
+            rank,
+            stats,
+            tunnels,
+            dials,
+            ..
+        } = self.service;
+        let Ok(request) = DialRequest::decode(message.payload) else {
+            return Ok(());
+        };
         let tokens =
             RandomToken::parse(&request.orchestrator).zip(RandomToken::parse(&request.tunnel));
-        let Some((orchestrator, tunnel)) = tokens else { return Ok(()) };
+        let Some((orchestrator, tunnel)) = tokens else {
+            return Ok(());
+        };
         stats.dials.increment();
         let other = self.subjects.to_orchestrator(&orchestrator, &tunnel);
         let permit = if dials.lock().try_start() {
-            tunnels.clone().try_acquire_owned().map_err(|_| DialRefusal::TooManyTunnels)
+            tunnels
+                .clone()
+                .try_acquire_owned()
+                .map_err(|_| DialRefusal::TooManyTunnels)
         } else {
             Err(DialRefusal::TooManyDials)
         };
@@ -324,9 +356,20 @@ async fn next_dial(dials: &mut Option<BrokerSubscription>) -> Option<BrokerMessa
 }
 
 fn refusal(reason: DialRefusal) -> bytes::Bytes {
-    let retry_after_ms = if reason == DialRefusal::TooManyDials { RETRY_AFTER_MS } else { 0 };
-    let refused = DialRefused { reason: reason.into(), retry_after_ms };
-    DialResponse { outcome: Some(Outcome::Refused(refused)) }.encode_to_vec().into()
+    let retry_after_ms = if reason == DialRefusal::TooManyDials {
+        RETRY_AFTER_MS
+    } else {
+        0
+    };
+    let refused = DialRefused {
+        reason: reason.into(),
+        retry_after_ms,
+    };
+    DialResponse {
+        outcome: Some(Outcome::Refused(refused)),
+    }
+    .encode_to_vec()
+    .into()
 }
 
 /// Connects one tunnel to the daemon, until either side ends.
@@ -343,15 +386,23 @@ async fn serve_tunnel(
         Err(error) => {
             tracing::warn!(%daemon, %error, "the daemon does not accept connections");
             stats.refused_dials.increment();
-            return broker.announce(&subjects.other, refusal(DialRefusal::DaemonUnreachable)).await;
+            return broker
+                .announce(&subjects.other, refusal(DialRefusal::DaemonUnreachable))
+                .await;
         }
     };
     // Subscribed before the answer, so that no frame is lost.
     let incoming = broker.subscribe(&subjects.own).await?;
-    let accepted = DialAccepted { instance: instance.to_string() };
-    let answer = DialResponse { outcome: Some(Outcome::Accepted(accepted)) };
+    let accepted = DialAccepted {
+        instance: instance.to_string(),
+    };
+    let answer = DialResponse {
+        outcome: Some(Outcome::Accepted(accepted)),
+    };
     let answer = answer.encode_to_vec().into();
-    broker.publish(&subjects.other, &subjects.own, answer).await?;
+    broker
+        .publish(&subjects.other, &subjects.own, answer)
+        .await?;
     let (mut stream, driver) = open_tunnel();
     stats.open_tunnels.increment();
     let copy = async move {
@@ -361,9 +412,15 @@ async fn serve_tunnel(
     let ended = async move {
         let ended = reset.wait_for(Option::is_some).await;
         // Without its sender, the environment has ended.
-        ended.ok().and_then(|reason| *reason).unwrap_or(TunnelResetReason::Closed)
+        ended
+            .ok()
+            .and_then(|reason| *reason)
+            .unwrap_or(TunnelResetReason::Closed)
     };
-    tokio::join!(copy, run_tunnel(driver, incoming, broker.clone(), subjects, ended));
+    tokio::join!(
+        copy,
+        run_tunnel(driver, incoming, broker.clone(), subjects, ended)
+    );
     stats.open_tunnels.decrement();
     Ok(())
 }

@@ -14,7 +14,9 @@ const TOKEN_CHARS: usize = 26;
 static LOWER_BASE32: LazyLock<Encoding> = LazyLock::new(|| {
     let mut specification = BASE32_NOPAD.specification();
     specification.symbols.make_ascii_lowercase();
-    specification.encoding().expect("lower-case letters do not collide with digits")
+    specification
+        .encoding()
+        .expect("lower-case letters do not collide with digits")
 });
 
 /// Random name of a link, of an orchestrator or of a tunnel: 26 characters in `a-z` and `2-7`.
@@ -61,7 +63,10 @@ pub struct EnvironmentSubjects {
 impl EnvironmentSubjects {
     /// Returns the subjects of an environment.
     pub fn new(prefix: &str, environment_id: &str) -> Self {
-        Self { prefix: prefix.into(), environment: encode_environment_id(environment_id) }
+        Self {
+            prefix: prefix.into(),
+            environment: encode_environment_id(environment_id),
+        }
     }
 
     /// Returns the subject of requests for tunnels.
@@ -81,12 +86,18 @@ impl EnvironmentSubjects {
 
     /// Returns the subject of the frames to a link.
     pub fn to_link(&self, instance: &RandomToken, tunnel: &RandomToken) -> String {
-        format!("{}.in.{}.{instance}.{tunnel}", self.prefix, self.environment)
+        format!(
+            "{}.in.{}.{instance}.{tunnel}",
+            self.prefix, self.environment
+        )
     }
 
     /// Returns the subject of the frames to an orchestrator.
     pub fn to_orchestrator(&self, orchestrator: &RandomToken, tunnel: &RandomToken) -> String {
-        format!("{}.out.{}.{orchestrator}.{tunnel}", self.prefix, self.environment)
+        format!(
+            "{}.out.{}.{orchestrator}.{tunnel}",
+            self.prefix, self.environment
+        )
     }
 }
 
@@ -105,7 +116,9 @@ pub fn encode_environment_id(environment_id: &str) -> String {
 pub fn check_prefix(text: &str) -> Result<String, &'static str> {
     let is_token = |token: &str| {
         !token.is_empty()
-            && token.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+            && token
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
     };
     if text.len() <= 64 && text.split('.').all(is_token) {
         return Ok(text.to_owned());
@@ -152,8 +165,10 @@ mod tests {
 
     #[test]
     fn tokens_are_random_and_valid() {
-        let (one, two) =
-            (RandomToken::generate().expect("one"), RandomToken::generate().expect("two"));
+        let (one, two) = (
+            RandomToken::generate().expect("one"),
+            RandomToken::generate().expect("two"),
+        );
         assert_ne!(one, two);
         assert_eq!(RandomToken::parse(one.as_str()), Some(one));
     }
@@ -167,8 +182,14 @@ mod tests {
         let (a, b) = ("a".repeat(26), "b".repeat(26));
         assert_eq!(subjects.dial(), "p.in.vm-1.dial");
         assert_eq!(subjects.claim(), "p.in.vm-1.claim");
-        assert_eq!(subjects.instance_claim(&token("a")), format!("p.in.vm-1.{a}.claim"));
-        assert_eq!(subjects.to_link(&token("a"), &token("b")), format!("p.in.vm-1.{a}.{b}"));
+        assert_eq!(
+            subjects.instance_claim(&token("a")),
+            format!("p.in.vm-1.{a}.claim")
+        );
+        assert_eq!(
+            subjects.to_link(&token("a"), &token("b")),
+            format!("p.in.vm-1.{a}.{b}")
+        );
         let out = format!("p.out.vm-1.{a}.{b}");
         assert_eq!(subjects.to_orchestrator(&token("a"), &token("b")), out);
     }

@@ -33,7 +33,11 @@ impl TunnelClient {
     pub async fn start(config: &BrokerConfig) -> std::result::Result<Self, String> {
         let orchestrator = RandomToken::generate()?;
         let broker = Broker::start(config, "caproot orchestrator").await?;
-        Ok(Self { broker, orchestrator, prefix: config.prefix.as_str().into() })
+        Ok(Self {
+            broker,
+            orchestrator,
+            prefix: config.prefix.as_str().into(),
+        })
     }
 
     /// Opens a tunnel to the daemon of an environment. Fails at once if the broker is not connected,
@@ -44,10 +48,15 @@ impl TunnelClient {
         let tunnel = RandomToken::generate().map_err(Error::other)?;
         let own = subjects.to_orchestrator(&self.orchestrator, &tunnel);
         let mut incoming = self.broker.subscribe(&own).await.map_err(Error::other)?;
-        let request =
-            DialRequest { orchestrator: self.orchestrator.to_string(), tunnel: tunnel.to_string() };
+        let request = DialRequest {
+            orchestrator: self.orchestrator.to_string(),
+            tunnel: tunnel.to_string(),
+        };
         let request = request.encode_to_vec().into();
-        self.broker.publish(&subjects.dial(), &own, request).await.map_err(Error::other)?;
+        self.broker
+            .publish(&subjects.dial(), &own, request)
+            .await
+            .map_err(Error::other)?;
         let instance = tokio::select! {
             instance = wait_for_answer(&mut incoming) => instance?,
             () = self.broker.lost() => return Err(broker_lost()),
@@ -58,16 +67,30 @@ impl TunnelClient {
         let subjects = TunnelSubjects { other, own };
         // The task ends with the tunnel, at the latest when the stream is dropped.
         let never = std::future::pending();
-        tokio::spawn(run_tunnel(driver, incoming, self.broker.clone(), subjects, never));
+        tokio::spawn(run_tunnel(
+            driver,
+            incoming,
+            self.broker.clone(),
+            subjects,
+            never,
+        ));
         Ok(stream)
     }
 
     /// Waits until a link claims an environment, or the broker is connected again.
     pub async fn wait_for_claim(&self, environment_id: &str) {
         let mut state = self.broker.state();
-        let BrokerState { is_connected, connections, .. } = *state.borrow_and_update();
+        let BrokerState {
+            is_connected,
+            connections,
+            ..
+        } = *state.borrow_and_update();
         let reconnected = async {
-            if state.wait_for(|state| state.connections != connections).await.is_err() {
+            if state
+                .wait_for(|state| state.connections != connections)
+                .await
+                .is_err()
+            {
                 std::future::pending::<()>().await;
             }
         };
@@ -148,5 +171,8 @@ fn no_answer() -> Error {
 }
 
 fn broker_lost() -> Error {
-    Error::new(ErrorKind::NotConnected, "the connection to the NATS broker was lost")
+    Error::new(
+        ErrorKind::NotConnected,
+        "the connection to the NATS broker was lost",
+    )
 }

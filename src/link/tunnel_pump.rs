@@ -25,7 +25,11 @@ pub async fn run_tunnel(
 ) {
     let send = async {
         while let Some(frame) = driver.next_frame().await {
-            if broker.publish(&subjects.other, &subjects.own, frame).await.is_err() {
+            if broker
+                .publish(&subjects.other, &subjects.own, frame)
+                .await
+                .is_err()
+            {
                 return;
             }
         }
@@ -33,7 +37,10 @@ pub async fn run_tunnel(
     let receive = async {
         loop {
             match incoming.next().await {
-                Some(BrokerMessage { is_no_responders: true, .. }) => {
+                Some(BrokerMessage {
+                    is_no_responders: true,
+                    ..
+                }) => {
                     driver.reset(TunnelResetReason::PeerGone);
                 }
                 Some(message) => driver.receive(message.payload),

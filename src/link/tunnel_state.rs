@@ -141,7 +141,9 @@ impl TunnelState {
                 self.unread_costs.push_back((cost, data.len()));
             }
             Content::Credit(credit) => {
-                let credit = self.send_credit.checked_add(usize::try_from(credit).ok()?)?;
+                let credit = self
+                    .send_credit
+                    .checked_add(usize::try_from(credit).ok()?)?;
                 self.send_credit = (credit <= WINDOW_BYTES).then_some(credit)?;
             }
             Content::Fin(TunnelFin {}) => {
@@ -162,7 +164,9 @@ impl TunnelState {
     /// are in a frame.
     pub fn next_frame(&mut self) -> Option<TunnelFrame> {
         if let Some(reason) = self.pending_reset.take() {
-            let reset = TunnelReset { reason: reason.into() };
+            let reset = TunnelReset {
+                reason: reason.into(),
+            };
             return Some(self.number(Content::Reset(reset)));
         }
         if self.reset.is_some() {
@@ -191,7 +195,9 @@ impl TunnelState {
         if self.is_abandoned && !self.is_complete() {
             // Bytes that wait for credit are dropped, as a closed socket drops them in the end.
             self.reset = Some(TunnelResetReason::Closed);
-            let reset = TunnelReset { reason: TunnelResetReason::Closed.into() };
+            let reset = TunnelReset {
+                reason: TunnelResetReason::Closed.into(),
+            };
             return Some(self.number(Content::Reset(reset)));
         }
         None
@@ -231,7 +237,10 @@ impl TunnelState {
 
     fn number(&mut self, content: Content) -> TunnelFrame {
         self.sent_seq += 1;
-        TunnelFrame { seq: self.sent_seq, content: Some(content) }
+        TunnelFrame {
+            seq: self.sent_seq,
+            content: Some(content),
+        }
     }
 
     /// Makes the credit of completely read frames returnable.

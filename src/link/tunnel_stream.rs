@@ -37,7 +37,10 @@ struct TunnelHalves {
 
 impl TunnelHalves {
     fn wake_stream(&mut self) {
-        for waker in [self.reader.take(), self.writer.take()].into_iter().flatten() {
+        for waker in [self.reader.take(), self.writer.take()]
+            .into_iter()
+            .flatten()
+        {
             waker.wake();
         }
     }
@@ -175,7 +178,10 @@ mod tests {
     async fn megabytes_pass_in_both_directions() {
         let ((mut one, one_driver), (mut other, other_driver)) = (open_tunnel(), open_tunnel());
         let drivers = tokio::spawn(async move {
-            tokio::join!(carry(&one_driver, &other_driver), carry(&other_driver, &one_driver));
+            tokio::join!(
+                carry(&one_driver, &other_driver),
+                carry(&other_driver, &one_driver)
+            );
         });
         let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[1]).collect();
         let expected = bytes.clone();
@@ -201,7 +207,10 @@ mod tests {
         let ((mut one, one_driver), (mut other, other_driver)) = (open_tunnel(), open_tunnel());
         let waiting = tokio::spawn(async move { one.read_u8().await.expect_err("a reset").kind() });
         one_driver.reset(TunnelResetReason::Superseded);
-        tokio::join!(carry(&one_driver, &other_driver), carry(&other_driver, &one_driver));
+        tokio::join!(
+            carry(&one_driver, &other_driver),
+            carry(&other_driver, &one_driver)
+        );
         assert_eq!(waiting.await.expect("no panic"), ErrorKind::ConnectionReset);
         let error = other.read_u8().await.expect_err("a reset");
         assert_eq!(error.to_string(), "a newer link serves the environment");
@@ -215,7 +224,10 @@ mod tests {
     async fn a_message_that_is_no_frame_resets_the_tunnel() {
         let (mut stream, driver) = open_tunnel();
         driver.receive((&b"\xff\xff"[..]).into());
-        assert_eq!(stream.read_u8().await.expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+        assert_eq!(
+            stream.read_u8().await.expect_err("a reset").kind(),
+            ErrorKind::ConnectionReset
+        );
         assert!(driver.next_frame().await.is_some() && driver.next_frame().await.is_none());
     }
 
@@ -223,6 +235,9 @@ mod tests {
     async fn a_lost_driver_is_an_error_of_the_stream() {
         let (mut stream, driver) = open_tunnel();
         drop(driver);
-        assert_eq!(stream.read_u8().await.expect_err("a reset").kind(), ErrorKind::ConnectionReset);
+        assert_eq!(
+            stream.read_u8().await.expect_err("a reset").kind(),
+            ErrorKind::ConnectionReset
+        );
     }
 }

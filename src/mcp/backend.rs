@@ -172,15 +172,20 @@ impl McpBackend {
         result.next_cursor = next_cursor(ListKind::Skills, rest, passed);
         let left_out = json!({"name": names, "uriTaken": taken, "files": files, "policy": policy});
         let left_out = (names + taken + files + policy > 0).then_some(left_out);
-        result.meta =
-            meta_object([(OMISSIONS_META_KEY, catalog.omissions()), (OMITTED_META_KEY, left_out)]);
+        result.meta = meta_object([
+            (OMISSIONS_META_KEY, catalog.omissions()),
+            (OMITTED_META_KEY, left_out),
+        ]);
         Ok(result)
     }
 
     /// `skills/get`: one skill of `skills/list`.
     pub async fn get_skill(&self, uri: &str) -> Result<Skill, McpCallError> {
         let permit = self.acquire_call_permit().await?;
-        let skill = permit.catalog.skill_by_main_uri(uri).ok_or(FileError::NotFound)?;
+        let skill = permit
+            .catalog
+            .skill_by_main_uri(uri)
+            .ok_or(FileError::NotFound)?;
         match self.list_item(&permit.catalog, skill).await? {
             SkillListItem::Skill(skill, _) => Ok(*skill),
             SkillListItem::Omitted | SkillListItem::UserOnly | SkillListItem::Gone => {
@@ -206,10 +211,14 @@ impl McpBackend {
         let last = cursor.map(|cursor| kind.decode_cursor(cursor).ok_or(McpCallError::BadCursor));
         let last = last.transpose()?.map(|McpListCursor(_, last, _)| last);
         let permit = self.acquire_call_permit().await?;
-        let found = permit.catalog.resolve_uri(uri).ok_or(FileError::NotADirectory)?;
+        let found = permit
+            .catalog
+            .resolve_uri(uri)
+            .ok_or(FileError::NotADirectory)?;
         let children = files::list_children(&mut self.client.clone(), &found).await?;
-        let rest =
-            children.into_iter().filter(|child| last.as_ref().is_none_or(|last| child.uri > *last));
+        let rest = children
+            .into_iter()
+            .filter(|child| last.as_ref().is_none_or(|last| child.uri > *last));
         let (mut page, mut bytes, mut more) = (Vec::<Resource>::new(), 0, false);
         for child in rest {
             bytes += json_bytes(&child);
@@ -255,9 +264,15 @@ impl McpBackend {
     /// `prompts/get`: the whole SKILL.md, for a model that follows it now.
     pub async fn get_prompt(&self, name: &str) -> Result<GetPromptResult, McpCallError> {
         let permit = self.acquire_call_permit().await?;
-        let skill = permit.catalog.skill_by_prompt(name).ok_or(McpCallError::UnknownPrompt)?;
+        let skill = permit
+            .catalog
+            .skill_by_prompt(name)
+            .ok_or(McpCallError::UnknownPrompt)?;
         let uri = skill.main_uri();
-        let found = permit.catalog.resolve_uri(&uri).ok_or(FileError::NotFound)?;
+        let found = permit
+            .catalog
+            .resolve_uri(&uri)
+            .ok_or(FileError::NotFound)?;
         let text = files::read_file(&mut self.client.clone(), &uri, &found).await?;
         let head = format!(
             "Use the skill `{}`, which the user started. Its SKILL.md follows; it may name other files of \
@@ -303,15 +318,29 @@ impl McpBackend {
         let bytes = json_bytes(&shown);
         // One invalid entry would make clients reject the whole list.
         let fits = bytes <= MAX_ENTRY_BYTES && shown.validate().is_ok();
-        Ok(if fits { SkillListItem::Skill(Box::new(shown), bytes) } else { SkillListItem::Omitted })
+        Ok(if fits {
+            SkillListItem::Skill(Box::new(shown), bytes)
+        } else {
+            SkillListItem::Omitted
+        })
     }
 
     async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
-        let waiting =
-            self.waiting_permits.try_acquire().map_err(|_| McpCallError::Busy("calls"))?;
+        let waiting = self
+            .waiting_permits
+            .try_acquire()
+            .map_err(|_| McpCallError::Busy("calls"))?;
         let catalog = self.current_catalog().await?;
-        let call = self.call_permits.acquire().await.map_err(|_| McpCallError::Busy("calls"))?;
-        Ok(CallPermit { catalog, _waiting: waiting, _call: call })
+        let call = self
+            .call_permits
+            .acquire()
+            .await
+            .map_err(|_| McpCallError::Busy("calls"))?;
+        Ok(CallPermit {
+            catalog,
+            _waiting: waiting,
+            _call: call,
+        })
     }
 
     /// Returns the current catalog of the daemon. Waits until there is one.
@@ -321,10 +350,14 @@ impl McpBackend {
         if let Ok(Ok(state)) = timeout(CATALOG_TIMEOUT, in_step).await {
             return Ok(state.catalog.clone());
         }
-        Err(McpCallError::CatalogUnavailable(match &self.state.borrow().sync {
-            SyncState::Lost(cause) => cause.clone(),
-            SyncState::Connecting | SyncState::Synced => "its first scan is in progress".to_owned(),
-        }))
+        Err(McpCallError::CatalogUnavailable(
+            match &self.state.borrow().sync {
+                SyncState::Lost(cause) => cause.clone(),
+                SyncState::Connecting | SyncState::Synced => {
+                    "its first scan is in progress".to_owned()
+                }
+            },
+        ))
     }
 }
 
@@ -342,7 +375,9 @@ fn skills_after_cursor<'a>(
     list: ListKind<'_>,
     cursor: Option<&str>,
 ) -> Result<&'a [ServedSkill], McpCallError> {
-    let Some(cursor) = cursor else { return Ok(catalog.skills_after(None)) };
+    let Some(cursor) = cursor else {
+        return Ok(catalog.skills_after(None));
+    };
     let McpListCursor(root, name, package) =
         list.decode_cursor(cursor).ok_or(McpCallError::BadCursor)?;
     Ok(catalog.skills_after(Some((root, &name, &package))))
@@ -350,12 +385,16 @@ fn skills_after_cursor<'a>(
 
 /// Returns the cursor after `passed` of the skills, if more skills follow.
 fn next_cursor(list: ListKind<'_>, skills: &[ServedSkill], passed: usize) -> Option<String> {
-    let passed_last = skills.get(passed.checked_sub(1)?).filter(|_| passed < skills.len())?;
+    let passed_last = skills
+        .get(passed.checked_sub(1)?)
+        .filter(|_| passed < skills.len())?;
     Some(list.encode_cursor(sort_key(&passed_last.record)))
 }
 
 fn meta_object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Option<MetaObject> {
-    let entries = entries.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?)));
+    let entries = entries
+        .into_iter()
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)));
     let entries: serde_json::Map<_, _> = entries.collect();
     (!entries.is_empty()).then_some(MetaObject(entries))
 }

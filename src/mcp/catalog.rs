@@ -63,7 +63,10 @@ impl McpCatalog {
         let mut entries: Vec<Arc<SkillRecord>> = entries.cloned().collect();
         entries.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
         let named = entries.iter().map(|entry| {
-            let name = entry.frontmatter.as_ref().map(|author| author.name.as_str());
+            let name = entry
+                .frontmatter
+                .as_ref()
+                .map(|author| author.name.as_str());
             (entry.package.as_str(), name)
         });
         let mut addresses: HashMap<String, SkillAddress> = assign_addresses(named)
@@ -83,25 +86,45 @@ impl McpCatalog {
         let own: Vec<Option<String>> = entries.iter().map(own).collect();
         let (mut shown, mut shown_prompts) = (DefaultHasher::new(), DefaultHasher::new());
         let listed = entries.into_iter().zip(own).map(|(entry, own)| {
-            let address = addresses.remove(&entry.package).unwrap_or(SkillAddress::UriTaken);
+            let address = addresses
+                .remove(&entry.package)
+                .unwrap_or(SkillAddress::UriTaken);
             let uri = served_uri(&entry, &address);
-            let prompt = entry.forbids_implicit.then(|| own.unwrap_or_else(|| uri.to_owned()));
-            let lists = if prompt.is_some() { &mut shown_prompts } else { &mut shown };
+            let prompt = entry
+                .forbids_implicit
+                .then(|| own.unwrap_or_else(|| uri.to_owned()));
+            let lists = if prompt.is_some() {
+                &mut shown_prompts
+            } else {
+                &mut shown
+            };
             (entry.listing_hash, uri, &prompt).hash(lists);
-            ServedSkill { record: entry, address, prompt_name: prompt }
+            ServedSkill {
+                record: entry,
+                address,
+                prompt_name: prompt,
+            }
         });
         let listed: Vec<ServedSkill> = listed.collect();
         let by_prompt = listed.iter().enumerate();
         let by_prompt = by_prompt.filter_map(|(n, skill)| Some((skill.prompt_name.clone()?, n)));
         let by_prompt = by_prompt.collect();
-        let by_uri = listed.iter().enumerate().map(|(n, skill)| (skill.uri().to_owned(), n));
+        let by_uri = listed
+            .iter()
+            .enumerate()
+            .map(|(n, skill)| (skill.uri().to_owned(), n));
         let by_uri = by_uri.collect();
-        let not_ready = statuses.filter(|root| root.state() != RootState::Ready).map(|root| {
-            let reason = root.reason().as_str_name().trim_start_matches("ROOT_REASON_");
-            let reason = (root.reason() != RootReason::Unspecified).then_some(reason);
-            let state = root.state().as_str_name().trim_start_matches("ROOT_STATE_");
-            json!({"id": root.id, "state": state, "reason": reason})
-        });
+        let not_ready = statuses
+            .filter(|root| root.state() != RootState::Ready)
+            .map(|root| {
+                let reason = root
+                    .reason()
+                    .as_str_name()
+                    .trim_start_matches("ROOT_REASON_");
+                let reason = (root.reason() != RootReason::Unspecified).then_some(reason);
+                let state = root.state().as_str_name().trim_start_matches("ROOT_STATE_");
+                json!({"id": root.id, "state": state, "reason": reason})
+            });
         let not_ready = not_ready.collect();
         let (shown, shown_prompts) = (shown.finish(), shown_prompts.finish());
         Self {
@@ -118,8 +141,9 @@ impl McpCatalog {
 
     /// Returns the skills after a position in the order of [`sort_key`].
     pub fn skills_after(&self, last: Option<(usize, &str, &str)>) -> &[ServedSkill] {
-        let start =
-            last.map_or(0, |last| self.skills.partition_point(|s| sort_key(&s.record) <= last));
+        let start = last.map_or(0, |last| {
+            self.skills.partition_point(|s| sort_key(&s.record) <= last)
+        });
         &self.skills[start..]
     }
 
@@ -138,7 +162,11 @@ impl McpCatalog {
         let (base, skill) = bases.find_map(|base| Some((base, self.by_uri.get(base)?)))?;
         let skill = &self.skills[*skill];
         let handle = format!("{}{}", skill.record.package, &uri[base.len()..]);
-        Some(ResolvedUri { skill, root: self.root_of(&skill.record), handle })
+        Some(ResolvedUri {
+            skill,
+            root: self.root_of(&skill.record),
+            handle,
+        })
     }
 
     /// Finds the skill with this SKILL.md URI.
@@ -185,7 +213,8 @@ impl ServedSkill {
     /// Returns the URI of one of its files, by the file's handle.
     pub fn uri_for_handle(&self, handle: &str) -> Option<String> {
         let rest = handle.strip_prefix(&self.record.package)?;
-        rest.starts_with('/').then(|| format!("{}{rest}", self.uri()))
+        rest.starts_with('/')
+            .then(|| format!("{}{rest}", self.uri()))
     }
 
     /// Returns its name in lists: the name in the frontmatter if the standard allows it.
@@ -222,14 +251,20 @@ mod tests {
         let entry =
             |(package, name): &(&str, &str)| SkillRecord::from_skill(0, skill(package, name));
         let entries: Vec<_> = skills.iter().map(|skill| Arc::new(entry(skill))).collect();
-        let roots = vec![SelectedCapabilityRoot { id: "r".into(), location: None }];
+        let roots = vec![SelectedCapabilityRoot {
+            id: "r".into(),
+            location: None,
+        }];
         McpCatalog::new(roots.into(), entries.iter(), [].iter(), false)
     }
 
     #[test]
     fn uri_resolves_to_the_innermost_skill() {
-        let catalog =
-            catalog(&[("skill://r/a", "a"), ("skill://r/a/b", "b"), ("skill://r/dir", "named")]);
+        let catalog = catalog(&[
+            ("skill://r/a", "a"),
+            ("skill://r/a/b", "b"),
+            ("skill://r/dir", "named"),
+        ]);
         for (uri, handle) in [
             ("skill://r/a", Some("skill://r/a")),
             ("skill://r/a/x/y.md", Some("skill://r/a/x/y.md")),
@@ -243,7 +278,11 @@ mod tests {
             ("", None),
         ] {
             let found = catalog.resolve_uri(uri);
-            assert_eq!(found.as_ref().map(|found| found.handle.as_str()), handle, "{uri}");
+            assert_eq!(
+                found.as_ref().map(|found| found.handle.as_str()),
+                handle,
+                "{uri}"
+            );
         }
         let inner = catalog.resolve_uri("skill://r/a/b/x").expect("found");
         assert_eq!(inner.skill.record.package, "skill://r/a/b");
@@ -251,29 +290,59 @@ mod tests {
             inner.skill.uri_for_handle("skill://r/a/b/x").as_deref(),
             Some("skill://r/a/b/x")
         );
-        let moved = catalog.skill_by_main_uri("skill://r/named/SKILL.md").expect("listed");
-        assert_eq!(moved.uri_for_handle("skill://r/dir/x").as_deref(), Some("skill://r/named/x"));
-        assert!(catalog.skill_by_main_uri("skill://r/dir/SKILL.md").is_none());
-        assert!(catalog.resolve_uri(&format!("skill://r/a/{}", "x".repeat(5000))).is_none());
+        let moved = catalog
+            .skill_by_main_uri("skill://r/named/SKILL.md")
+            .expect("listed");
+        assert_eq!(
+            moved.uri_for_handle("skill://r/dir/x").as_deref(),
+            Some("skill://r/named/x")
+        );
+        assert!(
+            catalog
+                .skill_by_main_uri("skill://r/dir/SKILL.md")
+                .is_none()
+        );
+        assert!(
+            catalog
+                .resolve_uri(&format!("skill://r/a/{}", "x".repeat(5000)))
+                .is_none()
+        );
     }
 
     #[test]
     fn pages_resume_after_a_key() {
-        let all = catalog(&[("skill://r/b", "b"), ("skill://r/a", "a"), ("skill://r/c", "Bad")]);
-        let names: Vec<_> = all.skills_after(None).iter().map(super::ServedSkill::name).collect();
+        let all = catalog(&[
+            ("skill://r/b", "b"),
+            ("skill://r/a", "a"),
+            ("skill://r/c", "Bad"),
+        ]);
+        let names: Vec<_> = all
+            .skills_after(None)
+            .iter()
+            .map(super::ServedSkill::name)
+            .collect();
         assert_eq!(names, ["Bad", "a", "b"]);
         assert_eq!(all.skills_after(None)[0].address, SkillAddress::InvalidName);
         let rest = all.skills_after(Some(sort_key(&all.skills_after(None)[1].record)));
         assert_eq!(rest.len(), 1);
-        assert_eq!(all.skills_after(Some((0, "az", ""))).len(), 1, "the name was removed");
+        assert_eq!(
+            all.skills_after(Some((0, "az", ""))).len(),
+            1,
+            "the name was removed"
+        );
     }
 
     #[test]
     fn prompt_names_are_unique() {
         let closed = |(package, name): (&str, &str)| {
-            let policy =
-                SkillPolicy { allow_implicit_invocation: Some(false), ..SkillPolicy::default() };
-            let skill = Skill { policy: Some(policy), ..skill(package, name) };
+            let policy = SkillPolicy {
+                allow_implicit_invocation: Some(false),
+                ..SkillPolicy::default()
+            };
+            let skill = Skill {
+                policy: Some(policy),
+                ..skill(package, name)
+            };
             Arc::new(SkillRecord::from_skill(0, skill))
         };
         let names = [
@@ -285,7 +354,10 @@ mod tests {
             ("skill://r/f", r"x\u{200b}"),
         ];
         let entries = names.map(closed);
-        let roots = vec![SelectedCapabilityRoot { id: "r".into(), location: None }];
+        let roots = vec![SelectedCapabilityRoot {
+            id: "r".into(),
+            location: None,
+        }];
         let catalog = McpCatalog::new(roots.into(), entries.iter(), [].iter(), false);
         for skill in catalog.skills_after(None) {
             let name = skill.prompt_name.as_deref().expect("a prompt");
@@ -300,10 +372,16 @@ mod tests {
     #[test]
     fn omissions_are_reported() {
         assert_eq!(catalog(&[]).omissions(), None);
-        let mut status = RootStatus { id: "r".into(), ..RootStatus::default() };
+        let mut status = RootStatus {
+            id: "r".into(),
+            ..RootStatus::default()
+        };
         status.set_state(RootState::Pending);
         let pending = McpCatalog::new([].into(), [].iter(), [status].iter(), true);
         let unseen = pending.omissions().expect("something").to_string();
-        assert!(unseen.contains("PENDING") && unseen.contains("\"truncated\":true"), "{unseen}");
+        assert!(
+            unseen.contains("PENDING") && unseen.contains("\"truncated\":true"),
+            "{unseen}"
+        );
     }
 }

@@ -80,11 +80,19 @@ mod tests {
     use tokio::sync::watch;
 
     fn state(skills: Vec<Skill>) -> FeedState {
-        let entries: Vec<_> =
-            skills.into_iter().map(|skill| Arc::new(SkillRecord::from_skill(0, skill))).collect();
-        let roots = vec![SelectedCapabilityRoot { id: "r".into(), location: None }];
+        let entries: Vec<_> = skills
+            .into_iter()
+            .map(|skill| Arc::new(SkillRecord::from_skill(0, skill)))
+            .collect();
+        let roots = vec![SelectedCapabilityRoot {
+            id: "r".into(),
+            location: None,
+        }];
         let catalog = McpCatalog::new(roots.into(), entries.iter(), [].iter(), false);
-        FeedState { catalog: Arc::new(catalog), sync: SyncState::Synced }
+        FeedState {
+            catalog: Arc::new(catalog),
+            sync: SyncState::Synced,
+        }
     }
 
     #[tokio::test]
@@ -93,10 +101,17 @@ mod tests {
         let mut changes = CatalogChanges::new(receiver.clone());
         sender.send_replace(state(vec![skill("skill://r/a", "a")]));
         let mut later = CatalogChanges::new(receiver);
-        let edited = Skill { digest: "sha256:2".into(), ..skill("skill://r/a", "a") };
+        let edited = Skill {
+            digest: "sha256:2".into(),
+            ..skill("skill://r/a", "a")
+        };
         let uri = "skill://r/a/SKILL.md";
 
-        assert!(tokio::time::timeout(std::time::Duration::ZERO, changes.next()).await.is_err());
+        assert!(
+            tokio::time::timeout(std::time::Duration::ZERO, changes.next())
+                .await
+                .is_err()
+        );
         sender.send_replace(state(vec![edited.clone()]));
         for changes in [&mut changes, &mut later] {
             let change = changes.next().await.expect("a change");
@@ -106,7 +121,10 @@ mod tests {
                     && !change.resource_updated("skill://r/b/SKILL.md")
             );
         }
-        sender.send_replace(FeedState { sync: SyncState::Lost("x".into()), ..state(vec![]) });
+        sender.send_replace(FeedState {
+            sync: SyncState::Lost("x".into()),
+            ..state(vec![])
+        });
         sender.send_replace(state(vec![edited, skill("skill://r/b", "b")]));
         let change = changes.next().await.expect("a change");
         assert!(

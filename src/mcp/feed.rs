@@ -67,7 +67,13 @@ pub async fn follow_daemon(
     state: watch::Sender<FeedState>,
     say: impl Fn(String),
 ) -> Result<(), CallError> {
-    let mut feed = CatalogFeed { client, subscription, state, say, had_state: false };
+    let mut feed = CatalogFeed {
+        client,
+        subscription,
+        state,
+        say,
+        had_state: false,
+    };
     loop {
         let why = match feed.publish_stream().await {
             FeedStreamEnd::RootsChanged => continue,
@@ -120,7 +126,9 @@ impl<F: Fn(String)> CatalogFeed<F> {
             match stream.apply_event(event) {
                 Ok(None) => {}
                 Ok(Some(update)) => {
-                    let catalog = update.changed.then(|| build_catalog(&roots, &update.catalog));
+                    let catalog = update
+                        .changed
+                        .then(|| build_catalog(&roots, &update.catalog));
                     self.publish_catalog(catalog);
                 }
                 Err(why) => return FeedStreamEnd::Invalid(why),
@@ -131,7 +139,9 @@ impl<F: Fn(String)> CatalogFeed<F> {
     /// Reads the published roots again. Returns whether they changed.
     async fn refresh_roots(&mut self) -> bool {
         // If the daemon does not respond, the watch reports the failure.
-        let Ok(published) = self.client.list_roots().await else { return false };
+        let Ok(published) = self.client.list_roots().await else {
+            return false;
+        };
         let roots = published_selection(published, self.subscription.environment_id.as_deref());
         let differ = roots != self.subscription.roots;
         self.subscription.roots = roots;
@@ -175,7 +185,12 @@ fn build_catalog(
     catalog: &MirrorCatalog<SkillRecord>,
 ) -> McpCatalog {
     let (records, is_truncated) = limit_records(catalog.skills(), MAX_CATALOG_BYTES);
-    McpCatalog::new(roots.clone(), records.iter(), catalog.roots().iter(), is_truncated)
+    McpCatalog::new(
+        roots.clone(),
+        records.iter(),
+        catalog.roots().iter(),
+        is_truncated,
+    )
 }
 
 /// Returns the records that the limits allow, and whether a limit applied. If a record exceeds
@@ -214,17 +229,26 @@ mod tests {
     use std::sync::Arc;
 
     fn apply_event(replica: &mut MirrorReplica<SkillRecord>, event: Event) -> Option<Vec<String>> {
-        let message = WatchSkillsResponse { event: Some(event), ..Default::default() };
+        let message = WatchSkillsResponse {
+            event: Some(event),
+            ..Default::default()
+        };
         let update = replica.apply_event(message).expect("a valid event")?;
-        let catalog = update.changed.then(|| build_catalog(&[].into(), &update.catalog))?;
+        let catalog = update
+            .changed
+            .then(|| build_catalog(&[].into(), &update.catalog))?;
         let uris = catalog.skills_after(None).iter();
-        Some(uris.map(super::super::catalog::ServedSkill::main_uri).collect())
+        Some(
+            uris.map(super::super::catalog::ServedSkill::main_uri)
+                .collect(),
+        )
     }
 
     fn delta(upserted: Vec<Skill>, removed: &[&str]) -> Event {
-        let removed = removed
-            .iter()
-            .map(|package| RemovedSkill { package: (*package).into(), ..RemovedSkill::default() });
+        let removed = removed.iter().map(|package| RemovedSkill {
+            package: (*package).into(),
+            ..RemovedSkill::default()
+        });
         Event::Delta(SkillDelta {
             root_id: "r".into(),
             upserted,
@@ -235,11 +259,17 @@ mod tests {
 
     #[test]
     fn only_complete_revisions_are_published() {
-        let root = SelectedCapabilityRoot { id: "r".into(), location: None };
+        let root = SelectedCapabilityRoot {
+            id: "r".into(),
+            location: None,
+        };
         let selection = MirrorSelection::new(vec![root]);
         let mut replica = MirrorReplica::new(&selection, SkillRecord::from_skill);
         let synced = || Event::Synced(Synced::default());
-        assert_eq!(apply_event(&mut replica, Event::Reset(Reset::default())), None);
+        assert_eq!(
+            apply_event(&mut replica, Event::Reset(Reset::default())),
+            None
+        );
         let both = vec![skill("skill://r/a", "a"), skill("skill://r/b", "b")];
         assert_eq!(apply_event(&mut replica, delta(both, &[])), None);
         let uris = apply_event(&mut replica, synced()).expect("a revision");
@@ -250,7 +280,10 @@ mod tests {
             "no change"
         );
         assert_eq!(
-            apply_event(&mut replica, delta(vec![], &["skill://r/a", "skill://r/none"])),
+            apply_event(
+                &mut replica,
+                delta(vec![], &["skill://r/a", "skill://r/none"])
+            ),
             None
         );
         assert_eq!(
@@ -259,15 +292,25 @@ mod tests {
         );
         apply_event(&mut replica, delta(vec![skill("skill://r/b", "b")], &[]));
         let uris = apply_event(&mut replica, synced()).expect("a revision");
-        assert_eq!(uris, ["skill://r/b/SKILL.md"], "a replaced skill is listed once");
-        assert_eq!(apply_event(&mut replica, Event::Reset(Reset::default())), None);
+        assert_eq!(
+            uris,
+            ["skill://r/b/SKILL.md"],
+            "a replaced skill is listed once"
+        );
+        assert_eq!(
+            apply_event(&mut replica, Event::Reset(Reset::default())),
+            None
+        );
         assert_eq!(apply_event(&mut replica, synced()), Some(vec![]));
     }
 
     #[test]
     fn skills_beyond_the_limit_are_omitted() {
         let records = ["a", "b"].map(|name| {
-            Arc::new(SkillRecord::from_skill(0, skill(&format!("skill://r/{name}"), name)))
+            Arc::new(SkillRecord::from_skill(
+                0,
+                skill(&format!("skill://r/{name}"), name),
+            ))
         });
         let [full, _] = records.each_ref().map(|record| record.text_bytes());
         let bare = (*records[1]).clone().without_frontmatter().text_bytes();
@@ -280,7 +323,11 @@ mod tests {
             (bare - 1, 0, 0),
         ] {
             let (kept, is_truncated) = limit_records(records.iter(), max);
-            assert_eq!((kept.len(), is_truncated), (skills, max < 2 * full), "{max}");
+            assert_eq!(
+                (kept.len(), is_truncated),
+                (skills, max < 2 * full),
+                "{max}"
+            );
             let complete = kept.iter().filter(|record| record.frontmatter.is_some());
             assert_eq!(complete.count(), with_frontmatter, "{max}");
         }

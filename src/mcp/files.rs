@@ -62,7 +62,10 @@ pub async fn list_skill_files(
 ) -> Result<SkillFiles, CallError> {
     let mut files = Vec::new();
     for include_digests in [false, true] {
-        let request = ListResourcesRequest { include_digests, ..request(root, skill) };
+        let request = ListResourcesRequest {
+            include_digests,
+            ..request(root, skill)
+        };
         let listed = match client.list_resources_until(&request, MAX_SKILL_FILES).await {
             Ok(listed) => listed,
             Err(error) if is_absent(&error) => return Ok(SkillFiles::Gone),
@@ -76,7 +79,9 @@ pub async fn list_skill_files(
         files = listed.resources;
     }
     let files = files.into_iter().map(|file| {
-        let uri = skill.uri_for_handle(&file.resource).filter(|_| !file.digest.is_empty())?;
+        let uri = skill
+            .uri_for_handle(&file.resource)
+            .filter(|_| !file.digest.is_empty())?;
         Some(SkillResource::new(uri, file.digest, file.size_bytes))
     });
     let files: Option<Vec<_>> = files.collect();
@@ -86,7 +91,9 @@ pub async fn list_skill_files(
 /// Whether the list is complete and within the limits of the standard.
 fn is_within_bounds(listed: &ListResourcesResponse) -> bool {
     let files = &listed.resources;
-    let bytes = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.size_bytes));
+    let bytes = files
+        .iter()
+        .fold(0_u64, |sum, file| sum.saturating_add(file.size_bytes));
     let is_whole = !listed.truncated && listed.next_page_token.is_empty();
     is_whole && files.len() <= MAX_SKILL_FILES && bytes <= MAX_SKILL_BYTES
 }
@@ -97,13 +104,19 @@ pub async fn list_children(
     found: &ResolvedUri<'_>,
 ) -> Result<Vec<McpResource>, FileError> {
     let request = request(found.root, found.skill);
-    let listed = client.list_resources_until(&request, MAX_WALKED_FILES).await;
+    let listed = client
+        .list_resources_until(&request, MAX_WALKED_FILES)
+        .await;
     let listed = listed.map_err(map_absent)?;
     if listed.resources.len() > MAX_WALKED_FILES || listed.truncated {
         return Err(FileError::TooMany);
     }
     let children = direct_children(found, &listed);
-    if children.is_empty() { Err(FileError::NotADirectory) } else { Ok(children) }
+    if children.is_empty() {
+        Err(FileError::NotADirectory)
+    } else {
+        Ok(children)
+    }
 }
 
 /// Selects the direct children of a directory from all files of its package.
@@ -111,12 +124,17 @@ fn direct_children(found: &ResolvedUri<'_>, listed: &ListResourcesResponse) -> V
     let mut children = BTreeMap::new();
     for file in &listed.resources {
         let below = file.resource.strip_prefix(&found.handle);
-        let Some(below) = below.and_then(|below| below.strip_prefix('/')) else { continue };
+        let Some(below) = below.and_then(|below| below.strip_prefix('/')) else {
+            continue;
+        };
         let (name, is_directory) = match below.split_once('/') {
             Some((name, _)) => (name, true),
             None => (below, false),
         };
-        let Some(uri) = found.skill.uri_for_handle(&format!("{}/{name}", found.handle)) else {
+        let Some(uri) = found
+            .skill
+            .uri_for_handle(&format!("{}/{name}", found.handle))
+        else {
             continue;
         };
         let child = || child(uri, name, (!is_directory).then_some(file));
@@ -127,12 +145,16 @@ fn direct_children(found: &ResolvedUri<'_>, listed: &ListResourcesResponse) -> V
 
 /// Returns a child as a resource: a directory if `file` is `None`.
 fn child(uri: String, name: &str, file: Option<&Resource>) -> McpResource {
-    let name = percent_encoding::percent_decode_str(name).decode_utf8_lossy().into_owned();
+    let name = percent_encoding::percent_decode_str(name)
+        .decode_utf8_lossy()
+        .into_owned();
     let child = McpResource::new(uri, escape_hidden_chars(&name));
     match file {
         None => child.with_mime_type(DIRECTORY_MIME_TYPE),
         Some(file) if file.media_type.is_empty() => child.with_size(file.size_bytes),
-        Some(file) => child.with_size(file.size_bytes).with_mime_type(&file.media_type),
+        Some(file) => child
+            .with_size(file.size_bytes)
+            .with_mime_type(&file.media_type),
     }
 }
 
@@ -154,7 +176,9 @@ pub async fn read_file(
     };
     let page = client.read_page(&request).await.map_err(map_absent)?;
     if !page.next_cursor.is_empty() {
-        return Err(FileError::TooLarge { bytes: page.total_bytes });
+        return Err(FileError::TooLarge {
+            bytes: page.total_bytes,
+        });
     }
     let contents = match page.body {
         Some(Body::Contents(text)) => text_contents(text, uri),
@@ -162,14 +186,23 @@ pub async fn read_file(
         None => return Err(CallError::InvalidResponse("a page of a file has no body").into()),
     };
     let media_type = page.media_type;
-    Ok(if media_type.is_empty() { contents } else { contents.with_mime_type(media_type) })
+    Ok(if media_type.is_empty() {
+        contents
+    } else {
+        contents.with_mime_type(media_type)
+    })
 }
 
 /// Returns text contents. If JSON escapes would make the text far larger than base64, returns
 /// base64: control characters take six bytes in JSON.
 fn text_contents(text: String, uri: &str) -> ResourceContents {
-    let escaped =
-        text.bytes().map(|b| if b < 0x20 { 6 } else { 1 + usize::from(b"\"\\".contains(&b)) });
+    let escaped = text.bytes().map(|b| {
+        if b < 0x20 {
+            6
+        } else {
+            1 + usize::from(b"\"\\".contains(&b))
+        }
+    });
     if escaped.sum::<usize>() > MAX_PAGE_BYTES {
         return ResourceContents::blob(STANDARD.encode(text), uri);
     }
@@ -186,12 +219,19 @@ fn request(root: &SelectedCapabilityRoot, skill: &ServedSkill) -> ListResourcesR
 
 /// Maps the daemon's errors of a missing file and of an invalid handle to `NotFound`.
 fn map_absent(error: CallError) -> FileError {
-    if is_absent(&error) { FileError::NotFound } else { error.into() }
+    if is_absent(&error) {
+        FileError::NotFound
+    } else {
+        error.into()
+    }
 }
 
 fn is_absent(error: &CallError) -> bool {
     use ErrorReason::{InvalidArgument, PackageNotFound, ResourceNotFound};
-    matches!(error.reason(), Some(PackageNotFound | ResourceNotFound | InvalidArgument))
+    matches!(
+        error.reason(),
+        Some(PackageNotFound | ResourceNotFound | InvalidArgument)
+    )
 }
 
 /// Whether the daemon reports that the package or its root is unavailable.

@@ -44,7 +44,11 @@ pub struct McpHandler {
 
 impl McpHandler {
     pub fn new(backend: Arc<McpBackend>) -> Self {
-        Self { backend, subscribed: Arc::default(), notifier: OnceLock::new() }
+        Self {
+            backend,
+            subscribed: Arc::default(),
+            notifier: OnceLock::new(),
+        }
     }
 }
 
@@ -107,7 +111,9 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<GetPromptResponse, ErrorData> {
         let prompt = self.backend.get_prompt(&request.name).await;
-        prompt.map(Into::into).map_err(|error| invalid_params_error(&error, None))
+        prompt
+            .map(Into::into)
+            .map_err(|error| invalid_params_error(&error, None))
     }
 
     async fn complete(
@@ -157,7 +163,10 @@ impl ServerHandler for McpHandler {
         _: RequestContext<RoleServer>,
     ) -> Result<ListSkillsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
-        self.backend.list_skills(cursor.as_deref()).await.map_err(|error| error.to_error_data(None))
+        self.backend
+            .list_skills(cursor.as_deref())
+            .await
+            .map_err(|error| error.to_error_data(None))
     }
 
     async fn get_skill(
@@ -176,7 +185,10 @@ impl ServerHandler for McpHandler {
         request: ReadResourceDirectoryRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceDirectoryResult, ErrorData> {
-        let children = self.backend.read_directory(&request.uri, request.cursor.as_deref()).await;
+        let children = self
+            .backend
+            .read_directory(&request.uri, request.cursor.as_deref())
+            .await;
         children.map_err(|error| invalid_params_error(&error, Some(&request.uri)))
     }
 
@@ -193,8 +205,10 @@ impl ServerHandler for McpHandler {
     }
 
     async fn listen(&self, subscription: SubscriptionContext) -> Result<(), ErrorData> {
-        let _place =
-            self.backend.acquire_listen_permit().map_err(|error| error.to_error_data(None))?;
+        let _place = self
+            .backend
+            .acquire_listen_permit()
+            .map_err(|error| error.to_error_data(None))?;
         let mut changes = CatalogChanges::new(self.backend.state_receiver());
         let sink = subscription.sink();
         loop {
@@ -229,7 +243,8 @@ impl ServerHandler for McpHandler {
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let changes = CatalogChanges::new(self.backend.state_receiver());
         let notifications = notify_changes(context.peer, changes, self.subscribed.clone());
-        self.notifier.get_or_init(|| AbortOnDropHandle::new(tokio::spawn(notifications)));
+        self.notifier
+            .get_or_init(|| AbortOnDropHandle::new(tokio::spawn(notifications)));
     }
 
     async fn subscribe(
@@ -271,7 +286,11 @@ async fn notify_changes(
         }
         let updated: Vec<String> = {
             let subscribed = subscribed.lock();
-            subscribed.iter().filter(|uri| change.resource_updated(uri)).cloned().collect()
+            subscribed
+                .iter()
+                .filter(|uri| change.resource_updated(uri))
+                .cloned()
+                .collect()
         };
         for uri in updated {
             let update = ResourceUpdatedNotificationParam::new(uri);
@@ -295,12 +314,20 @@ fn invalid_params_error(error: &McpCallError, uri: Option<&str>) -> ErrorData {
 /// Returns the tools of `tools/list`.
 fn list_tools(session: &Session) -> Vec<Tool> {
     let payloads = session.skill_tools();
-    payloads.as_array().into_iter().flatten().map(tool_from_payload).collect()
+    payloads
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(tool_from_payload)
+        .collect()
 }
 
 fn tool_from_payload(payload: &Value) -> Tool {
     let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
-    let schema = payload["inputSchema"].as_object().cloned().unwrap_or_default();
+    let schema = payload["inputSchema"]
+        .as_object()
+        .cloned()
+        .unwrap_or_default();
     let hints = ToolAnnotations::new().read_only(true).open_world(false);
     Tool::new(text("name"), text("description"), schema).with_annotations(hints)
 }
@@ -315,7 +342,10 @@ async fn call_tool(session: &Session, request: CallToolRequestParams) -> CallToo
     } else {
         CallToolResult::error(content)
     };
-    let mark = (EXTERNAL_CONTEXT_KEY.to_owned(), Value::Bool(result.external_context));
+    let mark = (
+        EXTERNAL_CONTEXT_KEY.to_owned(),
+        Value::Bool(result.external_context),
+    );
     answer.meta = Some(MetaObject(std::iter::once(mark).collect()));
     answer
 }

@@ -75,7 +75,10 @@ type McpHttpService = StreamableHttpService<McpHandler, LimitedSessionManager>;
 /// Serves until the future is dropped. The connections are dropped with it.
 pub async fn serve_http(executor: Arc<McpBackend>, listener: HttpListener, allowed: HttpAllowlist) {
     let hosts = LOOPBACK.map(str::to_owned).into_iter().chain(allowed.hosts);
-    let origins = LOOPBACK_ORIGINS.map(str::to_owned).into_iter().chain(allowed.origins);
+    let origins = LOOPBACK_ORIGINS
+        .map(str::to_owned)
+        .into_iter()
+        .chain(allowed.origins);
     let config = StreamableHttpServerConfig::default()
         .with_allowed_hosts(hosts)
         .with_allowed_origins(origins)
@@ -89,7 +92,9 @@ pub async fn serve_http(executor: Arc<McpBackend>, listener: HttpListener, allow
     loop {
         while connections.try_join_next().is_some() {}
         // Connections over the limit wait in the kernel's queue.
-        let Ok(permit) = permits.clone().acquire_owned().await else { return };
+        let Ok(permit) = permits.clone().acquire_owned().await else {
+            return;
+        };
         match listener.0.accept().await {
             Ok((stream, _)) => {
                 connections.spawn(serve_connection(stream, service.clone(), permit));
@@ -118,12 +123,18 @@ async fn handle_request(
     request: Request<Incoming>,
 ) -> Result<Response<BoxBody<Bytes, Infallible>>, Infallible> {
     if request.uri().path() != PATH {
-        return Ok(text_response(StatusCode::NOT_FOUND, "the server is at /mcp\n"));
+        return Ok(text_response(
+            StatusCode::NOT_FOUND,
+            "the server is at /mcp\n",
+        ));
     }
     let ends_a_session = request.method() == Method::DELETE;
     let answered = tokio::time::timeout(RESPONSE_TIMEOUT, service.handle(request)).await;
     let Ok(mut answer) = answered else {
-        return Ok(text_response(StatusCode::REQUEST_TIMEOUT, "the request took too long\n"));
+        return Ok(text_response(
+            StatusCode::REQUEST_TIMEOUT,
+            "the request took too long\n",
+        ));
     };
     // The SDK responds to the end of a session with 202, which clients take for a failure.
     if ends_a_session && answer.status() == StatusCode::ACCEPTED {

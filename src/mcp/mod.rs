@@ -91,7 +91,9 @@ pub async fn serve(
             ServerTransport::Stdio => {
                 // A peer that is not an MCP client, or that leaves before its first message, is not
                 // served.
-                if let Ok(running) = McpHandler::new(executor).serve(stdio::stdio_transport()).await
+                if let Ok(running) = McpHandler::new(executor)
+                    .serve(stdio::stdio_transport())
+                    .await
                 {
                     let _ = running.waiting().await;
                 }

@@ -28,7 +28,10 @@ impl LimitedSessionManager {
         inner.session_config.keep_alive = Some(SESSION_IDLE_TIMEOUT);
         // Responses are not cached: a client that lost a response repeats the request.
         inner.session_config.completed_cache_ttl = Duration::ZERO;
-        Self { inner, order: Mutex::default() }
+        Self {
+            inner,
+            order: Mutex::default(),
+        }
     }
 
     /// Records a session. Returns the oldest sessions that exceed the limit.

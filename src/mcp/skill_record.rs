@@ -68,23 +68,32 @@ impl SkillRecord {
 
     /// Removes the frontmatter, which is most of the text.
     pub fn without_frontmatter(self) -> Self {
-        Self { frontmatter: None, ..self }
+        Self {
+            frontmatter: None,
+            ..self
+        }
     }
 
     /// Returns the number of text bytes.
     pub fn text_bytes(&self) -> usize {
-        let texts =
-            [&self.package, &self.main_resource, &self.name, &self.description, &self.digest];
-        let author = self
-            .frontmatter
-            .as_ref()
-            .map_or(0, |author| author.name.len() + author.description.len() + author.json.len());
+        let texts = [
+            &self.package,
+            &self.main_resource,
+            &self.name,
+            &self.description,
+            &self.digest,
+        ];
+        let author = self.frontmatter.as_ref().map_or(0, |author| {
+            author.name.len() + author.description.len() + author.json.len()
+        });
         author + texts.map(String::len).iter().sum::<usize>()
     }
 
     /// Returns the description: the frontmatter's if the record has the frontmatter.
     pub fn description(&self) -> &str {
-        self.frontmatter.as_ref().map_or(&self.description, |author| &author.description)
+        self.frontmatter
+            .as_ref()
+            .map_or(&self.description, |author| &author.description)
     }
 }
 
@@ -96,7 +105,11 @@ impl AuthorFrontmatter {
             |key| Some(object.get(key)?.as_str()?.to_owned()).filter(|text| !text.is_empty());
         let (name, description) = (text("name")?, text("description")?);
         let json = Value::Object(object).to_string().into_boxed_str();
-        Some(Self { name, description, json })
+        Some(Self {
+            name,
+            description,
+            json,
+        })
     }
 
     /// Returns all fields except the name and the description, with hidden characters escaped.
@@ -104,13 +117,20 @@ impl AuthorFrontmatter {
         let mut fields: Map<String, Value> = serde_json::from_str(&self.json).unwrap_or_default();
         fields.remove("name");
         fields.remove("description");
-        if self.json.is_ascii() { fields } else { escape_hidden_fields(fields) }
+        if self.json.is_ascii() {
+            fields
+        } else {
+            escape_hidden_fields(fields)
+        }
     }
 }
 
 fn escape_hidden_fields(fields: Map<String, Value>) -> Map<String, Value> {
     let field = |(key, value): (String, _)| {
-        (escape_hidden_chars(&key).into_owned(), escape_hidden_values(value))
+        (
+            escape_hidden_chars(&key).into_owned(),
+            escape_hidden_values(value),
+        )
     };
     fields.into_iter().map(field).collect()
 }
@@ -126,7 +146,11 @@ fn escape_hidden_values(value: Value) -> Value {
 }
 
 fn struct_json(fields: Struct) -> Map<String, Value> {
-    fields.fields.into_iter().map(|(key, value)| (key, value_json(value.kind))).collect()
+    fields
+        .fields
+        .into_iter()
+        .map(|(key, value)| (key, value_json(value.kind)))
+        .collect()
 }
 
 /// The recursion is bounded: protobuf decoders reject deep nesting.
@@ -137,9 +161,11 @@ fn value_json(kind: Option<Kind>) -> Value {
         Some(Kind::StringValue(text)) => Value::String(text),
         Some(Kind::NumberValue(number)) => number_json(number),
         Some(Kind::StructValue(fields)) => Value::Object(struct_json(fields)),
-        Some(Kind::ListValue(list)) => {
-            list.values.into_iter().map(|value| value_json(value.kind)).collect()
-        }
+        Some(Kind::ListValue(list)) => list
+            .values
+            .into_iter()
+            .map(|value| value_json(value.kind))
+            .collect(),
     }
 }
 
@@ -173,10 +199,16 @@ pub(super) mod tests {
     /// Returns a skill with this handle and this name in its frontmatter.
     pub(in crate::mcp) fn skill(package: &str, name: &str) -> Skill {
         let fields = [("name", text(name)), ("description", text("Does  it."))];
-        let fields = fields.map(|(key, value)| (key.to_owned(), value)).into_iter().collect();
+        let fields = fields
+            .map(|(key, value)| (key.to_owned(), value))
+            .into_iter()
+            .collect();
         let id = root_id(package).expect("a handle").as_str().to_owned();
         Skill {
-            authority: Some(Authority { kind: "executor".into(), id }),
+            authority: Some(Authority {
+                kind: "executor".into(),
+                id,
+            }),
             package: package.into(),
             main_resource: format!("{package}/SKILL.md"),
             name: name.into(),
@@ -191,11 +223,21 @@ pub(super) mod tests {
     fn frontmatter_fields_keep_their_values() {
         let mut skill = skill("skill://r/a", "a");
         let fields = &mut skill.frontmatter.as_mut().expect("frontmatter").fields;
-        let list = [1.0, -2.0, 2.5, 1e300].map(|n| value(Kind::NumberValue(n))).to_vec();
-        fields.insert("list".into(), value(Kind::ListValue(ListValue { values: list })));
+        let list = [1.0, -2.0, 2.5, 1e300]
+            .map(|n| value(Kind::NumberValue(n)))
+            .to_vec();
+        fields.insert(
+            "list".into(),
+            value(Kind::ListValue(ListValue { values: list })),
+        );
         fields.insert("none".into(), value(Kind::NullValue(0)));
-        let inner = [("yes".to_owned(), value(Kind::BoolValue(true)))].into_iter().collect();
-        fields.insert("map".into(), value(Kind::StructValue(Struct { fields: inner })));
+        let inner = [("yes".to_owned(), value(Kind::BoolValue(true)))]
+            .into_iter()
+            .collect();
+        fields.insert(
+            "map".into(),
+            value(Kind::StructValue(Struct { fields: inner })),
+        );
         let entry = SkillRecord::from_skill(0, skill);
         assert_eq!(entry.description(), "Does  it.");
         let others = entry.frontmatter.expect("frontmatter").extra_fields();
@@ -207,14 +249,22 @@ pub(super) mod tests {
     fn frontmatter_needs_name_and_description() {
         let bare = |key: &str| {
             let mut skill = skill("skill://r/a", "a");
-            skill.frontmatter.as_mut().expect("frontmatter").fields.remove(key);
+            skill
+                .frontmatter
+                .as_mut()
+                .expect("frontmatter")
+                .fields
+                .remove(key);
             SkillRecord::from_skill(0, skill)
         };
         assert!(bare("name").frontmatter.is_none() && bare("description").frontmatter.is_none());
         let full = SkillRecord::from_skill(0, skill("skill://r/a", "a"));
         let weight = full.text_bytes();
         let bare = full.without_frontmatter();
-        assert_eq!((bare.frontmatter.as_ref(), bare.description()), (None, "Does it."));
+        assert_eq!(
+            (bare.frontmatter.as_ref(), bare.description()),
+            (None, "Does it.")
+        );
         assert!(bare.text_bytes() < weight);
     }
 }

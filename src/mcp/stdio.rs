@@ -16,7 +16,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub fn stdio_transport() -> impl Transport<RoleServer, Error = io::Error> + 'static {
     let (stdin, stdout): (StdioReader, StdioWriter) = stdio_pipes();
     let lines = AsyncRwTransport::new_server(stdin, stdout);
-    LimitedTransport::new(lines.with_max_line_length(MAX_REQUEST_BYTES), MAX_STDIO_REQUESTS)
+    LimitedTransport::new(
+        lines.with_max_line_length(MAX_REQUEST_BYTES),
+        MAX_STDIO_REQUESTS,
+    )
 }
 
 /// Transport with a limited number of requests in flight.
@@ -32,7 +35,12 @@ struct LimitedTransport<T> {
 impl<T> LimitedTransport<T> {
     fn new(inner: T, requests: usize) -> Self {
         let permits = Arc::new(Semaphore::new(requests));
-        Self { inner, permits, next_permit: None, in_flight: HashMap::new() }
+        Self {
+            inner,
+            permits,
+            next_permit: None,
+            in_flight: HashMap::new(),
+        }
     }
 }
 

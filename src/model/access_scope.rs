@@ -59,7 +59,8 @@ fn path_is_in(path: &[u8], dir: &[u8]) -> bool {
 }
 
 fn segments(path: &[u8]) -> impl Iterator<Item = &[u8]> {
-    path.split(|b| *b == b'/').filter(|segment| !matches!(*segment, b"" | b"."))
+    path.split(|b| *b == b'/')
+        .filter(|segment| !matches!(*segment, b"" | b"."))
 }
 
 #[cfg(test)]
@@ -85,7 +86,11 @@ mod tests {
             ("/a/b/..", "/a", false),
             ("/x/../a", "/x/..", true),
         ] {
-            assert_eq!(path_is_in(path.as_bytes(), dir.as_bytes()), expected, "{path} {dir}");
+            assert_eq!(
+                path_is_in(path.as_bytes(), dir.as_bytes()),
+                expected,
+                "{path} {dir}"
+            );
         }
     }
 
@@ -101,7 +106,11 @@ mod tests {
         ];
         for (a, one) in all.iter().enumerate() {
             for (b, other) in all.iter().enumerate() {
-                assert_eq!(one.to_bytes() == other.to_bytes(), a == b, "{one:?} {other:?}");
+                assert_eq!(
+                    one.to_bytes() == other.to_bytes(),
+                    a == b,
+                    "{one:?} {other:?}"
+                );
             }
         }
     }

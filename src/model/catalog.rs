@@ -85,10 +85,16 @@ impl Catalog {
     ) -> Self {
         let (mut skills, mut diagnostics) = (skills, diagnostics);
         skills.sort_by(|a, b| {
-            a.name().cmp(b.name()).then_with(|| handle::compare_encoded(&a.package, &b.package))
+            a.name()
+                .cmp(b.name())
+                .then_with(|| handle::compare_encoded(&a.package, &b.package))
         });
         let mut by_package: Vec<u32> = (0u32..).take(skills.len()).collect();
-        by_package.sort_by(|a, b| skills[*a as usize].package.cmp(&skills[*b as usize].package));
+        by_package.sort_by(|a, b| {
+            skills[*a as usize]
+                .package
+                .cmp(&skills[*b as usize].package)
+        });
         diagnostics.sort_and_truncate();
         let longest_handle_len = skills.iter().map(|s| s.handle_len).max().unwrap_or(0);
         let may_have_product_filters = skills.iter().any(|s| s.has_product_filter());
@@ -115,7 +121,11 @@ impl Catalog {
         manifest_files: ManifestFiles,
     ) -> Self {
         plugins.sort_by(|a, b| handle::compare_encoded(&a.package, &b.package));
-        let longest = plugins.iter().map(|plugin| plugin.handle_len()).max().unwrap_or(0);
+        let longest = plugins
+            .iter()
+            .map(|plugin| plugin.handle_len())
+            .max()
+            .unwrap_or(0);
         self.longest_handle_len = self.longest_handle_len.max(longest);
         self.plugins = plugins.into();
         self.marketplaces = marketplaces.into();
@@ -132,7 +142,9 @@ impl Catalog {
     /// Returns the plugin of a package.
     #[must_use]
     pub fn plugin(&self, package: &RelPath) -> Option<&Arc<Plugin>> {
-        let at = self.plugins.binary_search_by(|p| handle::compare_encoded(&p.package, package));
+        let at = self
+            .plugins
+            .binary_search_by(|p| handle::compare_encoded(&p.package, package));
         Some(&self.plugins[at.ok()?])
     }
 
@@ -151,7 +163,10 @@ impl Catalog {
     /// Sets the packages that the operator disabled.
     #[must_use]
     pub fn with_disabled_packages(self, disabled_packages: DisabledPackages) -> Self {
-        Self { disabled_packages, ..self }
+        Self {
+            disabled_packages,
+            ..self
+        }
     }
 
     /// Returns the packages that the operator disabled.
@@ -208,8 +223,9 @@ impl Catalog {
     }
 
     fn skill_position(&self, package: &RelPath) -> Option<usize> {
-        let found =
-            self.by_package.binary_search_by(|i| self.skills.get(*i as usize).package.cmp(package));
+        let found = self
+            .by_package
+            .binary_search_by(|i| self.skills.get(*i as usize).package.cmp(package));
         Some(self.by_package[found.ok()?] as usize)
     }
 
@@ -230,8 +246,15 @@ impl Catalog {
     #[must_use]
     pub fn is_equivalent(&self, other: &Self) -> bool {
         let without_scan_counts = |header: &CatalogHeader| {
-            let counts = RootCounts { directories: 0, entries: 0, ..header.counts };
-            CatalogHeader { counts, ..header.clone() }
+            let counts = RootCounts {
+                directories: 0,
+                entries: 0,
+                ..header.counts
+            };
+            CatalogHeader {
+                counts,
+                ..header.clone()
+            }
         };
         without_scan_counts(&self.header) == without_scan_counts(&other.header)
             && (Arc::ptr_eq(&self.diagnostics, &other.diagnostics)
@@ -274,7 +297,11 @@ impl SkillChunks {
         &'a self,
         old: &'a Self,
     ) -> impl Iterator<Item = (&'a Arc<Skill>, &'a Arc<Skill>)> {
-        let chunks = self.0.iter().zip(&old.0).filter(|(new, old)| !Arc::ptr_eq(new, old));
+        let chunks = self
+            .0
+            .iter()
+            .zip(&old.0)
+            .filter(|(new, old)| !Arc::ptr_eq(new, old));
         let pairs = chunks.flat_map(|(new, old)| new.iter().zip(old.iter()));
         pairs.filter(|(new, old)| !Arc::ptr_eq(new, old) && new != old)
     }

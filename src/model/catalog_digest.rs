@@ -28,7 +28,13 @@ impl MessageDigest {
     /// their numbers, and the keys of maps in byte order.
     #[must_use]
     pub fn new(kind: CatalogMessage, encoded: &[u8]) -> Self {
-        Self(Sha256::new().chain_update([kind as u8]).chain_update(encoded).finalize().into())
+        Self(
+            Sha256::new()
+                .chain_update([kind as u8])
+                .chain_update(encoded)
+                .finalize()
+                .into(),
+        )
     }
 }
 
@@ -88,7 +94,9 @@ impl DigestGroups {
             let group = self.groups.entry(first_byte).or_default();
             self.digest_count -= group.digests.len();
             let mut removed = removed.iter().peekable();
-            group.digests.retain(|digest| removed.next_if(|other| other.0 == *digest).is_none());
+            group
+                .digests
+                .retain(|digest| removed.next_if(|other| other.0 == *digest).is_none());
             removed_all &= removed.peek().is_none();
             group.add(added);
             group.hash = hash_group(&group.digests);
@@ -116,7 +124,10 @@ impl DigestGroups {
                 }
             } else {
                 let digests = group.map_or(&[][..], |group| &group.digests).to_vec();
-                let mut merged = DigestGroup { digests, hash: [0; 32] };
+                let mut merged = DigestGroup {
+                    digests,
+                    hash: [0; 32],
+                };
                 merged.add(others);
                 hasher.update(hash_group(&merged.digests));
             }

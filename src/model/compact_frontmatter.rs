@@ -66,7 +66,8 @@ impl CompactFrontmatter {
     /// Returns the description: 1 to 1,024 characters, white space collapsed.
     #[must_use]
     pub fn description(&self) -> &str {
-        self.field_text(FrontmatterField::Description).unwrap_or_default()
+        self.field_text(FrontmatterField::Description)
+            .unwrap_or_default()
     }
 
     /// Returns `metadata.short-description`: 1 to 1,024 characters, white space collapsed.
@@ -90,7 +91,8 @@ impl CompactFrontmatter {
     /// Returns the entries of `metadata` by key, with values as text.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &str)> {
         let entries = CompactEntries::from_encoded(
-            self.field_bytes(FrontmatterField::Metadata).unwrap_or_default(),
+            self.field_bytes(FrontmatterField::Metadata)
+                .unwrap_or_default(),
         );
         entries.filter_map(|(key, value)| match value {
             ValueRef::Text(text) => Some((key, text)),
@@ -101,15 +103,23 @@ impl CompactFrontmatter {
     /// Returns the tools of `allowed-tools`.
     pub fn allowed_tools(&self) -> impl Iterator<Item = &str> {
         let items = CompactItems::from_encoded(
-            self.field_bytes(FrontmatterField::AllowedTools).unwrap_or_default(),
+            self.field_bytes(FrontmatterField::AllowedTools)
+                .unwrap_or_default(),
         );
-        items.filter_map(|item| if let ValueRef::Text(text) = item { Some(text) } else { None })
+        items.filter_map(|item| {
+            if let ValueRef::Text(text) = item {
+                Some(text)
+            } else {
+                None
+            }
+        })
     }
 
     /// Returns the mapping of all fields, or `None` if it is too large or too deep for the wire.
     #[must_use]
     pub fn all_fields(&self) -> Option<ValueRef<'_>> {
-        self.field_bytes(FrontmatterField::AllFields).map(ValueRef::decode)
+        self.field_bytes(FrontmatterField::AllFields)
+            .map(ValueRef::decode)
     }
 
     fn field_text(&self, field: FrontmatterField) -> Option<&str> {
@@ -123,7 +133,11 @@ impl CompactFrontmatter {
         if present & bit == 0 {
             return None;
         }
-        let width = if present & WIDE_OFFSETS_BIT == 0 { 2 } else { 4 };
+        let width = if present & WIDE_OFFSETS_BIT == 0 {
+            2
+        } else {
+            4
+        };
         let ones = |bits: u16| bits.count_ones() as usize;
         let (offsets, data) =
             rest.split_at_checked(ones(present & !WIDE_OFFSETS_BIT) * 2 * width)?;
@@ -143,20 +157,38 @@ impl From<SkillMdFrontmatter> for CompactFrontmatter {
             fields.sort_keys();
         }
         frontmatter.metadata.sort_by(|(a, _), (b, _)| a.cmp(b));
-        let SkillMdFrontmatter { metadata, allowed_tools, all_fields, .. } = &frontmatter;
+        let SkillMdFrontmatter {
+            metadata,
+            allowed_tools,
+            all_fields,
+            ..
+        } = &frontmatter;
         let mut builder = CompactFrontmatterBuilder {
             field_ranges: [None; FIELD_COUNT],
             data: Vec::with_capacity(1 << 10),
         };
         if let Some(value) = all_fields {
-            builder
-                .append_field(FrontmatterField::AllFields, |out| compact::encode_into(value, out));
+            builder.append_field(FrontmatterField::AllFields, |out| {
+                compact::encode_into(value, out)
+            });
         }
         let texts = [
             (FrontmatterField::Name, Some(&frontmatter.name), "name"),
-            (FrontmatterField::Description, Some(&frontmatter.description), "description"),
-            (FrontmatterField::License, frontmatter.license.as_ref(), "license"),
-            (FrontmatterField::Compatibility, frontmatter.compatibility.as_ref(), "compatibility"),
+            (
+                FrontmatterField::Description,
+                Some(&frontmatter.description),
+                "description",
+            ),
+            (
+                FrontmatterField::License,
+                frontmatter.license.as_ref(),
+                "license",
+            ),
+            (
+                FrontmatterField::Compatibility,
+                frontmatter.compatibility.as_ref(),
+                "compatibility",
+            ),
         ];
         for (field, text, key) in texts {
             if let Some(text) = text {
@@ -233,10 +265,12 @@ impl CompactFrontmatterBuilder {
         text: &str,
         find: impl for<'a> FnOnce(FieldEntries<'a>) -> Option<ValueRef<'a>>,
     ) {
-        let found = self.field_entries().and_then(|entries| match find(entries)? {
-            ValueRef::Text(found) if found == text => Some(self.range_of(found.as_bytes())),
-            _ => None,
-        });
+        let found = self
+            .field_entries()
+            .and_then(|entries| match find(entries)? {
+                ValueRef::Text(found) if found == text => Some(self.range_of(found.as_bytes())),
+                _ => None,
+            });
         match found {
             Some((from, to)) => self.record_range(field, from, to),
             None => self.append_field(field, |out| out.extend_from_slice(text.as_bytes())),
@@ -276,12 +310,21 @@ impl CompactFrontmatterBuilder {
 
     fn finish(self) -> CompactFrontmatter {
         let is_large = u16::try_from(self.data.len()).is_err();
-        let (width, flags) = if is_large { (4, WIDE_OFFSETS_BIT) } else { (2, 0) };
+        let (width, flags) = if is_large {
+            (4, WIDE_OFFSETS_BIT)
+        } else {
+            (2, 0)
+        };
         let present = (0..FIELD_COUNT).filter(|field| self.field_ranges[*field].is_some());
         let present = present.fold(flags, |present, field| present | 1 << field);
         let mut bytes = Vec::with_capacity(2 + FIELD_COUNT * 2 * width + self.data.len());
         bytes.extend(present.to_le_bytes());
-        for number in self.field_ranges.iter().flatten().flat_map(|(from, to)| [from, to]) {
+        for number in self
+            .field_ranges
+            .iter()
+            .flatten()
+            .flat_map(|(from, to)| [from, to])
+        {
             bytes.extend(&number.to_le_bytes()[..width]);
         }
         bytes.extend(self.data);

@@ -229,7 +229,14 @@ mod tests {
     #[test]
     fn long_and_short_texts_are_rejected() {
         let long = AllFields(0, 0, 0, vec![0; 16 << 10], String::new(), 0);
-        for text in ["", "A", "AAAA", "=", &"A".repeat(1 << 20), &long.encode(b"")] {
+        for text in [
+            "",
+            "A",
+            "AAAA",
+            "=",
+            &"A".repeat(1 << 20),
+            &long.encode(b""),
+        ] {
             assert_eq!(AllFields::decode(text, b""), None);
         }
         let fits = AllFields(0, 0, 0, vec![0; 8 << 10], String::new(), 0);
@@ -244,8 +251,14 @@ mod tests {
             (&[0x80, 0x01], Some(128)),
             (&[0x85, 0x00], None),
             (&[0x80, 0x80, 0x00], None),
-            (&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01], Some(u64::MAX)),
-            (&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x03], None),
+            (
+                &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01],
+                Some(u64::MAX),
+            ),
+            (
+                &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x03],
+                None,
+            ),
             (&[0xff; 11], None),
         ] {
             let text = forge(FORMAT_VERSION, 1, &[number, &rest[..]].concat(), b"");

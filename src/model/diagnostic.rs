@@ -168,7 +168,13 @@ impl FileProblem {
     #[must_use]
     pub fn new(code: DiagnosticCode, severity: Severity, message: impl Into<String>) -> Self {
         let message = truncate_with_ellipsis(&message.into(), MAX_MESSAGE_BYTES).into();
-        Self { code, severity, message, line: 0, column: 0 }
+        Self {
+            code,
+            severity,
+            message,
+            line: 0,
+            column: 0,
+        }
     }
 
     /// Returns a problem with severity `Error` and no position.
@@ -220,7 +226,11 @@ impl BoundedDiagnostics {
     /// Creates an empty list that keeps at most `limit` diagnostics.
     #[must_use]
     pub fn with_limit(limit: usize) -> Self {
-        Self { limit, total: 0, kept: Vec::new() }
+        Self {
+            limit,
+            total: 0,
+            kept: Vec::new(),
+        }
     }
 
     /// Counts a diagnostic and keeps it if it is among the worst.
@@ -291,14 +301,26 @@ mod tests {
             let mut diagnostics = BoundedDiagnostics::with_limit(2);
             for n in 0..20_u32 {
                 let is_worst = n % 10 == worst;
-                let severity = if is_worst { Severity::Error } else { Severity::Note };
+                let severity = if is_worst {
+                    Severity::Error
+                } else {
+                    Severity::Note
+                };
                 let problem =
                     FileProblem::new(DiagnosticCode::NotUtf8, severity, "").with_position(n + 1, 1);
-                diagnostics.push(Diagnostic { resource: None, problem });
+                diagnostics.push(Diagnostic {
+                    resource: None,
+                    problem,
+                });
             }
             diagnostics.sort_and_truncate();
             assert_eq!((diagnostics.total(), diagnostics.kept().len()), (20, 2));
-            assert!(diagnostics.kept().iter().all(|d| d.problem.severity == Severity::Error));
+            assert!(
+                diagnostics
+                    .kept()
+                    .iter()
+                    .all(|d| d.problem.severity == Severity::Error)
+            );
         }
     }
 }

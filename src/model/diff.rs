@@ -38,13 +38,19 @@ pub enum RemovalReason {
 pub fn diff_catalogs(old: &Catalog, new: &Catalog) -> CatalogDiff {
     if let Some(replaced) = new.replaced_skills(old) {
         let upserted = replaced.map(|(new, _)| new.clone()).collect();
-        return CatalogDiff { upserted, ..CatalogDiff::default() };
+        return CatalogDiff {
+            upserted,
+            ..CatalogDiff::default()
+        };
     }
     let changed = |skill: &&Arc<Skill>| {
-        old.skill(&skill.package).is_none_or(|o| !Arc::ptr_eq(o, skill) && o != *skill)
+        old.skill(&skill.package)
+            .is_none_or(|o| !Arc::ptr_eq(o, skill) && o != *skill)
     };
     let upserted: Vec<_> = new.skills(0).filter(changed).cloned().collect();
-    let removed_skills = old.skills(0).filter(|skill| new.skill(&skill.package).is_none());
+    let removed_skills = old
+        .skills(0)
+        .filter(|skill| new.skill(&skill.package).is_none());
     let mut removed_skills: Vec<_> = removed_skills.collect();
     removed_skills.sort_by(|a, b| a.package.cmp(&b.package));
     let removed = if removed_skills.is_empty() {
@@ -53,14 +59,25 @@ pub fn diff_catalogs(old: &Catalog, new: &Catalog) -> CatalogDiff {
         removal_reasons(&removed_skills, &upserted, old, new)
     };
     let (upserted_plugins, removed_plugins) = diff_plugins(old, new);
-    CatalogDiff { upserted, removed, upserted_plugins, removed_plugins }
+    CatalogDiff {
+        upserted,
+        removed,
+        upserted_plugins,
+        removed_plugins,
+    }
 }
 
 fn diff_plugins(old: &Catalog, new: &Catalog) -> (Vec<Arc<Plugin>>, Vec<RelPath>) {
     let changed = |plugin: &&Arc<Plugin>| old.plugin(&plugin.package) != Some(plugin);
     let upserted = new.plugins().iter().filter(changed).cloned().collect();
-    let removed = old.plugins().iter().filter(|plugin| new.plugin(&plugin.package).is_none());
-    (upserted, removed.map(|plugin| plugin.package.clone()).collect())
+    let removed = old
+        .plugins()
+        .iter()
+        .filter(|plugin| new.plugin(&plugin.package).is_none());
+    (
+        upserted,
+        removed.map(|plugin| plugin.package.clone()).collect(),
+    )
 }
 
 fn removal_reasons(
@@ -69,14 +86,25 @@ fn removal_reasons(
     old: &Catalog,
     new: &Catalog,
 ) -> Vec<(RelPath, RemovalReason)> {
-    let added = upserted.iter().filter(|skill| old.skill(&skill.package).is_none());
+    let added = upserted
+        .iter()
+        .filter(|skill| old.skill(&skill.package).is_none());
     let added: HashSet<_> = added.filter_map(|skill| skill.digest()).collect();
-    let errors = new.diagnostics.kept().iter().filter(|d| d.problem.severity == Severity::Error);
+    let errors = new
+        .diagnostics
+        .kept()
+        .iter()
+        .filter(|d| d.problem.severity == Severity::Error);
     let invalid: HashSet<_> = errors.filter_map(|d| d.resource.as_ref()).collect();
     let reason = |skill: &Skill| {
         if skill.digest().is_some_and(|digest| added.contains(&digest)) {
             RemovalReason::Renamed
-        } else if new.disabled_packages().paths().binary_search(&skill.package).is_ok() {
+        } else if new
+            .disabled_packages()
+            .paths()
+            .binary_search(&skill.package)
+            .is_ok()
+        {
             RemovalReason::Disabled
         } else if invalid.contains(&skill.package.join_path(&skill_file_name())) {
             RemovalReason::Invalid
@@ -86,7 +114,10 @@ fn removal_reasons(
             RemovalReason::Deleted
         }
     };
-    removed_skills.iter().map(|skill| (skill.package.clone(), reason(skill))).collect()
+    removed_skills
+        .iter()
+        .map(|skill| (skill.package.clone(), reason(skill)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -131,7 +162,11 @@ mod tests {
             counts: RootCounts::default(),
             truncated: false,
         };
-        Catalog::new(skills.iter().map(skill).collect(), BoundedDiagnostics::with_limit(10), header)
+        Catalog::new(
+            skills.iter().map(skill).collect(),
+            BoundedDiagnostics::with_limit(10),
+            header,
+        )
     }
 
     proptest! {
@@ -180,8 +215,11 @@ mod tests {
     fn a_moved_package_is_renamed() {
         let old = catalog(&BTreeMap::from([("a".into(), 1), ("b".into(), 2)]));
         let new = catalog(&BTreeMap::from([("c".into(), 1)]));
-        let reasons: Vec<_> =
-            diff_catalogs(&old, &new).removed.into_iter().map(|(_, reason)| reason).collect();
+        let reasons: Vec<_> = diff_catalogs(&old, &new)
+            .removed
+            .into_iter()
+            .map(|(_, reason)| reason)
+            .collect();
         assert_eq!(reasons, [RemovalReason::Renamed, RemovalReason::Deleted]);
     }
 }

@@ -12,7 +12,10 @@ impl fmt::Display for ContentDigest {
         // One list formats thousands of digests, so all digits are written at once.
         let mut text = [0; 64];
         for (two, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(self.0) {
-            *two = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+            *two = [
+                DIGITS[usize::from(byte >> 4)],
+                DIGITS[usize::from(byte & 15)],
+            ];
         }
         f.write_str("sha256:")?;
         f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
@@ -39,6 +42,11 @@ impl FileVersion {
     pub fn with_content_digest(self, size: u64, digest: &ContentDigest) -> Self {
         let (parts, _) = digest.0.as_chunks::<8>();
         let time = |n: usize| (i64::from_be_bytes(parts[n]), 0);
-        Self { size, mtime: time(0), ctime: time(1), ..self }
+        Self {
+            size,
+            mtime: time(0),
+            ctime: time(1),
+            ..self
+        }
     }
 }

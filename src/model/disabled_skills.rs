@@ -19,7 +19,10 @@ pub struct DisableRules {
 /// Parses a pattern for packages below a root. `*` does not match `/`, and `**` does. The root
 /// itself is `.`.
 pub fn parse_glob(text: &str) -> Result<Glob, Error> {
-    GlobBuilder::new(text).literal_separator(true).backslash_escape(true).build()
+    GlobBuilder::new(text)
+        .literal_separator(true)
+        .backslash_escape(true)
+        .build()
 }
 
 impl DisableRules {
@@ -32,8 +35,9 @@ impl DisableRules {
         for (root, glob) in globs {
             by_root.entry(root).or_default().push(glob);
         }
-        let globs_by_root =
-            by_root.into_iter().map(|(root, globs)| Ok((root, PackageGlobs::new(&globs)?)));
+        let globs_by_root = by_root
+            .into_iter()
+            .map(|(root, globs)| Ok((root, PackageGlobs::new(&globs)?)));
         Ok(Self {
             globs_by_root: globs_by_root.collect::<Result<_, Error>>()?,
             names: names.into_iter().collect(),
@@ -43,7 +47,12 @@ impl DisableRules {
     /// How many rules the operator set.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.names.len() + self.globs_by_root.iter().map(|(_, globs)| globs.len()).sum::<usize>()
+        self.names.len()
+            + self
+                .globs_by_root
+                .iter()
+                .map(|(_, globs)| globs.len())
+                .sum::<usize>()
     }
 
     /// Whether the operator set no rule.
@@ -65,8 +74,10 @@ impl DisableRules {
         &self,
         find: impl Fn(&RootId) -> Option<ResolvedPath>,
     ) -> ResolvedGlobs<'_> {
-        let found =
-            self.globs_by_root.iter().filter_map(|(root, globs)| Some((find(root)?, globs)));
+        let found = self
+            .globs_by_root
+            .iter()
+            .filter_map(|(root, globs)| Some((find(root)?, globs)));
         ResolvedGlobs(found.collect())
     }
 }
@@ -84,7 +95,12 @@ impl PackageGlobs {
             }
             set.build()
         };
-        Ok(Self(globs.chunks(GLOBS_PER_SET).map(set).collect::<Result<_, _>>()?))
+        Ok(Self(
+            globs
+                .chunks(GLOBS_PER_SET)
+                .map(set)
+                .collect::<Result<_, _>>()?,
+        ))
     }
 
     fn len(&self) -> usize {
@@ -93,7 +109,11 @@ impl PackageGlobs {
 
     fn matches_path(&self, package: &RelPath) -> bool {
         use std::os::unix::ffi::OsStrExt as _;
-        let path = if package.is_root() { b".".as_slice() } else { package.as_bytes() };
+        let path = if package.is_root() {
+            b".".as_slice()
+        } else {
+            package.as_bytes()
+        };
         let path = Candidate::new(std::ffi::OsStr::from_bytes(path));
         self.0.iter().any(|set| set.is_match_candidate(&path))
     }
@@ -114,7 +134,9 @@ impl ResolvedGlobs<'_> {
     #[must_use]
     pub fn matches_package(&self, package: &ResolvedPath) -> bool {
         self.0.iter().any(|(root, globs)| {
-            package.strip_prefix(root).is_some_and(|below| globs.matches_path(&below))
+            package
+                .strip_prefix(root)
+                .is_some_and(|below| globs.matches_path(&below))
         })
     }
 
@@ -124,7 +146,10 @@ impl ResolvedGlobs<'_> {
     pub fn covers_file(&self, file: &ResolvedPath, reader: &ResolvedPath) -> bool {
         let same = file.dir_index == reader.dir_index;
         let reader = same.then_some(&reader.rel_path);
-        let resolve = |rel_path| ResolvedPath { dir_index: file.dir_index, rel_path };
+        let resolve = |rel_path| ResolvedPath {
+            dir_index: file.dir_index,
+            rel_path,
+        };
         enclosing_packages(&file.rel_path, reader).any(|rel| self.matches_package(&resolve(rel)))
     }
 }
@@ -154,7 +179,10 @@ impl DisabledPackages {
         let mut resolved_paths: Vec<_> = resolved_paths.into_iter().flatten().collect();
         paths.sort();
         resolved_paths.sort();
-        Self { paths: paths.into(), resolved_paths: resolved_paths.into() }
+        Self {
+            paths: paths.into(),
+            resolved_paths: resolved_paths.into(),
+        }
     }
 
     /// Returns the paths of the packages, sorted, with links unresolved.
@@ -195,7 +223,9 @@ mod tests {
 
     fn rules(globs: &[&str]) -> DisableRules {
         let id = RootId::new("r").expect("an id");
-        let globs = globs.iter().map(|g| (id.clone(), parse_glob(g).expect("a glob")));
+        let globs = globs
+            .iter()
+            .map(|g| (id.clone(), parse_glob(g).expect("a glob")));
         DisableRules::new(globs, ["p:n".into()]).expect("rules")
     }
 
@@ -219,11 +249,22 @@ mod tests {
             (r"\*", "a", false),
         ] {
             let rules = rules(&[pattern]);
-            let globs =
-                rules.resolve_globs(|_| Some(ResolvedPath { dir_index: 1, rel_path: path("top") }));
+            let globs = rules.resolve_globs(|_| {
+                Some(ResolvedPath {
+                    dir_index: 1,
+                    rel_path: path("top"),
+                })
+            });
             let package = path("top").join_path(&path(package));
-            let at = |dir_index| ResolvedPath { dir_index, rel_path: package.clone() };
-            assert_eq!(globs.matches_package(&at(1)), expected, "{pattern} {package:?}");
+            let at = |dir_index| ResolvedPath {
+                dir_index,
+                rel_path: package.clone(),
+            };
+            assert_eq!(
+                globs.matches_package(&at(1)),
+                expected,
+                "{pattern} {package:?}"
+            );
             assert!(!globs.matches_package(&at(0)), "another allowed directory");
         }
         assert!(rules(&["a"]).resolve_globs(|_| None).0.is_empty());
@@ -243,7 +284,11 @@ mod tests {
             ("out/in/SKILL.md", "out/in", false),
             ("out/x", "a", true),
         ] {
-            assert_eq!(packages.covers_path(&path(file), &path(reader)), expected, "{file}");
+            assert_eq!(
+                packages.covers_path(&path(file), &path(reader)),
+                expected,
+                "{file}"
+            );
         }
         assert!(packages.covers_resolved_path(&path("real/off/x"), None));
         assert!(packages.covers_resolved_path(&path("real/off/x"), Some(&path("a"))));

@@ -10,8 +10,11 @@ use std::cmp::Ordering;
 /// Start of each handle.
 pub const HANDLE_SCHEME: &str = "skill://";
 /// Characters to percent-encode in a segment: all but the unreserved characters of RFC 3986.
-const SEGMENT_ENCODE_SET: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const SEGMENT_ENCODE_SET: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 /// Characters to percent-encode in a path, whose `/` stay.
 const PATH_ENCODE_SET: &AsciiSet = &SEGMENT_ENCODE_SET.remove(b'/');
 
@@ -31,7 +34,9 @@ impl ResourceHandle {
         if text.len() > MAX_HANDLE_BYTES {
             return Err("is over 2,048 bytes");
         }
-        let rest = text.strip_prefix(HANDLE_SCHEME).ok_or("does not begin with `skill://`")?;
+        let rest = text
+            .strip_prefix(HANDLE_SCHEME)
+            .ok_or("does not begin with `skill://`")?;
         let (id, path) = match rest.split_once('/') {
             None => (rest, None),
             Some((id, path)) => (id, Some(path)),
@@ -66,7 +71,11 @@ fn handle_pieces<'a>(root: &'a RootId, path: &'a RelPath) -> impl Iterator<Item 
     let id = percent_encode(root.as_str().as_bytes(), SEGMENT_ENCODE_SET);
     let slash = (!path.is_root()).then_some("/");
     let path = percent_encode(path.as_bytes(), PATH_ENCODE_SET);
-    [HANDLE_SCHEME].into_iter().chain(id).chain(slash).chain(path)
+    [HANDLE_SCHEME]
+        .into_iter()
+        .chain(id)
+        .chain(slash)
+        .chain(path)
 }
 
 /// Encodes a path as in a handle, without a leading `/`.
@@ -97,7 +106,15 @@ pub fn encoded_path_len(path: &RelPath) -> usize {
 }
 
 fn percent_encoded_len(raw: &[u8]) -> usize {
-    raw.iter().map(|b| if b.is_ascii_alphanumeric() || b"-._~".contains(b) { 1 } else { 3 }).sum()
+    raw.iter()
+        .map(|b| {
+            if b.is_ascii_alphanumeric() || b"-._~".contains(b) {
+                1
+            } else {
+                3
+            }
+        })
+        .sum()
 }
 
 /// Returns the id of the root of a handle, whose path may be anything. `None` if the text is no
@@ -117,7 +134,9 @@ pub fn is_of_root(handle: &str, id: &str) -> bool {
 /// Whether a handle is this directory, or lies below this directory.
 #[must_use]
 pub fn is_within(handle: &str, directory: &str) -> bool {
-    handle.strip_prefix(directory).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    handle
+        .strip_prefix(directory)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// Returns the handles of the directories above a handle, nearest first, up to the root's handle.
@@ -133,7 +152,9 @@ pub fn enclosing_package<'a>(
     handle: &str,
     packages: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let enclosing = packages.into_iter().filter(|package| is_within(handle, package));
+    let enclosing = packages
+        .into_iter()
+        .filter(|package| is_within(handle, package));
     enclosing.max_by_key(|package| package.len())
 }
 
@@ -212,9 +233,20 @@ mod tests {
     fn root_ids_are_decoded() {
         for (handle, id) in [("skill://a%40b%2Fc/x/y", "a@b/c"), ("skill://a", "a")] {
             assert_eq!(root_id(handle), RootId::new(id).ok(), "{handle}");
-            assert!(is_of_root(handle, id) && !is_of_root(handle, "b"), "{handle}");
+            assert!(
+                is_of_root(handle, id) && !is_of_root(handle, "b"),
+                "{handle}"
+            );
         }
-        for bad in ["", "a/b", "skill:/a", "skill://", "skill:///x", "skill://%FF", "skill://%00"] {
+        for bad in [
+            "",
+            "a/b",
+            "skill:/a",
+            "skill://",
+            "skill:///x",
+            "skill://%FF",
+            "skill://%00",
+        ] {
             assert_eq!(root_id(bad), None, "{bad:?}");
         }
     }

@@ -128,7 +128,10 @@ impl Ord for RelPath {
     /// `a-b`.
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         // A path contains no NUL, so that no byte ranks below the separator.
-        let rank = |path: &[u8]| path.first().map(|byte| if *byte == b'/' { 0 } else { *byte });
+        let rank = |path: &[u8]| {
+            path.first()
+                .map(|byte| if *byte == b'/' { 0 } else { *byte })
+        };
         let (own, other) = self.without_common_start(other);
         rank(own).cmp(&rank(other))
     }
@@ -137,7 +140,11 @@ impl Ord for RelPath {
 impl fmt::Display for RelPath {
     /// Formats the path for people: escaped, and `.` for the root.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_root() { f.write_str(".") } else { EscapedBytes(&self.0).fmt(f) }
+        if self.is_root() {
+            f.write_str(".")
+        } else {
+            EscapedBytes(&self.0).fmt(f)
+        }
     }
 }
 

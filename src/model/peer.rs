@@ -77,19 +77,39 @@ mod tests {
 
     fn remote(address: &str, names: &[&str]) -> QuotaKey {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        PeerIdentity::Remote { address: address.parse().expect("an address"), names }.quota_key()
+        PeerIdentity::Remote {
+            address: address.parse().expect("an address"),
+            names,
+        }
+        .quota_key()
     }
 
     #[test]
     fn quota_keys_ignore_ids_that_a_peer_can_choose() {
-        let local = |pid, uid| PeerIdentity::Local { pid, uid, gids: Arc::default() }.quota_key();
+        let local = |pid, uid| {
+            PeerIdentity::Local {
+                pid,
+                uid,
+                gids: Arc::default(),
+            }
+            .quota_key()
+        };
         assert_eq!(local(1, 7), local(2, 7));
         assert_ne!(local(1, 7), local(1, 8));
         assert_eq!(remote("10.0.0.1:1", &[]), remote("10.0.0.1:2", &[]));
         assert_ne!(remote("10.0.0.1:1", &[]), remote("10.0.0.2:1", &[]));
-        assert_eq!(remote("[2001:db8::1]:1", &[]), remote("[2001:db8::2:3:4:5]:1", &[]));
-        assert_ne!(remote("[2001:db8::1]:1", &[]), remote("[2001:db8:0:1::1]:1", &[]));
-        assert_eq!(remote("[::ffff:10.0.0.1]:1", &[]), remote("10.0.0.1:1", &[]));
+        assert_eq!(
+            remote("[2001:db8::1]:1", &[]),
+            remote("[2001:db8::2:3:4:5]:1", &[])
+        );
+        assert_ne!(
+            remote("[2001:db8::1]:1", &[]),
+            remote("[2001:db8:0:1::1]:1", &[])
+        );
+        assert_eq!(
+            remote("[::ffff:10.0.0.1]:1", &[]),
+            remote("10.0.0.1:1", &[])
+        );
         assert_eq!(remote("10.0.0.1:1", &["a"]), remote("10.0.0.2:2", &["a"]));
         assert_ne!(remote("10.0.0.1:1", &["a"]), remote("10.0.0.1:1", &["b"]));
     }

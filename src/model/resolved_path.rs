@@ -20,13 +20,19 @@ impl ResolvedPath {
     /// Returns the path of an entry of this directory, or `None` if `name` is not a valid segment.
     #[must_use]
     pub fn join(&self, name: &[u8]) -> Option<Self> {
-        Some(Self { dir_index: self.dir_index, rel_path: self.rel_path.join(name)? })
+        Some(Self {
+            dir_index: self.dir_index,
+            rel_path: self.rel_path.join(name)?,
+        })
     }
 
     /// Returns the parent directory, or `None` for the allowed directory itself.
     #[must_use]
     pub fn parent(&self) -> Option<Self> {
-        Some(Self { dir_index: self.dir_index, rel_path: self.rel_path.parent()? })
+        Some(Self {
+            dir_index: self.dir_index,
+            rel_path: self.rel_path.parent()?,
+        })
     }
 
     /// Returns the path below `dir`, or `None` if the path is neither `dir` nor below `dir`.

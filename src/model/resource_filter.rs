@@ -24,9 +24,16 @@ impl ManifestFiles {
     pub fn add_standard_files(&mut self, dir: &RelPath, resolved: Option<&RelPath>) {
         let json = ComponentKind::ALL.into_iter().filter(|kind| kind.is_json());
         let json = json.flat_map(|kind| kind.default_paths().iter().copied());
-        for path in MANIFEST_PATHS.into_iter().chain(MARKETPLACE_PATHS).chain(json) {
+        for path in MANIFEST_PATHS
+            .into_iter()
+            .chain(MARKETPLACE_PATHS)
+            .chain(json)
+        {
             if let Some(path) = RelPath::new(path.as_bytes()) {
-                self.add_file(dir.join_path(&path), resolved.map(|dir| dir.join_path(&path)));
+                self.add_file(
+                    dir.join_path(&path),
+                    resolved.map(|dir| dir.join_path(&path)),
+                );
             }
         }
     }

@@ -75,7 +75,10 @@ mod tests {
     fn all_mode_names_parse() {
         let [best_effort, required, off] = LandlockMode::NAMES.map(LandlockMode::parse);
         assert_eq!(best_effort, Ok(LandlockMode::default()));
-        assert_eq!((required, off), (Ok(LandlockMode::Required), Ok(LandlockMode::Off)));
+        assert_eq!(
+            (required, off),
+            (Ok(LandlockMode::Required), Ok(LandlockMode::Off))
+        );
         for wrong in ["", "Off", "best_effort", "true"] {
             assert!(LandlockMode::parse(wrong).is_err(), "{wrong}");
         }

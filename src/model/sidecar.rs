@@ -84,8 +84,13 @@ impl SkillSidecar {
     /// Returns the sidecar that replaces an unreadable one: implicit invocation is disabled.
     #[must_use]
     pub fn fail_closed() -> Self {
-        let policy =
-            SkillPolicy { allow_implicit_invocation: Some(false), ..SkillPolicy::default() };
-        Self { policy, ..Self::default() }
+        let policy = SkillPolicy {
+            allow_implicit_invocation: Some(false),
+            ..SkillPolicy::default()
+        };
+        Self {
+            policy,
+            ..Self::default()
+        }
     }
 }

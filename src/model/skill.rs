@@ -89,13 +89,18 @@ pub fn assemble_skill(
 ) -> (Option<Skill>, Vec<FileProblem>, Vec<FileProblem>) {
     let mut problems = file.problems.to_vec();
     let sidecar = file.sidecar.as_deref();
-    let mut sidecar_problems = sidecar.map(|(_, problems)| problems.clone()).unwrap_or_default();
+    let mut sidecar_problems = sidecar
+        .map(|(_, problems)| problems.clone())
+        .unwrap_or_default();
     let Some(frontmatter) = file.frontmatter.clone() else {
         return (None, problems, sidecar_problems);
     };
     let qualified_name = namespace.map(|ns| format!("{}:{}", ns.name, frontmatter.name()));
     // A name without a namespace is never over the limit.
-    if qualified_name.as_ref().is_some_and(|name| name.chars().count() > MAX_QUALIFIED_NAME_CHARS) {
+    if qualified_name
+        .as_ref()
+        .is_some_and(|name| name.chars().count() > MAX_QUALIFIED_NAME_CHARS)
+    {
         problems.push(FileProblem::error(
             DiagnosticCode::NameInvalid,
             "the qualified name is over 128 characters; shorten the plugin's or the skill's name",
@@ -105,8 +110,11 @@ pub fn assemble_skill(
     let interface = sidecar.and_then(|(sidecar, _)| sidecar.interface.as_ref());
     let mut icon = |text: Option<&str>, key: &str| {
         let text = text?;
-        let path =
-            sidecar::resolve_icon(package, namespace.and_then(|ns| ns.plugin_dir.as_ref()), text);
+        let path = sidecar::resolve_icon(
+            package,
+            namespace.and_then(|ns| ns.plugin_dir.as_ref()),
+            text,
+        );
         if path.is_none() {
             sidecar_problems.push(FileProblem::warning(
                 DiagnosticCode::FieldInvalid,
@@ -115,8 +123,14 @@ pub fn assemble_skill(
         }
         path
     };
-    let small = icon(interface.and_then(|i| i.icon_small.as_deref()), "icon_small");
-    let large = icon(interface.and_then(|i| i.icon_large.as_deref()), "icon_large");
+    let small = icon(
+        interface.and_then(|i| i.icon_small.as_deref()),
+        "icon_small",
+    );
+    let large = icon(
+        interface.and_then(|i| i.icon_large.as_deref()),
+        "icon_large",
+    );
     let has_icons = small.is_some() || large.is_some();
     let skill = Skill {
         package: package.clone(),
@@ -134,7 +148,9 @@ impl Skill {
     /// Returns the qualified name, `<plugin>:<name>`, or the name without a namespace.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.qualified_name.as_deref().unwrap_or_else(|| self.frontmatter.name())
+        self.qualified_name
+            .as_deref()
+            .unwrap_or_else(|| self.frontmatter.name())
     }
 
     /// Returns the digest of the whole SKILL.md, or `None` if the file is larger than
@@ -177,7 +193,8 @@ impl Skill {
     /// Whether the skill is restricted to certain products.
     #[must_use]
     pub fn has_product_filter(&self) -> bool {
-        self.sidecar().is_some_and(|s| !s.policy.products.is_empty())
+        self.sidecar()
+            .is_some_and(|s| !s.policy.products.is_empty())
     }
 
     /// Whether a caller of this product sees the skill. An empty product sees all skills.
@@ -210,7 +227,15 @@ impl Skill {
 impl PartialEq for Skill {
     /// Whether both are listed the same. The problems of their files are ignored.
     fn eq(&self, other: &Self) -> bool {
-        let Self { package, plugin, frontmatter, handle_len, qualified_name, file, icons } = self;
+        let Self {
+            package,
+            plugin,
+            frontmatter,
+            handle_len,
+            qualified_name,
+            file,
+            icons,
+        } = self;
         let is_same_file = || {
             let listed = |file: &SkillFile| (file.digest, file.size, file.stale);
             listed(file) == listed(&other.file) && self.sidecar() == other.sidecar()

@@ -16,7 +16,13 @@ impl Cursor for ReadCursor {
     const KIND: CursorKind = CursorKind::File;
 
     fn write_fields(&self, fields: &mut CursorWriter) {
-        let FileVersion { device, inode, size, mtime, ctime } = self.version;
+        let FileVersion {
+            device,
+            inode,
+            size,
+            mtime,
+            ctime,
+        } = self.version;
         for number in [device, inode, size, self.offset] {
             fields.write_number(number);
         }
@@ -30,7 +36,13 @@ impl Cursor for ReadCursor {
         let mut number = || fields.read_number();
         let (device, inode, size, offset) = (number()?, number()?, number()?, number()?);
         let mut time = || Some((fields.read_signed()?, fields.read_small()?));
-        let version = FileVersion { device, inode, size, mtime: time()?, ctime: time()? };
+        let version = FileVersion {
+            device,
+            inode,
+            size,
+            mtime: time()?,
+            ctime: time()?,
+        };
         (offset <= size).then_some(Self { version, offset })
     }
 }
@@ -82,7 +94,11 @@ impl ResumeToken {
     /// Creates a token for a query, given the bytes that identify the query.
     #[must_use]
     pub fn new(epoch: u64, revision: u64, query: &[u8]) -> Self {
-        Self { epoch, revision, query_checksum: checksum([query]) }
+        Self {
+            epoch,
+            revision,
+            query_checksum: checksum([query]),
+        }
     }
 }
 
@@ -128,7 +144,11 @@ impl Cursor for FileListToken {
         let truncated = fields.read_small::<u8>().filter(|flag| *flag <= 1)? == 1;
         let entries_seen = fields.read_number()?;
         let last_file = RelPath::new(fields.read_bytes()?).filter(|last| !last.is_root())?;
-        Some(Self { last_file, entries_seen, truncated })
+        Some(Self {
+            last_file,
+            entries_seen,
+            truncated,
+        })
     }
 }
 
@@ -149,12 +169,22 @@ mod tests {
             ResumeToken::decode(&text, b"q").is_some(),
             FileListToken::decode(&text, b"q").is_some(),
         ];
-        assert_eq!(decoded.iter().filter(|is_some| **is_some).count(), 1, "of one kind");
+        assert_eq!(
+            decoded.iter().filter(|is_some| **is_some).count(),
+            1,
+            "of one kind"
+        );
     }
 
     #[test]
     fn an_offset_after_the_end_is_rejected() {
-        let version = FileVersion { device: 1, inode: 2, size: 3, mtime: (4, 5), ctime: (6, 7) };
+        let version = FileVersion {
+            device: 1,
+            inode: 2,
+            size: 3,
+            mtime: (4, 5),
+            ctime: (6, 7),
+        };
         for (offset, is_valid) in [(3, true), (4, false)] {
             let text = ReadCursor { version, offset }.encode(b"q");
             assert_eq!(ReadCursor::decode(&text, b"q").is_some(), is_valid);
@@ -165,8 +195,22 @@ mod tests {
     fn a_read_cursor_has_a_maximum_length() {
         let time = (i64::MIN, u32::MAX);
         let (device, inode, size) = (u64::MAX, u64::MAX, u64::MAX);
-        let version = FileVersion { device, inode, size, mtime: time, ctime: time };
-        assert_eq!(ReadCursor { version, offset: size }.encode(b"q").len(), 107);
+        let version = FileVersion {
+            device,
+            inode,
+            size,
+            mtime: time,
+            ctime: time,
+        };
+        assert_eq!(
+            ReadCursor {
+                version,
+                offset: size
+            }
+            .encode(b"q")
+            .len(),
+            107
+        );
     }
 
     proptest! {

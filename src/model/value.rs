@@ -33,25 +33,40 @@ impl DynamicValue {
     /// Returns the value of `key`, or `None` if the key is absent or `self` is not a mapping.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&Self> {
-        self.as_map()?.iter().find(|(k, _)| &**k == key).map(|(_, v)| v)
+        self.as_map()?
+            .iter()
+            .find(|(k, _)| &**k == key)
+            .map(|(_, v)| v)
     }
 
     /// Returns the text if `self` is a text.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
-        if let Self::Text(text) = self { Some(text) } else { None }
+        if let Self::Text(text) = self {
+            Some(text)
+        } else {
+            None
+        }
     }
 
     /// Returns the entries if `self` is a mapping.
     #[must_use]
     pub fn as_map(&self) -> Option<&[(Box<str>, Self)]> {
-        if let Self::Map(entries) = self { Some(entries) } else { None }
+        if let Self::Map(entries) = self {
+            Some(entries)
+        } else {
+            None
+        }
     }
 
     /// Returns the items if `self` is a list.
     #[must_use]
     pub fn as_list(&self) -> Option<&[Self]> {
-        if let Self::List(items) = self { Some(items) } else { None }
+        if let Self::List(items) = self {
+            Some(items)
+        } else {
+            None
+        }
     }
 
     /// Whether `self` is neither a list nor a mapping.
@@ -102,9 +117,9 @@ impl DynamicValue {
             Self::Int(_) | Self::UInt(_) | Self::Float(_) => 11,
             Self::Text(text) => text.len() + 6,
             Self::List(items) => items.iter().fold(6, |sum, item| sum + item.wire_size()),
-            Self::Map(entries) => {
-                entries.iter().fold(6, |sum, (key, value)| sum + key.len() + 6 + value.wire_size())
-            }
+            Self::Map(entries) => entries.iter().fold(6, |sum, (key, value)| {
+                sum + key.len() + 6 + value.wire_size()
+            }),
         }
     }
 
@@ -177,7 +192,12 @@ mod tests {
     #[test]
     fn prints_scalars_bare_and_containers_as_json() {
         let list = DynamicValue::List(
-            [DynamicValue::Null, text("a\"\u{1}\n"), DynamicValue::Float(1.0)].into(),
+            [
+                DynamicValue::Null,
+                text("a\"\u{1}\n"),
+                DynamicValue::Float(1.0),
+            ]
+            .into(),
         );
         let map =
             DynamicValue::Map([("k".into(), list), ("n".into(), DynamicValue::Int(-1))].into());

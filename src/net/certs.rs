@@ -78,7 +78,10 @@ pub fn load_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, Vec<
     let ((chain, check), (der, key_file)) = match (chain, key_file) {
         (Ok(chain), Ok(key_file)) => (chain, key_file),
         (chain, key_file) => {
-            return Err([chain.err(), key_file.err()].into_iter().flatten().collect());
+            return Err([chain.err(), key_file.err()]
+                .into_iter()
+                .flatten()
+                .collect());
         }
     };
     let certified_key =
@@ -86,7 +89,9 @@ pub fn load_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, Vec<
             vec![match error {
                 Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
                     let certificate = certificate.display();
-                    key_file.error(format!("is not the key of the certificate in {certificate}"))
+                    key_file.error(format!(
+                        "is not the key of the certificate in {certificate}"
+                    ))
                 }
                 Error::InvalidCertificate(error) => CertFileError {
                     kind: CertFileKind::Certificate,
@@ -99,10 +104,16 @@ pub fn load_identity(certificate: &Path, key: &Path) -> Result<TlsIdentity, Vec<
     let mut warnings = check.warnings;
     if key_file.is_world_accessible {
         let key = key.display();
-        warnings.push(format!("{key} can be read by every user; run `chmod o-rwx` on it"));
+        warnings.push(format!(
+            "{key} can be read by every user; run `chmod o-rwx` on it"
+        ));
     }
     let certified_key = Arc::new(certified_key);
-    Ok(TlsIdentity { certified_key, warnings, expires_at: check.expires_at })
+    Ok(TlsIdentity {
+        certified_key,
+        warnings,
+        expires_at: check.expires_at,
+    })
 }
 
 /// Loads the certificate authorities in a file.
@@ -111,7 +122,9 @@ pub fn load_authorities(file: &Path) -> Result<RootCertStore, CertFileError> {
     let mut roots = RootCertStore::empty();
     for (number, certificate) in (1..).zip(file.certificates()?) {
         roots.add(certificate).map_err(|error| {
-            file.error(format!("has an unusable certificate, number {number}: {error}"))
+            file.error(format!(
+                "has an unusable certificate, number {number}: {error}"
+            ))
         })?;
     }
     Ok(roots)
@@ -126,10 +139,18 @@ pub fn load_system_authorities() -> Result<RootCertStore, CertFileError> {
     if added > 0 {
         return Ok(roots);
     }
-    let cause = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
+    let cause = found
+        .errors
+        .first()
+        .map(|error| format!(": {error}"))
+        .unwrap_or_default();
     let subject = "the system's certificate store".to_owned();
     let reason = format!("is empty{cause}");
-    Err(CertFileError { kind: CertFileKind::Authorities, subject, reason })
+    Err(CertFileError {
+        kind: CertFileKind::Authorities,
+        subject,
+        reason,
+    })
 }
 
 /// Warnings about a chain, and its earliest expiry.
@@ -142,24 +163,36 @@ fn load_chain(file: &Path) -> Result<(Vec<CertificateDer<'static>>, ChainCheck),
     let file = PemFile::read(file, CertFileKind::Certificate)?;
     let chain = file.certificates()?;
     let now = SystemTime::now();
-    let mut check = ChainCheck { warnings: Vec::new(), expires_at: unix_time(i64::MAX) };
+    let mut check = ChainCheck {
+        warnings: Vec::new(),
+        expires_at: unix_time(i64::MAX),
+    };
     for (number, der) in (1..).zip(&chain) {
         let (_, certificate) = X509Certificate::from_der(der).map_err(|error| {
-            file.error(format!("has an invalid certificate, number {number}: {error}"))
+            file.error(format!(
+                "has an invalid certificate, number {number}: {error}"
+            ))
         })?;
         let validity = certificate.validity();
-        let (not_before, not_after) =
-            (unix_time(validity.not_before.timestamp()), unix_time(validity.not_after.timestamp()));
+        let (not_before, not_after) = (
+            unix_time(validity.not_before.timestamp()),
+            unix_time(validity.not_after.timestamp()),
+        );
         let mut warn = |problem: fmt::Arguments<'_>| {
             let which = if number == 1 { "the" } else { "another" };
             let path = file.display_path();
-            check.warnings.push(format!("{which} certificate in {path} {problem}"));
+            check
+                .warnings
+                .push(format!("{which} certificate in {path} {problem}"));
         };
         if not_after < now {
             warn(format_args!("expired on {}", format_time(not_after)));
         }
         if now < not_before {
-            warn(format_args!("is not valid before {}", format_time(not_before)));
+            warn(format_args!(
+                "is not valid before {}",
+                format_time(not_before)
+            ));
         }
         if number == 1 {
             match names_of_machine(&certificate) {
@@ -187,7 +220,9 @@ enum MachineNames {
 }
 
 fn names_of_machine(certificate: &X509Certificate<'_>) -> MachineNames {
-    let Ok(Some(names)) = certificate.subject_alternative_name() else { return MachineNames::None };
+    let Ok(Some(names)) = certificate.subject_alternative_name() else {
+        return MachineNames::None;
+    };
     let mut found = MachineNames::None;
     for name in &names.value.general_names {
         match name {
@@ -223,7 +258,11 @@ struct PemFile {
 impl PemFile {
     fn read(path: &Path, kind: CertFileKind) -> Result<Self, CertFileError> {
         let display_path = path.display().to_string();
-        let error = |reason: String| CertFileError { kind, subject: display_path.clone(), reason };
+        let error = |reason: String| CertFileError {
+            kind,
+            subject: display_path.clone(),
+            reason,
+        };
         let io_error = |io_error: std::io::Error| {
             error(match io_error.kind() {
                 ErrorKind::NotFound => "does not exist".to_owned(),
@@ -246,7 +285,12 @@ impl PemFile {
             ));
         }
         let is_world_accessible = is_world_accessible(&metadata);
-        Ok(Self { kind, display_path, bytes, is_world_accessible })
+        Ok(Self {
+            kind,
+            display_path,
+            bytes,
+            is_world_accessible,
+        })
     }
 
     /// Returns all certificates of the file, at least one.
@@ -290,7 +334,11 @@ impl PemFile {
     }
 
     fn error(&self, reason: impl Into<String>) -> CertFileError {
-        CertFileError { kind: self.kind, subject: self.display_path.clone(), reason: reason.into() }
+        CertFileError {
+            kind: self.kind,
+            subject: self.display_path.clone(),
+            reason: reason.into(),
+        }
     }
 }
 

@@ -18,7 +18,10 @@ struct DialStart;
 impl DialRate {
     /// Creates a limit. Zero counts as one.
     pub fn new(per_second: u64) -> Self {
-        Self(RateLimit::new(DialStart, Rate::new(per_second.max(1), Duration::from_secs(1))))
+        Self(RateLimit::new(
+            DialStart,
+            Rate::new(per_second.max(1), Duration::from_secs(1)),
+        ))
     }
 
     /// Starts a dial as soon as the limit allows.
@@ -59,7 +62,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_second_has_a_bounded_number_of_dials() {
         let mut rate = DialRate::new(50);
-        for span in [Duration::ZERO, Duration::from_secs(1), Duration::from_hours(1)] {
+        for span in [
+            Duration::ZERO,
+            Duration::from_secs(1),
+            Duration::from_hours(1),
+        ] {
             tokio::time::advance(span).await;
             assert_eq!((0..200).filter(|_| rate.try_start()).count(), 50);
         }

@@ -26,9 +26,14 @@ use std::str::FromStr;
 /// address may be in brackets.
 #[cfg(feature = "client")]
 pub(crate) fn is_loopback_host(host: &str) -> bool {
-    let host = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    let host = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .unwrap_or(host);
     host == "localhost"
-        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// Environment of the process. Functions take it as an argument, so that tests can replace it.
@@ -102,7 +107,10 @@ impl ProcessEnv {
 
 #[cfg(unix)]
 fn effective_ids() -> (u32, u32) {
-    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+    (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    )
 }
 
 /// The ids are used only for the paths of Unix sockets and for the daemon.
@@ -120,8 +128,15 @@ pub fn default_sockets(env: &ProcessEnv) -> Vec<PathBuf> {
         return Vec::new();
     }
     let mut sockets = vec![PathBuf::from("/run/caproot/caproot.sock")];
-    sockets.extend(env.xdg_runtime_dir.as_ref().map(|dir| dir.join("caproot.sock")));
-    sockets.push(env.temp_dir.join(format!("caproot-{}/caproot.sock", env.uid)));
+    sockets.extend(
+        env.xdg_runtime_dir
+            .as_ref()
+            .map(|dir| dir.join("caproot.sock")),
+    );
+    sockets.push(
+        env.temp_dir
+            .join(format!("caproot-{}/caproot.sock", env.uid)),
+    );
     sockets
 }
 
@@ -162,13 +177,17 @@ impl DaemonEndpoint {
             return Err(EndpointError("the path of the socket must name a file"));
         }
         if bytes.len() > MAX_SOCKET_PATH_BYTES {
-            return Err(EndpointError("the path of the socket is longer than 107 bytes"));
+            return Err(EndpointError(
+                "the path of the socket is longer than 107 bytes",
+            ));
         }
         Ok(Self(EndpointAddress::Unix(path)))
     }
 
     fn host_and_port(address: &str) -> Result<String, EndpointError> {
-        let (host, port) = address.rsplit_once(':').ok_or(EndpointError("the port is missing"))?;
+        let (host, port) = address
+            .rsplit_once(':')
+            .ok_or(EndpointError("the port is missing"))?;
         if port.parse::<u16>().ok().is_none_or(|port| port == 0) {
             return Err(EndpointError("the port must be a number from 1 to 65535"));
         }
@@ -187,7 +206,9 @@ impl DaemonEndpoint {
     pub fn is_cleartext(&self) -> bool {
         match &self.0 {
             EndpointAddress::Tcp(address) => {
-                let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+                let host = address
+                    .rsplit_once(':')
+                    .map_or(address.as_str(), |(host, _)| host);
                 !is_loopback_host(host)
             }
             EndpointAddress::Unix(_) | EndpointAddress::Tls(_) => false,
@@ -202,17 +223,26 @@ impl DaemonEndpoint {
 }
 
 fn is_host(host: &str) -> bool {
-    if let Some(v6) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+    if let Some(v6) = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
         return v6.parse::<Ipv6Addr>().is_ok();
     }
-    !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+    !host.is_empty()
+        && host
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
 }
 
 impl FromStr for DaemonEndpoint {
     type Err = EndpointError;
 
     fn from_str(text: &str) -> Result<Self, EndpointError> {
-        if let Some(path) = text.strip_prefix("unix://").or_else(|| text.strip_prefix("unix:")) {
+        if let Some(path) = text
+            .strip_prefix("unix://")
+            .or_else(|| text.strip_prefix("unix:"))
+        {
             Self::unix(path)
         } else if text.starts_with('/') {
             Self::unix(text)

@@ -34,6 +34,9 @@ mod tests {
             let millis = full_jitter(Duration::from_millis(7_999)).as_millis();
             eighths[usize::try_from(millis / 1_000).expect("a small number")] += 1;
         }
-        assert!(eighths.iter().all(|count| (700..1_300).contains(count)), "{eighths:?}");
+        assert!(
+            eighths.iter().all(|count| (700..1_300).contains(count)),
+            "{eighths:?}"
+        );
     }
 }

@@ -76,7 +76,11 @@ impl DocumentNode {
 enum OpenContainer {
     List(TextPosition, Vec<DocumentNode>),
     /// The last field is a key without a value.
-    Map(TextPosition, Vec<DocumentEntry>, Option<(TextPosition, Box<str>)>),
+    Map(
+        TextPosition,
+        Vec<DocumentEntry>,
+        Option<(TextPosition, Box<str>)>,
+    ),
 }
 
 /// Decodes the bytes of a file as UTF-8.
@@ -85,7 +89,10 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<String, SyntaxError> {
         let end = error.utf8_error().valid_up_to();
         let (line, column) = position::position_of_byte(error.as_bytes(), end);
         let reason = "invalid UTF-8; save the file as UTF-8".to_owned();
-        SyntaxError { position: TextPosition { line, column }, reason }
+        SyntaxError {
+            position: TextPosition { line, column },
+            reason,
+        }
     })
 }
 
@@ -106,7 +113,12 @@ pub(crate) fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
             reason: format!("YAML: {}", error.info()),
         })?;
         let here = at(&span.start);
-        let reject = |reason: &str| Err(SyntaxError { position: here, reason: reason.to_owned() });
+        let reject = |reason: &str| {
+            Err(SyntaxError {
+                position: here,
+                reason: reason.to_owned(),
+            })
+        };
         let done = match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => None,
             Event::DocumentStart(_) => {
@@ -142,16 +154,19 @@ pub(crate) fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
                 open.push(OpenContainer::Map(here, Vec::new(), None));
                 None
             }
-            Event::Scalar(text, style, ..) => {
-                Some(DocumentNode { position: here, value: resolve_scalar(&text, style) })
-            }
+            Event::Scalar(text, style, ..) => Some(DocumentNode {
+                position: here,
+                value: resolve_scalar(&text, style),
+            }),
             Event::SequenceEnd | Event::MappingEnd => match open.pop() {
-                Some(OpenContainer::List(at, items)) => {
-                    Some(DocumentNode { position: at, value: DocumentValue::List(items) })
-                }
-                Some(OpenContainer::Map(at, entries, _)) => {
-                    Some(DocumentNode { position: at, value: DocumentValue::Map(entries) })
-                }
+                Some(OpenContainer::List(at, items)) => Some(DocumentNode {
+                    position: at,
+                    value: DocumentValue::List(items),
+                }),
+                Some(OpenContainer::Map(at, entries, _)) => Some(DocumentNode {
+                    position: at,
+                    value: DocumentValue::Map(entries),
+                }),
                 None => None,
             },
         };
@@ -160,14 +175,21 @@ pub(crate) fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
                 None => document = Some(node),
                 Some(OpenContainer::List(_, items)) => items.push(node),
                 Some(OpenContainer::Map(_, entries, key)) => match key.take() {
-                    Some((at, key)) => entries.push(DocumentEntry { key, key_position: at, node }),
+                    Some((at, key)) => entries.push(DocumentEntry {
+                        key,
+                        key_position: at,
+                        node,
+                    }),
                     None => *key = Some((node.position, key_text(node)?)),
                 },
             }
         }
     }
     let start = TextPosition { line: 1, column: 1 };
-    Ok(document.unwrap_or(DocumentNode { position: start, value: DocumentValue::Null }))
+    Ok(document.unwrap_or(DocumentNode {
+        position: start,
+        value: DocumentValue::Null,
+    }))
 }
 
 /// Converts a key to text.
@@ -178,7 +200,10 @@ fn key_text(key: DocumentNode) -> Result<Box<str>, SyntaxError> {
         DocumentValue::Null => Ok("null".into()),
         DocumentValue::List(_) | DocumentValue::Map(_) => {
             let reason = "a list or mapping cannot be a key".to_owned();
-            Err(SyntaxError { position: key.position, reason })
+            Err(SyntaxError {
+                position: key.position,
+                reason,
+            })
         }
     }
 }
@@ -196,9 +221,13 @@ fn resolve_scalar(text: &str, style: ScalarStyle) -> DocumentValue {
 
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let begins =
-        digits.strip_prefix('.').unwrap_or(digits).starts_with(|c: char| c.is_ascii_digit());
-    let prefixed = ["0x", "0o"].iter().find_map(|prefix| text.strip_prefix(prefix));
+    let begins = digits
+        .strip_prefix('.')
+        .unwrap_or(digits)
+        .starts_with(|c: char| c.is_ascii_digit());
+    let prefixed = ["0x", "0o"]
+        .iter()
+        .find_map(|prefix| text.strip_prefix(prefix));
     begins && text.parse::<f64>().is_ok()
         || prefixed.is_some_and(|d| !d.is_empty() && d.chars().all(|c| c.is_ascii_hexdigit()))
         || matches!(digits, ".inf" | ".Inf" | ".INF" | ".nan" | ".NaN" | ".NAN")
@@ -206,7 +235,10 @@ fn is_number(text: &str) -> bool {
 
 fn marker_position(mark: &Marker) -> TextPosition {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    TextPosition { line: number(mark.line()), column: number(mark.col() + 1) }
+    TextPosition {
+        line: number(mark.line()),
+        column: number(mark.col() + 1),
+    }
 }
 
 /// Returns the position of the end of a text.
@@ -214,7 +246,10 @@ fn end_position(text: &str) -> TextPosition {
     let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let breaks = text.matches(['\n', '\r']).count() - text.matches("\r\n").count();
     let last = text.rsplit(['\n', '\r']).next().unwrap_or_default();
-    TextPosition { line: number(breaks + 1), column: number(last.chars().count() + 1) }
+    TextPosition {
+        line: number(breaks + 1),
+        column: number(last.chars().count() + 1),
+    }
 }
 
 #[cfg(test)]
@@ -245,19 +280,41 @@ mod tests {
 
     #[test]
     fn nodes_have_positions() {
-        let Ok(node) = parse("# c\r\nä: x\r\nb:\r\n  - {c: 1}\r\n") else { panic!("good YAML") };
-        let DocumentValue::Map(top) = node.value else { panic!("a mapping") };
+        let Ok(node) = parse("# c\r\nä: x\r\nb:\r\n  - {c: 1}\r\n") else {
+            panic!("good YAML")
+        };
+        let DocumentValue::Map(top) = node.value else {
+            panic!("a mapping")
+        };
         let at = |line, column| TextPosition { line, column };
         assert_eq!(
-            (top[0].key_position, top[0].node.position, top[1].key_position),
+            (
+                top[0].key_position,
+                top[0].node.position,
+                top[1].key_position
+            ),
             (at(2, 1), at(2, 4), at(3, 1))
         );
-        let DocumentValue::List(items) = &top[1].node.value else { panic!("a list") };
-        let DocumentValue::Map(inner) = &items[0].value else { panic!("a mapping") };
-        assert_eq!((inner[0].key_position, inner[0].node.position), (at(4, 6), at(4, 9)));
-        let Ok(node) = parse("?\n ") else { panic!("good YAML") };
-        let DocumentValue::Map(top) = node.value else { panic!("a mapping") };
-        assert_eq!((top[0].key_position, top[0].node.position), (at(2, 2), at(2, 2)));
+        let DocumentValue::List(items) = &top[1].node.value else {
+            panic!("a list")
+        };
+        let DocumentValue::Map(inner) = &items[0].value else {
+            panic!("a mapping")
+        };
+        assert_eq!(
+            (inner[0].key_position, inner[0].node.position),
+            (at(4, 6), at(4, 9))
+        );
+        let Ok(node) = parse("?\n ") else {
+            panic!("good YAML")
+        };
+        let DocumentValue::Map(top) = node.value else {
+            panic!("a mapping")
+        };
+        assert_eq!(
+            (top[0].key_position, top[0].node.position),
+            (at(2, 2), at(2, 2))
+        );
     }
 
     #[test]

@@ -28,7 +28,10 @@ pub fn find_fenced_text(file: &[u8]) -> Option<FencedText<'_>> {
         end += if closes { 0 } else { line.len() };
         closes
     });
-    Some(FencedText { text: &rest[..end], is_closed })
+    Some(FencedText {
+        text: &rest[..end],
+        is_closed,
+    })
 }
 
 /// Splits a whole file. Returns the range of the text between the fences, and the offset of the body
@@ -36,16 +39,24 @@ pub fn find_fenced_text(file: &[u8]) -> Option<FencedText<'_>> {
 #[must_use]
 pub fn split_file(file: &[u8]) -> Option<(Range<usize>, usize)> {
     let fenced = find_fenced_text(file).filter(|fenced| fenced.is_closed)?;
-    let line_len =
-        |text: &[u8]| text.split_inclusive(|b| *b == b'\n').next().map_or(0, <[u8]>::len);
-    let mark_len = if file.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
+    let line_len = |text: &[u8]| {
+        text.split_inclusive(|b| *b == b'\n')
+            .next()
+            .map_or(0, <[u8]>::len)
+    };
+    let mark_len = if file.starts_with(BYTE_ORDER_MARK) {
+        BYTE_ORDER_MARK.len()
+    } else {
+        0
+    };
     let start = mark_len + line_len(&file[mark_len..]);
     let end = start + fenced.text.len();
     Some((start..end, end + line_len(&file[end..])))
 }
 
 fn is_fence(line: &[u8]) -> bool {
-    line.strip_prefix(b"---").is_some_and(|rest| rest.trim_ascii().is_empty())
+    line.strip_prefix(b"---")
+        .is_some_and(|rest| rest.trim_ascii().is_empty())
 }
 
 #[cfg(test)]
@@ -58,14 +69,19 @@ mod tests {
             ("---\na: 1\n---\nb", Some(("a: 1\n", true))),
             ("\u{feff}---\r\na: 1\r\n--- \r\nb", Some(("a: 1\r\n", true))),
             ("---\n---", Some(("", true))),
-            ("---\na: 1\n ---\n----\n", Some(("a: 1\n ---\n----\n", false))),
+            (
+                "---\na: 1\n ---\n----\n",
+                Some(("a: 1\n ---\n----\n", false)),
+            ),
             ("---", Some(("", false))),
             ("", None),
             ("----\na: 1\n---\n", None),
             ("\n---\na: 1\n---\n", None),
         ] {
-            let expected = expected
-                .map(|(text, is_closed)| FencedText { text: str::as_bytes(text), is_closed });
+            let expected = expected.map(|(text, is_closed)| FencedText {
+                text: str::as_bytes(text),
+                is_closed,
+            });
             assert_eq!(find_fenced_text(file.as_bytes()), expected, "{file:?}");
         }
     }
@@ -74,7 +90,10 @@ mod tests {
     fn the_body_begins_after_the_closing_fence() {
         for (file, expected) in [
             ("---\na: 1\n---\nb", Some(("a: 1\n", "b"))),
-            ("\u{feff}---\r\na: 1\r\n--- \r\nb\n---\n", Some(("a: 1\r\n", "b\n---\n"))),
+            (
+                "\u{feff}---\r\na: 1\r\n--- \r\nb\n---\n",
+                Some(("a: 1\r\n", "b\n---\n")),
+            ),
             ("---\n---", Some(("", ""))),
             ("---\na: 1\n", None),
             ("b", None),

@@ -43,7 +43,11 @@ impl<'v> FieldMapping<'v> {
     }
 
     pub fn new(value: &'v DynamicValue, path: &'v [&'v str], component: &'v str) -> Self {
-        Self { value, path, component }
+        Self {
+            value,
+            path,
+            component,
+        }
     }
 
     /// Returns the entries; none if the value is not a mapping.
@@ -53,7 +57,9 @@ impl<'v> FieldMapping<'v> {
 
     /// Returns the value of a key, or `None` if the key is absent or null.
     pub fn non_null_value(self, key: &str) -> Option<&'v DynamicValue> {
-        self.value.get(key).filter(|value| **value != DynamicValue::Null)
+        self.value
+            .get(key)
+            .filter(|value| **value != DynamicValue::Null)
     }
 
     /// Returns the keys that are not in `known`.
@@ -64,7 +70,8 @@ impl<'v> FieldMapping<'v> {
 
     /// Returns the first of the keys that has a value.
     pub fn find_present_key<'k>(self, keys: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
-        keys.into_iter().find(|key| self.non_null_value(key).is_some())
+        keys.into_iter()
+            .find(|key| self.non_null_value(key).is_some())
     }
 
     fn key_label(self, key: &str) -> String {
@@ -81,7 +88,12 @@ impl<'v> FieldMapping<'v> {
 impl<'p> FieldReader<'p> {
     /// Creates a reader whose problems have no positions.
     pub fn new(problems: &'p mut Vec<FileProblem>) -> Self {
-        Self { problems, remaining_problems: MAX_PROBLEMS, yaml: "", lines_before: 0 }
+        Self {
+            problems,
+            remaining_problems: MAX_PROBLEMS,
+            yaml: "",
+            lines_before: 0,
+        }
     }
 
     /// Creates a reader for `yaml`, which follows `lines_before` lines of the file.
@@ -90,7 +102,11 @@ impl<'p> FieldReader<'p> {
         yaml: &'p str,
         lines_before: u32,
     ) -> Self {
-        Self { yaml, lines_before, ..Self::new(problems) }
+        Self {
+            yaml,
+            lines_before,
+            ..Self::new(problems)
+        }
     }
 
     /// Reports a problem without a position.
@@ -119,7 +135,14 @@ impl<'p> FieldReader<'p> {
     /// known.
     pub fn position_of(&self, path: &[&str]) -> (u32, u32) {
         let (line, column) = position::position_of_key(self.yaml, path);
-        (if line == 0 { 0 } else { line + self.lines_before }, column)
+        (
+            if line == 0 {
+                0
+            } else {
+                line + self.lines_before
+            },
+            column,
+        )
     }
 
     /// Reports a problem at the last key of `path`.
@@ -155,7 +178,10 @@ impl<'p> FieldReader<'p> {
         expected: &str,
     ) {
         let label = at.key_label(key);
-        let why = format!("{label} must be {expected}, but is {}; omitted", value.kind());
+        let why = format!(
+            "{label} must be {expected}, but is {}; omitted",
+            value.kind()
+        );
         self.report_field(at, key, DiagnosticCode::FieldInvalid, why);
     }
 
@@ -177,8 +203,11 @@ impl<'p> FieldReader<'p> {
         let mut keys = at.unknown_keys(known);
         keys.retain(|key| *key != "$schema");
         let Some(first) = keys.first() else { return };
-        let redacted: Vec<String> =
-            keys.iter().copied().map(secret_filter::redact_in_text).collect();
+        let redacted: Vec<String> = keys
+            .iter()
+            .copied()
+            .map(secret_filter::redact_in_text)
+            .collect();
         let named = text::quote_words(redacted.iter().map(String::as_str));
         let owner = match (at.path, at.component) {
             ([], "") => String::new(),
@@ -222,7 +251,11 @@ impl<'p> FieldReader<'p> {
             self.report_wrong_type(parent, key, value, expected);
             return None;
         }
-        Some(FieldMapping { value, path, ..parent })
+        Some(FieldMapping {
+            value,
+            path,
+            ..parent
+        })
     }
 
     fn read_raw_text<'v>(&mut self, at: FieldMapping<'v>, key: &str) -> Option<&'v str> {
@@ -342,7 +375,10 @@ impl<'p> FieldReader<'p> {
     /// Reads a list of texts, or a single text, with secrets redacted. Omits invalid items.
     pub fn read_lines(&mut self, at: FieldMapping<'_>, key: &str, max: usize) -> Box<[Box<str>]> {
         let lines = self.read_verbatim_list(at, key, max);
-        lines.into_iter().map(|line| secret_filter::redact_in_text(line).into()).collect()
+        lines
+            .into_iter()
+            .map(|line| secret_filter::redact_in_text(line).into())
+            .collect()
     }
 
     /// Reads a list of texts, or a single text. Omits invalid items. Secrets are not redacted.
@@ -352,7 +388,9 @@ impl<'p> FieldReader<'p> {
         key: &str,
         max: usize,
     ) -> Vec<&'v str> {
-        let Some(value) = at.non_null_value(key) else { return Vec::new() };
+        let Some(value) = at.non_null_value(key) else {
+            return Vec::new();
+        };
         let items = match value {
             DynamicValue::List(items) => &**items,
             DynamicValue::Text(_) => std::slice::from_ref(value),
@@ -361,9 +399,15 @@ impl<'p> FieldReader<'p> {
                 return Vec::new();
             }
         };
-        let valid_text =
-            |item: &'v DynamicValue| item.as_text().filter(|text| !text::exceeds_chars(text, max));
-        let texts: Vec<_> = items.iter().filter_map(valid_text).take(MAX_ITEMS).collect();
+        let valid_text = |item: &'v DynamicValue| {
+            item.as_text()
+                .filter(|text| !text::exceeds_chars(text, max))
+        };
+        let texts: Vec<_> = items
+            .iter()
+            .filter_map(valid_text)
+            .take(MAX_ITEMS)
+            .collect();
         if texts.len() < items.len() {
             let why = format!(
                 "{} may hold {MAX_ITEMS} texts of {max} characters; {} omitted",
@@ -381,14 +425,18 @@ impl<'p> FieldReader<'p> {
         at: FieldMapping<'v>,
         key: &str,
     ) -> &'v [(Box<str>, DynamicValue)] {
-        let Some(value) = at.non_null_value(key) else { return &[] };
+        let Some(value) = at.non_null_value(key) else {
+            return &[];
+        };
         let Some(entries) = value.as_map() else {
             self.report_wrong_type(at, key, value, "an object");
             return &[];
         };
         if entries.len() > MAX_ITEMS {
-            let why =
-                format!("{} has over {MAX_ITEMS} entries; the rest is omitted", at.key_label(key));
+            let why = format!(
+                "{} has over {MAX_ITEMS} entries; the rest is omitted",
+                at.key_label(key)
+            );
             self.report_field(at, key, DiagnosticCode::FieldTooLong, why);
         }
         &entries[..entries.len().min(MAX_ITEMS)]

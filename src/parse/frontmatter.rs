@@ -31,7 +31,10 @@ pub fn read(head: &[u8], is_whole: bool, dir_name: Option<&[u8]>) -> ParsedSkill
         .map_err(|problem| problems.push(problem))
         .ok()
         .and_then(|(yaml, value)| fields::read(value, yaml, dir_name, &mut problems));
-    ParsedSkillMd { frontmatter: skill, problems }
+    ParsedSkillMd {
+        frontmatter: skill,
+        problems,
+    }
 }
 
 /// Reads the frontmatter of any Markdown file. Adds a problem to `problems` if the YAML was
@@ -70,9 +73,18 @@ fn parse_mapping(yaml: &str, problems: &mut Vec<FileProblem>) -> Result<DynamicV
     let value = match yaml::parse(yaml) {
         Ok(value) => value,
         Err(error) => parse_repaired(yaml, &error, problems).ok_or_else(|| {
-            let YamlError { line, column, message, .. } = error;
+            let YamlError {
+                line,
+                column,
+                message,
+                ..
+            } = error;
             // Count the line of the opening fence.
-            let (line, column) = if line == 0 { (1, 1) } else { (line + 1, column) };
+            let (line, column) = if line == 0 {
+                (1, 1)
+            } else {
+                (line + 1, column)
+            };
             FileProblem::error(DiagnosticCode::YamlSyntax, message).with_position(line, column)
         })?,
     };

@@ -24,7 +24,11 @@ pub fn parse(bytes: &[u8]) -> Result<DynamicValue, JsonError> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let (line, column) = position::position_of_byte(bytes, error.valid_up_to());
-        JsonError { line, column, message: "the file is not UTF-8".into() }
+        JsonError {
+            line,
+            column,
+            message: "the file is not UTF-8".into(),
+        }
     })?;
     let budget = DocumentBudget::new(text.len());
     let mut deserializer = serde_json::Deserializer::from_str(text);
@@ -42,12 +46,18 @@ fn json_error(text: &str, error: &serde_json::Error) -> JsonError {
         .take(error.line().saturating_sub(1))
         .map(str::len)
         .sum::<usize>();
-    let (line, column) =
-        position::position_of_byte(text.as_bytes(), line_start + error.column().saturating_sub(1));
+    let (line, column) = position::position_of_byte(
+        text.as_bytes(),
+        line_start + error.column().saturating_sub(1),
+    );
     let message = error.to_string();
     let suffix = format!(" at line {} column {}", error.line(), error.column());
     let message = text::escape_text(message.strip_suffix(&suffix).unwrap_or(&message));
-    JsonError { line, column, message }
+    JsonError {
+        line,
+        column,
+        message,
+    }
 }
 
 #[cfg(test)]
@@ -80,13 +90,20 @@ mod tests {
             ("[1] 2", 1, 5, "trailing"),
         ] {
             let error = parse(json.as_bytes()).expect_err(json);
-            assert_eq!((error.line, error.column), (line, column), "{json} {error:?}");
+            assert_eq!(
+                (error.line, error.column),
+                (line, column),
+                "{json} {error:?}"
+            );
             assert!(error.message.contains(words), "{json} {error:?}");
         }
         let error = parse(b"{\"a\":\n\"\xff\"}").expect_err("not UTF-8");
         assert_eq!((error.line, error.column), (2, 2));
         assert!(
-            parse("[".repeat(65).as_bytes()).expect_err("deep").message.contains("nested over 64")
+            parse("[".repeat(65).as_bytes())
+                .expect_err("deep")
+                .message
+                .contains("nested over 64")
         );
     }
 

@@ -14,7 +14,10 @@ const MAX_VERSION_CHARS: usize = 64;
 pub fn read(bytes: &[u8], dir_name: Option<&[u8]>) -> (Option<PluginManifest>, Vec<FileProblem>) {
     let mut problems = Vec::new();
     let manifest = parse_manifest(bytes, dir_name, &mut problems);
-    (manifest.map_err(|problem| problems.push(problem)).ok(), problems)
+    (
+        manifest.map_err(|problem| problems.push(problem)).ok(),
+        problems,
+    )
 }
 
 fn parse_manifest(
@@ -24,7 +27,9 @@ fn parse_manifest(
 ) -> Result<PluginManifest, FileProblem> {
     let invalid = |message: String| FileProblem::error(DiagnosticCode::ManifestInvalid, message);
     if bytes.len() > MAX_MANIFEST_BYTES {
-        return Err(invalid(format!("the manifest is over {MAX_MANIFEST_BYTES} bytes")));
+        return Err(invalid(format!(
+            "the manifest is over {MAX_MANIFEST_BYTES} bytes"
+        )));
     }
     let value = json::parse(bytes).map_err(|e| {
         invalid(secret_filter::redact_in_text(&e.message)).with_position(e.line, e.column)
@@ -89,12 +94,22 @@ mod tests {
     #[test]
     fn manifests_give_names_and_versions() {
         for (json, name, version, code) in [
-            ("{\"name\": \" demo \\n plugin \", \"version\": \"1.0\"}", "demo plugin", "1.0", None),
+            (
+                "{\"name\": \" demo \\n plugin \", \"version\": \"1.0\"}",
+                "demo plugin",
+                "1.0",
+                None,
+            ),
             ("\u{feff}{\"name\":\"a\",\"$schema\":[{}]}", "a", "", None),
             ("{}", "dir", "", None),
             ("{\"name\":null,\"version\":null}", "dir", "", None),
             ("{\"name\":\" \"}", "dir", "", None),
-            ("{\"name\":\"a\",\"version\":1}", "a", "", Some(DiagnosticCode::FieldInvalid)),
+            (
+                "{\"name\":\"a\",\"version\":1}",
+                "a",
+                "",
+                Some(DiagnosticCode::FieldInvalid),
+            ),
             (
                 &format!("{{\"name\":\"a\",\"version\":\"{}\"}}", "1".repeat(65)),
                 "a",
@@ -104,9 +119,21 @@ mod tests {
         ] {
             let (manifest, problems) = read(json.as_bytes(), Some(b"dir"));
             let manifest = manifest.expect(json);
-            assert_eq!((&*manifest.name, &*manifest.version), (name, version), "{json}");
-            let found = problems.iter().map(|p| (p.code, p.severity)).collect::<Vec<_>>();
-            assert_eq!(found, code.map(|code| (code, Warning)).into_iter().collect::<Vec<_>>());
+            assert_eq!(
+                (&*manifest.name, &*manifest.version),
+                (name, version),
+                "{json}"
+            );
+            let found = problems
+                .iter()
+                .map(|p| (p.code, p.severity))
+                .collect::<Vec<_>>();
+            assert_eq!(
+                found,
+                code.map(|code| (code, Warning))
+                    .into_iter()
+                    .collect::<Vec<_>>()
+            );
         }
         let (manifest, problems) = read(b"{}", Some(b"caf\xe9"));
         assert_eq!(&*manifest.expect("usable").name, "caf\u{fffd}");
@@ -121,19 +148,36 @@ mod tests {
             ("[]", Some("dir"), 1, 1),
             ("{\"name\": 1}", Some("dir"), 0, 0),
             ("{\"name\": \"a\\u0001\"}", Some("dir"), 0, 0),
-            (&format!("{{\"name\": \"{}\"}}", "ä".repeat(65)), Some("dir"), 0, 0),
+            (
+                &format!("{{\"name\": \"{}\"}}", "ä".repeat(65)),
+                Some("dir"),
+                0,
+                0,
+            ),
             ("{}", None, 0, 0),
             ("{}", Some("a\u{1}"), 0, 0),
             (&" ".repeat(MAX_MANIFEST_BYTES + 1), Some("dir"), 0, 0),
         ] {
             let (manifest, problems) = read(json.as_bytes(), dir_name.map(str::as_bytes));
             assert_eq!(manifest, None, "{json}");
-            let [problem] = &problems[..] else { panic!("{problems:?}") };
-            assert_eq!((problem.code, problem.severity), (DiagnosticCode::ManifestInvalid, Error));
-            assert_eq!((problem.line, problem.column), (line, column), "{json} {problem:?}");
+            let [problem] = &problems[..] else {
+                panic!("{problems:?}")
+            };
+            assert_eq!(
+                (problem.code, problem.severity),
+                (DiagnosticCode::ManifestInvalid, Error)
+            );
+            assert_eq!(
+                (problem.line, problem.column),
+                (line, column),
+                "{json} {problem:?}"
+            );
         }
         let (manifest, problems) = read(b"{\"name\": \"\xff\"}", Some(b"dir"));
-        assert_eq!((manifest, problems[0].code), (None, DiagnosticCode::ManifestInvalid));
+        assert_eq!(
+            (manifest, problems[0].code),
+            (None, DiagnosticCode::ManifestInvalid)
+        );
         assert_eq!((problems[0].line, problems[0].column), (1, 11));
     }
 

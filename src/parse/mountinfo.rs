@@ -19,8 +19,15 @@ fn parse_mount_line(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.splitn(6, |b| *b == b' ');
     let mount_point = fields.nth(4)?;
     fields.next()?;
-    let identity = line.split(|b| *b == b' ').take(4).collect::<Vec<_>>().join(&b' ');
-    Some(MountEntry { identity: identity.into(), mount_point: unescape_octal(mount_point).into() })
+    let identity = line
+        .split(|b| *b == b' ')
+        .take(4)
+        .collect::<Vec<_>>()
+        .join(&b' ');
+    Some(MountEntry {
+        identity: identity.into(),
+        mount_point: unescape_octal(mount_point).into(),
+    })
 }
 
 /// Decodes escapes of three octal digits, such as `\040` for a space.

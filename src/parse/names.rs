@@ -22,7 +22,10 @@ pub fn check_name(name: &str) -> Result<(), String> {
         return Err("no name is set, and the directory has no name to use instead".into());
     }
     if name.chars().any(char::is_control) {
-        return Err(format!("the name {} contains control characters", text::quote_word(name)));
+        return Err(format!(
+            "the name {} contains control characters",
+            text::quote_word(name)
+        ));
     }
     if text::exceeds_chars(name, MAX_NAME_CHARS) {
         return Err(format!(
@@ -41,11 +44,19 @@ pub fn format_violations(name: &str) -> Vec<String> {
             !name.bytes().all(is_common) && !name.chars().all(is_allowed_char),
             "should contain only lower-case letters, digits and hyphens",
         ),
-        (name.starts_with('-') || name.ends_with('-'), "should not begin or end with a hyphen"),
-        (name.contains("--"), "should not contain two hyphens in a row"),
+        (
+            name.starts_with('-') || name.ends_with('-'),
+            "should not begin or end with a hyphen",
+        ),
+        (
+            name.contains("--"),
+            "should not contain two hyphens in a row",
+        ),
     ];
     let violated = rules.into_iter().filter(|(is_violated, _)| *is_violated);
-    violated.map(|(_, rule)| format!("the name {} {rule}", text::quote_word(name))).collect()
+    violated
+        .map(|(_, rule)| format!("the name {} {rule}", text::quote_word(name)))
+        .collect()
 }
 
 /// Whether the format allows the character. Allows letters without case, as in Chinese, and letters

@@ -4,7 +4,10 @@
 /// beyond the end.
 pub fn position_of_byte(text: &[u8], index: usize) -> (u32, u32) {
     let before = &text[..index.min(text.len())];
-    let start = before.iter().rposition(|b| *b == b'\n').map_or(0, |i| i + 1);
+    let start = before
+        .iter()
+        .rposition(|b| *b == b'\n')
+        .map_or(0, |i| i + 1);
     let line = before[..start].split(|b| *b == b'\n').count();
     let column = String::from_utf8_lossy(&before[start..]).chars().count() + 1;
     (saturating_u32(line), saturating_u32(column))
@@ -19,7 +22,9 @@ pub fn position_of_key(yaml: &str, path: &[&str]) -> (u32, u32) {
     let mut found = (0, 0);
     for (level, key) in path.iter().enumerate() {
         loop {
-            let Some((line, number)) = lines.next() else { return (0, 0) };
+            let Some((line, number)) = lines.next() else {
+                return (0, 0);
+            };
             let key_text = line.trim_start_matches([' ', '-']);
             if level > 0 && line.len() == key_text.len() && !is_blank(line) {
                 return (0, 0);
@@ -43,7 +48,9 @@ fn is_blank(line: &str) -> bool {
 fn is_key(line: &str, key: &str) -> bool {
     let quote = line.chars().next().filter(|c| matches!(c, '"' | '\''));
     let rest = match quote {
-        Some(quote) => line[1..].strip_prefix(key).and_then(|rest| rest.strip_prefix(quote)),
+        Some(quote) => line[1..]
+            .strip_prefix(key)
+            .and_then(|rest| rest.strip_prefix(quote)),
         None => line.strip_prefix(key),
     };
     rest.is_some_and(|rest| rest.trim_start().starts_with(':'))
@@ -68,7 +75,11 @@ mod tests {
             ("a\r\nbc", 4, (2, 2)),
             ("a\n", 99, (2, 1)),
         ] {
-            assert_eq!(position_of_byte(text.as_bytes(), index), expected, "{text:?} {index}");
+            assert_eq!(
+                position_of_byte(text.as_bytes(), index),
+                expected,
+                "{text:?} {index}"
+            );
         }
     }
 

@@ -45,8 +45,9 @@ const SECRET_NAME_PARTS: [&str; 21] = [
     "jwt",
 ];
 /// Whole words of names of secrets.
-const SECRET_NAME_WORDS: [&str; 9] =
-    ["key", "keys", "pat", "pass", "pw", "auth", "dsn", "sas", "pin"];
+const SECRET_NAME_WORDS: [&str; 9] = [
+    "key", "keys", "pat", "pass", "pw", "auth", "dsn", "sas", "pin",
+];
 /// End of the first line of a private key in PEM.
 const PRIVATE_KEY_MARKER: &str = "PRIVATE KEY-----";
 /// Prefixes of tokens of well-known services, and [`PRIVATE_KEY_MARKER`].
@@ -126,7 +127,9 @@ pub fn redact_in_text(text: &str) -> String {
     }
     let redact_word = |word: &str| -> String {
         let has_user = word.split_once("://").is_some_and(|(_, rest)| {
-            rest.split(['/', '?', '#']).next().is_some_and(|host| host.contains('@'))
+            rest.split(['/', '?', '#'])
+                .next()
+                .is_some_and(|host| host.contains('@'))
         });
         match (has_token(word), has_user) {
             (true, _) => REDACTED_MARKER.to_owned(),
@@ -200,7 +203,9 @@ fn is_plain_value(text: &str) -> bool {
 
 /// Whether a text is a path that does not look random. The path of a key file is not a secret.
 fn is_plain_path(text: &str) -> bool {
-    let starts = ["./", "../", "/", "~/"].iter().any(|start| text.starts_with(start));
+    let starts = ["./", "../", "/", "~/"]
+        .iter()
+        .any(|start| text.starts_with(start));
     starts && !looks_random(text)
 }
 
@@ -236,8 +241,9 @@ pub fn has_token(text: &str) -> bool {
         // A text may be full of prefixes, so the time for each of them is bounded.
         let examined = || rest.bytes().take(MAX_TOKEN_BYTES);
         let run = examined().take_while(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b));
-        let (len, digits) =
-            run.fold((0, 0), |(len, digits), b| (len + 1, digits + u32::from(b.is_ascii_digit())));
+        let (len, digits) = run.fold((0, 0), |(len, digits), b| {
+            (len + 1, digits + u32::from(b.is_ascii_digit()))
+        });
         let whole_word = before.is_none_or(|b| !b.is_ascii_alphanumeric());
         // After other letters, the prefix may be part of a word unless a generated run follows.
         let piece = examined().take_while(u8::is_ascii_alphanumeric).count();
@@ -252,7 +258,9 @@ pub fn has_token(text: &str) -> bool {
 /// length. Ignores a placeholder with a default value that is not harmless.
 fn find_placeholder(text: &str) -> Option<(usize, usize)> {
     let starts = text.match_indices(['$', '{']);
-    starts.into_iter().find_map(|(at, _)| Some((at, placeholder_len(&text[at..])?)))
+    starts
+        .into_iter()
+        .find_map(|(at, _)| Some((at, placeholder_len(&text[at..])?)))
 }
 
 /// Returns the length of the placeholder at the start of a text.
@@ -268,14 +276,22 @@ fn placeholder_len(text: &str) -> Option<usize> {
         return is_variable_name(rest[..end].trim()).then_some(end + 4);
     }
     let rest = text.strip_prefix('$')?;
-    let len = rest.bytes().take_while(|b| b.is_ascii_alphanumeric() || *b == b'_').count();
+    let len = rest
+        .bytes()
+        .take_while(|b| b.is_ascii_alphanumeric() || *b == b'_')
+        .count();
     is_variable_name(&rest[..len]).then_some(len + 1)
 }
 
 /// Whether a text is the name of a variable: at most 64 characters, and not generated.
 fn is_variable_name(name: &str) -> bool {
-    let first = name.bytes().next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
-    let rest = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
+    let first = name
+        .bytes()
+        .next()
+        .is_some_and(|b| b.is_ascii_alphabetic() || b == b'_');
+    let rest = name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"_.:-".contains(&b));
     first && rest && name.len() <= 64 && !looks_random(name)
 }
 

@@ -46,7 +46,10 @@ fn parse_mapping(bytes: &[u8]) -> Result<(&str, DynamicValue), FileProblem> {
     match yaml::parse(yaml) {
         Ok(value @ (DynamicValue::Map(_) | DynamicValue::Null)) => Ok((yaml, value)),
         Ok(other) => {
-            let why = format!("the file must be a mapping, but is {}; {CLOSED}", other.kind());
+            let why = format!(
+                "the file must be a mapping, but is {}; {CLOSED}",
+                other.kind()
+            );
             Err(FileProblem::error(DiagnosticCode::YamlSyntax, why).with_position(1, 1))
         }
         Err(error) => {
@@ -58,7 +61,10 @@ fn parse_mapping(bytes: &[u8]) -> Result<(&str, DynamicValue), FileProblem> {
 }
 
 fn read_sidecar(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> SkillSidecar {
-    fields.report_unknown_keys(root, &["interface", "dependencies", "policy", "permissions"]);
+    fields.report_unknown_keys(
+        root,
+        &["interface", "dependencies", "policy", "permissions"],
+    );
     // Problems are limited per file. Read the policy first so that other problems cannot hide that
     // the policy failed closed.
     let policy = read_policy(fields, root);
@@ -140,13 +146,25 @@ fn read_dependencies(
     root: FieldMapping<'_>,
 ) -> Box<[ToolDependency]> {
     let at = read_section(fields, root, &["dependencies"], &["tools"]);
-    let items = at.and_then(|at| fields.read_list(at, "tools")).unwrap_or_default();
-    items.iter().filter_map(|item| read_tool(fields, item)).collect()
+    let items = at
+        .and_then(|at| fields.read_list(at, "tools"))
+        .unwrap_or_default();
+    items
+        .iter()
+        .filter_map(|item| read_tool(fields, item))
+        .collect()
 }
 
 fn read_tool(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Option<ToolDependency> {
     const PATH: &[&str] = &["dependencies", "tools"];
-    const KEYS: &[&str] = &["type", "value", "description", "transport", "command", "url"];
+    const KEYS: &[&str] = &[
+        "type",
+        "value",
+        "description",
+        "transport",
+        "command",
+        "url",
+    ];
     let report = |fields: &mut FieldReader<'_>, why: String| {
         fields.report_at(PATH, DiagnosticCode::FieldInvalid, Severity::Warning, why);
     };
@@ -160,7 +178,10 @@ fn read_tool(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Option<ToolD
     let kind = read_text(fields, at, "type", MAX_WORD_CHARS);
     let name = read_text(fields, at, "value", MAX_TEXT_CHARS);
     let (Some(kind), Some(name)) = (kind, name) else {
-        report(fields, "a tool has no valid `type` or `value`; omitted".to_owned());
+        report(
+            fields,
+            "a tool has no valid `type` or `value`; omitted".to_owned(),
+        );
         return None;
     };
     Some(ToolDependency {
@@ -178,14 +199,23 @@ fn read_permissions(
     root: FieldMapping<'_>,
 ) -> Option<SkillPermissions> {
     const FILES: &[&str] = &["permissions", "file_system"];
-    let at = read_section(fields, root, &["permissions"], &["network", "file_system", "macos"])?;
+    let at = read_section(
+        fields,
+        root,
+        &["permissions"],
+        &["network", "file_system", "macos"],
+    )?;
     let mut permissions = SkillPermissions {
         network: read_network(fields, at),
         macos: read_macos(fields, at),
         ..SkillPermissions::default()
     };
     if let Some(files) = read_section(fields, at, FILES, &["read", "write"]) {
-        let mut paths = |key| fields.read_texts(files, key, MAX_TEXT_CHARS).unwrap_or_default();
+        let mut paths = |key| {
+            fields
+                .read_texts(files, key, MAX_TEXT_CHARS)
+                .unwrap_or_default()
+        };
         permissions.file_system_read = paths("read");
         permissions.file_system_write = paths("write");
     }

@@ -12,8 +12,12 @@ pub fn most_similar<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) ->
 /// Returns the names that are similar enough, with the most similar name first.
 #[must_use]
 pub fn similar_names<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
-    let scored = known.into_iter().map(|known| (strsim::jaro_winkler(word, known), known));
-    let mut similar: Vec<_> = scored.filter(|(score, _)| *score >= MIN_SIMILARITY).collect();
+    let scored = known
+        .into_iter()
+        .map(|known| (strsim::jaro_winkler(word, known), known));
+    let mut similar: Vec<_> = scored
+        .filter(|(score, _)| *score >= MIN_SIMILARITY)
+        .collect();
     similar.sort_by(|a, b| b.0.total_cmp(&a.0));
     similar.into_iter().map(|(_, name)| name).collect()
 }

@@ -25,14 +25,21 @@ impl DocumentBudget {
     /// Creates the budget for one document.
     #[must_use]
     pub fn new(left: usize) -> Self {
-        Self { remaining: Cell::new(left), rejection: RefCell::default() }
+        Self {
+            remaining: Cell::new(left),
+            rejection: RefCell::default(),
+        }
     }
 
     /// Returns the seed that deserializes the document. The seed rejects a document over this
     /// budget or `MAX_NESTING`, and duplicate keys.
     #[must_use]
     pub fn seed(&self) -> ValueSeed<'_> {
-        ValueSeed { budget: self, depth: 0, seen_keys: None }
+        ValueSeed {
+            budget: self,
+            depth: 0,
+            seen_keys: None,
+        }
     }
 
     /// Returns the reason if the seed rejected a well-formed document.
@@ -71,9 +78,15 @@ impl ValueSeed<'_> {
     fn enter_container<E: de::Error>(self) -> Result<Self, E> {
         self.budget.charge(1)?;
         if self.depth == MAX_NESTING {
-            return Err(self.budget.reject(format_args!("nested over {MAX_NESTING} levels deep")));
+            return Err(self
+                .budget
+                .reject(format_args!("nested over {MAX_NESTING} levels deep")));
         }
-        Ok(Self { depth: self.depth + 1, seen_keys: None, ..self })
+        Ok(Self {
+            depth: self.depth + 1,
+            seen_keys: None,
+            ..self
+        })
     }
 
     fn build_scalar<E: de::Error>(
@@ -88,7 +101,9 @@ impl ValueSeed<'_> {
     /// Rejects a duplicate key. The check is here and not in `visit_map` so that the deserializer
     /// reports the position of the key.
     fn check_key<E: de::Error>(self, value: DynamicValue) -> Result<DynamicValue, E> {
-        let Some(keys) = self.seen_keys else { return Ok(value) };
+        let Some(keys) = self.seen_keys else {
+            return Ok(value);
+        };
         let key = value.to_text();
         if value.as_text().is_none() {
             self.budget.charge(key.len())?;
@@ -137,7 +152,9 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
     }
 
     fn visit_u64<E: de::Error>(self, n: u64) -> Result<DynamicValue, E> {
-        self.build_scalar(1, || i64::try_from(n).map_or(DynamicValue::UInt(n), DynamicValue::Int))
+        self.build_scalar(1, || {
+            i64::try_from(n).map_or(DynamicValue::UInt(n), DynamicValue::Int)
+        })
     }
 
     fn visit_i128<E: de::Error>(self, n: i128) -> Result<DynamicValue, E> {
@@ -176,9 +193,10 @@ impl<'de> Visitor<'de> for ValueSeed<'_> {
         let inside = self.enter_container()?;
         let mut keys = HashSet::new();
         let mut map = Vec::new();
-        while let Some(key) =
-            entries.next_key_seed(ValueSeed { seen_keys: Some(&keys), ..inside })?
-        {
+        while let Some(key) = entries.next_key_seed(ValueSeed {
+            seen_keys: Some(&keys),
+            ..inside
+        })? {
             let key = key.to_text();
             keys.insert(key.clone());
             map.push((key, entries.next_value_seed(inside)?));

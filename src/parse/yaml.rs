@@ -53,7 +53,12 @@ pub fn parse(text: &str) -> Result<DynamicValue, YamlError> {
     }
     if let Some((index, message)) = find_costly_construct(text) {
         let (line, column) = position::position_of_byte(text.as_bytes(), index);
-        return Err(YamlError { line, column, message, kind: YamlErrorKind::Rejected });
+        return Err(YamlError {
+            line,
+            column,
+            message,
+            kind: YamlErrorKind::Rejected,
+        });
     }
     parse_with_library(text)
 }
@@ -70,19 +75,31 @@ fn parse_with_library(text: &str) -> Result<DynamicValue, YamlError> {
             _ if message.starts_with("control characters") => unreadable,
             found => found.map(|at| at.index()),
         };
-        let index = unclosed_quote_position(&message).map(|at| byte_index_of(text, at)).or(index);
+        let index = unclosed_quote_position(&message)
+            .map(|at| byte_index_of(text, at))
+            .or(index);
         let (line, column) =
             index.map_or((0, 0), |at| position::position_of_byte(text.as_bytes(), at));
         if let Some(message) = budget.into_rejection() {
             // Drop the path that the library prepends to the message, which can be long.
-            return YamlError { line, column, message, kind: YamlErrorKind::Rejected };
+            return YamlError {
+                line,
+                column,
+                message,
+                kind: YamlErrorKind::Rejected,
+            };
         }
         let kind = if is_rejection_message(&message) {
             YamlErrorKind::Rejected
         } else {
             YamlErrorKind::Syntax
         };
-        YamlError { line, column, message: text::escape_text(&strip_positions(&message)), kind }
+        YamlError {
+            line,
+            column,
+            message: text::escape_text(&strip_positions(&message)),
+            kind,
+        }
     })
 }
 
@@ -97,9 +114,14 @@ fn find_costly_construct(text: &str) -> Option<(usize, String)> {
 
 /// Whether a message of the library means that the text is well-formed but has no value.
 fn is_rejection_message(message: &str) -> bool {
-    ["unknown anchor", "more than one document", "repetition limit", "recursion limit"]
-        .iter()
-        .any(|phrase| message.contains(phrase))
+    [
+        "unknown anchor",
+        "more than one document",
+        "repetition limit",
+        "recursion limit",
+    ]
+    .iter()
+    .any(|phrase| message.contains(phrase))
 }
 
 fn is_yaml_char(c: char) -> bool {
@@ -119,11 +141,15 @@ fn unclosed_quote_position(message: &str) -> Option<(usize, usize)> {
 /// editors do.
 fn byte_index_of(text: &str, (line, column): (usize, usize)) -> usize {
     let ends = ['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'];
-    let ends = text.match_indices(ends).filter(|(at, _)| !text[*at..].starts_with("\r\n"));
+    let ends = text
+        .match_indices(ends)
+        .filter(|(at, _)| !text[*at..].starts_with("\r\n"));
     let mut starts = std::iter::once(0).chain(ends.map(|(at, end)| at + end.len()));
     let start = starts.nth(line.saturating_sub(1)).unwrap_or(text.len());
     let mut characters = text[start..].char_indices().map(|(at, _)| start + at);
-    characters.nth(column.saturating_sub(1)).unwrap_or(text.len())
+    characters
+        .nth(column.saturating_sub(1))
+        .unwrap_or(text.len())
 }
 
 /// Removes ` at line 2 column 3` and ` at position 4` from a message. These positions are relative

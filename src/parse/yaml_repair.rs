@@ -24,7 +24,9 @@ pub fn quote_broken_values(yaml: &str) -> Option<RepairedYaml> {
                 quoted.push((u32::try_from(at + 1).unwrap_or(u32::MAX), key.to_owned()));
                 out.push_str(&text);
                 out.push_str(line_ending(line));
-                lines[at + 1..next].iter().for_each(|line| out.push_str(line_ending(line)));
+                lines[at + 1..next]
+                    .iter()
+                    .for_each(|line| out.push_str(line_ending(line)));
             }
             None => out.extend(lines[at..next].iter().copied()),
         }
@@ -47,7 +49,10 @@ fn split_line(line: &str) -> BlockLine<'_> {
     let line = line.trim_end();
     let mut indent = count_leading_spaces(line);
     let mut parent_indent = indent;
-    while let Some(rest) = line[indent..].strip_prefix('-').filter(|r| r.starts_with(' ')) {
+    while let Some(rest) = line[indent..]
+        .strip_prefix('-')
+        .filter(|r| r.starts_with(' '))
+    {
         parent_indent = indent;
         indent += 1 + count_leading_spaces(rest);
     }
@@ -55,9 +60,19 @@ fn split_line(line: &str) -> BlockLine<'_> {
     match key_end(text) {
         Some(end) => {
             let (key, value) = (text[..end].trim_end(), text[end + 1..].trim_start());
-            BlockLine { indent, parent_indent: indent, key: Some(key), value }
+            BlockLine {
+                indent,
+                parent_indent: indent,
+                key: Some(key),
+                value,
+            }
         }
-        None => BlockLine { indent, parent_indent, key: None, value: text },
+        None => BlockLine {
+            indent,
+            parent_indent,
+            key: None,
+            value: text,
+        },
     }
 }
 
@@ -70,17 +85,24 @@ fn key_end(text: &str) -> Option<usize> {
     if text.starts_with(|c| "#\"'[]{}&*!|>%@`,<".contains(c)) {
         return None;
     }
-    let end = text
-        .match_indices(':')
-        .map(|(at, _)| at)
-        .find(|at| text[at + 1..].chars().next().is_none_or(|c| matches!(c, ' ' | '\t')))?;
+    let end = text.match_indices(':').map(|(at, _)| at).find(|at| {
+        text[at + 1..]
+            .chars()
+            .next()
+            .is_none_or(|c| matches!(c, ' ' | '\t'))
+    })?;
     let key = text[..end].trim();
     (!key.is_empty() && !text[..end].contains(" #")).then_some(end)
 }
 
 /// Returns the number of lines after the first that belong to its value.
 fn count_continuation_lines(lines: &[&str]) -> usize {
-    let BlockLine { indent, parent_indent, key, value } = split_line(lines[0]);
+    let BlockLine {
+        indent,
+        parent_indent,
+        key,
+        value,
+    } = split_line(lines[0]);
     let rest = &lines[1..];
     let deeper = |line: &&&str| is_blank(line) || count_leading_spaces(line) > parent_indent;
     match first_content_char(value) {
@@ -105,7 +127,9 @@ fn count_continuation_lines(lines: &[&str]) -> usize {
 /// Returns the first character of a value after its anchor and tag.
 fn first_content_char(mut value: &str) -> Option<char> {
     while value.starts_with(['&', '!']) {
-        value = value.split_once([' ', '\t']).map_or("", |(_, rest)| rest.trim_start());
+        value = value
+            .split_once([' ', '\t'])
+            .map_or("", |(_, rest)| rest.trim_start());
     }
     value.chars().next()
 }

@@ -35,7 +35,10 @@ pub struct FileChecksum {
 
 impl ChecksumFile {
     pub fn new(package: &str, files: BTreeMap<String, FileChecksum>) -> Self {
-        Self { package: package.to_owned(), files }
+        Self {
+            package: package.to_owned(),
+            files,
+        }
     }
 
     /// Parses a checksum file. The error is one sentence.
@@ -56,7 +59,9 @@ impl ChecksumFile {
         let text =
             serde_json::to_string_pretty(self).map_err(|error| invalid(error.to_string()))?;
         if text.len() as u64 >= MAX_CHECKSUM_FILE_BYTES {
-            return Err(invalid("the names of the files take over 48 MiB".to_owned()));
+            return Err(invalid(
+                "the names of the files take over 48 MiB".to_owned(),
+            ));
         }
         Ok(text + "\n")
     }
@@ -65,7 +70,8 @@ impl ChecksumFile {
 /// Whether a text is `sha256:` and 64 hex digits in lower case.
 pub fn is_digest(text: &str) -> bool {
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    text.strip_prefix("sha256:").is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
+    text.strip_prefix("sha256:")
+        .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
 }
 
 /// Formats a SHA-256 as in the protocol.
@@ -89,7 +95,10 @@ mod tests {
             executable: true,
         };
         let names_of = |bytes: u64| {
-            let name = |n: u8| n.to_string().repeat(usize::try_from(bytes / 4).expect("a length"));
+            let name = |n: u8| {
+                n.to_string()
+                    .repeat(usize::try_from(bytes / 4).expect("a length"))
+            };
             let files = (0..4).map(|n| (name(n), checksum.clone())).collect();
             ChecksumFile::new("skill://r/s", files).to_text()
         };

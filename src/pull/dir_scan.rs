@@ -18,8 +18,10 @@ const MAX_DIFFERENCES: usize = 1_000;
 /// Size of the buffer for digests.
 const READ_BYTES: usize = 64 << 10;
 /// Flags that open a directory of the package.
-pub const DIR_FLAGS: OFlags =
-    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub const DIR_FLAGS: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
 /// Flags that open a file of the package. `NONBLOCK` does not wait for the writer of a fifo.
 const FILE_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::NONBLOCK)
@@ -98,18 +100,38 @@ pub fn scan_dir(
         expected.insert(path.as_os_str().as_bytes().to_vec(), file);
     }
     let slashes = |path: &Vec<u8>| {
-        let at = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        let at = path
+            .iter()
+            .enumerate()
+            .filter(|(_, byte)| **byte == b'/')
+            .map(|(at, _)| at);
         at.map(|at| path[..at].to_vec()).collect::<Vec<_>>()
     };
     let dirs: BTreeSet<Vec<u8>> = expected.keys().flat_map(slashes).collect();
-    let mut scanner = DirScanner { expected, dirs, depth, scan: DirScan::default() };
-    scanner.scan_entries(dir, b"").map_err(|error| PullError::io(dir_path, error))?;
-    let DirScanner { expected, mut scan, .. } = scanner;
+    let mut scanner = DirScanner {
+        expected,
+        dirs,
+        depth,
+        scan: DirScan::default(),
+    };
+    scanner
+        .scan_entries(dir, b"")
+        .map_err(|error| PullError::io(dir_path, error))?;
+    let DirScanner {
+        expected, mut scan, ..
+    } = scanner;
     if scan.differences.len() < MAX_DIFFERENCES {
-        let seen: BTreeSet<_> = scan.differences.iter().map(|found| found.name.clone()).collect();
+        let seen: BTreeSet<_> = scan
+            .differences
+            .iter()
+            .map(|found| found.name.clone())
+            .collect();
         let names = expected.keys().map(|path| name_of_path(path));
         let missing = names.filter(|name| !scan.stamps.contains_key(name) && !seen.contains(name));
-        let missing = missing.map(|name| DirDifference { name, kind: DifferenceKind::Missing });
+        let missing = missing.map(|name| DirDifference {
+            name,
+            kind: DifferenceKind::Missing,
+        });
         scan.differences.extend(missing.take(MAX_DIFFERENCES));
     }
     scan.differences.sort();
@@ -151,11 +173,15 @@ impl DirScanner<'_> {
                 }
             } else if path == CHECKSUM_FILE.as_bytes() {
                 let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                self.scan.stamps.insert(name_of_path(&path), EntryStamp::of(&stat));
+                self.scan
+                    .stamps
+                    .insert(name_of_path(&path), EntryStamp::of(&stat));
             } else if let Some(expected) = self.expected.get(&path).copied() {
                 match open_regular(dir, name) {
                     Ok((file, stat)) if self.is_same(expected, &file, &stat)? => {
-                        self.scan.stamps.insert(name_of_path(&path), EntryStamp::of(&stat));
+                        self.scan
+                            .stamps
+                            .insert(name_of_path(&path), EntryStamp::of(&stat));
                     }
                     _ => self.add_difference(&path, DifferenceKind::Changed),
                 }
@@ -167,7 +193,10 @@ impl DirScanner<'_> {
     }
 
     fn add_difference(&mut self, path: &[u8], kind: DifferenceKind) {
-        self.scan.differences.push(DirDifference { name: name_of_path(path), kind });
+        self.scan.differences.push(DirDifference {
+            name: name_of_path(path),
+            kind,
+        });
     }
 
     fn is_same(&self, expected: &FileChecksum, file: &OwnedFd, stat: &Stat) -> io::Result<bool> {
@@ -194,7 +223,11 @@ impl DirScanner<'_> {
 impl EntryStamp {
     fn of(stat: &Stat) -> Self {
         let modified = (stat.st_mtime, stat.st_mtime_nsec);
-        Self { inode: stat.st_ino, size: stat.st_size, modified }
+        Self {
+            inode: stat.st_ino,
+            size: stat.st_size,
+            modified,
+        }
     }
 }
 

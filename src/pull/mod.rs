@@ -94,7 +94,13 @@ impl PullRequest {
         dir: impl Into<PathBuf>,
     ) -> Self {
         let (package, dir, limits) = (package.into(), dir.into(), PullLimits::default());
-        Self { root, package, dir, limits, replaces_conflicts: false }
+        Self {
+            root,
+            package,
+            dir,
+            limits,
+            replaces_conflicts: false,
+        }
     }
 }
 
@@ -109,7 +115,10 @@ pub struct PullLimits {
 
 impl Default for PullLimits {
     fn default() -> Self {
-        Self { max_files: 10_000, max_bytes: 1 << 30 }
+        Self {
+            max_files: 10_000,
+            max_bytes: 1 << 30,
+        }
     }
 }
 
@@ -208,16 +217,26 @@ pub enum PullError {
 }
 
 fn count_files(count: usize) -> String {
-    if count == 1 { "1 file is".to_owned() } else { format!("{count} files are") }
+    if count == 1 {
+        "1 file is".to_owned()
+    } else {
+        format!("{count} files are")
+    }
 }
 
 impl PullError {
     fn io(path: &Path, error: impl Into<io::Error>) -> Self {
-        Self::Io { path: path.to_owned(), error: error.into() }
+        Self::Io {
+            path: path.to_owned(),
+            error: error.into(),
+        }
     }
 
     fn unusable(path: &Path, reason: impl Into<String>) -> Self {
-        Self::Unusable { path: path.to_owned(), reason: reason.into() }
+        Self::Unusable {
+            path: path.to_owned(),
+            reason: reason.into(),
+        }
     }
 
     fn invalid(name: &str, reason: &str) -> Self {
@@ -292,7 +311,10 @@ pub fn verify_dir(dir: &Path) -> Result<DirVerification, PullError> {
             });
         }
     }
-    Err(PullError::unusable(dir, format!("pulls replaced it during {MAX_ATTEMPTS} comparisons")))
+    Err(PullError::unusable(
+        dir,
+        format!("pulls replaced it during {MAX_ATTEMPTS} comparisons"),
+    ))
 }
 
 async fn try_pull(
@@ -308,7 +330,9 @@ async fn try_pull(
     };
     let (opened, ignores_invalid) = (target.clone(), request.replaces_conflicts);
     let opened = run_blocking(move || {
-        let Some(open) = opened.open_dir(ignores_invalid)? else { return Ok(None) };
+        let Some(open) = opened.open_dir(ignores_invalid)? else {
+            return Ok(None);
+        };
         open.lock()?;
         if !opened.is_current(&open) {
             return Err(PullError::KeepsChanging);
@@ -321,7 +345,10 @@ async fn try_pull(
         Err(error @ PullError::KeepsChanging) => return Ok(PullAttempt::Changed(error)),
         outcome => outcome?,
     };
-    let mut report = PullReport { files: files.len(), ..PullReport::default() };
+    let mut report = PullReport {
+        files: files.len(),
+        ..PullReport::default()
+    };
     report.bytes = total_bytes(&files);
     report.written = files.keys().cloned().collect();
     if let Some((open, scan)) = &local {
@@ -332,21 +359,44 @@ async fn try_pull(
             return Ok(PullAttempt::Complete(report));
         }
         let intact = intact_files(open, scan);
-        report.written.retain(|name| intact.get(name) != files.get(name).as_ref());
-        let extra = scan.differences.iter().filter(|found| found.kind == DifferenceKind::Extra);
+        report
+            .written
+            .retain(|name| intact.get(name) != files.get(name).as_ref());
+        let extra = scan
+            .differences
+            .iter()
+            .filter(|found| found.kind == DifferenceKind::Extra);
         let old = intact.keys().copied().chain(extra.map(|found| &found.name));
-        report.removed = old.filter(|name| !files.contains_key(*name)).cloned().collect();
+        report.removed = old
+            .filter(|name| !files.contains_key(*name))
+            .cloned()
+            .collect();
         report.removed.sort();
     }
     let checksums = ChecksumFile::new(&request.package, files.clone()).to_text()?;
     let staging = Arc::new(StagingDir::create(target)?);
     let mut complete = PackageFiles::new();
-    let missing =
-        link_known_files(&staging, &files, local.as_ref(), staged.as_ref(), &mut complete);
+    let missing = link_known_files(
+        &staging,
+        &files,
+        local.as_ref(),
+        staged.as_ref(),
+        &mut complete,
+    );
     report.read_files = missing.len();
-    let read = read_files(client, request, &staging, &missing, &mut complete, report_progress);
+    let read = read_files(
+        client,
+        request,
+        &staging,
+        &missing,
+        &mut complete,
+        report_progress,
+    );
     let read = read.await;
-    *staged = Some(StagedFiles { staging: staging.clone(), files: complete });
+    *staged = Some(StagedFiles {
+        staging: staging.clone(),
+        files: complete,
+    });
     let read = match read {
         Ok(()) => package_list::list_files(client, request).await,
         Err(error) => Err(error),
@@ -384,7 +434,12 @@ fn check_conflicts(
         return Ok(());
     }
     let is_conflict = |found: &&DirDifference| found.kind != DifferenceKind::Missing;
-    let conflicts: Vec<_> = scan.differences.iter().filter(is_conflict).cloned().collect();
+    let conflicts: Vec<_> = scan
+        .differences
+        .iter()
+        .filter(is_conflict)
+        .cloned()
+        .collect();
     if !conflicts.is_empty() {
         return Err(PullError::Conflicts(conflicts));
     }
@@ -402,7 +457,9 @@ fn intact_files<'a>(
     scan: &DirScan,
 ) -> BTreeMap<&'a String, &'a FileChecksum> {
     let known = open.checksums.iter().flat_map(|known| &known.files);
-    known.filter(|(name, _)| scan.stamps.contains_key(*name)).collect()
+    known
+        .filter(|(name, _)| scan.stamps.contains_key(*name))
+        .collect()
 }
 
 /// Directory of a linked file.
@@ -426,12 +483,18 @@ fn link_known_files(
     let mut sources = BTreeMap::<&FileChecksum, Vec<_>>::new();
     if let Some(StagedFiles { staging, files }) = staged {
         for (name, checksum) in files {
-            sources.entry(checksum).or_default().push((staging.fd(), name, FileOrigin::Staged));
+            sources
+                .entry(checksum)
+                .or_default()
+                .push((staging.fd(), name, FileOrigin::Staged));
         }
     }
     if let Some((open, scan)) = local {
         for (name, checksum) in intact_files(open, scan) {
-            sources.entry(checksum).or_default().push((open.fd(), name, FileOrigin::Target));
+            sources
+                .entry(checksum)
+                .or_default()
+                .push((open.fd(), name, FileOrigin::Target));
         }
     }
     let mut missing = PackageFiles::new();
@@ -463,7 +526,10 @@ async fn read_files(
     complete: &mut PackageFiles,
     report_progress: &mut (dyn FnMut(PullProgress) + Send),
 ) -> Result<(), PullError> {
-    let mut progress = PullProgress { files: 0, total_files: missing.len() };
+    let mut progress = PullProgress {
+        files: 0,
+        total_files: missing.len(),
+    };
     // Owned names, because rustc finds no `Send` for futures that borrow them from the iterator.
     let reads = missing.clone().into_iter().map(|(name, file)| async move {
         let (out, path) = staging.create_file(&name, file.executable)?;
@@ -508,9 +574,16 @@ async fn read_file(
             failure = Some(PullError::invalid(name, "has too many pages"));
         } else {
             hasher.update(page);
-            failure = out.write_all(page).err().map(|error| PullError::io(path, error));
+            failure = out
+                .write_all(page)
+                .err()
+                .map(|error| PullError::io(path, error));
         }
-        if failure.is_none() { Ok(()) } else { Err(io::ErrorKind::Other.into()) }
+        if failure.is_none() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::Other.into())
+        }
     };
     let response = client.clone().read_resource(&read, 0, &mut write).await;
     if let Some(failure) = failure {
@@ -524,7 +597,11 @@ async fn read_file(
     if digest != file.digest {
         return Err(PullError::KeepsChanging);
     }
-    if bytes == file.bytes { Ok(()) } else { Err(PullError::invalid(name, "has another size")) }
+    if bytes == file.bytes {
+        Ok(())
+    } else {
+        Err(PullError::invalid(name, "has another size"))
+    }
 }
 
 /// Whether a read failed because the package changed after the list.
@@ -544,7 +621,10 @@ fn is_concurrent_change(error: &PullError) -> bool {
 }
 
 fn total_bytes(files: &PackageFiles) -> u64 {
-    files.values().map(|file| file.bytes).fold(0, u64::saturating_add)
+    files
+        .values()
+        .map(|file| file.bytes)
+        .fold(0, u64::saturating_add)
 }
 
 /// Runs work that blocks on the disk on another thread.

@@ -10,7 +10,11 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
 /// Bytes that are percent-encoded in a segment of a handle.
-const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
 /// Maximum length of a name in a directory, and of a path in the kernel.
 const NAME_MAX: usize = 255;
 const PATH_MAX: usize = 4_095;
@@ -27,7 +31,10 @@ pub async fn list_files(client: &Client, request: &PullRequest) -> Result<Packag
         ..ListResourcesRequest::default()
     };
     let limits = request.limits;
-    let list = client.clone().list_resources_until(&list, limits.max_files).await?;
+    let list = client
+        .clone()
+        .list_resources_until(&list, limits.max_files)
+        .await?;
     if list.resources.len() > limits.max_files {
         return Err(PullError::TooLarge(format!("{} files", limits.max_files)));
     }
@@ -54,8 +61,16 @@ pub async fn list_files(client: &Client, request: &PullRequest) -> Result<Packag
 }
 
 fn checked_file(package: &str, resource: Resource) -> Result<(String, FileChecksum), PullError> {
-    let Resource { resource: handle, size_bytes, executable, digest, .. } = resource;
-    let below = handle.strip_prefix(package).and_then(|rest| rest.strip_prefix('/'));
+    let Resource {
+        resource: handle,
+        size_bytes,
+        executable,
+        digest,
+        ..
+    } = resource;
+    let below = handle
+        .strip_prefix(package)
+        .and_then(|rest| rest.strip_prefix('/'));
     let Some(name) = below else {
         return Err(PullError::invalid(&handle, "is outside the package"));
     };
@@ -66,7 +81,14 @@ fn checked_file(package: &str, resource: Resource) -> Result<(String, FileChecks
     if !is_digest(&digest) {
         return Err(PullError::invalid(name, "has an invalid digest"));
     }
-    Ok((name.to_owned(), FileChecksum { digest, bytes: size_bytes, executable }))
+    Ok((
+        name.to_owned(),
+        FileChecksum {
+            digest,
+            bytes: size_bytes,
+            executable,
+        },
+    ))
 }
 
 /// Decodes the name of a file to its relative path. The path never leaves its directory. Each path
@@ -104,7 +126,9 @@ pub fn parse_name(name: &str) -> Result<PathBuf, &'static str> {
 /// Returns the name of a relative path.
 pub fn name_of_path(path: &[u8]) -> String {
     let segments = path.split(|byte| *byte == b'/');
-    let names: Vec<_> = segments.map(|name| percent_encode(name, ENCODED).to_string()).collect();
+    let names: Vec<_> = segments
+        .map(|name| percent_encode(name, ENCODED).to_string())
+        .collect();
     names.join("/")
 }
 

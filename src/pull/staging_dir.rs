@@ -47,7 +47,9 @@ impl StagingDir {
                 outcome => outcome.map_err(io_error)?,
             }
             // Another pull may take the new directory for an abandoned one until it is locked.
-            let Ok(fd) = openat(target.parent(), &name, DIR_FLAGS, Mode::empty()) else { continue };
+            let Ok(fd) = openat(target.parent(), &name, DIR_FLAGS, Mode::empty()) else {
+                continue;
+            };
             match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => continue,
                 Err(_) => {
@@ -63,7 +65,13 @@ impl StagingDir {
                 // The target may be closed to other users. New files keep their group.
                 fchmod(&fd, Mode::RWXU | (new_dir_mode & Mode::SGID)).map_err(io_error)?;
                 let is_disposable = AtomicBool::new(true);
-                return Ok(Self { target: target.clone(), name, fd, new_dir_mode, is_disposable });
+                return Ok(Self {
+                    target: target.clone(),
+                    name,
+                    fd,
+                    new_dir_mode,
+                    is_disposable,
+                });
             }
         }
         Err(io_error(Errno::EXIST))
@@ -93,7 +101,8 @@ impl StagingDir {
     /// Writes the checksum file.
     pub fn write_checksum_file(&self, text: &str) -> Result<(), PullError> {
         let (mut file, path) = self.create_at(Path::new(CHECKSUM_FILE), 0o666)?;
-        file.write_all(text.as_bytes()).map_err(|error| PullError::io(&path, error))
+        file.write_all(text.as_bytes())
+            .map_err(|error| PullError::io(&path, error))
     }
 
     /// Links a file of another directory of the same filesystem. No link on the path is followed.

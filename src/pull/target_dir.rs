@@ -45,13 +45,20 @@ impl TargetDir {
         let unusable = |reason: String| PullError::unusable(dir, reason);
         let path = std::path::absolute(dir).map_err(|error| PullError::io(dir, error))?;
         let (Some(parent_path), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(unusable("the path must end with the name of a directory".to_owned()));
+            return Err(unusable(
+                "the path must end with the name of a directory".to_owned(),
+            ));
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let parent = open(parent_path, flags, Mode::empty());
         let parent = parent.map_err(|error| PullError::io(parent_path, error))?;
         let (parent_path, name) = (parent_path.to_owned(), name.to_owned());
-        Ok(Self { path, parent_path, parent, name })
+        Ok(Self {
+            path,
+            parent_path,
+            parent,
+            name,
+        })
     }
 
     pub fn path(&self) -> &Path {
@@ -88,7 +95,9 @@ impl TargetDir {
             if !name.as_bytes().starts_with(STAGING_PREFIX.as_bytes()) {
                 continue;
             }
-            let Ok(dir) = openat(&self.parent, name, DIR_FLAGS, Mode::empty()) else { continue };
+            let Ok(dir) = openat(&self.parent, name, DIR_FLAGS, Mode::empty()) else {
+                continue;
+            };
             let is_stale = flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok();
             if is_stale && find_mount_below(dir.as_fd()).is_ok_and(|mount| mount.is_none()) {
                 // Another user's directory cannot be removed, and is no obstacle.
@@ -116,7 +125,11 @@ impl TargetDir {
             Err(_) if ignores_invalid => None,
             outcome => outcome?,
         };
-        Ok(Some(OpenTarget { path: self.path.clone(), fd, checksums }))
+        Ok(Some(OpenTarget {
+            path: self.path.clone(),
+            fd,
+            checksums,
+        }))
     }
 
     /// Replaces the target by the staging directory. Returns `false`, and leaves the target as it is,
@@ -164,7 +177,8 @@ impl TargetDir {
     }
 
     fn exchange(&self, staging: &StagingDir) -> Result<(), PullError> {
-        self.rename(&staging.name, RenameFlags::EXCHANGE).map_err(|error| self.rename_error(error))
+        self.rename(&staging.name, RenameFlags::EXCHANGE)
+            .map_err(|error| self.rename_error(error))
     }
 
     fn rename_error(&self, error: Errno) -> PullError {
@@ -268,7 +282,9 @@ fn read_checksums(dir: BorrowedFd<'_>, path: &Path) -> Result<Option<ChecksumFil
         Err(_) => return Err(unusable("is not a readable file".to_owned())),
     };
     let mut text = Vec::new();
-    let read = file.take(MAX_CHECKSUM_FILE_BYTES + 1).read_to_end(&mut text);
+    let read = file
+        .take(MAX_CHECKSUM_FILE_BYTES + 1)
+        .read_to_end(&mut text);
     if read.map_err(|error| PullError::io(&path, error))? as u64 > MAX_CHECKSUM_FILE_BYTES {
         return Err(unusable("is over 48 MiB".to_owned()));
     }

@@ -20,7 +20,10 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Files of procfs that the daemon reads: the limit of inotify watches, and the mount table.
-const PROCFS_FILES: [&str; 2] = ["/proc/sys/fs/inotify/max_user_watches", "/proc/self/mountinfo"];
+const PROCFS_FILES: [&str; 2] = [
+    "/proc/sys/fs/inotify/max_user_watches",
+    "/proc/self/mountinfo",
+];
 
 /// Access that the daemon needs after the start.
 #[derive(Debug, Clone, Default)]
@@ -68,9 +71,14 @@ pub struct SandboxError(String);
 /// Restricts the calling thread and all threads that it starts later.
 pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, SandboxError> {
     // Fails only under a filter of system calls. The status then reports `false`.
-    let no_new_privs = set_no_new_privs(true).and_then(|()| no_new_privs()).unwrap_or_default();
+    let no_new_privs = set_no_new_privs(true)
+        .and_then(|()| no_new_privs())
+        .unwrap_or_default();
     if policy.landlock == LandlockMode::Off {
-        let status = SandboxStatus { no_new_privs, ..SandboxStatus::default() };
+        let status = SandboxStatus {
+            no_new_privs,
+            ..SandboxStatus::default()
+        };
         return Ok(ProcessSandbox {
             status,
             warnings: Vec::new(),
@@ -104,9 +112,19 @@ pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, Sandbo
         }
         warnings.push(format!("the sandbox is incomplete: {problem}"));
     }
-    let status = SandboxStatus { landlock, landlock_abi, no_new_privs, readable_dirs };
+    let status = SandboxStatus {
+        landlock,
+        landlock_abi,
+        no_new_privs,
+        readable_dirs,
+    };
     let readable_dirs = (landlock != LandlockState::Unavailable).then_some(paths.read_dirs);
-    Ok(ProcessSandbox { status, warnings, readable_dirs, _procfs: procfs })
+    Ok(ProcessSandbox {
+        status,
+        warnings,
+        readable_dirs,
+        _procfs: procfs,
+    })
 }
 
 impl ProcessSandbox {
@@ -120,8 +138,12 @@ impl ProcessSandbox {
     /// created later. Follows links as they are now. Blocks on the disk.
     #[must_use]
     pub fn may_read(&self, dir: &Path) -> bool {
-        let Some(readable_dirs) = &self.readable_dirs else { return true };
+        let Some(readable_dirs) = &self.readable_dirs else {
+            return true;
+        };
         let real = paths::deepest_existing_dir(dir);
-        real.iter().flat_map(|real| real.ancestors()).any(|dir| readable_dirs.contains(dir))
+        real.iter()
+            .flat_map(|real| real.ancestors())
+            .any(|dir| readable_dirs.contains(dir))
     }
 }

@@ -39,7 +39,9 @@ pub fn collect_paths(policy: &SandboxPolicy) -> (SandboxPaths, Vec<String>) {
         // A link to the file may be replaced, for example in a mounted ConfigMap of Kubernetes.
         let link_dir = file.parent().and_then(|dir| dir.canonicalize().ok());
         read_dirs.extend(link_dir.filter(is_own));
-        let Ok(file) = file.canonicalize() else { continue };
+        let Ok(file) = file.canonicalize() else {
+            continue;
+        };
         match file.parent().map(Path::to_owned).filter(is_own) {
             Some(dir) => drop(read_dirs.insert(dir)),
             None => drop(files.insert(file)),
@@ -48,20 +50,39 @@ pub fn collect_paths(policy: &SandboxPolicy) -> (SandboxPaths, Vec<String>) {
     if read_dirs.contains(Path::new("/")) {
         warnings.push("the sandbox does not restrict reading: / is allowed".to_owned());
     }
-    let is_outermost =
-        |dir: &&PathBuf| !dir.ancestors().skip(1).any(|above| read_dirs.contains(above));
+    let is_outermost = |dir: &&PathBuf| {
+        !dir.ancestors()
+            .skip(1)
+            .any(|above| read_dirs.contains(above))
+    };
     let read_dirs = read_dirs.iter().filter(is_outermost).cloned().collect();
-    let socket_dirs =
-        policy.sockets.iter().filter_map(|socket| deepest_existing_dir(socket.parent()?));
-    (SandboxPaths { read_dirs, files, socket_dirs: socket_dirs.collect() }, warnings)
+    let socket_dirs = policy
+        .sockets
+        .iter()
+        .filter_map(|socket| deepest_existing_dir(socket.parent()?));
+    (
+        SandboxPaths {
+            read_dirs,
+            files,
+            socket_dirs: socket_dirs.collect(),
+        },
+        warnings,
+    )
 }
 
 /// Returns the parent directories of a root's configured path and of its real path. Returns none if
 /// an allowed directory contains the root.
 fn dirs_above_root(root: &Path, allowed: &BTreeSet<PathBuf>) -> (Vec<PathBuf>, Option<String>) {
-    let configured = root.file_name().and_then(|_| root.parent()).and_then(deepest_existing_dir);
+    let configured = root
+        .file_name()
+        .and_then(|_| root.parent())
+        .and_then(deepest_existing_dir);
     let real = root.canonicalize().ok();
-    if real.iter().flat_map(|real| real.ancestors()).any(|dir| allowed.contains(dir)) {
+    if real
+        .iter()
+        .flat_map(|real| real.ancestors())
+        .any(|dir| allowed.contains(dir))
+    {
         return (Vec::new(), None);
     }
     let target = real.as_deref().and_then(Path::parent).map(Path::to_owned);
@@ -80,7 +101,8 @@ fn dirs_above_root(root: &Path, allowed: &BTreeSet<PathBuf>) -> (Vec<PathBuf>, O
 
 /// Returns the directory, or its nearest ancestor that exists, without links.
 pub fn deepest_existing_dir(dir: &Path) -> Option<PathBuf> {
-    dir.ancestors().find_map(|dir| dir.canonicalize().ok().filter(|dir| dir.is_dir()))
+    dir.ancestors()
+        .find_map(|dir| dir.canonicalize().ok().filter(|dir| dir.is_dir()))
 }
 
 fn is_filesystem_root(dir: &Path) -> bool {
@@ -170,18 +192,31 @@ mod tests {
             // Directories inside others need no rule.
             (&["a", "a/b"], &["a/b/c", "rel/42"], &["a", "rel"]),
         ] {
-            assert_eq!(collected_names(allow, roots, &[]).0, read, "{allow:?} {roots:?}");
+            assert_eq!(
+                collected_names(allow, roots, &[]).0,
+                read,
+                "{allow:?} {roots:?}"
+            );
         }
     }
 
     #[test]
     fn replaceable_files_get_their_rule_on_the_parent() {
         let nothing: [&str; 0] = [];
-        assert_eq!(collected_names(&[], &[], &["home/etc/f"]), (vec!["home/etc".into()], vec![]));
-        assert_eq!(collected_names(&[], &[], &["home/f"]), (vec![], vec!["home/f".into()]));
+        assert_eq!(
+            collected_names(&[], &[], &["home/etc/f"]),
+            (vec!["home/etc".into()], vec![])
+        );
+        assert_eq!(
+            collected_names(&[], &[], &["home/f"]),
+            (vec![], vec!["home/f".into()])
+        );
         assert_eq!(collected_names(&[], &[], &["home/none"]).1, nothing);
         // Through a link, which may be replaced too.
-        assert_eq!(collected_names(&[], &[], &["a/linked"]).0, ["a", "home/etc"]);
+        assert_eq!(
+            collected_names(&[], &[], &["a/linked"]).0,
+            ["a", "home/etc"]
+        );
     }
 
     #[test]
@@ -194,21 +229,37 @@ mod tests {
                 roots,
                 ..SandboxPolicy::default()
             });
-            (collected.read_dirs.into_iter().collect::<Vec<_>>(), warnings)
+            (
+                collected.read_dirs.into_iter().collect::<Vec<_>>(),
+                warnings,
+            )
         };
         for (allow, roots, read, warning) in [
-            (&["/no/such"][..], &[][..], &[][..], "/no/such does not exist"),
+            (
+                &["/no/such"][..],
+                &[][..],
+                &[][..],
+                "/no/such does not exist",
+            ),
             (&[], &["/no/such"], &[], "/no/such does not exist"),
             (&[], &["/usr"], &["/usr"], "/usr is directly below /"),
             // Explicitly allowed.
             (&["/"], &["/usr"], &["/"], "/ is allowed"),
         ] {
             let (read_dirs, warnings) = collect(allow, roots);
-            assert_eq!(read_dirs, read.iter().map(PathBuf::from).collect::<Vec<_>>());
-            assert!(warnings.len() == 1 && warnings[0].contains(warning), "{warnings:?}");
+            assert_eq!(
+                read_dirs,
+                read.iter().map(PathBuf::from).collect::<Vec<_>>()
+            );
+            assert!(
+                warnings.len() == 1 && warnings[0].contains(warning),
+                "{warnings:?}"
+            );
         }
-        let policy =
-            SandboxPolicy { files: vec!["/etc/passwd".into()], ..SandboxPolicy::default() };
+        let policy = SandboxPolicy {
+            files: vec!["/etc/passwd".into()],
+            ..SandboxPolicy::default()
+        };
         let (collected, _) = collect_paths(&policy);
         assert!(
             collected.read_dirs.is_empty() && collected.files.contains(Path::new("/etc/passwd"))

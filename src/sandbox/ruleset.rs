@@ -34,21 +34,24 @@ pub fn restrict_thread(
     let status = apply_rules(ruleset, paths, procfs, connect_ports, may_bind_tcp)
         .map_err(|error| format!("this kernel rejects Landlock: {error}"))?;
     match status.landlock {
-        LandlockStatus::Available { effective_abi, kernel_abi }
-            if status.ruleset != RulesetStatus::NotEnforced =>
-        {
+        LandlockStatus::Available {
+            effective_abi,
+            kernel_abi,
+        } if status.ruleset != RulesetStatus::NotEnforced => {
             let effective = || effective_abi.to_string().parse().unwrap_or_default();
-            Ok(kernel_abi.and_then(|abi| u32::try_from(abi).ok()).unwrap_or_else(effective))
+            Ok(kernel_abi
+                .and_then(|abi| u32::try_from(abi).ok())
+                .unwrap_or_else(effective))
         }
         LandlockStatus::NotEnabled => Err("Landlock is disabled in this kernel".to_owned()),
         // A kernel without Landlock returns another error: see landlock_create_ruleset(2).
         LandlockStatus::NotImplemented if version_error == ErrorKind::PermissionDenied => {
             Err("a filter of system calls (seccomp) denies Landlock".to_owned())
         }
-        LandlockStatus::NotImplemented if is_seccomp_filter_active() => {
-            Err("this kernel has no Landlock, or a filter of system calls (seccomp) hides Landlock"
-                .to_owned())
-        }
+        LandlockStatus::NotImplemented if is_seccomp_filter_active() => Err(
+            "this kernel has no Landlock, or a filter of system calls (seccomp) hides Landlock"
+                .to_owned(),
+        ),
         LandlockStatus::NotImplemented | LandlockStatus::Available { .. } => {
             Err("this kernel has no Landlock".to_owned())
         }
@@ -67,14 +70,22 @@ fn apply_rules(
     may_bind_tcp: bool,
 ) -> Result<RestrictionStatus, RulesetError> {
     let all_net = AccessNet::from_all(REQUESTED_ABI);
-    let net = if may_bind_tcp { all_net & !AccessNet::BindTcp } else { all_net };
+    let net = if may_bind_tcp {
+        all_net & !AccessNet::BindTcp
+    } else {
+        all_net
+    };
     let mut ruleset = ruleset
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(REQUESTED_ABI))?
         .handle_access(net)?
         .scope(Scope::from_all(REQUESTED_ABI))?
         .create()?;
-    ruleset = add_path_rules(ruleset, &paths.read_dirs, AccessFs::ReadFile | AccessFs::ReadDir)?;
+    ruleset = add_path_rules(
+        ruleset,
+        &paths.read_dirs,
+        AccessFs::ReadFile | AccessFs::ReadDir,
+    )?;
     ruleset = add_path_rules(ruleset, &paths.files, AccessFs::ReadFile.into())?;
     ruleset = add_path_rules(ruleset, &paths.socket_dirs, AccessFs::RemoveFile.into())?;
     for file in procfs {
@@ -93,5 +104,7 @@ fn add_path_rules<'a>(
 ) -> Result<RulesetCreated, RulesetError> {
     // A path that was removed meanwhile needs no rule.
     let mut opened = paths.into_iter().filter_map(|path| PathFd::new(path).ok());
-    opened.try_fold(ruleset, |ruleset, path| ruleset.add_rule(PathBeneath::new(path, access)))
+    opened.try_fold(ruleset, |ruleset, path| {
+        ruleset.add_rule(PathBeneath::new(path, access))
+    })
 }

@@ -37,7 +37,12 @@ impl SelfTest {
         let name = format!("caproot-self-test-{}", std::process::id());
         let abstract_address = UnixAddr::from_abstract_name(name)?;
         let listener = UnixListener::bind_addr(&abstract_address)?;
-        Ok(Self { outside_file, tcp_listener, abstract_address, _abstract_listener: listener })
+        Ok(Self {
+            outside_file,
+            tcp_listener,
+            abstract_address,
+            _abstract_listener: listener,
+        })
     }
 
     /// Attempts all actions that a sandbox with this Landlock ABI denies; `None` attempts all.
@@ -47,19 +52,29 @@ impl SelfTest {
         let address = self.tcp_listener.local_addr()?;
         let dir = self.outside_file.parent().unwrap_or(Path::new("/"));
         let actions: [(u32, &'static str, AttemptFn<'_>); 9] = [
-            (1, "read /etc/shadow", &|| File::open("/etc/shadow").map(drop)),
-            (1, "read a file outside", &|| File::open(&self.outside_file).map(drop)),
+            (1, "read /etc/shadow", &|| {
+                File::open("/etc/shadow").map(drop)
+            }),
+            (1, "read a file outside", &|| {
+                File::open(&self.outside_file).map(drop)
+            }),
             (1, "list a directory outside", &|| read_dir(dir).map(drop)),
             (1, "write below a root", &|| create_and_remove_file(&file)),
             (1, "execute /bin/true", &execute_true),
-            (4, "connect by TCP", &|| TcpStream::connect(address).map(drop)),
-            (4, "bind a TCP port", &|| TcpListener::bind(any_port(address)).map(drop)),
+            (4, "connect by TCP", &|| {
+                TcpStream::connect(address).map(drop)
+            }),
+            (4, "bind a TCP port", &|| {
+                TcpListener::bind(any_port(address)).map(drop)
+            }),
             (6, "connect to an abstract socket", &|| {
                 UnixStream::connect_addr(&self.abstract_address).map(drop)
             }),
             (6, "signal the parent", &signal_parent),
         ];
-        let denied = actions.into_iter().filter(|(since, ..)| abi.is_none_or(|abi| abi >= *since));
+        let denied = actions
+            .into_iter()
+            .filter(|(since, ..)| abi.is_none_or(|abi| abi >= *since));
         let attempt = |(_, action, run): (u32, _, AttemptFn<'_>)| AttemptResult {
             action,
             error: run().err(),
@@ -72,7 +87,9 @@ impl AttemptResult {
     /// Whether the action failed for lack of permission. Other failures do not count.
     #[must_use]
     pub fn is_denied(&self) -> bool {
-        self.error.as_ref().is_some_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
+        self.error
+            .as_ref()
+            .is_some_and(|e| e.kind() == io::ErrorKind::PermissionDenied)
     }
 }
 
@@ -82,7 +99,10 @@ fn create_and_remove_file(file: &Path) -> io::Result<()> {
 }
 
 fn execute_true() -> io::Result<()> {
-    Command::new("/bin/true").stdin(Stdio::null()).status().map(drop)
+    Command::new("/bin/true")
+        .stdin(Stdio::null())
+        .status()
+        .map(drop)
 }
 
 fn any_port(address: SocketAddr) -> SocketAddr {

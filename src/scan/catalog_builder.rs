@@ -35,7 +35,12 @@ struct SkillProblems {
 impl SkillProblems {
     fn new(problems: Vec<FileProblem>, sidecar_problems: Vec<FileProblem>) -> Option<Box<Self>> {
         let is_any = !problems.is_empty() || !sidecar_problems.is_empty();
-        is_any.then(|| Box::new(Self { skill_file_problems: problems, sidecar_problems }))
+        is_any.then(|| {
+            Box::new(Self {
+                skill_file_problems: problems,
+                sidecar_problems,
+            })
+        })
     }
 }
 
@@ -48,7 +53,10 @@ impl CatalogBuilder {
         old: &Arc<SkillFile>,
         new: &Arc<SkillFile>,
     ) -> Option<Arc<Skill>> {
-        let built = self.0.get_mut(package).filter(|a| Arc::ptr_eq(&a.file, old))?;
+        let built = self
+            .0
+            .get_mut(package)
+            .filter(|a| Arc::ptr_eq(&a.file, old))?;
         let (skill, problems, sidecar_problems) =
             assemble_skill(package, new, built.namespace.as_deref());
         let (before, now) = (built.skill.as_ref()?, skill?);
@@ -58,7 +66,11 @@ impl CatalogBuilder {
             return None;
         }
         built.file = new.clone();
-        built.skill = Some(if **before == now { before.clone() } else { Arc::new(now) });
+        built.skill = Some(if **before == now {
+            before.clone()
+        } else {
+            Arc::new(now)
+        });
         built.skill.clone()
     }
 
@@ -72,14 +84,20 @@ impl CatalogBuilder {
         scope: Option<RootScope>,
         follow_links: bool,
     ) -> Catalog {
-        let SearchFindings { candidates, mut diagnostics, mut counts, truncated } = findings;
+        let SearchFindings {
+            candidates,
+            mut diagnostics,
+            mut counts,
+            truncated,
+        } = findings;
         let mut old = std::mem::take(&mut self.0);
         let mut skills = Vec::with_capacity(candidates.len());
         self.0.reserve(candidates.len());
         for candidate in candidates {
             let dir = candidate.resolved.parent();
-            let namespace =
-                dir.as_ref().and_then(|dir| namespaces.find_namespace(dir, &mut diagnostics));
+            let namespace = dir
+                .as_ref()
+                .and_then(|dir| namespaces.find_namespace(dir, &mut diagnostics));
             let is_same = |old: &BuiltSkill| {
                 let is_same_file =
                     Arc::ptr_eq(&old.file, &candidate.file) || old.file == candidate.file;
@@ -87,13 +105,21 @@ impl CatalogBuilder {
             };
             let unchanged = old.remove(&candidate.package).filter(is_same);
             let built = if let Some(unchanged) = unchanged {
-                BuiltSkill { file: candidate.file, ..unchanged }
+                BuiltSkill {
+                    file: candidate.file,
+                    ..unchanged
+                }
             } else {
                 let (skill, problems, sidecar_problems) =
                     assemble_skill(&candidate.package, &candidate.file, namespace.as_deref());
                 let skill = skill.map(Arc::new);
                 let skill_problems = SkillProblems::new(problems, sidecar_problems);
-                BuiltSkill { file: candidate.file, namespace, skill, problems: skill_problems }
+                BuiltSkill {
+                    file: candidate.file,
+                    namespace,
+                    skill,
+                    problems: skill_problems,
+                }
             };
             let name = built.skill.as_ref().map(|skill| skill.name());
             if filter.take_if_disabled(&candidate.package, dir.as_ref(), name) {
@@ -106,7 +132,10 @@ impl CatalogBuilder {
             let mut report = |at: RelPath, problems: &[FileProblem]| {
                 for problem in problems {
                     let problem = problem.clone();
-                    diagnostics.push(Diagnostic { resource: Some(at.clone()), problem });
+                    diagnostics.push(Diagnostic {
+                        resource: Some(at.clone()),
+                        problem,
+                    });
                 }
             };
             if let Some(skill_problems) = &built.problems {
@@ -129,8 +158,19 @@ impl CatalogBuilder {
             (None, true) => RootKind::Skill,
             (None, false) => RootKind::SkillSet,
         };
-        let header = CatalogHeader { scope, follow_links, kind, plugin, counts, truncated };
-        let PluginSet { plugins, marketplaces, manifest_files } = plugin_set;
+        let header = CatalogHeader {
+            scope,
+            follow_links,
+            kind,
+            plugin,
+            counts,
+            truncated,
+        };
+        let PluginSet {
+            plugins,
+            marketplaces,
+            manifest_files,
+        } = plugin_set;
         let catalog = Catalog::new(skills, diagnostics, header)
             .with_disabled_packages(filter.disabled_packages());
         catalog.with_plugins(plugins, marketplaces, manifest_files)

@@ -50,7 +50,12 @@ impl<'a> DirLister<'a> {
         watcher: &'a dyn DirWatcher,
     ) -> Self {
         let root_name = root_path.split(|b| *b == b'/').rfind(|s| !s.is_empty());
-        Self { snapshot, limits, root_name, watcher }
+        Self {
+            snapshot,
+            limits,
+            root_name,
+            watcher,
+        }
     }
 
     /// Watches a directory under a token, then lists the directory: in this order no change is
@@ -62,11 +67,21 @@ impl<'a> DirLister<'a> {
         buffers: &mut ListBuffers,
     ) -> ListedDir {
         let watches = WatchRecorder::new(self.watcher, token);
-        let mut record = ListingRecord { watches, fingerprints: SkillFileFingerprints::default() };
+        let mut record = ListingRecord {
+            watches,
+            fingerprints: SkillFileFingerprints::default(),
+        };
         let listing = self.watch_and_list(to_scan, buffers, &mut record);
-        let ListingRecord { watches, mut fingerprints } = record;
+        let ListingRecord {
+            watches,
+            mut fingerprints,
+        } = record;
         fingerprints.has_hard_links = watches.has_hard_links;
-        ListedDir { listing, guards: watches.into_guards().into(), fingerprints }
+        ListedDir {
+            listing,
+            guards: watches.into_guards().into(),
+            fingerprints,
+        }
     }
 
     fn watch_and_list(
@@ -82,7 +97,10 @@ impl<'a> DirLister<'a> {
             dir
         } else {
             // The watch may succeed without read permission. It reports when permission is granted.
-            match self.snapshot.open(&to_scan.resolved, OFlags::PATH | OFlags::DIRECTORY) {
+            match self
+                .snapshot
+                .open(&to_scan.resolved, OFlags::PATH | OFlags::DIRECTORY)
+            {
                 Ok(dir) => record.watches.watch_dir(dir.as_fd()),
                 // There is no watch, so the listing below must not be tried: it would count as
                 // watched.
@@ -90,7 +108,9 @@ impl<'a> DirLister<'a> {
                 Err(_) => {}
             }
             // Permission may have been granted before the watch existed.
-            self.snapshot.open(&to_scan.resolved, flags).map_err(unreadable)?
+            self.snapshot
+                .open(&to_scan.resolved, flags)
+                .map_err(unreadable)?
         };
         let stat = fstat(&dir).map_err(unreadable)?;
         let names = read_names(&dir, self.limits.max_entries, &mut buffers.names);
@@ -129,7 +149,11 @@ impl<'a> DirLister<'a> {
                 }
                 _ => ListingEntryKind::SpecialFile,
             };
-            entries.push(ListingEntry { name, ordinal, kind: what });
+            entries.push(ListingEntry {
+                name,
+                ordinal,
+                kind: what,
+            });
         }
         entries.shrink_to_fit();
         Ok(DirListing {
@@ -149,8 +173,13 @@ impl<'a> DirLister<'a> {
         name: &[u8],
         record: &mut ListingRecord<'_>,
     ) {
-        let Ok(target) = readlinkat(dir, name, Vec::new()) else { return };
-        for (step, name) in self.snapshot.link_lookups(&to_scan.resolved, target.as_bytes()) {
+        let Ok(target) = readlinkat(dir, name, Vec::new()) else {
+            return;
+        };
+        for (step, name) in self
+            .snapshot
+            .link_lookups(&to_scan.resolved, target.as_bytes())
+        {
             let opened = self.snapshot.open(&step, OFlags::PATH | OFlags::DIRECTORY);
             if let Ok(fd) = opened {
                 record.watches.watch_entry(fd.as_fd(), &name);
@@ -214,7 +243,11 @@ impl<'a> DirLister<'a> {
         let head = file_head::read_head(&opened.file, size, max_bytes, bytes)
             .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error))?;
         // Some filesystems report a wrong size.
-        let size = if head.is_complete { bytes.len() as u64 } else { size };
+        let size = if head.is_complete {
+            bytes.len() as u64
+        } else {
+            size
+        };
         let name = to_scan.path.file_name().or(self.root_name);
         let reading = frontmatter::read(bytes, head.is_complete, name);
         let sidecar = has_sidecar_directory.then(|| self.read_sidecar(&to_scan.resolved, record));

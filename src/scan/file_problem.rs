@@ -19,7 +19,10 @@ pub fn open_problem(error: OpenError, severity: Severity) -> FileProblem {
         ),
         OpenError::Resolve(
             error @ (ResolveError::Outside | ResolveError::Missing | ResolveError::Loop),
-        ) => FileProblem { severity, ..link_problem(error) },
+        ) => FileProblem {
+            severity,
+            ..link_problem(error)
+        },
         OpenError::Resolve(error) => unreadable_problem(error, severity),
     }
 }

@@ -63,7 +63,9 @@ impl ManifestLookup {
 
     /// Whether the manifest could not be read, and a new attempt may succeed.
     pub fn has_transient_error(&self) -> bool {
-        self.problems.iter().any(|(_, problem)| is_transient(problem))
+        self.problems
+            .iter()
+            .any(|(_, problem)| is_transient(problem))
     }
 }
 
@@ -86,7 +88,13 @@ impl<'a> NamespaceResolver<'a> {
         manifests: &'a mut ManifestsByDir,
         namespace_cache: NamespaceCache,
     ) -> Self {
-        Self { snapshot, root, entered_dirs, manifests, namespace_cache }
+        Self {
+            snapshot,
+            root,
+            entered_dirs,
+            manifests,
+            namespace_cache,
+        }
     }
 
     pub fn into_cache(self) -> NamespaceCache {
@@ -152,17 +160,25 @@ impl<'a> NamespaceResolver<'a> {
             .flatten();
         for (path, problem) in &lookup.problems {
             let resource = below.as_ref().map(|dir| dir.join_path(path));
-            diagnostics.push(Diagnostic { resource, problem: problem.clone() });
+            diagnostics.push(Diagnostic {
+                resource,
+                problem: problem.clone(),
+            });
         }
         let name = (&*lookup.manifest.as_ref()?.name).into();
-        Some(Arc::new(PluginNamespace { name, plugin_dir: below }))
+        Some(Arc::new(PluginNamespace {
+            name,
+            plugin_dir: below,
+        }))
     }
 }
 
 /// Whether a directory is a manifest directory of a plugin.
 pub fn is_manifest_directory(dir: &ResolvedPath) -> bool {
     let name = dir.rel_path.file_name().unwrap_or_default();
-    MANIFEST_DIRECTORIES.iter().any(|manifest| manifest.as_bytes() == name)
+    MANIFEST_DIRECTORIES
+        .iter()
+        .any(|manifest| manifest.as_bytes() == name)
 }
 
 /// Path of a manifest below its manifest directory.
@@ -194,18 +210,32 @@ fn read_first_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> Ma
             Ok(opened) => Some((path, Ok(opened))),
         }
     });
-    let Some((path, opened)) = existing.next() else { return ManifestLookup::default() };
-    let fingerprint =
-        opened.as_ref().ok().map(|opened| FileFingerprint::from_version(&opened.version));
+    let Some((path, opened)) = existing.next() else {
+        return ManifestLookup::default();
+    };
+    let fingerprint = opened
+        .as_ref()
+        .ok()
+        .map(|opened| FileFingerprint::from_version(&opened.version));
     let bytes = opened.map(|opened| opened.read_small());
     let other_files = existing.map(|(path, _)| path).collect();
     let (manifest, problems) = match bytes {
         Ok(Ok(bytes)) => manifest::read(&bytes, snapshot.dir_name(dir)),
-        Ok(Err(_)) => {
-            (None, vec![FileProblem::error(DiagnosticCode::ManifestInvalid, READ_FAILED)])
-        }
+        Ok(Err(_)) => (
+            None,
+            vec![FileProblem::error(
+                DiagnosticCode::ManifestInvalid,
+                READ_FAILED,
+            )],
+        ),
         Err(problem) => (None, vec![problem]),
     };
     let problems = problems.into_iter().map(|p| (path.clone(), p)).collect();
-    ManifestLookup { manifest, file: Some(path), other_files, fingerprint, problems }
+    ManifestLookup {
+        manifest,
+        file: Some(path),
+        other_files,
+        fingerprint,
+        problems,
+    }
 }

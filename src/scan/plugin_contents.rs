@@ -90,17 +90,29 @@ impl PluginContents {
     /// Whether a file could not be read, and a new attempt may succeed.
     pub fn has_transient_error(&self) -> bool {
         let mut problems = self.files.iter().flat_map(|file| &file.problems);
-        problems.any(is_transient) || self.problems.iter().any(|(_, problem)| is_transient(problem))
+        problems.any(is_transient)
+            || self
+                .problems
+                .iter()
+                .any(|(_, problem)| is_transient(problem))
     }
 
     /// Uses the last good version of files that can no longer be used. Returns whether there were
     /// any.
     pub fn keep_last_good(&mut self, last: &Self) -> bool {
         let mut kept = false;
-        for file in self.files.iter_mut().filter(|file| file.components.is_none()) {
-            let old =
-                last.files.iter().find(|old| (old.kind, &old.file) == (file.kind, &file.file));
-            let Some(old) = old.filter(|old| old.components.is_some()) else { continue };
+        for file in self
+            .files
+            .iter_mut()
+            .filter(|file| file.components.is_none())
+        {
+            let old = last
+                .files
+                .iter()
+                .find(|old| (old.kind, &old.file) == (file.kind, &file.file));
+            let Some(old) = old.filter(|old| old.components.is_some()) else {
+                continue;
+            };
             file.components.clone_from(&old.components);
             (file.stale, kept) = (true, true);
         }
@@ -113,13 +125,16 @@ impl PluginScan<'_, '_> {
     fn watch_plugin_dir(&mut self, manifest: &PluginManifest) {
         let declarations = &manifest.declarations;
         let sources = &declarations.sources;
-        let defaults = ComponentKind::ALL.into_iter().flat_map(|kind| sources.default_paths(kind));
+        let defaults = ComponentKind::ALL
+            .into_iter()
+            .flat_map(|kind| sources.default_paths(kind));
         let defaults: Vec<_> = defaults.collect();
         let named = sources.named_paths.iter().map(|(_, path)| path);
         let interface = declarations.info.interface.iter();
         let images = interface.flat_map(|i| i.images.iter().flatten().chain(&i.screenshots));
         let paths = named.chain(&defaults).chain(images);
-        self.reader.watch_first_components(self.dir, paths, self.watches);
+        self.reader
+            .watch_first_components(self.dir, paths, self.watches);
     }
 
     fn read_kind(&mut self, manifest: &PluginManifest, kind: ComponentKind) {
@@ -176,7 +191,10 @@ impl PluginScan<'_, '_> {
     }
 
     fn is_read(&self, kind: ComponentKind, path: &RelPath) -> bool {
-        self.contents.files.iter().any(|read| read.kind == kind && read.file == *path)
+        self.contents
+            .files
+            .iter()
+            .any(|read| read.kind == kind && read.file == *path)
     }
 
     fn read_json(&mut self, kind: ComponentKind, path: &RelPath, file: &OpenFile) {
@@ -215,14 +233,18 @@ impl PluginScan<'_, '_> {
     }
 
     fn find_images(&mut self, manifest: &PluginManifest) {
-        let Some(interface) = &manifest.declarations.info.interface else { return };
+        let Some(interface) = &manifest.declarations.info.interface else {
+            return;
+        };
         let keys = ["composerIcon", "logo", "logoDark"];
         for (at, key) in keys.into_iter().enumerate() {
             let path = interface.images[at].as_ref();
             self.contents.images[at] = path.filter(|path| self.has_image(key, path)).cloned();
         }
         let screenshots: Vec<_> = interface.screenshots.iter().collect();
-        let existing = screenshots.into_iter().filter(|path| self.has_image("screenshots", path));
+        let existing = screenshots
+            .into_iter()
+            .filter(|path| self.has_image("screenshots", path));
         self.contents.screenshots = existing.cloned().collect();
     }
 
@@ -258,8 +280,17 @@ impl PluginScan<'_, '_> {
         let (prompt, mut problems) = prompt::read(kind, &bytes, head.is_complete, name);
         problems.extend(head.hidden);
         let components = prompt.map(|prompt| {
-            let size = if head.is_complete { bytes.len() as u64 } else { size };
-            let prompt = PluginPrompt { digest: head.digest, size, file: path.clone(), ..prompt };
+            let size = if head.is_complete {
+                bytes.len() as u64
+            } else {
+                size
+            };
+            let prompt = PluginPrompt {
+                digest: head.digest,
+                size,
+                file: path.clone(),
+                ..prompt
+            };
             let mut components = PluginComponents::default();
             match kind {
                 ComponentKind::Agents => components.agents.push(prompt),
@@ -280,13 +311,19 @@ impl PluginScan<'_, '_> {
         let mut buffer = Vec::new();
         while let Some((walked, resolved, depth)) = queue.pop() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-            let Ok(fd) = reader.snapshot.open(&resolved, flags) else { continue };
+            let Ok(fd) = reader.snapshot.open(&resolved, flags) else {
+                continue;
+            };
             self.watches.watch_dir(fd.as_fd());
-            let Ok(names) = read_names(&fd, MAX_ENTRIES, &mut buffer) else { continue };
+            let Ok(names) = read_names(&fd, MAX_ENTRIES, &mut buffer) else {
+                continue;
+            };
             directories += 1;
             let mut below = Vec::new();
             for (name, kind_of_entry) in names {
-                let Some(at) = walked.join(&name) else { continue };
+                let Some(at) = walked.join(&name) else {
+                    continue;
+                };
                 if !resource_filter::may_serve_path(&at, reader.skipped_dirs) {
                     continue;
                 }
@@ -324,8 +361,9 @@ impl PluginScan<'_, '_> {
              further files are omitted",
             kind.manifest_key()
         );
-        self.contents
-            .problems
-            .push((at.clone(), FileProblem::warning(DiagnosticCode::LimitReached, message)));
+        self.contents.problems.push((
+            at.clone(),
+            FileProblem::warning(DiagnosticCode::LimitReached, message),
+        ));
     }
 }

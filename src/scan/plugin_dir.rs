@@ -111,12 +111,18 @@ impl PluginDir {
 
     /// Returns the JSON files with their resolved paths.
     pub fn json_files(&self) -> impl Iterator<Item = (&RelPath, Option<&ResolvedPath>)> {
-        let files = self.contents.files.iter().filter(|file| file.kind.is_json());
+        let files = self
+            .contents
+            .files
+            .iter()
+            .filter(|file| file.kind.is_json());
         files.map(|file| (&file.file, file.real_path.as_ref()))
     }
 
     pub fn marketplaces(&self) -> impl Iterator<Item = &PluginMarketplace> {
-        self.marketplace_files.iter().filter_map(|file| file.marketplace.as_ref())
+        self.marketplace_files
+            .iter()
+            .filter_map(|file| file.marketplace.as_ref())
     }
 
     /// Whether a file could not be read, and a new attempt may succeed.
@@ -127,9 +133,13 @@ impl PluginDir {
     /// Whether a file of the plugin changed since it was read.
     pub fn is_outdated(&self, snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> bool {
         let is_other = |read: FileFingerprint, file| read.is_outdated(snapshot, dir, file);
-        self.contents.files.iter().any(|read| is_other(read.fingerprint, &read.file))
+        self.contents
+            .files
+            .iter()
+            .any(|read| is_other(read.fingerprint, &read.file))
             || self.marketplace_files.iter().any(|read| {
-                read.fingerprint.is_some_and(|fingerprint| is_other(fingerprint, &read.file))
+                read.fingerprint
+                    .is_some_and(|fingerprint| is_other(fingerprint, &read.file))
             })
     }
 
@@ -139,8 +149,15 @@ impl PluginDir {
 
     fn keep_last_good(&mut self, last: &Self) -> bool {
         let mut kept = self.contents.keep_last_good(&last.contents);
-        for list in self.marketplace_files.iter_mut().filter(|list| list.marketplace.is_none()) {
-            let old = last.marketplace_files.iter().find(|old| old.file == list.file);
+        for list in self
+            .marketplace_files
+            .iter_mut()
+            .filter(|list| list.marketplace.is_none())
+        {
+            let old = last
+                .marketplace_files
+                .iter()
+                .find(|old| old.file == list.file);
             list.marketplace = old.and_then(|old| old.marketplace.clone());
             kept |= list.marketplace.is_some();
         }
@@ -149,15 +166,29 @@ impl PluginDir {
 
     /// Reports the problems of the files.
     pub fn report_problems(&self, walked_path: &RelPath, diagnostics: &mut BoundedDiagnostics) {
-        let files = self.contents.files.iter().map(|file| (&file.file, &file.problems));
-        let lists = self.marketplace_files.iter().map(|list| (&list.file, &list.problems));
+        let files = self
+            .contents
+            .files
+            .iter()
+            .map(|file| (&file.file, &file.problems));
+        let lists = self
+            .marketplace_files
+            .iter()
+            .map(|list| (&list.file, &list.problems));
         let of_files = files.chain(lists);
         let of_files =
             of_files.flat_map(|(file, all)| all.iter().map(move |problem| (file, problem)));
-        let of_places = self.contents.problems.iter().map(|(path, problem)| (path, problem));
+        let of_places = self
+            .contents
+            .problems
+            .iter()
+            .map(|(path, problem)| (path, problem));
         for (path, problem) in of_files.chain(of_places) {
             let resource = Some(walked_path.join_path(path));
-            diagnostics.push(Diagnostic { resource, problem: problem.clone() });
+            diagnostics.push(Diagnostic {
+                resource,
+                problem: problem.clone(),
+            });
         }
     }
 
@@ -177,9 +208,14 @@ impl PluginDir {
             *remaining_bytes = left;
             return (Some(same.clone()), None);
         }
-        let Some((manifest, file)) = self.manifest.clone() else { return (None, None) };
-        let mut components =
-            manifest.declarations.inline_components.clone().with_declared_by(&file);
+        let Some((manifest, file)) = self.manifest.clone() else {
+            return (None, None);
+        };
+        let mut components = manifest
+            .declarations
+            .inline_components
+            .clone()
+            .with_declared_by(&file);
         for file in &self.contents.files {
             components.extend(file.components.clone().unwrap_or_default());
         }
@@ -196,7 +232,11 @@ impl PluginDir {
         };
         let before = *remaining_bytes;
         let (plugin, problem) = plugin.truncate_to_budget(remaining_bytes);
-        let same = self.built_plugin.take().map(|(old, _)| old).filter(|old| **old == plugin);
+        let same = self
+            .built_plugin
+            .take()
+            .map(|(old, _)| old)
+            .filter(|old| **old == plugin);
         let plugin = same.unwrap_or_else(|| Arc::new(plugin));
         self.built_plugin = Some((plugin.clone(), before - *remaining_bytes));
         self.is_unchanged = true;
@@ -217,14 +257,26 @@ fn read_marketplace_file(
         return None;
     }
     let opened = reader.open(dir, &file);
-    let fingerprint = opened.as_ref().ok().map(|opened| watches.track_file(opened));
+    let fingerprint = opened
+        .as_ref()
+        .ok()
+        .map(|opened| watches.track_file(opened));
     let read = opened.map(|opened| opened.read_small());
     let (list, problems) = match read {
         Ok(Ok(bytes)) => marketplace::read(&bytes, &file),
-        Ok(Err(_)) => {
-            (None, vec![FileProblem::error(DiagnosticCode::PluginFileInvalid, READ_FAILED)])
-        }
+        Ok(Err(_)) => (
+            None,
+            vec![FileProblem::error(
+                DiagnosticCode::PluginFileInvalid,
+                READ_FAILED,
+            )],
+        ),
         Err(problem) => (None, vec![problem]),
     };
-    Some(MarketplaceFile { file, fingerprint, marketplace: list, problems })
+    Some(MarketplaceFile {
+        file,
+        fingerprint,
+        marketplace: list,
+        problems,
+    })
 }

@@ -58,7 +58,9 @@ impl<'a> PluginReader<'a> {
         if names.is_empty() {
             return;
         }
-        let Ok(fd) = self.snapshot.open(dir, OFlags::PATH | OFlags::DIRECTORY) else { return };
+        let Ok(fd) = self.snapshot.open(dir, OFlags::PATH | OFlags::DIRECTORY) else {
+            return;
+        };
         watches.watch_entries(fd.as_fd(), &Vec::from_iter(names));
     }
 
@@ -88,7 +90,11 @@ impl<'a> PluginReader<'a> {
         if let Err(problem) = self.check_path(dir, path, &target.real_path) {
             return DeclaredTarget::Problem(problem);
         }
-        if let Some(real) = target.real_path.strip_prefix(dir).filter(|real| real != path) {
+        if let Some(real) = target
+            .real_path
+            .strip_prefix(dir)
+            .filter(|real| real != path)
+        {
             self.watch_path(dir, &real, watches);
         }
         match FileType::from_raw_mode(target.stat.st_mode) {
@@ -162,8 +168,10 @@ impl<'a> PluginReader<'a> {
         real: &ResolvedPath,
     ) -> Result<(), FileProblem> {
         let invalid = |message| Err(FileProblem::warning(DiagnosticCode::PathInvalid, message));
-        let walked_path =
-            ResolvedPath { dir_index: dir.dir_index, rel_path: dir.rel_path.join_path(path) };
+        let walked_path = ResolvedPath {
+            dir_index: dir.dir_index,
+            rel_path: dir.rel_path.join_path(path),
+        };
         match real.strip_prefix(dir) {
             None => invalid(
                 "a link leads out of the plugin and is not followed; replace it by a copy of the \

@@ -60,12 +60,15 @@ impl PluginIndex {
 
     /// Forgets the manifests that could not be read for a transient reason.
     pub fn forget_failed_manifests(&mut self) {
-        self.manifests.retain(|_, manifest| !manifest.has_transient_error());
+        self.manifests
+            .retain(|_, manifest| !manifest.has_transient_error());
     }
 
     /// Whether a manifest could not be read for a transient reason.
     pub fn has_failed_manifest(&self) -> bool {
-        self.manifests.values().any(ManifestLookup::has_transient_error)
+        self.manifests
+            .values()
+            .any(ManifestLookup::has_transient_error)
     }
 
     /// Forgets the manifest of a directory. If `settled` is false, a good manifest that no longer
@@ -76,7 +79,10 @@ impl PluginIndex {
         snapshot: &AllowedDirsSnapshot,
         settled: bool,
     ) -> bool {
-        let was_good = self.manifests.get(dir).is_some_and(|last| last.manifest.is_some());
+        let was_good = self
+            .manifests
+            .get(dir)
+            .is_some_and(|last| last.manifest.is_some());
         if !settled && was_good && namespaces::read_manifest(snapshot, dir).is_broken() {
             return false;
         }
@@ -90,10 +96,20 @@ impl PluginIndex {
         &'a self,
         snapshot: &'a AllowedDirsSnapshot,
     ) -> impl Iterator<Item = (&'a ResolvedPath, ResolvedPath)> {
-        let outdated = self.manifests.iter().filter(|(dir, read)| read.is_outdated(snapshot, dir));
+        let outdated = self
+            .manifests
+            .iter()
+            .filter(|(dir, read)| read.is_outdated(snapshot, dir));
         outdated.filter_map(|(dir, read)| {
             let rel_path = dir.rel_path.join_path(read.file.as_ref()?);
-            Some((dir, ResolvedPath { dir_index: dir.dir_index, rel_path }.parent()?))
+            Some((
+                dir,
+                ResolvedPath {
+                    dir_index: dir.dir_index,
+                    rel_path,
+                }
+                .parent()?,
+            ))
         })
     }
 
@@ -104,12 +120,18 @@ impl PluginIndex {
 
     /// Returns the tokens of plugins with files that could not be read for a transient reason.
     pub fn failed_tokens(&self) -> impl Iterator<Item = u64> {
-        self.dirs.values().filter(|dir| dir.has_transient_error()).map(PluginDir::token)
+        self.dirs
+            .values()
+            .filter(|dir| dir.has_transient_error())
+            .map(PluginDir::token)
     }
 
     /// Returns the tokens of plugins with files that changed since they were read.
     pub fn outdated_tokens(&self, snapshot: &AllowedDirsSnapshot) -> impl Iterator<Item = u64> {
-        let outdated = self.dirs.iter().filter(|(path, dir)| dir.is_outdated(snapshot, path));
+        let outdated = self
+            .dirs
+            .iter()
+            .filter(|(path, dir)| dir.is_outdated(snapshot, path));
         outdated.map(|(_, dir)| dir.token())
     }
 
@@ -123,7 +145,9 @@ impl PluginIndex {
         unstable: &mut Vec<u64>,
         reader: &PluginReader<'_>,
     ) -> bool {
-        let Some(plugin_dir) = self.dirs.get_mut(dir) else { return false };
+        let Some(plugin_dir) = self.dirs.get_mut(dir) else {
+            return false;
+        };
         let (differs, is_stable) = plugin_dir.reread(reader, dir, is_root, settled);
         if !is_stable {
             unstable.push(plugin_dir.token());
@@ -138,7 +162,9 @@ impl PluginIndex {
         snapshot: &AllowedDirsSnapshot,
         progress: &ScanProgress,
     ) {
-        let new: Vec<_> = dirs.filter(|dir| !self.manifests.contains_key(*dir)).collect();
+        let new: Vec<_> = dirs
+            .filter(|dir| !self.manifests.contains_key(*dir))
+            .collect();
         let read = |dir: &&ResolvedPath, (): &mut ()| namespaces::read_manifest(snapshot, dir);
         process_in_order(&new, MAX_INLINE_PLUGINS, progress, read, |dir, lookup| {
             self.manifests.insert((*dir).clone(), lookup);
@@ -159,7 +185,10 @@ impl PluginIndex {
         let mut old = std::mem::take(&mut self.dirs);
         let mut unread = Vec::new();
         for DirToScan { resolved: dir, .. } in candidates {
-            let manifest = self.manifests.get(dir).and_then(ManifestLookup::usable_manifest);
+            let manifest = self
+                .manifests
+                .get(dir)
+                .and_then(ManifestLookup::usable_manifest);
             if manifest.is_none() && dir != root {
                 continue;
             }
@@ -167,18 +196,32 @@ impl PluginIndex {
                 Some(last) if trusted && last.has_manifest(manifest.as_ref()) => {
                     self.dirs.insert(dir.clone(), last);
                 }
-                last => unread.push(UnreadPlugin { dir, manifest, last: Mutex::new(last) }),
+                last => unread.push(UnreadPlugin {
+                    dir,
+                    manifest,
+                    last: Mutex::new(last),
+                }),
             }
         }
         let read = |unread: &UnreadPlugin<'_>, (): &mut ()| {
-            let UnreadPlugin { dir, manifest, last } = unread;
+            let UnreadPlugin {
+                dir,
+                manifest,
+                last,
+            } = unread;
             let token = next_token.fetch_add(1, Ordering::Relaxed);
             let new = PluginDir::read(reader, dir, *dir == root, token, manifest.as_ref());
             new.with_last(last.lock().take())
         };
-        process_in_order(&unread, MAX_INLINE_PLUGINS, progress, read, |unread, plugin_dir| {
-            self.dirs.insert(unread.dir.clone(), plugin_dir);
-        });
+        process_in_order(
+            &unread,
+            MAX_INLINE_PLUGINS,
+            progress,
+            read,
+            |unread, plugin_dir| {
+                self.dirs.insert(unread.dir.clone(), plugin_dir);
+            },
+        );
     }
 
     /// Returns all plugins and marketplaces of `candidates`, which were read before.
@@ -194,8 +237,11 @@ impl PluginIndex {
             let lookup = self.manifests.get(&dir.resolved);
             let manifest = lookup.and_then(ManifestLookup::usable_manifest);
             let real = dir.resolved.strip_prefix(root);
-            set.manifest_files.add_standard_files(&dir.path, real.as_ref());
-            let Some(plugin_dir) = self.dirs.get_mut(&dir.resolved) else { continue };
+            set.manifest_files
+                .add_standard_files(&dir.path, real.as_ref());
+            let Some(plugin_dir) = self.dirs.get_mut(&dir.resolved) else {
+                continue;
+            };
             plugin_dir.report_problems(&dir.path, diagnostics);
             if let (Some((_, file)), Some(lookup)) = (manifest, lookup) {
                 if set.plugins.len() == MAX_ROOT_PLUGINS {
@@ -223,7 +269,10 @@ impl PluginIndex {
             let message =
                 format!("a root may have {MAX_ROOT_PLUGINS} plugins; {omitted} are omitted");
             let problem = FileProblem::warning(DiagnosticCode::LimitReached, message);
-            diagnostics.push(Diagnostic { resource: None, problem });
+            diagnostics.push(Diagnostic {
+                resource: None,
+                problem,
+            });
         }
         set.manifest_files.sort_and_dedup();
         set

@@ -106,7 +106,8 @@ impl RootIndex {
         progress: &ScanProgress,
     ) -> ScanOutcome {
         let old_watches = std::mem::take(&mut self.watches);
-        self.watches.watch_root_path(&self.target.path, &self.next_token, watcher);
+        self.watches
+            .watch_root_path(&self.target.path, &self.next_token, watcher);
         let snapshot = allowed.snapshot_for_path(&self.target.path);
         let catalog = match ScannedRoot::resolve(&self.target, snapshot) {
             Err(reason) => {
@@ -125,8 +126,14 @@ impl RootIndex {
                     root.take_over(last);
                 }
                 let (target, next_token) = (&self.target, &self.next_token);
-                self.watches.watch_ancestors(&root.snapshot, &root.path, next_token, watcher);
-                let context = ScanContext { target, next_token, watcher, progress };
+                self.watches
+                    .watch_ancestors(&root.snapshot, &root.path, next_token, watcher);
+                let context = ScanContext {
+                    target,
+                    next_token,
+                    watcher,
+                    progress,
+                };
                 let catalog = root.scan(false, &mut self.watches, &context);
                 self.scanned_root = Some(root);
                 Ok(catalog)
@@ -135,7 +142,10 @@ impl RootIndex {
         // The new watches exist, so that no change was missed in between.
         drop(old_watches);
         let unstable = self.outdated_by_hard_links(progress).into_iter().collect();
-        ScanOutcome { catalog: Some(catalog), unstable }
+        ScanOutcome {
+            catalog: Some(catalog),
+            unstable,
+        }
     }
 
     /// Rescans the directories of the dirty tokens. If `settled` is false, a file that no longer
@@ -158,12 +168,18 @@ impl RootIndex {
             return self.rescan_all(allowed, watcher, progress);
         };
         let (target, next_token) = (&self.target, &self.next_token);
-        let context = ScanContext { target, next_token, watcher, progress };
+        let context = ScanContext {
+            target,
+            next_token,
+            watcher,
+            progress,
+        };
         let mut scan_again = places.has_ancestor;
         if places.has_ancestor {
             let (snapshot, root_path) = (&root.snapshot, &root.path);
-            let ancestors =
-                self.watches.rewatch_ancestors(snapshot, root_path, next_token, watcher);
+            let ancestors = self
+                .watches
+                .rewatch_ancestors(snapshot, root_path, next_token, watcher);
             for dir in &ancestors {
                 root.plugins.forget_manifest(dir);
             }
@@ -189,19 +205,28 @@ impl RootIndex {
             let Some(holder) = dir.parent().filter(|_| is_manifest_directory(dir)) else {
                 continue;
             };
-            if root.plugins.reread_manifest(&holder, &root.snapshot, settled) {
+            if root
+                .plugins
+                .reread_manifest(&holder, &root.snapshot, settled)
+            {
                 scan_again = true;
             } else {
                 unstable.push(*token);
             }
         }
-        let listed = places.listed.iter().flat_map(|(_, dir)| dirs_to_relist(root, dir)).collect();
+        let listed = places
+            .listed
+            .iter()
+            .flat_map(|(_, dir)| dirs_to_relist(root, dir))
+            .collect();
         let relisted = relist(root, listed, settled, &mut unstable, &context);
         scan_again |= relisted.scan_again;
         let reader = PluginReader::new(&root.snapshot, &root.rules, watcher);
         for dir in &places.plugins {
             let is_root = *dir == root.path;
-            scan_again |= root.plugins.reread(dir, is_root, settled, &mut unstable, &reader);
+            scan_again |= root
+                .plugins
+                .reread(dir, is_root, settled, &mut unstable, &reader);
             progress.tick();
         }
         root.mark_stale(&relisted.replaced);
@@ -215,7 +240,10 @@ impl RootIndex {
             root.catalog.clone()
         };
         unstable.extend(self.outdated_by_hard_links(progress));
-        ScanOutcome { catalog: catalog.map(Ok), unstable }
+        ScanOutcome {
+            catalog: catalog.map(Ok),
+            unstable,
+        }
     }
 
     /// Returns the tokens of directories that need a rescan although inotify reported nothing. In
@@ -247,7 +275,9 @@ impl RootIndex {
     /// Returns the tokens of directories in which a file changed since it was read.
     fn outdated_tokens(&self, progress: &ScanProgress) -> HashSet<u64> {
         let root = self.scanned_root.as_ref();
-        root.map_or_else(HashSet::new, |root| outdated_tokens(root, &self.watches, progress))
+        root.map_or_else(HashSet::new, |root| {
+            outdated_tokens(root, &self.watches, progress)
+        })
     }
 
     /// Returns the tokens of outdated directories if a hard-linked file was listed since the last
@@ -287,27 +317,37 @@ impl RootIndex {
     /// Whether an overlay filesystem is below the root. Some of its changes cause no event.
     #[must_use]
     pub fn has_overlay(&self) -> bool {
-        self.scanned_root.as_ref().is_some_and(|root| root.filesystems.has_overlay())
+        self.scanned_root
+            .as_ref()
+            .is_some_and(|root| root.filesystems.has_overlay())
     }
 }
 
 /// Returns the directories to list again after a change in a listed directory.
 fn dirs_to_relist(root: &ScannedRoot, dir: &ResolvedPath) -> Vec<ResolvedPath> {
     // Directories that could not be listed are not watched: retry them with their parent.
-    let listing = root.dirs.get(dir).and_then(|dir| dir.listing().as_deref().ok());
+    let listing = root
+        .dirs
+        .get(dir)
+        .and_then(|dir| dir.listing().as_deref().ok());
     let entries = listing.map_or(&[][..], |listing| &listing.entries);
     let below = entries.iter().filter_map(|entry| match &entry.kind {
         ListingEntryKind::LinkedDirectory(to, _) => Some(to.clone()),
         ListingEntryKind::Directory => dir.join(&entry.name),
         _ => None,
     });
-    let is_unlisted =
-        |path: &ResolvedPath| root.dirs.get(path).is_some_and(|dir| dir.listing().is_err());
+    let is_unlisted = |path: &ResolvedPath| {
+        root.dirs
+            .get(path)
+            .is_some_and(|dir| dir.listing().is_err())
+    };
     let mut dirs: Vec<_> = below.filter(is_unlisted).collect();
     dirs.push(dir.clone());
     // The parent of a directory `agents` may have the skill of the sidecar.
     let is_sidecar_dir = dir.rel_path.file_name() == Some(&b"agents"[..]);
-    let package = dir.parent().filter(|parent| is_sidecar_dir && root.dirs.contains_key(parent));
+    let package = dir
+        .parent()
+        .filter(|parent| is_sidecar_dir && root.dirs.contains_key(parent));
     dirs.extend(package);
     dirs
 }
@@ -321,7 +361,12 @@ fn relist(
     unstable: &mut Vec<u64>,
     context: &ScanContext<'_>,
 ) -> RelistOutcome {
-    let ScanContext { target, watcher, progress, .. } = *context;
+    let ScanContext {
+        target,
+        watcher,
+        progress,
+        ..
+    } = *context;
     let truncated = root.catalog.as_ref().is_some_and(|c| c.header.truncated);
     let lister = DirLister::new(&root.snapshot, &root.rules.limits, &target.path, watcher);
     let mut buffers = ListBuffers::default();
@@ -329,7 +374,9 @@ fn relist(
     let mut queue: Vec<_> = dirs.into_iter().collect();
     let mut links_checked = false;
     while let Some(path) = queue.pop() {
-        let Some(dir) = root.dirs.get_mut(&path) else { continue };
+        let Some(dir) = root.dirs.get_mut(&path) else {
+            continue;
+        };
         let result = lister.list_dir(&dir.to_scan(&path), dir.token(), &mut buffers);
         progress.tick();
         let was_listed = dir.listing().is_ok();
@@ -340,7 +387,10 @@ fn relist(
         match change {
             DirChange::None => {}
             DirChange::SkillFileOnly(old, new) => {
-                match root.catalog_builder.replace_skill(dir.walked_path(), &old, &new) {
+                match root
+                    .catalog_builder
+                    .replace_skill(dir.walked_path(), &old, &new)
+                {
                     Some(skill) => outcome.skills.push(skill),
                     None => outcome.scan_again = true,
                 }

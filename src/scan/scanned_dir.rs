@@ -124,11 +124,13 @@ impl DirListing {
 
     /// Returns a mutable reference to the SKILL.md, if the read succeeded.
     fn skill_file_mut(&mut self) -> Option<&mut Arc<SkillFile>> {
-        self.entries.iter_mut().find_map(|entry| match &mut entry.kind {
-            ListingEntryKind::File(Some(Ok(file)))
-            | ListingEntryKind::LinkedFile(_, Some(Ok(file))) => Some(file),
-            _ => None,
-        })
+        self.entries
+            .iter_mut()
+            .find_map(|entry| match &mut entry.kind {
+                ListingEntryKind::File(Some(Ok(file)))
+                | ListingEntryKind::LinkedFile(_, Some(Ok(file))) => Some(file),
+                _ => None,
+            })
     }
 
     /// Whether the listings differ in nothing but the content of the SKILL.md. The number of
@@ -157,7 +159,10 @@ impl ListingEntry {
     #[must_use]
     pub fn is_skill_file_in_any_case(&self) -> bool {
         self.name.eq_ignore_ascii_case(b"SKILL.md")
-            && matches!(self.kind, ListingEntryKind::File(_) | ListingEntryKind::LinkedFile(..))
+            && matches!(
+                self.kind,
+                ListingEntryKind::File(_) | ListingEntryKind::LinkedFile(..)
+            )
     }
 }
 
@@ -176,7 +181,11 @@ impl ScannedDir {
     pub fn new(dir: DirToScan, token: u64, listed: ListedDir, last: Option<Self>) -> Self {
         let last = last.and_then(|last| last.listing.ok());
         let listing = listed.listing.map(|new| reuse_unchanged(new, last));
-        let ListedDir { guards, fingerprints, .. } = listed;
+        let ListedDir {
+            guards,
+            fingerprints,
+            ..
+        } = listed;
         Self {
             walked_path: dir.path,
             via_link: dir.via_link,
@@ -275,15 +284,22 @@ fn replaced_dirs(dir: &ResolvedPath, new: &DirListing, old: &DirListing) -> Vec<
     if new.identity != old.identity {
         return vec![dir.clone()];
     }
-    let last =
-        |entry: &ListingEntry| old.entries.iter().find(|e| e.name == entry.name).map(|e| &e.kind);
-    let replaced = new.entries.iter().filter_map(|entry| match (&entry.kind, last(entry)) {
-        (
-            ListingEntryKind::LinkedDirectory(now, id),
-            Some(ListingEntryKind::LinkedDirectory(before, last_id)),
-        ) => (now == before && id != last_id).then(|| now.clone()),
-        _ => None,
-    });
+    let last = |entry: &ListingEntry| {
+        old.entries
+            .iter()
+            .find(|e| e.name == entry.name)
+            .map(|e| &e.kind)
+    };
+    let replaced = new
+        .entries
+        .iter()
+        .filter_map(|entry| match (&entry.kind, last(entry)) {
+            (
+                ListingEntryKind::LinkedDirectory(now, id),
+                Some(ListingEntryKind::LinkedDirectory(before, last_id)),
+            ) => (now == before && id != last_id).then(|| now.clone()),
+            _ => None,
+        });
     replaced.collect()
 }
 
@@ -291,7 +307,8 @@ fn replaced_dirs(dir: &ResolvedPath, new: &DirListing, old: &DirListing) -> Vec<
 /// nothing that stays.
 fn reuse_unchanged(new: DirListing, last: Option<Arc<DirListing>>) -> Arc<DirListing> {
     let (new, _) = keep_last_good_skill(new, last.as_deref(), true);
-    last.filter(|last| **last == new).unwrap_or_else(|| Arc::new(new))
+    last.filter(|last| **last == new)
+        .unwrap_or_else(|| Arc::new(new))
 }
 
 /// Replaces a SKILL.md that does not parse by its last good version. If `settled` is false,
@@ -303,12 +320,16 @@ fn keep_last_good_skill(
     settled: bool,
 ) -> (DirListing, bool) {
     let last = last.and_then(DirListing::skill_file);
-    let Some(file) = new.skill_file_mut() else { return (new, true) };
+    let Some(file) = new.skill_file_mut() else {
+        return (new, true);
+    };
     if let Some(last) = last.filter(|last| *last == file) {
         *file = last.clone();
         return (new, true);
     }
-    let (Some(last), None) = (last, &file.frontmatter) else { return (new, true) };
+    let (Some(last), None) = (last, &file.frontmatter) else {
+        return (new, true);
+    };
     if !settled {
         *file = last.clone();
         return (new, false);
@@ -327,7 +348,10 @@ mod tests {
 
     fn resolved(path: &str) -> ResolvedPath {
         let rel_path = RelPath::new(path.as_bytes()).expect("a path");
-        ResolvedPath { dir_index: 0, rel_path }
+        ResolvedPath {
+            dir_index: 0,
+            rel_path,
+        }
     }
 
     /// Returns a SKILL.md whose digest is the first byte of `content`.
@@ -353,19 +377,38 @@ mod tests {
         let entries = words.map(|word| {
             let (name, kind) = if let Some((name, target)) = word.split_once('>') {
                 let (path, id) = target.split_once('#').expect("a target");
-                (name, ListingEntryKind::LinkedDirectory(resolved(path), number(id)))
+                (
+                    name,
+                    ListingEntryKind::LinkedDirectory(resolved(path), number(id)),
+                )
             } else if let Some((path, content)) = word.split_once('=') {
                 let read = Some(skill_file(content));
                 let linked = || ListingEntryKind::LinkedFile(resolved(path), read.clone());
                 let is_link = !path.is_empty();
-                ("SKILL.md", if is_link { linked() } else { ListingEntryKind::File(read) })
+                (
+                    "SKILL.md",
+                    if is_link {
+                        linked()
+                    } else {
+                        ListingEntryKind::File(read)
+                    },
+                )
             } else {
                 (word, ListingEntryKind::Directory)
             };
-            ListingEntry { name: name.as_bytes().into(), ordinal: 0, kind }
+            ListingEntry {
+                name: name.as_bytes().into(),
+                ordinal: 0,
+                kind,
+            }
         });
         let entries: Vec<_> = entries.collect();
-        DirListing { identity, total_entries: entries.len(), entries, may_hold_manifest: false }
+        DirListing {
+            identity,
+            total_entries: entries.len(),
+            entries,
+            may_hold_manifest: false,
+        }
     }
 
     #[test]
@@ -394,13 +437,20 @@ mod tests {
                 DirChange::None => "none".to_owned(),
                 DirChange::SkillFileOnly(..) => "skill file".to_owned(),
                 DirChange::Structure(replaced) => {
-                    let replaced =
-                        replaced.iter().map(|dir| format!(", {} replaced", dir.rel_path));
-                    ["structure".to_owned()].into_iter().chain(replaced).collect()
+                    let replaced = replaced
+                        .iter()
+                        .map(|dir| format!(", {} replaced", dir.rel_path));
+                    ["structure".to_owned()]
+                        .into_iter()
+                        .chain(replaced)
+                        .collect()
                 }
             };
             assert_eq!(change(new, false), expected, "{old:?} {new:?}");
-            assert!(change(new, true).starts_with("structure"), "{old:?} {new:?}");
+            assert!(
+                change(new, true).starts_with("structure"),
+                "{old:?} {new:?}"
+            );
         }
     }
 }

@@ -113,10 +113,13 @@ impl ScannedRoot {
             return;
         }
         let moved = |path: ResolvedPath| {
-            self.snapshot.locate_absolute(&last.snapshot.absolute_bytes(&path))
+            self.snapshot
+                .locate_absolute(&last.snapshot.absolute_bytes(&path))
         };
         let dirs = last.dirs.into_iter();
-        self.dirs = dirs.filter_map(|(path, dir)| Some((moved(path)?, dir))).collect();
+        self.dirs = dirs
+            .filter_map(|(path, dir)| Some((moved(path)?, dir)))
+            .collect();
     }
 
     /// Scans the root. If `trusted` is set, a directory of the last scan that is not stale is not
@@ -131,7 +134,9 @@ impl ScannedRoot {
         let new = self.build_catalog(outcome, trusted, watches, context);
         // An equivalent catalog keeps its `Arc`, so that users need not compare it.
         let last = self.catalog.take().filter(|last| last.is_equivalent(&new));
-        self.catalog.insert(last.unwrap_or_else(|| Arc::new(new))).clone()
+        self.catalog
+            .insert(last.unwrap_or_else(|| Arc::new(new)))
+            .clone()
     }
 
     /// Searches the root for skills, and replaces the directories of the last scan.
@@ -141,42 +146,60 @@ impl ScannedRoot {
         watches: &mut RootWatches,
         context: &ScanContext<'_>,
     ) -> SearchOutcome {
-        let ScanContext { target, next_token, watcher, progress } = *context;
+        let ScanContext {
+            target,
+            next_token,
+            watcher,
+            progress,
+        } = *context;
         let old = std::mem::take(&mut self.dirs);
         let mut search = SkillSearch::new(self.path.clone(), self.rules.clone());
-        let mut dirs = DirReuse { current: ScannedDirs::with_capacity(old.len()), previous: old };
+        let mut dirs = DirReuse {
+            current: ScannedDirs::with_capacity(old.len()),
+            previous: old,
+        };
         loop {
             let round = search.next_round();
             if round.is_empty() {
                 break;
             }
-            let new: Vec<_> =
-                round.iter().filter(|dir| !trusted || !dirs.can_reuse(dir)).cloned().collect();
+            let new: Vec<_> = round
+                .iter()
+                .filter(|dir| !trusted || !dirs.can_reuse(dir))
+                .cloned()
+                .collect();
             let lister = DirLister::new(&self.snapshot, &self.rules.limits, &target.path, watcher);
             dirs.current.reserve(new.len());
             watches.reserve(new.len());
             let mut round = round.into_iter().peekable();
-            list_dirs(&lister, &new, next_token, progress, |listed_dir, token, listed| {
-                while let Some(kept) = round.next_if(|next| next.path != listed_dir.path) {
-                    dirs.keep_dir(kept, &mut search);
-                }
-                let Some(dir) = round.next() else { return };
-                let path = dir.resolved.clone();
-                let last = dirs.previous.swap_remove(&path);
-                if let Some(last) = &last {
-                    watches.remove(last.token());
-                }
-                let scanned = ScannedDir::new(dir, token, listed, last);
-                if let Ok(listing) = scanned.listing() {
-                    let device = listing.identity.0;
-                    self.filesystems.record_filesystem(&self.snapshot, &path, device);
-                }
-                watches.insert_listed(token, path.clone());
-                self.has_new_hard_links |= scanned.fingerprints().has_hard_links;
-                let listing = scanned.listing().clone();
-                dirs.current.insert(path, scanned);
-                search.add_listing(listed_dir.clone(), listing);
-            });
+            list_dirs(
+                &lister,
+                &new,
+                next_token,
+                progress,
+                |listed_dir, token, listed| {
+                    while let Some(kept) = round.next_if(|next| next.path != listed_dir.path) {
+                        dirs.keep_dir(kept, &mut search);
+                    }
+                    let Some(dir) = round.next() else { return };
+                    let path = dir.resolved.clone();
+                    let last = dirs.previous.swap_remove(&path);
+                    if let Some(last) = &last {
+                        watches.remove(last.token());
+                    }
+                    let scanned = ScannedDir::new(dir, token, listed, last);
+                    if let Ok(listing) = scanned.listing() {
+                        let device = listing.identity.0;
+                        self.filesystems
+                            .record_filesystem(&self.snapshot, &path, device);
+                    }
+                    watches.insert_listed(token, path.clone());
+                    self.has_new_hard_links |= scanned.fingerprints().has_hard_links;
+                    let listing = scanned.listing().clone();
+                    dirs.current.insert(path, scanned);
+                    search.add_listing(listed_dir.clone(), listing);
+                },
+            );
             round.for_each(|kept| dirs.keep_dir(kept, &mut search));
         }
         for gone in dirs.previous.into_values() {
@@ -194,12 +217,20 @@ impl ScannedRoot {
         watches: &mut RootWatches,
         context: &ScanContext<'_>,
     ) -> Catalog {
-        let ScanContext { target, next_token, watcher, progress } = *context;
+        let ScanContext {
+            target,
+            next_token,
+            watcher,
+            progress,
+        } = *context;
         let diagnostics = &mut outcome.findings.diagnostics;
         let candidates = self.plugin_dir_candidates();
         let may_hold_manifest =
             |dir: &&ResolvedPath| outcome.entered_dirs.get(*dir) != Some(&false);
-        let dirs = candidates.iter().map(|dir| &dir.resolved).filter(may_hold_manifest);
+        let dirs = candidates
+            .iter()
+            .map(|dir| &dir.resolved)
+            .filter(may_hold_manifest);
         self.plugins.read_manifests(dirs, &self.snapshot, progress);
         let mut namespaces = NamespaceResolver::new(
             &self.snapshot,
@@ -215,7 +246,8 @@ impl ScannedRoot {
         let namespace_cache = namespaces.into_cache();
         let reader = PluginReader::new(&self.snapshot, &self.rules, watcher);
         let root = &self.path;
-        self.plugins.read_plugins(&candidates, root, trusted, &reader, next_token, progress);
+        self.plugins
+            .read_plugins(&candidates, root, trusted, &reader, next_token, progress);
         let plugins = self.plugins.collect(&candidates, root, diagnostics);
         let tokens = self.plugins.tokens();
         watches.replace_plugins(tokens.map(|(token, dir)| (token, dir.clone())));
@@ -227,8 +259,12 @@ impl ScannedRoot {
             namespace_cache,
         );
         let rules = &self.rules;
-        let filter =
-            SkillFilter::new(&self.snapshot, &self.path, &target.published, &rules.disable_rules);
+        let filter = SkillFilter::new(
+            &self.snapshot,
+            &self.path,
+            &target.published,
+            &rules.disable_rules,
+        );
         self.catalog_builder.build_catalog(
             namespaces,
             filter,
@@ -241,8 +277,12 @@ impl ScannedRoot {
 
     /// Whether the root's path leads to another directory than before, or the snapshot is another.
     pub fn has_moved(&self, snapshot: &Arc<AllowedDirsSnapshot>, path: &[u8]) -> bool {
-        let Ok(path) = snapshot.resolve(path) else { return true };
-        let Ok(fd) = snapshot.open(&path, OFlags::PATH | OFlags::DIRECTORY) else { return true };
+        let Ok(path) = snapshot.resolve(path) else {
+            return true;
+        };
+        let Ok(fd) = snapshot.open(&path, OFlags::PATH | OFlags::DIRECTORY) else {
+            return true;
+        };
         let is_same = fstat(&fd).is_ok_and(|stat| identity(&stat) == self.identity);
         !is_same || !Arc::ptr_eq(snapshot, &self.snapshot) || path != self.path
     }
@@ -250,7 +290,10 @@ impl ScannedRoot {
     /// Marks everything stale that was read in these directories, below them, or below the targets
     /// of their links.
     pub fn mark_moved_stale(&mut self, moved: &[ResolvedPath]) {
-        let reached: Vec<_> = moved.iter().flat_map(|dir| self.dirs_reached_from(dir)).collect();
+        let reached: Vec<_> = moved
+            .iter()
+            .flat_map(|dir| self.dirs_reached_from(dir))
+            .collect();
         self.mark_stale(&reached);
     }
 
@@ -271,7 +314,10 @@ impl ScannedRoot {
 
     /// Returns a directory and the directories to which its links lead.
     fn dirs_reached_from(&self, dir: &ResolvedPath) -> Vec<ResolvedPath> {
-        let listing = self.dirs.get(dir).and_then(|dir| dir.listing().as_deref().ok());
+        let listing = self
+            .dirs
+            .get(dir)
+            .and_then(|dir| dir.listing().as_deref().ok());
         let entries = listing.map_or(&[][..], |listing| &listing.entries);
         let linked = entries.iter().filter_map(|entry| match &entry.kind {
             ListingEntryKind::LinkedDirectory(to, _) => Some(to.clone()),
@@ -285,7 +331,11 @@ impl ScannedRoot {
         let may_hold = |(path, dir): &(&ResolvedPath, &ScannedDir)| {
             dir.listing().as_ref().is_ok_and(|l| l.may_hold_manifest) || **path == self.path
         };
-        let dirs = self.dirs.iter().filter(may_hold).map(|(path, dir)| dir.to_scan(path));
+        let dirs = self
+            .dirs
+            .iter()
+            .filter(may_hold)
+            .map(|(path, dir)| dir.to_scan(path));
         let mut dirs: Vec<_> = dirs.collect();
         dirs.sort_by(|a, b| a.path.cmp(&b.path));
         dirs
@@ -304,7 +354,10 @@ impl DirReuse {
         if let Some(last) = self.previous.swap_remove(&dir.resolved) {
             self.current.insert(dir.resolved.clone(), last);
         }
-        let listing = self.current.get(&dir.resolved).map(|dir| dir.listing().clone());
+        let listing = self
+            .current
+            .get(&dir.resolved)
+            .map(|dir| dir.listing().clone());
         search.add_listing(dir, listing.unwrap_or_else(|| Err(vanished_problem())));
     }
 }
@@ -318,7 +371,12 @@ fn root_open_reason(
 ) -> RootReason {
     let is_permitted = || {
         let dir = snapshot.open(root, OFlags::PATH | OFlags::DIRECTORY)?;
-        accessat(&dir, c".", Access::READ_OK | Access::EXEC_OK, AtFlags::EACCESS)
+        accessat(
+            &dir,
+            c".",
+            Access::READ_OK | Access::EXEC_OK,
+            AtFlags::EACCESS,
+        )
     };
     match RootReason::from(resolve_error(error)) {
         RootReason::PermissionDenied if is_permitted().is_ok() => RootReason::SandboxDenied,

@@ -35,8 +35,15 @@ pub struct SearchRules {
 }
 
 /// Default of [`SearchRules::skipped_dirs`].
-pub const DEFAULT_SKIPPED_DIRS: [&str; 7] =
-    [".git", ".hg", ".svn", "node_modules", "target", "__pycache__", ".venv"];
+pub const DEFAULT_SKIPPED_DIRS: [&str; 7] = [
+    ".git",
+    ".hg",
+    ".svn",
+    "node_modules",
+    "target",
+    "__pycache__",
+    ".venv",
+];
 /// Default of [`SearchRules::resource_dirs`].
 pub const DEFAULT_RESOURCE_DIRS: [&str; 3] = ["scripts", "references", "assets"];
 
@@ -101,7 +108,11 @@ impl SkillSearch {
     /// Creates a scan that begins at `root`.
     #[must_use]
     pub fn new(root: ResolvedPath, rules: SearchRules) -> Self {
-        let first = DirToScan { path: RelPath::root(), resolved: root.clone(), via_link: false };
+        let first = DirToScan {
+            path: RelPath::root(),
+            resolved: root.clone(),
+            via_link: false,
+        };
         let diagnostics = BoundedDiagnostics::with_limit(rules.limits.max_diagnostics);
         Self {
             rules,
@@ -125,10 +136,14 @@ impl SkillSearch {
         while !self.stopped {
             let mut round = std::mem::take(&mut self.pending_dirs);
             if round.is_empty() {
-                let Some((_, mut level)) = self.pending_linked_dirs.pop_first() else { break };
+                let Some((_, mut level)) = self.pending_linked_dirs.pop_first() else {
+                    break;
+                };
                 level.sort_by(|a, b| a.0.path.cmp(&b.0.path));
-                round =
-                    level.into_iter().filter_map(|(v, id)| self.skip_if_entered(v, id)).collect();
+                round = level
+                    .into_iter()
+                    .filter_map(|(v, id)| self.skip_if_entered(v, id))
+                    .collect();
             }
             // One directory more than the limit, so that `add_listing` reports the limit.
             let room = self.rules.limits.max_directories - self.counts.directories as usize;
@@ -173,8 +188,10 @@ impl SkillSearch {
 
     fn enter_dir(&mut self, dir: DirToScan, listing: &DirListing) {
         if let Some(dir) = self.skip_if_entered(dir, Some(listing.identity)) {
-            self.entered_identities.insert(listing.identity, dir.path.clone());
-            self.entered_dirs.insert(dir.resolved.clone(), listing.may_hold_manifest);
+            self.entered_identities
+                .insert(listing.identity, dir.path.clone());
+            self.entered_dirs
+                .insert(dir.resolved.clone(), listing.may_hold_manifest);
             self.counts.directories += 1;
             self.process_entries(&dir, listing);
         }
@@ -187,12 +204,17 @@ impl SkillSearch {
         let entries = || listing.entries.iter().filter(|e| e.ordinal < room);
         let is_skill = entries().any(|e| {
             &*e.name == b"SKILL.md"
-                && matches!(e.kind, ListingEntryKind::File(_) | ListingEntryKind::LinkedFile(..))
+                && matches!(
+                    e.kind,
+                    ListingEntryKind::File(_) | ListingEntryKind::LinkedFile(..)
+                )
         });
         let has_skill_file = entries().any(|e| &*e.name == b"SKILL.md");
         for entry in entries() {
             // `readdir` returns no name with a `/` or NUL.
-            let Some(path) = dir.path.join(&entry.name) else { continue };
+            let Some(path) = dir.path.join(&entry.name) else {
+                continue;
+            };
             if self.skip_dir_by_name(entry, is_skill) {
                 continue;
             }
@@ -211,7 +233,11 @@ impl SkillSearch {
             }
         }
         if listing.total_entries > room {
-            self.stop_at_limit("max_entries", self.rules.limits.max_entries, dir.path.clone());
+            self.stop_at_limit(
+                "max_entries",
+                self.rules.limits.max_entries,
+                dir.path.clone(),
+            );
         }
     }
 
@@ -253,15 +279,27 @@ impl SkillSearch {
                 }
                 let resolved = if dir.path == dir.resolved.rel_path {
                     // Shares the path's memory.
-                    Some(ResolvedPath { dir_index: dir.resolved.dir_index, rel_path: path.clone() })
+                    Some(ResolvedPath {
+                        dir_index: dir.resolved.dir_index,
+                        rel_path: path.clone(),
+                    })
                 } else {
                     dir.resolved.join(&entry.name)
                 };
                 let Some(resolved) = resolved else { return };
-                self.queue_dir(DirToScan { path, resolved, via_link: dir.via_link }, None);
+                self.queue_dir(
+                    DirToScan {
+                        path,
+                        resolved,
+                        via_link: dir.via_link,
+                    },
+                    None,
+                );
             }
             ListingEntryKind::File(Some(read)) => {
-                let Some(resolved) = dir.resolved.join(&entry.name) else { return };
+                let Some(resolved) = dir.resolved.join(&entry.name) else {
+                    return;
+                };
                 self.add_candidate(dir, path, resolved, dir.via_link, read);
             }
             ListingEntryKind::LinkedFile(_, Some(_)) | ListingEntryKind::LinkedDirectory(..)
@@ -276,7 +314,11 @@ impl SkillSearch {
                 if is_skill_file {
                     self.report_omitted(path.clone(), not_regular_problem());
                 }
-                let dir = DirToScan { path, resolved: resolved.clone(), via_link: true };
+                let dir = DirToScan {
+                    path,
+                    resolved: resolved.clone(),
+                    via_link: true,
+                };
                 self.queue_dir(dir, Some(*identity));
             }
             ListingEntryKind::BrokenLink(problem) => {
@@ -310,7 +352,10 @@ impl SkillSearch {
             let (_, more) = self.first_too_deep.get_or_insert((dir.path, 0));
             *more += 1;
         } else if dir.via_link {
-            self.pending_linked_dirs.entry(depth).or_default().push((dir, identity));
+            self.pending_linked_dirs
+                .entry(depth)
+                .or_default()
+                .push((dir, identity));
         } else {
             self.pending_dirs.push(dir);
         }
@@ -333,7 +378,14 @@ impl SkillSearch {
             Ok(file) => {
                 let package = dir.path.clone();
                 let file = file.clone();
-                self.candidates.push((SkillCandidate { package, resolved, file }, via_link));
+                self.candidates.push((
+                    SkillCandidate {
+                        package,
+                        resolved,
+                        file,
+                    },
+                    via_link,
+                ));
             }
         }
     }
@@ -359,7 +411,11 @@ impl SkillSearch {
         }
         if let Some((at, dirs)) = self.first_too_deep.take() {
             let limit = self.rules.limits.max_depth;
-            let more = if dirs > 1 { format!(", nor {} more", dirs - 1) } else { String::new() };
+            let more = if dirs > 1 {
+                format!(", nor {} more", dirs - 1)
+            } else {
+                String::new()
+            };
             self.report_limit(
                 at,
                 &format!("max_depth is {limit}: this directory was not scanned{more}"),
@@ -381,7 +437,10 @@ impl SkillSearch {
             counts: self.counts,
             truncated: self.truncated,
         };
-        SearchOutcome { findings, entered_dirs: self.entered_dirs }
+        SearchOutcome {
+            findings,
+            entered_dirs: self.entered_dirs,
+        }
     }
 
     fn stop_at_limit(&mut self, name: &str, value: usize, at: RelPath) {
@@ -401,7 +460,10 @@ impl SkillSearch {
     }
 
     fn add_diagnostic(&mut self, at: RelPath, problem: FileProblem) {
-        self.diagnostics.push(Diagnostic { resource: Some(at), problem });
+        self.diagnostics.push(Diagnostic {
+            resource: Some(at),
+            problem,
+        });
     }
 }
 
@@ -413,11 +475,17 @@ fn alias_problem(first: &RelPath) -> FileProblem {
 }
 
 fn not_regular_problem() -> FileProblem {
-    FileProblem::error(DiagnosticCode::NotRegular, "not a regular file; it was not opened")
+    FileProblem::error(
+        DiagnosticCode::NotRegular,
+        "not a regular file; it was not opened",
+    )
 }
 
 fn link_not_followed_problem() -> FileProblem {
-    FileProblem::warning(DiagnosticCode::OutsideRoot, "links are not followed below this root")
+    FileProblem::warning(
+        DiagnosticCode::OutsideRoot,
+        "links are not followed below this root",
+    )
 }
 
 #[cfg(test)]

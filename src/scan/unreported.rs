@@ -27,12 +27,22 @@ pub fn unreported_changes(
     };
     let changed = root.dirs.iter().filter(has_changed).map(|(_, dir)| dir);
     // Every rescan retries failed manifests, so the token of the root is enough.
-    let root_dir = root.dirs.get(&root.path).filter(|_| root.plugins.has_failed_manifest());
+    let root_dir = root
+        .dirs
+        .get(&root.path)
+        .filter(|_| root.plugins.has_failed_manifest());
     // A mount on a file changes the listing of the parent directory.
-    let mounts = mounts.iter().filter_map(|mount| root.snapshot.locate_absolute(mount));
-    let mounts = mounts.flat_map(|path| [path.parent(), Some(path)]).flatten();
+    let mounts = mounts
+        .iter()
+        .filter_map(|mount| root.snapshot.locate_absolute(mount));
+    let mounts = mounts
+        .flat_map(|path| [path.parent(), Some(path)])
+        .flatten();
     let mounted = mounts.filter_map(|path| root.dirs.get(&path));
-    let dirs = changed.chain(root_dir).chain(mounted).map(ScannedDir::token);
+    let dirs = changed
+        .chain(root_dir)
+        .chain(mounted)
+        .map(ScannedDir::token);
     dirs.chain(root.plugins.failed_tokens()).collect()
 }
 
@@ -47,13 +57,22 @@ pub fn outdated_tokens(
         progress.tick();
         dir.fingerprints().is_outdated(snapshot, path)
     };
-    let dirs = root.dirs.iter().filter(is_outdated).map(|(_, dir)| dir.token());
+    let dirs = root
+        .dirs
+        .iter()
+        .filter(is_outdated)
+        .map(|(_, dir)| dir.token());
     // An event of the listed manifest directory, or of the ancestor, has the manifest read again.
-    let manifests = root.plugins.outdated_manifests(snapshot).filter_map(|(dir, holder)| {
-        let listed = root.dirs.get(&holder).map(ScannedDir::token);
-        listed.or_else(|| watches.ancestor_token(dir))
-    });
-    dirs.chain(manifests).chain(root.plugins.outdated_tokens(snapshot)).collect()
+    let manifests = root
+        .plugins
+        .outdated_manifests(snapshot)
+        .filter_map(|(dir, holder)| {
+            let listed = root.dirs.get(&holder).map(ScannedDir::token);
+            listed.or_else(|| watches.ancestor_token(dir))
+        });
+    dirs.chain(manifests)
+        .chain(root.plugins.outdated_tokens(snapshot))
+        .collect()
 }
 
 /// Whether a new listing of a directory may differ although inotify reported nothing: a link target
@@ -96,6 +115,9 @@ pub fn has_unreported_change(
 fn has_transient_error(file: &Result<Arc<SkillFile>, FileProblem>) -> bool {
     match file {
         Err(problem) => is_transient(problem),
-        Ok(file) => file.sidecar.as_ref().is_some_and(|read| read.1.iter().any(is_transient)),
+        Ok(file) => file
+            .sidecar
+            .as_ref()
+            .is_some_and(|read| read.1.iter().any(is_transient)),
     }
 }

@@ -110,12 +110,18 @@ pub enum PathChange {
 impl<'a> WatchRecorder<'a> {
     pub fn new(watcher: &'a dyn DirWatcher, token: u64) -> Self {
         // Nearly all directories have one watch.
-        Self { watcher, token, guards: Vec::with_capacity(1), has_hard_links: false }
+        Self {
+            watcher,
+            token,
+            guards: Vec::with_capacity(1),
+            has_hard_links: false,
+        }
     }
 
     /// Watches a directory. Call this before the directory is read.
     pub fn watch_dir(&mut self, dir: BorrowedFd<'_>) {
-        self.guards.extend(self.watcher.watch_dir(dir, self.token, &[]));
+        self.guards
+            .extend(self.watcher.watch_dir(dir, self.token, &[]));
     }
 
     /// Watches one entry of a directory. Call this before the entry is looked up.
@@ -125,7 +131,8 @@ impl<'a> WatchRecorder<'a> {
 
     /// Watches some entries of a directory. Call this before the entries are looked up.
     pub fn watch_entries(&mut self, dir: BorrowedFd<'_>, names: &[&[u8]]) {
-        self.guards.extend(self.watcher.watch_dir(dir, self.token, names));
+        self.guards
+            .extend(self.watcher.watch_dir(dir, self.token, names));
     }
 
     /// Watches a file if the file has hard links, and returns its fingerprint. Call this before the
@@ -133,7 +140,8 @@ impl<'a> WatchRecorder<'a> {
     pub fn track_file(&mut self, opened: &OpenFile) -> FileFingerprint {
         if opened.has_hard_links {
             self.has_hard_links = true;
-            self.guards.extend(self.watcher.watch_file(opened.file.as_fd(), self.token));
+            self.guards
+                .extend(self.watcher.watch_file(opened.file.as_fd(), self.token));
         }
         FileFingerprint::from_version(&opened.version)
     }
@@ -204,14 +212,19 @@ impl RootWatches {
 
     /// Replaces the tokens of all plugins.
     pub fn replace_plugins(&mut self, plugins: impl Iterator<Item = (u64, ResolvedPath)>) {
-        self.roles.retain(|_, role| !matches!(role, WatchRole::Plugin(_)));
-        self.roles.extend(plugins.map(|(token, dir)| (token, WatchRole::Plugin(dir))));
+        self.roles
+            .retain(|_, role| !matches!(role, WatchRole::Plugin(_)));
+        self.roles
+            .extend(plugins.map(|(token, dir)| (token, WatchRole::Plugin(dir))));
     }
 
     /// Returns the token of a directory above the root.
     pub fn ancestor_token(&self, dir: &ResolvedPath) -> Option<u64> {
         let is_same = |role: &WatchRole| matches!(role, WatchRole::Ancestor(above) if above == dir);
-        self.roles.iter().find(|(_, role)| is_same(role)).map(|(token, _)| *token)
+        self.roles
+            .iter()
+            .find(|(_, role)| is_same(role))
+            .map(|(token, _)| *token)
     }
 
     fn register(&mut self, role: WatchRole, next_token: &AtomicU64) -> u64 {
@@ -233,7 +246,9 @@ impl RootWatches {
             let dir = if dir.is_empty() { b"/" } else { &*dir };
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let path = Path::new(OsStr::from_bytes(dir));
-            let Ok(fd) = openat(CWD, path, flags, Mode::empty()) else { continue };
+            let Ok(fd) = openat(CWD, path, flags, Mode::empty()) else {
+                continue;
+            };
             recorder.watch_entry(fd.as_fd(), &name);
         }
         self.path_guards.extend(recorder.into_guards());
@@ -258,7 +273,9 @@ impl RootWatches {
                 if let Ok(fd) = open(&dir) {
                     recorder.watch_entry(fd.as_fd(), name);
                 }
-                let Some(manifest_dir) = dir.join(name) else { continue };
+                let Some(manifest_dir) = dir.join(name) else {
+                    continue;
+                };
                 if let Ok(fd) = open(&manifest_dir) {
                     recorder.watch_dir(fd.as_fd());
                 }

@@ -61,7 +61,10 @@ struct ConnectionPermit {
 
 impl ConnectionLimiter {
     pub fn new(limits: &Limits) -> Self {
-        let each = ("max_connections_per_caller", limits.max_connections_per_caller);
+        let each = (
+            "max_connections_per_caller",
+            limits.max_connections_per_caller,
+        );
         Self {
             connection_permits: Arc::new(Semaphore::new(limits.max_connections)),
             max_connections: limits.max_connections,
@@ -74,7 +77,8 @@ impl ConnectionLimiter {
 
     /// Changes the limit of connections of one caller. The total limit is fixed.
     pub fn set_limits(&self, limits: &Limits) {
-        self.caller_quota.set_limits(usize::MAX, limits.max_connections_per_caller);
+        self.caller_quota
+            .set_limits(usize::MAX, limits.max_connections_per_caller);
     }
 
     /// Accepts the next connection within the limit of its caller, and waits for a permit.
@@ -87,13 +91,21 @@ impl ConnectionLimiter {
             match source.accept().await {
                 Ok(accepted) => {
                     pause = Duration::ZERO;
-                    let Some(caller) = self.acquire_caller_permit(&accepted) else { continue };
+                    let Some(caller) = self.acquire_caller_permit(&accepted) else {
+                        continue;
+                    };
                     self.warn_if_limit_reached();
                     // The semaphore is never closed.
                     let Ok(total) = self.connection_permits.clone().acquire_owned().await else {
                         continue;
                     };
-                    return (accepted, ConnectionPermit { _total: total, _caller: caller });
+                    return (
+                        accepted,
+                        ConnectionPermit {
+                            _total: total,
+                            _caller: caller,
+                        },
+                    );
                 }
                 Err(error) => {
                     if let Ok(suppressed) = self.logs.accept_failures.record_event() {
@@ -111,7 +123,10 @@ impl ConnectionLimiter {
             && let Ok(suppressed) = self.logs.waiting_connections.record_event()
         {
             let limit = self.max_connections;
-            tracing::warn!(suppressed, "a connection waits: max_connections, {limit}, is reached");
+            tracing::warn!(
+                suppressed,
+                "a connection waits: max_connections, {limit}, is reached"
+            );
         }
     }
 
@@ -180,12 +195,14 @@ impl ConnectionLimiter {
 impl ConnectionSource {
     async fn accept(&self) -> io::Result<AcceptedConnection> {
         match self {
-            Self::Unix(listener) => {
-                listener.accept().await.map(|(s, _)| AcceptedConnection::Unix(s))
-            }
-            Self::Tcp(listener, tls) => {
-                listener.accept().await.map(|(s, a)| AcceptedConnection::Tcp(s, a, tls.clone()))
-            }
+            Self::Unix(listener) => listener
+                .accept()
+                .await
+                .map(|(s, _)| AcceptedConnection::Unix(s)),
+            Self::Tcp(listener, tls) => listener
+                .accept()
+                .await
+                .map(|(s, a)| AcceptedConnection::Tcp(s, a, tls.clone())),
             Self::InProcess(receiver) => match receiver.lock().await.recv().await {
                 Some(stream) => Ok(AcceptedConnection::Unix(stream)),
                 // All connectors were dropped. Existing connections continue.

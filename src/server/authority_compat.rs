@@ -29,7 +29,10 @@ pub(super) struct AuthorityFilter<S> {
 impl<S> AuthorityFilter<S> {
     /// Wraps a connection from which no byte was read.
     pub(super) fn new(io: S) -> Self {
-        Self { io, rewriter: AuthorityRewriter::default() }
+        Self {
+            io,
+            rewriter: AuthorityRewriter::default(),
+        }
     }
 }
 

@@ -21,7 +21,10 @@ pub struct CoalescingIo<T>(Arc<Mutex<BufWriter<T>>>);
 
 impl<T: AsyncWrite + Unpin> CoalescingIo<T> {
     pub fn new(io: T) -> Self {
-        Self(Arc::new(Mutex::new(BufWriter::with_capacity(BUFFER_BYTES, io))))
+        Self(Arc::new(Mutex::new(BufWriter::with_capacity(
+            BUFFER_BYTES,
+            io,
+        ))))
     }
 
     /// Polls `connection` until its end, and sends the buffer after each poll.
@@ -121,7 +124,10 @@ mod tests {
     }
 
     fn coalescing_io(max_write: usize) -> CoalescingIo<NarrowWriter> {
-        CoalescingIo::new(NarrowWriter { max_write, ..NarrowWriter::default() })
+        CoalescingIo::new(NarrowWriter {
+            max_write,
+            ..NarrowWriter::default()
+        })
     }
 
     fn sent_bytes(io: &CoalescingIo<NarrowWriter>) -> Vec<u8> {
@@ -141,11 +147,18 @@ mod tests {
             while sent_bytes(&io).is_empty() {
                 tokio::task::yield_now().await;
             }
-            assert_eq!((sent_bytes(&io).len(), io.0.lock().get_ref().writes), (81, 1));
+            assert_eq!(
+                (sent_bytes(&io).len(), io.0.lock().get_ref().writes),
+                (81, 1)
+            );
             writer.write_all(b"the end").await.expect("taken");
         };
         io.drive_connection(pin!(connection)).await.expect("sent");
-        assert_eq!(sent_bytes(&io).len(), 81, "the rest is sent by shutting down");
+        assert_eq!(
+            sent_bytes(&io).len(),
+            81,
+            "the rest is sent by shutting down"
+        );
         writer.shutdown().await.expect("sent");
         assert!(sent_bytes(&io).ends_with(b"the end") && io.0.lock().get_ref().is_closed);
     }
@@ -159,7 +172,10 @@ mod tests {
             writer.write_all(b"lost").await.expect("buffered");
             std::future::pending::<()>().await;
         };
-        let error = io.drive_connection(pin!(connection)).await.expect_err("broken");
+        let error = io
+            .drive_connection(pin!(connection))
+            .await
+            .expect_err("broken");
         assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
     }
 

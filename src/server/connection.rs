@@ -38,9 +38,11 @@ impl AcceptedConnection {
     pub fn quota_key(&self) -> io::Result<QuotaKey> {
         Ok(match self {
             Self::Unix(stream) => QuotaKey::User(stream.peer_cred()?.uid()),
-            Self::Tcp(_, address, _) => {
-                PeerIdentity::Remote { address: *address, names: Arc::default() }.quota_key()
+            Self::Tcp(_, address, _) => PeerIdentity::Remote {
+                address: *address,
+                names: Arc::default(),
             }
+            .quota_key(),
         })
     }
 
@@ -62,8 +64,14 @@ impl PeerConnection {
         // namespace, such as in another container.
         let cred = stream.peer_cred()?;
         let primary = std::iter::once(cred.gid());
-        let gids: Arc<[u32]> = primary.chain(super::groups::peer_groups(&stream)?).collect();
-        let peer = PeerIdentity::Local { pid: cred.pid().unwrap_or(0), uid: cred.uid(), gids };
+        let gids: Arc<[u32]> = primary
+            .chain(super::groups::peer_groups(&stream)?)
+            .collect();
+        let peer = PeerIdentity::Local {
+            pid: cred.pid().unwrap_or(0),
+            uid: cred.uid(),
+            gids,
+        };
         Ok(Self::new(AuthorityFilter::new(stream), peer))
     }
 
@@ -71,7 +79,13 @@ impl PeerConnection {
         // Without Nagle's algorithm, which delays small responses until the peer acknowledges
         // earlier ones.
         stream.set_nodelay(true)?;
-        Ok(Self::new(stream, PeerIdentity::Remote { address, names: Arc::default() }))
+        Ok(Self::new(
+            stream,
+            PeerIdentity::Remote {
+                address,
+                names: Arc::default(),
+            },
+        ))
     }
 
     /// Wraps a TLS connection whose client certificate has `names`.
@@ -81,7 +95,12 @@ impl PeerConnection {
 
     fn new(stream: impl ByteStream + 'static, peer: PeerIdentity) -> Self {
         let preface_bytes = [0; PREFACE.len() + FRAME_HEADER_LEN];
-        Self { io: Box::new(stream), peer, preface_bytes, preface_replayed: preface_bytes.len() }
+        Self {
+            io: Box::new(stream),
+            peer,
+            preface_bytes,
+            preface_replayed: preface_bytes.len(),
+        }
     }
 
     /// Reads the HTTP/2 preface. Until then, a connection costs only its socket.

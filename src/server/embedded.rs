@@ -35,10 +35,23 @@ impl EmbeddedDaemon {
     ///
     /// Returns an internal error, such as no random bytes.
     pub async fn start(config: Config) -> Result<Self, StartError> {
-        let config = Config { listeners: Vec::new(), callers: None, tls: None, ..config };
-        let no_listeners = BoundListeners { grpc: Vec::new(), metrics: None };
+        let config = Config {
+            listeners: Vec::new(),
+            callers: None,
+            tls: None,
+            ..config
+        };
+        let no_listeners = BoundListeners {
+            grpc: Vec::new(),
+            metrics: None,
+        };
         let daemon = build_daemon_on(no_listeners, config, SandboxStatus::default()).await?;
-        let BoundDaemon { server, connection_limiter, shutdown, .. } = daemon;
+        let BoundDaemon {
+            server,
+            connection_limiter,
+            shutdown,
+            ..
+        } = daemon;
         let (sender, receiver) = mpsc::channel(MAX_PENDING_CONNECTIONS);
         let source = ConnectionSource::InProcess(Mutex::new(receiver));
         let serving = connection_limiter.serve_connections(source, server, shutdown.clone());

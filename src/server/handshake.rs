@@ -66,7 +66,10 @@ fn log(tls: &ReloadableTls, address: SocketAddr, error: &io::Error) {
         tracing::debug!(%address, "TLS handshake failed: {error}");
         return;
     };
-    if let Ok(suppressed) = tls.handshake_log.record_keyed_event((address.ip(), cause.clone())) {
+    if let Ok(suppressed) = tls
+        .handshake_log
+        .record_keyed_event((address.ip(), cause.clone()))
+    {
         tracing::warn!(%address, suppressed, "TLS handshake rejected: {cause}");
     } else {
         tracing::debug!(%address, "TLS handshake rejected again: {cause}");
@@ -75,16 +78,19 @@ fn log(tls: &ReloadableTls, address: SocketAddr, error: &io::Error) {
 
 /// Describes an error that the operator or the user of the client can fix.
 fn cause(error: &io::Error) -> Option<String> {
-    let error = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>())?;
+    let error = error
+        .get_ref()
+        .and_then(|inner| inner.downcast_ref::<Error>())?;
     match error {
         // The first byte is the type of a TLS record, which no text protocol starts with.
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             Some("the client does not speak TLS, which this port requires".to_owned())
         }
         Error::NoCertificatesPresented => Some("the client presents no certificate".to_owned()),
-        Error::InvalidCertificate(reason) => {
-            Some(format!("the client certificate is invalid: {}", certificate_problem(reason)))
-        }
+        Error::InvalidCertificate(reason) => Some(format!(
+            "the client certificate is invalid: {}",
+            certificate_problem(reason)
+        )),
         _ => None,
     }
 }
@@ -120,8 +126,14 @@ fn certificate_problem(error: &CertificateError) -> String {
 
 /// Returns the names in the verified certificate of the client.
 fn names(stream: &TlsStream<TcpStream>, address: SocketAddr) -> Arc<[String]> {
-    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let names = certificate.map(|certificate| certs::subject_names(certificate)).transpose();
+    let certificate = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(<[_]>::first);
+    let names = certificate
+        .map(|certificate| certs::subject_names(certificate))
+        .transpose();
     match names {
         Ok(names) => names.unwrap_or_default().into(),
         Err(reason) => {

@@ -124,7 +124,10 @@ impl Http2Server {
             })
         });
         let io = CoalescingIo::new(connection);
-        let mut served = pin!(self.http.serve_connection(TokioIo::new(io.clone()), handler));
+        let mut served = pin!(
+            self.http
+                .serve_connection(TokioIo::new(io.clone()), handler)
+        );
         let ended = tokio::select! {
             ended = io.drive_connection(served.as_mut()) => ended,
             () = shutdown.cancelled() => {
@@ -150,7 +153,10 @@ impl ResponseForPanic for PanicResponder {
     fn response_for_panic(&mut self, panic: Box<dyn Any + Send>) -> http::Response<Body> {
         let message = panic.downcast_ref::<&str>().copied();
         let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        tracing::error!(panic = message.unwrap_or("unknown"), "internal error: a call panicked");
+        tracing::error!(
+            panic = message.unwrap_or("unknown"),
+            "internal error: a call panicked"
+        );
         Status::internal("internal error; see the log of the daemon").into_http()
     }
 }

@@ -43,10 +43,15 @@ pub fn take_inherited_sockets() -> Result<(InheritedSockets, Vec<InheritedSocket
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut fds = ListenFd::from_env();
     let (mut inherited, mut addresses) = (InheritedSockets::default(), Vec::new());
-    for ((index, fd), name) in numbers.enumerate().zip(names.split(':').chain(repeat("unknown"))) {
+    for ((index, fd), name) in numbers
+        .enumerate()
+        .zip(names.split(':').chain(repeat("unknown")))
+    {
         let fail = |reason: &str| {
             let name = quote_value(name);
-            StartError::listener(format!("inherited socket {name} (descriptor {fd}): {reason}"))
+            StartError::listener(format!(
+                "inherited socket {name} (descriptor {fd}): {reason}"
+            ))
         };
         let socket = take(&mut fds, index).ok_or_else(|| {
             fail("not a listening Unix or TCP stream socket; correct the socket unit")
@@ -67,9 +72,17 @@ pub fn take_inherited_sockets() -> Result<(InheritedSockets, Vec<InheritedSocket
 /// Takes the socket at an index, if it is a listener.
 fn take(fds: &mut ListenFd, index: usize) -> Option<InheritedListener> {
     // `take_unix_listener` fails for a TCP socket and leaves it in place.
-    let unix = fds.take_unix_listener(index).ok().flatten().map(InheritedListener::Unix);
-    let socket =
-        unix.or_else(|| fds.take_tcp_listener(index).ok().flatten().map(InheritedListener::Tcp))?;
+    let unix = fds
+        .take_unix_listener(index)
+        .ok()
+        .flatten()
+        .map(InheritedListener::Unix);
+    let socket = unix.or_else(|| {
+        fds.take_tcp_listener(index)
+            .ok()
+            .flatten()
+            .map(InheritedListener::Tcp)
+    })?;
     let listens = match &socket {
         InheritedListener::Unix(listener) => {
             listens(listener) && listener.set_nonblocking(true).is_ok()
@@ -92,7 +105,10 @@ impl InheritedListener {
         Some(match self {
             Self::Tcp(listener) => {
                 let address: SocketAddr = listener.local_addr().ok()?;
-                InheritedSocketInfo::Tcp { address, for_metrics }
+                InheritedSocketInfo::Tcp {
+                    address,
+                    for_metrics,
+                }
             }
             Self::Unix(listener) => {
                 let path = listener.local_addr().ok()?.as_pathname()?.to_owned();
@@ -100,7 +116,11 @@ impl InheritedListener {
                 // If the path is not visible, such as behind a mount, other users cannot connect by
                 // this path either.
                 let open_to_all = mode.is_ok_and(|mode| mode & 0o002 != 0);
-                InheritedSocketInfo::Unix { path, open_to_all, for_metrics }
+                InheritedSocketInfo::Unix {
+                    path,
+                    open_to_all,
+                    for_metrics,
+                }
             }
         })
     }

@@ -68,7 +68,9 @@ impl BoundListener {
             ListenAddress::Tcp(address) => {
                 let bound = bind_tcp_socket(*address)
                     .and_then(|socket| listen(&socket, BACKLOG).map(|()| socket));
-                bound.map(Self::Tcp).map_err(|errno| tcp_error(*address, errno))
+                bound
+                    .map(Self::Tcp)
+                    .map_err(|errno| tcp_error(*address, errno))
             }
         }
     }
@@ -120,7 +122,10 @@ impl RuntimeListener {
 /// has the key of the address.
 pub fn check_listeners(config: &Config) -> Result<(), (&'static str, StartError)> {
     let for_grpc = config.listeners.iter().map(|listener| ("listen", listener));
-    let for_metrics = config.metrics.iter().map(|listener| ("metrics.listen", listener));
+    let for_metrics = config
+        .metrics
+        .iter()
+        .map(|listener| ("metrics.listen", listener));
     for (key, listener) in for_grpc.chain(for_metrics) {
         let checked = match listener {
             ListenAddress::Unix(path) => check_socket_directory(directory(path)),
@@ -137,7 +142,11 @@ pub fn check_listeners(config: &Config) -> Result<(), (&'static str, StartError)
 }
 
 fn bind_tcp_socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     // Allows binding while connections of the previous daemon are in TIME_WAIT.
@@ -170,9 +179,15 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<BoundListener, StartEr
     // Before bind, so that other users cannot connect in between.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| error(e.into()))?;
     bind(&socket, &address).map_err(|e| error(e.into()))?;
-    let file_id = symlink_metadata(path).map(|m| (m.dev(), m.ino())).map_err(error)?;
-    let mut socket_lock =
-        SocketLock { path: path.to_owned(), file_id, missing_group: None, _lock_file: lock_file };
+    let file_id = symlink_metadata(path)
+        .map(|m| (m.dev(), m.ino()))
+        .map_err(error)?;
+    let mut socket_lock = SocketLock {
+        path: path.to_owned(),
+        file_id,
+        missing_group: None,
+        _lock_file: lock_file,
+    };
     // Before listen, so that permitted users are never denied.
     socket_lock.missing_group = set_socket_access(path, access)?;
     listen(&socket, BACKLOG).map_err(|e| error(e.into()))?;
@@ -184,11 +199,17 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<BoundListener, StartEr
 /// setting an optional group is not permitted.
 fn set_socket_access(
     path: &Path,
-    SocketAccess { mode, group, group_is_optional }: SocketAccess,
+    SocketAccess {
+        mode,
+        group,
+        group_is_optional,
+    }: SocketAccess,
 ) -> Result<Option<u32>, StartError> {
     let error = |what: String| {
         let path = path.display();
-        Err(StartError::listener(format!("the socket unix:{path} cannot be given {what}")))
+        Err(StartError::listener(format!(
+            "the socket unix:{path} cannot be given {what}"
+        )))
     };
     // The group is set only if the socket has another group, because the seccomp filter of a unit may
     // deny fchownat(2).
@@ -232,7 +253,10 @@ fn create_missing_directory(dir: &Path) -> Result<(), StartError> {
         return Ok(());
     }
     DirBuilder::new().mode(0o755).create(dir).map_err(|e| {
-        StartError::listener(format!("cannot create the socket's directory {}: {e}", dir.display()))
+        StartError::listener(format!(
+            "cannot create the socket's directory {}: {e}",
+            dir.display()
+        ))
     })
 }
 
@@ -245,7 +269,10 @@ fn create_own_directory(dir: &Path) -> Result<(), StartError> {
         Ok(()) => {}
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
         Err(e) => {
-            return Err(StartError::listener(format!("cannot create {}: {e}", dir.display())));
+            return Err(StartError::listener(format!(
+                "cannot create {}: {e}",
+                dir.display()
+            )));
         }
     }
     let meta = directory_metadata(dir)?;
@@ -286,7 +313,11 @@ fn directory_metadata(dir: &Path) -> Result<Metadata, StartError> {
     let error =
         |e: String| StartError::listener(format!("the socket's directory {}: {e}", dir.display()));
     let meta = std::fs::metadata(dir).map_err(|e| error(e.to_string()))?;
-    if meta.is_dir() { Ok(meta) } else { Err(error("not a directory".to_owned())) }
+    if meta.is_dir() {
+        Ok(meta)
+    } else {
+        Err(error("not a directory".to_owned()))
+    }
 }
 
 fn lock_socket_path(path: &Path) -> Result<File, StartError> {
@@ -310,7 +341,9 @@ fn remove_stale_socket(path: &Path) -> Result<(), StartError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(error(e.to_string())),
         Ok(meta) if !meta.file_type().is_socket() => {
-            return Err(error("exists and is not a socket; move the file away".to_owned()));
+            return Err(error(
+                "exists and is not a socket; move the file away".to_owned(),
+            ));
         }
         Ok(_) => {}
     }

@@ -29,7 +29,10 @@ pub async fn serve_metrics_at(
 ) -> io::Result<(SocketAddr, AbortOnDropHandle<()>)> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
-    Ok((address, serve_metrics(RuntimeListener::Tcp(listener), metrics)))
+    Ok((
+        address,
+        serve_metrics(RuntimeListener::Tcp(listener), metrics),
+    ))
 }
 
 /// Serves scrapes until the handle is dropped.

@@ -156,12 +156,21 @@ pub fn bind_listeners(
     inherited: InheritedSockets,
 ) -> Result<BoundListeners, StartError> {
     let bind = |address| BoundListener::bind(address, &config.socket_access);
-    let inherited_grpc =
-        inherited.grpc.into_iter().map(|socket| Ok(BoundListener::Inherited(socket)));
-    let grpc = inherited_grpc.chain(config.listeners.iter().map(bind)).collect::<Result<_, _>>()?;
+    let inherited_grpc = inherited
+        .grpc
+        .into_iter()
+        .map(|socket| Ok(BoundListener::Inherited(socket)));
+    let grpc = inherited_grpc
+        .chain(config.listeners.iter().map(bind))
+        .collect::<Result<_, _>>()?;
     // The configuration rejects `metrics.listen` next to an inherited socket for metrics.
     let inherited_metrics = inherited.metrics.map(BoundListener::Inherited);
-    let metrics = config.metrics.as_ref().map(bind).transpose()?.or(inherited_metrics);
+    let metrics = config
+        .metrics
+        .as_ref()
+        .map(bind)
+        .transpose()?
+        .or(inherited_metrics);
     Ok(BoundListeners { grpc, metrics })
 }
 
@@ -184,10 +193,18 @@ pub async fn build_daemon_on(
         tracing::info!("no root is published; callers select directories below `allow`");
     }
     let tls = config.tls.clone().map(ReloadableTls::load).transpose();
-    let tls = tls.map_err(|e| StartError::config(e.to_string()))?.map(Arc::new);
-    let grpc_listeners =
-        listeners.grpc.into_iter().map(RuntimeListener::from_bound).collect::<Result<_, _>>()?;
-    let metrics_listener = listeners.metrics.map(RuntimeListener::from_bound).transpose()?;
+    let tls = tls
+        .map_err(|e| StartError::config(e.to_string()))?
+        .map(Arc::new);
+    let grpc_listeners = listeners
+        .grpc
+        .into_iter()
+        .map(RuntimeListener::from_bound)
+        .collect::<Result<_, _>>()?;
+    let metrics_listener = listeners
+        .metrics
+        .map(RuntimeListener::from_bound)
+        .transpose()?;
     let epoch =
         random().map_err(|e| StartError::internal(&format!("reading random bytes failed: {e}")))?;
     heap::set_mmap_threshold();
@@ -208,16 +225,25 @@ pub async fn build_daemon_on(
     store.start_watcher();
     let shutdown = CancellationToken::new();
     let start_time = SystemTime::now();
-    let state = ConfigState { read_at: reload::unix_time(), ..ConfigState::default() };
+    let state = ConfigState {
+        read_at: reload::unix_time(),
+        ..ConfigState::default()
+    };
     let (state_sender, config_state) = watch::channel(state);
     let expiry = tls.as_ref().map(|tls| tls.subscribe_expiry());
     let metrics = Metrics::new(store.clone(), start_time, config_state.clone(), expiry);
-    let info =
-        DaemonInfo { start_time, build: BUILD_INFO, sandbox, config_state: config_state.clone() };
+    let info = DaemonInfo {
+        start_time,
+        build: BUILD_INFO,
+        sandbox,
+        config_state: config_state.clone(),
+    };
     let service = GrpcService::new(store.clone(), info, stream_quota.clone(), shutdown.clone());
     let service = RpcDispatcher::new(service, audit.clone());
     let (health, health_service) = tonic_health::server::health_reporter();
-    health.set_service_status(SERVICE_NAME, ServingStatus::Serving).await;
+    health
+        .set_service_status(SERVICE_NAME, ServingStatus::Serving)
+        .await;
     // A client that compresses its requests compresses those to health, too.
     let health_service = health_service.accept_compressed(Gzip);
     let mut routes = RoutesBuilder::default();
@@ -226,7 +252,12 @@ pub async fn build_daemon_on(
     let is_public = |auth: &AuthRules| auth.public_reflection;
     routes.add_service(auth_layer.wrap_service_unless(is_public, reflection_v1()));
     routes.add_service(auth_layer.wrap_service_unless(is_public, reflection_v1alpha()));
-    let server = Http2Server::new(routes.routes(), &load_limit, &metrics.layer(), config.keepalive);
+    let server = Http2Server::new(
+        routes.routes(),
+        &load_limit,
+        &metrics.layer(),
+        config.keepalive,
+    );
     let targets = ReloadTargets {
         store: store.clone(),
         auth_layer,
@@ -256,7 +287,10 @@ impl BoundDaemon {
     /// Returns the addresses of the gRPC listeners, as `unix:/…` or `tcp:127.0.0.1:43210`.
     #[must_use]
     pub fn listen_addresses(&self) -> Vec<String> {
-        self.grpc_listeners.iter().map(RuntimeListener::address).collect()
+        self.grpc_listeners
+            .iter()
+            .map(RuntimeListener::address)
+            .collect()
     }
 
     /// Returns the address of the listener for metrics, in the same format.
@@ -268,7 +302,9 @@ impl BoundDaemon {
     /// Serves until `stop` completes, and then drains calls in flight for at most
     /// [`DRAIN_TIMEOUT`].
     pub async fn run(self, stop: impl Future<Output = ()> + Send) -> Result<(), StartError> {
-        self.run_with_reloads(stop, ReloadSource::default()).await.map(drop)
+        self.run_with_reloads(stop, ReloadSource::default())
+            .await
+            .map(drop)
     }
 
     /// Serves like [`BoundDaemon::run`], and reloads the configuration on request.
@@ -277,8 +313,23 @@ impl BoundDaemon {
         stop: impl Future<Output = ()> + Send,
         reloads: ReloadSource,
     ) -> Result<ExitReason, StartError> {
-        let Self { grpc_listeners, metrics_listener, server, connection_limiter, tls, .. } = self;
-        let Self { mut health, shutdown, metrics, store, reloader, config_state, .. } = self;
+        let Self {
+            grpc_listeners,
+            metrics_listener,
+            server,
+            connection_limiter,
+            tls,
+            ..
+        } = self;
+        let Self {
+            mut health,
+            shutdown,
+            metrics,
+            store,
+            reloader,
+            config_state,
+            ..
+        } = self;
         // Ends the streams if this future is dropped.
         let _shutdown_guard = shutdown.clone().drop_guard();
         // Both tasks are aborted when this function returns.
@@ -326,11 +377,15 @@ impl BoundDaemon {
         service_manager::notify_stopping(DRAIN_TIMEOUT);
         tracing::info!("stopping");
         for service in ["", SERVICE_NAME] {
-            health.set_service_status(service, ServingStatus::NotServing).await;
+            health
+                .set_service_status(service, ServingStatus::NotServing)
+                .await;
             // Ends the Watch streams after they have sent NOT_SERVING. Setting the status again
             // keeps answering Check calls.
             health.clear_service_status(service).await;
-            health.set_service_status(service, ServingStatus::NotServing).await;
+            health
+                .set_service_status(service, ServingStatus::NotServing)
+                .await;
         }
         shutdown.cancel();
         let drained = async { while servers.join_next().await.is_some() {} };
@@ -349,15 +404,24 @@ fn random() -> rustix::io::Result<u64> {
 
 impl StartError {
     fn listener(message: String) -> Self {
-        Self { message, exit_code: 73 }
+        Self {
+            message,
+            exit_code: 73,
+        }
     }
 
     fn internal(message: &str) -> Self {
-        Self { message: format!("internal error: {message}"), exit_code: 70 }
+        Self {
+            message: format!("internal error: {message}"),
+            exit_code: 70,
+        }
     }
 
     fn config(message: String) -> Self {
-        Self { message, exit_code: 78 }
+        Self {
+            message,
+            exit_code: 78,
+        }
     }
 
     /// Returns the exit code for this error: 73 (`EX_CANTCREAT`) for a listener that cannot be

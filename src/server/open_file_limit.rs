@@ -11,10 +11,18 @@ const RESERVED_FILES: usize = 512;
 /// half of the files or more.
 pub fn raise_open_file_limit(limits: &mut Limits) {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+    if let Err(error) = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: maximum,
+            maximum,
+        },
+    ) {
         tracing::debug!(%error, ?current, "raising the limit of open files failed");
     }
-    let Some(files) = getrlimit(Resource::Nofile).current else { return };
+    let Some(files) = getrlimit(Resource::Nofile).current else {
+        return;
+    };
     let connections = max_connections_for(usize::try_from(files).unwrap_or(usize::MAX));
     if connections < limits.max_connections {
         tracing::warn!(

@@ -29,7 +29,9 @@ pub fn reflection_v1() -> LazyService<v1::ServerReflectionServer<impl v1::Server
 pub fn reflection_v1alpha()
 -> LazyService<v1alpha::ServerReflectionServer<impl v1alpha::ServerReflection>> {
     LazyService::new(|| {
-        let service = builder().build_v1alpha().expect("descriptors of this build");
+        let service = builder()
+            .build_v1alpha()
+            .expect("descriptors of this build");
         service.accept_compressed(Gzip)
     })
 }

@@ -73,7 +73,12 @@ impl ConfigReloader {
         max_connections: usize,
         config_state: watch::Sender<ConfigState>,
     ) -> Self {
-        Self { targets, config, max_connections, config_state }
+        Self {
+            targets,
+            config,
+            max_connections,
+            config_state,
+        }
     }
 
     /// Reloads on request, and after changes of the file if `watch_config` is set. Returns when a
@@ -84,7 +89,10 @@ impl ConfigReloader {
             if !self.config.watch_config {
                 changes = None;
             }
-            let file = reloads.config_file.as_ref().filter(|_| self.config.watch_config);
+            let file = reloads
+                .config_file
+                .as_ref()
+                .filter(|_| self.config.watch_config);
             tokio::select! {
                 () = reloads.requested.notified() => {}
                 () = wait_for_file_change(file, &mut changes) => {
@@ -197,7 +205,15 @@ impl ConfigReloader {
         store.apply_policy(policy_config(&config, limits));
         // From here on, responses show the new configuration.
         let budget = WaitBudget::new(Some(RESCAN_TIMEOUT));
-        drop(store.view(&store.select_published_roots(), ConsistencyLevel::Fresh, budget).await);
+        drop(
+            store
+                .view(
+                    &store.select_published_roots(),
+                    ConsistencyLevel::Fresh,
+                    budget,
+                )
+                .await,
+        );
         for dir in &restart.unreadable_dirs {
             let dir = dir.display();
             tracing::warn!(
@@ -224,7 +240,9 @@ impl ConfigReloader {
 /// Waits until the file differs from the last one read. Never returns without a file. A missing
 /// file is not a change, because programs may remove a file before they replace it.
 async fn wait_for_file_change(file: Option<&ConfigFile>, changes: &mut Option<FileChanges>) {
-    let Some(ConfigFile { path, stamp }) = file else { return std::future::pending().await };
+    let Some(ConfigFile { path, stamp }) = file else {
+        return std::future::pending().await;
+    };
     let changes =
         changes.get_or_insert_with(|| FileChanges::start(|sentence| tracing::warn!("{sentence}")));
     let mut known = vec![*stamp];
@@ -244,10 +262,21 @@ pub fn auth_config(config: &Config) -> AuthRules {
         let names = rules.callers.rules.iter().map(|rule| rule.name.clone());
         let files = rules.token_files.iter().cloned();
         let callers: CallerPolicy = rules.callers.clone();
-        (callers, Arc::new(RuleTokens::new(names.zip(files).collect())))
+        (
+            callers,
+            Arc::new(RuleTokens::new(names.zip(files).collect())),
+        )
     });
-    let Config { open_health, open_reflection, .. } = *config;
-    AuthRules { callers, public_health: open_health, public_reflection: open_reflection }
+    let Config {
+        open_health,
+        open_reflection,
+        ..
+    } = *config;
+    AuthRules {
+        callers,
+        public_health: open_health,
+        public_reflection: open_reflection,
+    }
 }
 
 /// Returns the policy of the catalog store under the limits in use.
@@ -256,23 +285,35 @@ pub fn policy_config(config: &Config, limits: Limits) -> PolicyConfig {
         environments: config.environment_ids.clone(),
         allowed_dirs: config.allowed_dirs.clone(),
         published_roots: config.published_roots.clone(),
-        rules: SearchRules { limits, ..config.search_rules() },
+        rules: SearchRules {
+            limits,
+            ..config.search_rules()
+        },
         timing: config.timing.clone(),
     }
 }
 
 /// Returns the time since the Unix epoch.
 pub fn unix_time() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 /// Formats the position of an error. Callers see it, so it contains nothing else of the file.
 fn error_location(error: &ConfigError) -> Option<String> {
     let at = error.position?;
     let is_known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '[' | ']');
-    let key = if error.key.chars().all(is_known) { &*error.key } else { "" };
+    let key = if error.key.chars().all(is_known) {
+        &*error.key
+    } else {
+        ""
+    };
     let location = format!("{}:{} {key}", at.line, at.column);
-    Some(truncate_with_ellipsis(location.trim_end(), MAX_LOCATION_BYTES))
+    Some(truncate_with_ellipsis(
+        location.trim_end(),
+        MAX_LOCATION_BYTES,
+    ))
 }
 
 impl fmt::Debug for ReloadSource {

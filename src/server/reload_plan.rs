@@ -40,7 +40,9 @@ pub fn plan_reload(
         (Err(_), Some(check)) => Some(check),
         _ => None,
     };
-    let Some(check) = check else { return plan_apply(loaded?, tls) };
+    let Some(check) = check else {
+        return plan_apply(loaded?, tls);
+    };
     let found = match check() {
         Ok(found) => found,
         Err(error) => {

@@ -27,7 +27,15 @@ pub async fn notify_ready(store: &CatalogStore, state: &watch::Receiver<ConfigSt
     }
     let budget = WaitBudget::new(Some(FIRST_SCAN_TIMEOUT));
     // Slower roots are PENDING.
-    drop(store.view(&store.select_published_roots(), ConsistencyLevel::Cached, budget).await);
+    drop(
+        store
+            .view(
+                &store.select_published_roots(),
+                ConsistencyLevel::Cached,
+                budget,
+            )
+            .await,
+    );
     send_notification(&[
         NotifyState::Ready,
         NotifyState::Status(&status_line(&store.stats(), &state.borrow())),
@@ -79,7 +87,10 @@ pub fn notify_restarting(keys: &[String]) {
 /// Reports the shutdown, which may take as long as `drain`.
 pub fn notify_stopping(drain: Duration) {
     let micros = u32::try_from(drain.as_micros()).unwrap_or(u32::MAX);
-    send_notification(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(micros)]);
+    send_notification(&[
+        NotifyState::Stopping,
+        NotifyState::ExtendTimeoutUsec(micros),
+    ]);
 }
 
 /// Sends the status whenever it changes.
@@ -120,7 +131,14 @@ async fn ping_watchdog(store: &CatalogStore, limit: Duration) {
 /// Formats the status line for `systemctl status`.
 fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
     let unavailable: u64 = stats.unavailable.values().sum();
-    let CatalogStats { ready, pending, skills, watch: watch_stats, diagnostics, .. } = stats;
+    let CatalogStats {
+        ready,
+        pending,
+        skills,
+        watch: watch_stats,
+        diagnostics,
+        ..
+    } = stats;
     let roots = ready + pending + unavailable;
     let problems: u64 = diagnostics.values().sum();
     let polling = watch_stats.polling_roots;
@@ -130,14 +148,29 @@ fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
     );
     // The status must be one line; no part contains a line break.
     if watch_stats.is_near_limit() {
-        let WatchStats { watches_used: used, watches_limit: allowed, .. } = watch_stats;
-        let _ = write!(line, "; {used} of {allowed} watches: raise fs.inotify.max_user_watches");
+        let WatchStats {
+            watches_used: used,
+            watches_limit: allowed,
+            ..
+        } = watch_stats;
+        let _ = write!(
+            line,
+            "; {used} of {allowed} watches: raise fs.inotify.max_user_watches"
+        );
     }
     if !config.restart_required.is_empty() {
-        let _ = write!(line, "; needs a restart: {}", config.restart_required.join(", "));
+        let _ = write!(
+            line,
+            "; needs a restart: {}",
+            config.restart_required.join(", ")
+        );
     }
     if let Some(rejection) = &config.last_rejection {
-        let _ = write!(line, "; the new config was rejected: {}", rejection.first_error);
+        let _ = write!(
+            line,
+            "; the new config was rejected: {}",
+            rejection.first_error
+        );
     }
     line
 }

@@ -62,7 +62,12 @@ impl ReloadableTls {
         let (config, identity) = build_tls_config(&files)?;
         log_loaded("serving TLS", &identity, files.client_ca.is_some());
         let config = Arc::new(config);
-        let current = CurrentTls { files, config, stamps: new_stamps, is_usable: true };
+        let current = CurrentTls {
+            files,
+            config,
+            stamps: new_stamps,
+            is_usable: true,
+        };
         Ok(Self {
             current: Mutex::new(current),
             expires_at: watch::Sender::new(identity.expires_at),
@@ -124,7 +129,12 @@ impl ReloadableTls {
         let config = Arc::new(config);
         let verifies_clients = files.client_ca.is_some();
         self.with_current(|current| {
-            *current = CurrentTls { files, config, stamps: new_stamps, is_usable: true }
+            *current = CurrentTls {
+                files,
+                config,
+                stamps: new_stamps,
+                is_usable: true,
+            }
         });
         self.expires_at.send_replace(identity.expires_at);
         // Logged after the change, because a reader of the log may connect at once.
@@ -160,7 +170,9 @@ impl ReloadableTls {
             let tls = self.clone();
             // On a blocking thread, because a disk may hang.
             let reloaded = tokio::task::spawn_blocking(move || tls.reload_changed_files(cause));
-            let Ok(Some((files, stamps, unusable))) = reloaded.await else { continue };
+            let Ok(Some((files, stamps, unusable))) = reloaded.await else {
+                continue;
+            };
             // A program may still be writing the other file.
             let next_change = changes.wait_for_change(|| (file_paths(&files), stamps.clone()));
             if timeout(WRITE_GRACE, next_change).await.is_err() {
@@ -208,7 +220,11 @@ impl ReloadableTls {
 
 fn build_tls_config(files: &TlsFiles) -> Result<(ServerConfig, TlsIdentity), UnusableTlsFiles> {
     let identity = certs::load_identity(&files.certificate, &files.key);
-    let clients = files.client_ca.as_deref().map(certs::load_authorities).transpose();
+    let clients = files
+        .client_ca
+        .as_deref()
+        .map(certs::load_authorities)
+        .transpose();
     let (identity, clients) = match (identity, clients) {
         (Ok(identity), Ok(clients)) => (identity, clients),
         (identity, clients) => {
@@ -227,8 +243,9 @@ fn build_tls_config(files: &TlsFiles) -> Result<(ServerConfig, TlsIdentity), Unu
                 clients.into(),
                 certs::crypto_provider(),
             );
-            let verifier =
-                verifier.build().expect("`load_authorities` returns at least one authority");
+            let verifier = verifier
+                .build()
+                .expect("`load_authorities` returns at least one authority");
             builder.with_client_cert_verifier(verifier)
         }
     };

@@ -31,13 +31,21 @@ pub struct UnreadRest<B>(Receiver<B>);
 /// Splits the body of a request into the part for the method and the unread rest.
 pub fn split_unread<B: Body>(body: B) -> (RequestBody<B>, UnreadRest<B>) {
     let (rest, unread) = channel();
-    (RequestBody { body: Some(body), rest: Some(rest) }, UnreadRest(unread))
+    (
+        RequestBody {
+            body: Some(body),
+            rest: Some(rest),
+        },
+        UnreadRest(unread),
+    )
 }
 
 impl<B: Body<Data = Bytes> + Unpin> UnreadRest<B> {
     /// Reads the rest to its end if the method dropped the body.
     pub async fn drain(mut self) {
-        let Ok(mut body) = self.0.try_recv() else { return };
+        let Ok(mut body) = self.0.try_recv() else {
+            return;
+        };
         let read = async {
             let mut bytes = 0;
             while let Some(Ok(frame)) = body.frame().await {

@@ -98,7 +98,11 @@ impl Session {
 
     fn unknown_tool_result(&self, tool: &str, hint: &'static str) -> ToolResult {
         let message = format!("there is no tool {}", quote_value(tool));
-        self.error_result(&ToolError::with_hint(ToolErrorCode::UnknownTool, &message, hint))
+        self.error_result(&ToolError::with_hint(
+            ToolErrorCode::UnknownTool,
+            &message,
+            hint,
+        ))
     }
 
     #[cfg(feature = "handlers")]

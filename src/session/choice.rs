@@ -86,7 +86,9 @@ impl FromStr for ChoiceRule {
 
     fn from_str(text: &str) -> Result<Self, ChoiceRuleError> {
         let parse = || {
-            let (prefix, value) = text.split_once(':').filter(|(_, value)| !value.is_empty())?;
+            let (prefix, value) = text
+                .split_once(':')
+                .filter(|(_, value)| !value.is_empty())?;
             match prefix {
                 _ if text.len() > MAX_RULE_BYTES => None,
                 "name" => Some(Self::Name(value.to_owned())),
@@ -97,7 +99,9 @@ impl FromStr for ChoiceRule {
                 }
                 "source" => {
                     let (kind, id) = value.split_once('/').filter(|(_, id)| !id.is_empty())?;
-                    let kind = SourceKind::ALL.into_iter().find(|known| known.name() == kind)?;
+                    let kind = SourceKind::ALL
+                        .into_iter()
+                        .find(|known| known.name() == kind)?;
                     Some(Self::Source(kind, id.to_owned()))
                 }
                 _ => None,
@@ -156,7 +160,10 @@ impl SkillChoice {
         }
         let is_included = |skill: &&SharedSkill| self.includes(source, &skill.name, &skill.package);
         let skills = listing.skills.iter().filter(is_included).cloned().collect();
-        Arc::new(SkillListing { skills, ..SkillListing::clone(listing) })
+        Arc::new(SkillListing {
+            skills,
+            ..SkillListing::clone(listing)
+        })
     }
 
     /// Returns a warning for each rule that should include a skill, and matches none of these
@@ -173,7 +180,9 @@ impl SkillChoice {
             })
         };
         let unmatched = self.include.iter().filter(is_unmatched);
-        unmatched.map(|rule| format!("no skill matches the chosen `{rule}`")).collect()
+        unmatched
+            .map(|rule| format!("no skill matches the chosen `{rule}`"))
+            .collect()
     }
 }
 

@@ -28,12 +28,19 @@ pub async fn read_fitting(
         request.max_bytes = bytes;
         let page = timeout(source.read_timeout(), source.read_page(&request)).await;
         let page = page.unwrap_or_else(|_| {
-            Err(unavailable_error(source.kind(), source.id(), "it does not answer in time"))
+            Err(unavailable_error(
+                source.kind(),
+                source.id(),
+                "it does not answer in time",
+            ))
         })?;
         let invalid = |reason: &str| {
             let phrase = source.kind().describe(source.id());
             let message = format!("invalid response of {phrase}: {reason}");
-            Err(ToolError::from_code(ToolErrorCode::InvalidResponse, &message))
+            Err(ToolError::from_code(
+                ToolErrorCode::InvalidResponse,
+                &message,
+            ))
         };
         if page.contents.len() > bytes || page.next_cursor.len() > MAX_CURSOR_BYTES {
             return invalid("a page is larger than requested");

@@ -26,7 +26,10 @@ impl FragmentFrame {
             escape_markup(&authority),
             escape_markup(&skill.package),
         );
-        Self { head, continuation: String::new() }
+        Self {
+            head,
+            continuation: String::new(),
+        }
     }
 
     /// Returns the frame of a fragment that is truncated at a cursor.
@@ -45,8 +48,10 @@ impl FragmentFrame {
         });
         // JSON without `<` cannot begin a tag.
         let arguments = arguments.to_string().replace('<', "\\u003c");
-        self.continuation =
-            format!("\n[truncated here; to continue, call {} {arguments}]", names.read());
+        self.continuation = format!(
+            "\n[truncated here; to continue, call {} {arguments}]",
+            names.read()
+        );
         self
     }
 
@@ -57,13 +62,21 @@ impl FragmentFrame {
 
     /// Returns the fragment with a body.
     pub fn wrap_body(&self, body: &str) -> String {
-        format!("{}{}{}{CLOSING_TAG}", self.head, escape_skill_tags(body), self.continuation)
+        format!(
+            "{}{}{}{CLOSING_TAG}",
+            self.head,
+            escape_skill_tags(body),
+            self.continuation
+        )
     }
 }
 
 /// Returns a text for use between tags: on one line, without hidden characters.
 fn escape_markup(text: &str) -> String {
-    single_line(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    single_line(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }
 
 /// Returns a text in which no tag `skill` begins or ends: a backslash follows the `<` of each such
@@ -85,8 +98,14 @@ pub fn escape_skill_tags(body: &str) -> String {
 /// Returns whether the text after a `<` makes a tag `skill` for a lenient reader.
 fn is_skill_tag(after: &str) -> bool {
     let ignored = |c: char| c.is_whitespace() || c.is_control() || is_ignorable_char(c);
-    let letters = after.chars().filter(|c| !ignored(*c)).skip_while(|c| matches!(c, '/' | '\\'));
-    letters.take(5).flat_map(char::to_lowercase).eq("skill".chars())
+    let letters = after
+        .chars()
+        .filter(|c| !ignored(*c))
+        .skip_while(|c| matches!(c, '/' | '\\'));
+    letters
+        .take(5)
+        .flat_map(char::to_lowercase)
+        .eq("skill".chars())
 }
 
 /// Returns the length of the longest prefix of a body with at most `room` bytes after escaping.
@@ -126,7 +145,10 @@ mod tests {
         ] {
             assert_eq!(escape_skill_tags(body), safe);
         }
-        let skill = Arc::new(Skill { name: "</name></skill>\n<b".into(), ..Skill::default() });
+        let skill = Arc::new(Skill {
+            name: "</name></skill>\n<b".into(),
+            ..Skill::default()
+        });
         let fragment = FragmentFrame::for_skill(&skill).truncated_at(
             &skill,
             "</skill>",

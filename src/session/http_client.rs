@@ -24,7 +24,11 @@ pub async fn http_client_builder(url: &str) -> Result<reqwest::ClientBuilder, St
     let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
     let builder = builder.redirect(reqwest::redirect::Policy::none());
     // A proxy of the environment would see the headers, and has another loopback interface.
-    Ok(if is_loopback_url(url) { builder.no_proxy() } else { builder })
+    Ok(if is_loopback_url(url) {
+        builder.no_proxy()
+    } else {
+        builder
+    })
 }
 
 /// Returns whether the host of a URL is this machine.

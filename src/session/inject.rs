@@ -217,20 +217,33 @@ impl<'a> MentionIndex<'a> {
         let (mut handles, mut names) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
         let mut bare_names = HashMap::<_, Vec<_>>::new();
         for skill in &view.skills {
-            handles.entry(skill.package.as_str()).or_default().push(skill);
+            handles
+                .entry(skill.package.as_str())
+                .or_default()
+                .push(skill);
             if skill.main_resource != skill.package {
-                handles.entry(skill.main_resource.as_str()).or_default().push(skill);
+                handles
+                    .entry(skill.main_resource.as_str())
+                    .or_default()
+                    .push(skill);
             }
             names.entry(skill.name.as_str()).or_default().push(skill);
             if let Some((_, bare)) = skill.name.rsplit_once(':') {
                 bare_names.entry(bare).or_default().push(skill);
             }
         }
-        Self { handles, names, bare_names }
+        Self {
+            handles,
+            names,
+            bare_names,
+        }
     }
 
     fn find_by_handle(&self, handle: &str) -> &[&'a SharedSkill] {
-        self.handles.get(handle).map(Vec::as_slice).unwrap_or_default()
+        self.handles
+            .get(handle)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
     }
 
     /// Returns the skills with this name. If there are none and the caller has no skill with the
@@ -238,7 +251,11 @@ impl<'a> MentionIndex<'a> {
     fn find_by_name(&self, name: &str, prompt: &UserPrompt) -> &[&'a SharedSkill] {
         let is_callers = || prompt.caller_skills.iter().any(|skill| skill == name);
         let bare = || self.bare_names.get(name).filter(|_| !is_callers());
-        self.names.get(name).or_else(bare).map(Vec::as_slice).unwrap_or_default()
+        self.names
+            .get(name)
+            .or_else(bare)
+            .map(Vec::as_slice)
+            .unwrap_or_default()
     }
 }
 
@@ -287,11 +304,16 @@ fn resolve_mentions(
                 reason: missing_reason(mention),
             }),
             [first, ..] => {
-                let name =
-                    if let ParsedMention::Handle { .. } = mention { &first.name } else { name };
+                let name = if let ParsedMention::Handle { .. } = mention {
+                    &first.name
+                } else {
+                    name
+                };
                 if ambiguous.insert(name) {
-                    let candidates =
-                        matches.iter().take(MAX_CANDIDATES).map(|s| mention_candidate(s));
+                    let candidates = matches
+                        .iter()
+                        .take(MAX_CANDIDATES)
+                        .map(|s| mention_candidate(s));
                     let (name, candidates) = (name.clone(), candidates.collect());
                     injected.ambiguous.push(AmbiguousName { name, candidates });
                 }
@@ -310,7 +332,11 @@ fn names_of_missing_handles<'a>(
     let lost = mentions.iter().filter_map(|mention| match mention {
         ParsedMention::Handle { handle, name } if index.find_by_handle(handle).is_empty() => {
             let directory = handle.trim_end_matches("/SKILL.md").rsplit('/').next();
-            Some(if name.is_empty() { directory.unwrap_or_default() } else { name })
+            Some(if name.is_empty() {
+                directory.unwrap_or_default()
+            } else {
+                name
+            })
         }
         _ => None,
     });

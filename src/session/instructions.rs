@@ -90,14 +90,24 @@ pub fn write_instructions(
     warnings: &[String],
     names: &ToolNames,
 ) -> InstructionText {
-    let lines: Vec<SkillLine> =
-        skills.iter().filter(|skill| !is_hidden(skill)).map(SkillLine::from_skill).collect();
+    let lines: Vec<SkillLine> = skills
+        .iter()
+        .filter(|skill| !is_hidden(skill))
+        .map(SkillLine::from_skill)
+        .collect();
     let hidden = skills.len() - lines.len();
     let warnings = warnings.to_vec();
     if lines.is_empty() {
-        return InstructionText { hidden, warnings, ..InstructionText::default() };
+        return InstructionText {
+            hidden,
+            warnings,
+            ..InstructionText::default()
+        };
     }
-    let wording = InstructionWording { head: names.fill_placeholders(HEAD), names };
+    let wording = InstructionWording {
+        head: names.fill_placeholders(HEAD),
+        names,
+    };
     let all = lines.len();
     let mut lines = lines;
     if wording.base_len(&lines) > budget {
@@ -108,8 +118,18 @@ pub fn write_instructions(
     let omitted = all - kept;
     if kept == 0 {
         let text = wording.all_omitted_text(omitted);
-        let text = if text.len() <= budget { text } else { String::new() };
-        return InstructionText { text, omitted, hidden, warnings, ..InstructionText::default() };
+        let text = if text.len() <= budget {
+            text
+        } else {
+            String::new()
+        };
+        return InstructionText {
+            text,
+            omitted,
+            hidden,
+            warnings,
+            ..InstructionText::default()
+        };
     }
     let lines = &lines[..kept];
     let room = budget.saturating_sub(wording.base_len(lines) + wording.omitted_text(omitted).len());
@@ -131,7 +151,14 @@ pub fn write_instructions(
         text.push_str(&line.package);
     }
     text.push_str(&wording.omitted_text(omitted));
-    InstructionText { text, listed: kept, shortened, omitted, hidden, warnings }
+    InstructionText {
+        text,
+        listed: kept,
+        shortened,
+        omitted,
+        hidden,
+        warnings,
+    }
 }
 
 /// Texts around the lines, with the names of the session's tools.
@@ -153,7 +180,10 @@ impl InstructionWording<'_> {
 
     /// Returns the text if no line fits.
     fn all_omitted_text(&self, count: usize) -> String {
-        format!("{count} skills are omitted here; `{}` lists all skills.\n", self.names.list())
+        format!(
+            "{count} skills are omitted here; `{}` lists all skills.\n",
+            self.names.list()
+        )
     }
 
     /// Returns the bytes of the heading and of lines without descriptions.
@@ -200,7 +230,10 @@ impl InstructionWording<'_> {
         let bytes = |kept: usize| {
             self.base_len(&lines[..kept]) + self.omitted_text(too_long + lines.len() - kept).len()
         };
-        (1..=index).rev().find(|kept| bytes(*kept) <= budget).unwrap_or(0)
+        (1..=index)
+            .rev()
+            .find(|kept| bytes(*kept) <= budget)
+            .unwrap_or(0)
     }
 }
 
@@ -214,16 +247,28 @@ fn max_description_len(lines: &[SkillLine], room: usize) -> usize {
         };
         lines.iter().map(one).sum()
     };
-    let whole = lines.iter().map(|line| line.description.len()).max().unwrap_or(0);
+    let whole = lines
+        .iter()
+        .map(|line| line.description.len())
+        .max()
+        .unwrap_or(0);
     if total(whole) <= room {
         return whole;
     }
     let (mut fits, mut over) = (0, whole);
     while over - fits > 1 {
         let middle = fits.midpoint(over);
-        if total(middle) <= room { fits = middle } else { over = middle }
+        if total(middle) <= room {
+            fits = middle
+        } else {
+            over = middle
+        }
     }
-    if fits < MIN_DESCRIPTION_BYTES { 0 } else { fits }
+    if fits < MIN_DESCRIPTION_BYTES {
+        0
+    } else {
+        fits
+    }
 }
 
 #[cfg(test)]

@@ -165,7 +165,10 @@ impl Session {
     /// ```
     #[must_use]
     pub fn metrics(&self) -> InvocationMetrics {
-        let sources = self.sources.iter().map(|source| SourceMetrics::of_source(&**source));
+        let sources = self
+            .sources
+            .iter()
+            .map(|source| SourceMetrics::of_source(&**source));
         self.inner.counters.snapshot(sources.collect())
     }
 
@@ -194,11 +197,17 @@ impl Session {
         self.inner.closed.cancel();
         let mut deleted = self.inner.is_deleted.lock().await;
         let Some(store) = self.inner.store.as_ref().filter(|_| delete) else {
-            return CloseOutcome { deleted: *deleted, error: None };
+            return CloseOutcome {
+                deleted: *deleted,
+                error: None,
+            };
         };
         let error = store.delete(&self.inner.id).await.err();
         *deleted = error.is_none();
-        CloseOutcome { deleted: *deleted, error }
+        CloseOutcome {
+            deleted: *deleted,
+            error,
+        }
     }
 
     /// Runs a scope with the session and closes the session afterwards. With `keep_session`, the
@@ -212,10 +221,18 @@ impl Session {
         let session = Arc::new(self);
         let guard = session.inner.closed.clone().drop_guard();
         let value = scope(session.clone()).await;
-        let persisted = if keep_session { Some(session.persist().await) } else { None };
+        let persisted = if keep_session {
+            Some(session.persist().await)
+        } else {
+            None
+        };
         let close_outcome = session.close(!keep_session).await;
         drop(guard);
-        ScopeOutcome { value, persisted, close_outcome }
+        ScopeOutcome {
+            value,
+            persisted,
+            close_outcome,
+        }
     }
 
     /// Forks the session for a thread or a subagent, with all of the selection or a part of it. A
@@ -238,16 +255,27 @@ impl Session {
             if scope == ForkScope::All {
                 return Some(executor.clone());
             }
-            executor.restricted_to(&|id| scope.includes(id)).map(Arc::new)
+            executor
+                .restricted_to(&|id| scope.includes(id))
+                .map(Arc::new)
         });
-        let others = self.sources[self.executors.len()..].iter().filter(|source| {
-            scope == ForkScope::All || source.authorities().iter().any(|id| scope.includes(id))
-        });
-        let selection = self.inner.selection.iter().filter(|root| scope.includes(&root.id));
+        let others = self.sources[self.executors.len()..]
+            .iter()
+            .filter(|source| {
+                scope == ForkScope::All || source.authorities().iter().any(|id| scope.includes(id))
+            });
+        let selection = self
+            .inner
+            .selection
+            .iter()
+            .filter(|root| scope.includes(&root.id));
         let inner = SessionInner::fork(&self.inner, selection.cloned().collect());
         let fork = Self::from_sources(executors.collect(), others.cloned().collect(), inner)?;
         #[cfg(feature = "handlers")]
-        let fork = Self { custom_tools: self.custom_tools.clone(), ..fork };
+        let fork = Self {
+            custom_tools: self.custom_tools.clone(),
+            ..fork
+        };
         Ok(fork)
     }
 
@@ -259,7 +287,13 @@ impl Session {
     /// [`SavedError::TooLarge`], if the selection alone exceeds the limit.
     pub fn save(&self) -> Result<String, SavedError> {
         let inner = &self.inner;
-        let SessionInner { id, product, choice, selection, .. } = inner;
+        let SessionInner {
+            id,
+            product,
+            choice,
+            selection,
+            ..
+        } = inner;
         SavedSession::new(id, product, choice, selection, self.resume_points()).to_json()
     }
 
@@ -341,7 +375,12 @@ impl Session {
         let watch = session.watch();
         let changes_since_save = session.changes_since_save();
         warnings.extend(session.current_view().warnings.iter().cloned());
-        Ok(RestoredSession { session, changes_since_save, watch, warnings })
+        Ok(RestoredSession {
+            session,
+            changes_since_save,
+            watch,
+            warnings,
+        })
     }
 
     /// Restores the session that a store has under this id, and sets the store of the session.
@@ -355,10 +394,16 @@ impl Session {
         id: &str,
         options: &SessionOptions,
     ) -> Result<RestoredSession, RestoreError> {
-        let saved = store.get(id).await?.ok_or_else(|| RestoreError::NotStored(id.to_owned()))?;
+        let saved = store
+            .get(id)
+            .await?
+            .ok_or_else(|| RestoreError::NotStored(id.to_owned()))?;
         let restored = Self::restore(fleet, &saved, options).await?;
         let session = restored.session.with_store(store);
-        Ok(RestoredSession { session, ..restored })
+        Ok(RestoredSession {
+            session,
+            ..restored
+        })
     }
 
     /// Returns the changes of each executor between save and restore; empty if the session was not
@@ -375,7 +420,11 @@ impl Session {
                 changed_again: snapshot.changed_since_resume,
             }
         };
-        self.executors.iter().filter(is_restored).map(changes).collect()
+        self.executors
+            .iter()
+            .filter(is_restored)
+            .map(changes)
+            .collect()
     }
 
     /// Returns the resume point of each executor, restricted to the selection of the session.

@@ -70,7 +70,10 @@ impl Cursor for SkillListCursor {
     }
 
     fn read_fields(fields: &mut CursorReader<'_>) -> Option<Self> {
-        Some(Self { view_id: fields.read_hash()?, index: fields.read_small()? })
+        Some(Self {
+            view_id: fields.read_hash()?,
+            index: fields.read_small()?,
+        })
     }
 }
 
@@ -79,7 +82,11 @@ impl Cursor for SkillListCursor {
 /// description, the skill is omitted with a warning. The first page has the warnings of the view.
 /// `truncated` means that more pages follow or that a limit cut a scan short.
 pub fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
-    let mut warnings = if begin == 0 { page_warnings(view) } else { Vec::new() };
+    let mut warnings = if begin == 0 {
+        page_warnings(view)
+    } else {
+        Vec::new()
+    };
     let mut skills: Vec<SkillListEntry<'_>> = Vec::new();
     let mut omitted = 0_usize;
     let mut index = begin;
@@ -122,10 +129,23 @@ pub fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
     if omitted > 0 {
         warnings.push(omitted_warning(omitted));
     }
-    let more = view.skills[index.min(view.skills.len())..].iter().any(|skill| !is_hidden(skill));
+    let more = view.skills[index.min(view.skills.len())..]
+        .iter()
+        .any(|skill| !is_hidden(skill));
     let next = u32::try_from(index).ok().filter(|_| more);
-    let next_cursor = next.map(|index| SkillListCursor { view_id: view.id, index }.encode(b""));
-    SkillListPage { skills, next_cursor, warnings, truncated: more || view.truncated }
+    let next_cursor = next.map(|index| {
+        SkillListCursor {
+            view_id: view.id,
+            index,
+        }
+        .encode(b"")
+    });
+    SkillListPage {
+        skills,
+        next_cursor,
+        warnings,
+        truncated: more || view.truncated,
+    }
 }
 
 fn omitted_warning(count: usize) -> String {
@@ -135,7 +155,10 @@ fn omitted_warning(count: usize) -> String {
 /// Returns the warnings of a view, up to [`MAX_WARNINGS_BYTES`].
 fn page_warnings(view: &SessionView) -> Vec<String> {
     let hidden = (view.hidden > 0).then(|| {
-        format!("{} skills are not listed: only a person may call them, by name", view.hidden)
+        format!(
+            "{} skills are not listed: only a person may call them, by name",
+            view.hidden
+        )
     });
     let mut used = 0;
     let mut kept = Vec::new();

@@ -58,7 +58,10 @@ pub enum ParsedMention {
 
 impl From<&str> for UserPrompt {
     fn from(text: &str) -> Self {
-        Self { text: text.to_owned(), ..Self::default() }
+        Self {
+            text: text.to_owned(),
+            ..Self::default()
+        }
     }
 }
 
@@ -66,14 +69,21 @@ impl UserPrompt {
     /// Returns the mentions without duplicates: first those next to the text, then those in the
     /// text.
     pub(super) fn parse_mentions(&self) -> Vec<ParsedMention> {
-        let next_to_text = self.mentions.iter().map(|mention| match mention.handle.as_str() {
-            "" => ParsedMention::Name(mention.name.clone()),
-            handle => {
-                ParsedMention::Handle { handle: handle.to_owned(), name: mention.name.clone() }
-            }
-        });
+        let next_to_text = self
+            .mentions
+            .iter()
+            .map(|mention| match mention.handle.as_str() {
+                "" => ParsedMention::Name(mention.name.clone()),
+                handle => ParsedMention::Handle {
+                    handle: handle.to_owned(),
+                    name: mention.name.clone(),
+                },
+            });
         let mut seen = HashSet::new();
-        let all = next_to_text.chain(MentionScanner { rest: &self.text, previous: None });
+        let all = next_to_text.chain(MentionScanner {
+            rest: &self.text,
+            previous: None,
+        });
         all.filter(|mention| seen.insert(mention.clone())).collect()
     }
 }
@@ -140,7 +150,9 @@ fn parse_link(tail: &str) -> Option<(&str, &str, usize)> {
 /// and `_`. Names of skills are lower-case in the Agent Skills format.
 fn is_environment_variable(word: &str) -> bool {
     word.starts_with(|c: char| c.is_ascii_uppercase() || c == '_')
-        && word.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+        && word
+            .bytes()
+            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
 }
 
 fn is_name_char(c: char) -> bool {
@@ -172,7 +184,11 @@ mod tests {
             ParsedMention::Name(name) => format!("={name}"),
             ParsedMention::Word(words) => words.join("|"),
         };
-        UserPrompt::from(text).parse_mentions().into_iter().map(show).collect()
+        UserPrompt::from(text)
+            .parse_mentions()
+            .into_iter()
+            .map(show)
+            .collect()
     }
 
     #[test]
@@ -181,11 +197,26 @@ mod tests {
             ("use $pdf now", vec!["pdf"]),
             ("$a, $b:c and $a", vec!["a", "b:c"]),
             ("Use $pdf. Then $x-y:", vec!["pdf.|pdf", "x-y:|x-y"]),
-            ("[$pdf](skill://r/pdf) and ($x)", vec!["pdf@skill://r/pdf", "x"]),
-            ("[$a](mcp+github://docs/o/a) [$b](github://o/b)", vec!["a@mcp+github://docs/o/a"]),
-            ("[$Any Name!](skill://r/p/SKILL.md)", vec!["Any Name!@skill://r/p/SKILL.md"]),
-            ("echo $HOME/bin $PATH:$HOME. $XDG_CONFIG_HOME, ${USER} $_", vec![]),
-            ("[$HOME](skill://r/home) $Home", vec!["HOME@skill://r/home", "Home"]),
+            (
+                "[$pdf](skill://r/pdf) and ($x)",
+                vec!["pdf@skill://r/pdf", "x"],
+            ),
+            (
+                "[$a](mcp+github://docs/o/a) [$b](github://o/b)",
+                vec!["a@mcp+github://docs/o/a"],
+            ),
+            (
+                "[$Any Name!](skill://r/p/SKILL.md)",
+                vec!["Any Name!@skill://r/p/SKILL.md"],
+            ),
+            (
+                "echo $HOME/bin $PATH:$HOME. $XDG_CONFIG_HOME, ${USER} $_",
+                vec![],
+            ),
+            (
+                "[$HOME](skill://r/home) $Home",
+                vec!["HOME@skill://r/home", "Home"],
+            ),
             ("[$mail](app://mail) costs US$pdf $$pdf \\$pdf $ $", vec![]),
             ("[$pdf] (skill://r/pdf)", vec!["pdf"]),
             ("[$pdf\n](skill://r/pdf)", vec!["pdf"]),
@@ -199,10 +230,17 @@ mod tests {
     #[test]
     fn a_long_text_is_scanned_quickly() {
         let n = 200_000;
-        for text in
-            ["[$".repeat(n), format!("$a{}", "-".repeat(n)), "$a ".repeat(n), "$a$".repeat(n)]
-        {
-            assert!(UserPrompt::from(text.as_str()).parse_mentions().len() <= 1, "{}", &text[..10]);
+        for text in [
+            "[$".repeat(n),
+            format!("$a{}", "-".repeat(n)),
+            "$a ".repeat(n),
+            "$a$".repeat(n),
+        ] {
+            assert!(
+                UserPrompt::from(text.as_str()).parse_mentions().len() <= 1,
+                "{}",
+                &text[..10]
+            );
         }
     }
 
@@ -210,14 +248,23 @@ mod tests {
     fn mentions_next_to_the_text_come_first() {
         let prompt = UserPrompt {
             mentions: vec![
-                SkillMention { name: "b".into(), handle: String::new() },
-                SkillMention { name: "b".into(), handle: "skill://r/b".into() },
+                SkillMention {
+                    name: "b".into(),
+                    handle: String::new(),
+                },
+                SkillMention {
+                    name: "b".into(),
+                    handle: "skill://r/b".into(),
+                },
             ],
             ..UserPrompt::from("$a")
         };
         let expected = [
             ParsedMention::Name("b".into()),
-            ParsedMention::Handle { handle: "skill://r/b".into(), name: "b".into() },
+            ParsedMention::Handle {
+                handle: "skill://r/b".into(),
+                name: "b".into(),
+            },
             ParsedMention::Word(vec!["a".into()]),
         ];
         assert_eq!(prompt.parse_mentions(), expected);

@@ -187,7 +187,11 @@ impl RequestCounter {
     /// Counts a request when it ends or is dropped.
     pub async fn count<T, E>(&self, request: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         let started_at = Instant::now();
-        let mut guard = RequestGuard { counter: self, started_at, has_failed: true };
+        let mut guard = RequestGuard {
+            counter: self,
+            started_at,
+            has_failed: true,
+        };
         let outcome = request.await;
         guard.has_failed = outcome.is_err();
         outcome
@@ -234,14 +238,31 @@ fn record_duration(buckets: &mut [u64; DURATION_BUCKETS.len() + 1], seconds: f64
 
 impl InvocationCounters {
     fn record_invocation(&self, record: &InvocationRecord<'_>) {
-        let &InvocationRecord { source_kind, source_id, kind, skill, outcome, bytes, duration } =
-            record;
+        let &InvocationRecord {
+            source_kind,
+            source_id,
+            kind,
+            skill,
+            outcome,
+            bytes,
+            duration,
+        } = record;
         let (bytes, seconds) = (bytes as u64, duration.as_secs_f64());
         let mut counters = self.0.lock();
-        let key = (source_kind.to_owned(), source_id.to_owned(), kind, outcome.to_owned());
+        let key = (
+            source_kind.to_owned(),
+            source_id.to_owned(),
+            kind,
+            outcome.to_owned(),
+        );
         let is_full = counters.series.len() >= MAX_SERIES && !counters.series.contains_key(&key);
         let key = if is_full {
-            (OVERFLOW_LABEL.into(), String::new(), kind, OVERFLOW_LABEL.into())
+            (
+                OVERFLOW_LABEL.into(),
+                String::new(),
+                kind,
+                OVERFLOW_LABEL.into(),
+            )
         } else {
             key
         };
@@ -263,26 +284,36 @@ impl InvocationCounters {
 
     pub fn snapshot(&self, sources: Vec<SourceMetrics>) -> InvocationMetrics {
         let counters = self.0.lock();
-        let series = counters.series.iter().map(|((source_kind, id, kind, outcome), totals)| {
-            InvocationSeries {
-                source_kind: source_kind.clone(),
-                source_id: id.clone(),
-                kind: *kind,
-                explicit: *kind == InvocationKind::Inject,
-                outcome: outcome.clone(),
-                count: totals.count,
-                bytes: totals.bytes,
-                seconds: totals.seconds,
-                buckets: totals.buckets,
-            }
-        });
-        let skills = counters.skills.iter().map(|(skill, [by_tool, explicit, bytes])| SkillCount {
-            skill: skill.clone(),
-            by_tool: *by_tool,
-            explicit: *explicit,
-            bytes: *bytes,
-        });
-        InvocationMetrics { invocations: series.collect(), skills: skills.collect(), sources }
+        let series = counters
+            .series
+            .iter()
+            .map(
+                |((source_kind, id, kind, outcome), totals)| InvocationSeries {
+                    source_kind: source_kind.clone(),
+                    source_id: id.clone(),
+                    kind: *kind,
+                    explicit: *kind == InvocationKind::Inject,
+                    outcome: outcome.clone(),
+                    count: totals.count,
+                    bytes: totals.bytes,
+                    seconds: totals.seconds,
+                    buckets: totals.buckets,
+                },
+            );
+        let skills = counters
+            .skills
+            .iter()
+            .map(|(skill, [by_tool, explicit, bytes])| SkillCount {
+                skill: skill.clone(),
+                by_tool: *by_tool,
+                explicit: *explicit,
+                bytes: *bytes,
+            });
+        InvocationMetrics {
+            invocations: series.collect(),
+            skills: skills.collect(),
+            sources,
+        }
     }
 }
 
@@ -309,7 +340,15 @@ impl<'a> InvocationGuard<'a> {
         );
         let source = (source_kind, id);
         let started_at = Instant::now();
-        Self { counters, kind, source, skill, started_at, span, is_recorded: false }
+        Self {
+            counters,
+            kind,
+            source,
+            skill,
+            started_at,
+            span,
+            is_recorded: false,
+        }
     }
 
     /// Returns the span in which the work of the invocation runs.
@@ -340,7 +379,8 @@ impl<'a> InvocationGuard<'a> {
         }
         self.span.record("outcome", display(&outcome));
         self.span.record("bytes", bytes);
-        self.span.record("duration_ms", duration.as_secs_f64() * 1_000.0);
+        self.span
+            .record("duration_ms", duration.as_secs_f64() * 1_000.0);
         self.counters.record_invocation(&InvocationRecord {
             source_kind: self.source.0,
             source_id: &self.source.1,
@@ -367,7 +407,10 @@ fn outcome_code(result: &ToolResult) -> String {
         return OUTCOME_OK.to_owned();
     }
     let json = serde_json::from_str::<Value>(&result.json).unwrap_or_default();
-    json["error"]["code"].as_str().unwrap_or("FAILED").to_owned()
+    json["error"]["code"]
+        .as_str()
+        .unwrap_or("FAILED")
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -395,15 +438,30 @@ mod tests {
     #[test]
     fn invocations_are_counted_by_kind_and_skill() {
         let counters = InvocationCounters::default();
-        for how in [InvocationKind::Read, InvocationKind::Read, InvocationKind::Inject] {
+        for how in [
+            InvocationKind::Read,
+            InvocationKind::Read,
+            InvocationKind::Inject,
+        ] {
             counters.record_invocation(&invoked("e", "skill://r/a", how));
         }
         let metrics = counters.snapshot(Vec::new());
-        let [read, inject] = &metrics.invocations[..] else { panic!("{metrics:?}") };
-        assert_eq!((read.count, read.bytes, read.explicit, inject.explicit), (2, 20, false, true));
-        assert_eq!(read.buckets, [0, 0, 0, 0, 2, 2, 2, 2, 2], "buckets are cumulative");
+        let [read, inject] = &metrics.invocations[..] else {
+            panic!("{metrics:?}")
+        };
+        assert_eq!(
+            (read.count, read.bytes, read.explicit, inject.explicit),
+            (2, 20, false, true)
+        );
+        assert_eq!(
+            read.buckets,
+            [0, 0, 0, 0, 2, 2, 2, 2, 2],
+            "buckets are cumulative"
+        );
         assert!((read.seconds - 0.4).abs() < 1e-9);
-        let [skill] = &metrics.skills[..] else { panic!("{metrics:?}") };
+        let [skill] = &metrics.skills[..] else {
+            panic!("{metrics:?}")
+        };
         assert_eq!((skill.by_tool, skill.explicit, skill.bytes), (2, 1, 30));
         let json = serde_json::to_value(&metrics).expect("JSON");
         assert_eq!(json["invocations"][1]["kind"], "inject");
@@ -413,7 +471,9 @@ mod tests {
     #[test]
     fn keys_beyond_the_limit_are_counted_as_other() {
         let counters = InvocationCounters::default();
-        let names: Vec<String> = (0..MAX_SERIES * 2).map(|n| format!("skill://r/{n}")).collect();
+        let names: Vec<String> = (0..MAX_SERIES * 2)
+            .map(|n| format!("skill://r/{n}"))
+            .collect();
         for name in &names {
             counters.record_invocation(&invoked(name, name, InvocationKind::Read));
         }
@@ -425,6 +485,9 @@ mod tests {
         let other = |skill: &&super::SkillCount| skill.skill == "other";
         let other = metrics.skills.iter().find(other).expect("the rest");
         assert_eq!(other.by_tool, MAX_SERIES as u64);
-        assert_eq!(metrics.invocations.iter().map(|s| s.count).sum::<u64>(), names.len() as u64);
+        assert_eq!(
+            metrics.invocations.iter().map(|s| s.count).sum::<u64>(),
+            names.len() as u64
+        );
     }
 }

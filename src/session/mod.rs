@@ -297,11 +297,18 @@ impl Session {
             let from = points.get(&environment_id).cloned();
             DaemonSource::start_executor(fleet, environment_id, selection, from, options).await
         });
-        let executors = join_all(executors).await.into_iter().map(Arc::new).collect();
+        let executors = join_all(executors)
+            .await
+            .into_iter()
+            .map(Arc::new)
+            .collect();
         let inner = SessionInner::new(options, selection, points)?;
         let session = Self::from_sources(executors, others, inner)?;
         #[cfg(feature = "handlers")]
-        let session = Self { custom_tools: Arc::new(custom_tools), ..session };
+        let session = Self {
+            custom_tools: Arc::new(custom_tools),
+            ..session
+        };
         Ok(session)
     }
 
@@ -311,7 +318,9 @@ impl Session {
         others: Vec<Arc<dyn SkillSource>>,
         inner: SessionInner,
     ) -> Result<Self, SelectionError> {
-        let daemons = executors.iter().map(|source| source.clone() as Arc<dyn SkillSource>);
+        let daemons = executors
+            .iter()
+            .map(|source| source.clone() as Arc<dyn SkillSource>);
         let mut sources: Vec<_> = daemons.chain(others).collect();
         // The sort is stable: the executors of the selection stay in front of other daemons.
         sources.sort_by_key(|source| source.kind());
@@ -330,7 +339,10 @@ impl Session {
     /// Returns the state of each executor, in the byte order of the environment ids.
     #[must_use]
     pub fn executors(&self) -> Vec<ExecutorState> {
-        self.executors.iter().map(|executor| executor.state()).collect()
+        self.executors
+            .iter()
+            .map(|executor| executor.state())
+            .collect()
     }
 
     /// Returns all sources: executors, then local sources, then MCP servers.
@@ -366,9 +378,15 @@ impl Session {
         if self.is_closed() {
             return Arc::new(SessionView::closed());
         }
-        let snapshots = self.sources.iter().map(|source| source.snapshot()).collect();
+        let snapshots = self
+            .sources
+            .iter()
+            .map(|source| source.snapshot())
+            .collect();
         let choice = &self.inner.choice;
-        self.views.lock().current(&self.sources, snapshots, &self.authorities, choice)
+        self.views
+            .lock()
+            .current(&self.sources, snapshots, &self.authorities, choice)
     }
 
     /// Returns an error if the choice of the session excludes a skill.
@@ -386,7 +404,10 @@ impl Session {
         let mut skills = snapshot.listing.skills.iter();
         let skill = skills.find(|skill| {
             skill.package == package
-                && skill.authority.as_ref().is_some_and(|owner| owner.id == authority)
+                && skill
+                    .authority
+                    .as_ref()
+                    .is_some_and(|owner| owner.id == authority)
         });
         let is_included = match skill {
             Some(skill) => choice.includes(source, &skill.name, package),
@@ -397,7 +418,10 @@ impl Session {
             return Ok(());
         }
         let message = "the session does not have the skill";
-        Err(ToolError::from_code(ToolErrorCode::PackageNotFound, message))
+        Err(ToolError::from_code(
+            ToolErrorCode::PackageNotFound,
+            message,
+        ))
     }
 
     /// Returns the source of an authority.
@@ -471,21 +495,43 @@ fn collect_authorities(
 ) -> Result<Vec<(SourceKind, String, usize)>, SelectionError> {
     let mut authorities = Vec::new();
     for (index, source) in sources.iter().enumerate() {
-        authorities.extend(source.authorities().into_iter().map(|id| (source.kind(), id, index)));
+        authorities.extend(
+            source
+                .authorities()
+                .into_iter()
+                .map(|id| (source.kind(), id, index)),
+        );
     }
     let mut seen = HashSet::new();
-    let duplicates = authorities.iter().filter(|(kind, id, _)| !seen.insert((*kind, id)));
+    let duplicates = authorities
+        .iter()
+        .filter(|(kind, id, _)| !seen.insert((*kind, id)));
     let errors: Vec<_> = duplicates
-        .map(|(kind, id, _)| format!("two sources answer for the {} authority {id:?}", kind.name()))
+        .map(|(kind, id, _)| {
+            format!(
+                "two sources answer for the {} authority {id:?}",
+                kind.name()
+            )
+        })
         .collect();
     if !errors.is_empty() {
         return Err(SelectionError(errors));
     }
-    let positions: HashMap<&str, usize> =
-        selected.iter().enumerate().map(|(position, root)| (root.id.as_str(), position)).collect();
+    let positions: HashMap<&str, usize> = selected
+        .iter()
+        .enumerate()
+        .map(|(position, root)| (root.id.as_str(), position))
+        .collect();
     authorities.sort_by_key(|(kind, id, _)| {
         let is_executor = *kind == SourceKind::Executor;
-        (*kind, if is_executor { positions.get(id.as_str()).copied() } else { None })
+        (
+            *kind,
+            if is_executor {
+                positions.get(id.as_str()).copied()
+            } else {
+                None
+            },
+        )
     });
     Ok(authorities)
 }
@@ -503,14 +549,20 @@ fn check_selection(
             errors.push(format!("the root id {id:?} {reason}"));
         } else if let Some(before) = seen.get(id) {
             if *before != root {
-                errors.push(format!("two roots with different locations have the id {id:?}"));
+                errors.push(format!(
+                    "two roots with different locations have the id {id:?}"
+                ));
             }
         } else {
             seen.insert(id.to_owned(), root.clone());
             roots.push(root);
         }
     }
-    if errors.is_empty() { Ok(roots) } else { Err(SelectionError(errors)) }
+    if errors.is_empty() {
+        Ok(roots)
+    } else {
+        Err(SelectionError(errors))
+    }
 }
 
 fn random_id() -> String {

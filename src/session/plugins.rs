@@ -99,7 +99,12 @@ impl Session {
         let changes = self.watch();
         let (sources, choice) = (self.sources.clone(), self.inner.choice.clone());
         let known = collect_plugins(&sources, &choice);
-        PluginWatch { sources, choice, changes, known }
+        PluginWatch {
+            sources,
+            choice,
+            changes,
+            known,
+        }
     }
 }
 
@@ -175,7 +180,11 @@ fn component_changes(before: &Plugin, now: &Plugin) -> Vec<ComponentChange> {
     let (old, mut new) = (components_by_name(before), components_by_name(now));
     let mut changes = Vec::new();
     let mut push = |(component, name), change| {
-        changes.push(ComponentChange { component, name, change });
+        changes.push(ComponentChange {
+            component,
+            name,
+            change,
+        });
     };
     for (key, declared) in old {
         match new.remove(&key) {
@@ -195,7 +204,9 @@ fn component_changes(before: &Plugin, now: &Plugin) -> Vec<ComponentChange> {
 fn components_by_name(plugin: &Plugin) -> BTreeMap<(String, String), Vec<Value>> {
     let mut by_name = BTreeMap::<_, Vec<Value>>::new();
     let components = plugin.components.clone().unwrap_or_default();
-    let Ok(Value::Object(lists)) = components_json(&components) else { return by_name };
+    let Ok(Value::Object(lists)) = components_json(&components) else {
+        return by_name;
+    };
     for (kind, list) in lists {
         let Value::Array(list) = list else { continue };
         for component in list {

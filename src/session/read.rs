@@ -47,7 +47,11 @@ impl ReadArguments {
     fn check_sizes(&self) -> Result<(), ToolError> {
         let cursor = self.cursor.as_deref().unwrap_or_default();
         for (name, text, most) in [
-            ("authority.id", self.authority.id.as_str(), MAX_ROOT_ID_BYTES),
+            (
+                "authority.id",
+                self.authority.id.as_str(),
+                MAX_ROOT_ID_BYTES,
+            ),
             ("authority.kind", &self.authority.kind, MAX_ROOT_ID_BYTES),
             ("package", &self.package, MAX_HANDLE_BYTES),
             ("resource", &self.resource, MAX_HANDLE_BYTES),
@@ -65,11 +69,20 @@ impl ReadArguments {
 pub async fn read_page(session: &Session, arguments: &Value) -> Result<ReadPage, ToolError> {
     let arguments: ReadArguments = parse_arguments(arguments)?;
     arguments.check_sizes()?;
-    let ReadArguments { authority, package, resource, cursor } = arguments;
+    let ReadArguments {
+        authority,
+        package,
+        resource,
+        cursor,
+    } = arguments;
     let source = session.source_for_authority(&authority.kind, &authority.id)?;
     session.check_choice(source, &authority.id, &package)?;
     // The handle of the main resource is the package and a file name.
-    let handle_bytes = if resource.is_empty() { package.len() + 16 } else { resource.len() };
+    let handle_bytes = if resource.is_empty() {
+        package.len() + 16
+    } else {
+        resource.len()
+    };
     let request = TextPageRequest {
         authority: authority.id,
         package,
@@ -92,9 +105,18 @@ pub async fn read_page(session: &Session, arguments: &Value) -> Result<ReadPage,
         ),
         _ => error,
     })?;
-    let TextPage { resource, contents, next_cursor } = page;
+    let TextPage {
+        resource,
+        contents,
+        next_cursor,
+    } = page;
     let next_cursor = Some(next_cursor).filter(|cursor| !cursor.is_empty());
-    Ok(ReadPage { resource, contents, truncated: next_cursor.is_some(), next_cursor })
+    Ok(ReadPage {
+        resource,
+        contents,
+        truncated: next_cursor.is_some(),
+        next_cursor,
+    })
 }
 
 /// Returns the bytes of a result without its contents. `null` stands for a missing cursor, as
@@ -136,7 +158,11 @@ mod tests {
                 let end = text.floor_char_boundary(text.len().min(at + bytes));
                 let next_cursor = if end < text.len() { cursor } else { "" }.to_owned();
                 let contents = text[at..end].to_owned();
-                let page = TextPage { resource: resource.to_owned(), contents, next_cursor };
+                let page = TextPage {
+                    resource: resource.to_owned(),
+                    contents,
+                    next_cursor,
+                };
                 let fits = fitting_bytes(&page);
                 if fits >= page.contents.len() {
                     break page;
@@ -150,8 +176,15 @@ mod tests {
             at += page.contents.len();
             let next_cursor = Some(page.next_cursor.clone()).filter(|cursor| !cursor.is_empty());
             let truncated = next_cursor.is_some();
-            let TextPage { resource, contents, .. } = page;
-            let page = ReadPage { resource, contents, next_cursor, truncated };
+            let TextPage {
+                resource, contents, ..
+            } = page;
+            let page = ReadPage {
+                resource,
+                contents,
+                next_cursor,
+                truncated,
+            };
             let result = ToolResult::from_outcome(Ok(&page), &ToolNames::default());
             assert!(result.success && result.json.len() <= MAX_RESULT_BYTES);
             pages.push(page.contents);
@@ -172,8 +205,11 @@ mod tests {
             Just("x"),
             Just("\u{7f}"),
         ];
-        prop::collection::vec((run, 0_usize..6_000), 0..12)
-            .prop_map(|runs| runs.into_iter().map(|(part, count)| part.repeat(count)).collect())
+        prop::collection::vec((run, 0_usize..6_000), 0..12).prop_map(|runs| {
+            runs.into_iter()
+                .map(|(part, count)| part.repeat(count))
+                .collect()
+        })
     }
 
     #[test]

@@ -268,7 +268,11 @@ impl ToolResult {
                 json: error.to_json(names).to_string(),
             };
         }
-        Self { success: outcome.is_ok(), external_context: true, json }
+        Self {
+            success: outcome.is_ok(),
+            external_context: true,
+            json,
+        }
     }
 }
 

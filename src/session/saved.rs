@@ -87,7 +87,13 @@ impl SavedSession {
         selection: &[SelectedCapabilityRoot],
         points: impl IntoIterator<Item = (String, ResumePoint)>,
     ) -> Self {
-        let short = |text: String| if text.len() > MAX_TOKEN_BYTES { String::new() } else { text };
+        let short = |text: String| {
+            if text.len() > MAX_TOKEN_BYTES {
+                String::new()
+            } else {
+                text
+            }
+        };
         let executor = |(environment_id, point): (String, ResumePoint)| SavedExecutor {
             environment_id,
             resume_token: short(point.token),
@@ -110,7 +116,11 @@ impl SavedSession {
     pub fn to_json(&self) -> Result<String, SavedError> {
         let text = serde_json::to_string(self);
         let text = text.map_err(|error| SavedError::Corrupt(error.to_string()))?;
-        if text.len() > MAX_SAVED_BYTES { Err(SavedError::TooLarge(text.len())) } else { Ok(text) }
+        if text.len() > MAX_SAVED_BYTES {
+            Err(SavedError::TooLarge(text.len()))
+        } else {
+            Ok(text)
+        }
     }
 
     /// Parses a state. Returns warnings for the omitted parts. Only the id, the choice and the
@@ -162,7 +172,15 @@ impl SavedSession {
             warnings
                 .push("the saved id cannot be read, and the session gets another id".to_owned());
         }
-        Ok((Self { id, choice, selection, ..Self::default() }, warnings))
+        Ok((
+            Self {
+                id,
+                choice,
+                selection,
+                ..Self::default()
+            },
+            warnings,
+        ))
     }
 
     pub fn id(&self) -> &str {
@@ -184,9 +202,19 @@ impl SavedSession {
     /// Returns the resume point of each executor, by environment.
     pub fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
         let point = |executor: &SavedExecutor| {
-            let SavedExecutor { environment_id, resume_token, epoch, revision, catalog_digests } =
-                executor.clone();
-            let point = ResumePoint { token: resume_token, epoch, revision, catalog_digests };
+            let SavedExecutor {
+                environment_id,
+                resume_token,
+                epoch,
+                revision,
+                catalog_digests,
+            } = executor.clone();
+            let point = ResumePoint {
+                token: resume_token,
+                epoch,
+                revision,
+                catalog_digests,
+            };
             (environment_id, point)
         };
         self.executors.iter().map(point).collect()
@@ -217,25 +245,53 @@ pub fn check_session_id(id: &str) -> Result<(), String> {
     if is_valid {
         Ok(())
     } else {
-        Err(format!("invalid session id: expected 1 to {MAX_ID_BYTES} visible ASCII characters"))
+        Err(format!(
+            "invalid session id: expected 1 to {MAX_ID_BYTES} visible ASCII characters"
+        ))
     }
 }
 
 impl SavedRoot {
     fn from_selected(root: &SelectedCapabilityRoot) -> Self {
         let location = root.location.clone();
-        let location = location.map(|CapabilityRootLocation { r#type, environment_id, path }| {
-            SavedLocation { r#type, environment_id, path }
-        });
-        Self { id: root.id.clone(), location }
+        let location = location.map(
+            |CapabilityRootLocation {
+                 r#type,
+                 environment_id,
+                 path,
+             }| {
+                SavedLocation {
+                    r#type,
+                    environment_id,
+                    path,
+                }
+            },
+        );
+        Self {
+            id: root.id.clone(),
+            location,
+        }
     }
 
     fn to_selected(&self) -> SelectedCapabilityRoot {
         let location = self.location.clone();
-        let location = location.map(|SavedLocation { r#type, environment_id, path }| {
-            CapabilityRootLocation { r#type, environment_id, path }
-        });
-        SelectedCapabilityRoot { id: self.id.clone(), location }
+        let location = location.map(
+            |SavedLocation {
+                 r#type,
+                 environment_id,
+                 path,
+             }| {
+                CapabilityRootLocation {
+                    r#type,
+                    environment_id,
+                    path,
+                }
+            },
+        );
+        SelectedCapabilityRoot {
+            id: self.id.clone(),
+            location,
+        }
     }
 }
 
@@ -253,8 +309,14 @@ mod tests {
             path: "published:r".into(),
         };
         let roots = [
-            SelectedCapabilityRoot { id: "r".into(), location: Some(location) },
-            SelectedCapabilityRoot { id: "nowhere".into(), location: None },
+            SelectedCapabilityRoot {
+                id: "r".into(),
+                location: Some(location),
+            },
+            SelectedCapabilityRoot {
+                id: "nowhere".into(),
+                location: None,
+            },
         ];
         let choice = SkillChoice {
             include: vec!["source:mcp/docs".parse().expect("a rule")],
@@ -278,7 +340,11 @@ mod tests {
         );
         assert_eq!(SavedSession::parse(&text), Ok((saved("t"), vec![])));
         let kept = saved(&"x".repeat(MAX_TOKEN_BYTES + 1));
-        assert_eq!(kept.resume_points()["e"].token, "", "a token over the limit is dropped");
+        assert_eq!(
+            kept.resume_points()["e"].token,
+            "",
+            "a token over the limit is dropped"
+        );
     }
 
     #[test]
@@ -287,34 +353,71 @@ mod tests {
         for (bad, part) in [
             (String::new(), "line 1 column 0"),
             (text[..text.len() - 9].to_owned(), "column"),
-            (text.replace("\"id\":\"s1\"", "\"id\":1"), "invalid type: integer `1`"),
-            (text.replace("\"id\":\"s1\"", "\"id\":\"\""), "visible ASCII"),
-            (text.replace("\"revision\"", "\"more\":1,\"revision\""), "unknown field `more`"),
-            (text.replace("\"revision\":7", "\"revision\":-7"), "integer `-7`"),
-            (text.replace("caproot-session", "other"), "`format` is \"other\""),
-            (text.replace("\"version\":1,", ""), "missing field `version`"),
+            (
+                text.replace("\"id\":\"s1\"", "\"id\":1"),
+                "invalid type: integer `1`",
+            ),
+            (
+                text.replace("\"id\":\"s1\"", "\"id\":\"\""),
+                "visible ASCII",
+            ),
+            (
+                text.replace("\"revision\"", "\"more\":1,\"revision\""),
+                "unknown field `more`",
+            ),
+            (
+                text.replace("\"revision\":7", "\"revision\":-7"),
+                "integer `-7`",
+            ),
+            (
+                text.replace("caproot-session", "other"),
+                "`format` is \"other\"",
+            ),
+            (
+                text.replace("\"version\":1,", ""),
+                "missing field `version`",
+            ),
             (text.replace("source:mcp", "tag:mcp"), "invalid rule"),
-            (text.replace("environmentId", "environment"), "unknown field `environment`"),
+            (
+                text.replace("environmentId", "environment"),
+                "unknown field `environment`",
+            ),
         ] {
             let error = SavedSession::parse(&bad).expect_err(part).to_string();
             assert!(error.contains(part), "{error}");
         }
         let large = " ".repeat(MAX_SAVED_BYTES + 1);
-        assert_eq!(SavedSession::parse(&large), Err(SavedError::TooLarge(large.len())));
+        assert_eq!(
+            SavedSession::parse(&large),
+            Err(SavedError::TooLarge(large.len()))
+        );
     }
 
     #[test]
     fn another_version_keeps_id_and_selection() {
         let text = saved("t").to_json().expect("a small state");
-        let newer = text.replace("\"version\":1", "\"version\":2").replace("product", "more");
+        let newer = text
+            .replace("\"version\":1", "\"version\":2")
+            .replace("product", "more");
         let (read, warnings) = SavedSession::parse(&newer).expect("the common fields");
-        assert_eq!((read.id.as_str(), read.selection()), ("s1", saved("t").selection()));
-        assert!(read.resume_points().is_empty() && warnings.len() == 1, "{warnings:?}");
+        assert_eq!(
+            (read.id.as_str(), read.selection()),
+            ("s1", saved("t").selection())
+        );
+        assert!(
+            read.resume_points().is_empty() && warnings.len() == 1,
+            "{warnings:?}"
+        );
         assert_eq!(read.choice(), saved("t").choice());
         let unread = newer.replace("source:mcp", "tag:mcp");
         let (read, warnings) = SavedSession::parse(&unread).expect("the common fields");
-        assert!(read.selection().is_empty() && warnings.len() == 2, "{warnings:?}");
-        let newer = newer.replace("\"selection\":[", "\"selection\":[7,").replace("\"s1\"", "null");
+        assert!(
+            read.selection().is_empty() && warnings.len() == 2,
+            "{warnings:?}"
+        );
+        let newer = newer
+            .replace("\"selection\":[", "\"selection\":[7,")
+            .replace("\"s1\"", "null");
         let (read, warnings) = SavedSession::parse(&newer).expect("no common field");
         assert!(read.selection().is_empty() && read.id.is_empty());
         assert_eq!(warnings.len(), 3, "{warnings:?}");

@@ -24,7 +24,11 @@ pub struct ToolNameError(String);
 
 impl Default for ToolNames {
     fn default() -> Self {
-        Self { separator: None, list: "skills.list".to_owned(), read: "skills.read".to_owned() }
+        Self {
+            separator: None,
+            list: "skills.list".to_owned(),
+            read: "skills.read".to_owned(),
+        }
     }
 }
 
@@ -38,7 +42,11 @@ impl ToolNames {
     pub fn flat(prefix: &str, separator: &str) -> Result<Self, ToolNameError> {
         let name = |name: &str| check_tool_name(format!("{prefix}{separator}{name}"));
         let (list, read) = (name("list")?, name("read")?);
-        Ok(Self { separator: Some(separator.to_owned()), list, read })
+        Ok(Self {
+            separator: Some(separator.to_owned()),
+            list,
+            read,
+        })
     }
 
     /// Returns the name of the tool that lists skills.
@@ -72,14 +80,19 @@ impl ToolNames {
 
     /// Returns a text with the names in place of `{list}` and `{read}`.
     pub(super) fn fill_placeholders(&self, text: &str) -> String {
-        text.replace("{list}", &self.list).replace("{read}", &self.read)
+        text.replace("{list}", &self.list)
+            .replace("{read}", &self.read)
     }
 }
 
 fn check_tool_name(name: String) -> Result<String, ToolNameError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     let fits = (1..=MAX_TOOL_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain);
-    if fits { Ok(name) } else { Err(ToolNameError(name)) }
+    if fits {
+        Ok(name)
+    } else {
+        Err(ToolNameError(name))
+    }
 }
 
 #[cfg(test)]
@@ -97,8 +110,14 @@ mod tests {
         assert_eq!(ToolNames::flat("", "").expect("valid names").read(), "read");
         let long = "x".repeat(60);
         for (prefix, separator) in [("skills", "."), ("a b", "_"), ("ä", "_"), (&*long, "_")] {
-            assert!(ToolNames::flat(prefix, separator).is_err(), "{prefix}{separator}");
+            assert!(
+                ToolNames::flat(prefix, separator).is_err(),
+                "{prefix}{separator}"
+            );
         }
-        assert_eq!(ToolNames::default().fill_placeholders("{list}"), "skills.list");
+        assert_eq!(
+            ToolNames::default().fill_placeholders("{list}"),
+            "skills.list"
+        );
     }
 }

@@ -60,14 +60,23 @@ pub struct ChangedSource {
 
 /// Returns whether only a user may invoke a skill, by its name.
 pub fn is_hidden(skill: &SharedSkill) -> bool {
-    skill.policy.as_ref().is_some_and(|policy| policy.allow_implicit_invocation == Some(false))
+    skill
+        .policy
+        .as_ref()
+        .is_some_and(|policy| policy.allow_implicit_invocation == Some(false))
 }
 
 impl SessionView {
     /// Returns the view of a closed session.
     pub fn closed() -> Self {
         let warnings = vec!["the session is closed".to_owned()];
-        Self { id: 0, skills: Vec::new(), hidden: 0, warnings, truncated: false }
+        Self {
+            id: 0,
+            skills: Vec::new(),
+            hidden: 0,
+            warnings,
+            truncated: false,
+        }
     }
 
     fn build(
@@ -76,22 +85,34 @@ impl SessionView {
         authorities: &[(SourceKind, String, usize)],
         choice: &SkillChoice,
     ) -> Self {
-        let chosen = sources.iter().zip(snapshots).map(|(source, snapshot)| SourceSnapshot {
-            listing: choice.filter_listing(&**source, &snapshot.listing),
-            unavailable_reason: snapshot.unavailable_reason.clone(),
-        });
+        let chosen = sources
+            .iter()
+            .zip(snapshots)
+            .map(|(source, snapshot)| SourceSnapshot {
+                listing: choice.filter_listing(&**source, &snapshot.listing),
+                unavailable_reason: snapshot.unavailable_reason.clone(),
+            });
         let snapshots = &chosen.collect::<Vec<_>>();
         let masked = masked_names(sources, snapshots);
         let mut runs: HashMap<(usize, &str), &[SharedSkill]> = HashMap::new();
         let (mut unavailable, mut warnings, mut masking) = (Vec::new(), Vec::new(), Vec::new());
         let mut truncated = false;
-        for (index, (source, SourceSnapshot { listing, unavailable_reason })) in
-            sources.iter().zip(snapshots).enumerate()
+        for (
+            index,
+            (
+                source,
+                SourceSnapshot {
+                    listing,
+                    unavailable_reason,
+                },
+            ),
+        ) in sources.iter().zip(snapshots).enumerate()
         {
             let phrase = source.kind().describe(source.id());
             if let Some(reason) = unavailable_reason {
-                unavailable
-                    .push(format!("{phrase} cannot be used, and its skills are omitted: {reason}"));
+                unavailable.push(format!(
+                    "{phrase} cannot be used, and its skills are omitted: {reason}"
+                ));
                 continue;
             }
             for run in listing.skills.chunk_by(|a, b| a.authority == b.authority) {
@@ -113,7 +134,10 @@ impl SessionView {
         }
         let mut skills = Vec::new();
         for (_, id, index) in authorities {
-            let run = runs.get(&(*index, id.as_str())).copied().unwrap_or_default();
+            let run = runs
+                .get(&(*index, id.as_str()))
+                .copied()
+                .unwrap_or_default();
             let names = masked.get(index);
             let is_masked = |skill: &SharedSkill| {
                 names.is_some_and(|names| names.contains(skill.name.as_str()))
@@ -141,7 +165,11 @@ impl SessionViewCache {
     ) -> Arc<SessionView> {
         if let Some(view) = self.views.front()
             && self.latest_sources.len() == snapshots.len()
-            && self.latest_sources.iter().zip(&snapshots).all(|(a, b)| a.is_same(b))
+            && self
+                .latest_sources
+                .iter()
+                .zip(&snapshots)
+                .all(|(a, b)| a.is_same(b))
         {
             return view.clone();
         }
@@ -161,7 +189,10 @@ impl SessionViewCache {
 impl SessionWatch {
     pub(super) fn new(sources: &[Arc<dyn SkillSource>]) -> Self {
         let watched = sources.iter().filter_map(|source| {
-            let changed = ChangedSource { kind: source.kind(), id: source.id().to_owned() };
+            let changed = ChangedSource {
+                kind: source.kind(),
+                id: source.id().to_owned(),
+            };
             Some((changed, source.watch()?))
         });
         Self(watched.collect())
@@ -198,7 +229,11 @@ fn masked_names<'a>(
     for kind in SourceKind::ALL {
         if !used_names.is_empty() {
             for (index, (_, snapshot)) in of_kind(kind) {
-                let names = snapshot.listing.skills.iter().map(|skill| skill.name.as_str());
+                let names = snapshot
+                    .listing
+                    .skills
+                    .iter()
+                    .map(|skill| skill.name.as_str());
                 let lost: BTreeSet<_> = names.filter(|name| used_names.contains(name)).collect();
                 masked.insert(index, lost);
             }
@@ -206,7 +241,13 @@ fn masked_names<'a>(
         // No kind comes after the last kind, so its names mask no other skill.
         if last_kind > Some(kind) {
             for (_, (_, snapshot)) in of_kind(kind) {
-                used_names.extend(snapshot.listing.skills.iter().map(|skill| skill.name.as_str()));
+                used_names.extend(
+                    snapshot
+                        .listing
+                        .skills
+                        .iter()
+                        .map(|skill| skill.name.as_str()),
+                );
             }
         }
     }
@@ -231,7 +272,9 @@ fn masked_warning(phrase: &str, names: Option<&BTreeSet<&str>>) -> Option<String
     if shown < names.len() {
         let _ = write!(text, " and {} more", names.len() - shown);
     }
-    Some(format!("skills of {phrase} are not listed, as others have their names: {text}"))
+    Some(format!(
+        "skills of {phrase} are not listed, as others have their names: {text}"
+    ))
 }
 
 /// Returns at most [`MAX_WARNINGS`] warnings, each truncated and on one line.

@@ -38,8 +38,12 @@ pub const RPC_METHODS: [&str; 11] = [
 ];
 
 /// Methods whose duration depends on the caller. Their durations are not recorded.
-const STREAMING_METHODS: [&str; 4] =
-    [RPC_METHODS[4], RPC_METHODS[8], RPC_METHODS[9], RPC_METHODS[10]];
+const STREAMING_METHODS: [&str; 4] = [
+    RPC_METHODS[4],
+    RPC_METHODS[8],
+    RPC_METHODS[9],
+    RPC_METHODS[10],
+];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct MethodLabels {
@@ -66,7 +70,11 @@ impl CallMetrics {
         let buckets = || Histogram::new([0.0005, 0.001, 0.0025, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0]);
         let duration_seconds = Family::new_with_constructor(buckets as fn() -> Histogram);
         let (finished, in_flight) = (Family::default(), Family::default());
-        let metrics = Self { finished, in_flight, duration_seconds };
+        let metrics = Self {
+            finished,
+            in_flight,
+            duration_seconds,
+        };
         let help = "Completed calls, by method and gRPC code; CANCELLED includes calls whose caller disconnected";
         registry.register("calls", help, metrics.finished.clone());
         registry.register(
@@ -85,7 +93,12 @@ impl CallMetrics {
 
     fn start_call(&self, method: &'static str) -> InFlightCall {
         self.in_flight.get_or_create(&MethodLabels { method }).inc();
-        InFlightCall { metrics: self.clone(), method, started_at: Instant::now(), code: None }
+        InFlightCall {
+            metrics: self.clone(),
+            method,
+            started_at: Instant::now(),
+            code: None,
+        }
     }
 }
 
@@ -109,13 +122,27 @@ impl InFlightCall {
 
 impl Drop for InFlightCall {
     fn drop(&mut self) {
-        let Self { metrics, method, started_at, code } = self;
+        let Self {
+            metrics,
+            method,
+            started_at,
+            code,
+        } = self;
         let code = grpc_code_name(code.unwrap_or(Code::Cancelled));
-        metrics.in_flight.get_or_create(&MethodLabels { method }).dec();
-        metrics.finished.get_or_create(&MethodCodeLabels { method, code }).inc();
+        metrics
+            .in_flight
+            .get_or_create(&MethodLabels { method })
+            .dec();
+        metrics
+            .finished
+            .get_or_create(&MethodCodeLabels { method, code })
+            .inc();
         if !STREAMING_METHODS.contains(method) {
             let seconds = started_at.elapsed().as_secs_f64();
-            metrics.duration_seconds.get_or_create(&MethodLabels { method }).observe(seconds);
+            metrics
+                .duration_seconds
+                .get_or_create(&MethodLabels { method })
+                .observe(seconds);
         }
     }
 }
@@ -134,7 +161,10 @@ impl<S> Layer<S> for CallMetricsLayer {
     type Service = CallMetricsService<S>;
 
     fn layer(&self, inner: S) -> CallMetricsService<S> {
-        CallMetricsService { inner, metrics: self.0.clone() }
+        CallMetricsService {
+            inner,
+            metrics: self.0.clone(),
+        }
     }
 }
 
@@ -162,7 +192,10 @@ where
 
     fn call(&mut self, request: Request<A>) -> Self::Future {
         let path = request.uri().path().strip_prefix('/').unwrap_or_default();
-        let method = RPC_METHODS.into_iter().find(|method| *method == path).unwrap_or("other");
+        let method = RPC_METHODS
+            .into_iter()
+            .find(|method| *method == path)
+            .unwrap_or("other");
         let mut call = self.metrics.start_call(method);
         let span = traces::call_span(method, request.headers());
         let response = self.inner.call(request).instrument(span);

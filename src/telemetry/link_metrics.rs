@@ -28,9 +28,18 @@ pub fn link_metrics(stats: Arc<LinkStats>, broker: watch::Receiver<BrokerState>)
 impl Collector for LinkCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut writer = MetricWriter(&mut encoder);
-        let LinkStats { served_environments, superseded, open_tunnels, dials, refused_dials } =
-            &*self.stats;
-        let BrokerState { is_connected, losses, .. } = *self.broker.borrow();
+        let LinkStats {
+            served_environments,
+            superseded,
+            open_tunnels,
+            dials,
+            refused_dials,
+        } = &*self.stats;
+        let BrokerState {
+            is_connected,
+            losses,
+            ..
+        } = *self.broker.borrow();
         let help = "Whether the broker is connected: 1 or 0";
         writer.write_gauge("broker_connected", help, u64::from(is_connected))?;
         let help = "Lost connections to the broker";

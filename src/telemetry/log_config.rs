@@ -41,7 +41,10 @@ pub struct TraceConfig {
 
 impl Default for LogConfig {
     fn default() -> Self {
-        Self { filter: DEFAULT_FILTER.to_owned(), format: LogFormat::Text }
+        Self {
+            filter: DEFAULT_FILTER.to_owned(),
+            format: LogFormat::Text,
+        }
     }
 }
 
@@ -49,7 +52,8 @@ impl Default for LogConfig {
 /// name of a module, and then disables all other logs.
 pub fn parse_filter(text: &str) -> Result<String, String> {
     if !text.contains(['=', ',', '[']) {
-        text.parse::<LevelFilter>().map_err(|error| error.to_string())?;
+        text.parse::<LevelFilter>()
+            .map_err(|error| error.to_string())?;
     }
     EnvFilter::try_new(text).map_err(|error| error.to_string())?;
     Ok(text.to_owned())

@@ -20,9 +20,11 @@ pub struct LogHandle {
 pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<LogHandle, String> {
     let (filter, handle) = reload::Layer::new(EnvFilter::new(&log.filter));
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
-        LogFormat::Text => {
-            Box::new(fmt::layer().with_writer(io::stderr).with_ansi(io::stderr().is_terminal()))
-        }
+        LogFormat::Text => Box::new(
+            fmt::layer()
+                .with_writer(io::stderr)
+                .with_ansi(io::stderr().is_terminal()),
+        ),
         LogFormat::Json => Box::new(fmt::layer().with_writer(io::stderr).with_ansi(false).json()),
         LogFormat::Journald => {
             let journal = tracing_journald::layer();
@@ -41,9 +43,14 @@ pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<Log
             tracing_subscriber::filter::Targets::new().with_target("caproot", LevelFilter::INFO);
         layer.with_filter(calls)
     });
-    let subscriber = tracing_subscriber::registry().with(lines.with_filter(filter)).with(spans);
+    let subscriber = tracing_subscriber::registry()
+        .with(lines.with_filter(filter))
+        .with(spans);
     let _ = subscriber.try_init();
-    Ok(LogHandle { filter: handle, span_provider: provider })
+    Ok(LogHandle {
+        filter: handle,
+        span_provider: provider,
+    })
 }
 
 impl LogHandle {

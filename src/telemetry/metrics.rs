@@ -34,7 +34,11 @@ impl Metrics {
     ) -> Self {
         let mut registry = Registry::with_prefix("caproot");
         let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("build", "Version of the daemon; the value is always 1", version);
+        registry.register(
+            "build",
+            "Version of the daemon; the value is always 1",
+            version,
+        );
         let calls = CallMetrics::new(&mut registry);
         registry.register_collector(Box::new(ScrapeCollector {
             store,
@@ -42,7 +46,10 @@ impl Metrics {
             config,
             certificate_expiry,
         }));
-        Self { endpoint: ScrapeEndpoint::new(registry), calls }
+        Self {
+            endpoint: ScrapeEndpoint::new(registry),
+            calls,
+        }
     }
 
     /// Returns a layer that records the calls of the wrapped service.
@@ -81,11 +88,16 @@ impl Collector for ScrapeCollector {
             skills,
             diagnostics,
         } = self.store.stats();
-        let unix_seconds =
-            |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let unix_seconds = |time: SystemTime| {
+            time.duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs()
+        };
         let started_at = unix_seconds(self.started_at);
-        let expiry =
-            self.certificate_expiry.as_ref().map_or(0, |time| unix_seconds(*time.borrow()));
+        let expiry = self
+            .certificate_expiry
+            .as_ref()
+            .map_or(0, |time| unix_seconds(*time.borrow()));
         let mut writer = MetricWriter(&mut encoder);
         let help = "Unix time of the daemon's start";
         writer.write_time("start_time", help, started_at)?;
@@ -100,10 +112,16 @@ impl Collector for ScrapeCollector {
             "roots",
             "Roots in use, by state",
             "state",
-            &[("ready", ready), ("pending", pending), ("unavailable", unavailable.values().sum())],
+            &[
+                ("ready", ready),
+                ("pending", pending),
+                ("unavailable", unavailable.values().sum()),
+            ],
         )?;
         let reasons = RootReason::ALL.map(|reason| {
-            let same = unavailable.iter().filter(|(other, _)| other.name() == reason.name());
+            let same = unavailable
+                .iter()
+                .filter(|(other, _)| other.name() == reason.name());
             (reason.name(), same.map(|(_, count)| count).sum())
         });
         writer.write_gauge_family(
@@ -178,7 +196,10 @@ impl MetricWriter<'_, '_> {
             "reloads",
             "Reloads of the configuration, by outcome",
             "outcome",
-            &[("applied", config.applied_reloads), ("rejected", config.rejected_reloads)],
+            &[
+                ("applied", config.applied_reloads),
+                ("rejected", config.rejected_reloads),
+            ],
         )?;
         let loaded_at = config.read_at.as_secs();
         let help = "Unix time at which the applied configuration was read";
@@ -200,7 +221,8 @@ impl MetricWriter<'_, '_> {
         unit: Option<&'s Unit>,
         kind: MetricType,
     ) -> Result<MetricEncoder<'s>, Error> {
-        self.0.encode_descriptor(name, &format!("{help}."), unit, kind)
+        self.0
+            .encode_descriptor(name, &format!("{help}."), unit, kind)
     }
 
     /// Writes a Unix time. The unit is a suffix of the name.
@@ -231,7 +253,12 @@ impl MetricWriter<'_, '_> {
         label: &str,
         values: &[(&str, u64)],
     ) -> Result<(), Error> {
-        self.write_family((name, help, MetricType::Gauge), label, values, ConstGauge::new)
+        self.write_family(
+            (name, help, MetricType::Gauge),
+            label,
+            values,
+            ConstGauge::new,
+        )
     }
 
     fn write_counter_family(
@@ -241,7 +268,12 @@ impl MetricWriter<'_, '_> {
         label: &str,
         values: &[(&str, u64)],
     ) -> Result<(), Error> {
-        self.write_family((name, help, MetricType::Counter), label, values, ConstCounter::new)
+        self.write_family(
+            (name, help, MetricType::Counter),
+            label,
+            values,
+            ConstCounter::new,
+        )
     }
 
     fn write_family<M: EncodeMetric>(

@@ -35,8 +35,15 @@ impl<K: PartialEq> RateLimitedLog<K> {
     /// Creates a limit of messages within an interval.
     #[must_use]
     pub fn new(interval: Duration, max_messages: usize) -> Self {
-        let recent = RecentMessages { messages: VecDeque::new(), suppressed: 0 };
-        Self { interval, max_messages, recent: Mutex::new(recent) }
+        let recent = RecentMessages {
+            messages: VecDeque::new(),
+            suppressed: 0,
+        };
+        Self {
+            interval,
+            max_messages,
+            recent: Mutex::new(recent),
+        }
     }
 
     /// Records an event. If a message may be logged now, returns the number of events that were

@@ -30,7 +30,9 @@ pub async fn log_root_health(store: CatalogStore) {
                 known.remove(&root.id);
                 continue;
             }
-            let Some(health) = root_health(&root.state) else { continue };
+            let Some(health) = root_health(&root.state) else {
+                continue;
+            };
             let before = known.insert(root.id.clone(), health);
             if before.unwrap_or(RootHealth::Healthy) != health {
                 log_health(&root.id, health);
@@ -64,7 +66,11 @@ fn log_health(root: &RootId, health: RootHealth) {
         }
         RootHealth::Polling(reason) => {
             let reason = reason.to_string();
-            tracing::warn!(root, reason, "published root is polled; changes appear late");
+            tracing::warn!(
+                root,
+                reason,
+                "published root is polled; changes appear late"
+            );
         }
     }
 }

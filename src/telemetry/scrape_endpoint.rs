@@ -60,7 +60,9 @@ impl ScrapeEndpoint {
             let mut response = Response::new(Full::new(Bytes::from(text)));
             *response.status_mut() = status;
             let content_type = header::HeaderValue::from_static(content_type);
-            response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+            response
+                .headers_mut()
+                .insert(header::CONTENT_TYPE, content_type);
             response
         };
         let plain = "text/plain; charset=utf-8";
@@ -75,7 +77,11 @@ impl ScrapeEndpoint {
         let open_metrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         match self.render() {
             Ok(text) => response(StatusCode::OK, open_metrics, text),
-            Err(error) => response(StatusCode::INTERNAL_SERVER_ERROR, plain, format!("{error}\n")),
+            Err(error) => response(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                plain,
+                format!("{error}\n"),
+            ),
         }
     }
 }

@@ -29,7 +29,9 @@ pub fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, String>
         .build()
         .map_err(|error| format!("cannot send spans to {}: {error}", traces.otlp))?;
     let version = opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
-    let resource = Resource::builder().with_service_name("caproot").with_attribute(version);
+    let resource = Resource::builder()
+        .with_service_name("caproot")
+        .with_attribute(version);
     // The caller's `traceparent` decides whether a call is traced. Calls without it are sampled.
     let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(traces.ratio)));
     Ok(SdkTracerProvider::builder()

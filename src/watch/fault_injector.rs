@@ -52,7 +52,9 @@ impl FaultInjector {
         state ^= state << 17;
         self.0.random_state.store(state, Ordering::Relaxed);
         let drops = (state >> 32) % 100 < percent;
-        self.0.dropped_events.fetch_add(u64::from(drops), Ordering::Relaxed);
+        self.0
+            .dropped_events
+            .fetch_add(u64::from(drops), Ordering::Relaxed);
         drops
     }
 }

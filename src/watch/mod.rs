@@ -136,7 +136,12 @@ impl InotifyWatcher {
     pub fn with_faults(fault_injector: FaultInjector) -> Self {
         let (state, add_lock) = (Mutex::default(), RwLock::default());
         let overflows = AtomicU64::new(0);
-        Self(Arc::new(WatcherInner { state, add_lock, overflows, fault_injector }))
+        Self(Arc::new(WatcherInner {
+            state,
+            add_lock,
+            overflows,
+            fault_injector,
+        }))
     }
 
     /// Creates the inotify instance if there is no instance, and spawns a task that reads its
@@ -174,7 +179,9 @@ impl InotifyWatcher {
     #[must_use]
     pub fn watch_limit(&self) -> u64 {
         let text = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
-        text.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+        text.ok()
+            .and_then(|text| text.trim().parse().ok())
+            .unwrap_or(0)
     }
 
     /// How often the event queue of the kernel overflowed.
@@ -216,18 +223,33 @@ impl InotifyWatcher {
         only: &[&[u8]],
     ) -> Result<InotifyWatch, WatchError> {
         let _adding = self.0.add_lock.read();
-        let mut watches =
-            self.0.state.lock().watches.clone().ok_or(WatchError::NoInotifyInstance)?;
+        let mut watches = self
+            .0
+            .state
+            .lock()
+            .watches
+            .clone()
+            .ok_or(WatchError::NoInotifyInstance)?;
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let added = watches.add(path, mask).map_err(|e| match e.raw_os_error() {
-            Some(code) if code == rustix::io::Errno::NOSPC.raw_os_error() => {
-                WatchError::LimitReached
-            }
-            _ => WatchError::Rejected,
-        })?;
+        let added = watches
+            .add(path, mask)
+            .map_err(|e| match e.raw_os_error() {
+                Some(code) if code == rustix::io::Errno::NOSPC.raw_os_error() => {
+                    WatchError::LimitReached
+                }
+                _ => WatchError::Rejected,
+            })?;
         let descriptor = added.get_watch_descriptor_id();
-        let interest = self.0.state.lock().registry.add(descriptor, listener.clone(), token, only);
-        Ok(InotifyWatch { watcher: self.0.clone(), interest })
+        let interest = self
+            .0
+            .state
+            .lock()
+            .registry
+            .add(descriptor, listener.clone(), token, only);
+        Ok(InotifyWatch {
+            watcher: self.0.clone(),
+            interest,
+        })
     }
 
     /// Reports mount changes since the last report to all listeners. Costs one system call if the
@@ -248,9 +270,13 @@ impl InotifyWatcher {
         let reached = {
             let mut state = self.0.state.lock();
             state.report_mount_changes();
-            let Some(watches) = state.watches.as_mut() else { return false };
+            let Some(watches) = state.watches.as_mut() else {
+                return false;
+            };
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-            let Ok(added) = watches.add(path, WatchMask::DELETE_SELF) else { return false };
+            let Ok(added) = watches.add(path, WatchMask::DELETE_SELF) else {
+                return false;
+            };
             let descriptor = added.get_watch_descriptor_id();
             if watches.remove(added).is_err() {
                 return false;
@@ -302,7 +328,10 @@ impl WatcherInner {
             }
         };
         // The senders of the barriers are dropped, so `barrier` returns `false`.
-        state.registry.distinct_listeners().for_each(|listener| listener.on_events_lost());
+        state
+            .registry
+            .distinct_listeners()
+            .for_each(|listener| listener.on_events_lost());
     }
 
     fn dispatch_event(&self, event: &Event<OsString>) {
@@ -334,7 +363,10 @@ impl WatcherInner {
             return;
         }
         let name = event.name.as_deref().map(OsStrExt::as_bytes);
-        let listeners: Vec<_> = state.registry.matching_listeners(descriptor, name).collect();
+        let listeners: Vec<_> = state
+            .registry
+            .matching_listeners(descriptor, name)
+            .collect();
         if is_ignored {
             state.registry.remove_descriptor(descriptor);
         }
@@ -343,7 +375,11 @@ impl WatcherInner {
             return;
         }
         for (listener, token, is_for_entry) in listeners {
-            let moved = if is_for_entry { ENTRY_REPLACED } else { EventMask::MOVE_SELF };
+            let moved = if is_for_entry {
+                ENTRY_REPLACED
+            } else {
+                EventMask::MOVE_SELF
+            };
             listener.on_dir_changed(token, name, event.mask.intersects(moved));
         }
     }
@@ -353,7 +389,9 @@ impl WatcherState {
     /// Reports mount changes to all listeners. The state stays locked until all listeners have the
     /// report: a later call that finds no change can rely on it.
     fn report_mount_changes(&mut self) {
-        let Some(mount_table) = &mut self.mount_table else { return };
+        let Some(mount_table) = &mut self.mount_table else {
+            return;
+        };
         match mount_table.take_changed_mount_points() {
             Ok(mount_points) if mount_points.is_empty() => {}
             Ok(mount_points) => {
@@ -373,7 +411,9 @@ impl Drop for InotifyWatch {
     fn drop(&mut self) {
         let _adds_blocked = self.watcher.add_lock.write();
         let mut state = self.watcher.state.lock();
-        let Some(descriptor) = state.registry.remove(&self.interest) else { return };
+        let Some(descriptor) = state.registry.remove(&self.interest) else {
+            return;
+        };
         if let Some(instance) = &state.instance {
             // Fails if the kernel removed the watch together with the directory.
             let _ = remove_watch(instance, descriptor);
@@ -420,7 +460,13 @@ impl WatchRegistry {
     /// old instance never removes an interest of the new instance with the same descriptor.
     fn take_all(&mut self) -> Self {
         let last_number = self.last_number;
-        std::mem::replace(self, Self { last_number, ..Self::default() })
+        std::mem::replace(
+            self,
+            Self {
+                last_number,
+                ..Self::default()
+            },
+        )
     }
 
     fn len(&self) -> usize {
@@ -436,7 +482,11 @@ impl WatchRegistry {
     ) -> InterestId {
         self.last_number += 1;
         let number = self.last_number;
-        let interest = WatchInterest { number, listener, token };
+        let interest = WatchInterest {
+            number,
+            listener,
+            token,
+        };
         let only: EntryNames = only.iter().copied().map(Into::into).collect();
         match self.by_descriptor.entry(descriptor) {
             Occupied(interests) => interests.into_mut().add(interest, only),
@@ -489,14 +539,22 @@ impl WatchRegistry {
         let to_listener = |(interest, only): (&WatchInterest, &[Box<[u8]>])| {
             (interest.listener.clone(), interest.token, !only.is_empty())
         };
-        interests.flat_map(DirInterests::iter).filter(matches).map(to_listener)
+        interests
+            .flat_map(DirInterests::iter)
+            .filter(matches)
+            .map(to_listener)
     }
 
     /// Returns each listener once, also if it has several interests.
     fn distinct_listeners(&self) -> impl Iterator<Item = Arc<dyn WatchListener>> {
-        let all =
-            self.by_descriptor.values().flat_map(DirInterests::iter).map(|(e, _)| &e.listener);
-        let once: HashMap<_, _> = all.map(|l| (Arc::as_ptr(l).cast::<()>(), l.clone())).collect();
+        let all = self
+            .by_descriptor
+            .values()
+            .flat_map(DirInterests::iter)
+            .map(|(e, _)| &e.listener);
+        let once: HashMap<_, _> = all
+            .map(|l| (Arc::as_ptr(l).cast::<()>(), l.clone()))
+            .collect();
         once.into_values()
     }
 }
@@ -517,7 +575,9 @@ impl DirInterests {
             Self::Single(interest) => (Some((interest, &[][..])), &[][..]),
             Self::Many(all) => (None, &all[..]),
         };
-        single.into_iter().chain(many.iter().map(|(interest, only)| (interest, &**only)))
+        single
+            .into_iter()
+            .chain(many.iter().map(|(interest, only)| (interest, &**only)))
     }
 }
 
@@ -538,8 +598,14 @@ impl DebounceTimer {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
             let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
             // Zero would stop the timer: timerfd_settime(2).
-            let wait = wait.max(Duration::from_nanos(1)).try_into().map_err(io::Error::other)?;
-            let once = Itimerspec { it_interval: Timespec::default(), it_value: wait };
+            let wait = wait
+                .max(Duration::from_nanos(1))
+                .try_into()
+                .map_err(io::Error::other)?;
+            let once = Itimerspec {
+                it_interval: Timespec::default(),
+                it_value: wait,
+            };
             timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
             // Registers any descriptor, as `AsyncFd` does, which is unsafe to create.
             Receiver::from_owned_fd_unchecked(timer)
@@ -549,7 +615,9 @@ impl DebounceTimer {
 
     /// Waits until a timer ends; forever without a timer.
     pub async fn wait(timer: Option<&Self>) {
-        let Some(Self(Some(timer))) = timer else { return pending().await };
+        let Some(Self(Some(timer))) = timer else {
+            return pending().await;
+        };
         if timer.readable().await.is_err() {
             pending::<()>().await;
         }

@@ -18,7 +18,10 @@ pub struct MountTable {
 
 impl MountTable {
     pub fn open() -> io::Result<Self> {
-        let mut table = Self { file: File::open(MOUNTINFO_PATH)?, mounts: HashSet::new() };
+        let mut table = Self {
+            file: File::open(MOUNTINFO_PATH)?,
+            mounts: HashSet::new(),
+        };
         table.mounts = table.read()?;
         Ok(table)
     }
@@ -27,7 +30,10 @@ impl MountTable {
     /// the table only if poll(2) reports a change.
     pub fn take_changed_mount_points(&mut self) -> io::Result<Vec<Box<[u8]>>> {
         let mut poll_fds = [PollFd::new(&self.file, PollFlags::PRI)];
-        let no_wait = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let no_wait = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         if poll(&mut poll_fds, Some(&no_wait))? == 0 {
             return Ok(Vec::new());
         }
@@ -54,6 +60,8 @@ mod tests {
     fn mount_table_contains_the_root() {
         let mut table = MountTable::open().expect("mount table");
         assert!(table.mounts.iter().any(|mount| *mount.mount_point == *b"/"));
-        table.take_changed_mount_points().expect("readable mount table");
+        table
+            .take_changed_mount_points()
+            .expect("readable mount table");
     }
 }

@@ -27,7 +27,9 @@ impl WatchListener for RecordingListener {
 impl RecordingListener {
     fn has_event(&self, token: u64, name: &str) -> bool {
         let events = self.0.lock();
-        events.iter().any(|(t, n)| *t == token && n.as_deref() == Some(name.as_bytes()))
+        events
+            .iter()
+            .any(|(t, n)| *t == token && n.as_deref() == Some(name.as_bytes()))
     }
 }
 
@@ -42,8 +44,9 @@ async fn barrier_waits_for_earlier_events() {
     watcher.start().expect("an instance");
     let recorder = Arc::new(RecordingListener::default());
     let listener: Arc<dyn WatchListener> = recorder.clone();
-    let watch =
-        watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 7, &[]).expect("a watch");
+    let watch = watcher
+        .watch_dir(open_dir(tmp.path()).as_fd(), &listener, 7, &[])
+        .expect("a watch");
     for n in 0..200 {
         let name = format!("f{n}");
         fs::write(tmp.path().join(&name), "x").expect("write");
@@ -62,8 +65,9 @@ async fn reads_cause_no_events() {
     watcher.start().expect("an instance");
     let recorder = Arc::new(RecordingListener::default());
     let listener: Arc<dyn WatchListener> = recorder.clone();
-    let _watch =
-        watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 1, &[]).expect("a watch");
+    let _watch = watcher
+        .watch_dir(open_dir(tmp.path()).as_fd(), &listener, 1, &[])
+        .expect("a watch");
     assert_eq!(fs::read(tmp.path().join("f")).expect("read"), b"x");
     assert_eq!(fs::read_dir(tmp.path()).expect("list").count(), 1);
     assert!(watcher.barrier().await);
@@ -77,10 +81,12 @@ async fn two_interests_in_one_directory_are_one_watch() {
     watcher.start().expect("an instance");
     let recorder = Arc::new(RecordingListener::default());
     let listener: Arc<dyn WatchListener> = recorder.clone();
-    let first =
-        watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 1, &[]).expect("a watch");
-    let _second =
-        watcher.watch_dir(open_dir(tmp.path()).as_fd(), &listener, 2, &[]).expect("a watch");
+    let first = watcher
+        .watch_dir(open_dir(tmp.path()).as_fd(), &listener, 1, &[])
+        .expect("a watch");
+    let _second = watcher
+        .watch_dir(open_dir(tmp.path()).as_fd(), &listener, 2, &[])
+        .expect("a watch");
     assert_eq!(watcher.watch_count(), 1);
     drop(first);
     fs::write(tmp.path().join("g"), "x").expect("write");

@@ -30,8 +30,17 @@ async fn run_client(endpoint: &str, args: &[&str]) -> Output {
 /// Asserts that the daemon fails at startup with one sentence and this exit code.
 async fn assert_startup_fails(command: impl BorrowMut<Command>, code: i32, says: &str) {
     let output = Process::start_failure(command).await.exited_with(code, "");
-    assert_eq!(output.stderr.trim_end().lines().count(), 1, "one sentence: {}", output.stderr);
-    assert!(output.stderr.contains(says), "{says:?} in {}", output.stderr);
+    assert_eq!(
+        output.stderr.trim_end().lines().count(),
+        1,
+        "one sentence: {}",
+        output.stderr
+    );
+    assert!(
+        output.stderr.contains(says),
+        "{says:?} in {}",
+        output.stderr
+    );
 }
 
 /// Directory that only this user can write, and the path of a socket in it.
@@ -49,8 +58,17 @@ async fn serves_the_demo_until_a_signal_stops_it() {
         let serving = Process::start(serve_demo([]).env("XDG_RUNTIME_DIR", fixture.path("run")));
         let socket = fixture.path("run/caproot.sock");
         assert_eq!(serving.endpoint(), format!("unix:{}", socket.display()));
-        assert!(fs::metadata(&socket).expect("the socket").file_type().is_socket());
-        let mode = fs::metadata(&socket).expect("the socket").permissions().mode() & 0o777;
+        assert!(
+            fs::metadata(&socket)
+                .expect("the socket")
+                .file_type()
+                .is_socket()
+        );
+        let mode = fs::metadata(&socket)
+            .expect("the socket")
+            .permissions()
+            .mode()
+            & 0o777;
         assert_eq!(mode, 0o600, "only the owner may connect");
         serving.exit_on(signal).await.succeeded();
         assert!(!socket.exists(), "the daemon removes its socket");
@@ -63,8 +81,15 @@ async fn without_a_runtime_directory_the_daemon_creates_one() {
     let serving = Process::start(serve_demo([]).env("TMPDIR", fixture.path("tmp")));
     let uid = rustix::process::geteuid().as_raw();
     let dir = fixture.path("tmp").join(format!("caproot-{uid}"));
-    assert_eq!(serving.endpoint(), format!("unix:{}/caproot.sock", dir.display()));
-    let mode = fs::metadata(&dir).expect("its directory").permissions().mode() & 0o777;
+    assert_eq!(
+        serving.endpoint(),
+        format!("unix:{}/caproot.sock", dir.display())
+    );
+    let mode = fs::metadata(&dir)
+        .expect("its directory")
+        .permissions()
+        .mode()
+        & 0o777;
     assert_eq!(mode, 0o700);
     serving.stop().await;
 }
@@ -75,7 +100,9 @@ async fn each_listener_is_printed_on_its_own_line() {
     let command = serve_demo([&listen, "tcp:127.0.0.1:0"]);
     let serving = Process::start_until(command, |endpoints| endpoints.len() == 2);
     assert_eq!(serving.endpoints()[0], listen);
-    let port = serving.endpoints()[1].strip_prefix("tcp:127.0.0.1:").expect("the real port");
+    let port = serving.endpoints()[1]
+        .strip_prefix("tcp:127.0.0.1:")
+        .expect("the real port");
     assert_ne!(port.parse::<u16>().expect("a port"), 0);
     serving.stop().await;
 }
@@ -119,7 +146,10 @@ async fn a_file_that_is_not_a_socket_is_not_replaced() {
     fs::remove_file(&socket).expect("remove");
     symlink(fixture.path("run/target"), &socket).expect("link");
     assert_startup_fails(serve_demo([&listen]), 73, "c.sock").await;
-    assert!(!fixture.path("run/target").exists(), "nothing was created through the link");
+    assert!(
+        !fixture.path("run/target").exists(),
+        "nothing was created through the link"
+    );
 }
 
 #[tokio::test]
@@ -155,17 +185,30 @@ async fn a_socket_without_the_parent_of_its_directory_is_rejected() {
 #[tokio::test]
 async fn version_flags_print_version_and_build() {
     let version = env!("CARGO_PKG_VERSION");
-    assert_eq!(run_command(caproot(["-V"])).await.text(), format!("caproot {version}\n"));
+    assert_eq!(
+        run_command(caproot(["-V"])).await.text(),
+        format!("caproot {version}\n")
+    );
     let long = run_command(caproot(["--version"])).await.text().to_owned();
-    let build =
-        long.strip_prefix(&format!("caproot {version} (")).and_then(|l| l.strip_suffix(")\n"));
+    let build = long
+        .strip_prefix(&format!("caproot {version} ("))
+        .and_then(|l| l.strip_suffix(")\n"));
     let build = build.unwrap_or_else(|| panic!("{long}"));
     assert_eq!(build, caproot::server::BUILD_INFO);
     let parts: Vec<_> = build.split(", ").collect();
-    let [.., profile, target] = parts[..] else { panic!("{build}") };
-    let expected = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let [.., profile, target] = parts[..] else {
+        panic!("{build}")
+    };
+    let expected = if cfg!(debug_assertions) {
+        "debug"
+    } else {
+        "release"
+    };
     assert_eq!(profile, expected);
-    assert!(target.contains(std::env::consts::ARCH) && target.contains("linux"), "{target}");
+    assert!(
+        target.contains(std::env::consts::ARCH) && target.contains("linux"),
+        "{target}"
+    );
 }
 
 #[tokio::test]
@@ -174,11 +217,25 @@ async fn client_commands_work_against_the_demo() {
     let serving = Process::start(serve_demo([&listen]));
     run_client(&listen, &["status"]).await.succeeded();
 
-    let list = run_client(&listen, &["list", "--output", "json"]).await.succeeded().json();
-    let names: Vec<_> =
-        list["skills"].as_array().expect("skills").iter().map(|s| s["name"].clone()).collect();
-    assert_eq!(names, ["review-kit:review-diff", "triage-logs", "write-changelog"]);
-    let severe: Vec<_> = list["diagnostics"].as_array().into_iter().flatten().collect();
+    let list = run_client(&listen, &["list", "--output", "json"])
+        .await
+        .succeeded()
+        .json();
+    let names: Vec<_> = list["skills"]
+        .as_array()
+        .expect("skills")
+        .iter()
+        .map(|s| s["name"].clone())
+        .collect();
+    assert_eq!(
+        names,
+        ["review-kit:review-diff", "triage-logs", "write-changelog"]
+    );
+    let severe: Vec<_> = list["diagnostics"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .collect();
     assert!(
         severe.iter().all(|d| d["severity"] == "SEVERITY_NOTE"),
         "the demo has no problems: {severe:?}"
@@ -193,5 +250,9 @@ async fn client_commands_work_against_the_demo() {
     assert_eq!(gone.code, Some(4), "{}", gone.stderr);
     assert_eq!(gone.text(), "", "stdout is for results");
     serving.stop().await;
-    assert_eq!(run_client(&listen, &["status"]).await.code, Some(3), "no daemon answers");
+    assert_eq!(
+        run_client(&listen, &["status"]).await.code,
+        Some(3),
+        "no daemon answers"
+    );
 }

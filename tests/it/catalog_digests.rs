@@ -36,7 +36,9 @@ pub(crate) fn digest_messages<'a>(
     let groups = hashes.chunk_by(|one, other| one[0] == other[0]);
     let groups: Vec<_> = groups.map(|group| Sha256::digest(group.concat())).collect();
     let digest: [u8; 32] = Sha256::digest(groups.concat()).into();
-    digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    digest.iter().fold("sha256:".to_owned(), |text, byte| {
+        format!("{text}{byte:02x}")
+    })
 }
 
 /// Digest of the messages of one root in a list.
@@ -46,7 +48,9 @@ fn digest_of(list: &ListSkillsResponse, root: Option<&ResolvedRoot>, id: &str) -
         list.skills.iter().filter(is_its),
         root.into_iter().flat_map(|root| &root.plugins),
         root.into_iter().flat_map(|root| &root.marketplaces),
-        list.diagnostics.iter().filter(|diagnostic| diagnostic.root_id == id),
+        list.diagnostics
+            .iter()
+            .filter(|diagnostic| diagnostic.root_id == id),
     )
 }
 
@@ -67,18 +71,30 @@ type TreeFile = (&'static str, String);
 fn tree_files() -> impl Strategy<Value = BTreeMap<&'static str, String>> {
     let skill = |fields: &'static [&'static str]| {
         let name = prop::sample::select(&["a", "b"][..]);
-        (name, prop::sample::subsequence(fields, 0..=fields.len()).prop_shuffle()).prop_map(
-            |(name, fields)| {
-                format!("---\nname: {name}\ndescription: d\n{}\n---\n", fields.join("\n"))
-            },
+        (
+            name,
+            prop::sample::subsequence(fields, 0..=fields.len()).prop_shuffle(),
         )
+            .prop_map(|(name, fields)| {
+                format!(
+                    "---\nname: {name}\ndescription: d\n{}\n---\n",
+                    fields.join("\n")
+                )
+            })
     };
-    let fields =
-        &["license: MIT", "metadata: {z: 1, b: two, a: [1, {y: 1, x: 2}]}", "extra: {k: v, c: w}"];
+    let fields = &[
+        "license: MIT",
+        "metadata: {z: 1, b: two, a: [1, {y: 1, x: 2}]}",
+        "extra: {k: v, c: w}",
+    ];
     let manifest = prop::sample::select(&[r#"{"name":"p"}"#, r#"{"name":"q"}"#, "{"][..]);
     let market = r#"{"name":"m","owner":{"name":"o"},"plugins":[{"name":"p","source":"./p"}]}"#;
     let sidecar = prop::sample::select(
-        &["interface:\n  display_name: D\n", "policy:\n  products: [codex]\n", "interface: 7\n"][..],
+        &[
+            "interface:\n  display_name: D\n",
+            "policy:\n  products: [codex]\n",
+            "interface: 7\n",
+        ][..],
     );
     let file = prop_oneof![
         skill(fields).prop_map(|text| ("one/SKILL.md", text)),
@@ -99,7 +115,10 @@ fn write_tree(fixture: &Fixture, dir: &str, files: &[&TreeFile], seconds: u64) {
         let path = format!("{dir}/{path}");
         fixture.write(&path, text);
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let file = File::options().write(true).open(fixture.path(&path)).expect("the file");
+        let file = File::options()
+            .write(true)
+            .open(fixture.path(&path))
+            .expect("the file");
         file.set_modified(time).expect("a time");
     }
 }
@@ -110,7 +129,11 @@ fn served_bytes(list: &ListSkillsResponse, root: &ResolvedRoot) -> Vec<Vec<u8>> 
     let diagnostics = list.diagnostics.iter().map(Message::encode_to_vec);
     let plugins = root.plugins.iter().map(Message::encode_to_vec);
     let marketplaces = root.marketplaces.iter().map(Message::encode_to_vec);
-    skills.chain(diagnostics).chain(plugins).chain(marketplaces).collect()
+    skills
+        .chain(diagnostics)
+        .chain(plugins)
+        .chain(marketplaces)
+        .collect()
 }
 
 /// Law: two directories have equal digests if and only if the daemon serves the same bytes for them.
@@ -122,17 +145,34 @@ async fn digests_are_equal_for_equal_bytes() {
     let mut runner = TestRunner::deterministic();
     let (mut equal, mut different) = (0, 0);
     for round in 0..40_u64 {
-        let mut tree = || tree_files().new_tree(&mut runner).expect("a tree").current();
+        let mut tree = || {
+            tree_files()
+                .new_tree(&mut runner)
+                .expect("a tree")
+                .current()
+        };
         let (first, second) = (tree(), tree());
         let sorted: Vec<TreeFile> = first.clone().into_iter().collect();
         let other: Vec<TreeFile> = second.into_iter().collect();
-        write_tree(&fixture, &format!("a{round}"), &sorted.iter().collect::<Vec<_>>(), 1);
+        write_tree(
+            &fixture,
+            &format!("a{round}"),
+            &sorted.iter().collect::<Vec<_>>(),
+            1,
+        );
         let reversed: Vec<_> = sorted.iter().rev().collect();
         write_tree(&fixture, &format!("b{round}"), &reversed, 1_000_000 + round);
-        write_tree(&fixture, &format!("c{round}"), &other.iter().collect::<Vec<_>>(), 1);
-        for (view, product) in
-            [(SkillView::Full, ""), (SkillView::Basic, ""), (SkillView::Full, "other")]
-        {
+        write_tree(
+            &fixture,
+            &format!("c{round}"),
+            &other.iter().collect::<Vec<_>>(),
+            1,
+        );
+        for (view, product) in [
+            (SkillView::Full, ""),
+            (SkillView::Basic, ""),
+            (SkillView::Full, "other"),
+        ] {
             let mut served = Vec::new();
             for dir in ["a", "b", "c"] {
                 let roots = [selected("r", fixture.path(&format!("{dir}{round}")))];
@@ -170,9 +210,15 @@ fn known(list: &ListSkillsResponse) -> Vec<KnownCatalog> {
 
 async fn two_roots() -> (Fixture, Daemon, Vec<SelectedCapabilityRoot>) {
     let fixture = Fixture::new("repeat 4 skill r/s{}\nfile r/bad/SKILL.md\n| no fence\nskill t/a");
-    let setup = Setup { timing: fast_timing(), ..Setup::allowing([fixture.top()]) };
+    let setup = Setup {
+        timing: fast_timing(),
+        ..Setup::allowing([fixture.top()])
+    };
     let daemon = Daemon::start(setup).await;
-    let roots = vec![selected("r", fixture.path("r")), selected("t", fixture.path("t"))];
+    let roots = vec![
+        selected("r", fixture.path("r")),
+        selected("t", fixture.path("t")),
+    ];
     (fixture, daemon, roots)
 }
 
@@ -180,7 +226,10 @@ async fn two_roots() -> (Fixture, Daemon, Vec<SelectedCapabilityRoot>) {
 async fn a_list_omits_known_catalogs() {
     let (fixture, daemon, roots) = two_roots().await;
     let all = daemon.list(&roots).await;
-    let request = ListSkillsRequest { known_catalogs: known(&all), ..list_request(&roots) };
+    let request = ListSkillsRequest {
+        known_catalogs: known(&all),
+        ..list_request(&roots)
+    };
     let none = daemon.try_list(request.clone()).await.expect("a list");
     assert!(none.skills.is_empty() && none.diagnostics.is_empty());
     for (status, before) in none.roots.iter().zip(&all.roots) {
@@ -191,15 +240,36 @@ async fn a_list_omits_known_catalogs() {
 
     // Digests of other roots, and digests that are not of this root, are ignored.
     let mut swapped = known(&all);
-    swapped[0].catalog_digest.clone_from(&all.roots[1].catalog_digest);
-    swapped.push(KnownCatalog { root_id: "t".into(), catalog_digest: String::new() });
-    swapped.push(KnownCatalog { root_id: "x".into(), catalog_digest: "x".repeat(1_000) });
-    let request = ListSkillsRequest { known_catalogs: swapped, page_size: 1, ..request };
+    swapped[0]
+        .catalog_digest
+        .clone_from(&all.roots[1].catalog_digest);
+    swapped.push(KnownCatalog {
+        root_id: "t".into(),
+        catalog_digest: String::new(),
+    });
+    swapped.push(KnownCatalog {
+        root_id: "x".into(),
+        catalog_digest: "x".repeat(1_000),
+    });
+    let request = ListSkillsRequest {
+        known_catalogs: swapped,
+        page_size: 1,
+        ..request
+    };
     let (mut skills, mut page_token) = (Vec::new(), String::new());
     loop {
-        let page = ListSkillsRequest { page_token, ..request.clone() };
+        let page = ListSkillsRequest {
+            page_token,
+            ..request.clone()
+        };
         let page = daemon.try_list(page).await.expect("a page");
-        assert_eq!(page.roots.iter().map(|root| root.unchanged).collect::<Vec<_>>(), [false, true]);
+        assert_eq!(
+            page.roots
+                .iter()
+                .map(|root| root.unchanged)
+                .collect::<Vec<_>>(),
+            [false, true]
+        );
         skills.extend(page.skills);
         page_token = page.next_page_token;
         if page_token.is_empty() {
@@ -211,12 +281,22 @@ async fn a_list_omits_known_catalogs() {
     // A page token belongs to the catalogs of its request.
     let first = daemon.try_list(request.clone()).await.expect("a page");
     let page_token = first.next_page_token;
-    let other = ListSkillsRequest { known_catalogs: Vec::new(), page_token, ..request };
-    daemon.try_list(other).await.expect_err("a token of another list");
+    let other = ListSkillsRequest {
+        known_catalogs: Vec::new(),
+        page_token,
+        ..request
+    };
+    daemon
+        .try_list(other)
+        .await
+        .expect_err("a token of another list");
 
     fixture.write("r/s0/SKILL.md", skill_text("s0", "Changed."));
-    let request =
-        ListSkillsRequest { known_catalogs: known(&all), consistency: 2, ..list_request(&roots) };
+    let request = ListSkillsRequest {
+        known_catalogs: known(&all),
+        consistency: 2,
+        ..list_request(&roots)
+    };
     let changed = daemon.try_list(request).await.expect("a list");
     assert_eq!((changed.skills.len(), changed.diagnostics.len()), (4, 1));
     assert_ne!(changed.roots[0].catalog_digest, all.roots[0].catalog_digest);
@@ -245,7 +325,10 @@ async fn digests_follow_changes() {
         let fresh = Daemon::start(Setup::allowing([fixture.top()])).await;
         let list = fresh.list(&roots).await;
         assert_digests(&list, &fresh.resolve(&roots).await.roots);
-        assert_eq!(list.roots[0].catalog_digest, replica.roots["r"].catalog_digest);
+        assert_eq!(
+            list.roots[0].catalog_digest,
+            replica.roots["r"].catalog_digest
+        );
         fresh.stop().await;
     }
     daemon.stop().await;
@@ -255,7 +338,10 @@ async fn digests_follow_changes() {
 async fn a_stream_omits_known_catalogs_after_a_restart() {
     let (fixture, daemon, roots) = two_roots().await;
     for view in [SkillView::Full, SkillView::Basic] {
-        let request = WatchSkillsRequest { view: view.into(), ..watch_request(roots.clone()) };
+        let request = WatchSkillsRequest {
+            view: view.into(),
+            ..watch_request(roots.clone())
+        };
         let mut replica = Replica::synced(&daemon, request).await;
         // The first daemon may not have read the change of the other view.
         replica.catch_up(&daemon).await;
@@ -263,7 +349,10 @@ async fn a_stream_omits_known_catalogs_after_a_restart() {
         for changed in [false, true] {
             let restarted = Daemon::start(Setup::allowing([fixture.top()])).await;
             if changed {
-                fixture.write("t/a/SKILL.md", skill_text("a", &format!("Changed for {view:?}.")));
+                fixture.write(
+                    "t/a/SKILL.md",
+                    skill_text("a", &format!("Changed for {view:?}.")),
+                );
                 restarted.list(&roots).await;
             }
             replica.resume(&restarted).await;

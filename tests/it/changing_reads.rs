@@ -30,7 +30,14 @@ async fn serve_hundred_bytes(opener: OpenMethod) -> (Fixture, Daemon, ReadResour
     let tree = "skill root/a\nfile root/a/x\n| \\{100*o}\\";
     let (fixture, daemon, root) = Setup::default().with_opener(opener).serve(tree).await;
     let request = read_request(&root, "skill://r/a", "skill://r/a/x");
-    (fixture, daemon, ReadResourceRequest { max_bytes: 10, ..request })
+    (
+        fixture,
+        daemon,
+        ReadResourceRequest {
+            max_bytes: 10,
+            ..request
+        },
+    )
 }
 
 async fn an_edit_between_pages_is_reported_with_the_new_digest(opener: OpenMethod) {
@@ -38,18 +45,42 @@ async fn an_edit_between_pages_is_reported_with_the_new_digest(opener: OpenMetho
     let in_place = "n".repeat(100);
     let edits: [(&str, &dyn Fn()); 3] = [
         (&in_place, &|| fixture.write("root/a/x", &in_place)),
-        ("no longer as long", &|| fixture.replace("root/a/x", "no longer as long")),
-        ("grown again, in place", &|| fixture.write("root/a/x", "grown again, in place")),
+        ("no longer as long", &|| {
+            fixture.replace("root/a/x", "no longer as long")
+        }),
+        ("grown again, in place", &|| {
+            fixture.write("root/a/x", "grown again, in place")
+        }),
     ];
     for (content, edit) in edits {
-        let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
+        let cursor = daemon
+            .read(request.clone())
+            .await
+            .expect("a page")
+            .next_cursor;
         edit();
-        let next = ReadResourceRequest { cursor, ..request.clone() };
-        let refused =
-            assert_rpc_error(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
-        assert_eq!(refused.metadata.get("digest"), Some(&digest(content.as_bytes())));
-        assert_eq!(refused.metadata.get("root_id").map(String::as_str), Some("r"));
-        let again = daemon.read_all(request.clone()).await.expect("from the start");
+        let next = ReadResourceRequest {
+            cursor,
+            ..request.clone()
+        };
+        let refused = assert_rpc_error(
+            daemon.read(next).await,
+            Code::Aborted,
+            "RESOURCE_CHANGED",
+            None,
+        );
+        assert_eq!(
+            refused.metadata.get("digest"),
+            Some(&digest(content.as_bytes()))
+        );
+        assert_eq!(
+            refused.metadata.get("root_id").map(String::as_str),
+            Some("r")
+        );
+        let again = daemon
+            .read_all(request.clone())
+            .await
+            .expect("from the start");
         assert_eq!(again, content.as_bytes());
     }
     daemon.stop().await;
@@ -57,7 +88,11 @@ async fn an_edit_between_pages_is_reported_with_the_new_digest(opener: OpenMetho
 
 async fn a_file_removed_between_pages_is_not_found(opener: OpenMethod) {
     let (fixture, daemon, request) = serve_hundred_bytes(opener).await;
-    let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
+    let cursor = daemon
+        .read(request.clone())
+        .await
+        .expect("a page")
+        .next_cursor;
     fs::remove_file(fixture.path("root/a/x")).expect("remove");
     let answer = daemon.read(ReadResourceRequest { cursor, ..request }).await;
     assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
@@ -89,7 +124,10 @@ async fn a_removed_package_is_not_found_by_a_fresh_read(opener: OpenMethod) {
     let (fixture, daemon, request) = serve_hundred_bytes(opener).await;
     daemon.read(request.clone()).await.expect("a page");
     fs::remove_file(fixture.path("root/a/SKILL.md")).expect("remove");
-    let fresh = ReadResourceRequest { consistency: Consistency::Fresh.into(), ..request.clone() };
+    let fresh = ReadResourceRequest {
+        consistency: Consistency::Fresh.into(),
+        ..request.clone()
+    };
     let answer = daemon.read(fresh).await;
     assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     daemon.stop().await;
@@ -100,18 +138,33 @@ async fn a_cursor_outlives_the_daemon(opener: OpenMethod) {
     let first = daemon.read(request.clone()).await.expect("a page");
     daemon.stop().await;
     let daemon = Daemon::start(Setup::allowing([fixture.path("root")]).with_opener(opener)).await;
-    let next = ReadResourceRequest { cursor: first.next_cursor.clone(), ..request.clone() };
+    let next = ReadResourceRequest {
+        cursor: first.next_cursor.clone(),
+        ..request.clone()
+    };
     let second = daemon.read(next.clone()).await.expect("the next page");
-    assert_eq!((bytes_of(&second), second.digest), (vec![b'o'; 10], first.digest));
+    assert_eq!(
+        (bytes_of(&second), second.digest),
+        (vec![b'o'; 10], first.digest)
+    );
     assert_ne!(second.epoch, first.epoch, "another daemon");
     fixture.replace("root/a/x", "changed while no daemon ran");
-    assert_rpc_error(daemon.read(next).await, Code::Aborted, "RESOURCE_CHANGED", None);
+    assert_rpc_error(
+        daemon.read(next).await,
+        Code::Aborted,
+        "RESOURCE_CHANGED",
+        None,
+    );
     daemon.stop().await;
 }
 
 async fn a_cursor_gives_no_access_to_a_disallowed_root(opener: OpenMethod) {
     let (fixture, daemon, request) = serve_hundred_bytes(opener).await;
-    let cursor = daemon.read(request.clone()).await.expect("a page").next_cursor;
+    let cursor = daemon
+        .read(request.clone())
+        .await
+        .expect("a page")
+        .next_cursor;
     daemon.stop().await;
     let mut fixture = fixture;
     fixture.add("dir elsewhere");
@@ -141,7 +194,10 @@ async fn a_read_during_rewrites_is_one_version_or_an_error(opener: OpenMethod) {
             }
         })
     };
-    let request = ReadResourceRequest { max_bytes: 1 << 20, ..request };
+    let request = ReadResourceRequest {
+        max_bytes: 1 << 20,
+        ..request
+    };
     for _ in 0..300 {
         match daemon.read(request.clone()).await {
             Ok(page) => {
@@ -155,13 +211,19 @@ async fn a_read_during_rewrites_is_one_version_or_an_error(opener: OpenMethod) {
             }
             Err(status) => {
                 let refused = rpc_error(&status);
-                assert_eq!((refused.code, &*refused.reason), (Code::Aborted, "RESOURCE_CHANGED"));
+                assert_eq!(
+                    (refused.code, &*refused.reason),
+                    (Code::Aborted, "RESOURCE_CHANGED")
+                );
             }
         }
     }
     done.store(true, Ordering::Relaxed);
     writer.join().expect("the writer");
-    let last = daemon.read(request.clone()).await.expect("the writer has ended");
+    let last = daemon
+        .read(request.clone())
+        .await
+        .expect("the writer has ended");
     assert!(versions.contains(&bytes_of(&last)));
     daemon.stop().await;
 }

@@ -40,11 +40,17 @@ struct WatchClients {
 
 impl WatchClients {
     async fn new(daemon: Daemon, request: &WatchSkillsRequest, clients: usize) -> Self {
-        let mut followed = Self { daemon, clients: Vec::new(), record: RevisionRecord::default() };
+        let mut followed = Self {
+            daemon,
+            clients: Vec::new(),
+            record: RevisionRecord::default(),
+        };
         for _ in 0..clients {
             let client = Replica::open(&followed.daemon, request.clone()).await;
             followed.clients.push(client);
-            followed.read_first_batch(followed.clients.len() - 1, &[ResetReason::Initial]).await;
+            followed
+                .read_first_batch(followed.clients.len() - 1, &[ResetReason::Initial])
+                .await;
         }
         followed
     }
@@ -60,7 +66,8 @@ impl WatchClients {
 
     async fn resume(&mut self, client: usize) {
         self.clients[client].resume(&self.daemon).await;
-        self.read_first_batch(client, &[ResetReason::Compacted]).await;
+        self.read_first_batch(client, &[ResetReason::Compacted])
+            .await;
     }
 
     async fn catch_up(&mut self, client: usize) {
@@ -96,7 +103,9 @@ async fn run_walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
             let before = watch_status(&followed.daemon).await.overflows;
             walk.flood();
             walk.apply_change(steps + number);
-            followed.record.record_list(&fresh_list(&followed.daemon, &roots).await);
+            followed
+                .record
+                .record_list(&fresh_list(&followed.daemon, &roots).await);
             assert!(
                 watch_status(&followed.daemon).await.overflows > before,
                 "the queue overflowed"
@@ -111,17 +120,25 @@ async fn run_walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
         for client in (0..4).filter(|client| reads[*client]) {
             followed.catch_up(client).await;
         }
-        followed.record.record_list(&fresh_list(&followed.daemon, &roots).await);
+        followed
+            .record
+            .record_list(&fresh_list(&followed.daemon, &roots).await);
         if number == steps / 2 {
             for client in 0..3 {
                 followed.catch_up(client).await;
             }
             let clients = followed.stop(&[true, true, true, false]).await;
             let daemon = walk.start_daemon(&timing, &faults).await;
-            followed = WatchClients { daemon, clients, record: RevisionRecord::default() };
+            followed = WatchClients {
+                daemon,
+                clients,
+                record: RevisionRecord::default(),
+            };
             for client in 0..4 {
                 followed.clients[client].resume(&followed.daemon).await;
-                followed.read_first_batch(client, &[ResetReason::EpochChanged]).await;
+                followed
+                    .read_first_batch(client, &[ResetReason::EpochChanged])
+                    .await;
             }
             other = walk.follow_other_root(&followed.daemon).await;
         }
@@ -131,7 +148,11 @@ async fn run_walk(timing: WatchTiming, faults: FaultInjector, steps: u64) {
     for client in 0..4 {
         followed.catch_up(client).await;
         followed.clients[client].assert_matches(&expected);
-        assert!(!followed.clients[client].skills.is_empty(), "seed {}", walk.seed);
+        assert!(
+            !followed.clients[client].skills.is_empty(),
+            "seed {}",
+            walk.seed
+        );
     }
     other.catch_up(&followed.daemon).await;
     followed.stop(&[true; 4]).await;
@@ -169,14 +190,16 @@ async fn a_watcher_that_loses_events_still_converges() {
     client.assert_matches(&expected);
     // A single change is found as reliably as many changes.
     for n in 0..10 {
-        walk.fixture.write("r/last/SKILL.md", skill_text("last", &format!("Last {n}.")));
+        walk.fixture
+            .write("r/last/SKILL.md", skill_text("last", &format!("Last {n}.")));
         let expected = walk.list_of_new_daemon().await;
         client.wait_while(|client| !client.matches(&expected)).await;
     }
     // A third of the events is enough to find most changes. With all events dropped, only the audit
     // finds a change.
     faults.drop_events(100);
-    walk.fixture.replace("r/last/SKILL.md", skill_text("last", "Without an event."));
+    walk.fixture
+        .replace("r/last/SKILL.md", skill_text("last", "Without an event."));
     let expected = walk.list_of_new_daemon().await;
     client.wait_while(|client| !client.matches(&expected)).await;
     assert!(watch_status(&daemon).await.missed_changes > 0);
@@ -196,7 +219,9 @@ async fn a_failed_inotify_instance_is_replaced() {
         for k in 0..5 {
             let says = format!("Round {round}.{k}.");
             walk.fixture.write("r/s1/SKILL.md", skill_text("s", &says));
-            client.wait_while(|client| client.skills["skill://r/s1"].description != says).await;
+            client
+                .wait_while(|client| client.skills["skill://r/s1"].description != says)
+                .await;
         }
     }
     walk.apply_change(0);

@@ -13,9 +13,13 @@ use crate::harness::{Daemon, Setup, list_request, read_request, selected};
 /// Collects the handle of every SKILL.md below `dir`, except below skipped directories. Directories
 /// behind links are not entered: their files are found under their own path.
 fn main_resources(dir: &Path, handle: &str, found: &mut BTreeSet<String>) {
-    let entries: Vec<_> =
-        fs::read_dir(dir).expect("a directory").map(|e| e.expect("an entry")).collect();
-    let is_skill = entries.iter().any(|e| e.file_name() == "SKILL.md" && e.path().is_file());
+    let entries: Vec<_> = fs::read_dir(dir)
+        .expect("a directory")
+        .map(|e| e.expect("an entry"))
+        .collect();
+    let is_skill = entries
+        .iter()
+        .any(|e| e.file_name() == "SKILL.md" && e.path().is_file());
     for entry in entries {
         let name = entry.file_name();
         let name = name.to_str().expect("the corpus has names in UTF-8");
@@ -34,7 +38,13 @@ fn main_resources(dir: &Path, handle: &str, found: &mut BTreeSet<String>) {
 fn encoded(name: &str) -> String {
     let bare = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     name.bytes()
-        .map(|b| if bare(b) { char::from(b).to_string() } else { format!("%{b:02X}") })
+        .map(|b| {
+            if bare(b) {
+                char::from(b).to_string()
+            } else {
+                format!("%{b:02X}")
+            }
+        })
         .collect()
 }
 
@@ -44,9 +54,13 @@ async fn each_skill_is_listed_or_reported() {
         println!("corpus skipped: CAPROOT_CORPUS is not set");
         return;
     };
-    let corpus = Path::new(&corpus).canonicalize().expect("the directory of the corpus");
+    let corpus = Path::new(&corpus)
+        .canonicalize()
+        .expect("the directory of the corpus");
     let daemon = Daemon::start(Setup::allowing([&corpus])).await;
-    let entries = fs::read_dir(&corpus).expect("a directory").map(|e| e.expect("an entry").path());
+    let entries = fs::read_dir(&corpus)
+        .expect("a directory")
+        .map(|e| e.expect("an entry").path());
     let dirs: Vec<_> = entries.filter(|p| p.is_dir()).collect();
     assert!(!dirs.is_empty(), "no directory in {}", corpus.display());
     for (index, dir) in dirs.iter().enumerate() {
@@ -69,25 +83,39 @@ async fn each_skill_is_listed_or_reported() {
         let names: BTreeSet<_> = listed.iter().map(|s| s.main_resource.clone()).collect();
         let mut found = BTreeSet::new();
         main_resources(dir, &format!("skill://{id}"), &mut found);
-        let lost: Vec<_> =
-            found.iter().filter(|h| !names.contains(*h) && !reported.contains(*h)).collect();
+        let lost: Vec<_> = found
+            .iter()
+            .filter(|h| !names.contains(*h) && !reported.contains(*h))
+            .collect();
         assert!(lost.is_empty(), "{}: {lost:#?}", dir.display());
         for skill in &listed {
             let path = dir.join(relative_path(&skill.main_resource, &id));
-            let bytes = daemon.read_all(read_request(&root, &skill.package, "")).await;
+            let bytes = daemon
+                .read_all(read_request(&root, &skill.package, ""))
+                .await;
             assert!(
                 bytes.expect("a read") == fs::read(path).expect("on disk"),
                 "{}",
                 skill.package
             );
         }
-        println!("{}: {} listed of {} found", dir.display(), listed.len(), found.len());
+        println!(
+            "{}: {} listed of {} found",
+            dir.display(),
+            listed.len(),
+            found.len()
+        );
     }
     daemon.stop().await;
 }
 
 /// Path below the root that a handle stands for.
 fn relative_path(handle: &str, id: &str) -> String {
-    let path = handle.strip_prefix(&format!("skill://{id}/")).expect("this root's");
-    percent_encoding::percent_decode_str(path).decode_utf8().expect("UTF-8").into_owned()
+    let path = handle
+        .strip_prefix(&format!("skill://{id}/"))
+        .expect("this root's");
+    percent_encoding::percent_decode_str(path)
+        .decode_utf8()
+        .expect("UTF-8")
+        .into_owned()
 }

@@ -17,7 +17,9 @@ use crate::watch_harness::{skill_text, watch_request};
 
 /// Turns the loopback interface of this network namespace on or off.
 fn set_loopback(state: &str) -> bool {
-    let done = Command::new("ip").args(["link", "set", "lo", state]).status();
+    let done = Command::new("ip")
+        .args(["link", "set", "lo", state])
+        .status();
     done.is_ok_and(|status| status.success())
 }
 
@@ -27,8 +29,12 @@ fn established(address: &str) -> usize {
     let port = format!(":{:04X}", port.parse::<u16>().expect("a number"));
     let table = fs::read_to_string("/proc/self/net/tcp").expect("the table of connections");
     // Local and remote address, and the state: 01 is ESTABLISHED.
-    let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    fields.filter(|f| f[1].ends_with(&port) && f[3] == "01").count()
+    let fields = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
+    fields
+        .filter(|f| f[1].ends_with(&port) && f[3] == "01")
+        .count()
 }
 
 #[tokio::test]
@@ -39,14 +45,27 @@ async fn the_permit_of_a_dead_client_is_released() {
         return;
     }
     let fixture = Fixture::new("skill r/a");
-    let keepalive =
-        KeepaliveConfig { interval: Duration::from_millis(300), timeout: Duration::from_secs(2) };
-    let limits = Limits { max_streams: 1, ..Limits::default() };
+    let keepalive = KeepaliveConfig {
+        interval: Duration::from_millis(300),
+        timeout: Duration::from_secs(2),
+    };
+    let limits = Limits {
+        max_streams: 1,
+        ..Limits::default()
+    };
     let allow = Setup::allowing([fixture.top().to_owned()]);
-    let daemon = Daemon::start(Setup { limits, keepalive, ..allow }).await;
+    let daemon = Daemon::start(Setup {
+        limits,
+        keepalive,
+        ..allow
+    })
+    .await;
     let vanishing = Daemon::connect_to(&daemon.address).await;
     let request = WatchSkillsRequest {
-        bookmark_interval: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
+        bookmark_interval: Some(prost_types::Duration {
+            seconds: 2,
+            nanos: 0,
+        }),
         ..watch_request(vec![selected("r", fixture.path("r"))])
     };
     let mut replica = Replica::synced(&vanishing, request.clone()).await;

@@ -36,8 +36,14 @@ impl RunningDaemon {
         let config = format!("roots: [{{id: r, path: r}}]\n{config}");
         let serving = Process::start(serve_config(&fixture, &config));
         let endpoint = Endpoint::from_shared(format!("http://{}", serving.address()));
-        let channel = in_time(endpoint.expect("an address").connect()).await.expect("connected");
-        Self { fixture, serving, channel }
+        let channel = in_time(endpoint.expect("an address").connect())
+            .await
+            .expect("connected");
+        Self {
+            fixture,
+            serving,
+            channel,
+        }
     }
 
     fn request() -> WatchSkillsRequest {
@@ -47,7 +53,9 @@ impl RunningDaemon {
     /// Opens a health stream and reads its first status, `Serving`.
     async fn health_stream(&self) -> Streaming<HealthCheckResponse> {
         let mut client = HealthClient::new(self.channel.clone());
-        let stream = in_time(client.watch(HealthCheckRequest::default())).await.expect("a stream");
+        let stream = in_time(client.watch(HealthCheckRequest::default()))
+            .await
+            .expect("a stream");
         let mut stream = stream.into_inner();
         assert_eq!(next_status(&mut stream).await, Some(ServingStatus::Serving));
         stream
@@ -63,15 +71,23 @@ impl RunningDaemon {
         };
         let first = tokio_stream::once(request);
         let requests = first.chain(tokio_stream::pending());
-        let mut stream =
-            in_time(client.server_reflection_info(requests)).await.expect("a stream").into_inner();
-        in_time(stream.message()).await.expect("an answer").expect("an open stream");
+        let mut stream = in_time(client.server_reflection_info(requests))
+            .await
+            .expect("a stream")
+            .into_inner();
+        in_time(stream.message())
+            .await
+            .expect("an answer")
+            .expect("an open stream");
         stream
     }
 }
 
 async fn next_status(stream: &mut Streaming<HealthCheckResponse>) -> Option<ServingStatus> {
-    in_time(stream.message()).await.expect("no error").map(|answer| answer.status())
+    in_time(stream.message())
+        .await
+        .expect("no error")
+        .map(|answer| answer.status())
 }
 
 #[tokio::test]
@@ -84,23 +100,45 @@ async fn clients_are_notified_and_new_connections_are_rejected() {
     // An open stream delays the exit, so that the test can observe the shutdown.
     let open_stream = served.endless_stream().await;
     served.serving.send_signal(Signal::TERM);
-    assert_eq!(next_status(&mut health).await, Some(ServingStatus::NotServing));
+    assert_eq!(
+        next_status(&mut health).await,
+        Some(ServingStatus::NotServing)
+    );
     assert_eq!(next_status(&mut health).await, None, "the stream ends");
     assert!(replica.next_batch().await.is_bookmark);
     assert_eq!(replica.revision, revision);
-    let end = replica.try_next_batch().await.expect_err("the end").expect("with a status");
-    assert!(end.get_error_details().retry_info().is_some_and(|info| info.retry_delay.is_some()));
+    let end = replica
+        .try_next_batch()
+        .await
+        .expect_err("the end")
+        .expect("with a status");
+    assert!(
+        end.get_error_details()
+            .retry_info()
+            .is_some_and(|info| info.retry_delay.is_some())
+    );
     let end = rpc_error(&end);
-    assert_eq!((end.code, &*end.reason), (Code::Unavailable, "SHUTTING_DOWN"));
+    assert_eq!(
+        (end.code, &*end.reason),
+        (Code::Unavailable, "SHUTTING_DOWN")
+    );
     let refused = TcpStream::connect(served.serving.address()).expect_err("the listener is closed");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     let late =
         in_time(Client::new(served.channel.clone()).watch_skills(RunningDaemon::request())).await;
     // Some libraries report `Cancelled`.
     let late = late.expect_err("too late").code();
-    assert!(matches!(late, Code::Unavailable | Code::Cancelled), "{late:?}");
+    assert!(
+        matches!(late, Code::Unavailable | Code::Cancelled),
+        "{late:?}"
+    );
     drop((open_stream, health, replica, daemon));
-    let RunningDaemon { serving, channel, fixture: _fixture, .. } = served;
+    let RunningDaemon {
+        serving,
+        channel,
+        fixture: _fixture,
+        ..
+    } = served;
     drop(channel);
     serving.stop().await;
 }
@@ -112,13 +150,25 @@ async fn a_second_signal_stops_the_daemon_at_once() {
         let mut health = served.health_stream().await;
         let _open_stream = served.endless_stream().await;
         served.serving.send_signal(Signal::TERM);
-        assert_eq!(next_status(&mut health).await, Some(ServingStatus::NotServing));
-        let RunningDaemon { serving, fixture: _fixture, .. } = served;
+        assert_eq!(
+            next_status(&mut health).await,
+            Some(ServingStatus::NotServing)
+        );
+        let RunningDaemon {
+            serving,
+            fixture: _fixture,
+            ..
+        } = served;
         serving.send_signal(second);
-        let Output { code, stderr: log, .. } = serving.exit().await;
+        let Output {
+            code, stderr: log, ..
+        } = serving.exit().await;
         assert_eq!(code, Some(0), "{log}");
         assert!(log.contains("second stop signal"), "{log}");
-        assert!(!log.contains("calls in flight did not end"), "the daemon did not wait: {log}");
+        assert!(
+            !log.contains("calls in flight did not end"),
+            "the daemon did not wait: {log}"
+        );
     }
 }
 
@@ -135,22 +185,39 @@ async fn the_daemon_exits_although_clients_keep_connections_open() {
     let mut half = TcpStream::connect(served.serving.address()).expect("connected");
     half.write_all(b"PRI * HTTP/2.0\r\n").expect("sent");
     served.serving.send_signal(Signal::TERM);
-    assert_eq!(next_status(&mut health).await, Some(ServingStatus::NotServing));
-    let RunningDaemon { serving, fixture: _fixture, .. } = served;
+    assert_eq!(
+        next_status(&mut health).await,
+        Some(ServingStatus::NotServing)
+    );
+    let RunningDaemon {
+        serving,
+        fixture: _fixture,
+        ..
+    } = served;
     // Waits for the exit without a second signal.
-    let Output { code, stderr: log, .. } = serving.exit().await;
+    let Output {
+        code, stderr: log, ..
+    } = serving.exit().await;
     assert_eq!(code, Some(0), "{log}");
-    assert!(log.contains("calls in flight did not end") && !log.contains("again"), "{log}");
+    assert!(
+        log.contains("calls in flight did not end") && !log.contains("again"),
+        "{log}"
+    );
 }
 
 /// Number of `ReadResource` calls in flight.
 fn reads_in_flight(fixture: &Fixture) -> String {
     let mut socket = UnixStream::connect(fixture.path("run/m.sock")).expect("a listener");
-    socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").expect("sent");
+    socket
+        .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        .expect("sent");
     let mut page = String::new();
     socket.read_to_string(&mut page).expect("a page");
     let series = "caproot_calls_in_flight{method=\"caproot.v1.CapabilityService/ReadResource\"} ";
-    page.lines().find_map(|line| line.strip_prefix(series)).unwrap_or("0").to_owned()
+    page.lines()
+        .find_map(|line| line.strip_prefix(series))
+        .unwrap_or("0")
+        .to_owned()
 }
 
 #[tokio::test]
@@ -167,11 +234,22 @@ async fn a_read_in_flight_is_answered() {
         tokio::task::yield_now().await;
     }
     served.serving.send_signal(Signal::TERM);
-    let page = in_time(read).await.expect("no panic").expect("an answer").into_inner();
+    let page = in_time(read)
+        .await
+        .expect("no panic")
+        .expect("an answer")
+        .into_inner();
     assert_eq!((page.total_bytes, page.truncated), (268_435_456, true));
-    let RunningDaemon { serving, channel, fixture: _fixture, .. } = served;
+    let RunningDaemon {
+        serving,
+        channel,
+        fixture: _fixture,
+        ..
+    } = served;
     drop(channel);
-    let Output { code, stderr: log, .. } = serving.exit().await;
+    let Output {
+        code, stderr: log, ..
+    } = serving.exit().await;
     assert_eq!(code, Some(0), "{log}");
     assert!(!log.contains("cut off"), "{log}");
 }

@@ -24,7 +24,10 @@ struct OpenFileLimit {
 
 impl OpenFileLimit {
     fn new(serving: &Process) -> Self {
-        let pid = i32::try_from(serving.pid()).ok().and_then(Pid::from_raw).expect("a pid");
+        let pid = i32::try_from(serving.pid())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a pid");
         let before = rustix::process::getrlimit(Resource::Nofile);
         Self { pid, before }
     }
@@ -36,7 +39,9 @@ impl OpenFileLimit {
         let numbers = numbers.map(|name| name.to_str().expect("a number").parse::<u64>());
         let open: BTreeSet<_> = numbers.map(|n| n.expect("a number")).collect();
         // The kernel assigns the lowest free number to a new descriptor.
-        let limit = (0..).filter(|n| !open.contains(n)).nth(usize::try_from(spare).expect("few"));
+        let limit = (0..)
+            .filter(|n| !open.contains(n))
+            .nth(usize::try_from(spare).expect("few"));
         self.set(limit);
     }
 
@@ -45,7 +50,10 @@ impl OpenFileLimit {
     }
 
     fn set(&self, current: Option<u64>) {
-        let limit = Rlimit { current, maximum: self.before.maximum };
+        let limit = Rlimit {
+            current,
+            maximum: self.before.maximum,
+        };
         prlimit(Some(self.pid), Resource::Nofile, limit).expect("a limit of our own child");
     }
 }
@@ -55,13 +63,28 @@ fn assert_omissions_are_reported(list: &ListSkillsResponse, spare: u64) {
     let root = &list.roots[0];
     if root.state() != RootState::Ready {
         assert_eq!(root.reason(), RootReason::IoError, "{spare} spare");
-        assert!(root.message.contains("limit of open files"), "{}", root.message);
+        assert!(
+            root.message.contains("limit of open files"),
+            "{}",
+            root.message
+        );
         return;
     }
-    let unreadable = list.diagnostics.iter().filter(|d| d.code() == DiagnosticCode::Unreadable);
+    let unreadable = list
+        .diagnostics
+        .iter()
+        .filter(|d| d.code() == DiagnosticCode::Unreadable);
     let unreadable: Vec<_> = unreadable.map(|d| d.message.as_str()).collect();
-    assert!(unreadable.iter().all(|text| text.contains("limit of open files")), "{unreadable:?}");
-    assert!(list.skills.len() == NAMES.len() || !unreadable.is_empty(), "{spare} spare: {list:?}");
+    assert!(
+        unreadable
+            .iter()
+            .all(|text| text.contains("limit of open files")),
+        "{unreadable:?}"
+    );
+    assert!(
+        list.skills.len() == NAMES.len() || !unreadable.is_empty(),
+        "{spare} spare: {list:?}"
+    );
 }
 
 #[tokio::test]
@@ -84,7 +107,10 @@ async fn without_free_descriptors_the_daemon_reports_the_shortage_and_recovers()
     let refused = rpc_error(&daemon.read(read()).await.expect_err("no free descriptor"));
     assert_eq!(refused.reason, "ROOT_UNAVAILABLE");
     let status = daemon.read(read()).await.expect_err("no free descriptor");
-    assert!(status.message().contains("limit of open files"), "{status:?}");
+    assert!(
+        status.message().contains("limit of open files"),
+        "{status:?}"
+    );
     let none = fresh_list(&daemon, &root).await;
     assert_eq!(none.roots[0].reason(), RootReason::IoError);
     assert_omissions_are_reported(&none, 0);
@@ -113,7 +139,9 @@ async fn without_free_descriptors_the_daemon_reports_the_shortage_and_recovers()
         let is_complete = |replica: &Replica| {
             let names: BTreeSet<_> = replica.skills.values().map(|s| s.name.as_str()).collect();
             let unread = replica.diagnostics.get("r").into_iter().flatten();
-            let unread = unread.filter(|d| d.code() == DiagnosticCode::Unreadable).count();
+            let unread = unread
+                .filter(|d| d.code() == DiagnosticCode::Unreadable)
+                .count();
             names == NAMES.into() && unread == 0
         };
         let healed = async {

@@ -39,10 +39,19 @@ pub(crate) struct Fixture {
 impl Fixture {
     /// Builds the tree that `text` describes.
     pub(crate) fn new(text: &str) -> Self {
-        let dir =
-            tempfile::Builder::new().prefix("caproot-it-").tempdir().expect("a temporary dir");
-        let top = dir.path().canonicalize().expect("the temporary directory has a real path");
-        let mut fixture = Self { dir, top, closed: Vec::new() };
+        let dir = tempfile::Builder::new()
+            .prefix("caproot-it-")
+            .tempdir()
+            .expect("a temporary dir");
+        let top = dir
+            .path()
+            .canonicalize()
+            .expect("the temporary directory has a real path");
+        let mut fixture = Self {
+            dir,
+            top,
+            closed: Vec::new(),
+        };
         fixture.add(text);
         fixture
     }
@@ -77,13 +86,20 @@ impl Fixture {
 
     /// Adds more entries to the tree.
     pub(crate) fn add(&mut self, text: &str) {
-        let mut lines = text.lines().map(str::trim_start).filter(|l| !is_comment(l)).peekable();
+        let mut lines = text
+            .lines()
+            .map(str::trim_start)
+            .filter(|l| !is_comment(l))
+            .peekable();
         while let Some(line) = lines.next() {
             let mut content = Vec::new();
             while let Some(more) = lines.next_if(|l| l.starts_with('|')) {
                 content.push(more);
             }
-            match line.strip_prefix("repeat ").and_then(|rest| rest.split_once(' ')) {
+            match line
+                .strip_prefix("repeat ")
+                .and_then(|rest| rest.split_once(' '))
+            {
                 None => self.add_entry(line, &content),
                 Some((count, entry)) => {
                     let count: usize = count.parse().expect("repeat N ENTRY");
@@ -105,11 +121,17 @@ impl Fixture {
             let name = rest.rsplit('/').next().expect("split gives at least one");
             let head =
                 format!("---\nname: {name}\ndescription: Does {name}.\n---\nBody of {name}.\n");
-            return self.write(&format!("{rest}/SKILL.md"), unescape(&head.replace('\n', "\\n")));
+            return self.write(
+                &format!("{rest}/SKILL.md"),
+                unescape(&head.replace('\n', "\\n")),
+            );
         }
         let (first, second) = match verb {
             "link" | "hardlink" => rest.split_once(" -> ").expect("PATH -> TARGET"),
-            "mode" | "sparse" => rest.split_once(' ').map(|(a, b)| (b, a)).expect("VALUE PATH"),
+            "mode" | "sparse" => rest
+                .split_once(' ')
+                .map(|(a, b)| (b, a))
+                .expect("VALUE PATH"),
             _ => (rest, ""),
         };
         let path = self.path(first);
@@ -166,7 +188,9 @@ fn body(lines: &[&str]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (n, line) in lines.iter().enumerate() {
         let line = line.strip_prefix("| ").unwrap_or(&line[1..]);
-        let open = line.strip_suffix('\\').filter(|l| n + 1 == lines.len() && !l.ends_with('\\'));
+        let open = line
+            .strip_suffix('\\')
+            .filter(|l| n + 1 == lines.len() && !l.ends_with('\\'));
         bytes.extend(unescape(open.unwrap_or(line)));
         if open.is_none() {
             bytes.push(b'\n');
@@ -182,8 +206,15 @@ pub(crate) fn unescape(text: &str) -> Vec<u8> {
     while let Some(at) = rest.find('\\') {
         bytes.extend_from_slice(&rest.as_bytes()[..at]);
         let tail = &rest[at + 1..];
-        let code = tail.chars().next().unwrap_or_else(|| panic!("a lone \\ in {text:?}"));
-        let braced = || tail[tail.find('{').expect("{") + 1..].split_once('}').expect("}");
+        let code = tail
+            .chars()
+            .next()
+            .unwrap_or_else(|| panic!("a lone \\ in {text:?}"));
+        let braced = || {
+            tail[tail.find('{').expect("{") + 1..]
+                .split_once('}')
+                .expect("}")
+        };
         rest = match code {
             'x' => {
                 bytes.push(u8::from_str_radix(&tail[1..3], 16).expect("two hex digits"));
@@ -191,7 +222,9 @@ pub(crate) fn unescape(text: &str) -> Vec<u8> {
             }
             'u' => {
                 let (digits, after) = braced();
-                let scalar = u32::from_str_radix(digits, 16).ok().and_then(char::from_u32);
+                let scalar = u32::from_str_radix(digits, 16)
+                    .ok()
+                    .and_then(char::from_u32);
                 bytes.extend(scalar.expect("a character").to_string().bytes());
                 after
             }
@@ -202,7 +235,13 @@ pub(crate) fn unescape(text: &str) -> Vec<u8> {
                 after
             }
             _ => {
-                let plain = [('n', b'\n'), ('r', b'\r'), ('t', b'\t'), ('0', 0), ('\\', b'\\')];
+                let plain = [
+                    ('n', b'\n'),
+                    ('r', b'\r'),
+                    ('t', b'\t'),
+                    ('0', 0),
+                    ('\\', b'\\'),
+                ];
                 let found = plain.iter().find(|(c, _)| *c == code);
                 bytes.push(found.unwrap_or_else(|| panic!("\\{code} in {text:?}")).1);
                 &tail[1..]

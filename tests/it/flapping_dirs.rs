@@ -13,7 +13,11 @@ use crate::watch_harness::{BusyThread, WatchHarness, watch_status};
 /// Timing with which only events cause rescans during the test.
 fn only_events() -> WatchTiming {
     let never = Duration::from_hours(1);
-    WatchTiming { recheck_interval: never, full_scan_interval: never, ..WatchTiming::default() }
+    WatchTiming {
+        recheck_interval: never,
+        full_scan_interval: never,
+        ..WatchTiming::default()
+    }
 }
 
 /// Renames a directory away and back, during fresh lists and between them. Afterwards all skills
@@ -21,8 +25,10 @@ fn only_events() -> WatchTiming {
 async fn assert_recovers_from_renames_of(dir: &'static str) {
     let skills: Vec<_> = (0..60).map(|n| format!("skill r/g/s{n:02}")).collect();
     let mut live = WatchHarness::with_timing(&skills.join("\n"), only_events()).await;
-    live.fixture
-        .write("r/g/s00/agents/openai.yaml", "policy:\n  allow_implicit_invocation: false\n");
+    live.fixture.write(
+        "r/g/s00/agents/openai.yaml",
+        "policy:\n  allow_implicit_invocation: false\n",
+    );
     let whole = live.fresh_list().await;
     assert_eq!(whole.skills.len(), 60);
     for n in 0..150 {

@@ -19,7 +19,11 @@ async fn a_fresh_list_has_every_write_before_it() {
         let says = format!("Write {n}.");
         live.fixture.write("r/a/SKILL.md", skill_text("a", &says));
         let list = live.fresh_list().await;
-        let found = list.skills.iter().find(|s| s.name == "a").expect("the skill always exists");
+        let found = list
+            .skills
+            .iter()
+            .find(|s| s.name == "a")
+            .expect("the skill always exists");
         assert_eq!(found.description, says);
     }
     println!("{rounds} writes and fresh lists in {:?}", started.elapsed());

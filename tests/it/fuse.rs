@@ -48,21 +48,36 @@ impl Fuse {
     /// Mounts the filesystem in a private namespace or as root. Returns `None` without FUSE.
     pub(crate) fn mount(dir: &Path) -> Option<Self> {
         let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let opened = File::options().read(true).write(true).custom_flags(flags).open("/dev/fuse");
+        let opened = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(flags)
+            .open("/dev/fuse");
         let Ok(device) = opened else {
             println!("SKIPPED: /dev/fuse is not available");
             return None;
         };
-        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+        let options = format!(
+            "fd={},rootmode=40000,user_id=0,group_id=0",
+            device.as_raw_fd()
+        );
         let Ok(mounted) = Mount::new("fuse", dir, &options) else {
             println!("SKIPPED: a FUSE filesystem cannot be mounted");
             return None;
         };
         let nodes = BTreeMap::from([(ROOT, Node::Dir(BTreeMap::new()))]);
-        let state = Arc::new(Mutex::new(State { nodes, last: ROOT, ..State::default() }));
+        let state = Arc::new(Mutex::new(State {
+            nodes,
+            last: ROOT,
+            ..State::default()
+        }));
         let shared = state.clone();
         let server = thread::spawn(move || serve(device, &shared));
-        Some(Self { state, mounted: Some(mounted), server: Some(server) })
+        Some(Self {
+            state,
+            mounted: Some(mounted),
+            server: Some(server),
+        })
     }
 
     /// Writes a file and creates its parent directories.
@@ -75,7 +90,9 @@ impl Fuse {
         let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
         let mut state = self.state();
         let parent = state.dir(parent);
-        let Some(Node::Dir(entries)) = state.nodes.get_mut(&parent) else { panic!("{path}") };
+        let Some(Node::Dir(entries)) = state.nodes.get_mut(&parent) else {
+            panic!("{path}")
+        };
         assert!(entries.remove(name).is_some(), "{path} exists");
     }
 
@@ -101,7 +118,10 @@ impl Drop for Fuse {
             state.ended = true;
         }
         let ended = self.server.take().expect("dropped once").join();
-        assert!(ended.is_ok() || thread::panicking(), "the server did not panic");
+        assert!(
+            ended.is_ok() || thread::panicking(),
+            "the server did not panic"
+        );
     }
 }
 
@@ -113,23 +133,29 @@ impl State {
     }
 
     fn child(&self, parent: u64, name: &str) -> Option<u64> {
-        let Some(Node::Dir(entries)) = self.nodes.get(&parent) else { return None };
+        let Some(Node::Dir(entries)) = self.nodes.get(&parent) else {
+            return None;
+        };
         entries.get(name).copied()
     }
 
     fn link(&mut self, parent: u64, name: &str, node: Node) -> u64 {
         let number = self.new_node(node);
-        let Some(Node::Dir(entries)) = self.nodes.get_mut(&parent) else { panic!("{name}") };
+        let Some(Node::Dir(entries)) = self.nodes.get_mut(&parent) else {
+            panic!("{name}")
+        };
         entries.insert(name.to_owned(), number);
         number
     }
 
     /// Returns the directory at a path and creates it if it is missing.
     fn dir(&mut self, path: &str) -> u64 {
-        path.split('/').filter(|name| !name.is_empty()).fold(ROOT, |parent, name| {
-            let existing = self.child(parent, name);
-            existing.unwrap_or_else(|| self.link(parent, name, Node::Dir(BTreeMap::new())))
-        })
+        path.split('/')
+            .filter(|name| !name.is_empty())
+            .fold(ROOT, |parent, name| {
+                let existing = self.child(parent, name);
+                existing.unwrap_or_else(|| self.link(parent, name, Node::Dir(BTreeMap::new())))
+            })
     }
 
     fn write(&mut self, path: &str, content: &[u8]) {
@@ -166,24 +192,35 @@ impl State {
             2 | 36 | 42 => return None,
             // LOOKUP
             1 => {
-                let name = body.split(|b| *b == 0).next().and_then(|n| str::from_utf8(n).ok());
+                let name = body
+                    .split(|b| *b == 0)
+                    .next()
+                    .and_then(|n| str::from_utf8(n).ok());
                 let child = name.and_then(|name| self.child(number, name));
                 child.ok_or(Errno::NOENT).and_then(entry)
             }
             // GETATTR
-            3 => self.attr(number).map(|attr| [longs(&[0, 0]), attr].concat()),
+            3 => self
+                .attr(number)
+                .map(|attr| [longs(&[0, 0]), attr].concat()),
             // OPEN, OPENDIR
             14 | 27 => Ok(longs(&[0, 0])),
             // READ
             15 => match self.nodes.get(&number) {
                 Some(Node::File(content, _)) => {
-                    let from = usize::try_from(long(8)).expect("an offset").min(content.len());
+                    let from = usize::try_from(long(8))
+                        .expect("an offset")
+                        .min(content.len());
                     Ok(at_most(&content[from..], short(16)))
                 }
                 _ => Err(Errno::ISDIR),
             },
             // STATFS
-            17 => Ok([longs(&[0; 5]), shorts(&[4_096, 255, 4_096, 0, 0, 0, 0, 0, 0, 0])].concat()),
+            17 => Ok([
+                longs(&[0; 5]),
+                shorts(&[4_096, 255, 4_096, 0, 0, 0, 0, 0, 0, 0]),
+            ]
+            .concat()),
             // RELEASE, FLUSH, RELEASEDIR, ACCESS, DESTROY
             18 | 25 | 29 | 34 | 38 => Ok(Vec::new()),
             // INIT: version 7.31, and no abilities.
@@ -201,7 +238,11 @@ impl State {
         let mut all = Vec::new();
         let from = usize::try_from(from).expect("an offset");
         for (at, (name, number)) in entries.iter().enumerate().skip(from) {
-            let kind = if matches!(self.nodes[number], Node::Dir(_)) { 4 } else { 8 };
+            let kind = if matches!(self.nodes[number], Node::Dir(_)) {
+                4
+            } else {
+                8
+            };
             let length = u32::try_from(name.len()).expect("a name");
             let mut entry = longs(&[*number, at as u64 + 1]);
             entry.extend(shorts(&[length, kind]));
@@ -221,7 +262,10 @@ impl State {
 fn serve(mut device: File, state: &Mutex<State>) {
     let mut buffer = vec![0; 1 << 20];
     loop {
-        let moment = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+        let moment = Timespec {
+            tv_sec: 0,
+            tv_nsec: 5_000_000,
+        };
         let readable = poll(&mut [PollFd::new(&device, PollFlags::IN)], Some(&moment));
         let state = state.lock().expect("no panic elsewhere");
         if state.ended {
@@ -244,13 +288,21 @@ fn serve(mut device: File, state: &Mutex<State>) {
         let (head, body) = buffer[..len].split_at(HEAD);
         let code = u32::from_ne_bytes(head[4..8].try_into().expect("4 bytes"));
         let number = u64::from_ne_bytes(head[16..24].try_into().expect("8 bytes"));
-        let Some(answer) = state.answer(code, number, body) else { continue };
+        let Some(answer) = state.answer(code, number, body) else {
+            continue;
+        };
         let (error, body) = match answer {
             Ok(body) => (0, body),
             Err(errno) => (-errno.raw_os_error(), Vec::new()),
         };
         let len = u32::try_from(16 + body.len()).expect("bounded by the request");
-        let answer = [&len.to_ne_bytes()[..], &error.to_ne_bytes(), &head[8..16], &body].concat();
+        let answer = [
+            &len.to_ne_bytes()[..],
+            &error.to_ne_bytes(),
+            &head[8..16],
+            &body,
+        ]
+        .concat();
         match device.write(&answer) {
             Err(e) if e.raw_os_error() != Some(Errno::NOENT.raw_os_error()) => {
                 panic!("/dev/fuse: {e}, of {code}")
@@ -262,9 +314,15 @@ fn serve(mut device: File, state: &Mutex<State>) {
 }
 
 fn longs(values: &[u64]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect()
 }
 
 fn shorts(values: &[u32]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+    values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect()
 }

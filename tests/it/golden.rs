@@ -29,7 +29,10 @@ pub(crate) fn check_cases(path: &str, output_of: impl Fn(&str) -> String) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
     let table = fs::read_to_string(&file).expect("the file of the table");
     let blocks = table.trim_end().split("\n\n").map(|block| {
-        let input: Vec<_> = block.lines().filter(|line| !line.starts_with("->")).collect();
+        let input: Vec<_> = block
+            .lines()
+            .filter(|line| !line.starts_with("->"))
+            .collect();
         let mut input = input.join("\n");
         if !input.lines().all(|line| line.starts_with('#')) {
             let output = output_of(&input);

@@ -68,7 +68,8 @@ fn answers(mut from: impl Read, streams: usize) -> BTreeMap<u32, StreamResponse>
     let mut answers: BTreeMap<u32, StreamResponse> = BTreeMap::new();
     while answers.values().filter(|answer| answer.ended).count() < streams {
         let mut head = [0; 9];
-        from.read_exact(&mut head).unwrap_or_else(|e| panic!("{e} after {answers:?}"));
+        from.read_exact(&mut head)
+            .unwrap_or_else(|e| panic!("{e} after {answers:?}"));
         let [l0, l1, l2, kind, flags, stream @ ..] = head;
         let mut payload = vec![0; u32::from_be_bytes([0, l0, l1, l2]) as usize];
         from.read_exact(&mut payload).expect("a payload");
@@ -99,15 +100,24 @@ fn serve_on_socket() -> (Fixture, Process, String) {
 
 fn connect(socket: impl AsRef<Path>) -> UnixStream {
     let stream = UnixStream::connect(socket).expect("connect");
-    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
+    stream
+        .set_read_timeout(Some(HANG_TIMEOUT))
+        .expect("a timeout");
     stream
 }
 
 /// Asserts that each stream got a message that names the environment.
 fn assert_answered(answers: &BTreeMap<u32, StreamResponse>, streams: &[u32]) {
-    assert_eq!(answers.keys().copied().collect::<Vec<_>>(), streams, "{answers:?}");
+    assert_eq!(
+        answers.keys().copied().collect::<Vec<_>>(),
+        streams,
+        "{answers:?}"
+    );
     for answer in answers.values() {
-        assert!(!answer.reset && answer.data.windows(5).any(|w| w == b"local"), "{answers:?}");
+        assert!(
+            !answer.reset && answer.data.windows(5).any(|w| w == b"local"),
+            "{answers:?}"
+        );
     }
 }
 
@@ -115,7 +125,9 @@ fn assert_answered(answers: &BTreeMap<u32, StreamResponse>, streams: &[u32]) {
 async fn the_socket_path_is_accepted_as_authority() {
     let (_fixture, serving, socket) = serve_on_socket();
     let mut stream = connect(&socket);
-    stream.write_all(&[GREETING.concat(), FIRST.concat()].concat()).expect("write");
+    stream
+        .write_all(&[GREETING.concat(), FIRST.concat()].concat())
+        .expect("write");
     assert_answered(&answers(&stream, 1), &[1]);
     stream.write_all(&LATER.concat()).expect("write");
     assert_answered(&answers(&stream, 2), &[3, 5]);
@@ -139,7 +151,9 @@ async fn the_socket_path_is_accepted_byte_by_byte() {
 async fn the_socket_path_is_accepted_in_huffman_code_and_two_frames() {
     let (_fixture, serving, socket) = serve_on_socket();
     let mut stream = connect(&socket);
-    stream.write_all(&[GREETING.concat(), HUFFMAN.concat()].concat()).expect("write");
+    stream
+        .write_all(&[GREETING.concat(), HUFFMAN.concat()].concat())
+        .expect("write");
     assert_answered(&answers(&stream, 1), &[1]);
     drop(stream);
     serving.stop().await;
@@ -151,10 +165,17 @@ async fn the_socket_path_is_rejected_over_tcp() {
     let serving = Process::start(serve(["--root"]).arg(fixture.path("root")));
     let address = serving.address();
     let mut stream = TcpStream::connect(address).expect("connect");
-    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
-    stream.write_all(&[GREETING.concat(), FIRST.concat()].concat()).expect("write");
+    stream
+        .set_read_timeout(Some(HANG_TIMEOUT))
+        .expect("a timeout");
+    stream
+        .write_all(&[GREETING.concat(), FIRST.concat()].concat())
+        .expect("write");
     let answers = answers(&stream, 1);
-    assert!(answers[&1].reset && answers[&1].data.is_empty(), "{answers:?}");
+    assert!(
+        answers[&1].reset && answers[&1].data.is_empty(),
+        "{answers:?}"
+    );
     drop(stream);
     serving.stop().await;
 }

@@ -42,8 +42,16 @@ async fn texts_that_are_no_handles_are_rejected() {
     ]
     .map(str::to_owned)
     .to_vec();
-    bad.extend([long.clone(), format!("skill://r/{long}"), format!("/{}", "../".repeat(1_666))]);
-    bad.extend([outside.clone(), format!("skill://r{outside}"), format!("skill://{long}/a")]);
+    bad.extend([
+        long.clone(),
+        format!("skill://r/{long}"),
+        format!("/{}", "../".repeat(1_666)),
+    ]);
+    bad.extend([
+        outside.clone(),
+        format!("skill://r{outside}"),
+        format!("skill://{long}/a"),
+    ]);
     for text in &bad {
         let answer = daemon.read(read_request(&root, text, "")).await;
         let accepted = ResourceHandle::parse(text).is_ok_and(|handle| handle.root.as_str() == "r");
@@ -53,15 +61,35 @@ async fn texts_that_are_no_handles_are_rejected() {
             assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
             continue;
         }
-        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
+        assert_rpc_error(
+            answer,
+            Code::InvalidArgument,
+            "INVALID_ARGUMENT",
+            Some("package"),
+        );
         let answer = daemon.read(read_request(&root, "skill://r/a", text)).await;
-        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("resource"));
+        assert_rpc_error(
+            answer,
+            Code::InvalidArgument,
+            "INVALID_ARGUMENT",
+            Some("resource"),
+        );
         let request = files_request(&root, text);
         let answer = daemon.list_resources(request).await;
-        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
+        assert_rpc_error(
+            answer,
+            Code::InvalidArgument,
+            "INVALID_ARGUMENT",
+            Some("package"),
+        );
     }
     let answer = daemon.read(read_request(&root, "", "")).await;
-    assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", Some("package"));
+    assert_rpc_error(
+        answer,
+        Code::InvalidArgument,
+        "INVALID_ARGUMENT",
+        Some("package"),
+    );
     daemon.stop().await;
 }
 
@@ -80,9 +108,13 @@ async fn read_raw(daemon: &Daemon, raw: RawRead) -> Result<ReadResourceResponse,
     let endpoint = Endpoint::from_shared(format!("http://{}", daemon.address)).expect("an address");
     let mut grpc = tonic::client::Grpc::new(in_time(endpoint.connect()).await.expect("connect"));
     grpc.ready().await.expect("ready");
-    let path = "/caproot.v1.CapabilityService/ReadResource".parse().expect("a path");
+    let path = "/caproot.v1.CapabilityService/ReadResource"
+        .parse()
+        .expect("a path");
     let codec = tonic_prost::ProstCodec::<RawRead, ReadResourceResponse>::default();
-    in_time(grpc.unary(tonic::Request::new(raw), path, codec)).await.map(Response::into_inner)
+    in_time(grpc.unary(tonic::Request::new(raw), path, codec))
+        .await
+        .map(Response::into_inner)
 }
 
 #[tokio::test]
@@ -101,10 +133,15 @@ async fn handles_that_are_not_utf_8_are_rejected() {
         raw(b"skill://r/\xc3", b""),
     ] {
         // tonic rejects a message with invalid UTF-8 before any field is checked.
-        let status = read_raw(&daemon, bad).await.expect_err("no valid protobuf message");
+        let status = read_raw(&daemon, bad)
+            .await
+            .expect_err("no valid protobuf message");
         assert_eq!(status.code(), Code::Internal, "{status:?}");
     }
-    daemon.read(read_request(&root, "skill://r/a", "")).await.expect("the daemon still answers");
+    daemon
+        .read(read_request(&root, "skill://r/a", ""))
+        .await
+        .expect("the daemon still answers");
     daemon.stop().await;
 }
 
@@ -125,7 +162,11 @@ fn texts() -> impl Strategy<Value = String> {
 fn only_the_canonical_spelling_is_accepted() {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let (_fixture, daemon, root) = runtime.block_on(Setup::default().serve(TREE));
-    let config = Config { cases: 512, failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: 512,
+        failure_persistence: None,
+        ..Config::default()
+    };
     let mut runner = TestRunner::new(config);
     let property = |text: String| {
         let answer = runtime.block_on(daemon.read(read_request(&root, &text, "")));
@@ -133,7 +174,10 @@ fn only_the_canonical_spelling_is_accepted() {
             Err(refused) if refused.code == Code::InvalidArgument => {}
             accepted => {
                 let handle = ResourceHandle::parse(&text);
-                prop_assert!(handle.is_ok(), "{text:?} is invalid but was accepted: {accepted:?}");
+                prop_assert!(
+                    handle.is_ok(),
+                    "{text:?} is invalid but was accepted: {accepted:?}"
+                );
                 let handle = handle.expect("checked above");
                 prop_assert_eq!(handle.root.as_str(), "r");
                 prop_assert_eq!(handle::format_handle(&handle.root, &handle.path), text);
@@ -141,6 +185,8 @@ fn only_the_canonical_spelling_is_accepted() {
         }
         Ok(())
     };
-    runner.run(&texts(), property).expect("only canonical handles are accepted");
+    runner
+        .run(&texts(), property)
+        .expect("only canonical handles are accepted");
     runtime.block_on(daemon.stop());
 }

@@ -28,11 +28,17 @@ hardlink out/mcp.json -> r/kit/.mcp.json
 "#;
 
 fn descriptions(list: &ListSkillsResponse) -> BTreeMap<&str, &str> {
-    list.skills.iter().map(|s| (s.package.as_str(), s.description.as_str())).collect()
+    list.skills
+        .iter()
+        .map(|s| (s.package.as_str(), s.description.as_str()))
+        .collect()
 }
 
 fn display_name(skill: &Skill) -> &str {
-    skill.interface.as_ref().map_or("", |interface| &interface.display_name)
+    skill
+        .interface
+        .as_ref()
+        .map_or("", |interface| &interface.display_name)
 }
 
 #[tokio::test]
@@ -42,17 +48,30 @@ async fn a_write_through_another_name_reaches_a_stream() {
     for round in 0..3 {
         let says = format!("Round {round}.");
         live.fixture.write("out/SKILL.md", skill_text("a", &says));
-        live.wait_while(|live| current(live).description != says).await;
-        live.fixture.write("out/openai.yaml", format!("interface:\n  display_name: {says}\n"));
-        live.wait_while(|live| display_name(&current(live)) != says).await;
-        live.fixture.write("out/plugin.json", format!(r#"{{"name": "kit{round}"}}"#));
-        live.wait_while(|live| current(live).name != format!("kit{round}:a")).await;
-        live.fixture.write("out/mcp.json", format!(r#"{{"a": {{"command": "no-{round}"}}}}"#));
+        live.wait_while(|live| current(live).description != says)
+            .await;
+        live.fixture.write(
+            "out/openai.yaml",
+            format!("interface:\n  display_name: {says}\n"),
+        );
+        live.wait_while(|live| display_name(&current(live)) != says)
+            .await;
+        live.fixture
+            .write("out/plugin.json", format!(r#"{{"name": "kit{round}"}}"#));
+        live.wait_while(|live| current(live).name != format!("kit{round}:a"))
+            .await;
+        live.fixture.write(
+            "out/mcp.json",
+            format!(r#"{{"a": {{"command": "no-{round}"}}}}"#),
+        );
         let command = |live: &WatchHarness| {
             let plugin = &live.replica.plugins["skill://r/kit"];
-            plugin.components.as_ref().expect("components").mcp_servers[0].command.clone()
+            plugin.components.as_ref().expect("components").mcp_servers[0]
+                .command
+                .clone()
         };
-        live.wait_while(|live| command(live) != format!("no-{round}")).await;
+        live.wait_while(|live| command(live) != format!("no-{round}"))
+            .await;
     }
     assert_eq!(watch_status(&live.daemon).await.missed_changes, 0);
     live.finish().await;
@@ -64,27 +83,45 @@ async fn a_write_to_a_manifest_above_the_root_is_seen() {
         hardlink out/plugin.json -> up/.codex-plugin/plugin.json";
     let fixture = crate::fixture::Fixture::new(tree);
     let root = crate::harness::selected("r", fixture.path("up/r"));
-    let mut live =
-        WatchHarness::with_roots(fixture, vec![root], caproot::catalog::WatchTiming::default())
-            .await;
+    let mut live = WatchHarness::with_roots(
+        fixture,
+        vec![root],
+        caproot::catalog::WatchTiming::default(),
+    )
+    .await;
     assert_eq!(live.replica.skills["skill://r/a"].name, "first:a");
-    live.fixture.write("out/plugin.json", "{\"name\": \"second\"}");
-    live.wait_while(|live| live.replica.skills["skill://r/a"].name != "second:a").await;
+    live.fixture
+        .write("out/plugin.json", "{\"name\": \"second\"}");
+    live.wait_while(|live| live.replica.skills["skill://r/a"].name != "second:a")
+        .await;
     live.finish().await;
 }
 
 #[tokio::test]
 async fn a_hard_link_made_later_below_the_root_is_watched() {
     let mut live = WatchHarness::new("skill r/a\ndir r/b").await;
-    fs::hard_link(live.fixture.path("r/a/SKILL.md"), live.fixture.path("r/b/SKILL.md"))
-        .expect("another name");
+    fs::hard_link(
+        live.fixture.path("r/a/SKILL.md"),
+        live.fixture.path("r/b/SKILL.md"),
+    )
+    .expect("another name");
     live.wait_while(|live| live.replica.skills.len() < 2).await;
     // No event reports to the directory `a` that its file has another name or that the file
     // changed.
-    for (name, says) in [("b", "Through b."), ("a", "Through a."), ("b", "Through b again.")] {
-        live.fixture.write(&format!("r/{name}/SKILL.md"), skill_text("x", says));
-        live.wait_while(|live| live.replica.skills.values().any(|skill| skill.description != says))
-            .await;
+    for (name, says) in [
+        ("b", "Through b."),
+        ("a", "Through a."),
+        ("b", "Through b again."),
+    ] {
+        live.fixture
+            .write(&format!("r/{name}/SKILL.md"), skill_text("x", says));
+        live.wait_while(|live| {
+            live.replica
+                .skills
+                .values()
+                .any(|skill| skill.description != says)
+        })
+        .await;
     }
     live.finish().await;
 }
@@ -106,20 +143,35 @@ async fn a_fresh_list_has_a_write_through_an_unwatched_name() {
         drop(fs::remove_file(&other));
     }
     fs::remove_file(live.fixture.path("out/openai.yaml")).expect("remove");
-    fs::hard_link(live.fixture.path("r/kit/a/agents/openai.yaml"), live.fixture.path("out/again"))
-        .expect("another name");
-    live.fixture.write("out/again", "interface:\n  display_name: Again\n");
-    live.fixture.write("out/plugin.json", "{\"name\": \"again\"}");
+    fs::hard_link(
+        live.fixture.path("r/kit/a/agents/openai.yaml"),
+        live.fixture.path("out/again"),
+    )
+    .expect("another name");
+    live.fixture
+        .write("out/again", "interface:\n  display_name: Again\n");
+    live.fixture
+        .write("out/plugin.json", "{\"name\": \"again\"}");
     let list = live.fresh_list().await;
-    let kit = list.skills.iter().find(|s| s.package == "skill://r/kit/a").expect("listed");
+    let kit = list
+        .skills
+        .iter()
+        .find(|s| s.package == "skill://r/kit/a")
+        .expect("listed");
     assert_eq!((display_name(kit), &*kit.name), ("Again", "again:a"));
     live.finish().await;
 }
 
 /// Names that the file of a skill may have: two skills, files with other names in watched
 /// directories, and files outside the root.
-const NAMES: [&str; 6] =
-    ["r/a/SKILL.md", "r/b/SKILL.md", "r/c/deep/SKILL.md", "r/c/notes.md", "out/x", "out/y"];
+const NAMES: [&str; 6] = [
+    "r/a/SKILL.md",
+    "r/b/SKILL.md",
+    "r/c/deep/SKILL.md",
+    "r/c/notes.md",
+    "out/x",
+    "out/y",
+];
 const ROUNDS: u64 = 1_500;
 
 /// Applies one random change to one of the names.
@@ -161,7 +213,11 @@ async fn fresh_lists_have_all_edits_through_any_name_in_any_order() {
                 let text = fs::read_to_string(path).ok();
                 let says = text.as_ref().and_then(|text| text.lines().nth(2));
                 let says = says.and_then(|line| line.strip_prefix("description: "));
-                assert_eq!(listed.get(&*package), says.as_ref(), "seed {seed}, round {round}");
+                assert_eq!(
+                    listed.get(&*package),
+                    says.as_ref(),
+                    "seed {seed}, round {round}"
+                );
             }
         }
         live.replica.catch_up(&live.daemon).await;

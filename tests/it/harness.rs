@@ -30,7 +30,11 @@ use crate::test_servers::free_port;
 /// Returns `long` if `CAPROOT_LONG_TESTS` is set, otherwise `short`. Both forms of a test check the
 /// same properties. The long form covers rarer interleavings.
 pub(crate) fn short_or_long<T>(short: T, long: T) -> T {
-    if std::env::var_os("CAPROOT_LONG_TESTS").is_some() { long } else { short }
+    if std::env::var_os("CAPROOT_LONG_TESTS").is_some() {
+        long
+    } else {
+        short
+    }
 }
 
 /// Time limit that only a hang exceeds.
@@ -95,17 +99,26 @@ impl Setup {
     /// Allows directories and publishes no root.
     pub(crate) fn allowing<P: AsRef<Path>>(dirs: impl IntoIterator<Item = P>) -> Self {
         let allow = dirs.into_iter().map(|d| d.as_ref().to_owned()).collect();
-        Self { allow, ..Self::default() }
+        Self {
+            allow,
+            ..Self::default()
+        }
     }
 
     /// Sets the method to open files.
     pub(crate) fn with_opener(self, opener: OpenMethod) -> Self {
-        Self { opener: Some(opener), ..self }
+        Self {
+            opener: Some(opener),
+            ..self
+        }
     }
 
     /// Publishes and allows one directory.
     pub(crate) fn publishing(id: &str, dir: PathBuf) -> Self {
-        Self { roots: vec![(Some(id.into()), dir)], ..Self::default() }
+        Self {
+            roots: vec![(Some(id.into()), dir)],
+            ..Self::default()
+        }
     }
 
     /// Builds a tree, allows its directory `root`, and starts the daemon. Returns the directory as
@@ -133,7 +146,11 @@ impl Daemon {
     /// Starts the daemon on a free port and connects to it.
     pub(crate) async fn start(setup: Setup) -> Self {
         let flags = ServeFlags {
-            roots: setup.roots.into_iter().map(|(id, dir)| RootFlag { id, dir }).collect(),
+            roots: setup
+                .roots
+                .into_iter()
+                .map(|(id, dir)| RootFlag { id, dir })
+                .collect(),
             allow: setup.allow,
             environment_ids: setup.environment_ids,
             listen: vec![format!("tcp:{}", free_port())],
@@ -157,7 +174,9 @@ impl Daemon {
 
     /// Starts a daemon whose last listener is a TCP port, and connects to that listener.
     pub(crate) async fn start_with(config: Config) -> Self {
-        let app = server::build_daemon(config).await.expect("the daemon starts");
+        let app = server::build_daemon(config)
+            .await
+            .expect("the daemon starts");
         let listening = app.listen_addresses();
         let address = listening.last().and_then(|last| last.strip_prefix("tcp:"));
         let address = address.expect("a TCP listener").to_owned();
@@ -169,7 +188,12 @@ impl Daemon {
                 .expect("the daemon stops without an error");
         });
         let client = connect(&address).await;
-        Self { client, address, stop, task }
+        Self {
+            client,
+            address,
+            stop,
+            task,
+        }
     }
 
     /// Connects to a daemon that runs elsewhere. `stop` does not stop that daemon.
@@ -180,7 +204,12 @@ impl Daemon {
     /// Wraps an existing connection to a daemon that runs elsewhere.
     pub(crate) fn from_client(client: Client, address: &str) -> Self {
         let (stop, _) = oneshot::channel::<()>();
-        Self { client, address: address.to_owned(), stop, task: tokio::spawn(async {}) }
+        Self {
+            client,
+            address: address.to_owned(),
+            stop,
+            task: tokio::spawn(async {}),
+        }
     }
 
     /// Stops the daemon and waits until it has stopped.
@@ -195,17 +224,24 @@ impl Daemon {
 
     /// Returns the first page of a list of skills.
     pub(crate) async fn list(&self, roots: &[SelectedCapabilityRoot]) -> ListSkillsResponse {
-        self.try_list(list_request(roots)).await.expect("ListSkills")
+        self.try_list(list_request(roots))
+            .await
+            .expect("ListSkills")
     }
 
     /// Returns the packages on the first page of a list.
     pub(crate) async fn packages(&self, roots: &[SelectedCapabilityRoot]) -> Vec<String> {
-        packages(&self.list(roots).await).into_iter().map(str::to_owned).collect()
+        packages(&self.list(roots).await)
+            .into_iter()
+            .map(str::to_owned)
+            .collect()
     }
 
     /// Returns the first page of the states and plugins of roots.
     pub(crate) async fn resolve(&self, roots: &[SelectedCapabilityRoot]) -> ResolveRootsResponse {
-        self.try_resolve(resolve_request(roots)).await.expect("ResolveRoots")
+        self.try_resolve(resolve_request(roots))
+            .await
+            .expect("ResolveRoots")
     }
 
     /// Returns the published roots.
@@ -218,7 +254,10 @@ impl Daemon {
     /// Calls `GetExecutor` once.
     pub(crate) async fn executor(&self) -> GetExecutorResponse {
         let mut client = self.client.clone();
-        in_time(client.get_executor(GetExecutorRequest {})).await.expect("GetExecutor").into_inner()
+        in_time(client.get_executor(GetExecutorRequest {}))
+            .await
+            .expect("GetExecutor")
+            .into_inner()
     }
 
     /// Reads all pages of a resource and joins them. Checks each page against the size limit and
@@ -228,22 +267,52 @@ impl Daemon {
         let mut cursor = String::new();
         let mut first: Option<ReadResourceResponse> = None;
         loop {
-            let page = self.read(ReadResourceRequest { cursor, ..request.clone() }).await?;
+            let page = self
+                .read(ReadResourceRequest {
+                    cursor,
+                    ..request.clone()
+                })
+                .await?;
             let bytes = bytes_of(&page);
-            let bound = if request.max_bytes == 0 { 8_192 } else { request.max_bytes };
-            assert!(i64::try_from(bytes.len()).expect("a page") <= bound, "a page over {bound}");
-            assert_eq!(page.truncated, !page.next_cursor.is_empty(), "truncated means a cursor");
+            let bound = if request.max_bytes == 0 {
+                8_192
+            } else {
+                request.max_bytes
+            };
+            assert!(
+                i64::try_from(bytes.len()).expect("a page") <= bound,
+                "a page over {bound}"
+            );
+            assert_eq!(
+                page.truncated,
+                !page.next_cursor.is_empty(),
+                "truncated means a cursor"
+            );
             let first = first.get_or_insert_with(|| page.clone());
             assert_eq!(
-                (&page.digest, page.total_bytes, &page.resource, &page.media_type),
-                (&first.digest, first.total_bytes, &first.resource, &first.media_type),
+                (
+                    &page.digest,
+                    page.total_bytes,
+                    &page.resource,
+                    &page.media_type
+                ),
+                (
+                    &first.digest,
+                    first.total_bytes,
+                    &first.resource,
+                    &first.media_type
+                ),
                 "all pages are of one version"
             );
             assert!(!page.truncated || !bytes.is_empty(), "each page has data");
             all.extend(bytes);
             cursor = page.next_cursor;
             if cursor.is_empty() {
-                assert_eq!(first.total_bytes, all.len() as u64, "total_bytes is the whole file");
+                assert_eq!(
+                    first.total_bytes,
+                    all.len() as u64,
+                    "total_bytes is the whole file"
+                );
                 return Ok(all);
             }
         }
@@ -291,7 +360,9 @@ pub(crate) fn has_openat2() -> bool {
 /// Methods to open files that are available here.
 pub(crate) fn openers() -> Vec<OpenMethod> {
     let both = [OpenMethod::Openat2, OpenMethod::Openat];
-    both.into_iter().filter(|opener| *opener == OpenMethod::Openat || has_openat2()).collect()
+    both.into_iter()
+        .filter(|opener| *opener == OpenMethod::Openat || has_openat2())
+        .collect()
 }
 
 /// Makes two tests of each function, `NAME::openat2` and `NAME::openat`, one for each method to
@@ -332,12 +403,18 @@ pub(crate) use by_both_openers;
 
 /// Connects a new client.
 pub(crate) async fn connect(address: &str) -> Client {
-    in_time(CapabilityServiceClient::connect(format!("http://{address}"))).await.expect("connect")
+    in_time(CapabilityServiceClient::connect(format!(
+        "http://{address}"
+    )))
+    .await
+    .expect("connect")
 }
 
 /// Awaits a call and panics after [`HANG_TIMEOUT`].
 pub(crate) async fn in_time<T>(call: impl Future<Output = T>) -> T {
-    tokio::time::timeout(HANG_TIMEOUT, call).await.expect("no hang")
+    tokio::time::timeout(HANG_TIMEOUT, call)
+        .await
+        .expect("no hang")
 }
 
 /// Selects a root by its native path in the default environment.
@@ -357,27 +434,43 @@ pub(crate) fn located(id: &str, path: &str) -> SelectedCapabilityRoot {
         environment_id: "local".into(),
         path: path.into(),
     };
-    SelectedCapabilityRoot { id: id.into(), location: Some(location) }
+    SelectedCapabilityRoot {
+        id: id.into(),
+        location: Some(location),
+    }
 }
 
 /// Request for the first page of a list.
 pub(crate) fn list_request(roots: &[SelectedCapabilityRoot]) -> ListSkillsRequest {
-    ListSkillsRequest { selected_capability_roots: roots.to_vec(), ..Default::default() }
+    ListSkillsRequest {
+        selected_capability_roots: roots.to_vec(),
+        ..Default::default()
+    }
 }
 
 /// Request for the first page of the states and plugins of roots.
 pub(crate) fn resolve_request(roots: &[SelectedCapabilityRoot]) -> ResolveRootsRequest {
-    ResolveRootsRequest { selected_capability_roots: roots.to_vec(), ..Default::default() }
+    ResolveRootsRequest {
+        selected_capability_roots: roots.to_vec(),
+        ..Default::default()
+    }
 }
 
 /// Request for the first page of the files of a package.
 pub(crate) fn files_request(root: &SelectedCapabilityRoot, package: &str) -> ListResourcesRequest {
-    ListResourcesRequest { root: Some(root.clone()), package: package.into(), ..Default::default() }
+    ListResourcesRequest {
+        root: Some(root.clone()),
+        package: package.into(),
+        ..Default::default()
+    }
 }
 
 /// Packages of a list.
 pub(crate) fn packages(list: &ListSkillsResponse) -> Vec<&str> {
-    list.skills.iter().map(|skill| skill.package.as_str()).collect()
+    list.skills
+        .iter()
+        .map(|skill| skill.package.as_str())
+        .collect()
 }
 
 /// Request for the first page of a resource. An empty resource is the main resource.
@@ -419,13 +512,24 @@ pub(crate) struct RpcError {
 /// Reads the details of an error and checks the properties of every caproot error.
 pub(crate) fn rpc_error(status: &Status) -> RpcError {
     let details = status.get_error_details();
-    let info = details.error_info().unwrap_or_else(|| panic!("no ErrorInfo in {status:?}"));
+    let info = details
+        .error_info()
+        .unwrap_or_else(|| panic!("no ErrorInfo in {status:?}"));
     assert_eq!(info.domain, "caproot", "{status:?}");
-    assert!(ErrorReason::from_wire_name(&info.reason).is_some(), "unknown reason: {status:?}");
+    assert!(
+        ErrorReason::from_wire_name(&info.reason).is_some(),
+        "unknown reason: {status:?}"
+    );
     let message = status.message().strip_prefix(&format!("{}: ", info.reason));
-    assert!(message.is_some_and(|text| !text.is_empty()), "reason, then message: {status:?}");
+    assert!(
+        message.is_some_and(|text| !text.is_empty()),
+        "reason, then message: {status:?}"
+    );
     let order = status.get_error_details_vec();
-    assert!(matches!(order[0], ErrorDetail::ErrorInfo(_)), "ErrorInfo comes first: {status:?}");
+    assert!(
+        matches!(order[0], ErrorDetail::ErrorInfo(_)),
+        "ErrorInfo comes first: {status:?}"
+    );
     let fields: Vec<String> = details.bad_request().map_or_else(Vec::new, |bad| {
         bad.field_violations
             .iter()
@@ -434,7 +538,11 @@ pub(crate) fn rpc_error(status: &Status) -> RpcError {
             .collect()
     });
     let invalid = status.code() == Code::InvalidArgument;
-    assert_eq!(invalid, !fields.is_empty(), "BadRequest is for bad arguments: {status:?}");
+    assert_eq!(
+        invalid,
+        !fields.is_empty(),
+        "BadRequest is for bad arguments: {status:?}"
+    );
     RpcError {
         code: status.code(),
         reason: info.reason.clone(),
@@ -453,7 +561,14 @@ pub(crate) fn assert_rpc_error<T: std::fmt::Debug>(
     field: Option<&str>,
 ) -> RpcError {
     let refused = rpc_error(&answer.expect_err("an error"));
-    assert_eq!((refused.code, refused.reason.as_str()), (code, reason), "{refused:?}");
-    assert_eq!(refused.fields, field.map(str::to_owned).into_iter().collect::<Vec<_>>());
+    assert_eq!(
+        (refused.code, refused.reason.as_str()),
+        (code, reason),
+        "{refused:?}"
+    );
+    assert_eq!(
+        refused.fields,
+        field.map(str::to_owned).into_iter().collect::<Vec<_>>()
+    );
     refused
 }

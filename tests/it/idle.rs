@@ -18,11 +18,15 @@ const LIMIT: Duration = Duration::from_millis(50);
 #[tokio::test]
 async fn an_idle_daemon_uses_no_processor_time() {
     let (skills, bookmark_seconds) = short_or_long((4_000, 2), (10_000, 5));
-    let fixture =
-        Fixture::new(&format!("repeat {skills} skill r/s{{}}\nrepeat 500 skill out/more/t{{}}"));
+    let fixture = Fixture::new(&format!(
+        "repeat {skills} skill r/s{{}}\nrepeat 500 skill out/more/t{{}}"
+    ));
     let (serving, daemon) = Process::allowing(fixture.top()).await;
     let request = WatchSkillsRequest {
-        bookmark_interval: Some(prost_types::Duration { seconds: bookmark_seconds, nanos: 0 }),
+        bookmark_interval: Some(prost_types::Duration {
+            seconds: bookmark_seconds,
+            nanos: 0,
+        }),
         ..watch_request(vec![selected("r", fixture.path("r"))])
     };
     let mut replica = Replica::synced(&daemon, request).await;
@@ -35,10 +39,16 @@ async fn an_idle_daemon_uses_no_processor_time() {
     for _ in 0..3 {
         let (before, started) = (processor_time(serving.pid()), Instant::now());
         for _ in 0..2 {
-            assert!(replica.next_batch().await.is_bookmark, "no event before the bookmark");
+            assert!(
+                replica.next_batch().await.is_bookmark,
+                "no event before the bookmark"
+            );
         }
         let spent = processor_time(serving.pid()).saturating_sub(before);
-        println!("{spent:?} of processor time in {:?} with {skills} skills", started.elapsed());
+        println!(
+            "{spent:?} of processor time in {:?} with {skills} skills",
+            started.elapsed()
+        );
         least = least.min(spent);
         if least < LIMIT {
             break;
@@ -59,21 +69,33 @@ async fn many_roots_need_few_descriptors() {
     const ROOTS: usize = 100;
     let fixture = Fixture::new(&format!("repeat {ROOTS} skill r{{}}/a"));
     let mut command = serve([""; 0]);
-    let paths: Vec<_> = (0..ROOTS).map(|n| fixture.path(&format!("r{n:02}"))).collect();
+    let paths: Vec<_> = (0..ROOTS)
+        .map(|n| fixture.path(&format!("r{n:02}")))
+        .collect();
     for path in &paths {
         command.arg("--root").arg(path);
     }
     // Each root needs one descriptor. The usual limit is 1,024.
     let limit = ["sh", "-c", "ulimit -n 256 && exec \"$@\"", "sh"];
-    let Some(command) = wrap_command(limit, command, "ulimit does not work") else { return };
+    let Some(command) = wrap_command(limit, command, "ulimit does not work") else {
+        return;
+    };
     let serving = Process::start(command);
     let daemon = serving.connect().await;
-    let roots: Vec<_> =
-        paths.iter().enumerate().map(|(n, path)| selected(&format!("r{n}"), path)).collect();
+    let roots: Vec<_> = paths
+        .iter()
+        .enumerate()
+        .map(|(n, path)| selected(&format!("r{n}"), path))
+        .collect();
     let mut replica = Replica::open(&daemon, watch_request(roots)).await;
     replica
         .wait_while(|replica| {
-            replica.roots.values().filter(|root| root.state() == RootState::Ready).count() < ROOTS
+            replica
+                .roots
+                .values()
+                .filter(|root| root.state() == RootState::Ready)
+                .count()
+                < ROOTS
         })
         .await;
     assert_eq!(replica.skills.len(), ROOTS);

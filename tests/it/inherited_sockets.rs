@@ -27,7 +27,10 @@ struct ServiceManager {
 
 impl ServiceManager {
     fn new() -> Self {
-        Self { fixture: Fixture::new("dir run\nmode 0700 run"), sockets: Vec::new() }
+        Self {
+            fixture: Fixture::new("dir run\nmode 0700 run"),
+            sockets: Vec::new(),
+        }
     }
 
     fn add_socket(mut self, socket: impl Into<OwnedFd>, name: &'static str) -> Self {
@@ -61,7 +64,11 @@ impl ServiceManager {
         flags: &[&str],
         run: impl AsyncFnOnce(&mut Command) -> T,
     ) -> T {
-        let passed: Vec<_> = self.sockets.iter().map(|(fd, _)| inheritable_copy(fd)).collect();
+        let passed: Vec<_> = self
+            .sockets
+            .iter()
+            .map(|(fd, _)| inheritable_copy(fd))
+            .collect();
         let moves = (3..).zip(&passed).map(|(to, fd)| {
             let from = fd.as_raw_fd();
             format!(" {to}<&{from} {from}<&-")
@@ -69,8 +76,19 @@ impl ServiceManager {
         let script = format!("LISTEN_PID={pid} exec \"$@\"{}", moves.collect::<String>());
         let names: Vec<_> = self.sockets.iter().map(|(_, name)| *name).collect();
         let mut command = program("bash");
-        command.args(["-c", &script, "bash", env!("CARGO_BIN_EXE_caproot"), "serve"]).args(flags);
-        command.env_clear().env("HOME", "/nonexistent").env("LISTEN_FDNAMES", names.join(":"));
+        command
+            .args([
+                "-c",
+                &script,
+                "bash",
+                env!("CARGO_BIN_EXE_caproot"),
+                "serve",
+            ])
+            .args(flags);
+        command
+            .env_clear()
+            .env("HOME", "/nonexistent")
+            .env("LISTEN_FDNAMES", names.join(":"));
         command.env("LISTEN_FDS", passed.len().to_string());
         command.env("XDG_RUNTIME_DIR", self.fixture.path("run"));
         run(&mut command).await
@@ -109,20 +127,31 @@ async fn assert_lists(endpoint: &str) {
 
 #[tokio::test]
 async fn inherited_sockets_replace_the_default_socket_and_stay_in_place() {
-    let starter = ServiceManager::new().unix("caproot").tcp("127.0.0.1:0", "caproot-tcp");
+    let starter = ServiceManager::new()
+        .unix("caproot")
+        .tcp("127.0.0.1:0", "caproot-tcp");
     let before = fs::metadata(starter.socket()).expect("the socket");
     let serving = starter.serve(2, &["--root", DEMO]).await;
-    let [unix, tcp] = serving.endpoints() else { panic!("{:?}", serving.endpoints()) };
+    let [unix, tcp] = serving.endpoints() else {
+        panic!("{:?}", serving.endpoints())
+    };
     assert_eq!(*unix, starter.inherited_endpoint());
     assert!(tcp.starts_with("tcp:127.0.0.1:"), "{tcp}");
     assert_lists(unix).await;
     assert_lists(tcp).await;
-    assert!(!starter.fixture.path("run/caproot.sock").exists(), "no default socket in addition");
+    assert!(
+        !starter.fixture.path("run/caproot.sock").exists(),
+        "no default socket in addition"
+    );
     let log = serving.stop().await;
     assert!(!log.contains("WARN"), "{log}");
     let after = fs::metadata(starter.socket()).expect("the socket stays");
     let attributes = |meta: &fs::Metadata| (meta.ino(), meta.mode(), meta.uid(), meta.gid());
-    assert_eq!(attributes(&after), attributes(&before), "the socket is unchanged");
+    assert_eq!(
+        attributes(&after),
+        attributes(&before),
+        "the socket is unchanged"
+    );
 
     // The next daemon inherits the same sockets, so that no client is rejected during a restart.
     let early = UnixStream::connect(starter.socket()).expect("in the backlog");
@@ -141,7 +170,9 @@ async fn callers_on_an_inherited_socket_are_identified_by_the_kernel() {
             format!("callers: [{{name: a, uids: [{uid}]}}]\nroots: [{{id: d, path: {DEMO}}}]");
         starter.fixture.write("config.yaml", text);
         let config = starter.fixture.path("config.yaml");
-        let serving = starter.serve(1, &["--config", config.to_str().expect("UTF-8")]).await;
+        let serving = starter
+            .serve(1, &["--config", config.to_str().expect("UTF-8")])
+            .await;
         let endpoint = starter.inherited_endpoint();
         let list = run_command(caproot(["list", "--endpoint", &endpoint])).await;
         assert_eq!(list.code, Some(code), "{}", list.stderr);
@@ -154,7 +185,10 @@ async fn configured_listeners_are_served_in_addition() {
     let starter = ServiceManager::new().unix("caproot");
     let own = format!("unix:{}", starter.fixture.path("run/own.sock").display());
     let serving = starter.serve(2, &["--root", DEMO, "--listen", &own]).await;
-    assert_eq!(serving.endpoints(), [starter.inherited_endpoint(), own.clone()]);
+    assert_eq!(
+        serving.endpoints(),
+        [starter.inherited_endpoint(), own.clone()]
+    );
     assert_lists(&starter.inherited_endpoint()).await;
     assert_lists(&own).await;
     serving.stop().await;
@@ -166,7 +200,9 @@ async fn a_socket_named_metrics_serves_metrics() {
     let starter = ServiceManager::new().tcp("127.0.0.1:0", "metrics");
     // The daemon still opens its default socket. The second printed line is the metrics address.
     let serving = starter.serve(2, &["--root", DEMO]).await;
-    let [socket, metrics] = serving.endpoints() else { panic!("{:?}", serving.endpoints()) };
+    let [socket, metrics] = serving.endpoints() else {
+        panic!("{:?}", serving.endpoints())
+    };
     assert!(socket.ends_with("run/caproot.sock"), "{socket}");
     let address = metrics.strip_prefix("tcp:").expect("a port");
     let mut stream = TcpStream::connect(address).expect("a connection");
@@ -179,17 +215,23 @@ async fn a_socket_named_metrics_serves_metrics() {
     assert!(answer.contains("caproot_build_info"), "{answer}");
     serving.stop().await;
 
-    starter.fixture.write("config.yaml", "metrics: {listen: 'tcp:127.0.0.1:0'}");
+    starter
+        .fixture
+        .write("config.yaml", "metrics: {listen: 'tcp:127.0.0.1:0'}");
     let config = starter.fixture.path("config.yaml");
-    let Output { code, stderr, .. } =
-        starter.start_and_fail(&["--config", config.to_str().expect("UTF-8")]).await;
+    let Output { code, stderr, .. } = starter
+        .start_and_fail(&["--config", config.to_str().expect("UTF-8")])
+        .await;
     assert_eq!(code, Some(78), "{stderr}");
     assert!(stderr.contains("`metrics.listen` is set too"), "{stderr}");
     let public = ServiceManager::new().tcp("0.0.0.0:0", "metrics");
-    let Output { code, stderr, .. } =
-        public.start_and_fail(&["--root", DEMO, "--insecure-tcp"]).await;
+    let Output { code, stderr, .. } = public
+        .start_and_fail(&["--root", DEMO, "--insecure-tcp"])
+        .await;
     assert_eq!(code, Some(78), "{stderr}");
-    let twice = ServiceManager::new().tcp("127.0.0.1:0", "metrics").tcp("127.0.0.1:0", "metrics");
+    let twice = ServiceManager::new()
+        .tcp("127.0.0.1:0", "metrics")
+        .tcp("127.0.0.1:0", "metrics");
     let Output { code, stderr, .. } = twice.start_and_fail(&["--root", DEMO]).await;
     assert_eq!(
         (code, stderr.contains("duplicate socket for metrics")),
@@ -202,7 +244,11 @@ async fn a_socket_named_metrics_serves_metrics() {
 async fn sockets_for_another_process_id_are_ignored() {
     let starter = ServiceManager::new().unix("caproot");
     let serving = starter.serve_as("1", 1, &["--root", DEMO]).await;
-    assert!(serving.endpoint().ends_with("run/caproot.sock"), "{}", serving.endpoint());
+    assert!(
+        serving.endpoint().ends_with("run/caproot.sock"),
+        "{}",
+        serving.endpoint()
+    );
     serving.stop().await;
 }
 
@@ -218,7 +264,10 @@ async fn a_public_inherited_port_needs_tls() {
     );
     let serving = starter.serve(1, &["--root", DEMO, "--insecure-tcp"]).await;
     let log = serving.stop().await;
-    assert!(log.contains("without TLS: an attacker on the network"), "{log}");
+    assert!(
+        log.contains("without TLS: an attacker on the network"),
+        "{log}"
+    );
 }
 
 #[tokio::test]
@@ -273,17 +322,28 @@ async fn inherited_descriptors_that_do_not_listen_are_rejected() {
             ServiceManager::new().unix("a").add_socket(datagrams, "b"),
             "\"b\" (descriptor 4): not a listening",
         ),
-        (ServiceManager::new().add_socket(nowhere, "caproot"), "has no path"),
+        (
+            ServiceManager::new().add_socket(nowhere, "caproot"),
+            "has no path",
+        ),
     ] {
         let Output { code, stderr, .. } = starter.start_and_fail(&["--root", DEMO]).await;
         assert_eq!(code, Some(73), "{stderr}");
         assert!(stderr.contains(says), "{says}: {stderr}");
-        assert_eq!(stderr.trim_end().lines().count(), 1, "one sentence: {stderr}");
+        assert_eq!(
+            stderr.trim_end().lines().count(),
+            1,
+            "one sentence: {stderr}"
+        );
     }
     let none = ServiceManager::new();
     let run = async |command: &mut Command| {
         run_command(command.env("LISTEN_FDS", "3").env_remove("LISTEN_FDNAMES")).await
     };
     let Output { code, stderr, .. } = none.with_command("$$", &[], run).await;
-    assert_eq!((code, stderr.contains("inherited sockets")), (Some(73), true), "{stderr}");
+    assert_eq!(
+        (code, stderr.contains("inherited sockets")),
+        (Some(73), true),
+        "{stderr}"
+    );
 }

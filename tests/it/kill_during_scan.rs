@@ -19,14 +19,21 @@ async fn start(fixture: &Fixture) -> (Process, Client) {
     let serving = Process::start(command.arg(fixture.path("r")));
     assert_eq!(serving.endpoint(), listen);
     let endpoint: DaemonEndpoint = listen.parse().expect("an endpoint");
-    let channel = open_channel(&endpoint, Duration::from_secs(10)).await.expect("a connection");
+    let channel = open_channel(&endpoint, Duration::from_secs(10))
+        .await
+        .expect("a connection");
     (serving, CapabilityServiceClient::new(channel))
 }
 
 /// List without the fields that each start of a daemon sets: epoch, revision and token.
 fn without_start_fields(list: ListSkillsResponse) -> ListSkillsResponse {
     assert!(list.next_page_token.is_empty(), "one page");
-    ListSkillsResponse { epoch: String::new(), revision: 0, resume_token: String::new(), ..list }
+    ListSkillsResponse {
+        epoch: String::new(),
+        revision: 0,
+        resume_token: String::new(),
+        ..list
+    }
 }
 
 #[tokio::test]
@@ -37,9 +44,14 @@ async fn the_list_is_the_same_after_a_kill_during_a_scan() {
     let mut request = list_request(&[selected("r", fixture.path("r"))]);
     request.page_size = 1_000;
     let (clean, mut client) = start(&fixture).await;
-    let first = in_time(client.list_skills(request.clone())).await.expect("a list");
+    let first = in_time(client.list_skills(request.clone()))
+        .await
+        .expect("a list");
     let first = without_start_fields(first.into_inner());
-    assert_eq!((first.skills.len(), first.diagnostics.is_empty()), (SKILLS, false));
+    assert_eq!(
+        (first.skills.len(), first.diagnostics.is_empty()),
+        (SKILLS, false)
+    );
     clean.stop().await;
     let mut cut = 0;
     for round in 0..20 {
@@ -50,7 +62,10 @@ async fn the_list_is_the_same_after_a_kill_during_a_scan() {
         let kill_at_goal = async {
             let goal = round * SKILLS as u64 / 40;
             loop {
-                let executor = client.get_executor(GetExecutorRequest {}).await.expect("answers");
+                let executor = client
+                    .get_executor(GetExecutorRequest {})
+                    .await
+                    .expect("answers");
                 let used = executor.into_inner().watch.expect("a status").watches_used;
                 if used > goal {
                     return serving.send_signal(Signal::KILL);
@@ -72,7 +87,9 @@ async fn the_list_is_the_same_after_a_kill_during_a_scan() {
         }
         assert!(fixture.path("run/c.sock").exists(), "the socket remains");
         let (serving, mut client) = start(&fixture).await;
-        let list = in_time(client.list_skills(request.clone())).await.expect("a list");
+        let list = in_time(client.list_skills(request.clone()))
+            .await
+            .expect("a list");
         assert_eq!(without_start_fields(list.into_inner()), first);
         serving.send_signal(Signal::KILL);
     }

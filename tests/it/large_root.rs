@@ -38,12 +38,19 @@ async fn a_scan_of_a_hundred_thousand_other_files_uses_little_memory() {
     let root = selected("r", fixture.path("r"));
     for (config, skills) in [("default.yaml", 11), ("limited.yaml", 10)] {
         let mut command = serve(["--config"]);
-        command.arg(fixture.path(config)).arg("--allow").arg(fixture.top());
+        command
+            .arg(fixture.path(config))
+            .arg("--allow")
+            .arg(fixture.top());
         let serving = Process::start(command);
         let daemon = serving.connect().await;
         let before = resident(serving.pid());
         let mut replica = Replica::open(&daemon, watch_request(vec![root.clone()])).await;
-        while replica.roots.get("r").is_none_or(|root| root.state() != RootState::Ready) {
+        while replica
+            .roots
+            .get("r")
+            .is_none_or(|root| root.state() != RootState::Ready)
+        {
             replica.next_batch().await;
         }
         let (now, most) = (resident(serving.pid()), most_resident(serving.pid()));
@@ -57,16 +64,32 @@ async fn a_scan_of_a_hundred_thousand_other_files_uses_little_memory() {
         let limit = limit.filter(|d| d.code() == DiagnosticCode::LimitReached);
         let limit: Vec<_> = limit.map(|d| &d.message).collect();
         assert_eq!(limit.len(), usize::from(cut), "{limit:?}");
-        assert!(limit.iter().all(|says| says.contains("max_entries")), "{limit:?}");
+        assert!(
+            limit.iter().all(|says| says.contains("max_entries")),
+            "{limit:?}"
+        );
         let entries = replica.roots["r"].counts.expect("counts").entries;
-        let wanted = if cut { 49_000..=50_000 } else { 100_000..=100_300 };
+        let wanted = if cut {
+            49_000..=50_000
+        } else {
+            100_000..=100_300
+        };
         assert!(wanted.contains(&entries), "{entries}");
         // Changes of skills are seen as in a small root.
         fixture.write("r/s3/SKILL.md", skill_text("s3", config));
-        replica.wait_while(|replica| replica.skills["skill://r/s3"].description != config).await;
-        let revision = fresh_list(&daemon, std::slice::from_ref(&root)).await.revision;
+        replica
+            .wait_while(|replica| replica.skills["skill://r/s3"].description != config)
+            .await;
+        let revision = fresh_list(&daemon, std::slice::from_ref(&root))
+            .await
+            .revision;
         fixture.write("r/data/d00/f000", "changed");
-        assert_eq!(fresh_list(&daemon, std::slice::from_ref(&root)).await.revision, revision);
+        assert_eq!(
+            fresh_list(&daemon, std::slice::from_ref(&root))
+                .await
+                .revision,
+            revision
+        );
         replica.catch_up(&daemon).await;
         serving.stop().await;
     }

@@ -29,7 +29,10 @@ pub(crate) struct Line {
 
 impl Line {
     fn plain(text: String) -> Self {
-        Self { text, message: String::new() }
+        Self {
+            text,
+            message: String::new(),
+        }
     }
 }
 
@@ -55,7 +58,10 @@ pub(crate) fn canonical_lines(
         }
         for found in answer.diagnostics.iter().filter(|d| d.root_id == root.id) {
             let text = format!("  {}", diagnostic(found));
-            lines.push(Line { text, message: found.message.clone() });
+            lines.push(Line {
+                text,
+                message: found.message.clone(),
+            });
         }
     }
     lines
@@ -63,30 +69,55 @@ pub(crate) fn canonical_lines(
 
 /// Asserts the properties of every first page.
 fn assert_invariants(answer: &ListSkillsResponse) {
-    let rank = |id: &str| answer.roots.iter().position(|r| r.id == id).expect("a known root");
+    let rank = |id: &str| {
+        answer
+            .roots
+            .iter()
+            .position(|r| r.id == id)
+            .expect("a known root")
+    };
     let order: Vec<_> = answer
         .skills
         .iter()
         .map(|s| (rank(authority(s)), s.name.clone(), s.package.clone()))
         .collect();
-    assert!(order.is_sorted(), "roots in request order, then name, then package: {order:#?}");
+    assert!(
+        order.is_sorted(),
+        "roots in request order, then name, then package: {order:#?}"
+    );
     for root in &answer.roots {
         let found = answer.diagnostics.iter().filter(|d| d.root_id == root.id);
-        let order: Vec<_> = found.map(|d| (d.severity, d.resource.clone(), d.line)).collect();
+        let order: Vec<_> = found
+            .map(|d| (d.severity, d.resource.clone(), d.line))
+            .collect();
         assert!(order.is_sorted(), "severity, resource, line: {order:#?}");
         let ready = root.state() == RootState::Ready;
-        assert_eq!(root.counts.is_some(), ready, "a ready root has counts: {root:?}");
-        assert_eq!(root.message.is_empty(), ready, "an unavailable root has a message: {root:?}");
+        assert_eq!(
+            root.counts.is_some(),
+            ready,
+            "a ready root has counts: {root:?}"
+        );
+        assert_eq!(
+            root.message.is_empty(),
+            ready,
+            "an unavailable root has a message: {root:?}"
+        );
         assert!(root.message.len() <= 512, "{root:?}");
         if let Some(counts) = &root.counts {
             assert_eq!(counts.diagnostics as usize, order.len(), "{root:?}");
         }
     }
     let truncated = answer.roots.iter().any(|r| r.truncated);
-    assert_eq!(answer.truncated, truncated, "the list is truncated if a root is");
+    assert_eq!(
+        answer.truncated, truncated,
+        "the list is truncated if a root is"
+    );
     for found in &answer.diagnostics {
         rank(&found.root_id);
-        assert!(!found.message.is_empty() && found.message.len() <= 512, "{found:?}");
+        assert!(
+            !found.message.is_empty() && found.message.len() <= 512,
+            "{found:?}"
+        );
     }
     assert!(answer.warnings.len() <= 16 && answer.warnings.iter().all(|w| w.len() <= 256));
     assert!(!answer.epoch.is_empty(), "every answer has an epoch");
@@ -99,9 +130,18 @@ fn authority(skill: &Skill) -> &str {
 }
 
 fn status(root: &RootStatus, resolved: Option<&ResolvedRoot>, show: &[String]) -> String {
-    let mut text = format!("{} {}", root.id, short_name(root.state().as_str_name(), "ROOT_STATE_"));
+    let mut text = format!(
+        "{} {}",
+        root.id,
+        short_name(root.state().as_str_name(), "ROOT_STATE_")
+    );
     if root.reason() != RootReason::Unspecified {
-        write!(text, " {}", short_name(root.reason().as_str_name(), "ROOT_REASON_")).expect("text");
+        write!(
+            text,
+            " {}",
+            short_name(root.reason().as_str_name(), "ROOT_REASON_")
+        )
+        .expect("text");
     }
     if root.truncated {
         text.push_str(" truncated");
@@ -137,13 +177,26 @@ fn headline(skill: &Skill) -> String {
     let root = authority(skill);
     assert_eq!(skill.main_resource, format!("{}/SKILL.md", skill.package));
     assert!(skill.package.starts_with("skill://"), "{}", skill.package);
-    assert!(skill.package.len() <= 2_048, "a handle of {root} over its limit");
+    assert!(
+        skill.package.len() <= 2_048,
+        "a handle of {root} over its limit"
+    );
     if !skill.plugin.is_empty() {
-        assert!(skill.name.starts_with(&format!("{}:", skill.plugin)), "{skill:?}");
+        assert!(
+            skill.name.starts_with(&format!("{}:", skill.plugin)),
+            "{skill:?}"
+        );
     }
-    assert!(skill.digest.starts_with("sha256:") && skill.digest.len() == 71, "{skill:?}");
-    let mut text =
-        format!("{} {} {}", skill.package, shorten(&skill.name), quote(&skill.description));
+    assert!(
+        skill.digest.starts_with("sha256:") && skill.digest.len() == 71,
+        "{skill:?}"
+    );
+    let mut text = format!(
+        "{} {} {}",
+        skill.package,
+        shorten(&skill.name),
+        quote(&skill.description)
+    );
     if !skill.short_description.is_empty() {
         write!(text, " short={}", quote(&skill.short_description)).expect("text");
     }
@@ -165,41 +218,61 @@ fn value(skill: &Skill, field: &str) -> String {
         "compatibility" if !skill.compatibility.is_empty() => quote(&skill.compatibility),
         "metadata" => {
             let sorted: std::collections::BTreeMap<_, _> = skill.metadata.iter().collect();
-            sorted.iter().map(|(k, v)| format!("{k}={}", quote(v))).collect::<Vec<_>>().join(" ")
+            sorted
+                .iter()
+                .map(|(k, v)| format!("{k}={}", quote(v)))
+                .collect::<Vec<_>>()
+                .join(" ")
         }
         "tools" => skill.allowed_tools.join(" | "),
         "frontmatter" => skill.frontmatter.as_ref().map_or_else(String::new, |all| {
-            json(&prost_types::Value { kind: Some(Kind::StructValue(all.clone())) })
+            json(&prost_types::Value {
+                kind: Some(Kind::StructValue(all.clone())),
+            })
         }),
-        "interface" => skill.interface.as_ref().map_or_else(String::new, |interface| {
-            let all = [
-                ("display_name", &interface.display_name),
-                ("short_description", &interface.short_description),
-                ("icon_small", &interface.icon_small),
-                ("icon_large", &interface.icon_large),
-                ("brand_color", &interface.brand_color),
-                ("default_prompt", &interface.default_prompt),
-            ];
-            let given = all.iter().filter(|(_, text)| !text.is_empty());
-            given
-                .map(|(name, text)| format!("{name}={}", quote(text)))
-                .collect::<Vec<_>>()
-                .join(" ")
-        }),
+        "interface" => skill
+            .interface
+            .as_ref()
+            .map_or_else(String::new, |interface| {
+                let all = [
+                    ("display_name", &interface.display_name),
+                    ("short_description", &interface.short_description),
+                    ("icon_small", &interface.icon_small),
+                    ("icon_large", &interface.icon_large),
+                    ("brand_color", &interface.brand_color),
+                    ("default_prompt", &interface.default_prompt),
+                ];
+                let given = all.iter().filter(|(_, text)| !text.is_empty());
+                given
+                    .map(|(name, text)| format!("{name}={}", quote(text)))
+                    .collect::<Vec<_>>()
+                    .join(" ")
+            }),
         "dependencies" => {
             let tools = skill.dependencies.iter();
-            tools.map(|t| format!("{}:{}", t.r#type, t.value)).collect::<Vec<_>>().join(" ")
+            tools
+                .map(|t| format!("{}:{}", t.r#type, t.value))
+                .collect::<Vec<_>>()
+                .join(" ")
         }
-        "permissions" => skill.permissions.as_ref().map_or_else(String::new, |wanted| {
-            let network = wanted.network.map_or("unsaid", |n| if n { "yes" } else { "no" });
-            let paths = |list: &[PermissionPath]| {
-                list.iter().map(show_permission_path).collect::<Vec<_>>().join(",")
-            };
-            let read = paths(&wanted.file_system_read);
-            let write = paths(&wanted.file_system_write);
-            let sandbox = short_name(wanted.sandbox().as_str_name(), "SANDBOX_");
-            format!("network={network} read={read} write={write} {sandbox}")
-        }),
+        "permissions" => skill
+            .permissions
+            .as_ref()
+            .map_or_else(String::new, |wanted| {
+                let network = wanted
+                    .network
+                    .map_or("unsaid", |n| if n { "yes" } else { "no" });
+                let paths = |list: &[PermissionPath]| {
+                    list.iter()
+                        .map(show_permission_path)
+                        .collect::<Vec<_>>()
+                        .join(",")
+                };
+                let read = paths(&wanted.file_system_read);
+                let write = paths(&wanted.file_system_write);
+                let sandbox = short_name(wanted.sandbox().as_str_name(), "SANDBOX_");
+                format!("network={network} read={read} write={write} {sandbox}")
+            }),
         _ => String::new(),
     }
 }
@@ -215,12 +288,22 @@ fn show_permission_path(path: &PermissionPath) -> String {
 }
 
 fn diagnostic(found: &Diagnostic) -> String {
-    let severity =
-        short_name(Severity::try_from(found.severity).expect("known").as_str_name(), "SEVERITY_");
-    let code = DiagnosticCode::try_from(found.code).expect("known").as_str_name();
+    let severity = short_name(
+        Severity::try_from(found.severity)
+            .expect("known")
+            .as_str_name(),
+        "SEVERITY_",
+    );
+    let code = DiagnosticCode::try_from(found.code)
+        .expect("known")
+        .as_str_name();
     let code = short_name(code, "DIAGNOSTIC_CODE_");
     let whole = format!("skill://{}", found.root_id);
-    let resource = if found.resource.is_empty() { &whole } else { &found.resource };
+    let resource = if found.resource.is_empty() {
+        &whole
+    } else {
+        &found.resource
+    };
     match (found.line, found.column) {
         (0, 0) => format!("{severity} {code} {resource}"),
         (line, column) => format!("{severity} {code} {resource}:{line}:{column}"),
@@ -254,7 +337,10 @@ fn json(value: &prost_types::Value) -> String {
         Some(Kind::NumberValue(n)) => n.to_string(),
         Some(Kind::StringValue(s)) => quote(s),
         Some(Kind::ListValue(list)) => {
-            format!("[{}]", list.values.iter().map(json).collect::<Vec<_>>().join(","))
+            format!(
+                "[{}]",
+                list.values.iter().map(json).collect::<Vec<_>>().join(",")
+            )
         }
         Some(Kind::StructValue(all)) => {
             let fields = all.fields.iter().map(|(k, v)| format!("{k:?}:{}", json(v)));

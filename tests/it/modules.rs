@@ -51,7 +51,18 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "sync",
         ],
     ),
-    ("client", &["file_watch", "link", "model", "net", "parse::document", "proto", "sync"]),
+    (
+        "client",
+        &[
+            "file_watch",
+            "link",
+            "model",
+            "net",
+            "parse::document",
+            "proto",
+            "sync",
+        ],
+    ),
     ("check", &["fs", "model", "parse", "scan"]),
     (
         "config",
@@ -155,10 +166,16 @@ const BANNED_NAMES: &[(&str, &[&str])] = &[
     ),
     ("fs", &["tokio", "tonic", "prost", "inotify::"]),
     ("scan", &["tokio", "tonic", "prost", "inotify::"]),
-    ("catalog", &["tonic", "prost", "rustix", "std::fs", "inotify::"]),
+    (
+        "catalog",
+        &["tonic", "prost", "rustix", "std::fs", "inotify::"],
+    ),
     ("grpc", &["rustix", "std::fs", "inotify::"]),
     ("client", &["rustix", "std::fs", "inotify::"]),
-    ("session", &["rustix", "std::fs", "std::net", "inotify::", "Path"]),
+    (
+        "session",
+        &["rustix", "std::fs", "std::net", "inotify::", "Path"],
+    ),
     ("mcp", &["rustix", "std::fs", "inotify::"]),
 ];
 
@@ -186,15 +203,26 @@ pub(super) fn sources() -> Vec<Source> {
         }
     }
     files.sort();
-    files.into_iter().map(|path| read_source(&src, &path)).collect()
+    files
+        .into_iter()
+        .map(|path| read_source(&src, &path))
+        .collect()
 }
 
 fn read_source(src: &Path, path: &Path) -> Source {
-    let below = path.strip_prefix(src).expect("a file below src").with_extension("");
-    let mut modules: Vec<_> = below.iter().map(|s| s.to_string_lossy().into_owned()).collect();
+    let below = path
+        .strip_prefix(src)
+        .expect("a file below src")
+        .with_extension("");
+    let mut modules: Vec<_> = below
+        .iter()
+        .map(|s| s.to_string_lossy().into_owned())
+        .collect();
     modules.pop_if(|last| last == "mod");
     let text = fs::read_to_string(path).expect("a source file");
-    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let code = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default());
     Source {
         path: Path::new("src").join(path.strip_prefix(src).expect("a file below src")),
         module: modules[0].clone(),
@@ -207,14 +235,21 @@ impl Source {
     /// Returns the names that the file uses of other modules: `module`, or `module::item`.
     fn references(&self) -> BTreeSet<String> {
         // The binary sees the library from outside.
-        let crate_name = if self.module == "main" { "caproot" } else { "crate" };
+        let crate_name = if self.module == "main" {
+            "caproot"
+        } else {
+            "crate"
+        };
         let paths = words(&self.code, crate_name).filter_map(|at| {
             let before = &self.code[..at];
             let rest = self.code[at + crate_name.len()..].strip_prefix("::")?;
             (!before.ends_with("::")).then(|| paths(rest))
         });
         let own = format!("{}::", self.module);
-        paths.flatten().filter(|path| *path != self.module && !path.starts_with(&own)).collect()
+        paths
+            .flatten()
+            .filter(|path| *path != self.module && !path.starts_with(&own))
+            .collect()
     }
 
     /// Whether a chain of `super` leads out of the module. An indented chain may be in a `mod tests`
@@ -234,16 +269,21 @@ impl Source {
         if self.path.ends_with("tests.rs") {
             return "";
         }
-        self.code.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
+        self.code
+            .split("#[cfg(test)]\nmod tests {")
+            .next()
+            .unwrap_or_default()
     }
 }
 
 /// Returns the positions of a name in a text as a whole word.
 fn words<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
     let in_word = |c: char| c.is_alphanumeric() || c == '_';
-    text.match_indices(name).map(|(at, _)| at).filter(move |at| {
-        !text[..*at].ends_with(in_word) && !text[at + name.len()..].starts_with(in_word)
-    })
+    text.match_indices(name)
+        .map(|(at, _)| at)
+        .filter(move |at| {
+            !text[..*at].ends_with(in_word) && !text[at + name.len()..].starts_with(in_word)
+        })
 }
 
 /// Returns the paths at the start of a use tree or of a path in code, at most two segments of each.
@@ -259,11 +299,16 @@ fn paths(text: &str) -> Vec<String> {
         Some(group) => members(group).into_iter().map(ident).collect(),
         None => vec![ident(rest)],
     };
-    items.into_iter().map(|item| format!("{module}::{item}")).collect()
+    items
+        .into_iter()
+        .map(|item| format!("{module}::{item}"))
+        .collect()
 }
 
 fn ident(text: &str) -> &str {
-    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    let end = text
+        .find(|c: char| !c.is_alphanumeric() && c != '_')
+        .unwrap_or(text.len());
     &text[..end]
 }
 
@@ -286,24 +331,35 @@ fn members(group: &str) -> Vec<&str> {
 
 /// Returns the words between backticks in a cell of a table.
 pub(super) fn quoted_names(cell: &str) -> Vec<String> {
-    cell.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+    cell.split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
 }
 
 fn is_allowed(path: &str, allowed: &[&str]) -> bool {
     let module = ident(path);
-    allowed.iter().any(|dependency| *dependency == module || *dependency == path)
+    allowed
+        .iter()
+        .any(|dependency| *dependency == module || *dependency == path)
 }
 
 #[test]
 fn modules_depend_only_on_modules_of_the_table() {
     let table: BTreeMap<_, _> = DEPENDENCIES.iter().copied().collect();
     let mut wrong = Vec::new();
-    let mut unused: BTreeSet<(&str, &str)> =
-        DEPENDENCIES.iter().flat_map(|(from, to)| to.iter().map(|to| (*from, *to))).collect();
+    let mut unused: BTreeSet<(&str, &str)> = DEPENDENCIES
+        .iter()
+        .flat_map(|(from, to)| to.iter().map(|to| (*from, *to)))
+        .collect();
     for source in sources() {
         let file = source.path.display();
         let Some(allowed) = table.get(source.module.as_str()) else {
-            wrong.push(format!("{file}: the module `{}` is not in the table", source.module));
+            wrong.push(format!(
+                "{file}: the module `{}` is not in the table",
+                source.module
+            ));
             continue;
         };
         for path in source.references() {
@@ -313,10 +369,16 @@ fn modules_depend_only_on_modules_of_the_table() {
             }
         }
         if source.climbs_out() {
-            wrong.push(format!("{file}: `super` leads out of the module; name it by `crate::`"));
+            wrong.push(format!(
+                "{file}: `super` leads out of the module; name it by `crate::`"
+            ));
         }
     }
-    wrong.extend(unused.iter().map(|(from, to)| format!("the table: `{from}` names no `{to}`")));
+    wrong.extend(
+        unused
+            .iter()
+            .map(|(from, to)| format!("the table: `{from}` names no `{to}`")),
+    );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -325,7 +387,9 @@ fn modules_do_not_name_banned_libraries() {
     let mut wrong = Vec::new();
     for source in sources() {
         let code = source.without_tests();
-        let unknown = BANNED_NAMES.iter().filter(|(module, _)| *module == source.module);
+        let unknown = BANNED_NAMES
+            .iter()
+            .filter(|(module, _)| *module == source.module);
         for name in unknown.flat_map(|(_, names)| names.iter()) {
             // Token files are the only files that `grpc` reads.
             let reads_tokens = *name == "std::fs" && source.path.ends_with("grpc/auth/tokens.rs");
@@ -351,7 +415,9 @@ fn modules_do_not_name_banned_libraries() {
 #[test]
 fn the_architecture_page_has_the_same_table() {
     const PAGE: &str = include_str!("../../docs/design/architecture.md");
-    let rows = PAGE.lines().skip_while(|line| !line.starts_with("| module | may name |"));
+    let rows = PAGE
+        .lines()
+        .skip_while(|line| !line.starts_with("| module | may name |"));
     let rows = rows.skip(2).map_while(|line| line.strip_prefix("| "));
     let written: BTreeMap<String, BTreeSet<String>> = rows
         .map(|row| {
@@ -362,25 +428,36 @@ fn the_architecture_page_has_the_same_table() {
         .collect();
     let modules = |allowed: &[&str]| allowed.iter().map(|path| ident(path).to_owned()).collect();
     let real = DEPENDENCIES.iter().filter(|(module, _)| *module != "lib");
-    let real: BTreeMap<String, BTreeSet<String>> =
-        real.map(|(module, allowed)| ((*module).to_owned(), modules(allowed))).collect();
+    let real: BTreeMap<String, BTreeSet<String>> = real
+        .map(|(module, allowed)| ((*module).to_owned(), modules(allowed)))
+        .collect();
     assert_eq!(written, real);
 }
 
 #[test]
 fn references_are_recognized() {
     let read = |code: &str| {
-        let source =
-            Source { path: PathBuf::new(), module: "grpc".into(), depth: 1, code: code.to_owned() };
+        let source = Source {
+            path: PathBuf::new(),
+            module: "grpc".into(),
+            depth: 1,
+            code: code.to_owned(),
+        };
         source.references().into_iter().collect::<Vec<_>>()
     };
     assert_eq!(read("use crate::fs::Body;"), ["fs::Body"]);
-    assert_eq!(read("use crate::proto::caproot::v1 as pb;"), ["proto::caproot"]);
+    assert_eq!(
+        read("use crate::proto::caproot::v1 as pb;"),
+        ["proto::caproot"]
+    );
     assert_eq!(read("use crate::catalog;"), ["catalog"]);
     assert_eq!(read("use crate::grpc::limits; my_crate::fs::x()"), [""; 0]);
     assert_eq!(
         read("use crate::{\n    fs::{read::{A, B}, Body},\n    catalog::{self, View},\n};"),
         ["catalog::View", "catalog::self", "fs::Body", "fs::read"]
     );
-    assert_eq!(read("let x = *y == crate::model::main_file();"), ["model::main_file"]);
+    assert_eq!(
+        read("let x = *y == crate::model::main_file();"),
+        ["model::main_file"]
+    );
 }

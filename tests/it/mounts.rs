@@ -44,22 +44,41 @@ async fn a_mount_over_a_listed_directory_is_one_revision() {
         let mut upserted = step.upserted;
         upserted.sort();
         assert_eq!(upserted, ["skill://r/d/in/a", "skill://r/d/in/new"]);
-        assert_eq!(step.removed, [("skill://r/d/in/old".to_owned(), RemovalReason::Deleted)]);
-        assert_eq!(live.replica.revision, revision + 1, "one mount is one revision");
+        assert_eq!(
+            step.removed,
+            [("skill://r/d/in/old".to_owned(), RemovalReason::Deleted)]
+        );
+        assert_eq!(
+            live.replica.revision,
+            revision + 1,
+            "one mount is one revision"
+        );
         // The newly mounted directories are watched.
         let text = format!("Below, {round}.");
-        live.fixture.replace("out/in/new/SKILL.md", skill_text("new", &text));
+        live.fixture
+            .replace("out/in/new/SKILL.md", skill_text("new", &text));
         assert_eq!(live.next_change().await.upserted, ["skill://r/d/in/new"]);
         assert_eq!(description(&live, "skill://r/d/in/new"), text);
         drop(over);
         let step = live.next_change().await;
-        assert_eq!(step.removed, [("skill://r/d/in/new".to_owned(), RemovalReason::Deleted)]);
+        assert_eq!(
+            step.removed,
+            [("skill://r/d/in/new".to_owned(), RemovalReason::Deleted)]
+        );
         assert_eq!(description(&live, "skill://r/d/in/a"), "Does a.");
         assert_eq!(live.replica.revision, revision + 3);
     }
     assert_eq!(unrelated.count(), 0, "unrelated skills are not read again");
-    assert_eq!(watch_status(&live.daemon).await.missed_changes, 0, "no audit was needed");
-    assert_eq!(watch_status(&live.daemon).await.watches_used, before, "watches are removed");
+    assert_eq!(
+        watch_status(&live.daemon).await.missed_changes,
+        0,
+        "no audit was needed"
+    );
+    assert_eq!(
+        watch_status(&live.daemon).await.watches_used,
+        before,
+        "watches are removed"
+    );
     // A mount outside the root does not affect the root.
     let revision = live.fresh_list().await.revision;
     let elsewhere = Mount::bind(&from, &live.fixture.path("empty"));
@@ -76,24 +95,41 @@ async fn a_fresh_list_includes_every_earlier_mount() {
     let out = mount_outside(&fixture);
     let roots = [selected("r", fixture.path("r"))];
     // Only a fresh list checks for mounts with this timing.
-    let timing =
-        WatchTiming { recheck_interval: Duration::from_mins(10), ..WatchTiming::default() };
-    let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
+    let timing = WatchTiming {
+        recheck_interval: Duration::from_mins(10),
+        ..WatchTiming::default()
+    };
+    let setup = Setup {
+        timing,
+        ..Setup::allowing([fixture.top().to_owned()])
+    };
     let daemon = Daemon::start(setup).await;
     let first = fresh_list(&daemon, &roots).await;
     let described = |list: &caproot::proto::caproot::v1::ListSkillsResponse| {
-        list.skills.iter().map(|s| s.description.clone()).collect::<Vec<_>>()
+        list.skills
+            .iter()
+            .map(|s| s.description.clone())
+            .collect::<Vec<_>>()
     };
     assert_eq!(described(&first), ["Does a.", "Does f."]);
     let bind = |from: &str, to: &str| Mount::bind(&fixture.path(from), &fixture.path(to));
     for _ in 0..10 {
         let over = bind("out/in", "r/d/in");
-        assert_eq!(described(&fresh_list(&daemon, &roots).await), ["Mount.", "Does f.", "Mount."]);
+        assert_eq!(
+            described(&fresh_list(&daemon, &roots).await),
+            ["Mount.", "Does f.", "Mount."]
+        );
         // Mounts over a single file in a listed directory.
         let file = bind("out2", "r/f/SKILL.md");
-        assert_eq!(described(&fresh_list(&daemon, &roots).await), ["Mount.", "Mount.", "Mount."]);
+        assert_eq!(
+            described(&fresh_list(&daemon, &roots).await),
+            ["Mount.", "Mount.", "Mount."]
+        );
         drop((over, file));
-        assert_eq!(described(&fresh_list(&daemon, &roots).await), ["Does a.", "Does f."]);
+        assert_eq!(
+            described(&fresh_list(&daemon, &roots).await),
+            ["Does a.", "Does f."]
+        );
     }
     drop(out);
     daemon.stop().await;
@@ -105,13 +141,19 @@ async fn a_mount_over_the_root_or_a_parent_is_noticed() {
     let mut live = WatchHarness::with_root("skill up/r/a\nskill away/r/b\ndir out", "up/r").await;
     for (from, to) in [("away/r", "up/r"), ("away", "up"), ("out", "up")] {
         let over = Mount::bind(&live.fixture.path(from), &live.fixture.path(to));
-        live.wait_while(|live| live.replica.skills.contains_key("skill://r/a")).await;
+        live.wait_while(|live| live.replica.skills.contains_key("skill://r/a"))
+            .await;
         let is_ready = live.replica.roots["r"].state() == RootState::Ready;
-        assert_eq!(is_ready, from != "out", "an empty mount makes the root unavailable");
+        assert_eq!(
+            is_ready,
+            from != "out",
+            "an empty mount makes the root unavailable"
+        );
         assert_eq!(live.replica.skills.contains_key("skill://r/b"), is_ready);
         live.replica.catch_up(&live.daemon).await;
         drop(over);
-        live.wait_while(|live| !live.replica.skills.contains_key("skill://r/a")).await;
+        live.wait_while(|live| !live.replica.skills.contains_key("skill://r/a"))
+            .await;
         live.replica.catch_up(&live.daemon).await;
     }
     live.finish().await;
@@ -122,7 +164,9 @@ fn overlay(fixture: &Fixture, at: &Path) -> Option<Mount> {
     let (lower, upper, work) = (lower.display(), upper.display(), work.display());
     let options = format!("lowerdir={lower},upperdir={upper},workdir={work},userxattr");
     let mounted = Mount::new("overlay", at, &options);
-    mounted.inspect_err(|e| println!("SKIPPED: no overlay can be mounted here: {e}")).ok()
+    mounted
+        .inspect_err(|e| println!("SKIPPED: no overlay can be mounted here: {e}"))
+        .ok()
 }
 
 #[tokio::test]
@@ -135,12 +179,22 @@ async fn changes_behind_an_overlay_are_found_by_the_audit() {
         std::fs::create_dir(fixture.path(dir)).expect("a directory");
     }
     for name in ["a", "b"] {
-        fixture.write(&format!("lower/{name}/SKILL.md"), skill_text(name, "Below."));
+        fixture.write(
+            &format!("lower/{name}/SKILL.md"),
+            skill_text(name, "Below."),
+        );
     }
-    let Some(over) = overlay(&fixture, &fixture.path("r")) else { return };
-    let timing =
-        WatchTiming { overlay_scan_interval: Duration::from_millis(200), ..WatchTiming::default() };
-    let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
+    let Some(over) = overlay(&fixture, &fixture.path("r")) else {
+        return;
+    };
+    let timing = WatchTiming {
+        overlay_scan_interval: Duration::from_millis(200),
+        ..WatchTiming::default()
+    };
+    let setup = Setup {
+        timing,
+        ..Setup::allowing([fixture.top().to_owned()])
+    };
     let daemon = Daemon::start(setup).await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::synced(&daemon, watch_request(vec![root])).await;
@@ -155,17 +209,28 @@ async fn changes_behind_an_overlay_are_found_by_the_audit() {
     let mut missed = missed_changes().await;
     assert_eq!(missed, 0, "an event reported the change");
     // Changes behind the mount, in the lower and in the upper directory.
-    fixture.write("lower/b/SKILL.md", skill_text("b", "Behind the mount, below."));
-    fixture.write("upper/a/SKILL.md", skill_text("a", "Behind the mount, above."));
-    for (package, says) in
-        [("skill://r/b", "Behind the mount, below."), ("skill://r/a", "Behind the mount, above.")]
-    {
-        replica.wait_while(|replica| replica.skills[package].description != says).await;
+    fixture.write(
+        "lower/b/SKILL.md",
+        skill_text("b", "Behind the mount, below."),
+    );
+    fixture.write(
+        "upper/a/SKILL.md",
+        skill_text("a", "Behind the mount, above."),
+    );
+    for (package, says) in [
+        ("skill://r/b", "Behind the mount, below."),
+        ("skill://r/a", "Behind the mount, above."),
+    ] {
+        replica
+            .wait_while(|replica| replica.skills[package].description != says)
+            .await;
         assert!(missed_changes().await > 0);
         missed = missed_changes().await;
     }
     fixture.write("upper/new/SKILL.md", skill_text("new", "Behind the mount."));
-    replica.wait_while(|replica| !replica.skills.contains_key("skill://r/new")).await;
+    replica
+        .wait_while(|replica| !replica.skills.contains_key("skill://r/new"))
+        .await;
     assert!(missed_changes().await > missed);
     assert_eq!(replica.roots["r"].watch_mode(), WatchMode::Events);
     replica.catch_up(&daemon).await;

@@ -5,14 +5,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::modules::{Source, sources};
 
 /// Names that are defined more than once, each with its reason. The list may only shrink.
-const DEFINED_TWICE: &[(&str, &str)] =
-    &[("SpanProvider", "the feature `otlp` chooses one of two files; never both are compiled")];
+const DEFINED_TWICE: &[(&str, &str)] = &[(
+    "SpanProvider",
+    "the feature `otlp` chooses one of two files; never both are compiled",
+)];
 
 /// Returns the names of the types that a file defines at the start of a line or in a nested module.
 /// Associated types are left out: they are indented and named by their trait.
 fn defined_types(source: &Source) -> Vec<String> {
     let code = source.without_tests();
-    code.lines().filter_map(|line| defined_type(line.trim_end())).collect()
+    code.lines()
+        .filter_map(|line| defined_type(line.trim_end()))
+        .collect()
 }
 
 fn defined_type(line: &str) -> Option<String> {
@@ -29,7 +33,9 @@ fn defined_type(line: &str) -> Option<String> {
         "type" => !is_indented,
         _ => false,
     };
-    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    let end = rest
+        .find(|c: char| !c.is_alphanumeric() && c != '_')
+        .unwrap_or(rest.len());
     (defines && rest.starts_with(|c: char| c.is_ascii_uppercase())).then(|| rest[..end].to_owned())
 }
 
@@ -38,7 +44,10 @@ fn each_type_name_is_defined_once() {
     let mut files: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for source in sources() {
         for name in defined_types(&source) {
-            files.entry(name).or_default().push(source.path.display().to_string());
+            files
+                .entry(name)
+                .or_default()
+                .push(source.path.display().to_string());
         }
     }
     let types: usize = files.values().map(Vec::len).sum();
@@ -66,7 +75,10 @@ fn definitions_of_types_are_recognized() {
     assert_eq!(name("pub struct Catalog {"), "Catalog");
     assert_eq!(name("pub(crate) enum PollReason {"), "PollReason");
     assert_eq!(name("trait Source: Send {"), "Source");
-    assert_eq!(name("pub(super) type RpcResult<T> = Result<T, Status>;"), "RpcResult");
+    assert_eq!(
+        name("pub(super) type RpcResult<T> = Result<T, Status>;"),
+        "RpcResult"
+    );
     assert_eq!(name("    type Item = u8;"), "");
     assert_eq!(name("pub fn structure(struct_name: &str) {"), "");
     assert_eq!(name("struct hidden;"), "");

@@ -34,7 +34,10 @@ pub(crate) use run_in_namespaces;
 /// runs the test in new namespaces and returns false. Prints that the test is skipped if namespaces
 /// are not available.
 pub(crate) fn is_inner_run(place: &str, namespaces: &[&str]) -> bool {
-    let test = place.split("::{{closure}}").next().and_then(|path| path.split_once("::"));
+    let test = place
+        .split("::{{closure}}")
+        .next()
+        .and_then(|path| path.split_once("::"));
     let (_, test) = test.expect("a path in this crate");
     if env::var(INNER_TEST).is_ok_and(|name| name == test) {
         return true;
@@ -44,15 +47,25 @@ pub(crate) fn is_inner_run(place: &str, namespaces: &[&str]) -> bool {
         command.args(["--user", "--map-root-user"]).args(namespaces);
         command
     };
-    if !unshare().arg("true").status().is_ok_and(|status| status.success()) {
+    if !unshare()
+        .arg("true")
+        .status()
+        .is_ok_and(|status| status.success())
+    {
         println!("SKIPPED: {test}: user namespaces are not available");
         return false;
     }
     let mut output = tempfile::tempfile().expect("a temporary file");
     let to = || Stdio::from(output.try_clone().expect("a descriptor"));
     let mut command = unshare();
-    command.arg(env::current_exe().expect("a path")).args([test, "--exact", "--nocapture"]);
-    command.env(INNER_TEST, test).stdin(Stdio::null()).stdout(to()).stderr(to());
+    command
+        .arg(env::current_exe().expect("a path"))
+        .args([test, "--exact", "--nocapture"]);
+    command
+        .env(INNER_TEST, test)
+        .stdin(Stdio::null())
+        .stdout(to())
+        .stderr(to());
     let mut child = command.spawn().expect("unshare runs");
     let pid = Pid::from_child(&child);
     let (send, receive) = channel();
@@ -79,7 +92,13 @@ impl Mount {
     /// Mounts a filesystem of a kind.
     pub(crate) fn new(kind: &str, dir: &Path, options: &str) -> rustix::io::Result<Self> {
         let options = std::ffi::CString::new(options).expect("no NUL");
-        mount(kind, dir, kind, MountFlags::NOSUID | MountFlags::NODEV, &*options)?;
+        mount(
+            kind,
+            dir,
+            kind,
+            MountFlags::NOSUID | MountFlags::NODEV,
+            &*options,
+        )?;
         Ok(Self(dir.to_owned()))
     }
 

@@ -47,13 +47,20 @@ async fn client_output(serving: &Process, words: &str) -> Value {
 /// Method to open files that `caproot status` prints.
 async fn resolver(serving: &Process) -> String {
     let output = run_command(caproot(["status", "--endpoint", serving.endpoint()])).await;
-    let row = output.text().lines().find_map(|line| line.strip_prefix("resolver "));
-    row.unwrap_or_else(|| panic!("a row `resolver`: {output:?}")).trim().to_owned()
+    let row = output
+        .text()
+        .lines()
+        .find_map(|line| line.strip_prefix("resolver "));
+    row.unwrap_or_else(|| panic!("a row `resolver`: {output:?}"))
+        .trim()
+        .to_owned()
 }
 
 /// Starts the daemon, returns the resolver and the responses, and asserts a clean exit.
 async fn run_session(mut command: Command, fixture: &Fixture) -> (String, Vec<Value>) {
-    command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
+    command
+        .arg("--root")
+        .arg(format!("r={}", fixture.path("root").display()));
     command.arg("--allow").arg(fixture.path("other"));
     let serving = Process::start(&mut command);
     let commands = [
@@ -88,7 +95,11 @@ async fn responses_are_the_same_if_openat2_fails() {
     let log = fixture.path("strace");
     let (default_resolver, expected) = run_session(serve([""; 0]), &fixture).await;
     println!("files are opened by `{default_resolver}` on this machine");
-    let skills: Vec<_> = expected[0]["skills"].as_array().expect("skills").iter().collect();
+    let skills: Vec<_> = expected[0]["skills"]
+        .as_array()
+        .expect("skills")
+        .iter()
+        .collect();
     let names: Vec<_> = skills.iter().map(|skill| skill["name"].clone()).collect();
     assert_eq!(names, ["a", "b", "kit:c", "l"]);
     let text = format!("{expected:?}");
@@ -103,7 +114,9 @@ async fn responses_are_the_same_if_openat2_fails() {
     ] {
         let injected = format!("inject=openat2:{injected}");
         let options = ["-e", "trace=openat2", "-e", &injected];
-        let Some(command) = strace::trace_daemon(&log, &options) else { return };
+        let Some(command) = strace::trace_daemon(&log, &options) else {
+            return;
+        };
         let (used, responses) = run_session(command, &fixture).await;
         assert_eq!(used, resolver, "{injected}");
         assert_eq!(responses, expected, "{injected}");
@@ -117,8 +130,12 @@ async fn an_openat2_that_always_fails_with_eagain_is_an_io_error() {
     let fixture = Fixture::new(TREE);
     let log = fixture.path("strace");
     let options = ["-e", "trace=openat2", "-e", "inject=openat2:error=EAGAIN"];
-    let Some(mut command) = strace::trace_daemon(&log, &options) else { return };
-    command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
+    let Some(mut command) = strace::trace_daemon(&log, &options) else {
+        return;
+    };
+    command
+        .arg("--root")
+        .arg(format!("r={}", fixture.path("root").display()));
     let serving = Process::start(&mut command);
     assert_eq!(resolver(&serving).await, "openat2");
     for _ in 0..2 {

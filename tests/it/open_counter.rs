@@ -12,7 +12,10 @@ impl OpenCounter {
     /// Starts to count.
     pub(crate) fn start(dir: &Path) -> Self {
         let inotify = Inotify::init().expect("an instance");
-        inotify.watches().add(dir, WatchMask::OPEN).expect("a watch");
+        inotify
+            .watches()
+            .add(dir, WatchMask::OPEN)
+            .expect("a watch");
         Self(inotify)
     }
 
@@ -20,7 +23,9 @@ impl OpenCounter {
     pub(crate) fn count(&mut self) -> usize {
         let mut buffer = [0; 4_096];
         match self.0.read_events(&mut buffer) {
-            Ok(events) => events.filter(|e| e.name == Some(OsStr::new("SKILL.md"))).count(),
+            Ok(events) => events
+                .filter(|e| e.name == Some(OsStr::new("SKILL.md")))
+                .count(),
             Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => 0,
             Err(e) => panic!("inotify: {e}"),
         }

@@ -20,8 +20,12 @@ fn table<'a>(page: &'a str, head: &str) -> Vec<Vec<&'a str>> {
     let (Some((at, _)), None) = (heads.next(), heads.next()) else {
         panic!("the page has one table {head}")
     };
-    let rows = page[at + 1..].lines().take_while(|line| line.starts_with('|')).skip(2);
-    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect()).collect()
+    let rows = page[at + 1..]
+        .lines()
+        .take_while(|line| line.starts_with('|'))
+        .skip(2);
+    rows.map(|row| row.trim_matches('|').split('|').map(str::trim).collect())
+        .collect()
 }
 
 #[test]
@@ -51,16 +55,26 @@ fn the_times_of_watching_are_the_defaults() {
     ];
     let span = |cell: &str| humantime::parse_duration(cell).expect("a duration");
     let written = table(WATCHING_PAGE, "| timing | default | is |").into_iter();
-    let written: Vec<_> =
-        written.map(|row| (quoted_names(row[0]).concat(), span(row[1]))).collect();
+    let written: Vec<_> = written
+        .map(|row| (quoted_names(row[0]).concat(), span(row[1])))
+        .collect();
     assert_eq!(written, actual.map(|(name, span)| (name.to_owned(), span)));
 }
 
 /// Returns a number with commas.
 fn number(number: u64) -> String {
     let digits = number.to_string();
-    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(str::from_utf8).collect();
-    groups.into_iter().map(|group| group.expect("digits")).collect::<Vec<_>>().join(",")
+    let groups: Vec<_> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(str::from_utf8)
+        .collect();
+    groups
+        .into_iter()
+        .map(|group| group.expect("digits"))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn count(number_of_items: usize) -> String {
@@ -81,8 +95,14 @@ fn time(span: Duration) -> String {
 }
 
 fn assert_rows(page: &str, head: &str, actual: &[(&str, String)]) {
-    let written: Vec<_> = table(page, head).into_iter().map(|row| (row[0], row[1])).collect();
-    let actual: Vec<_> = actual.iter().map(|(what, value)| (*what, value.as_str())).collect();
+    let written: Vec<_> = table(page, head)
+        .into_iter()
+        .map(|row| (row[0], row[1]))
+        .collect();
+    let actual: Vec<_> = actual
+        .iter()
+        .map(|(what, value)| (*what, value.as_str()))
+        .collect();
     assert_eq!(written, actual);
 }
 
@@ -112,11 +132,17 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
             ),
             (
                 "files of a skill",
-                format!("{MAX_SKILL_FILES}, with {} in all", mebibytes(MAX_SKILL_BYTES)),
+                format!(
+                    "{MAX_SKILL_FILES}, with {} in all",
+                    mebibytes(MAX_SKILL_BYTES)
+                ),
             ),
             ("entry in `skills/list`", bytes(MAX_ENTRY_BYTES)),
             ("file", bytes(MAX_FILE_BYTES)),
-            ("files of a skill in a directory listing", count(MAX_WALKED_FILES)),
+            (
+                "files of a skill in a directory listing",
+                count(MAX_WALKED_FILES),
+            ),
             ("URI", bytes(MAX_URI_BYTES)),
             (
                 "skills",
@@ -128,16 +154,28 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
             ),
             ("catalog of the daemon", mebibytes(catalog_bytes)),
             ("request", bytes(MAX_REQUEST_BYTES)),
-            ("calls at once; waiting", format!("{MAX_CALLS}; {MAX_WAITING_CALLS}")),
-            ("responses on stdio that were not read", count(MAX_STDIO_REQUESTS)),
+            (
+                "calls at once; waiting",
+                format!("{MAX_CALLS}; {MAX_WAITING_CALLS}"),
+            ),
+            (
+                "responses on stdio that were not read",
+                count(MAX_STDIO_REQUESTS),
+            ),
             (
                 "`subscriptions/listen`",
-                format!("{MAX_LISTENS}, with {} URIs each", count(MAX_SUBSCRIBED_URIS)),
+                format!(
+                    "{MAX_LISTENS}, with {} URIs each",
+                    count(MAX_SUBSCRIBED_URIS)
+                ),
             ),
             ("HTTP connections", count(MAX_CONNECTIONS)),
             (
                 "sessions of older clients over HTTP",
-                format!("{MAX_SESSIONS}, each idle for {}", time(SESSION_IDLE_TIMEOUT)),
+                format!(
+                    "{MAX_SESSIONS}, each idle for {}",
+                    time(SESSION_IDLE_TIMEOUT)
+                ),
             ),
             ("wait for the daemon", time(CATALOG_TIMEOUT)),
         ],
@@ -165,11 +203,18 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
             ),
             (
                 "`skill://index.json`",
-                format!("{}; {} skills", mebibytes(MAX_LISTING_BYTES as u64), count(MAX_SKILLS)),
+                format!(
+                    "{}; {} skills",
+                    mebibytes(MAX_LISTING_BYTES as u64),
+                    count(MAX_SKILLS)
+                ),
             ),
             (
                 "files of a skill",
-                format!("{MAX_SKILL_FILES}, with {} in all", mebibytes(MAX_SKILL_BYTES)),
+                format!(
+                    "{MAX_SKILL_FILES}, with {} in all",
+                    mebibytes(MAX_SKILL_BYTES)
+                ),
             ),
             ("file", mebibytes(MAX_FILE_BYTES)),
             (
@@ -180,12 +225,17 @@ fn the_limits_of_an_mcp_source_are_those_of_the_code() {
                 ),
             ),
             ("URI", format!("{} bytes", count(MAX_URI_BYTES))),
-            ("token", format!("{} KiB, {}", MAX_TOKEN_BYTES >> 10, time(TOKEN_TIMEOUT))),
+            (
+                "token",
+                format!("{} KiB, {}", MAX_TOKEN_BYTES >> 10, time(TOKEN_TIMEOUT)),
+            ),
             ("read", time(READ_TIMEOUT)),
             ("start", time(START_TIMEOUT)),
             (
                 "connect; page; list",
-                [CONNECT_TIMEOUT, PAGE_TIMEOUT, LIST_TIMEOUT].map(time).join("; "),
+                [CONNECT_TIMEOUT, PAGE_TIMEOUT, LIST_TIMEOUT]
+                    .map(time)
+                    .join("; "),
             ),
         ],
     );

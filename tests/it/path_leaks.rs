@@ -43,12 +43,24 @@ fn broken_tree() -> Fixture {
 /// Calls every RPC with every root, valid and invalid. Returns all errors.
 async fn call_everything(client: &mut Client, roots: &[SelectedCapabilityRoot]) -> Vec<Status> {
     let mut errors = Vec::new();
-    client.get_executor(GetExecutorRequest {}).await.expect("GetExecutor");
-    client.list_roots(ListRootsRequest {}).await.expect("ListRoots");
-    client.list_skills(list_request(roots)).await.expect("ListSkills");
+    client
+        .get_executor(GetExecutorRequest {})
+        .await
+        .expect("GetExecutor");
+    client
+        .list_roots(ListRootsRequest {})
+        .await
+        .expect("ListRoots");
+    client
+        .list_skills(list_request(roots))
+        .await
+        .expect("ListSkills");
     let selected_capability_roots = roots.to_vec();
-    let request =
-        ResolveRootsRequest { selected_capability_roots, consistency: 2, ..Default::default() };
+    let request = ResolveRootsRequest {
+        selected_capability_roots,
+        consistency: 2,
+        ..Default::default()
+    };
     client.resolve_roots(request).await.expect("ResolveRoots");
     for root in roots {
         let id = &root.id;
@@ -101,9 +113,20 @@ async fn responses_contain_no_path() {
         answers.extend(format!("{:?}", status.metadata()).bytes());
     }
     let holds = |text: &str| answers.windows(text.len()).any(|w| w == text.as_bytes());
-    assert!(holds("skill://r/a") && holds("OUTSIDE_ROOT"), "the record has these responses");
-    let name = fixture.top().file_name().and_then(|n| n.to_str()).expect("UTF-8");
-    assert!(!holds(name), "{} went over the wire", fixture.top().display());
+    assert!(
+        holds("skill://r/a") && holds("OUTSIDE_ROOT"),
+        "the record has these responses"
+    );
+    let name = fixture
+        .top()
+        .file_name()
+        .and_then(|n| n.to_str())
+        .expect("UTF-8");
+    assert!(
+        !holds(name),
+        "{} went over the wire",
+        fixture.top().display()
+    );
     daemon.stop().await;
 }
 
@@ -120,6 +143,10 @@ async fn the_log_contains_no_path() {
     call_everything(&mut client, &roots).await;
     let log = binary.stop().await;
     assert!(!log.is_empty(), "the daemon logs something at level info");
-    let name = fixture.top().file_name().and_then(|n| n.to_str()).expect("UTF-8");
+    let name = fixture
+        .top()
+        .file_name()
+        .and_then(|n| n.to_str())
+        .expect("UTF-8");
     assert!(!log.contains(name), "{log}");
 }

@@ -28,8 +28,18 @@ fn unprivileged_daemon(fixture: &Fixture) -> Option<Command> {
     fs::copy(env!("CARGO_BIN_EXE_caproot"), &copy).expect("a copy of the binary");
     let mut copied = Command::new(copy);
     copied.args(command.get_args()).env("HOME", "/nonexistent");
-    let wrapper = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"];
-    wrap_command(wrapper, copied, "setpriv cannot run a program as an ordinary user here")
+    let wrapper = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        "--",
+    ];
+    wrap_command(
+        wrapper,
+        copied,
+        "setpriv cannot run a program as an ordinary user here",
+    )
 }
 
 fn set_mode(path: &Path, mode: u32) {
@@ -38,7 +48,9 @@ fn set_mode(path: &Path, mode: u32) {
 
 /// Resources below `r` with an `UNREADABLE` diagnostic.
 fn unreadable(replica: &Replica) -> Vec<&str> {
-    let found = replica.diagnostics["r"].iter().filter(|d| d.code() == DiagnosticCode::Unreadable);
+    let found = replica.diagnostics["r"]
+        .iter()
+        .filter(|d| d.code() == DiagnosticCode::Unreadable);
     let mut resources: Vec<_> = found.map(|d| d.resource.as_str()).collect();
     resources.sort_unstable();
     resources
@@ -52,35 +64,62 @@ async fn unreadable_files_affect_no_others_and_return_with_permission() {
     for path in &closed {
         set_mode(path, 0);
     }
-    let Some(command) = unprivileged_daemon(&fixture) else { return };
+    let Some(command) = unprivileged_daemon(&fixture) else {
+        return;
+    };
     let serving = Process::start(command);
     let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::synced(&daemon, watch_request(vec![root.clone()])).await;
     let names = |replica: &Replica| replica.skills.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&replica), ["skill://r/a"]);
-    assert_eq!(unreadable(&replica), ["skill://r/dir", "skill://r/file/SKILL.md"]);
+    assert_eq!(
+        unreadable(&replica),
+        ["skill://r/dir", "skill://r/file/SKILL.md"]
+    );
     let read = || read_request(&root, "skill://r/a", "skill://r/a/x.md");
-    assert_rpc_error(daemon.read(read()).await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    assert_rpc_error(
+        daemon.read(read()).await,
+        Code::NotFound,
+        "RESOURCE_NOT_FOUND",
+        None,
+    );
 
     // An unreadable directory cannot be watched, so it is polled.
     set_mode(&closed[0], 0o755);
-    replica.wait_while(|replica| names(replica) != ["skill://r/a", "skill://r/dir"]).await;
+    replica
+        .wait_while(|replica| names(replica) != ["skill://r/a", "skill://r/dir"])
+        .await;
     set_mode(&closed[1], 0o644);
     replica.wait_while(|replica| names(replica).len() < 3).await;
     assert_eq!(unreadable(&replica), [""; 0]);
     set_mode(&closed[2], 0o644);
-    assert_eq!(daemon.read_all(read()).await.expect("readable again"), b"text\n");
+    assert_eq!(
+        daemon.read_all(read()).await.expect("readable again"),
+        b"text\n"
+    );
     set_mode(&closed[0], 0);
-    replica.wait_while(|replica| names(replica) != ["skill://r/a", "skill://r/file"]).await;
+    replica
+        .wait_while(|replica| names(replica) != ["skill://r/a", "skill://r/file"])
+        .await;
 
     // The root itself becomes unreadable.
     set_mode(&fixture.path("r"), 0);
-    replica.wait_while(|replica| replica.roots["r"].state() == RootState::Ready).await;
+    replica
+        .wait_while(|replica| replica.roots["r"].state() == RootState::Ready)
+        .await;
     assert_eq!(replica.roots["r"].reason(), RootReason::PermissionDenied);
-    assert_eq!(fresh_list(&daemon, std::slice::from_ref(&root)).await.skills.len(), 0);
+    assert_eq!(
+        fresh_list(&daemon, std::slice::from_ref(&root))
+            .await
+            .skills
+            .len(),
+        0
+    );
     set_mode(&fixture.path("r"), 0o755);
-    replica.wait_while(|replica| names(replica) != ["skill://r/a", "skill://r/file"]).await;
+    replica
+        .wait_while(|replica| names(replica) != ["skill://r/a", "skill://r/file"])
+        .await;
     replica.catch_up(&daemon).await;
     drop(daemon);
     serving.stop().await;

@@ -16,28 +16,51 @@ use crate::watch_harness::{fresh_list, skill_text, watch_request, watch_status};
 async fn changes_without_events_are_found_by_polling() {
     run_in_namespaces!("--mount");
     let fixture = Fixture::new("dir r\nskill e/a");
-    let Some(remote) = Fuse::mount(&fixture.path("r")) else { return };
+    let Some(remote) = Fuse::mount(&fixture.path("r")) else {
+        return;
+    };
     for name in ["a", "b", "deep/down/c"] {
         remote.write(&format!("{name}/SKILL.md"), skill_text("s", "At first."));
     }
-    let timing =
-        WatchTiming { poll_interval: Duration::from_millis(100), ..WatchTiming::default() };
-    let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
+    let timing = WatchTiming {
+        poll_interval: Duration::from_millis(100),
+        ..WatchTiming::default()
+    };
+    let setup = Setup {
+        timing,
+        ..Setup::allowing([fixture.top().to_owned()])
+    };
     let daemon = Daemon::start(setup).await;
-    let roots = vec![selected("r", fixture.path("r")), selected("e", fixture.path("e"))];
+    let roots = vec![
+        selected("r", fixture.path("r")),
+        selected("e", fixture.path("e")),
+    ];
     let mut replica = Replica::synced(&daemon, watch_request(roots.clone())).await;
     assert_eq!(replica.skills.len(), 4);
     let root = &replica.roots["r"];
-    assert_eq!((root.state(), root.watch_mode()), (RootState::Ready, WatchMode::Polling));
-    assert!(root.watch_message.contains("FUSE"), "the reason: {}", root.watch_message);
+    assert_eq!(
+        (root.state(), root.watch_mode()),
+        (RootState::Ready, WatchMode::Polling)
+    );
+    assert!(
+        root.watch_message.contains("FUSE"),
+        "the reason: {}",
+        root.watch_message
+    );
     let diagnostics = &replica.diagnostics["r"];
-    let diagnostic =
-        diagnostics.iter().find(|d| d.code() == DiagnosticCode::WatchDegraded).expect("a warning");
+    let diagnostic = diagnostics
+        .iter()
+        .find(|d| d.code() == DiagnosticCode::WatchDegraded)
+        .expect("a warning");
     assert_eq!(
         (diagnostic.severity(), &diagnostic.message),
         (Severity::Warning, &root.watch_message)
     );
-    assert_eq!(replica.roots["e"].watch_mode(), WatchMode::Events, "the other root has events");
+    assert_eq!(
+        replica.roots["e"].watch_mode(),
+        WatchMode::Events,
+        "the other root has events"
+    );
     assert_eq!(watch_status(&daemon).await.polling_roots, 1);
 
     for n in 0..5 {
@@ -59,7 +82,11 @@ async fn changes_without_events_are_found_by_polling() {
         let says = format!("Fresh {n}.");
         remote.write("b/SKILL.md", skill_text("s", &says));
         let list = fresh_list(&daemon, &roots).await;
-        let found = list.skills.iter().find(|s| s.package == "skill://r/b").expect("listed");
+        let found = list
+            .skills
+            .iter()
+            .find(|s| s.package == "skill://r/b")
+            .expect("listed");
         assert_eq!(found.description, says);
     }
     replica.catch_up(&daemon).await;

@@ -25,7 +25,10 @@ pub(crate) fn caproot<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Com
 /// Command of a program without input. A test may redirect its stdout.
 pub(crate) fn program(name: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(name);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -50,7 +53,11 @@ pub(crate) fn serve_config(fixture: &Fixture, config: &str) -> Command {
 /// Adds a listener on a free TCP port to a config without the key `listen`.
 pub(crate) fn with_listener(config: &str) -> String {
     let has_listener = config.lines().any(|line| line.starts_with("listen:"));
-    let listen = if has_listener { "" } else { "listen: ['tcp:127.0.0.1:0']\n" };
+    let listen = if has_listener {
+        ""
+    } else {
+        "listen: ['tcp:127.0.0.1:0']\n"
+    };
     format!("{listen}{config}\n")
 }
 
@@ -76,11 +83,17 @@ pub(crate) fn wrap_command<S: AsRef<OsStr>>(
     command: impl BorrowMut<Command>,
     skipped: &str,
 ) -> Option<Command> {
-    let words: Vec<OsString> = wrapper.into_iter().map(|word| word.as_ref().to_owned()).collect();
+    let words: Vec<OsString> = wrapper
+        .into_iter()
+        .map(|word| word.as_ref().to_owned())
+        .collect();
     let command = command.borrow();
     let mut probe = Command::new(command.get_program());
     probe.arg("--version");
-    if wrap(&words, &probe).output().is_ok_and(|output| output.status.success()) {
+    if wrap(&words, &probe)
+        .output()
+        .is_ok_and(|output| output.status.success())
+    {
         return Some(wrap(&words, command));
     }
     println!("SKIPPED: {skipped}");
@@ -90,9 +103,18 @@ pub(crate) fn wrap_command<S: AsRef<OsStr>>(
 /// Runs a command by another program, which is known to work here. See [`wrap_command`].
 pub(crate) fn wrap<S: AsRef<OsStr>>(words: &[S], inner: &Command) -> Command {
     let mut outer = program(&words[0]);
-    outer.args(&words[1..]).arg(inner.get_program()).args(inner.get_args());
-    outer.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
-    outer.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    outer
+        .args(&words[1..])
+        .arg(inner.get_program())
+        .args(inner.get_args());
+    outer
+        .env_clear()
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    outer.envs(
+        inner
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     if let Some(dir) = inner.get_current_dir() {
         outer.current_dir(dir);
     }
@@ -118,7 +140,13 @@ impl Output {
     /// Asserts that the process exited with this code, and that its stderr contains a text.
     #[track_caller]
     pub(crate) fn exited_with(self, code: i32, part: &str) -> Self {
-        assert_eq!(self.code, Some(code), "{part}: {} {}", self.text(), self.stderr);
+        assert_eq!(
+            self.code,
+            Some(code),
+            "{part}: {} {}",
+            self.text(),
+            self.stderr
+        );
         assert!(self.stderr.contains(part), "{part}: {}", self.stderr);
         self
     }
@@ -128,7 +156,13 @@ impl Output {
     }
 
     pub(crate) fn json(&self) -> Value {
-        assert_eq!(self.text().lines().count(), 1, "one object: {} {}", self.text(), self.stderr);
+        assert_eq!(
+            self.text().lines().count(),
+            1,
+            "one object: {} {}",
+            self.text(),
+            self.stderr
+        );
         serde_json::from_slice(&self.stdout).expect("JSON")
     }
 }
@@ -138,12 +172,24 @@ pub(crate) async fn run_command(mut command: impl BorrowMut<Command>) -> Output 
     let command = std::mem::replace(command.borrow_mut(), Command::new("true"));
     let mut command = tokio::process::Command::from(command);
     // `output` of tokio would replace a stdout that the test redirected.
-    let child = command.kill_on_drop(true).spawn().expect("the program runs");
-    assert!(child.stderr.is_some(), "the output of the program is not lost");
-    let output = in_time(child.wait_with_output()).await.expect("the program runs");
+    let child = command
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the program runs");
+    assert!(
+        child.stderr.is_some(),
+        "the output of the program is not lost"
+    );
+    let output = in_time(child.wait_with_output())
+        .await
+        .expect("the program runs");
     let stderr = String::from_utf8(output.stderr).expect("text");
     assert!(!stderr.contains("panicked"), "{stderr}");
-    Output { code: output.status.code(), stdout: output.stdout, stderr }
+    Output {
+        code: output.status.code(),
+        stdout: output.stdout,
+        stderr,
+    }
 }
 
 /// Runs a command to its end. A daemon in this runtime does not continue meanwhile.
@@ -156,7 +202,9 @@ pub(crate) fn run_blocking(mut command: impl BorrowMut<Command>) -> Output {
 /// own meanwhile.
 pub(crate) fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> T {
     let run = || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
         runtime.expect("a runtime").block_on(future)
     };
     // In another thread, because the calling thread may have a runtime.
@@ -194,7 +242,8 @@ impl PipeLines {
 
 /// Returns the address in a line that a daemon prints on stdout.
 fn parse_endpoint(line: &str) -> Option<&str> {
-    line.strip_prefix("listening ").or(line.strip_prefix("metrics "))
+    line.strip_prefix("listening ")
+        .or(line.strip_prefix("metrics "))
 }
 
 /// Running process with pipes. Drop kills the process, so that a failed test leaves none behind.
@@ -230,7 +279,9 @@ impl Process {
                 panic!("no listener: {}", block_on(process.stderr.rest()))
             };
             let endpoint = parse_endpoint(&line.expect("text")).map(str::to_owned);
-            process.endpoints.push(endpoint.expect("a line `listening …`"));
+            process
+                .endpoints
+                .push(endpoint.expect("a line `listening …`"));
         }
         process.stdout = PipeLines::new(lines);
         process
@@ -241,13 +292,25 @@ impl Process {
         mut command: impl BorrowMut<Command>,
     ) -> (Self, BufReader<ChildStdout>) {
         let command = command.borrow_mut();
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program runs");
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
         let stderr = PipeLines::new(BufReader::new(child.stderr.take().expect("piped")).lines());
         let unread = PipeLines::new(std::iter::empty());
-        (Self { child, stdin, stdout: unread, stderr, endpoints: Vec::new() }, stdout)
+        (
+            Self {
+                child,
+                stdin,
+                stdout: unread,
+                stderr,
+                endpoints: Vec::new(),
+            },
+            stdout,
+        )
     }
 
     /// Address of the first listener, as the daemon printed it.
@@ -262,7 +325,10 @@ impl Process {
 
     /// Address of the first TCP listener, as `127.0.0.1:PORT`.
     pub(crate) fn address(&self) -> &str {
-        let address = self.endpoints.iter().find_map(|endpoint| endpoint.strip_prefix("tcp:"));
+        let address = self
+            .endpoints
+            .iter()
+            .find_map(|endpoint| endpoint.strip_prefix("tcp:"));
         address.expect("a TCP listener")
     }
 
@@ -294,7 +360,9 @@ impl Process {
     /// Writes a line to stdin.
     pub(crate) fn send_line(&mut self, line: &[u8]) {
         let stdin = self.stdin.as_mut().expect("stdin is open");
-        stdin.write_all(&[line, b"\n"].concat()).expect("the process reads");
+        stdin
+            .write_all(&[line, b"\n"].concat())
+            .expect("the process reads");
     }
 
     /// Takes stdin, and closes it if the result is dropped.
@@ -345,7 +413,11 @@ impl Process {
         let (stdout, stderr) = tokio::join!(self.stdout.rest(), self.stderr.rest());
         assert!(!stderr.contains("panicked"), "{stderr}");
         let code = self.child.wait().expect("wait").code();
-        Output { code, stdout: stdout.into_bytes(), stderr }
+        Output {
+            code,
+            stdout: stdout.into_bytes(),
+            stderr,
+        }
     }
 
     /// Sends a signal and waits until the process exits.
@@ -359,7 +431,13 @@ impl Process {
     pub(crate) async fn stop(self) -> String {
         let output = self.exit_on(Signal::TERM).await;
         assert_eq!(output.code, Some(0), "{}", output.stderr);
-        assert!(output.text().lines().all(|line| parse_endpoint(line).is_some()), "{output:?}");
+        assert!(
+            output
+                .text()
+                .lines()
+                .all(|line| parse_endpoint(line).is_some()),
+            "{output:?}"
+        );
         output.stderr
     }
 }

@@ -30,7 +30,9 @@ pub(crate) fn threads(pid: u32) -> u64 {
 
 /// Number of open descriptors.
 pub(crate) fn descriptors(pid: u32) -> u64 {
-    fs::read_dir(format!("/proc/{pid}/fd")).expect("a live process").count() as u64
+    fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("a live process")
+        .count() as u64
 }
 
 /// Number of inotify watches in all instances of the process.
@@ -38,14 +40,25 @@ pub(crate) fn watches(pid: u32) -> u64 {
     let infos = fs::read_dir(format!("/proc/{pid}/fdinfo")).expect("a live process");
     let count = |info: std::io::Result<fs::DirEntry>| {
         // A descriptor that was closed meanwhile has no watches.
-        let text = info.and_then(|info| fs::read_to_string(info.path())).unwrap_or_default();
-        text.lines().filter(|line| line.starts_with("inotify ")).count() as u64
+        let text = info
+            .and_then(|info| fs::read_to_string(info.path()))
+            .unwrap_or_default();
+        text.lines()
+            .filter(|line| line.starts_with("inotify "))
+            .count() as u64
     };
     infos.map(count).sum()
 }
 
 fn status(pid: u32, key: &str) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("a live process");
-    let value = status.lines().find_map(|line| line.strip_prefix(key)).expect("the field");
-    value.trim().trim_end_matches(" kB").parse().expect("a number")
+    let value = status
+        .lines()
+        .find_map(|line| line.strip_prefix(key))
+        .expect("the field");
+    value
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .expect("a number")
 }

@@ -16,20 +16,30 @@ use crate::watch_harness::{skill_text, watch_request};
 
 /// Environment of a daemon that is started in a directory of the fixture.
 fn env_in(fixture: &Fixture, dir: &str) -> ProcessEnv {
-    ProcessEnv { current_dir: Some(fixture.path(dir)), ..isolated_env(fixture.top()) }
+    ProcessEnv {
+        current_dir: Some(fixture.path(dir)),
+        ..isolated_env(fixture.top())
+    }
 }
 
 /// Returns the ids of the published roots that callers see.
 async fn listed_ids(daemon: &Daemon) -> Vec<String> {
     let answer = in_time(daemon.client.clone().list_roots(ListRootsRequest {})).await;
     let roots = answer.expect("ListRoots").into_inner().roots;
-    assert!(roots.iter().all(|root| root.state() == RootState::Ready), "{roots:?}");
+    assert!(
+        roots.iter().all(|root| root.state() == RootState::Ready),
+        "{roots:?}"
+    );
     roots.into_iter().map(|root| root.id).collect()
 }
 
 /// Starts a daemon in a directory and returns the ids of its visible roots.
 async fn ids_in(fixture: &Fixture, dir: &str) -> Vec<String> {
-    let daemon = Daemon::start(Setup { env: env_in(fixture, dir), ..Setup::default() }).await;
+    let daemon = Daemon::start(Setup {
+        env: env_in(fixture, dir),
+        ..Setup::default()
+    })
+    .await;
     let ids = listed_ids(&daemon).await;
     daemon.stop().await;
     ids
@@ -42,7 +52,10 @@ async fn wait_until_ready(daemon: &Daemon, id: &str) {
     let changes = async {
         replica
             .wait_while(|replica| {
-                !replica.roots.values().any(|root: &RootStatus| root.state() == RootState::Ready)
+                !replica
+                    .roots
+                    .values()
+                    .any(|root: &RootStatus| root.state() == RootState::Ready)
             })
             .await;
     };
@@ -75,7 +88,10 @@ async fn a_project_has_at_most_sixteen_roots() {
     let fixture = Fixture::new(&format!("dir .git\ndir {deep}"));
     for levels in 0..=20 {
         let dir = "d/".repeat(levels);
-        fixture.write(&format!("{dir}.agents/skills/s/SKILL.md"), skill_text("s", "One."));
+        fixture.write(
+            &format!("{dir}.agents/skills/s/SKILL.md"),
+            skill_text("s", "One."),
+        );
     }
     let mut ids = ids_in(&fixture, &deep).await;
     ids.sort_by_key(String::len);
@@ -86,10 +102,16 @@ async fn a_project_has_at_most_sixteen_roots() {
 #[tokio::test]
 async fn a_project_root_appears_and_disappears_with_its_directory() {
     let fixture = Fixture::new("dir proj/.git\ndir proj/a");
-    let setup = Setup { env: env_in(&fixture, "proj/a"), ..Setup::default() };
+    let setup = Setup {
+        env: env_in(&fixture, "proj/a"),
+        ..Setup::default()
+    };
     let daemon = Daemon::start(setup).await;
     assert!(listed_ids(&daemon).await.is_empty());
-    fixture.write("proj/.agents/skills/new/SKILL.md", skill_text("new", "New."));
+    fixture.write(
+        "proj/.agents/skills/new/SKILL.md",
+        skill_text("new", "New."),
+    );
     wait_until_ready(&daemon, "repo-2").await;
     assert_eq!(listed_ids(&daemon).await, ["repo-2"]);
     fs::remove_dir_all(fixture.path("proj/.agents")).expect("remove");
@@ -98,7 +120,10 @@ async fn a_project_root_appears_and_disappears_with_its_directory() {
     let gone = async {
         replica
             .wait_while(|replica| {
-                replica.roots.values().all(|root: &RootStatus| root.state() == RootState::Ready)
+                replica
+                    .roots
+                    .values()
+                    .all(|root: &RootStatus| root.state() == RootState::Ready)
             })
             .await;
     };
@@ -111,12 +136,19 @@ async fn a_project_root_appears_and_disappears_with_its_directory() {
 async fn a_sandboxed_daemon_reads_a_project_root_that_appears_later() {
     let fixture = Fixture::new("dir proj/.git\ndir proj/a\ndir home");
     let mut command = serve([""; 0]);
-    command.current_dir(fixture.path("proj/a")).env("HOME", fixture.path("home"));
+    command
+        .current_dir(fixture.path("proj/a"))
+        .env("HOME", fixture.path("home"));
     let served = ConfiguredDaemon::start_command(&mut command).await;
     for (id, dir) in [("repo", "proj/a"), ("repo-2", "proj")] {
-        fixture.write(&format!("{dir}/.agents/skills/new/SKILL.md"), skill_text("new", "New."));
+        fixture.write(
+            &format!("{dir}/.agents/skills/new/SKILL.md"),
+            skill_text("new", "New."),
+        );
         wait_until_ready(&served, id).await;
-        let answer = served.list(&[located(id, &format!("published:{id}"))]).await;
+        let answer = served
+            .list(&[located(id, &format!("published:{id}"))])
+            .await;
         assert_eq!(answer.skills.len(), 1, "{answer:?}");
     }
     assert_eq!(listed_ids(&served).await, ["repo", "repo-2"]);
@@ -141,8 +173,15 @@ async fn directories_of_other_users_are_omitted_with_a_warning() {
         let mut env = env_in(&fixture, "proj");
         give_away(&fixture.path(foreign), &mut env);
         let config = Config::from_flags(ServeFlags::default(), &env).expect("valid");
-        assert!(config.published_roots.is_empty(), "{:?}", config.published_roots);
-        let warning = config.warnings.iter().find(|text| text.contains("belongs to neither"));
+        assert!(
+            config.published_roots.is_empty(),
+            "{:?}",
+            config.published_roots
+        );
+        let warning = config
+            .warnings
+            .iter()
+            .find(|text| text.contains("belongs to neither"));
         let path = fixture.path("proj/.agents/skills");
         assert!(
             warning.is_some_and(|text| text.starts_with(path.to_str().expect("UTF-8"))),
@@ -157,7 +196,10 @@ fn publish_project(fixture: &Fixture, env: &ProcessEnv) -> (bool, Option<String>
     let config = Config::from_flags(ServeFlags::default(), env).expect("valid");
     let path = fixture.path("proj/.agents/skills");
     let path = path.to_str().expect("UTF-8");
-    let warning = config.warnings.into_iter().find(|text| text.starts_with(path));
+    let warning = config
+        .warnings
+        .into_iter()
+        .find(|text| text.starts_with(path));
     (!config.published_roots.is_empty(), warning)
 }
 
@@ -188,7 +230,12 @@ async fn directories_that_other_users_may_write_are_omitted_with_a_warning() {
         set_mode(dir, 0o775);
         (env.uid, env.gid) = (fs::metadata(dir).expect("a directory").uid(), group);
         let is_private = group == 0 || group == env.uid;
-        assert_eq!(publish_project(&fixture, &env).0, is_private, "{}", dir.display());
+        assert_eq!(
+            publish_project(&fixture, &env).0,
+            is_private,
+            "{}",
+            dir.display()
+        );
         if env.uid == 0 {
             for (gid, own_gid) in [(12_345, 12_345), (12_345, 0)] {
                 chown(dir, None, Some(gid)).expect("chown");
@@ -198,7 +245,12 @@ async fn directories_that_other_users_may_write_are_omitted_with_a_warning() {
             }
             chown(dir, Some(12_345), Some(12_345)).expect("chown");
             (env.uid, env.gid) = (12_345, 12_345);
-            assert_eq!(publish_project(&fixture, &env), (true, None), "{}", dir.display());
+            assert_eq!(
+                publish_project(&fixture, &env),
+                (true, None),
+                "{}",
+                dir.display()
+            );
             chown(dir, Some(0), Some(0)).expect("chown");
         }
         set_mode(dir, 0o755);
@@ -211,7 +263,11 @@ async fn a_missing_root_that_any_user_could_create_is_not_published() {
     set_mode(&fixture.path("proj"), 0o1777);
     let config = Config::from_flags(ServeFlags::default(), &env_in(&fixture, "proj"));
     let config = config.expect("valid");
-    assert!(config.published_roots.is_empty(), "{:?}", config.published_roots);
+    assert!(
+        config.published_roots.is_empty(),
+        "{:?}",
+        config.published_roots
+    );
     // The owner created the directory before the daemon started.
     fixture.write("proj/.agents/skills/s/SKILL.md", skill_text("s", "One."));
     assert_eq!(ids_in(&fixture, "proj").await, ["repo"]);

@@ -19,7 +19,10 @@ const CONSTRUCTIONS: &[(&str, &str)] = &[
             r"who (?:is|was|are|were|has|had|does|comes|goes|stands|makes|needs)\b",
         ),
     ),
-    ("a person who is not named", r"\b(?:no|some)body\b|\bstrangers?\b"),
+    (
+        "a person who is not named",
+        r"\b(?:no|some)body\b|\bstrangers?\b",
+    ),
     (
         "an old word",
         concat!(
@@ -33,7 +36,10 @@ const CONSTRUCTIONS: &[(&str, &str)] = &[
         "a sentence that begins with `of`",
         r"(?:^|[.;:] )Of (?!course\b)[a-z`]|\bof (?:which|these|those)\b,",
     ),
-    ("a list of what a module leaves to others", r"\b[Ll]eaves (?:\S+ ){1,12}to `"),
+    (
+        "a list of what a module leaves to others",
+        r"\b[Ll]eaves (?:\S+ ){1,12}to `",
+    ),
 ];
 
 /// Beginnings of a doc comment that do not name its subject.
@@ -55,7 +61,10 @@ fn prose(path: &Path, line: &str, literal: &Regex) -> Option<Line> {
     let line = line.trim();
     let (text, in_doc) = match path.extension().and_then(|e| e.to_str()) {
         Some("rs") => {
-            if let Some(doc) = line.strip_prefix("//!").or_else(|| line.strip_prefix("///")) {
+            if let Some(doc) = line
+                .strip_prefix("//!")
+                .or_else(|| line.strip_prefix("///"))
+            {
                 (doc.trim().to_owned(), true)
             } else if let Some(comment) = line.strip_prefix("//") {
                 (comment.trim().to_owned(), false)
@@ -75,8 +84,9 @@ fn prose(path: &Path, line: &str, literal: &Regex) -> Option<Line> {
 /// Returns the string literals of a line of code, with the part of one that goes on in the next line.
 fn string_literals(line: &str, literal: &Regex) -> String {
     let found = literal.captures_iter(line).filter_map(Result::ok);
-    let mut texts: Vec<String> =
-        found.filter_map(|found| Some(found.get(1)?.as_str().to_owned())).collect();
+    let mut texts: Vec<String> = found
+        .filter_map(|found| Some(found.get(1)?.as_str().to_owned()))
+        .collect();
     if let Some(unfinished) = line.strip_suffix('\\') {
         texts.push(unfinished.rsplit('"').next().unwrap_or_default().to_owned());
     }
@@ -107,8 +117,13 @@ fn files() -> Vec<PathBuf> {
     .map(PathBuf::from)
     .into();
     while let Some(path) = left.pop() {
-        let generated =
-            ["tests/trees", "tests/snapshots", "fuzz/corpus", "fuzz/artifacts", "fuzz/target"];
+        let generated = [
+            "tests/trees",
+            "tests/snapshots",
+            "fuzz/corpus",
+            "fuzz/artifacts",
+            "fuzz/target",
+        ];
         if generated.iter().any(|dir| path.starts_with(dir)) {
             continue;
         }
@@ -124,17 +139,23 @@ fn files() -> Vec<PathBuf> {
 }
 
 fn has_prose(path: &Path) -> bool {
-    let extensions = ["rs", "md", "proto", "sh", "py", "yaml", "yml", "toml", "service", "socket"];
+    let extensions = [
+        "rs", "md", "proto", "sh", "py", "yaml", "yml", "toml", "service", "socket",
+    ];
     path.starts_with(".ci")
         || path.starts_with("systemd")
-        || path.extension().is_some_and(|e| extensions.iter().any(|known| e == *known))
+        || path
+            .extension()
+            .is_some_and(|e| extensions.iter().any(|known| e == *known))
 }
 
 /// Returns each construction of a text as `line: construction: text`.
 fn findings(path: &Path, text: &str) -> Vec<String> {
     let compile = |pattern: &str| Regex::new(pattern).expect("a pattern");
-    let constructions: Vec<_> =
-        CONSTRUCTIONS.iter().map(|(name, pattern)| (*name, compile(pattern))).collect();
+    let constructions: Vec<_> = CONSTRUCTIONS
+        .iter()
+        .map(|(name, pattern)| (*name, compile(pattern)))
+        .collect();
     let (headless, string_pattern) = (compile(HEADLESS), compile(r#""((?:[^"\\]|\\.){12,})""#));
     let mut found = vec![];
     let mut last_doc_line = None;
@@ -145,17 +166,26 @@ fn findings(path: &Path, text: &str) -> Vec<String> {
         if in_fence || opens_or_closes {
             continue;
         }
-        let Some(prose) = prose(path, line, &string_pattern) else { continue };
+        let Some(prose) = prose(path, line, &string_pattern) else {
+            continue;
+        };
         let begins_doc = prose.in_doc && last_doc_line != Some(number - 1);
         if prose.in_doc {
             last_doc_line = Some(number);
         }
         let has = |pattern: &Regex| pattern.is_match(&prose.text).expect("a search that ends");
-        let named = constructions.iter().filter(|(_, pattern)| has(pattern)).map(|(name, _)| *name);
+        let named = constructions
+            .iter()
+            .filter(|(_, pattern)| has(pattern))
+            .map(|(name, _)| *name);
         let headless =
             (begins_doc && has(&headless)).then_some("a doc comment without its subject");
         let named: Vec<_> = named.chain(headless).collect();
-        found.extend(named.iter().map(|name| format!("{number}: {name}: {}", prose.text)));
+        found.extend(
+            named
+                .iter()
+                .map(|name| format!("{number}: {name}: {}", prose.text)),
+        );
     }
     found
 }
@@ -163,15 +193,21 @@ fn findings(path: &Path, text: &str) -> Vec<String> {
 #[test]
 fn comments_and_messages_have_no_banned_construction() {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let known: BTreeMap<_, _> =
-        KNOWN.iter().map(|(path, count)| (PathBuf::from(path), *count)).collect();
+    let known: BTreeMap<_, _> = KNOWN
+        .iter()
+        .map(|(path, count)| (PathBuf::from(path), *count))
+        .collect();
     let mut wrong = vec![];
     for path in files() {
         let text = fs::read(package.join(&path)).expect("a file of the package");
         let found = findings(&path, &String::from_utf8_lossy(&text));
         let allowed = known.get(&path).copied().unwrap_or_default();
         if found.len() > allowed {
-            wrong.extend(found.iter().map(|found| format!("{}:{found}", path.display())));
+            wrong.extend(
+                found
+                    .iter()
+                    .map(|found| format!("{}:{found}", path.display())),
+            );
         } else if found.len() < allowed {
             wrong.push(format!(
                 "{}: write {} instead of {allowed} in KNOWN",
@@ -196,7 +232,22 @@ fn constructions_are_recognized() {
     for text in banned {
         assert_eq!(count("src/x.rs", text), 1, "{text}");
     }
-    assert_eq!(count("src/x.rs", "/// Returns the root.\n/// What follows is no beginning.\n"), 0);
-    assert_eq!(count("README.md", concat!("```text\nwho", "ever\n```\n")), 0);
-    assert_eq!(count("src/x.rs", "/// How many roots are open.\n/// How long a call waits.\n"), 0);
+    assert_eq!(
+        count(
+            "src/x.rs",
+            "/// Returns the root.\n/// What follows is no beginning.\n"
+        ),
+        0
+    );
+    assert_eq!(
+        count("README.md", concat!("```text\nwho", "ever\n```\n")),
+        0
+    );
+    assert_eq!(
+        count(
+            "src/x.rs",
+            "/// How many roots are open.\n/// How long a call waits.\n"
+        ),
+        0
+    );
 }

@@ -52,7 +52,10 @@ struct RaceCounts {
 impl RaceCounts {
     /// Counts an answer as a leak if it contains anything from outside.
     fn count_leaks(&self, fixture: &RaceFixture, answer: &[u8]) {
-        self.leaks.fetch_add(u64::from(fixture.contains_secret(answer)), Ordering::Relaxed);
+        self.leaks.fetch_add(
+            u64::from(fixture.contains_secret(answer)),
+            Ordering::Relaxed,
+        );
     }
 
     fn get(counter: &AtomicU64) -> u64 {
@@ -69,11 +72,14 @@ impl RaceCounts {
 
 async fn no_content_from_outside_is_returned(opener: OpenMethod) {
     let seconds = std::env::var("CAPROOT_RACE_SECONDS");
-    let seconds: f64 = seconds
-        .map_or(short_or_long(3.0, 10.0), |text| text.parse().expect("CAPROOT_RACE_SECONDS"));
+    let seconds: f64 = seconds.map_or(short_or_long(3.0, 10.0), |text| {
+        text.parse().expect("CAPROOT_RACE_SECONDS")
+    });
     for kind in ExchangeKind::ALL {
         let fixture = Arc::new(RaceFixture::new());
-        let Some(race) = fixture.start_exchanges(kind) else { return };
+        let Some(race) = fixture.start_exchanges(kind) else {
+            return;
+        };
         let counts = Arc::new(RaceCounts::default());
         let end = Instant::now() + Duration::from_secs_f64(seconds / 3.0);
         let deadline = Instant::now() + HANG_TIMEOUT;
@@ -91,14 +97,22 @@ async fn no_content_from_outside_is_returned(opener: OpenMethod) {
             worker.join().expect("no panic");
         }
         let (exchanges, name) = (race.stop(), opener.name());
-        let [reads, lists, served, rejected, leaks] =
-            [&counts.reads, &counts.lists, &counts.served, &counts.rejected, &counts.leaks]
-                .map(RaceCounts::get);
+        let [reads, lists, served, rejected, leaks] = [
+            &counts.reads,
+            &counts.lists,
+            &counts.served,
+            &counts.rejected,
+            &counts.leaks,
+        ]
+        .map(RaceCounts::get);
         println!(
             "race: {name}, {kind:?}: {reads} reads ({served} served, {rejected} rejected as outside) \
              and {lists} lists in {exchanges} exchanges, {leaks} leaks"
         );
-        assert_eq!(leaks, 0, "{name}, {kind:?}: content from outside was returned");
+        assert_eq!(
+            leaks, 0,
+            "{name}, {kind:?}: content from outside was returned"
+        );
         assert!(counts.is_raced(kind), "{name}, {kind:?}: this was no race");
     }
 }
@@ -112,7 +126,11 @@ fn read_directly(
 ) {
     let allowed = AllowedDirs::with_opener(opener, vec![fixture.root()]);
     let (packages, rules) = (DisabledPackages::default(), DisableRules::default());
-    let off = DisabledSkills { packages: &packages, rules: &rules, published: &[] };
+    let off = DisabledSkills {
+        packages: &packages,
+        rules: &rules,
+        published: &[],
+    };
     let declaring = ManifestFiles::default();
     let rule = ReadRules {
         skipped_dirs: &[],
@@ -125,8 +143,9 @@ fn read_directly(
     let path = |text: &str| RelPath::new(text.as_bytes()).expect("a relative path");
     while keep_running() {
         for (package, resource) in exchange::FILES {
-            let root =
-                allowed.resolve(fixture.root().as_os_str().as_bytes()).expect("the root exists");
+            let root = allowed
+                .resolve(fixture.root().as_os_str().as_bytes())
+                .expect("the root exists");
             let page = FilePageRequest {
                 package: &path(package),
                 resource: &path(resource),
@@ -175,8 +194,10 @@ fn scan_directly(
     counts: &RaceCounts,
     keep_running: &dyn Fn() -> bool,
 ) {
-    let config =
-        Config::from_flags(ServeFlags::default(), &isolated_env(Path::new("/nonexistent")));
+    let config = Config::from_flags(
+        ServeFlags::default(),
+        &isolated_env(Path::new("/nonexistent")),
+    );
     let target = ScanTarget {
         path: fixture.root().as_os_str().as_bytes().into(),
         rules: config.expect("a valid configuration").search_rules(),
@@ -205,7 +226,10 @@ async fn call_the_daemon(
         recheck_interval: Duration::from_millis(10),
         ..WatchTiming::default()
     };
-    let setup = Setup { timing, ..Setup::allowing([fixture.root()]) };
+    let setup = Setup {
+        timing,
+        ..Setup::allowing([fixture.root()])
+    };
     let daemon = Daemon::start(setup.with_opener(opener)).await;
     let root = selected("r", fixture.root());
     let list = list_request(std::slice::from_ref(&root));
@@ -214,7 +238,10 @@ async fn call_the_daemon(
         counts.lists.fetch_add(1, Ordering::Relaxed);
         for package in ["skill://r/a", "skill://r/b"] {
             let request = files_request(&root, package);
-            let request = ListResourcesRequest { include_digests: true, ..request };
+            let request = ListResourcesRequest {
+                include_digests: true,
+                ..request
+            };
             check_answer(fixture, counts, daemon.list_resources(request).await);
         }
         for (package, resource) in exchange::FILES {
@@ -270,7 +297,9 @@ fn a_naive_resolver_leaks() {
     assert!(!openers().is_empty());
     for kind in ExchangeKind::ALL {
         let fixture = RaceFixture::new();
-        let Some(race) = fixture.start_exchanges(kind) else { return };
+        let Some(race) = fixture.start_exchanges(kind) else {
+            return;
+        };
         let (naive, path): (NaiveResolver, _) = match kind {
             ExchangeKind::Directories => (check_then_open, "a/docs/x.md"),
             ExchangeKind::Files => (check_then_open, "a/x.md"),
@@ -290,6 +319,9 @@ fn a_naive_resolver_leaks() {
         };
         let exchanges = race.stop();
         println!("race: naive, {kind:?}: leaked in read {reads}, in {exchanges} exchanges");
-        assert!(leaked, "{kind:?}: {reads} reads, and nothing of {SECRET}: this is no race");
+        assert!(
+            leaked,
+            "{kind:?}: {reads} reads, and nothing of {SECRET}: this is no race"
+        );
     }
 }

@@ -23,20 +23,30 @@ pub(crate) struct RandomWalk {
 
 /// Reads a number from an environment variable.
 pub(crate) fn from_env(name: &str, otherwise: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(otherwise)
+    std::env::var(name)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
 }
 
 impl RandomWalk {
     /// Uses the seed of the environment, or a new seed for each run.
     pub(crate) fn new() -> Self {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let seed = from_env("CAPROOT_WALK_SEED", now.map_or(1, |d| u64::from(d.subsec_nanos())));
+        let seed = from_env(
+            "CAPROOT_WALK_SEED",
+            now.map_or(1, |d| u64::from(d.subsec_nanos())),
+        );
         println!("CAPROOT_WALK_SEED={seed}");
         let fixture = Fixture::new(
             "repeat 6 skill r/s{}\nrepeat 3 skill v/1/t{}\nrepeat 4 skill v/2/t{}\n\
              link r/current -> ../v/1\nskill r/p/in/a\nfile r/flood/a\nfile r/flood/b\nskill q/a",
         );
-        Self { seed, rng: Rng::new(seed), fixture }
+        Self {
+            seed,
+            rng: Rng::new(seed),
+            fixture,
+        }
     }
 
     /// Returns the next random number below `n`.
@@ -50,26 +60,37 @@ impl RandomWalk {
         let path = |relative: String| self.fixture.path(&relative);
         let says = format!("Step {number}.");
         match kind {
-            0 | 1 => self.fixture.write(&format!("r/s{n}/SKILL.md"), skill_text("s", &says)),
-            2 => self.fixture.replace("r/current/t0/SKILL.md", skill_text("t", &says)),
+            0 | 1 => self
+                .fixture
+                .write(&format!("r/s{n}/SKILL.md"), skill_text("s", &says)),
+            2 => self
+                .fixture
+                .replace("r/current/t0/SKILL.md", skill_text("t", &says)),
             3 => drop(fs::rename(path(format!("r/s{n}")), path(format!("r/s{m}")))),
             4 => retarget(&path("r/current".into()), &format!("../v/{}", 1 + n % 2)),
             5 => {
                 for k in 0..6 {
-                    self.fixture.write(&format!("r/s{k}/SKILL.md"), skill_text("s", &says));
+                    self.fixture
+                        .write(&format!("r/s{k}/SKILL.md"), skill_text("s", &says));
                 }
             }
-            6 => self.fixture.write(&format!("r/s{n}/SKILL.md"), "---\nbroken"),
+            6 => self
+                .fixture
+                .write(&format!("r/s{n}/SKILL.md"), "---\nbroken"),
             7 => drop(fs::remove_dir_all(path(format!("r/s{n}")))),
             8 => {
                 let manifest = format!(r#"{{"name": "p{n}"}}"#);
-                self.fixture.write("r/p/.codex-plugin/plugin.json", manifest);
+                self.fixture
+                    .write("r/p/.codex-plugin/plugin.json", manifest);
             }
             9 => self.check_out(n % 3, &says),
             // A change of another root: a revision without events for this root.
             10 => self.fixture.replace("q/a/SKILL.md", skill_text("a", &says)),
             _ => {
-                self.fixture.write(&format!("next{number}/in/a/SKILL.md"), skill_text("a", &says));
+                self.fixture.write(
+                    &format!("next{number}/in/a/SKILL.md"),
+                    skill_text("a", &says),
+                );
                 drop(fs::rename(path("r/p".into()), path(format!("old{number}"))));
                 fs::rename(path(format!("next{number}")), path("r/p".into()))
                     .expect("rename over it");
@@ -109,7 +130,9 @@ impl RandomWalk {
     /// repairs all skills: only a daemon that saw an earlier version can list a broken skill as
     /// stale.
     pub(crate) async fn list_of_new_daemon(&self) -> ListSkillsResponse {
-        let daemon = self.start_daemon(&WatchTiming::default(), &FaultInjector::default()).await;
+        let daemon = self
+            .start_daemon(&WatchTiming::default(), &FaultInjector::default())
+            .await;
         let list = daemon.list(&[selected("r", self.fixture.path("r"))]).await;
         assert!(list.next_page_token.is_empty(), "one page");
         daemon.stop().await;
@@ -128,7 +151,11 @@ impl RandomWalk {
 
     /// Client of another root, so that the daemon watches that root too.
     pub(crate) async fn follow_other_root(&self, daemon: &Daemon) -> Replica {
-        Replica::synced(daemon, watch_request(vec![selected("q", self.fixture.path("q"))])).await
+        Replica::synced(
+            daemon,
+            watch_request(vec![selected("q", self.fixture.path("q"))]),
+        )
+        .await
     }
 
     /// Starts a daemon that may read the whole tree.
@@ -137,7 +164,15 @@ impl RandomWalk {
         timing: &WatchTiming,
         faults: &FaultInjector,
     ) -> Daemon {
-        let setup = Setup { timing: timing.clone(), faults: faults.clone(), ..Setup::default() };
-        Daemon::start(Setup { allow: vec![self.fixture.top().to_owned()], ..setup }).await
+        let setup = Setup {
+            timing: timing.clone(),
+            faults: faults.clone(),
+            ..Setup::default()
+        };
+        Daemon::start(Setup {
+            allow: vec![self.fixture.top().to_owned()],
+            ..setup
+        })
+        .await
     }
 }

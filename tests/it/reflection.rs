@@ -5,8 +5,11 @@ use tonic::transport::Channel;
 
 use crate::harness::{Daemon, Setup, in_time};
 
-const DETAILS: [&str; 3] =
-    ["google.rpc.ErrorInfo", "google.rpc.BadRequest", "google.rpc.RetryInfo"];
+const DETAILS: [&str; 3] = [
+    "google.rpc.ErrorInfo",
+    "google.rpc.BadRequest",
+    "google.rpc.RetryInfo",
+];
 
 /// Descriptor files that one version of reflection serves for `$symbols`, one per symbol.
 macro_rules! files_of_symbols {
@@ -46,7 +49,10 @@ async fn both_versions_serve_the_types_of_error_details() {
     assert_eq!((v1.len(), &v1), (DETAILS.len(), &v1alpha));
     for (symbol, file) in DETAILS.iter().zip(&v1) {
         let name = symbol.rsplit('.').next().expect("a name").as_bytes();
-        assert!(file.windows(name.len()).any(|part| part == name), "no {symbol}");
+        assert!(
+            file.windows(name.len()).any(|part| part == name),
+            "no {symbol}"
+        );
     }
     drop(channel);
     daemon.stop().await;
@@ -58,13 +64,18 @@ async fn reflection_shows_the_comments_of_the_service_and_the_errors() {
     let endpoint = Channel::from_shared(format!("http://{}", daemon.address)).expect("a URI");
     let channel = in_time(endpoint.connect()).await.expect("a connection");
     let expected = [
-        ("caproot.v1.CapabilityService", "Every request names its roots"),
+        (
+            "caproot.v1.CapabilityService",
+            "Every request names its roots",
+        ),
         ("caproot.v1.ErrorReason", "Status: NOT_FOUND."),
         ("caproot.v1.PluginComponents", "Likely secrets are omitted"),
     ];
     let files = files_of_symbols!(v1, channel.clone(), expected.map(|(symbol, _)| symbol));
     for ((symbol, comment), file) in expected.iter().zip(&files) {
-        let has_comment = file.windows(comment.len()).any(|part| part == comment.as_bytes());
+        let has_comment = file
+            .windows(comment.len())
+            .any(|part| part == comment.as_bytes());
         assert!(has_comment, "{symbol}");
     }
     drop(channel);

@@ -68,7 +68,10 @@ pub(crate) struct EventBatch {
 impl Replica {
     /// Creates a replica without state and stream.
     pub(crate) fn new(request: WatchSkillsRequest) -> Self {
-        Self { request, ..Self::default() }
+        Self {
+            request,
+            ..Self::default()
+        }
     }
 
     /// Opens a stream.
@@ -91,7 +94,11 @@ impl Replica {
         request: WatchSkillsRequest,
         token: String,
     ) -> Self {
-        let mut replica = Self { request, token, ..Self::default() };
+        let mut replica = Self {
+            request,
+            token,
+            ..Self::default()
+        };
         replica.resume(daemon).await;
         replica
     }
@@ -202,7 +209,11 @@ impl Replica {
                     );
                     (self.revision, self.token) = (response.revision, synced.resume_token);
                     // A root that is not ready yet can be unchanged later.
-                    if self.roots.values().all(|root| root.state() == RootState::Ready) {
+                    if self
+                        .roots
+                        .values()
+                        .all(|root| root.state() == RootState::Ready)
+                    {
                         self.earlier = None;
                     }
                     for id in &step.unchanged {
@@ -224,8 +235,12 @@ impl Replica {
     fn digest(&self, id: &str) -> String {
         let is_its = |authority: &Option<Authority>| authority.as_ref().is_some_and(|a| a.id == id);
         digest_messages(
-            self.skills.values().filter(|skill| is_its(&skill.authority)),
-            self.plugins.values().filter(|plugin| is_its(&plugin.authority)),
+            self.skills
+                .values()
+                .filter(|skill| is_its(&skill.authority)),
+            self.plugins
+                .values()
+                .filter(|plugin| is_its(&plugin.authority)),
             self.marketplaces.get(id).into_iter().flatten(),
             self.diagnostics.get(id).into_iter().flatten(),
         )
@@ -233,21 +248,40 @@ impl Replica {
 
     /// Catalogs of this state.
     pub(crate) fn known_catalogs(&self) -> Vec<KnownCatalog> {
-        let known =
-            |id: &String| KnownCatalog { root_id: id.clone(), catalog_digest: self.digest(id) };
+        let known = |id: &String| KnownCatalog {
+            root_id: id.clone(),
+            catalog_digest: self.digest(id),
+        };
         self.roots.keys().map(known).collect()
     }
 
     /// Copies a root that the daemon did not send.
     fn copy_earlier(&mut self, status: &RootStatus) {
-        let (id, earlier) = (&status.id, self.earlier.as_mut().expect("a state before the reset"));
-        assert_eq!(earlier.digest(id), status.catalog_digest, "the replica holds no such catalog");
+        let (id, earlier) = (
+            &status.id,
+            self.earlier.as_mut().expect("a state before the reset"),
+        );
+        assert_eq!(
+            earlier.digest(id),
+            status.catalog_digest,
+            "the replica holds no such catalog"
+        );
         let is_its =
             |authority: &Option<Authority>| authority.as_ref().is_some_and(|a| a.id == *id);
-        self.skills.extend(earlier.skills.extract_if(.., |_, skill| is_its(&skill.authority)));
-        self.plugins.extend(earlier.plugins.extract_if(.., |_, plugin| is_its(&plugin.authority)));
-        self.marketplaces.extend(earlier.marketplaces.remove_entry(id));
-        self.diagnostics.extend(earlier.diagnostics.remove_entry(id));
+        self.skills.extend(
+            earlier
+                .skills
+                .extract_if(.., |_, skill| is_its(&skill.authority)),
+        );
+        self.plugins.extend(
+            earlier
+                .plugins
+                .extract_if(.., |_, plugin| is_its(&plugin.authority)),
+        );
+        self.marketplaces
+            .extend(earlier.marketplaces.remove_entry(id));
+        self.diagnostics
+            .extend(earlier.diagnostics.remove_entry(id));
     }
 
     /// Reads like [`Self::try_next_batch`], on a stream that must not end.
@@ -275,7 +309,11 @@ impl Replica {
     fn apply(&mut self, delta: caproot::proto::caproot::v1::SkillDelta, step: &mut EventBatch) {
         for removed in delta.removed {
             let reason = removed.reason();
-            assert!(self.skills.remove(&removed.package).is_some(), "{} was held", removed.package);
+            assert!(
+                self.skills.remove(&removed.package).is_some(),
+                "{} was held",
+                removed.package
+            );
             step.removed.push((removed.package, reason));
         }
         for skill in delta.upserted {
@@ -289,7 +327,10 @@ impl Replica {
             step.upserted.push(package);
         }
         for package in delta.removed_plugins {
-            assert!(self.plugins.remove(&package).is_some(), "{package} was held");
+            assert!(
+                self.plugins.remove(&package).is_some(),
+                "{package} was held"
+            );
             step.removed_plugins.push(package);
         }
         for plugin in delta.upserted_plugins {
@@ -303,8 +344,14 @@ impl Replica {
             step.upserted_plugins.push(package);
         }
         if let Some(lists) = delta.marketplaces {
-            let before = self.marketplaces.insert(delta.root_id, lists.marketplaces.clone());
-            assert_ne!(before, Some(lists.marketplaces), "no event where nothing changed");
+            let before = self
+                .marketplaces
+                .insert(delta.root_id, lists.marketplaces.clone());
+            assert_ne!(
+                before,
+                Some(lists.marketplaces),
+                "no event where nothing changed"
+            );
         }
         step.deltas += 1;
     }
@@ -312,7 +359,9 @@ impl Replica {
     /// Asserts that the plugins match `ResolveRoots` at the same revision. Does nothing for another
     /// revision or for a stream without plugins.
     pub(crate) async fn assert_plugins_match(&self, daemon: &Daemon) {
-        let answer = daemon.resolve(&self.request.selected_capability_roots).await;
+        let answer = daemon
+            .resolve(&self.request.selected_capability_roots)
+            .await;
         let comparable = answer.revision == self.revision
             && answer.next_page_token.is_empty()
             && self.request.view() != SkillView::Basic;
@@ -331,7 +380,10 @@ impl Replica {
     /// Whether the state matches a list, diagnostics included.
     pub(crate) fn matches(&self, list: &ListSkillsResponse) -> bool {
         self.skills.len() == list.skills.len()
-            && list.skills.iter().all(|s| self.skills.get(&s.package) == Some(s))
+            && list
+                .skills
+                .iter()
+                .all(|s| self.skills.get(&s.package) == Some(s))
             && list.roots.iter().all(|r| self.roots.get(&r.id) == Some(r))
             && self.ordered_diagnostics(list) == list.diagnostics
     }
@@ -345,12 +397,23 @@ impl Replica {
 
     /// Asserts that the state matches a list.
     pub(crate) fn assert_matches(&self, list: &ListSkillsResponse) {
-        let skills: BTreeMap<_, _> =
-            list.skills.iter().map(|s| (s.package.clone(), s.clone())).collect();
+        let skills: BTreeMap<_, _> = list
+            .skills
+            .iter()
+            .map(|s| (s.package.clone(), s.clone()))
+            .collect();
         assert_eq!(self.skills, skills);
-        let roots: BTreeMap<_, _> = list.roots.iter().map(|r| (r.id.clone(), r.clone())).collect();
+        let roots: BTreeMap<_, _> = list
+            .roots
+            .iter()
+            .map(|r| (r.id.clone(), r.clone()))
+            .collect();
         assert_eq!(self.roots, roots);
-        for root in self.roots.values().filter(|root| root.state() == RootState::Ready) {
+        for root in self
+            .roots
+            .values()
+            .filter(|root| root.state() == RootState::Ready)
+        {
             assert_eq!(root.catalog_digest, self.digest(&root.id), "{}", root.id);
         }
         assert_eq!(self.ordered_diagnostics(list), list.diagnostics);
@@ -389,7 +452,12 @@ impl Replica {
         let mut list = daemon.try_list(request.clone()).await.expect("a list");
         while !list.next_page_token.is_empty() {
             let page_token = list.next_page_token;
-            let page = daemon.try_list(ListSkillsRequest { page_token, ..request.clone() }).await;
+            let page = daemon
+                .try_list(ListSkillsRequest {
+                    page_token,
+                    ..request.clone()
+                })
+                .await;
             let page = page.expect("the next page");
             list.skills.extend(page.skills);
             list.next_page_token = page.next_page_token;

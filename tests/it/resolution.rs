@@ -35,7 +35,10 @@ by_both_openers! {
 /// Code, resource and message of the diagnostics of a list.
 fn diagnostics(list: &ListSkillsResponse) -> Vec<(&str, &str, &str)> {
     let stem = |d| caproot::proto::caproot::v1::Diagnostic::code(d).as_str_name();
-    list.diagnostics.iter().map(|d| (&stem(d)[16..], &*d.resource, &*d.message)).collect()
+    list.diagnostics
+        .iter()
+        .map(|d| (&stem(d)[16..], &*d.resource, &*d.message))
+        .collect()
 }
 
 async fn up_to_forty_links_are_followed(opener: OpenMethod) {
@@ -45,17 +48,30 @@ async fn up_to_forty_links_are_followed(opener: OpenMethod) {
         .await;
     fixture.write("root/a/l0", "at the end");
     fs::create_dir(fixture.path("root/dirs")).expect("a directory");
-    for (dir, n) in ["a", "dirs"].into_iter().flat_map(|dir| (1..=41).map(move |n| (dir, n))) {
+    for (dir, n) in ["a", "dirs"]
+        .into_iter()
+        .flat_map(|dir| (1..=41).map(move |n| (dir, n)))
+    {
         let link = fixture.path(&format!("root/{dir}/l{n}"));
         symlink(format!("l{}", n - 1), link).expect("a link");
     }
     symlink("../s", fixture.path("root/dirs/l0")).expect("a link");
     let read = |n: u32| read_request(&root, "skill://r/a", &format!("skill://r/a/l{n}"));
-    assert_eq!(daemon.read_all(read(40)).await.expect("40 links"), b"at the end");
-    assert_rpc_error(daemon.read(read(41)).await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    assert_eq!(
+        daemon.read_all(read(40)).await.expect("40 links"),
+        b"at the end"
+    );
+    assert_rpc_error(
+        daemon.read(read(41)).await,
+        Code::NotFound,
+        "RESOURCE_NOT_FOUND",
+        None,
+    );
     let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
-    let links: Vec<_> =
-        diagnostics(&list).into_iter().filter(|(code, ..)| *code == "DANGLING_LINK").collect();
+    let links: Vec<_> = diagnostics(&list)
+        .into_iter()
+        .filter(|(code, ..)| *code == "DANGLING_LINK")
+        .collect();
     let over = "the links form a cycle, or are more than 40; fix or remove the link";
     // The link `dirs/l0` adds one to each chain in `dirs`.
     assert_eq!(
@@ -76,10 +92,16 @@ async fn links_of_procfs_are_not_followed(opener: OpenMethod) {
         .with_opener(opener)
         .serve("skill root/a\nskill root/b\nfile root/b/y.md\n| Inside.")
         .await;
-    let (top, me) = (fixture.path("root").display().to_string(), std::process::id());
+    let (top, me) = (
+        fixture.path("root").display().to_string(),
+        std::process::id(),
+    );
     let inside = fs::File::open(fixture.path("root/b/y.md")).expect("a file");
     let number = std::os::fd::AsRawFd::as_raw_fd(&inside);
-    let here = std::env::current_dir().expect("a current directory").display().to_string();
+    let here = std::env::current_dir()
+        .expect("a current directory")
+        .display()
+        .to_string();
     let up = "../".repeat(here.matches('/').count());
     let targets = [
         ("root.md", format!("/proc/self/root{top}/b/y.md")),
@@ -92,7 +114,11 @@ async fn links_of_procfs_are_not_followed(opener: OpenMethod) {
     ];
     fs::create_dir(fixture.path("root/c")).expect("a directory");
     for (name, target) in &targets {
-        let holder = if *name == "SKILL.md" { "root/c" } else { "root/a" };
+        let holder = if *name == "SKILL.md" {
+            "root/c"
+        } else {
+            "root/a"
+        };
         symlink(target, fixture.path(holder).join(name)).expect("a link");
     }
     let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
@@ -102,12 +128,19 @@ async fn links_of_procfs_are_not_followed(opener: OpenMethod) {
     let found = diagnostics(&list);
     assert_eq!(found.len(), targets.len(), "{found:?}");
     assert!(
-        found.iter().all(|(code, _, why)| (*code, *why) == ("OUTSIDE_ROOT", outside)),
+        found
+            .iter()
+            .all(|(code, _, why)| (*code, *why) == ("OUTSIDE_ROOT", outside)),
         "{found:?}"
     );
     for (name, _) in targets.iter().filter(|(name, _)| *name != "SKILL.md") {
-        let answer =
-            daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{name}"))).await;
+        let answer = daemon
+            .read(read_request(
+                &root,
+                "skill://r/a",
+                &format!("skill://r/a/{name}"),
+            ))
+            .await;
         assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
     }
     let by_proc = selected("p", format!("/proc/self/root{top}"));
@@ -117,8 +150,10 @@ async fn links_of_procfs_are_not_followed(opener: OpenMethod) {
 }
 
 async fn devices_are_never_opened(opener: OpenMethod) {
-    let (fixture, daemon, root) =
-        Setup::default().with_opener(opener).serve("skill root/a\ndir root/c\ndir root/b").await;
+    let (fixture, daemon, root) = Setup::default()
+        .with_opener(opener)
+        .serve("skill root/a\ndir root/c\ndir root/b")
+        .await;
     // No driver has these device numbers, so opening a device would fail with an error of its own.
     let made = [
         ("root/c/SKILL.md", FileType::CharacterDevice),
@@ -127,7 +162,13 @@ async fn devices_are_never_opened(opener: OpenMethod) {
     .into_iter()
     .chain([("root/a/device", FileType::CharacterDevice)])
     .try_for_each(|(name, kind)| {
-        mknodat(CWD, fixture.path(name), kind, Mode::RUSR | Mode::WUSR, makedev(240, 77))
+        mknodat(
+            CWD,
+            fixture.path(name),
+            kind,
+            Mode::RUSR | Mode::WUSR,
+            makedev(240, 77),
+        )
     });
     if let Err(error) = made {
         println!("SKIPPED: a device node cannot be created: {error}");
@@ -144,8 +185,13 @@ async fn devices_are_never_opened(opener: OpenMethod) {
         ]
     );
     for name in ["device", "link"] {
-        let answer =
-            daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{name}"))).await;
+        let answer = daemon
+            .read(read_request(
+                &root,
+                "skill://r/a",
+                &format!("skill://r/a/{name}"),
+            ))
+            .await;
         assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
     daemon.stop().await;
@@ -166,7 +212,12 @@ async fn responses_disclose_nothing_outside_the_root(opener: OpenMethod) {
     let mut answers = Vec::new();
     let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
     assert_eq!(list.skills.len(), 3, "a, n and p/s");
-    assert!(diagnostics(&list).iter().all(|(code, ..)| *code == "OUTSIDE_ROOT"), "{list:?}");
+    assert!(
+        diagnostics(&list)
+            .iter()
+            .all(|(code, ..)| *code == "OUTSIDE_ROOT"),
+        "{list:?}"
+    );
     answers.push(list.encode_to_vec());
     for package in ["a", "n", "p/s", "m", "d"] {
         let request = ListResourcesRequest {
@@ -178,26 +229,44 @@ async fn responses_disclose_nothing_outside_the_root(opener: OpenMethod) {
             Err(status) => answers.push(format!("{status:?}").into_bytes()),
         }
     }
-    for file in ["relative", "absolute", "missing", "chain", "hop", "dir/x", "dir/none", "dir/x/y"]
-    {
-        let answer =
-            daemon.read(read_request(&root, "skill://r/a", &format!("skill://r/a/{file}"))).await;
+    for file in [
+        "relative", "absolute", "missing", "chain", "hop", "dir/x", "dir/none", "dir/x/y",
+    ] {
+        let answer = daemon
+            .read(read_request(
+                &root,
+                "skill://r/a",
+                &format!("skill://r/a/{file}"),
+            ))
+            .await;
         answers.push(format!("{answer:?}").into_bytes());
         let refused = rpc_error(&answer.expect_err("outside"));
-        assert_eq!((refused.code, &*refused.reason), (Code::PermissionDenied, "OUTSIDE_ROOT"));
+        assert_eq!(
+            (refused.code, &*refused.reason),
+            (Code::PermissionDenied, "OUTSIDE_ROOT")
+        );
     }
     let content = fs::read(fixture.path("never-said/x")).expect("on disk");
-    for secret in [SECRET_NAME.to_owned(), digest(&content), fixture.top().display().to_string()] {
-        let contains_secret =
-            |answer: &&Vec<u8>| answer.windows(secret.len()).any(|part| part == secret.as_bytes());
+    for secret in [
+        SECRET_NAME.to_owned(),
+        digest(&content),
+        fixture.top().display().to_string(),
+    ] {
+        let contains_secret = |answer: &&Vec<u8>| {
+            answer
+                .windows(secret.len())
+                .any(|part| part == secret.as_bytes())
+        };
         assert_eq!(answers.iter().find(contains_secret), None, "{secret}");
     }
     daemon.stop().await;
 }
 
 async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: OpenMethod) {
-    let (fixture, daemon, root) =
-        Setup::default().with_opener(opener).serve("skill root/a\nfile root/a/x").await;
+    let (fixture, daemon, root) = Setup::default()
+        .with_opener(opener)
+        .serve("skill root/a\nfile root/a/x")
+        .await;
     let path = fixture.path("root/a/x");
     let line = |n: u64| format!("{n:07}\n");
     let writes = Arc::new(AtomicBool::new(false));
@@ -206,7 +275,10 @@ async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: OpenMe
         if !may_write.load(Ordering::Relaxed) {
             return std::thread::yield_now();
         }
-        let mut file = OpenOptions::new().append(true).open(&path).expect("the file");
+        let mut file = OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .expect("the file");
         let length = file.metadata().expect("its length").len();
         if turn % 500 == 0 {
             file.set_len(0).expect("truncate");
@@ -225,7 +297,10 @@ async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error(opener: OpenMe
         while read_to_end(&daemon, &request, line).await == changes {}
     }
     drop(busy);
-    daemon.read_all(request).await.expect("the writer has ended");
+    daemon
+        .read_all(request)
+        .await
+        .expect("the writer has ended");
     daemon.stop().await;
 }
 
@@ -238,7 +313,13 @@ async fn read_to_end(
 ) -> bool {
     let (mut cursor, mut joined) = (String::new(), Vec::new());
     loop {
-        match daemon.read(ReadResourceRequest { cursor, ..request.clone() }).await {
+        match daemon
+            .read(ReadResourceRequest {
+                cursor,
+                ..request.clone()
+            })
+            .await
+        {
             Ok(page) => {
                 joined.extend(bytes_of(&page));
                 cursor = page.next_cursor;
@@ -260,17 +341,33 @@ async fn read_to_end(
 }
 
 async fn a_file_replaced_after_the_list_is_read_in_its_new_version(opener: OpenMethod) {
-    let (fixture, daemon, root) = Setup::default().with_opener(opener).serve("skill root/a").await;
-    let listed = daemon.list(std::slice::from_ref(&root)).await.skills.remove(0);
+    let (fixture, daemon, root) = Setup::default()
+        .with_opener(opener)
+        .serve("skill root/a")
+        .await;
+    let listed = daemon
+        .list(std::slice::from_ref(&root))
+        .await
+        .skills
+        .remove(0);
     let request = ReadResourceRequest {
         if_none_match: listed.digest.clone(),
         ..read_request(&root, &listed.package, &listed.main_resource)
     };
-    assert!(daemon.read(request.clone()).await.expect("as listed").not_modified);
+    assert!(
+        daemon
+            .read(request.clone())
+            .await
+            .expect("as listed")
+            .not_modified
+    );
     let new = crate::watch_harness::skill_text("a", "Another.");
     fixture.replace("root/a/SKILL.md", &new);
     let page = daemon.read(request).await.expect("the new version");
-    assert_eq!((bytes_of(&page), page.digest), (new.clone().into_bytes(), digest(new.as_bytes())));
+    assert_eq!(
+        (bytes_of(&page), page.digest),
+        (new.clone().into_bytes(), digest(new.as_bytes()))
+    );
     assert!(!page.not_modified);
     daemon.stop().await;
 }

@@ -25,16 +25,26 @@ pub(crate) async fn list_all(
 ) -> (Vec<Resource>, bool) {
     let (mut joined, mut page_token) = (Vec::new(), String::new());
     loop {
-        let next = ListResourcesRequest { page_token, ..request.clone() };
+        let next = ListResourcesRequest {
+            page_token,
+            ..request.clone()
+        };
         let answer = daemon.list_resources(next).await.expect("a page");
         assert!(answer.encoded_len() < 1 << 20, "a page is under 1 MiB");
-        let most = if request.page_size == 0 { 1_000 } else { request.page_size };
+        let most = if request.page_size == 0 {
+            1_000
+        } else {
+            request.page_size
+        };
         assert!(answer.resources.len() <= usize::try_from(most.min(1_000)).expect("a size"));
         joined.extend(answer.resources);
         page_token = answer.next_page_token;
         if page_token.is_empty() {
             let names = joined.iter().map(|r: &Resource| &r.resource);
-            assert!(names.is_sorted_by(|a, b| a < b), "sorted by handle without duplicates");
+            assert!(
+                names.is_sorted_by(|a, b| a < b),
+                "sorted by handle without duplicates"
+            );
             return (joined, answer.truncated);
         }
     }
@@ -43,7 +53,10 @@ pub(crate) async fn list_all(
 /// Handles relative to the package, in order.
 fn names(resources: &[Resource]) -> Vec<&str> {
     let prefix = "skill://r/a/";
-    resources.iter().map(|r| r.resource.strip_prefix(prefix).expect("in the package")).collect()
+    resources
+        .iter()
+        .map(|r| r.resource.strip_prefix(prefix).expect("in the package"))
+        .collect()
 }
 
 /// Daemon that allows `root` and `also`, with its tree and the root `r`.
@@ -98,7 +111,10 @@ async fn files_in_skipped_directories_are_not_listed() {
         link root/a/inner -> .git\nlink root/a/secret -> .env\nfile also/.git/o
         link root/a/foreign -> $TMP/also/.git\nfile root/b/q\nlink root/.git/back -> ../b
         link root/a/git -> ../.git";
-    assert_eq!(listed_files(tree).await, [".gitignore", "SKILL.md", "x/env"]);
+    assert_eq!(
+        listed_files(tree).await,
+        [".gitignore", "SKILL.md", "x/env"]
+    );
 }
 
 #[tokio::test]
@@ -109,7 +125,15 @@ async fn links_are_followed_inside_the_allowed_directories() {
         link root/a/out -> $TMP/out\nlink root/a/nothing -> nowhere\nlink root/a/gone -> $TMP/no
         link root/a/self -> self\nlink also/d/back-out -> $TMP/out\nlink root/a/chain -> dir
         fifo also/d/fifo\nlink root/a/fifo -> $TMP/also/d/fifo";
-    let expected = ["SKILL.md", "absolute", "also/d/deep/f", "also/y", "chain/x", "dir/x", "file"];
+    let expected = [
+        "SKILL.md",
+        "absolute",
+        "also/d/deep/f",
+        "also/y",
+        "chain/x",
+        "dir/x",
+        "file",
+    ];
     assert_eq!(listed_files(tree).await, expected);
 }
 
@@ -143,7 +167,10 @@ async fn a_main_resource_behind_a_link_into_a_skipped_directory_is_listed() {
     let (_fixture, daemon, root) = Setup::default().serve(tree).await;
     let (resources, _) = list_all(&daemon, request(&root)).await;
     assert_eq!(names(&resources), ["SKILL.md"]);
-    daemon.read(read_request(&root, "skill://r/a", "")).await.expect("the listed file");
+    daemon
+        .read(read_request(&root, "skill://r/a", ""))
+        .await
+        .expect("the listed file");
     daemon.stop().await;
 }
 
@@ -152,7 +179,10 @@ async fn a_skill_at_the_root_lists_its_files() {
     let fixture = Fixture::new("skill root\nfile root/x\nlink root/up -> .\nfile top");
     let daemon = Daemon::start(Setup::allowing([fixture.path(".")])).await;
     let root = selected("r", fixture.path("root"));
-    let request = ListResourcesRequest { package: "skill://r".into(), ..request(&root) };
+    let request = ListResourcesRequest {
+        package: "skill://r".into(),
+        ..request(&root)
+    };
     let (resources, _) = list_all(&daemon, request).await;
     let handles: Vec<_> = resources.iter().map(|r| r.resource.as_str()).collect();
     assert_eq!(handles, ["skill://r/SKILL.md", "skill://r/x"]);
@@ -166,7 +196,10 @@ async fn links_are_not_followed_in_a_root_without_links() {
         link home/.codex/skills/.system/a/l -> x\nfile home/.codex/skills/.system/d/y
         link home/.codex/skills/.system/a/d -> ../d",
     );
-    let setup = Setup { env: crate::harness::isolated_env(fixture.top()), ..Setup::default() };
+    let setup = Setup {
+        env: crate::harness::isolated_env(fixture.top()),
+        ..Setup::default()
+    };
     let daemon = Daemon::start(setup).await;
     let root = located("r", "published:system");
     let (resources, _) = list_all(&daemon, request(&root)).await;
@@ -187,11 +220,21 @@ async fn size_type_and_digest_of_a_file_are_listed() {
         size_bytes: content.len() as u64,
         media_type: media_type.into(),
         executable,
-        digest: if digested { digest(content) } else { String::new() },
+        digest: if digested {
+            digest(content)
+        } else {
+            String::new()
+        },
     };
     for include_digests in [false, true] {
-        let (files, _) =
-            list_all(&daemon, ListResourcesRequest { include_digests, ..request(&root) }).await;
+        let (files, _) = list_all(
+            &daemon,
+            ListResourcesRequest {
+                include_digests,
+                ..request(&root)
+            },
+        )
+        .await;
         let by_content = |kind: &'static str| if include_digests { kind } else { "" };
         let expected = [
             resource("SKILL.md", &main, "text/markdown", false, include_digests),
@@ -202,32 +245,64 @@ async fn size_type_and_digest_of_a_file_are_listed() {
                 false,
                 include_digests,
             ),
-            resource("empty", b"", by_content("text/plain"), false, include_digests),
+            resource(
+                "empty",
+                b"",
+                by_content("text/plain"),
+                false,
+                include_digests,
+            ),
             resource("run.py", b"#!\n", "text/plain", true, include_digests),
-            resource("text", b"text\n", by_content("text/plain"), false, include_digests),
+            resource(
+                "text",
+                b"text\n",
+                by_content("text/plain"),
+                false,
+                include_digests,
+            ),
         ];
         assert_eq!(files, expected);
     }
     // A new version has a new digest.
     fixture.replace("root/a/text", "other");
-    let with_digests = ListResourcesRequest { include_digests: true, ..request(&root) };
+    let with_digests = ListResourcesRequest {
+        include_digests: true,
+        ..request(&root)
+    };
     let (files, _) = list_all(&daemon, with_digests).await;
-    assert_eq!(files[4], resource("text", b"other", "text/plain", false, true));
+    assert_eq!(
+        files[4],
+        resource("text", b"other", "text/plain", false, true)
+    );
     daemon.stop().await;
 }
 
 #[tokio::test]
 async fn a_file_over_the_size_limit_is_listed_without_a_digest() {
-    let limits = Limits { max_file_bytes: 200, ..Limits::default() };
-    let (_fixture, daemon, root) = Setup { limits, ..Setup::default() }
-        .serve("skill root/a\nsparse 201 root/a/big\nsparse 200 root/a/fits")
-        .await;
-    let with_digests = ListResourcesRequest { include_digests: true, ..request(&root) };
+    let limits = Limits {
+        max_file_bytes: 200,
+        ..Limits::default()
+    };
+    let (_fixture, daemon, root) = Setup {
+        limits,
+        ..Setup::default()
+    }
+    .serve("skill root/a\nsparse 201 root/a/big\nsparse 200 root/a/fits")
+    .await;
+    let with_digests = ListResourcesRequest {
+        include_digests: true,
+        ..request(&root)
+    };
     let (files, truncated) = list_all(&daemon, with_digests).await;
     assert_eq!(names(&files), ["SKILL.md", "big", "fits"]);
-    assert_eq!((files[1].size_bytes, files[1].digest.as_str(), truncated), (201, "", false));
+    assert_eq!(
+        (files[1].size_bytes, files[1].digest.as_str(), truncated),
+        (201, "", false)
+    );
     assert_eq!(files[2].digest, digest(&[0; 200]));
-    let refused = daemon.read(read_request(&root, "skill://r/a", &files[1].resource)).await;
+    let refused = daemon
+        .read(read_request(&root, "skill://r/a", &files[1].resource))
+        .await;
     assert_rpc_error(refused, Code::FailedPrecondition, "TOO_LARGE", None);
     daemon.stop().await;
 }
@@ -250,17 +325,34 @@ async fn pages_joined_are_the_list() {
     let (whole, truncated) = list_all(&daemon, request(&root)).await;
     assert_eq!((whole.len(), truncated), (2_500, false));
     for page_size in [1_000_000, 61, 1_000, 333] {
-        let paged = list_all(&daemon, ListResourcesRequest { page_size, ..request(&root) }).await;
+        let paged = list_all(
+            &daemon,
+            ListResourcesRequest {
+                page_size,
+                ..request(&root)
+            },
+        )
+        .await;
         assert_eq!(paged.0, whole, "pages of {page_size}");
     }
     // The next page starts after the last name, even if that file was removed.
     let first = daemon.list_resources(request(&root)).await.expect("a page");
-    let last = first.resources.last().expect("1,000 of them").resource.clone();
-    let name = last.strip_prefix("skill://r/").expect("a handle of the root");
+    let last = first
+        .resources
+        .last()
+        .expect("1,000 of them")
+        .resource
+        .clone();
+    let name = last
+        .strip_prefix("skill://r/")
+        .expect("a handle of the root");
     fs::remove_file(fixture.path("root").join(name)).expect("remove");
     fixture.write("root/a/a-before", "x");
     fixture.write("root/a/z-behind", "x");
-    let next = ListResourcesRequest { page_token: first.next_page_token.clone(), ..request(&root) };
+    let next = ListResourcesRequest {
+        page_token: first.next_page_token.clone(),
+        ..request(&root)
+    };
     let second = daemon.list_resources(next.clone()).await.expect("a page");
     assert_eq!(second.resources[..999], whole[1_000..1_999]);
     // A token outlives the daemon.
@@ -278,7 +370,10 @@ async fn pages_with_long_names_have_fewer_entries() {
     let deep = "\\{250*\\xff}/\\{250*\\xff}";
     let tree = format!("repeat 1500 file root/a/{deep}/\\{{100*\\xff}}{{}}");
     let (_fixture, daemon, root) = serve_tree(&tree).await;
-    let with_digests = ListResourcesRequest { include_digests: true, ..request(&root) };
+    let with_digests = ListResourcesRequest {
+        include_digests: true,
+        ..request(&root)
+    };
     let (resources, truncated) = list_all(&daemon, with_digests).await;
     assert_eq!((resources.len(), truncated), (1_501, false));
     daemon.stop().await;
@@ -288,17 +383,45 @@ async fn pages_with_long_names_have_fewer_entries() {
 async fn limits_truncate_the_list() {
     let tree = "repeat 50 file root/a/f{}\nfile root/a/d/d/d/deep\nfile root/a/d/d/x";
     for (limits, expected) in [
-        (Limits { max_entries: 10, ..Limits::default() }, 7),
-        (Limits { max_entries: 52, ..Limits::default() }, 49),
-        (Limits { max_depth: 2, ..Limits::default() }, 52),
+        (
+            Limits {
+                max_entries: 10,
+                ..Limits::default()
+            },
+            7,
+        ),
+        (
+            Limits {
+                max_entries: 52,
+                ..Limits::default()
+            },
+            49,
+        ),
+        (
+            Limits {
+                max_depth: 2,
+                ..Limits::default()
+            },
+            52,
+        ),
     ] {
-        let (_fixture, daemon, root) =
-            Setup { limits, ..Setup::default() }.serve(&format!("skill root/a\n{tree}")).await;
+        let (_fixture, daemon, root) = Setup {
+            limits,
+            ..Setup::default()
+        }
+        .serve(&format!("skill root/a\n{tree}"))
+        .await;
         let (whole, truncated) = list_all(&daemon, request(&root)).await;
         assert_eq!((whole.len(), truncated), (expected, true));
         for page_size in [1, 5, 7] {
-            let paged =
-                list_all(&daemon, ListResourcesRequest { page_size, ..request(&root) }).await;
+            let paged = list_all(
+                &daemon,
+                ListResourcesRequest {
+                    page_size,
+                    ..request(&root)
+                },
+            )
+            .await;
             assert_eq!(paged, (whole.clone(), true), "pages of {page_size}");
         }
         daemon.stop().await;
@@ -308,6 +431,9 @@ async fn limits_truncate_the_list() {
     let tree = format!("file root/a/{long}/{long}/{long}\nfile root/a/z");
     let (_fixture, daemon, root) = serve_tree(&tree).await;
     let (resources, truncated) = list_all(&daemon, request(&root)).await;
-    assert_eq!((names(&resources), truncated), (vec!["SKILL.md", "z"], true));
+    assert_eq!(
+        (names(&resources), truncated),
+        (vec!["SKILL.md", "z"], true)
+    );
     daemon.stop().await;
 }

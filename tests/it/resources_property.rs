@@ -72,7 +72,9 @@ fn build(tree: &BTreeMap<String, TreeEntry>) -> Fixture {
         // Entries are created at their own path, never behind a link.
         let real = |path: &Path| path.canonicalize().is_ok_and(|real| real == *path);
         let mut above = parent.ancestors();
-        let existing = above.find(|p| p.symlink_metadata().is_ok()).expect("the top exists");
+        let existing = above
+            .find(|p| p.symlink_metadata().is_ok())
+            .expect("the top exists");
         if taken || !real(existing) || !existing.is_dir() {
             continue;
         }
@@ -110,8 +112,11 @@ fn collect_files(dir: &Path, ancestors: &mut Vec<PathBuf>, found: &mut BTreeSet<
 }
 
 fn listed_files_are_exactly_the_readable_files(opener: OpenMethod) {
-    let config =
-        Config { cases: short_or_long(32, 96), failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: short_or_long(32, 96),
+        failure_persistence: None,
+        ..Config::default()
+    };
     let property = |tree: BTreeMap<String, TreeEntry>, page_size: i32| {
         // A runtime per tree, which frees all kernel resources of the daemon at its end.
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -121,10 +126,16 @@ fn listed_files_are_exactly_the_readable_files(opener: OpenMethod) {
             let setup = Setup::allowing([fixture.path("root"), fixture.path("also")]);
             let daemon = Daemon::start(setup.with_opener(opener)).await;
             let root = selected("r", fixture.path("root"));
-            let list_request = ListResourcesRequest { page_size, ..request(&root) };
+            let list_request = ListResourcesRequest {
+                page_size,
+                ..request(&root)
+            };
             for resource in list_all(&daemon, list_request).await.0 {
                 let read = read_request(&root, "skill://r/a", &resource.resource);
-                let bytes = daemon.read_all(read).await.expect("a listed file can be read");
+                let bytes = daemon
+                    .read_all(read)
+                    .await
+                    .expect("a listed file can be read");
                 assert_eq!(resource.size_bytes, bytes.len() as u64);
                 listed.insert(resource.resource);
             }
@@ -132,9 +143,16 @@ fn listed_files_are_exactly_the_readable_files(opener: OpenMethod) {
             let mut paths = BTreeSet::new();
             collect_files(&top, &mut Vec::new(), &mut paths);
             for path in paths {
-                let below = path.strip_prefix(&top).expect("below").to_str().expect("UTF-8");
+                let below = path
+                    .strip_prefix(&top)
+                    .expect("below")
+                    .to_str()
+                    .expect("UTF-8");
                 let handle = format!("skill://r/a/{below}");
-                match daemon.read(read_request(&root, "skill://r/a", &handle)).await {
+                match daemon
+                    .read(read_request(&root, "skill://r/a", &handle))
+                    .await
+                {
                     Ok(_) if is_in_skipped_directory(&path, &fixture) => in_skipped += 1,
                     Ok(_) => drop(readable.insert(handle)),
                     Err(status) => {
@@ -146,11 +164,19 @@ fn listed_files_are_exactly_the_readable_files(opener: OpenMethod) {
             }
             daemon.stop().await;
         });
-        prop_assert_eq!(listed, readable, "tree {:?}, {} in skipped directories", tree, in_skipped);
+        prop_assert_eq!(
+            listed,
+            readable,
+            "tree {:?}, {} in skipped directories",
+            tree,
+            in_skipped
+        );
         Ok(())
     };
     TestRunner::new(config)
-        .run(&(trees(), 1_i32..4), |(tree, page_size)| property(tree, page_size))
+        .run(&(trees(), 1_i32..4), |(tree, page_size)| {
+            property(tree, page_size)
+        })
         .expect("listed if and only if readable");
 }
 
@@ -159,10 +185,15 @@ fn listed_files_are_exactly_the_readable_files(opener: OpenMethod) {
 fn is_in_skipped_directory(path: &Path, fixture: &Fixture) -> bool {
     let (package, root) = (fixture.path("root/a"), fixture.path("root"));
     let also = fixture.path("also");
-    let mut dirs = path.ancestors().skip(1).take_while(|dir| dir.starts_with(&package));
+    let mut dirs = path
+        .ancestors()
+        .skip(1)
+        .take_while(|dir| dir.starts_with(&package));
     dirs.any(|dir| {
         let real = dir.canonicalize().expect("an existing directory");
-        let below = [&package, &root, &also].into_iter().find_map(|d| real.strip_prefix(d).ok());
+        let below = [&package, &root, &also]
+            .into_iter()
+            .find_map(|d| real.strip_prefix(d).ok());
         let is_barred = |name: &str| name == ".git" || name.starts_with(".env");
         below.is_none_or(|b| b.iter().any(|name| name.to_str().is_none_or(is_barred)))
     })

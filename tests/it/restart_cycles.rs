@@ -38,16 +38,27 @@ const SHUTDOWNS: [Shutdown; 4] = [
 fn digest(list: ListSkillsResponse) -> [u8; 32] {
     assert!(list.next_page_token.is_empty(), "one page");
     let none = String::new;
-    let lasting = ListSkillsResponse { epoch: none(), revision: 0, resume_token: none(), ..list };
+    let lasting = ListSkillsResponse {
+        epoch: none(),
+        revision: 0,
+        resume_token: none(),
+        ..list
+    };
     Sha256::digest(lasting.encode_to_vec()).into()
 }
 
 async fn list_digest(endpoint: &str, request: &ListSkillsRequest) -> [u8; 32] {
     let endpoint: DaemonEndpoint = endpoint.parse().expect("an endpoint");
-    let channel =
-        in_time(open_channel(&endpoint, Duration::from_secs(10))).await.expect("a connection");
+    let channel = in_time(open_channel(&endpoint, Duration::from_secs(10)))
+        .await
+        .expect("a connection");
     let mut client = CapabilityServiceClient::new(channel);
-    digest(in_time(client.list_skills(request.clone())).await.expect("a list").into_inner())
+    digest(
+        in_time(client.list_skills(request.clone()))
+            .await
+            .expect("a list")
+            .into_inner(),
+    )
 }
 
 #[tokio::test]
@@ -75,11 +86,18 @@ async fn the_list_is_the_same_after_each_restart() {
         let serving = Process::start(command());
         if !matches!(end, Shutdown::KilledWhenListening) {
             let digest = list_digest(&listen, &request).await;
-            assert_eq!(*first.get_or_insert(digest), digest, "round {round}: another catalog");
+            assert_eq!(
+                *first.get_or_insert(digest),
+                digest,
+                "round {round}: another catalog"
+            );
         }
         if matches!(end, Shutdown::Terminated) {
             serving.stop().await;
-            assert!(!fixture.path("run/c.sock").exists(), "round {round}: the socket stays");
+            assert!(
+                !fixture.path("run/c.sock").exists(),
+                "round {round}: the socket stays"
+            );
         } else {
             serving.send_signal(Signal::KILL);
         }

@@ -14,7 +14,9 @@ fn command(fixture: &Fixture) -> Command {
 }
 
 async fn assert_lists(fixture: &Fixture) {
-    run_command(caproot(["list", "--endpoint", &endpoint(fixture)])).await.succeeded();
+    run_command(caproot(["list", "--endpoint", &endpoint(fixture)]))
+        .await
+        .succeeded();
 }
 
 fn endpoint(fixture: &Fixture) -> String {
@@ -39,17 +41,30 @@ async fn a_root_that_disappears_and_returns_is_logged() {
         );
         fs::rename(fixture.path("away"), fixture.path("demo")).expect("rename");
         let line = daemon.wait_for_log("published root recovered").await;
-        assert!(line.contains("INFO") && line.contains(r#"root="demo""#), "{line}");
+        assert!(
+            line.contains("INFO") && line.contains(r#"root="demo""#),
+            "{line}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_polled_root_is_logged_with_the_reason() {
     let script = "echo 5 > /proc/sys/user/max_inotify_watches && exec \"$@\"";
-    let before = ["unshare", "--user", "--map-root-user", "sh", "-c", script, "sh"];
+    let before = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "sh",
+        "-c",
+        script,
+        "sh",
+    ];
     let fixture = fixture();
     let skipped = "no user namespaces, so the limit of watches cannot be set";
-    let Some(command) = wrap_command(before, command(&fixture), skipped) else { return };
+    let Some(command) = wrap_command(before, command(&fixture), skipped) else {
+        return;
+    };
     let mut daemon = Process::start(command);
     assert_lists(&fixture).await;
     let line = daemon.wait_for_log("published root is polled").await;

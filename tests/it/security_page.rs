@@ -19,8 +19,13 @@ fn exists(name: &str) -> bool {
 
 #[test]
 fn each_promise_names_tests_that_exist() {
-    let rows = PAGE.lines().skip_while(|line| !line.starts_with("| promise | shown by |"));
-    let rows: Vec<_> = rows.skip(2).take_while(|line| line.starts_with('|')).collect();
+    let rows = PAGE
+        .lines()
+        .skip_while(|line| !line.starts_with("| promise | shown by |"));
+    let rows: Vec<_> = rows
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .collect();
     assert!(rows.len() > 10, "the page has the table");
     for row in rows {
         let tests = quoted_names(row.split('|').nth(2).expect("two cells"));

@@ -20,7 +20,9 @@ impl Manager {
         let fixture =
             Fixture::new("dir run\nmode 0700 run\nskill root/a\nfile root/b/SKILL.md\n| no");
         let socket = UnixDatagram::bind(fixture.path("run/notify")).expect("a socket");
-        socket.set_read_timeout(Some(HANG_TIMEOUT)).expect("a time-out");
+        socket
+            .set_read_timeout(Some(HANG_TIMEOUT))
+            .expect("a time-out");
         Self { fixture, socket }
     }
 
@@ -28,7 +30,10 @@ impl Manager {
     fn command(&self, watchdog_usec: &str) -> Command {
         let mut command = caproot(["serve", "--root"]);
         command.arg(self.fixture.path("root"));
-        command.arg("--listen").arg(format!("unix:{}", self.fixture.path("run/c.sock").display()));
+        command.arg("--listen").arg(format!(
+            "unix:{}",
+            self.fixture.path("run/c.sock").display()
+        ));
         command.env("NOTIFY_SOCKET", self.fixture.path("run/notify"));
         command.env("WATCHDOG_USEC", watchdog_usec);
         command
@@ -38,7 +43,10 @@ impl Manager {
     fn next_message(&self, prefix: &str) -> String {
         let mut buffer = [0; 4_096];
         loop {
-            let bytes = self.socket.recv(&mut buffer).unwrap_or_else(|e| panic!("{prefix}: {e}"));
+            let bytes = self
+                .socket
+                .recv(&mut buffer)
+                .unwrap_or_else(|e| panic!("{prefix}: {e}"));
             let text = String::from_utf8_lossy(&buffer[..bytes]);
             if text.lines().any(|line| line.starts_with(prefix)) {
                 return text.into_owned();
@@ -57,7 +65,9 @@ async fn the_service_manager_gets_ready_status_watchdog_and_stopping() {
         "{ready}"
     );
     manager.next_message("WATCHDOG=1");
-    manager.fixture.write("root/c/SKILL.md", "---\nname: c\ndescription: C.\n---\n");
+    manager
+        .fixture
+        .write("root/c/SKILL.md", "---\nname: c\ndescription: C.\n---\n");
     // No client uses the root. The daemon watches it for the status anyway.
     while !manager.next_message("STATUS=").contains("2 skills") {}
     manager.next_message("WATCHDOG=1");
@@ -86,7 +96,9 @@ async fn no_watchdog_ping_is_sent_if_inotify_does_not_respond() {
     ];
     let command = manager.command("600000");
     let skipped = "strace is missing or may not trace";
-    let Some(command) = wrap_command(wrapper, command, skipped) else { return };
+    let Some(command) = wrap_command(wrapper, command, skipped) else {
+        return;
+    };
     let serving = Process::start(command);
     manager.next_message("READY=1");
     let log = {

@@ -31,7 +31,10 @@ const HOUR: Duration = Duration::from_hours(1);
 type Client = CapabilityServiceClient<LoadLimit<RpcDispatcher>>;
 
 fn build_client(fixture: &Fixture, stopping: &CancellationToken) -> Client {
-    let flags = ServeFlags { allow: vec![fixture.top().to_owned()], ..ServeFlags::default() };
+    let flags = ServeFlags {
+        allow: vec![fixture.top().to_owned()],
+        ..ServeFlags::default()
+    };
     let config = Config::from_flags(flags, &isolated_env(fixture.top())).expect("valid flags");
     let rules = config.search_rules();
     let Config {
@@ -52,7 +55,14 @@ fn build_client(fixture: &Fixture, stopping: &CancellationToken) -> Client {
     };
     let streams = Quota::for_streams(&policy.rules.limits);
     let limit_layer = LoadLimitLayer::new(&policy.rules.limits);
-    let store = CatalogStore::new(CatalogStoreConfig { policy, fault_injector: faults, opener }, 1);
+    let store = CatalogStore::new(
+        CatalogStoreConfig {
+            policy,
+            fault_injector: faults,
+            opener,
+        },
+        1,
+    );
     let info = DaemonInfo {
         start_time: SystemTime::now(),
         build: "",
@@ -67,8 +77,16 @@ fn build_client(fixture: &Fixture, stopping: &CancellationToken) -> Client {
 /// Request of a local caller with valid credentials.
 fn local_request<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
-    let peer = PeerIdentity::Local { pid: 0, uid: 0, gids: [].into() };
-    let rules = AuthRules { callers: None, public_health: true, public_reflection: true };
+    let peer = PeerIdentity::Local {
+        pid: 0,
+        uid: 0,
+        gids: [].into(),
+    };
+    let rules = AuthRules {
+        callers: None,
+        public_health: true,
+        public_reflection: true,
+    };
     let auth_layer = AuthLayer::new(rules, AuditLog::new(false));
     let credentials = auth_layer.request_credentials(Some(&peer), &http::HeaderMap::new());
     request.extensions_mut().insert(credentials);
@@ -82,7 +100,11 @@ async fn next_event<S>(stream: &mut S) -> (Instant, WatchSkillsResponse)
 where
     S: Stream<Item = Result<WatchSkillsResponse, Status>> + Unpin,
 {
-    let event = stream.next().await.expect("an open stream").expect("without an error");
+    let event = stream
+        .next()
+        .await
+        .expect("an open stream")
+        .expect("without an error");
     (Instant::now(), event)
 }
 
@@ -107,7 +129,10 @@ async fn an_hour_without_a_change_gives_only_bookmarks() {
     let intervals = [
         (None, Duration::from_secs(30)),
         (Some(Duration::from_millis(1)), Duration::from_secs(1)),
-        (Some(Duration::from_millis(44_500)), Duration::from_millis(44_500)),
+        (
+            Some(Duration::from_millis(44_500)),
+            Duration::from_millis(44_500),
+        ),
         (Some(HOUR), Duration::from_mins(5)),
     ];
     let mut streams = Vec::new();
@@ -116,32 +141,47 @@ async fn an_hour_without_a_change_gives_only_bookmarks() {
             bookmark_interval: requested.map(|d| d.try_into().expect("a duration")),
             ..watch_request(vec![selected("r", fixture.path("r"))])
         };
-        let opened = client.watch_skills(local_request(request)).await.expect("a stream");
+        let opened = client
+            .watch_skills(local_request(request))
+            .await
+            .expect("a stream");
         let mut stream = opened.into_inner();
         let (at, revision) = next_synced(&mut stream).await;
         streams.push((stream, interval, at, revision));
     }
-    let bookmarks = streams.into_iter().map(async |(mut stream, interval, started, revision)| {
-        let (mut last, mut count) = (started, 0);
-        while last + interval <= started + HOUR {
-            let (at, response) = next_event(&mut stream).await;
-            assert!(matches!(response.event, Some(Event::Bookmark(_))), "{response:?}");
-            assert_eq!(response.revision, revision, "no revision without a change");
-            // The runtime's clock has a resolution of one millisecond.
-            let waited = (at - last).abs_diff(interval);
-            assert!(waited <= Duration::from_millis(1), "{:?}, not {interval:?}", at - last);
-            (last, count) = (at, count + 1);
-        }
-        println!("{count} bookmarks in an hour, every {interval:?}");
-        (stream, interval)
-    });
+    let bookmarks = streams
+        .into_iter()
+        .map(async |(mut stream, interval, started, revision)| {
+            let (mut last, mut count) = (started, 0);
+            while last + interval <= started + HOUR {
+                let (at, response) = next_event(&mut stream).await;
+                assert!(
+                    matches!(response.event, Some(Event::Bookmark(_))),
+                    "{response:?}"
+                );
+                assert_eq!(response.revision, revision, "no revision without a change");
+                // The runtime's clock has a resolution of one millisecond.
+                let waited = (at - last).abs_diff(interval);
+                assert!(
+                    waited <= Duration::from_millis(1),
+                    "{:?}, not {interval:?}",
+                    at - last
+                );
+                (last, count) = (at, count + 1);
+            }
+            println!("{count} bookmarks in an hour, every {interval:?}");
+            (stream, interval)
+        });
     let streams = futures_util::future::join_all(bookmarks).await;
     // The streams are still open: a change is sent and delays the next bookmark.
     fixture.replace("r/s07/SKILL.md", skill_text("s07", "Changed."));
     let changes = streams.into_iter().map(async |(mut stream, interval)| {
         let (changed, _) = next_synced(&mut stream).await;
         let (at, response) = next_event(&mut stream).await;
-        assert!(matches!(response.event, Some(Event::Bookmark(_))), "{response:?}");
+        assert!(
+            matches!(response.event, Some(Event::Bookmark(_))),
+            "{response:?}"
+        );
         assert!((at - changed).abs_diff(interval) <= Duration::from_millis(1));
     });
     futures_util::future::join_all(changes).await;

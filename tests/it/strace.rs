@@ -22,14 +22,24 @@ pub(crate) fn trace_command(log: &Path, options: &[&str], command: Command) -> O
 
 /// Whether strace can trace.
 pub(crate) fn can_trace() -> bool {
-    wrap_command(strace_words(Path::new("/dev/null"), &[]), caproot([""; 0]), SKIPPED).is_some()
+    wrap_command(
+        strace_words(Path::new("/dev/null"), &[]),
+        caproot([""; 0]),
+        SKIPPED,
+    )
+    .is_some()
 }
 
 /// Command that is killed at its system call `name` with this number, counted in each thread.
 pub(crate) fn kill_at_call(command: &Command, name: &str, number: usize) -> Command {
-    let (trace, inject) =
-        (format!("trace={name}"), format!("inject={name}:signal=KILL:when={number}"));
-    wrap(&strace_words(Path::new("/dev/null"), &["-e", &trace, "-e", &inject]), command)
+    let (trace, inject) = (
+        format!("trace={name}"),
+        format!("inject={name}:signal=KILL:when={number}"),
+    );
+    wrap(
+        &strace_words(Path::new("/dev/null"), &["-e", &trace, "-e", &inject]),
+        command,
+    )
 }
 
 fn strace_words(log: &Path, options: &[&str]) -> Vec<OsString> {

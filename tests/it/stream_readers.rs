@@ -32,13 +32,18 @@ async fn a_stalled_reader_is_reset() {
     let stalled_reader_timeout = Duration::from_millis(300);
     let mut live = WatchHarness::with_timing(
         "skill r/a",
-        WatchTiming { stalled_reader_timeout, ..WatchTiming::default() },
+        WatchTiming {
+            stalled_reader_timeout,
+            ..WatchTiming::default()
+        },
     )
     .await;
     let root = selected("r", live.fixture.path("r"));
-    let mut stuck =
-        Replica::open(&connect_with_small_window(&live.daemon).await, watch_request(vec![root]))
-            .await;
+    let mut stuck = Replica::open(
+        &connect_with_small_window(&live.daemon).await,
+        watch_request(vec![root]),
+    )
+    .await;
     stuck.next_batch().await;
     // More data than fits between the daemon and a client that does not read.
     for n in 0..220 {
@@ -47,12 +52,19 @@ async fn a_stalled_reader_is_reset() {
         live.fixture.write(&format!("out/s{n:03}/SKILL.md"), fat);
     }
     std::fs::rename(live.fixture.path("out"), live.fixture.path("r/in")).expect("moved in whole");
-    assert_eq!(live.next_change().await.upserted.len(), 220, "in one revision");
+    assert_eq!(
+        live.next_change().await.upserted.len(),
+        220,
+        "in one revision"
+    );
     let started = Instant::now();
     let mut round = 0;
     while started.elapsed() < stalled_reader_timeout * 4 {
         let says = format!("Round {round}.");
-        live.fixture.write(&format!("r/in/s{:03}/SKILL.md", round % 50), skill_text("s", &says));
+        live.fixture.write(
+            &format!("r/in/s{:03}/SKILL.md", round % 50),
+            skill_text("s", &says),
+        );
         live.next_change().await;
         round += 1;
     }
@@ -61,7 +73,8 @@ async fn a_stalled_reader_is_reset() {
     assert_eq!(step.reset, Some(ResetReason::Resync));
     stuck.catch_up(&live.daemon).await;
     // The stream then continues as any other stream.
-    live.fixture.write("r/a/SKILL.md", skill_text("a", "Read again."));
+    live.fixture
+        .write("r/a/SKILL.md", skill_text("a", "Read again."));
     assert_eq!(stuck.next_change().await.upserted, ["skill://r/a"]);
     live.finish().await;
 }
@@ -79,7 +92,10 @@ async fn readers_that_stop_use_no_memory() {
     }
     fixture.write("config.yaml", "watch:\n  debounce: 0ms\n");
     let mut command = serve(["--config"]);
-    command.arg(fixture.path("config.yaml")).arg("--allow").arg(fixture.top());
+    command
+        .arg(fixture.path("config.yaml"))
+        .arg("--allow")
+        .arg(fixture.top());
     let serving = Process::start(command);
     let daemon = serving.connect().await;
     let request = watch_request(vec![selected("r", fixture.path("r"))]);
@@ -100,7 +116,9 @@ async fn readers_that_stop_use_no_memory() {
             let says = format!("Change {half}.{change}.");
             fixture.replace(&format!("r/s{:02}/SKILL.md", change % 100), fat(&says));
             let package = format!("skill://r/s{:02}", change % 100);
-            reader.wait_while(|reader| reader.skills[&package].description != says).await;
+            reader
+                .wait_while(|reader| reader.skills[&package].description != says)
+                .await;
         }
         memory.push(resident(serving.pid()));
     }
@@ -111,7 +129,10 @@ async fn readers_that_stop_use_no_memory() {
         let before = replica.revision;
         let step = replica.next_batch().await;
         if n > 0 {
-            assert!(matches!(step.reset, None | Some(ResetReason::Resync)), "{step:?}");
+            assert!(
+                matches!(step.reset, None | Some(ResetReason::Resync)),
+                "{step:?}"
+            );
             assert!(step.reset.is_some() || replica.revision > before);
         }
         replica.catch_up(&daemon).await;
@@ -130,8 +151,14 @@ async fn streams_with_different_requests_get_their_own_data() {
         all.clone(),
         watch_request(vec![s.clone(), r.clone()]),
         watch_request(vec![selected("other", live.fixture.path("r"))]),
-        WatchSkillsRequest { view: SkillView::Basic.into(), ..all.clone() },
-        WatchSkillsRequest { product: "codex".into(), ..all.clone() },
+        WatchSkillsRequest {
+            view: SkillView::Basic.into(),
+            ..all.clone()
+        },
+        WatchSkillsRequest {
+            product: "codex".into(),
+            ..all.clone()
+        },
     ];
     let mut replicas = Vec::new();
     for n in 0..3 * requests.len() {
@@ -149,7 +176,8 @@ async fn streams_with_different_requests_get_their_own_data() {
     let sidecar_path = live.fixture.path("r/a/agents/openai.yaml");
     std::fs::rename(live.fixture.path("out/openai.yaml"), sidecar_path).expect("moved in whole");
     live.next_change().await;
-    live.fixture.replace("r/a/SKILL.md", skill_text("a", "Told to all."));
+    live.fixture
+        .replace("r/a/SKILL.md", skill_text("a", "Told to all."));
     live.next_change().await;
     resumed.resume(&live.daemon).await;
     for replica in replicas.iter_mut().chain([&mut resumed]) {
@@ -158,7 +186,11 @@ async fn streams_with_different_requests_get_their_own_data() {
     for (n, replica) in replicas.iter().enumerate() {
         let package = ["skill://r/a", "skill://other/a"][usize::from(n % requests.len() == 2)];
         let is_listed = replica.skills.contains_key(package);
-        assert_eq!(is_listed, n % requests.len() != 4, "{n}: a skill for another product");
+        assert_eq!(
+            is_listed,
+            n % requests.len() != 4,
+            "{n}: a skill for another product"
+        );
     }
     live.finish().await;
 }
@@ -179,7 +211,10 @@ async fn a_reader_that_overtakes_a_slow_one_misses_nothing() {
     for _ in 0..3 {
         let mut fast = Replica::open(&daemon, request.clone()).await;
         let step = fast.next_batch().await;
-        assert_eq!((step.reset, step.upserted.len()), (Some(ResetReason::Initial), 400));
+        assert_eq!(
+            (step.reset, step.upserted.len()),
+            (Some(ResetReason::Initial), 400)
+        );
         fast.catch_up(&daemon).await;
     }
     slow.next_batch().await;
@@ -197,8 +232,15 @@ async fn a_thousand_streams_get_one_change() {
         recheck_interval: Duration::from_millis(50),
         ..WatchTiming::default()
     };
-    let limits = Limits { max_streams: STREAMS, ..Limits::default() };
-    let setup = Setup { limits, timing, ..Setup::allowing([fixture.top().to_owned()]) };
+    let limits = Limits {
+        max_streams: STREAMS,
+        ..Limits::default()
+    };
+    let setup = Setup {
+        limits,
+        timing,
+        ..Setup::allowing([fixture.top().to_owned()])
+    };
     let mut openings = OpenCounter::start(&fixture.path("r/a"));
     let daemon = Daemon::start(setup).await;
     let request = watch_request(vec![selected("r", fixture.path("r"))]);
@@ -220,7 +262,10 @@ async fn a_thousand_streams_get_one_change() {
         assert_eq!(reader.next_change().await.upserted, ["skill://r/a"]);
     }
     let (first, rest) = readers.split_first().expect("a thousand");
-    assert!(rest.iter().all(|r| (r.revision, &r.skills) == (first.revision, &first.skills)));
+    assert!(
+        rest.iter()
+            .all(|r| (r.revision, &r.skills) == (first.revision, &first.skills))
+    );
     assert_eq!(openings.count(), 1, "one rescan served all streams");
     let status_now = watch_status(&daemon).await;
     assert_eq!(

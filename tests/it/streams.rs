@@ -13,11 +13,18 @@ use crate::replica::Replica;
 use crate::watch_harness::{WatchHarness, skill_text, watch_request};
 
 fn retry_delay(status: &Status) -> Option<Duration> {
-    status.get_error_details().retry_info().and_then(|info| info.retry_delay)
+    status
+        .get_error_details()
+        .retry_info()
+        .and_then(|info| info.retry_delay)
 }
 
 async fn start_with_limits(fixture: &Fixture, limits: Limits) -> Daemon {
-    Daemon::start(Setup { limits, ..Setup::allowing([fixture.top().to_owned()]) }).await
+    Daemon::start(Setup {
+        limits,
+        ..Setup::allowing([fixture.top().to_owned()])
+    })
+    .await
 }
 
 #[tokio::test]
@@ -25,15 +32,23 @@ async fn a_resume_token_gives_only_later_changes() {
     let mut live = WatchHarness::new("skill r/a").await;
     live.replica.resume(&live.daemon).await;
     let step = live.next_change().await;
-    assert_eq!((step.reset, step.upserted.len()), (None, 0), "nothing happened");
+    assert_eq!(
+        (step.reset, step.upserted.len()),
+        (None, 0),
+        "nothing happened"
+    );
     for n in 0..3 {
-        live.fixture.write(&format!("r/b{n}/SKILL.md"), skill_text("b", "Missed."));
+        live.fixture
+            .write(&format!("r/b{n}/SKILL.md"), skill_text("b", "Missed."));
         live.fresh_list().await;
     }
     live.replica.resume(&live.daemon).await;
     let step = live.next_change().await;
     assert_eq!(step.reset, None);
-    assert_eq!(step.upserted, ["skill://r/b0", "skill://r/b1", "skill://r/b2"]);
+    assert_eq!(
+        step.upserted,
+        ["skill://r/b0", "skill://r/b1", "skill://r/b2"]
+    );
     // The token of a list is equally valid.
     live.replica.token = live.fresh_list().await.resume_token;
     live.replica.resume(&live.daemon).await;
@@ -47,14 +62,24 @@ async fn a_token_from_before_a_restart_resets_the_stream() {
     live.daemon.stop().await;
     live.daemon = start_with_limits(&live.fixture, Limits::default()).await;
     live.replica.resume(&live.daemon).await;
-    assert_eq!(live.next_change().await.reset, Some(ResetReason::EpochChanged));
+    assert_eq!(
+        live.next_change().await.reset,
+        Some(ResetReason::EpochChanged)
+    );
     live.finish().await;
 }
 
 #[tokio::test]
 async fn a_token_that_is_too_old_resets_the_stream() {
     let fixture = Fixture::new("skill r/a");
-    let daemon = start_with_limits(&fixture, Limits { max_history: 3, ..Limits::default() }).await;
+    let daemon = start_with_limits(
+        &fixture,
+        Limits {
+            max_history: 3,
+            ..Limits::default()
+        },
+    )
+    .await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::synced(&daemon, watch_request(vec![root])).await;
     let (mut early, mut late) = (replica.fork(), replica.fork());
@@ -63,7 +88,11 @@ async fn a_token_that_is_too_old_resets_the_stream() {
         replica.next_change().await;
     }
     early.resume(&daemon).await;
-    assert_eq!(early.next_change().await.reset, None, "three revisions are kept");
+    assert_eq!(
+        early.next_change().await.reset,
+        None,
+        "three revisions are kept"
+    );
     assert_eq!(early.token, replica.token);
     fixture.write("r/a/SKILL.md", skill_text("a", "One more."));
     replica.next_change().await;
@@ -77,7 +106,10 @@ async fn a_token_that_is_too_old_resets_the_stream() {
 async fn a_token_is_valid_for_the_same_roots_in_another_order() {
     let fixture = Fixture::new("skill r/a\nskill s/b");
     let daemon = start_with_limits(&fixture, Limits::default()).await;
-    let mut roots = vec![selected("r", fixture.path("r")), selected("s", fixture.path("s"))];
+    let mut roots = vec![
+        selected("r", fixture.path("r")),
+        selected("s", fixture.path("s")),
+    ];
     let mut replica = Replica::synced(&daemon, watch_request(roots.clone())).await;
     roots.reverse();
     let listed = daemon.list(&roots).await.resume_token;
@@ -88,7 +120,10 @@ async fn a_token_is_valid_for_the_same_roots_in_another_order() {
     replica.next_change().await;
     reversed.resume(&daemon).await;
     let step = reversed.next_change().await;
-    assert_eq!((step.reset, step.upserted), (None, vec!["skill://s/b".to_owned()]));
+    assert_eq!(
+        (step.reset, step.upserted),
+        (None, vec!["skill://s/b".to_owned()])
+    );
     assert_eq!(reversed.token, replica.token);
     reversed.catch_up(&daemon).await;
     daemon.stop().await;
@@ -103,7 +138,10 @@ async fn a_token_of_another_request_resets_the_stream() {
     let mut garbage = token.clone();
     garbage.replace_range(4..5, if &garbage[4..5] == "A" { "B" } else { "A" });
     let request = |change: &dyn Fn(&mut WatchSkillsRequest)| {
-        let mut request = WatchSkillsRequest { resume_token: token.clone(), ..same.clone() };
+        let mut request = WatchSkillsRequest {
+            resume_token: token.clone(),
+            ..same.clone()
+        };
         change(&mut request);
         request
     };
@@ -116,12 +154,23 @@ async fn a_token_of_another_request_resets_the_stream() {
             }),
             vec![other],
         ),
-        (request(&|r| r.resume_token = "garbage".into()), vec![ResetReason::Initial]),
-        (request(&|r| r.resume_token = "A".repeat(100_000)), vec![ResetReason::Initial]),
+        (
+            request(&|r| r.resume_token = "garbage".into()),
+            vec![ResetReason::Initial],
+        ),
+        (
+            request(&|r| r.resume_token = "A".repeat(100_000)),
+            vec![ResetReason::Initial],
+        ),
         // The effect of one changed letter depends on its position in the token.
         (
             request(&|r| r.resume_token.clone_from(&garbage)),
-            vec![ResetReason::Initial, ResetReason::EpochChanged, other, ResetReason::Compacted],
+            vec![
+                ResetReason::Initial,
+                ResetReason::EpochChanged,
+                other,
+                ResetReason::Compacted,
+            ],
         ),
     ];
     for (request, reasons) in cases {
@@ -138,7 +187,10 @@ async fn a_token_of_another_request_resets_the_stream() {
 async fn bookmarks_are_sent_while_nothing_changes() {
     let live = WatchHarness::new("skill r/a").await;
     let request = WatchSkillsRequest {
-        bookmark_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+        bookmark_interval: Some(prost_types::Duration {
+            seconds: 1,
+            nanos: 0,
+        }),
         ..watch_request(vec![selected("r", live.fixture.path("r"))])
     };
     let mut replica = Replica::open(&live.daemon, request).await;
@@ -151,7 +203,11 @@ async fn bookmarks_are_sent_while_nothing_changes() {
         last = tokio::time::Instant::now();
     }
     replica.resume(&live.daemon).await;
-    assert_eq!(replica.next_change().await.reset, None, "a bookmark's token is valid");
+    assert_eq!(
+        replica.next_change().await.reset,
+        None,
+        "a bookmark's token is valid"
+    );
     live.finish().await;
 }
 
@@ -165,13 +221,19 @@ async fn changes_outside_the_view_are_not_sent() {
     let mut replica = Replica::synced(&live.daemon, request).await;
     let before = live.fresh_list().await.revision;
     let sidecar = "interface:\n  display_name: Anna\n";
-    live.fixture.write("r/a/agents/openai.yaml", "interface:\n  display_name: Otto\n");
+    live.fixture.write(
+        "r/a/agents/openai.yaml",
+        "interface:\n  display_name: Otto\n",
+    );
     let before = before.max(live.fresh_list().await.revision);
     replica.catch_up(&live.daemon).await;
     live.fixture.write("out/openai.yaml", sidecar);
     let sidecar_path = live.fixture.path("r/a/agents/openai.yaml");
     std::fs::rename(live.fixture.path("out/openai.yaml"), sidecar_path).expect("rename over it");
-    assert!(live.fresh_list().await.revision > before, "the full view changed");
+    assert!(
+        live.fresh_list().await.revision > before,
+        "the full view changed"
+    );
     live.fixture.write("r/b/SKILL.md", skill_text("b", "Real."));
     assert_eq!(
         replica.next_change().await.upserted,
@@ -190,10 +252,15 @@ async fn a_skill_for_other_products_is_disabled() {
     };
     let mut replica = Replica::open(&live.daemon, request).await;
     assert_eq!(replica.next_batch().await.upserted, ["skill://r/a"]);
-    live.fixture.replace("r/a/agents/openai.yaml", "policy:\n  products: [chatgpt]\n");
+    live.fixture
+        .replace("r/a/agents/openai.yaml", "policy:\n  products: [chatgpt]\n");
     let step = replica.next_change().await;
-    assert_eq!(step.removed, [("skill://r/a".to_owned(), RemovalReason::Disabled)]);
-    live.fixture.replace("r/a/agents/openai.yaml", "policy:\n  products: [codex]\n");
+    assert_eq!(
+        step.removed,
+        [("skill://r/a".to_owned(), RemovalReason::Disabled)]
+    );
+    live.fixture
+        .replace("r/a/agents/openai.yaml", "policy:\n  products: [codex]\n");
     assert_eq!(replica.next_change().await.upserted, ["skill://r/a"]);
     replica.catch_up(&live.daemon).await;
     live.finish().await;
@@ -210,7 +277,8 @@ async fn a_slow_reader_gets_the_difference_and_converges() {
     let mut slow = Replica::synced(&live.daemon, watch_request(vec![root])).await;
     for round in 0..500 {
         let n = round % 200;
-        live.fixture.write(&format!("r/s{n:03}/SKILL.md"), fat(n, round));
+        live.fixture
+            .write(&format!("r/s{n:03}/SKILL.md"), fat(n, round));
         if round % 20 == 0 {
             live.fresh_list().await;
         }
@@ -224,7 +292,14 @@ async fn a_slow_reader_gets_the_difference_and_converges() {
 #[tokio::test]
 async fn the_number_of_streams_is_limited() {
     let fixture = Fixture::new("skill r/a");
-    let daemon = start_with_limits(&fixture, Limits { max_streams: 3, ..Limits::default() }).await;
+    let daemon = start_with_limits(
+        &fixture,
+        Limits {
+            max_streams: 3,
+            ..Limits::default()
+        },
+    )
+    .await;
     let request = watch_request(vec![selected("r", fixture.path("r"))]);
     let mut open = Vec::new();
     for _ in 0..3 {
@@ -233,9 +308,15 @@ async fn the_number_of_streams_is_limited() {
     let refused = daemon.watch(request.clone()).await.expect_err("a fourth");
     assert!(retry_delay(&refused).is_some_and(|d| d > Duration::ZERO));
     let refused = rpc_error(&refused);
-    assert_eq!((refused.code, &*refused.reason), (Code::ResourceExhausted, "TOO_MANY_STREAMS"));
     assert_eq!(
-        (&*refused.metadata["limit_name"], &*refused.metadata["limit"]),
+        (refused.code, &*refused.reason),
+        (Code::ResourceExhausted, "TOO_MANY_STREAMS")
+    );
+    assert_eq!(
+        (
+            &*refused.metadata["limit_name"],
+            &*refused.metadata["limit"]
+        ),
         ("max_streams", "3")
     );
     open.pop();
@@ -252,21 +333,35 @@ async fn the_number_of_streams_is_limited() {
 #[tokio::test]
 async fn a_shutdown_ends_streams_of_unresponsive_clients() {
     let live = WatchHarness::new("skill r/a").await;
-    let WatchHarness { daemon, mut replica, fixture } = live;
+    let WatchHarness {
+        daemon,
+        mut replica,
+        fixture,
+    } = live;
     let root = selected("r", fixture.path("r"));
     let ignorant = Replica::open(&daemon, watch_request(vec![root])).await;
     let revision = replica.revision;
     let reader = tokio::spawn(async move {
         assert!(replica.next_batch().await.is_bookmark);
         assert_eq!(replica.revision, revision);
-        replica.try_next_batch().await.expect_err("the end").expect("with a status")
+        replica
+            .try_next_batch()
+            .await
+            .expect_err("the end")
+            .expect("with a status")
     });
     let started = std::time::Instant::now();
     daemon.stop().await;
-    assert!(started.elapsed() < Duration::from_secs(15), "the drain has a time limit");
+    assert!(
+        started.elapsed() < Duration::from_secs(15),
+        "the drain has a time limit"
+    );
     let end = reader.await.expect("no panic");
     assert!(retry_delay(&end).is_some_and(|d| d > Duration::ZERO));
     let end = rpc_error(&end);
-    assert_eq!((end.code, &*end.reason), (Code::Unavailable, "SHUTTING_DOWN"));
+    assert_eq!(
+        (end.code, &*end.reason),
+        (Code::Unavailable, "SHUTTING_DOWN")
+    );
     drop(ignorant);
 }

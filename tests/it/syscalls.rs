@@ -37,7 +37,14 @@ const READING: [&str; 17] = [
     "statx",
 ];
 /// Flags that an open call for reading does not have.
-const WRITING: [&str; 6] = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPFILE"];
+const WRITING: [&str; 6] = [
+    "O_WRONLY",
+    "O_RDWR",
+    "O_CREAT",
+    "O_TRUNC",
+    "O_APPEND",
+    "O_TMPFILE",
+];
 /// Calls whose data may contain paths. The data goes over the wire and is no path argument.
 const TALKING: [&str; 10] = [
     "read", "readv", "recvfrom", "recvmsg", "write", "writev", "sendto", "sendmsg", "pread64",
@@ -130,26 +137,43 @@ async fn session(daemon: &Daemon, fixture: &Fixture) {
     assert_eq!(list.skills.len(), 3, "the demo");
     daemon.resolve(&roots).await;
     for skill in &list.skills {
-        let request =
-            ListResourcesRequest { include_digests: true, ..files_request(&root, &skill.package) };
+        let request = ListResourcesRequest {
+            include_digests: true,
+            ..files_request(&root, &skill.package)
+        };
         let files = daemon.list_resources(request).await.expect("files");
         for file in files.resources {
             let read = read_request(&root, &skill.package, &file.resource);
-            let small = ReadResourceRequest { max_bytes: 64, ..read };
-            daemon.read_all(small).await.expect("a listed file can be read");
+            let small = ReadResourceRequest {
+                max_bytes: 64,
+                ..read
+            };
+            daemon
+                .read_all(small)
+                .await
+                .expect("a listed file can be read");
         }
     }
     for text in rejected_handles(fixture.top()) {
-        daemon.read(read_request(&root, &text, "")).await.expect_err("no package");
-        let resource = daemon.read(read_request(&root, "skill://r/write-changelog", &text)).await;
+        daemon
+            .read(read_request(&root, &text, ""))
+            .await
+            .expect_err("no package");
+        let resource = daemon
+            .read(read_request(&root, "skill://r/write-changelog", &text))
+            .await;
         resource.expect_err("no resource");
     }
     let outside = selected("o", fixture.top().join(REJECTED));
     assert_eq!(fresh_list(daemon, &[outside]).await.skills.len(), 0);
     fixture.write("root/new/SKILL.md", skill_text("new", "Comes."));
-    replica.wait_while(|replica| !replica.skills.contains_key("skill://r/new")).await;
+    replica
+        .wait_while(|replica| !replica.skills.contains_key("skill://r/new"))
+        .await;
     fs::remove_dir_all(fixture.path("root/new")).expect("remove");
-    replica.wait_while(|replica| replica.skills.contains_key("skill://r/new")).await;
+    replica
+        .wait_while(|replica| replica.skills.contains_key("skill://r/new"))
+        .await;
     replica.catch_up(daemon).await;
 }
 
@@ -157,15 +181,23 @@ async fn session(daemon: &Daemon, fixture: &Fixture) {
 async fn the_daemon_only_reads_below_a_root() {
     let fixture = Fixture::new("dir logs");
     let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/trees/demo");
-    let copied = Command::new("cp").arg("-r").arg(demo).arg(fixture.path("root")).status();
+    let copied = Command::new("cp")
+        .arg("-r")
+        .arg(demo)
+        .arg(fixture.path("root"))
+        .status();
     assert!(copied.expect("cp").success());
     fs::create_dir(fixture.path(REJECTED)).expect("a directory");
     for inject in [None, Some("inject=openat2:error=ENOSYS")] {
         let log = fixture.path("logs/strace");
         let mut options = vec!["-y", "-s", "256", "-e", "trace=%file,%desc"];
         options.extend(inject.iter().flat_map(|inject| ["-e", *inject]));
-        let Some(mut command) = strace::trace_daemon(&log, &options) else { return };
-        command.arg("--root").arg(format!("r={}", fixture.path("root").display()));
+        let Some(mut command) = strace::trace_daemon(&log, &options) else {
+            return;
+        };
+        command
+            .arg("--root")
+            .arg(format!("r={}", fixture.path("root").display()));
         let serving = Process::start(&mut command);
         let daemon = serving.connect().await;
         session(&daemon, &fixture).await;
@@ -179,19 +211,33 @@ async fn the_daemon_only_reads_below_a_root() {
 fn assert_only_reads(log: &str, fixture: &Fixture) {
     let root = fixture.path("root").display().to_string();
     // The first line is the execve call of the daemon, whose arguments name the root.
-    let lines: Vec<_> = log.lines().filter(|line| !line.contains(" execve(")).collect();
-    assert_eq!(lines.len() + 1, log.lines().count(), "the daemon executes no other program");
-    let calls: Vec<_> = lines.iter().filter_map(|line| Some((*line, parse_call(line)?))).collect();
-    let mut forbidden =
-        calls.iter().filter(|(_, (name, about))| forbidden_call(name, about, &root).is_some());
+    let lines: Vec<_> = log
+        .lines()
+        .filter(|line| !line.contains(" execve("))
+        .collect();
+    assert_eq!(
+        lines.len() + 1,
+        log.lines().count(),
+        "the daemon executes no other program"
+    );
+    let calls: Vec<_> = lines
+        .iter()
+        .filter_map(|line| Some((*line, parse_call(line)?)))
+        .collect();
+    let mut forbidden = calls
+        .iter()
+        .filter(|(_, (name, about))| forbidden_call(name, about, &root).is_some());
     assert_eq!(forbidden.next(), None, "more than reading below a root");
     let is_rejected = |about: &str| about.contains(REJECTED) || about.contains("/etc/passwd");
     // A root outside may be resolved with readlinkat to report where links lead, but is never
     // opened.
-    let mut opened =
-        calls.iter().filter(|(_, (name, about))| name.contains("open") && is_rejected(about));
+    let mut opened = calls
+        .iter()
+        .filter(|(_, (name, about))| name.contains("open") && is_rejected(about));
     assert_eq!(opened.next(), None, "rejected paths are not opened");
-    let mut resolved = calls.iter().filter(|(_, (_, about))| about.contains(REJECTED));
+    let mut resolved = calls
+        .iter()
+        .filter(|(_, (_, about))| about.contains(REJECTED));
     assert!(resolved.all(|(_, (name, about))| *name == "readlinkat" && !about.contains("..")));
     // Asserts that the log contains the expected calls.
     for (seen, name) in [
@@ -202,6 +248,9 @@ fn assert_only_reads(log: &str, fixture: &Fixture) {
     ] {
         let is_it =
             |(_, (n, about)): &&(&str, (&str, &str))| n.starts_with(name) && about.contains(seen);
-        assert!(calls.iter().any(|call| is_it(&call)), "{name} of {seen} is in the log");
+        assert!(
+            calls.iter().any(|call| is_it(&call)),
+            "{name} of {seen} is in the log"
+        );
     }
 }

@@ -28,11 +28,25 @@ pub(crate) fn run_on_terminal(
     attach: impl FnOnce(&mut Command, File),
 ) -> (String, ExitStatus) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-    grantpt(&ours).and_then(|()| unlockpt(&ours)).expect("grantpt and unlockpt");
-    let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    grantpt(&ours)
+        .and_then(|()| unlockpt(&ours))
+        .expect("grantpt and unlockpt");
+    let size = Winsize {
+        ws_row: 24,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
     tcsetwinsize(&ours, size).expect("a size");
-    let name = ptsname(&ours, Vec::new()).expect("a name").into_string().expect("UTF-8");
-    let theirs = File::options().read(true).write(true).open(name).expect("the terminal device");
+    let name = ptsname(&ours, Vec::new())
+        .expect("a name")
+        .into_string()
+        .expect("UTF-8");
+    let theirs = File::options()
+        .read(true)
+        .write(true)
+        .open(name)
+        .expect("the terminal device");
     attach(&mut command, theirs);
     let mut child = command.spawn().expect("the binary runs");
     // The command holds a copy of the terminal device, which would keep the terminal open.
@@ -44,7 +58,9 @@ pub(crate) fn run_on_terminal(
     while let Ok(n @ 1..) = terminal.read(&mut buffer) {
         printed.extend(&buffer[..n]);
     }
-    let printed = String::from_utf8(printed).expect("text").replace("\r\n", "\n");
+    let printed = String::from_utf8(printed)
+        .expect("text")
+        .replace("\r\n", "\n");
     (printed, child.wait().expect("the command exits"))
 }
 
@@ -64,11 +80,17 @@ async fn tables_fit_the_terminal() {
             let printed = tokio::task::spawn_blocking(move || output_on_terminal(command, columns));
             let printed = in_time(printed).await.expect("no panic");
             // The tree of plugins below the table of roots prints handles in full.
-            let table: Vec<_> = printed.lines().take_while(|line| !line.is_empty()).collect();
+            let table: Vec<_> = printed
+                .lines()
+                .take_while(|line| !line.is_empty())
+                .collect();
             assert_eq!(table.len(), lines, "{words}: {printed}");
             let widths: Vec<_> = table.into_iter().map(UnicodeWidthStr::width).collect();
             let most = usize::from(columns);
-            assert!(widths.iter().all(|width| *width <= most), "{words}, {columns}: {printed}");
+            assert!(
+                widths.iter().all(|width| *width <= most),
+                "{words}, {columns}: {printed}"
+            );
             // A row may be one column short if a wide character was cut.
             let is_used = widths.iter().any(|width| *width + 1 >= most);
             assert!(is_used || words != "list", "{columns}: {printed}");

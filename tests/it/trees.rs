@@ -113,8 +113,11 @@ async fn run_cases(theme: &str) {
             };
             let lines = tokio::task::spawn_blocking(on_its_own).await;
             let Ok(lines) = lines else {
-                write!(failures, "\n== {name}, by {opener:?}\nthe case panicked; see above\n")
-                    .expect("text");
+                write!(
+                    failures,
+                    "\n== {name}, by {opener:?}\nthe case panicked; see above\n"
+                )
+                .expect("text");
                 continue;
             };
             let actual = join_like_expected(&wanted, lines);
@@ -123,8 +126,14 @@ async fn run_cases(theme: &str) {
                 continue;
             }
             if bless {
-                let (head, _) = source.split_once("\nexpect\n").expect("checked by parse_case");
-                let tail = if source.ends_with("\n\n") { "\n\n" } else { "\n" };
+                let (head, _) = source
+                    .split_once("\nexpect\n")
+                    .expect("checked by parse_case");
+                let tail = if source.ends_with("\n\n") {
+                    "\n\n"
+                } else {
+                    "\n"
+                };
                 blessed = blessed.replace(source, &format!("{head}\nexpect\n{actual}{tail}"));
                 break;
             }
@@ -135,7 +144,10 @@ async fn run_cases(theme: &str) {
     if bless {
         fs::write(&file, blessed).expect("the file can be written");
     }
-    assert!(failures.is_empty(), "{theme}: - expected, + actual\n{failures}");
+    assert!(
+        failures.is_empty(),
+        "{theme}: - expected, + actual\n{failures}"
+    );
 }
 
 /// Returns the text of each case, from its header to the next header.
@@ -145,13 +157,26 @@ fn split_cases(text: &str) -> Vec<&str> {
         starts.insert(0, 0);
     }
     let ends = starts.iter().skip(1).copied().chain([text.len()]);
-    starts.iter().zip(ends).map(|(start, end)| &text[*start..end]).collect()
+    starts
+        .iter()
+        .zip(ends)
+        .map(|(start, end)| &text[*start..end])
+        .collect()
 }
 
 fn parse_case(source: &str) -> Case {
-    let (head, expected) = source.split_once("\nexpect\n").expect("a case has an `expect` line");
-    let expected = expected.lines().filter(|l| !is_comment(l)).map(str::to_owned).collect();
-    let mut case = Case { expected, ..Case::default() };
+    let (head, expected) = source
+        .split_once("\nexpect\n")
+        .expect("a case has an `expect` line");
+    let expected = expected
+        .lines()
+        .filter(|l| !is_comment(l))
+        .map(str::to_owned)
+        .collect();
+    let mut case = Case {
+        expected,
+        ..Case::default()
+    };
     for line in head.lines() {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
@@ -198,17 +223,28 @@ async fn actual_lines(case: &Case, opener: OpenMethod) -> Vec<Line> {
     setup.limits = case.limits.clone();
     setup.opener = Some(opener);
     let daemon = Daemon::start(setup).await;
-    let roots: Vec<_> =
-        case.roots.iter().map(|(id, dir)| selected(id, fixture.path(dir))).collect();
+    let roots: Vec<_> = case
+        .roots
+        .iter()
+        .map(|(id, dir)| selected(id, fixture.path(dir)))
+        .collect();
 
-    let view = if case.basic { SkillView::Basic } else { SkillView::Unspecified };
+    let view = if case.basic {
+        SkillView::Basic
+    } else {
+        SkillView::Unspecified
+    };
     let request = ListSkillsRequest {
         product: case.product.clone(),
         view: view.into(),
         ..list_request(&roots)
     };
     let answer = daemon.try_list(request).await.expect("ListSkills");
-    assert!(answer.next_page_token.is_empty(), "{}: more than one page", case.name);
+    assert!(
+        answer.next_page_token.is_empty(),
+        "{}: more than one page",
+        case.name
+    );
     let resolved = daemon.resolve(&roots).await;
 
     if !case.basic {
@@ -218,8 +254,14 @@ async fn actual_lines(case: &Case, opener: OpenMethod) -> Vec<Line> {
     let mut lines = listing::canonical_lines(&answer, &resolved.roots, &case.show);
     for line in case.expected.iter().filter(|l| l.starts_with("read ")) {
         let (command, _) = line.split_once(" = ").expect("read … = ANSWER");
-        let text = format!("{command} = {}", read_outcome(&daemon, &roots[0], command).await);
-        lines.push(Line { text, message: String::new() });
+        let text = format!(
+            "{command} = {}",
+            read_outcome(&daemon, &roots[0], command).await
+        );
+        lines.push(Line {
+            text,
+            message: String::new(),
+        });
     }
     daemon.stop().await;
     lines
@@ -234,7 +276,11 @@ async fn read_outcome(daemon: &Daemon, root: &SelectedCapabilityRoot, command: &
         let first = daemon.read(request.clone()).await?;
         let all = daemon.read_all(request).await?;
         assert!(all.starts_with(&bytes_of(&first)), "the same file twice");
-        let kind = if matches!(first.body, Some(Body::Contents(_))) { "text" } else { "data" };
+        let kind = if matches!(first.body, Some(Body::Contents(_))) {
+            "text"
+        } else {
+            "data"
+        };
         Ok(format!("{kind} {}", printed(&all)))
     }
     .await;
@@ -286,7 +332,10 @@ fn matches(text: &str, pattern: &str) -> bool {
 
 #[test]
 fn patterns_match_whole_lines() {
-    assert!(matches("  NOTE ALIAS skill://r/a:1:2", "  NOTE ALIAS skill://r/a*"));
+    assert!(matches(
+        "  NOTE ALIAS skill://r/a:1:2",
+        "  NOTE ALIAS skill://r/a*"
+    ));
     assert!(matches("  ERROR X", "  * X"));
     assert!(!matches("  ERROR X", "  ERROR"));
     assert!(!matches("  ERROR XY", "  * X"));

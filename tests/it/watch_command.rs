@@ -22,8 +22,14 @@ fn watch(endpoint: &str, flags: &[&str]) -> Process {
 async fn untimed_line(watching: &mut Process) -> String {
     let line = watching.line().await;
     let (time, rest) = line.split_once(' ').expect("a time and more");
-    let numbers: Vec<u8> = time.split(':').map(|n| n.parse().expect("a number")).collect();
-    assert!(matches!(numbers[..], [0..24, 0..60, 0..61]) && time.len() == 8, "{line}");
+    let numbers: Vec<u8> = time
+        .split(':')
+        .map(|n| n.parse().expect("a number"))
+        .collect();
+    assert!(
+        matches!(numbers[..], [0..24, 0..60, 0..61]) && time.len() == 8,
+        "{line}"
+    );
     rest.to_owned()
 }
 
@@ -43,35 +49,69 @@ async fn each_change_is_printed_until_the_command_is_interrupted() {
     let fixture = tree();
     let serving = serve(&fixture);
     let mut watching = watch(serving.endpoint(), &[]);
-    assert_eq!(untimed_line(&mut watching).await, "+ a  skill://r/a  Does a.");
-    assert!(untimed_line(&mut watching).await.starts_with("= synced at revision "));
+    assert_eq!(
+        untimed_line(&mut watching).await,
+        "+ a  skill://r/a  Does a."
+    );
+    assert!(
+        untimed_line(&mut watching)
+            .await
+            .starts_with("= synced at revision ")
+    );
 
     fixture.write("new/SKILL.md", skill_text("b", "Sees\u{202e} you."));
     fs::rename(fixture.path("new"), fixture.path("r/b")).expect("rename");
-    assert_eq!(untimed_line(&mut watching).await, r"+ b  skill://r/b  Sees\u{202e} you.");
+    assert_eq!(
+        untimed_line(&mut watching).await,
+        r"+ b  skill://r/b  Sees\u{202e} you."
+    );
     let hidden = untimed_line(&mut watching).await;
-    assert!(hidden.starts_with("! warning[HIDDEN_TEXT] skill://r/b/SKILL.md:3:18: "), "{hidden}");
+    assert!(
+        hidden.starts_with("! warning[HIDDEN_TEXT] skill://r/b/SKILL.md:3:18: "),
+        "{hidden}"
+    );
 
     fixture.replace("r/b/SKILL.md", skill_text("b", "Another."));
-    assert_eq!(untimed_line(&mut watching).await, "~ b  skill://r/b  Another.");
+    assert_eq!(
+        untimed_line(&mut watching).await,
+        "~ b  skill://r/b  Another."
+    );
 
     fixture.replace("r/b/SKILL.md", "---\nname: b\ndescription: \"open\n---\n");
     let stale = untimed_line(&mut watching).await;
-    assert!(stale.starts_with("~ b  skill://r/b  stale: error[YAML_SYNTAX] line "), "{stale}");
+    assert!(
+        stale.starts_with("~ b  skill://r/b  stale: error[YAML_SYNTAX] line "),
+        "{stale}"
+    );
 
     fixture.replace("r/b/SKILL.md", skill_text("b", "Whole again."));
-    assert_eq!(untimed_line(&mut watching).await, "~ b  skill://r/b  Whole again.");
+    assert_eq!(
+        untimed_line(&mut watching).await,
+        "~ b  skill://r/b  Whole again."
+    );
 
     fs::rename(fixture.path("r/b"), fixture.path("gone")).expect("rename");
-    assert_eq!(untimed_line(&mut watching).await, "- b  skill://r/b  DELETED");
+    assert_eq!(
+        untimed_line(&mut watching).await,
+        "- b  skill://r/b  DELETED"
+    );
 
     fs::rename(fixture.path("r"), fixture.path("elsewhere")).expect("rename");
     let root = untimed_line(&mut watching).await;
-    assert!(root.starts_with("! root r: UNAVAILABLE NOT_FOUND "), "{root}");
-    assert_eq!(untimed_line(&mut watching).await, "- a  skill://r/a  ROOT_UNAVAILABLE");
+    assert!(
+        root.starts_with("! root r: UNAVAILABLE NOT_FOUND "),
+        "{root}"
+    );
+    assert_eq!(
+        untimed_line(&mut watching).await,
+        "- a  skill://r/a  ROOT_UNAVAILABLE"
+    );
     fs::rename(fixture.path("elsewhere"), fixture.path("r")).expect("rename");
     assert_eq!(untimed_line(&mut watching).await, "! root r: READY");
-    assert_eq!(untimed_line(&mut watching).await, "+ a  skill://r/a  Does a.");
+    assert_eq!(
+        untimed_line(&mut watching).await,
+        "+ a  skill://r/a  Does a."
+    );
 
     assert_eq!(watching.exit_on(Signal::INT).await.code, Some(0));
     serving.stop().await;
@@ -92,11 +132,18 @@ async fn json_lines_are_the_events_of_the_stream() {
                     for gone in delta.removed {
                         assert!(skills.remove(&gone.package).is_some());
                     }
-                    skills.extend(delta.upserted.into_iter().map(|s| (s.package, s.description)));
+                    skills.extend(
+                        delta
+                            .upserted
+                            .into_iter()
+                            .map(|s| (s.package, s.description)),
+                    );
                 }
                 Event::Synced(_) => {
-                    let now: Vec<_> =
-                        skills.iter().map(|(p, d)| (p.as_str(), d.as_str())).collect();
+                    let now: Vec<_> = skills
+                        .iter()
+                        .map(|(p, d)| (p.as_str(), d.as_str()))
+                        .collect();
                     if now == whole {
                         return;
                     }
@@ -120,8 +167,15 @@ async fn the_command_survives_a_restart_of_the_daemon() {
     let fixture = tree();
     let serving = serve(&fixture);
     let mut watching = watch(serving.endpoint(), &[]);
-    assert_eq!(untimed_line(&mut watching).await, "+ a  skill://r/a  Does a.");
-    assert!(untimed_line(&mut watching).await.starts_with("= synced at revision "));
+    assert_eq!(
+        untimed_line(&mut watching).await,
+        "+ a  skill://r/a  Does a."
+    );
+    assert!(
+        untimed_line(&mut watching)
+            .await
+            .starts_with("= synced at revision ")
+    );
     let endpoint = serving.endpoint().to_owned();
     serving.stop().await;
     let stderr_line = watching.log_line().await;
@@ -136,15 +190,25 @@ async fn the_command_survives_a_restart_of_the_daemon() {
             break stderr_line;
         }
     };
-    assert!(resumed.contains("EPOCH_CHANGED"), "the stream resumes with the old token: {resumed}");
+    assert!(
+        resumed.contains("EPOCH_CHANGED"),
+        "the stream resumes with the old token: {resumed}"
+    );
     assert_eq!(
         untimed_line(&mut watching).await,
         "+ b  skill://r/b  Came meanwhile.",
         "only what differs"
     );
-    assert!(untimed_line(&mut watching).await.starts_with("= synced at revision "));
+    assert!(
+        untimed_line(&mut watching)
+            .await
+            .starts_with("= synced at revision ")
+    );
     fixture.write("r/b/SKILL.md", skill_text("b", "Goes on."));
-    assert_eq!(untimed_line(&mut watching).await, "~ b  skill://r/b  Goes on.");
+    assert_eq!(
+        untimed_line(&mut watching).await,
+        "~ b  skill://r/b  Goes on."
+    );
     serving.stop().await;
     // The command runs until its user ends it.
     assert!(watching.is_running());
@@ -176,5 +240,9 @@ async fn permanent_errors_are_not_retried() {
     assert_eq!(refused.exit().await.code, Some(4));
     let endpoint = serving.endpoint().to_owned();
     serving.stop().await;
-    assert_eq!(watch(&endpoint, &[]).exit().await.code, Some(3), "no daemon at the start");
+    assert_eq!(
+        watch(&endpoint, &[]).exit().await.code,
+        Some(3),
+        "no daemon at the start"
+    );
 }

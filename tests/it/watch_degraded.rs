@@ -15,7 +15,15 @@ use crate::watch_harness::{fresh_list, skill_text, watch_request, watch_status};
 /// namespaces.
 fn serve_with_limit(limit: &str, value: u32, fixture: &Fixture) -> Option<Process> {
     let script = format!("echo {value} > /proc/sys/user/{limit} && exec \"$@\"");
-    let wrapper = ["unshare", "--user", "--map-root-user", "sh", "-c", &script, "sh"];
+    let wrapper = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "sh",
+        "-c",
+        &script,
+        "sh",
+    ];
     let mut command = serve(["--allow"]);
     command.arg(fixture.top());
     let skipped = format!("no user namespaces, so {limit} cannot be set");
@@ -25,13 +33,22 @@ fn serve_with_limit(limit: &str, value: u32, fixture: &Fixture) -> Option<Proces
 #[tokio::test]
 async fn a_root_without_enough_watches_is_polled() {
     let fixture = Fixture::new("repeat 9 skill r/s{}");
-    let Some(serving) = serve_with_limit("max_inotify_watches", 5, &fixture) else { return };
+    let Some(serving) = serve_with_limit("max_inotify_watches", 5, &fixture) else {
+        return;
+    };
     let daemon = serving.connect().await;
     let roots = vec![selected("r", fixture.path("r"))];
     let mut replica = Replica::synced(&daemon, watch_request(roots)).await;
     let root = &replica.roots["r"];
-    assert_eq!((root.state(), root.watch_mode()), (RootState::Ready, WatchMode::Polling));
-    assert!(root.watch_message.contains("max_user_watches"), "{}", root.watch_message);
+    assert_eq!(
+        (root.state(), root.watch_mode()),
+        (RootState::Ready, WatchMode::Polling)
+    );
+    assert!(
+        root.watch_message.contains("max_user_watches"),
+        "{}",
+        root.watch_message
+    );
     assert_eq!(watch_status(&daemon).await.polling_roots, 1);
     for n in [0, 8] {
         fixture.write(&format!("r/s{n}/SKILL.md"), skill_text("s", "Polled."));
@@ -48,7 +65,9 @@ async fn a_root_without_enough_watches_is_polled() {
 #[tokio::test]
 async fn a_root_whose_watches_run_out_later_is_polled() {
     let fixture = Fixture::new("skill r/a");
-    let Some(serving) = serve_with_limit("max_inotify_watches", 24, &fixture) else { return };
+    let Some(serving) = serve_with_limit("max_inotify_watches", 24, &fixture) else {
+        return;
+    };
     let daemon = serving.connect().await;
     let roots = vec![selected("r", fixture.path("r"))];
     let mut replica = Replica::synced(&daemon, watch_request(roots)).await;
@@ -56,20 +75,29 @@ async fn a_root_whose_watches_run_out_later_is_polled() {
     for n in 0..40 {
         fixture.write(&format!("r/b{n}/SKILL.md"), skill_text("b", "One of many."));
     }
-    replica.wait_while(|replica| replica.roots["r"].watch_mode() == WatchMode::Events).await;
+    replica
+        .wait_while(|replica| replica.roots["r"].watch_mode() == WatchMode::Events)
+        .await;
     for n in 0..40 {
         fixture.write(&format!("r/b{n}/SKILL.md"), skill_text("b", "Polled."));
     }
     replica
         .wait_while(|replica| {
-            replica.skills.values().filter(|s| s.description == "Polled.").count() < 40
+            replica
+                .skills
+                .values()
+                .filter(|s| s.description == "Polled.")
+                .count()
+                < 40
         })
         .await;
     // Once the new directories are removed, the root returns to events by itself.
     for n in 0..40 {
         fs::remove_dir_all(fixture.path(&format!("r/b{n}"))).expect("remove");
     }
-    replica.wait_while(|replica| replica.roots["r"].watch_mode() == WatchMode::Polling).await;
+    replica
+        .wait_while(|replica| replica.roots["r"].watch_mode() == WatchMode::Polling)
+        .await;
     serving.stop().await;
 }
 
@@ -78,7 +106,9 @@ async fn files_with_other_names_count_as_watches() {
     const SKILLS: usize = 30;
     let fixture = Fixture::new(&format!("repeat {SKILLS} skill r/s{{}}\ndir out"));
     // Enough watches for the directories and half of the files.
-    let Some(serving) = serve_with_limit("max_inotify_watches", 55, &fixture) else { return };
+    let Some(serving) = serve_with_limit("max_inotify_watches", 55, &fixture) else {
+        return;
+    };
     let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::synced(&daemon, watch_request(vec![root.clone()])).await;
@@ -94,7 +124,12 @@ async fn files_with_other_names_count_as_watches() {
         fixture.write(&format!("out/{n}"), skill_text("s", "Polled."));
     }
     replica
-        .wait_while(|replica| replica.skills.values().any(|skill| skill.description != "Polled."))
+        .wait_while(|replica| {
+            replica
+                .skills
+                .values()
+                .any(|skill| skill.description != "Polled.")
+        })
         .await;
     serving.stop().await;
 }
@@ -102,7 +137,9 @@ async fn files_with_other_names_count_as_watches() {
 #[tokio::test]
 async fn without_an_instance_every_root_is_polled() {
     let fixture = Fixture::new("skill r/a");
-    let Some(serving) = serve_with_limit("max_inotify_instances", 0, &fixture) else { return };
+    let Some(serving) = serve_with_limit("max_inotify_instances", 0, &fixture) else {
+        return;
+    };
     let daemon = serving.connect().await;
     let root = selected("r", fixture.path("r"));
     let mut replica = Replica::synced(&daemon, watch_request(vec![root.clone()])).await;
@@ -137,9 +174,14 @@ async fn an_overflow_of_the_event_queue_causes_a_scan() {
     fixture.write("r/b/SKILL.md", skill_text("b", "After the flood."));
     fs::remove_file(fixture.path("r/a/SKILL.md")).expect("remove");
     serving.send_signal(Signal::CONT);
-    replica.wait_while(|replica| replica.skills.contains_key("skill://r/a")).await;
+    replica
+        .wait_while(|replica| replica.skills.contains_key("skill://r/a"))
+        .await;
     replica.catch_up(&daemon).await;
-    assert_eq!(replica.skills["skill://r/b"].description, "After the flood.");
+    assert_eq!(
+        replica.skills["skill://r/b"].description,
+        "After the flood."
+    );
     assert_eq!(watch_status(&daemon).await.overflows, before + 1);
     serving.stop().await;
 }

@@ -54,10 +54,17 @@ impl WatchHarness {
         roots: Vec<SelectedCapabilityRoot>,
         timing: WatchTiming,
     ) -> Self {
-        let setup = Setup { timing, ..Setup::allowing([fixture.top().to_owned()]) };
+        let setup = Setup {
+            timing,
+            ..Setup::allowing([fixture.top().to_owned()])
+        };
         let daemon = Daemon::start(setup).await;
         let replica = Replica::synced(&daemon, watch_request(roots)).await;
-        Self { fixture, daemon, replica }
+        Self {
+            fixture,
+            daemon,
+            replica,
+        }
     }
 
     /// Returns the next change of the stream.
@@ -90,7 +97,10 @@ pub(crate) async fn fresh_list(
     roots: &[SelectedCapabilityRoot],
 ) -> ListSkillsResponse {
     let consistency = Consistency::Fresh.into();
-    let request = ListSkillsRequest { consistency, ..list_request(roots) };
+    let request = ListSkillsRequest {
+        consistency,
+        ..list_request(roots)
+    };
     daemon.try_list(request).await.expect("a fresh list")
 }
 
@@ -115,7 +125,10 @@ pub(crate) fn skill_text(name: &str, description: &str) -> String {
 
 /// Request for a new stream.
 pub(crate) fn watch_request(roots: Vec<SelectedCapabilityRoot>) -> WatchSkillsRequest {
-    WatchSkillsRequest { selected_capability_roots: roots, ..WatchSkillsRequest::default() }
+    WatchSkillsRequest {
+        selected_capability_roots: roots,
+        ..WatchSkillsRequest::default()
+    }
 }
 
 /// Changes the target of a link in one step, as deployments do.
@@ -148,6 +161,9 @@ impl Drop for BusyThread {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
         let ended = self.1.take().expect("dropped once").join();
-        assert!(ended.is_ok() || thread::panicking(), "the thread did not panic");
+        assert!(
+            ended.is_ok() || thread::panicking(),
+            "the thread did not panic"
+        );
     }
 }

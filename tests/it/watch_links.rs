@@ -15,17 +15,26 @@ async fn a_link_changed_to_another_release_is_one_revision() {
          link r/current -> ../releases/1",
     )
     .await;
-    live.fixture.write("releases/2/x/SKILL.md", skill_text("x", "Second."));
+    live.fixture
+        .write("releases/2/x/SKILL.md", skill_text("x", "Second."));
     assert_eq!(live.replica.skills.len(), 2);
     let before = live.replica.revision;
     retarget(&live.fixture.path("r/current"), "../releases/2");
     let step = live.next_change().await;
-    assert_eq!(live.replica.revision, before + 1, "old out and new in at once");
+    assert_eq!(
+        live.replica.revision,
+        before + 1,
+        "old out and new in at once"
+    );
     let mut upserted = step.upserted;
     upserted.sort();
     assert_eq!(upserted, ["skill://r/current/x", "skill://r/current/z"]);
-    assert_eq!(step.removed, [("skill://r/current/y".to_owned(), RemovalReason::Deleted)]);
-    live.fixture.write("releases/2/x/SKILL.md", skill_text("x", "Watched."));
+    assert_eq!(
+        step.removed,
+        [("skill://r/current/y".to_owned(), RemovalReason::Deleted)]
+    );
+    live.fixture
+        .write("releases/2/x/SKILL.md", skill_text("x", "Watched."));
     assert_eq!(live.next_change().await.upserted, ["skill://r/current/x"]);
     live.finish().await;
 }
@@ -37,16 +46,27 @@ async fn a_config_map_is_updated_in_one_revision() {
         fast_timing(),
     )
     .await;
-    assert_eq!(live.replica.skills.keys().collect::<Vec<_>>(), ["skill://r/cm/a"]);
+    assert_eq!(
+        live.replica.skills.keys().collect::<Vec<_>>(),
+        ["skill://r/cm/a"]
+    );
     let before = live.replica.revision;
     for n in 2..5 {
-        live.fixture
-            .write(&format!("maps/..{n}/a/SKILL.md"), skill_text("a", &format!("No. {n}.")));
+        live.fixture.write(
+            &format!("maps/..{n}/a/SKILL.md"),
+            skill_text("a", &format!("No. {n}.")),
+        );
         retarget(&live.fixture.path("maps/..data"), &format!("..{n}"));
         fs::remove_dir_all(live.fixture.path(&format!("maps/..{}", n - 1))).expect("remove");
         let step = live.next_change().await;
-        assert_eq!((step.upserted, step.removed.len()), (vec!["skill://r/cm/a".to_owned()], 0));
-        assert_eq!(live.replica.skills["skill://r/cm/a"].description, format!("No. {n}."));
+        assert_eq!(
+            (step.upserted, step.removed.len()),
+            (vec!["skill://r/cm/a".to_owned()], 0)
+        );
+        assert_eq!(
+            live.replica.skills["skill://r/cm/a"].description,
+            format!("No. {n}.")
+        );
     }
     assert_eq!(live.replica.revision, before + 3);
     live.finish().await;
@@ -56,9 +76,12 @@ async fn a_config_map_is_updated_in_one_revision() {
 async fn changes_of_a_linked_file_are_seen() {
     let mut live =
         WatchHarness::new("skill shared/a\nlink r/a/SKILL.md -> ../../shared/a/SKILL.md").await;
-    live.fixture.write("shared/a/SKILL.md", skill_text("a", "In place."));
-    live.wait_while(|live| live.replica.skills["skill://r/a"].description != "In place.").await;
-    live.fixture.replace("shared/a/SKILL.md", skill_text("a", "Replaced."));
+    live.fixture
+        .write("shared/a/SKILL.md", skill_text("a", "In place."));
+    live.wait_while(|live| live.replica.skills["skill://r/a"].description != "In place.")
+        .await;
+    live.fixture
+        .replace("shared/a/SKILL.md", skill_text("a", "Replaced."));
     live.next_change().await;
     assert_eq!(live.replica.skills["skill://r/a"].description, "Replaced.");
     live.finish().await;
@@ -74,13 +97,18 @@ async fn changes_behind_two_links_are_seen() {
     let root = selected("r", tree.path("r"));
     let mut live = WatchHarness::with_roots(tree, vec![root], fast_timing()).await;
     retarget(&live.fixture.path("hop"), "v/2");
-    live.wait_while(|live| live.replica.skills["skill://r/x/a"].description != "Second.").await;
+    live.wait_while(|live| live.replica.skills["skill://r/x/a"].description != "Second.")
+        .await;
     // The directory at the target path is replaced by a rename of its parent.
-    live.fixture.write("w2/deep/SKILL.md", skill_text("b", "Exchanged."));
+    live.fixture
+        .write("w2/deep/SKILL.md", skill_text("b", "Exchanged."));
     fs::rename(live.fixture.path("w"), live.fixture.path("w1")).expect("away");
     fs::rename(live.fixture.path("w2"), live.fixture.path("w")).expect("in its place");
     live.wait_while(|live| {
-        live.replica.skills.get("skill://r/y").is_none_or(|s| s.description != "Exchanged.")
+        live.replica
+            .skills
+            .get("skill://r/y")
+            .is_none_or(|s| s.description != "Exchanged.")
     })
     .await;
     live.finish().await;
@@ -92,10 +120,16 @@ async fn a_directory_in_two_roots_is_updated_in_both() {
     let roots = [("r", "r"), ("s", "alias")].map(|(id, at)| selected(id, fixture.path(at)));
     let mut live = WatchHarness::with_roots(fixture, roots.into(), fast_timing()).await;
     for n in 0..20 {
-        live.fixture.write("r/a/SKILL.md", skill_text("a", &format!("No. {n}.")));
+        live.fixture
+            .write("r/a/SKILL.md", skill_text("a", &format!("No. {n}.")));
         let says = format!("No. {n}.");
         live.wait_while(|live| {
-            live.replica.skills.values().filter(|s| s.description == says).count() < 2
+            live.replica
+                .skills
+                .values()
+                .filter(|s| s.description == says)
+                .count()
+                < 2
         })
         .await;
     }

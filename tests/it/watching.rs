@@ -30,7 +30,8 @@ async fn a_skill_is_added_changed_renamed_and_removed() {
     assert_eq!(live.next_change().await.upserted, ["skill://r/b"]);
     let digest = live.replica.skills["skill://r/b"].digest.clone();
 
-    live.fixture.write("r/b/SKILL.md", skill_text("b", "Three."));
+    live.fixture
+        .write("r/b/SKILL.md", skill_text("b", "Three."));
     assert_eq!(live.next_change().await.upserted, ["skill://r/b"]);
     let now = &live.replica.skills["skill://r/b"];
     assert_eq!(now.description, "Three.");
@@ -39,9 +40,16 @@ async fn a_skill_is_added_changed_renamed_and_removed() {
     let before = live.replica.revision;
     fs::rename(live.fixture.path("r/b"), live.fixture.path("r/c")).expect("rename");
     let moved = live.next_change().await;
-    assert_eq!(live.replica.revision, before + 1, "a rename is one revision");
+    assert_eq!(
+        live.replica.revision,
+        before + 1,
+        "a rename is one revision"
+    );
     assert_eq!(moved.upserted, ["skill://r/c"]);
-    assert_eq!(moved.removed, [("skill://r/b".to_owned(), RemovalReason::Renamed)]);
+    assert_eq!(
+        moved.removed,
+        [("skill://r/b".to_owned(), RemovalReason::Renamed)]
+    );
 
     fs::remove_dir_all(live.fixture.path("r/a")).expect("remove");
     let gone = live.next_change().await;
@@ -82,7 +90,8 @@ async fn changes_without_effect_on_a_skill_cause_no_event() {
 async fn an_editors_save_is_one_revision() {
     let mut live = WatchHarness::new("skill r/a").await;
     let before = live.replica.revision;
-    live.fixture.replace("r/a/SKILL.md", skill_text("a", "Saved."));
+    live.fixture
+        .replace("r/a/SKILL.md", skill_text("a", "Saved."));
     let step = live.next_change().await;
     assert_eq!((step.upserted, step.removed.len()), (vec![A.to_owned()], 0));
     assert_eq!(live.replica.revision, before + 1);
@@ -101,7 +110,8 @@ async fn new_directories_that_are_filled_at_once_are_always_seen() {
             fs::write(dir.join("SKILL.md"), skill_text("s", "Here.")).expect("write");
         }
     });
-    live.wait_while(|live| live.replica.skills.len() < 1_000).await;
+    live.wait_while(|live| live.replica.skills.len() < 1_000)
+        .await;
     writer.join().expect("no panic");
     assert_eq!(
         watch_status(&live.daemon).await.missed_changes,
@@ -116,10 +126,13 @@ async fn new_directories_that_are_filled_at_once_are_always_seen() {
 async fn ten_nested_directories_created_at_once_are_seen() {
     let mut live = WatchHarness::new("dir r").await;
     for n in 0..20 {
-        live.fixture
-            .write(&format!("r/{n}/b/c/d/e/f/g/h/i/j/SKILL.md"), skill_text("deep", "Found."));
+        live.fixture.write(
+            &format!("r/{n}/b/c/d/e/f/g/h/i/j/SKILL.md"),
+            skill_text("deep", "Found."),
+        );
         let package = format!("skill://r/{n}/b/c/d/e/f/g/h/i/j");
-        live.wait_while(|live| !live.replica.skills.contains_key(&package)).await;
+        live.wait_while(|live| !live.replica.skills.contains_key(&package))
+            .await;
     }
     live.finish().await;
 }
@@ -132,7 +145,10 @@ async fn a_broken_skill_is_stale_until_it_is_fixed_or_removed() {
     live.next_change().await;
     let stale = &live.replica.skills[A];
     assert!(stale.stale);
-    assert_eq!((&stale.digest, &stale.description), (&good.digest, &good.description));
+    assert_eq!(
+        (&stale.digest, &stale.description),
+        (&good.digest, &good.description)
+    );
     let problems = &live.replica.diagnostics["r"];
     assert!(
         problems.iter().any(|d| {
@@ -142,7 +158,8 @@ async fn a_broken_skill_is_stale_until_it_is_fixed_or_removed() {
     );
     live.replica.catch_up(&live.daemon).await;
 
-    live.fixture.write("r/a/SKILL.md", skill_text("a", "Healed."));
+    live.fixture
+        .write("r/a/SKILL.md", skill_text("a", "Healed."));
     live.next_change().await;
     assert!(!live.replica.skills[A].stale);
     assert_eq!(live.replica.skills[A].description, "Healed.");
@@ -177,7 +194,10 @@ async fn a_half_written_file_is_not_sent_while_its_writer_is_busy() {
     for _ in 0..10 {
         let step = live.next_change().await;
         assert!(step.removed.is_empty());
-        assert!(!live.replica.skills[A].stale, "only a complete file is listed");
+        assert!(
+            !live.replica.skills[A].stale,
+            "only a complete file is listed"
+        );
     }
     drop(busy);
     live.finish().await;
@@ -191,7 +211,8 @@ async fn an_endless_writer_does_not_delay_other_skills() {
         fs::write(&path, skill_text("noisy", &format!("Line {n}."))).expect("write");
     });
     for n in 0..3 {
-        live.fixture.write("r/a/SKILL.md", skill_text("a", &format!("Round {n}.")));
+        live.fixture
+            .write("r/a/SKILL.md", skill_text("a", &format!("Round {n}.")));
         // At most half a second passes between an event and its revision.
         let update = async { while !live.next_change().await.upserted.contains(&A.into()) {} };
         let update = tokio::time::timeout(Duration::from_secs(10), update).await;
@@ -214,21 +235,31 @@ async fn a_directory_moved_in_is_one_revision() {
 #[tokio::test]
 async fn a_replaced_directory_is_read_completely() {
     let mut live = WatchHarness::new("skill r/pack/in/a\nskill out/pack/in/a").await;
-    live.fixture.write("out/pack/in/a/SKILL.md", skill_text("a", "From outside."));
-    live.fixture.write("out/pack/.codex-plugin/plugin.json", r#"{"name": "p"}"#);
+    live.fixture
+        .write("out/pack/in/a/SKILL.md", skill_text("a", "From outside."));
+    live.fixture
+        .write("out/pack/.codex-plugin/plugin.json", r#"{"name": "p"}"#);
     fs::rename(live.fixture.path("r/pack"), live.fixture.path("out/old")).expect("rename");
     fs::rename(live.fixture.path("out/pack"), live.fixture.path("r/pack")).expect("rename");
     live.wait_while(|live| {
-        live.replica.skills.get("skill://r/pack/in/a").is_none_or(|s| s.name != "p:a")
+        live.replica
+            .skills
+            .get("skill://r/pack/in/a")
+            .is_none_or(|s| s.name != "p:a")
     })
     .await;
     let now = &live.replica.skills["skill://r/pack/in/a"];
     assert_eq!(now.description, "From outside.");
     // The old directory is no longer watched, the new directory is watched to the bottom.
-    live.fixture.write("out/old/in/a/SKILL.md", skill_text("a", "Gone."));
-    live.fixture.write("r/pack/in/a/SKILL.md", skill_text("a", "Watched."));
+    live.fixture
+        .write("out/old/in/a/SKILL.md", skill_text("a", "Gone."));
+    live.fixture
+        .write("r/pack/in/a/SKILL.md", skill_text("a", "Watched."));
     assert_eq!(live.next_change().await.upserted, ["skill://r/pack/in/a"]);
-    assert_eq!(live.replica.skills["skill://r/pack/in/a"].description, "Watched.");
+    assert_eq!(
+        live.replica.skills["skill://r/pack/in/a"].description,
+        "Watched."
+    );
     live.finish().await;
 }
 
@@ -237,11 +268,17 @@ async fn a_thousand_changes_at_once_are_few_revisions() {
     let mut live = WatchHarness::new("repeat 1000 skill r/s{}").await;
     let before = live.replica.revision;
     for n in 0..1_000 {
-        live.fixture.write(&format!("r/s{n:03}/SKILL.md"), skill_text("s", "All anew."));
+        live.fixture
+            .write(&format!("r/s{n:03}/SKILL.md"), skill_text("s", "All anew."));
     }
     let all = async {
-        live.wait_while(|live| live.replica.skills.values().any(|s| s.description != "All anew."))
-            .await;
+        live.wait_while(|live| {
+            live.replica
+                .skills
+                .values()
+                .any(|s| s.description != "All anew.")
+        })
+        .await;
     };
     in_time(all).await;
     let revisions = live.replica.revision - before;

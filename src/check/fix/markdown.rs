@@ -51,8 +51,12 @@ pub fn fix_plugin_markdown(file: &[u8]) -> Option<Vec<u8>> {
 fn is_better(before: &[u8], after: &[u8], dir_name: &[u8]) -> bool {
     let old = frontmatter::read(before, true, Some(dir_name));
     let new = frontmatter::read(after, true, Some(dir_name));
-    let Some(new_fields) = new.frontmatter else { return false };
-    let Some(old_fields) = old.frontmatter else { return true };
+    let Some(new_fields) = new.frontmatter else {
+        return false;
+    };
+    let Some(old_fields) = old.frontmatter else {
+        return true;
+    };
     let is_same_name = old_fields.name == new_fields.name || new_fields.name.as_bytes() == dir_name;
     let is_same = is_same_name && without_name(old_fields) == without_name(new_fields);
     is_same && new.problems.len() < old.problems.len()
@@ -60,7 +64,11 @@ fn is_better(before: &[u8], after: &[u8], dir_name: &[u8]) -> bool {
 
 /// Returns the fields that no fix changes. The types of values in `all_fields` may change to text.
 fn without_name(fields: SkillMdFrontmatter) -> SkillMdFrontmatter {
-    SkillMdFrontmatter { name: Box::default(), all_fields: None, ..fields }
+    SkillMdFrontmatter {
+        name: Box::default(),
+        all_fields: None,
+        ..fields
+    }
 }
 
 /// Removes white space before the opening fence.
@@ -74,10 +82,17 @@ fn remove_leading_whitespace(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
 /// Replaces each tab at the start of a line by two spaces, if all indented lines begin with tabs only.
 fn replace_indenting_tabs(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
     edit_lines(file, |lines| {
-        let indents = lines.iter().map(|line| &line[..line.len() - line.trim_ascii_start().len()]);
+        let indents = lines
+            .iter()
+            .map(|line| &line[..line.len() - line.trim_ascii_start().len()]);
         let mut indents = indents.filter(|indent| !indent.trim_matches(['\r', '\n']).is_empty());
         let is_block = |line: &&str| line.trim_end().ends_with(['|', '>', '-', '+']);
-        let is_tabs = |indent: &str| indent.trim_matches(['\r', '\n']).bytes().all(|b| b == b'\t');
+        let is_tabs = |indent: &str| {
+            indent
+                .trim_matches(['\r', '\n'])
+                .bytes()
+                .all(|b| b == b'\t')
+        };
         // The tabs of a block scalar may be its content.
         if !indents.all(is_tabs) || lines.iter().any(is_block) {
             return None;
@@ -102,7 +117,12 @@ fn quote_broken_values(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
         let is_joined =
             |(new, old): &(&str, &&str)| new.trim().is_empty() && !old.trim().is_empty();
         let pairs = repaired.split_inclusive('\n').zip(lines);
-        Some(pairs.filter(|pair| !is_joined(pair)).map(|(new, _)| new.to_owned()).collect())
+        Some(
+            pairs
+                .filter(|pair| !is_joined(pair))
+                .map(|(new, _)| new.to_owned())
+                .collect(),
+        )
     })
 }
 
@@ -156,7 +176,11 @@ fn lower_name(file: &[u8], dir_name: &[u8]) -> Option<Vec<u8>> {
         let renamed = lines.iter().map(|line| {
             let value = line.strip_prefix("name:").map(str::trim);
             let is_name = value.is_some_and(|value| value.trim_matches(['"', '\'']) == &*name);
-            if is_name { line.replacen(&*name, dir_name, 1) } else { (*line).to_owned() }
+            if is_name {
+                line.replacen(&*name, dir_name, 1)
+            } else {
+                (*line).to_owned()
+            }
         });
         Some(renamed.collect())
     })
@@ -209,7 +233,10 @@ mod tests {
                 "---\nname: pdf\ndescription: 12\nlicense: true\nmetadata:\n  v: 1.5  \n  w: x\n---\n",
                 "---\nname: pdf\ndescription: '12'\nlicense: 'true'\nmetadata:\n  v: '1.5'  \n  w: x\n---\n",
             ),
-            ("---\nname: PDF\ndescription: d\n---\n", "---\nname: pdf\ndescription: d\n---\n"),
+            (
+                "---\nname: PDF\ndescription: d\n---\n",
+                "---\nname: pdf\ndescription: d\n---\n",
+            ),
             (
                 "---\nname: \"Pdf\"\ndescription: d\n---\n",
                 "---\nname: \"pdf\"\ndescription: d\n---\n",
@@ -256,13 +283,17 @@ mod tests {
             "(  |\t)?(- )?[a-z:'\" #]{0,8}",
         ];
         let lines = prop::collection::vec(line, 0..8);
-        ("(\u{feff})?[ \n\t]{0,2}", lines, prop::bool::ANY, "(?s).{0,20}").prop_map(
-            |(start, lines, has_crlf, body)| {
+        (
+            "(\u{feff})?[ \n\t]{0,2}",
+            lines,
+            prop::bool::ANY,
+            "(?s).{0,20}",
+        )
+            .prop_map(|(start, lines, has_crlf, body)| {
                 let end = if has_crlf { "\r\n" } else { "\n" };
                 let lines: String = lines.into_iter().map(|line| line + end).collect();
                 format!("{start}---{end}{lines}---{end}{body}")
-            },
-        )
+            })
     }
 
     proptest! {

@@ -44,7 +44,9 @@ fn next_line(source: &mut impl BufRead) -> io::Result<Option<InputLine>> {
             return Ok(Some(InputLine::TooLong));
         }
         if !bytes.trim_ascii().is_empty() {
-            return Ok(Some(String::from_utf8(bytes).map_or(InputLine::NotUtf8, InputLine::Text)));
+            return Ok(Some(
+                String::from_utf8(bytes).map_or(InputLine::NotUtf8, InputLine::Text),
+            ));
         }
     }
 }
@@ -64,8 +66,12 @@ mod tests {
         while let Some(line) = next_line(&mut source).expect("memory") {
             all.push(line);
         }
-        let [InputLine::Text(first), InputLine::NotUtf8, InputLine::TooLong, InputLine::Text(last)] =
-            &all[..]
+        let [
+            InputLine::Text(first),
+            InputLine::NotUtf8,
+            InputLine::TooLong,
+            InputLine::Text(last),
+        ] = &all[..]
         else {
             panic!("four lines: {}", all.len())
         };

@@ -48,7 +48,10 @@ impl ManagerArgs {
             return Ok(None);
         };
         let token = self.manager_token_file.clone().map(ClientToken::File);
-        let config = HttpManagerConfig { token, ..HttpManagerConfig::new(base_url, id) };
+        let config = HttpManagerConfig {
+            token,
+            ..HttpManagerConfig::new(base_url, id)
+        };
         let manager = HttpManager::new(config).await;
         let manager = manager.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
         // The receiver ends with the process.
@@ -56,7 +59,10 @@ impl ManagerArgs {
         let manager = Arc::new(manager.with_observer(observer));
         let options = DispatchOptions::default();
         let thread = SessionThread::new(id, manager.clone(), session.clone(), options);
-        Ok(Some(ManagedThread { thread, listener: Mutex::new(CallListener::new(manager)) }))
+        Ok(Some(ManagedThread {
+            thread,
+            listener: Mutex::new(CallListener::new(manager)),
+        }))
     }
 }
 
@@ -64,7 +70,9 @@ impl ManagedThread {
     /// Answers everything that is pending.
     pub async fn drain(&self) -> Result<Value, RequestError> {
         let drained = self.thread.dispatcher().drain().await;
-        drained.map(|drained| drain_json(&drained)).map_err(|error| RequestError::failed(&error))
+        drained
+            .map(|drained| drain_json(&drained))
+            .map_err(|error| RequestError::failed(&error))
     }
 
     /// Answers the calls of the event stream, until the stream or stdin ends.

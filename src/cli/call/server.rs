@@ -121,11 +121,17 @@ fn inject_by_default() -> bool {
 impl RequestError {
     /// Returns the error of a valid request that failed.
     pub fn failed(error: &dyn fmt::Display) -> Self {
-        Self { code: "FAILED", message: error.to_string() }
+        Self {
+            code: "FAILED",
+            message: error.to_string(),
+        }
     }
 
     fn invalid(message: impl Into<String>) -> Self {
-        Self { code: "BAD_REQUEST", message: message.into() }
+        Self {
+            code: "BAD_REQUEST",
+            message: message.into(),
+        }
     }
 
     fn to_line(&self, id: &Value) -> String {
@@ -159,7 +165,11 @@ impl CallServer {
             Err(error) => error.to_line(&id),
             Ok(RequestOutcome::Value(result)) => json!({ "id": id, "result": result }).to_string(),
             Ok(RequestOutcome::Json(json)) => format!("{{\"id\":{id},\"result\":{json}}}"),
-            Ok(RequestOutcome::Tool { success, external_context, json }) => format!(
+            Ok(RequestOutcome::Tool {
+                success,
+                external_context,
+                json,
+            }) => format!(
                 "{{\"id\":{id},\"success\":{success},\"externalContext\":{external_context},\"result\":{json}}}"
             ),
         }
@@ -178,7 +188,10 @@ impl CallServer {
         let params = Value::Object(request);
         if is_overloaded && method != "tool_result" {
             let message = "256 requests are in flight; answer the calls of your tools first";
-            return Err(RequestError { code: "OVERLOADED", message: message.to_owned() });
+            return Err(RequestError {
+                code: "OVERLOADED",
+                message: message.to_owned(),
+            });
         }
         let value = match method {
             "tools" => {
@@ -210,7 +223,11 @@ impl CallServer {
                 let result = session?.call(&tool, &arguments).await;
                 let (success, json) = (result.success, result.json);
                 let external_context = result.external_context;
-                return Ok(RequestOutcome::Tool { success, external_context, json });
+                return Ok(RequestOutcome::Tool {
+                    success,
+                    external_context,
+                    json,
+                });
             }
             "tool_result" => {
                 let (call, outcome) = tool_outcome(parse_params(params)?)?;
@@ -218,7 +235,9 @@ impl CallServer {
             }
             "save" => {
                 let NoParams {} = parse_params(params)?;
-                let saved = session?.save().map_err(|error| RequestError::failed(&error))?;
+                let saved = session?
+                    .save()
+                    .map_err(|error| RequestError::failed(&error))?;
                 return Ok(RequestOutcome::Json(saved));
             }
             "changes" => {
@@ -244,13 +263,19 @@ impl CallServer {
                 self.manager()?.listen(self.stdin_ended.subscribe()).await?
             }
             "send" => {
-                let SendParams { prompt, inject, until } = parse_params(params)?;
+                let SendParams {
+                    prompt,
+                    inject,
+                    until,
+                } = parse_params(params)?;
                 let prompt = parse_params(Value::Object(prompt))?;
                 self.manager()?.send(prompt, inject, until).await?
             }
             other => {
-                let message =
-                    format!("unknown method {}; see caproot help call", quote_value(other));
+                let message = format!(
+                    "unknown method {}; see caproot help call",
+                    quote_value(other)
+                );
                 return Err(RequestError::invalid(message));
             }
         };
@@ -286,10 +311,14 @@ impl CallServer {
     }
 
     fn fork(&self, session: &Session, params: &ForkParams) -> Result<Value, RequestError> {
-        let roots: Option<Vec<&str>> =
-            params.roots.as_ref().map(|roots| roots.iter().map(String::as_str).collect());
+        let roots: Option<Vec<&str>> = params
+            .roots
+            .as_ref()
+            .map(|roots| roots.iter().map(String::as_str).collect());
         let scope = roots.as_deref().map_or(ForkScope::All, ForkScope::Only);
-        let fork = session.fork(scope).map_err(|error| RequestError::failed(&error))?;
+        let fork = session
+            .fork(scope)
+            .map_err(|error| RequestError::failed(&error))?;
         Ok(json!({ "session": self.add_session(fork)? }))
     }
 
@@ -327,14 +356,29 @@ fn parse_params<T: DeserializeOwned>(params: Value) -> Result<T, RequestError> {
 /// Returns the call and its outcome. Exactly one of the three fields must be set.
 fn tool_outcome(params: ToolResultParams) -> Result<(u64, ToolOutcome), RequestError> {
     let outcome = match params {
-        ToolResultParams { result: Some(result), error: None, bug: None, .. } => Ok(result),
-        ToolResultParams { result: None, error: Some(error), bug: None, .. } => {
-            Err(ToolFunctionError::Failed(error))
+        ToolResultParams {
+            result: Some(result),
+            error: None,
+            bug: None,
+            ..
+        } => Ok(result),
+        ToolResultParams {
+            result: None,
+            error: Some(error),
+            bug: None,
+            ..
+        } => Err(ToolFunctionError::Failed(error)),
+        ToolResultParams {
+            result: None,
+            error: None,
+            bug: Some(bug),
+            ..
+        } => Err(ToolFunctionError::Internal(bug)),
+        _ => {
+            return Err(RequestError::invalid(
+                "expected one of `result`, `error` and `bug`",
+            ));
         }
-        ToolResultParams { result: None, error: None, bug: Some(bug), .. } => {
-            Err(ToolFunctionError::Internal(bug))
-        }
-        _ => return Err(RequestError::invalid("expected one of `result`, `error` and `bug`")),
     };
     Ok((params.call, outcome))
 }
@@ -344,7 +388,9 @@ fn changes_json(changes: &[ExecutorChanges]) -> Value {
     let change = |executor: &ExecutorChanges| {
         let changes = match executor.changes.as_deref() {
             None => json!({ "state": "waiting" }),
-            Some(ChangesSince::Known { upserted, removed, .. }) => {
+            Some(ChangesSince::Known {
+                upserted, removed, ..
+            }) => {
                 json!({ "state": "known", "upserted": upserted, "removed": removed })
             }
             Some(ChangesSince::Unknown { reason, roots }) => {

@@ -62,7 +62,10 @@ struct WaitingCall<'a> {
 impl ToolCallbacks {
     /// Returns callbacks that write lines for the program.
     pub fn new(lines: UnboundedSender<Value>) -> Self {
-        Self { state: Mutex::default(), lines }
+        Self {
+            state: Mutex::default(),
+            lines,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, CallbackState> {
@@ -83,7 +86,10 @@ impl ToolCallbacks {
             state.waiting.insert(call, sender);
             call
         };
-        let _waiting = WaitingCall { callbacks: self, call };
+        let _waiting = WaitingCall {
+            callbacks: self,
+            call,
+        };
         self.write_line(
             json!({ "event": "tool", "call": call, "tool": tool, "arguments": arguments }),
         );
@@ -117,7 +123,8 @@ impl ToolCallbacks {
 impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         if self.callbacks.state().waiting.remove(&self.call).is_some() {
-            self.callbacks.write_line(json!({ "event": "toolCancelled", "call": self.call }));
+            self.callbacks
+                .write_line(json!({ "event": "toolCancelled", "call": self.call }));
         }
     }
 }
@@ -147,7 +154,10 @@ fn read_text(file: &Path) -> io::Result<String> {
     let file = std::fs::File::open(file)?;
     // A pipe has no size, so the read itself is limited.
     if file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)? as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the file is over 4 MiB"));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "the file is over 4 MiB",
+        ));
     }
     Ok(text)
 }
@@ -156,8 +166,16 @@ fn program_tool(
     definition: ToolDefinition,
     callbacks: &Arc<ToolCallbacks>,
 ) -> Result<CustomTool, String> {
-    let ToolDefinition { namespace, name, description, input_schema, .. } = definition;
-    let full_name = namespace.as_ref().map_or(name.clone(), |space| format!("{space}.{name}"));
+    let ToolDefinition {
+        namespace,
+        name,
+        description,
+        input_schema,
+        ..
+    } = definition;
+    let full_name = namespace
+        .as_ref()
+        .map_or(name.clone(), |space| format!("{space}.{name}"));
     let callbacks = callbacks.clone();
     let function = {
         let full_name = full_name.clone();

@@ -68,7 +68,11 @@ async fn check_file(file: &Path) -> Result<FleetCheck, CommandFailure> {
         Ok(fleet) => fleet,
         Err(errors) => {
             let errors = errors.to_vec();
-            return Ok(FleetCheck { executors: 0, warnings: Vec::new(), errors });
+            return Ok(FleetCheck {
+                executors: 0,
+                warnings: Vec::new(),
+                errors,
+            });
         }
     };
     let mut executors = Vec::new();
@@ -78,10 +82,14 @@ async fn check_file(file: &Path) -> Result<FleetCheck, CommandFailure> {
         executors.push((id, config));
     }
     let count = executors.len();
-    let mut entries: Vec<_> =
-        executors.into_iter().map(|(id, config)| (format!("executors.{id}"), config)).collect();
+    let mut entries: Vec<_> = executors
+        .into_iter()
+        .map(|(id, config)| (format!("executors.{id}"), config))
+        .collect();
     entries.extend(pattern_entry(&fleet).await);
-    let warnings = entries.iter().filter_map(|(key, config)| cleartext_warning(key, config));
+    let warnings = entries
+        .iter()
+        .filter_map(|(key, config)| cleartext_warning(key, config));
     let warnings = warnings.collect();
     let check = async |(key, config): (String, ExecutorConfig)| {
         let outcome = config.credentials.check(&config.endpoint).await;
@@ -95,13 +103,19 @@ async fn check_file(file: &Path) -> Result<FleetCheck, CommandFailure> {
     };
     let errors = run_for_each(entries, check).await;
     let errors = errors.into_iter().flatten().collect();
-    Ok(FleetCheck { executors: count, warnings, errors })
+    Ok(FleetCheck {
+        executors: count,
+        warnings,
+        errors,
+    })
 }
 
 /// Returns the pattern of a fleet file, filled in for an environment without an entry.
 async fn pattern_entry(fleet: &Fleet) -> Option<(String, ExecutorConfig)> {
     let ids = fleet.environment_ids();
-    let unlisted = (0..=ids.len()).map(|n| format!("a{n}")).find(|id| !ids.contains(id))?;
+    let unlisted = (0..=ids.len())
+        .map(|n| format!("a{n}"))
+        .find(|id| !ids.contains(id))?;
     // Without a pattern, the fleet has no executor for the environment.
     let config = fleet.find_executor(&unlisted).await.ok()?;
     Some(("pattern".to_owned(), config))

@@ -55,12 +55,26 @@ pub async fn run(args: FleetListArgs) -> Result<u8, CommandFailure> {
         }
     }
     let is_well = listed.iter().all(|(_, state)| state.is_well());
-    Ok(if is_well { exit::OK } else { exit::PROBLEMS_FOUND })
+    Ok(if is_well {
+        exit::OK
+    } else {
+        exit::PROBLEMS_FOUND
+    })
 }
 
 fn print_text(listed: &[ListedExecutor]) -> Result<(), CommandFailure> {
     let rows: Vec<_> = listed.iter().map(list_row).collect();
-    print_table(["ENVIRONMENT", "STATE", "VERSION", "ROOTS", "AGE", "CATALOGS"], &rows)?;
+    print_table(
+        [
+            "ENVIRONMENT",
+            "STATE",
+            "VERSION",
+            "ROOTS",
+            "AGE",
+            "CATALOGS",
+        ],
+        &rows,
+    )?;
     let mut lines = Vec::new();
     let mut serving = 0;
     for (target, state) in listed {
@@ -73,7 +87,10 @@ fn print_text(listed: &[ListedExecutor]) -> Result<(), CommandFailure> {
             ProbedState::Failed(failure) => lines.push(failure.to_line(&target.environment_id)),
         }
     }
-    lines.push(format!("{serving} of {} serving", count_with_noun(listed.len(), "executor")));
+    lines.push(format!(
+        "{serving} of {} serving",
+        count_with_noun(listed.len(), "executor")
+    ));
     print_stderr(&lines);
     Ok(())
 }
@@ -89,5 +106,12 @@ fn list_row((target, state): &ListedExecutor) -> [String; 6] {
         ),
         _ => (missing(), missing(), missing(), missing()),
     };
-    [escape_text(&target.environment_id), state.name().to_owned(), version, roots, age, catalogs]
+    [
+        escape_text(&target.environment_id),
+        state.name().to_owned(),
+        version,
+        roots,
+        age,
+        catalogs,
+    ]
 }

@@ -46,11 +46,17 @@ pub async fn run(args: FleetPingArgs) -> Result<u8, CommandFailure> {
         PingResult { target, outcome }
     };
     let results = run_for_each(targets, ping).await;
-    let answered = results.iter().filter(|result| result.outcome.is_ok()).count();
+    let answered = results
+        .iter()
+        .filter(|result| result.outcome.is_ok())
+        .count();
     match args.output {
         OutputFormat::Text => {
             let rows: Vec<_> = results.iter().map(ping_row).collect();
-            print_table(["ENVIRONMENT", "RESULT", "CONNECT", "CALL", "ENDPOINT"], &rows)?;
+            print_table(
+                ["ENVIRONMENT", "RESULT", "CONNECT", "CALL", "ENDPOINT"],
+                &rows,
+            )?;
             let failed = |result: &PingResult| {
                 let failure = result.outcome.as_ref().err()?;
                 Some(failure.to_line(&result.target.environment_id))
@@ -67,7 +73,11 @@ pub async fn run(args: FleetPingArgs) -> Result<u8, CommandFailure> {
             }))?;
         }
     }
-    Ok(if answered == results.len() { exit::OK } else { exit::PROBLEMS_FOUND })
+    Ok(if answered == results.len() {
+        exit::OK
+    } else {
+        exit::PROBLEMS_FOUND
+    })
 }
 
 fn ping_row(result: &PingResult) -> [String; 5] {
@@ -76,9 +86,21 @@ fn ping_row(result: &PingResult) -> [String; 5] {
     match &result.outcome {
         Ok(probed) => {
             let [connect, call] = [probed.connect_time, probed.round_trip].map(milliseconds);
-            [id, "OK".to_owned(), format!("{connect:.1} ms"), format!("{call:.1} ms"), endpoint]
+            [
+                id,
+                "OK".to_owned(),
+                format!("{connect:.1} ms"),
+                format!("{call:.1} ms"),
+                endpoint,
+            ]
         }
-        Err(failure) => [id, failure.code.to_owned(), "-".to_owned(), "-".to_owned(), endpoint],
+        Err(failure) => [
+            id,
+            failure.code.to_owned(),
+            "-".to_owned(),
+            "-".to_owned(),
+            endpoint,
+        ],
     }
 }
 

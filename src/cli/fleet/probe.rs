@@ -35,7 +35,12 @@ pub struct ProbeFailure {
 impl ProbeFailure {
     /// Formats the failure as a line of stderr.
     pub fn to_line(&self, environment_id: &str) -> String {
-        format!("error[{}] {}: {}", self.code, escape_text(environment_id), self.sentence)
+        format!(
+            "error[{}] {}: {}",
+            self.code,
+            escape_text(environment_id),
+            self.sentence
+        )
     }
 
     /// Creates the failure of an executor that does not answer within the time limit.
@@ -47,8 +52,13 @@ impl ProbeFailure {
 
 impl From<CommandFailure> for ProbeFailure {
     fn from(failure: CommandFailure) -> Self {
-        let entry = EXIT_CODES.iter().find(|entry| entry.code == failure.exit_code());
-        Self { code: entry.map_or("INTERNAL", |entry| entry.name), sentence: failure.sentence() }
+        let entry = EXIT_CODES
+            .iter()
+            .find(|entry| entry.code == failure.exit_code());
+        Self {
+            code: entry.map_or("INTERNAL", |entry| entry.name),
+            sentence: failure.sentence(),
+        }
     }
 }
 
@@ -61,22 +71,37 @@ pub async fn probe_executor(target: &FleetTarget) -> Result<ProbedExecutor, Prob
 }
 
 async fn connect_and_ask(target: &FleetTarget) -> Result<ProbedExecutor, ProbeFailure> {
-    let ExecutorConfig { endpoint, credentials, timeout, via_nats } = &target.config;
+    let ExecutorConfig {
+        endpoint,
+        credentials,
+        timeout,
+        via_nats,
+    } = &target.config;
     // The caller's limit ends first, so that all calls that are late have the same message.
     let call_limit = *timeout + Duration::from_secs(1);
     let start = Instant::now();
     let mut client = if *via_nats {
         let mut client = target.fleet.lazy_client(&target.environment_id);
         // The first call opens the tunnel.
-        client.get_executor().await.map_err(CommandFailure::from_first_call)?;
+        client
+            .get_executor()
+            .await
+            .map_err(CommandFailure::from_first_call)?;
         client
     } else {
-        Client::connect(endpoint, credentials, call_limit).await.map_err(CommandFailure::from)?
+        Client::connect(endpoint, credentials, call_limit)
+            .await
+            .map_err(CommandFailure::from)?
     };
     let connect_time = start.elapsed();
     let start = Instant::now();
     let description = describe_executor(&mut client, &target.environment_id).await?;
-    Ok(ProbedExecutor { client, connect_time, round_trip: start.elapsed(), description })
+    Ok(ProbedExecutor {
+        client,
+        connect_time,
+        round_trip: start.elapsed(),
+        description,
+    })
 }
 
 /// Asks for the description of an executor that must have the environment.
@@ -88,7 +113,10 @@ pub async fn describe_executor(
     match wrong_environment(&description, environment_id) {
         Some(sentence) => {
             let sentence = sentence.trim_start_matches("WRONG_ENVIRONMENT: ");
-            Err(ProbeFailure { code: WRONG_ENVIRONMENT, sentence: escape_text(sentence) })
+            Err(ProbeFailure {
+                code: WRONG_ENVIRONMENT,
+                sentence: escape_text(sentence),
+            })
         }
         None => Ok(description),
     }

@@ -101,7 +101,11 @@ impl ServingExecutor {
     pub fn root_count(&self) -> String {
         let unready = self.roots.iter().filter(|root| !root.is_ready).count();
         let text = count_with_noun(self.roots.len(), "root");
-        if unready > 0 { format!("{text} ({unready} not ready)") } else { text }
+        if unready > 0 {
+            format!("{text} ({unready} not ready)")
+        } else {
+            text
+        }
     }
 
     /// Returns how long ago the daemon started, by the clock of this machine, such as `3d`.
@@ -125,7 +129,13 @@ impl ServingExecutor {
         let id = escape_text(environment_id);
         let unready = self.roots.iter().filter(|root| !root.is_ready);
         unready
-            .map(|root| format!("warning[{}] {id}: root {}", root.state, escape_text(&root.id)))
+            .map(|root| {
+                format!(
+                    "warning[{}] {id}: root {}",
+                    root.state,
+                    escape_text(&root.id)
+                )
+            })
             .collect()
     }
 }
@@ -156,7 +166,8 @@ pub async fn find_state(target: &FleetTarget) -> (Option<Client>, ProbedState) {
 pub async fn read_state(client: &mut Client, target: &FleetTarget) -> ProbedState {
     let limit = target.config.timeout;
     let read = tokio::time::timeout(limit, ask_state(client, &target.environment_id)).await;
-    read.unwrap_or_else(|_| Err(ProbeFailure::late(limit))).unwrap_or_else(ProbedState::Failed)
+    read.unwrap_or_else(|_| Err(ProbeFailure::late(limit)))
+        .unwrap_or_else(ProbedState::Failed)
 }
 
 async fn ask_state(client: &mut Client, id: &str) -> Result<ProbedState, ProbeFailure> {
@@ -165,7 +176,11 @@ async fn ask_state(client: &mut Client, id: &str) -> Result<ProbedState, ProbeFa
         return Ok(ProbedState::NotServing(health));
     }
     let description = describe_executor(client, id).await?;
-    let roots = client.list_roots().await.map_err(CommandFailure::from)?.roots;
+    let roots = client
+        .list_roots()
+        .await
+        .map_err(CommandFailure::from)?
+        .roots;
     let mut digests = catalog_digests(client, &description, &roots).await?;
     let roots = roots.into_iter().map(|root| PublishedRootState {
         state: root_state_text(root.state(), root.reason),
@@ -186,20 +201,36 @@ async fn catalog_digests(
     roots: &[PublishedRoot],
 ) -> Result<HashMap<String, String>, ProbeFailure> {
     let mut digests = HashMap::new();
-    if !description.features.iter().any(|feature| feature == DIGEST_FEATURE) {
+    if !description
+        .features
+        .iter()
+        .any(|feature| feature == DIGEST_FEATURE)
+    {
         return Ok(digests);
     }
-    let selected: Vec<_> =
-        roots.iter().filter_map(|root| root.selected_capability_root.clone()).collect();
-    let max_roots = description.limits.as_ref().map_or(1, |limits| limits.max_roots.max(1));
+    let selected: Vec<_> = roots
+        .iter()
+        .filter_map(|root| root.selected_capability_root.clone())
+        .collect();
+    let max_roots = description
+        .limits
+        .as_ref()
+        .map_or(1, |limits| limits.max_roots.max(1));
     for part in selected.chunks(max_roots as usize) {
         let request = ListSkillsRequest {
             selected_capability_roots: part.to_vec(),
             view: SkillView::Full.into(),
             ..ListSkillsRequest::default()
         };
-        let states = client.list_root_states(&request).await.map_err(CommandFailure::from)?;
-        digests.extend(states.into_iter().map(|root| (root.id, root.catalog_digest)));
+        let states = client
+            .list_root_states(&request)
+            .await
+            .map_err(CommandFailure::from)?;
+        digests.extend(
+            states
+                .into_iter()
+                .map(|root| (root.id, root.catalog_digest)),
+        );
     }
     Ok(digests)
 }
@@ -222,8 +253,13 @@ mod tests {
 
     #[test]
     fn an_age_has_its_greatest_unit() {
-        for (seconds, text) in [(0, "0s"), (59, "59s"), (60, "1m"), (7_199, "1h"), (172_800, "2d")]
-        {
+        for (seconds, text) in [
+            (0, "0s"),
+            (59, "59s"),
+            (60, "1m"),
+            (7_199, "1h"),
+            (172_800, "2d"),
+        ] {
             assert_eq!(short_age(Duration::from_secs(seconds)), text);
         }
     }

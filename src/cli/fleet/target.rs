@@ -68,7 +68,11 @@ impl FleetTargetArgs {
         let config = fleet.find_executor(id).await?;
         let timeout = self.timeout.unwrap_or(config.timeout);
         let config = ExecutorConfig { timeout, ..config };
-        Ok(FleetTarget { environment_id: id.to_owned(), config, fleet: fleet.clone() })
+        Ok(FleetTarget {
+            environment_id: id.to_owned(),
+            config,
+            fleet: fleet.clone(),
+        })
     }
 
     /// Converts a failure of [`FleetTargetArgs::find_target`].

@@ -74,7 +74,10 @@ pub async fn run(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
 async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
     let fleet = args.target.open_fleet().await?;
     let targets = args.target.find_targets(&fleet).await?;
-    let ids: Vec<_> = targets.into_iter().map(|target| target.environment_id).collect();
+    let ids: Vec<_> = targets
+        .into_iter()
+        .map(|target| target.environment_id)
+        .collect();
     let width = |id: &str| escape_text(id).chars().count();
     let mut id_width = ids.iter().map(|id| width(id)).max().unwrap_or(0);
     let (changes, mut receiver) = mpsc::channel(MAX_QUEUED_STATES);
@@ -132,7 +135,9 @@ impl WatchContext {
             }
             Err(error) => {
                 *current = None;
-                return Some(ProbedState::Failed(self.args.failure(error, &self.fleet).into()));
+                return Some(ProbedState::Failed(
+                    self.args.failure(error, &self.fleet).into(),
+                ));
             }
         };
         // An executor that moved is asked at its new address.
@@ -214,22 +219,34 @@ fn state_name(change: &StateChange) -> &'static str {
 fn change_line(change: &StateChange, id_width: usize) -> String {
     let detail = match &change.state {
         Some(ProbedState::Serving(serving)) => {
-            let mut parts = vec![escape_text(&serving.description.version), serving.root_count()];
+            let mut parts = vec![
+                escape_text(&serving.description.version),
+                serving.root_count(),
+            ];
             parts.extend(change.notes.iter().cloned());
             parts.join(", ")
         }
         Some(ProbedState::NotServing(_)) | None => String::new(),
         Some(ProbedState::Failed(failure)) => failure.sentence.clone(),
     };
-    let (time, id) = (Zoned::now().strftime("%H:%M:%S"), escape_text(&change.environment_id));
-    let line = format!("{time} {id:id_width$}  {:STATE_WIDTH$}  {detail}", state_name(change));
+    let (time, id) = (
+        Zoned::now().strftime("%H:%M:%S"),
+        escape_text(&change.environment_id),
+    );
+    let line = format!(
+        "{time} {id:id_width$}  {:STATE_WIDTH$}  {detail}",
+        state_name(change)
+    );
     line.trim_end().to_owned()
 }
 
 fn change_json(change: &StateChange) -> Result<String, CommandFailure> {
     let id = &change.environment_id;
     let removed = || json!({ "environmentId": id, "state": state_name(change) });
-    let mut json = change.state.as_ref().map_or_else(removed, |state| state.to_json(id));
+    let mut json = change
+        .state
+        .as_ref()
+        .map_or_else(removed, |state| state.to_json(id));
     json["time"] = Timestamp::now().to_string().into();
     let line =
         serde_json::to_string(&json).map_err(|error| CommandFailure::invalid_response(&error))?;

@@ -51,11 +51,21 @@ impl ClientPool {
             return client;
         }
         let mut state = self.0.lock();
-        let pooled = PooledClient { client: create(), last_use: Instant::now() };
-        let pooled = state.clients.entry(environment_id.to_owned()).or_insert(pooled);
+        let pooled = PooledClient {
+            client: create(),
+            last_use: Instant::now(),
+        };
+        let pooled = state
+            .clients
+            .entry(environment_id.to_owned())
+            .or_insert(pooled);
         let client = pooled.client.clone();
         // A sweeper also ends with its runtime.
-        if state.sweeper.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
+        if state
+            .sweeper
+            .as_ref()
+            .is_none_or(AbortOnDropHandle::is_finished)
+        {
             let sweeper = tokio::spawn(sweep_until_empty(Arc::downgrade(self)));
             state.sweeper = Some(AbortOnDropHandle::new(sweeper));
         }

@@ -17,7 +17,10 @@ pub struct DialLimits {
 
 impl Default for DialLimits {
     fn default() -> Self {
-        Self { dials_at_once: 64, dials_per_second: 100 }
+        Self {
+            dials_at_once: 64,
+            dials_per_second: 100,
+        }
     }
 }
 
@@ -60,12 +63,18 @@ impl DialQueue {
         let permit = permit.expect("the semaphore is never closed");
         self.rate.lock().await.wait_for_start().await;
         drop(waiting);
-        DialPermit { _permit: permit, _in_progress: CountGuard::new(&self.in_progress) }
+        DialPermit {
+            _permit: permit,
+            _in_progress: CountGuard::new(&self.in_progress),
+        }
     }
 
     /// Returns the number of dials in progress, and the number of dials that wait.
     pub fn counts(&self) -> (usize, usize) {
-        (self.in_progress.load(Ordering::Relaxed), self.waiting.load(Ordering::Relaxed))
+        (
+            self.in_progress.load(Ordering::Relaxed),
+            self.waiting.load(Ordering::Relaxed),
+        )
     }
 }
 

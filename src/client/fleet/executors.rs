@@ -32,7 +32,12 @@ impl ExecutorConfig {
     #[must_use]
     pub fn new(endpoint: DaemonEndpoint) -> Self {
         let credentials = ClientCredentials::default();
-        Self { endpoint, credentials, timeout: DEFAULT_TIMEOUT, via_nats: false }
+        Self {
+            endpoint,
+            credentials,
+            timeout: DEFAULT_TIMEOUT,
+            via_nats: false,
+        }
     }
 }
 

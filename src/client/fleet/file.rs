@@ -19,8 +19,17 @@ use tokio::io::AsyncReadExt as _;
 /// Maximum size of the file: enough for ten thousand executors.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Keys of one executor, and of the pattern.
-const EXECUTOR_KEYS: [&str; 9] =
-    ["endpoint", "timeout", "ca", "cert", "key", "server_name", "spiffe_id", "token_file", "via"];
+const EXECUTOR_KEYS: [&str; 9] = [
+    "endpoint",
+    "timeout",
+    "ca",
+    "cert",
+    "key",
+    "server_name",
+    "spiffe_id",
+    "token_file",
+    "via",
+];
 
 /// Executors of a fleet file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,9 +73,15 @@ async fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // A pipe has no size, so the read itself is limited.
     let file = tokio::fs::File::open(path).await?;
-    let read = file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).await?;
+    let read = file
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .await?;
     if read as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is over 4 MiB"));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "it is over 4 MiB",
+        ));
     }
     Ok(bytes)
 }
@@ -77,7 +92,10 @@ fn parse(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<FleetTable, ConfigEr
     let node = text.and_then(|text| document::parse(&text));
     let node = node.map_err(|error| ConfigError::syntax(path, error))?;
     let mut errors = ConfigErrors::default();
-    let mut reader = DocumentReader { file: path, errors: &mut errors };
+    let mut reader = DocumentReader {
+        file: path,
+        errors: &mut errors,
+    };
     let top = reader.top_section(&node, ["executors", "pattern", "nats"]);
     let mut table = FleetTable::default();
     let nats = top.get("nats");
@@ -100,9 +118,14 @@ fn parse(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<FleetTable, ConfigEr
             }
             let section = reader.section(&field, EXECUTOR_KEYS);
             let executor = section.and_then(|section| {
-                read_executor(&field, &section, environment_id, has_broker, &mut reader, |text| {
-                    Ok(text.to_owned())
-                })
+                read_executor(
+                    &field,
+                    &section,
+                    environment_id,
+                    has_broker,
+                    &mut reader,
+                    |text| Ok(text.to_owned()),
+                )
             });
             if let Some(executor) = executor {
                 table.executors.insert(environment_id.to_owned(), executor);
@@ -162,8 +185,12 @@ fn read_executor(
         endpoint.map_err(|error| error.to_string())
     };
     let endpoint = endpoint.and_then(|item| reader.parsed(&item, parse_endpoint));
-    let timeout = section.get("timeout").and_then(|item| reader.parsed(&item, parse_timeout));
-    let server_name = section.get("server_name").and_then(|item| reader.text(&item));
+    let timeout = section
+        .get("timeout")
+        .and_then(|item| reader.parsed(&item, parse_timeout));
+    let server_name = section
+        .get("server_name")
+        .and_then(|item| reader.text(&item));
     let spiffe_id = section.get("spiffe_id").and_then(|item| {
         if section.get("server_name").is_some() {
             reader.report_error(field, "`server_name` and `spiffe_id` exclude each other");
@@ -173,7 +200,9 @@ fn read_executor(
         if !endpoint.as_ref().is_none_or(is_tls) {
             reader.report_error(field, "`spiffe_id` needs a tls: endpoint");
         }
-        reader.parsed(&item, |text| fill_id(text, environment_id).parse::<SpiffeId>())
+        reader.parsed(&item, |text| {
+            fill_id(text, environment_id).parse::<SpiffeId>()
+        })
     });
     let via_nats = section.get("via").is_some_and(|item| {
         let via = reader.parsed(&item, |text| match text {
@@ -189,7 +218,12 @@ fn read_executor(
         via.is_some()
     });
     let base = reader.file.parent().unwrap_or(Path::new(""));
-    let mut path = |key| section.get(key).and_then(|item| reader.text(&item)).map(|p| base.join(p));
+    let mut path = |key| {
+        section
+            .get(key)
+            .and_then(|item| reader.text(&item))
+            .map(|p| base.join(p))
+    };
     let credentials = ClientCredentials {
         ca: path("ca"),
         identity: path("cert").zip(path("key")),
@@ -198,7 +232,12 @@ fn read_executor(
         token: path("token_file").map(ClientToken::File),
     };
     let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
-    Some(ExecutorConfig { endpoint: endpoint?, credentials, timeout, via_nats })
+    Some(ExecutorConfig {
+        endpoint: endpoint?,
+        credentials,
+        timeout,
+        via_nats,
+    })
 }
 
 /// Parses a duration of more than zero and at most a day.
@@ -232,12 +271,19 @@ mod tests {
                   "server_name": "s", "token_file": "t"}}}"#;
         for text in [yaml, json] {
             let fleet = fleet(text).expect(text);
-            let [(a, tls), (b, tcp)] = fleet.as_slice() else { panic!("two: {fleet:?}") };
+            let [(a, tls), (b, tcp)] = fleet.as_slice() else {
+                panic!("two: {fleet:?}")
+            };
             assert_eq!((a.as_str(), b.as_str()), ("a", "b"));
             assert_eq!(tcp.timeout, Duration::from_secs(3));
             assert_eq!(tcp.endpoint.to_string(), "tcp:localhost:5");
             let shown = &tls.credentials;
-            assert!(shown.ca.as_ref().is_some_and(|ca| ca.is_absolute() && ca.ends_with("ca.pem")));
+            assert!(
+                shown
+                    .ca
+                    .as_ref()
+                    .is_some_and(|ca| ca.is_absolute() && ca.ends_with("ca.pem"))
+            );
             let (cert, key) = shown.identity.as_ref().expect("both");
             assert!(cert == Path::new("/c") && key.is_absolute());
             assert_eq!(shown.server_name.as_deref(), Some("s"));
@@ -251,20 +297,41 @@ mod tests {
                     a: {endpoint: '/s'}\n  c: [1]\n  d: {endpoint: 7}\n  e: {}\nmore: 1\n";
         let wrong = fleet(text).expect_err("errors");
         let parts = [
-            ("2:17: executors.a.endpoint: invalid value \"nowhere\": ", "the scheme is missing"),
-            ("2:26: executors.a.tiemout: ", "unknown key; did you mean `timeout`?"),
+            (
+                "2:17: executors.a.endpoint: invalid value \"nowhere\": ",
+                "the scheme is missing",
+            ),
+            (
+                "2:26: executors.a.tiemout: ",
+                "unknown key; did you mean `timeout`?",
+            ),
             ("3:6: executors.b.endpoint: ", "required key is missing"),
             ("3:6: executors.b: ", "`cert` and `key`"),
-            ("3:16: executors.b.timeout: invalid value \"0s\": ", "more than 0s"),
+            (
+                "3:16: executors.b.timeout: invalid value \"0s\": ",
+                "more than 0s",
+            ),
             ("4:3: executors.a: ", "duplicate key, first set in line 2"),
-            ("5:6: executors.c: ", "expected a mapping, found a list; the keys are endpoint,"),
-            ("6:17: executors.d.endpoint: invalid value 7: ", "expected text"),
+            (
+                "5:6: executors.c: ",
+                "expected a mapping, found a list; the keys are endpoint,",
+            ),
+            (
+                "6:17: executors.d.endpoint: invalid value 7: ",
+                "expected text",
+            ),
             ("7:6: executors.e.endpoint: ", "required key is missing"),
-            ("8:1: more: ", "unknown key; the keys are executors, pattern, nats"),
+            (
+                "8:1: more: ",
+                "unknown key; the keys are executors, pattern, nats",
+            ),
         ];
         assert_eq!(wrong.len(), parts.len(), "{wrong:#?}");
         for (text, (place, reason)) in wrong.iter().zip(parts) {
-            assert!(text.starts_with(place) && text.contains(reason), "{text} / {place}{reason}");
+            assert!(
+                text.starts_with(place) && text.contains(reason),
+                "{text} / {place}{reason}"
+            );
         }
     }
 
@@ -279,7 +346,10 @@ mod tests {
             (a1.endpoint.to_string().as_str(), a1.timeout.as_secs()),
             ("tls:a1.x.example:1", 2)
         );
-        assert_eq!(a1.credentials.spiffe_id.expect("an id").as_str(), "spiffe://x/e/a1");
+        assert_eq!(
+            a1.credentials.spiffe_id.expect("an id").as_str(),
+            "spiffe://x/e/a1"
+        );
         assert_eq!(a1.credentials.ca.as_deref(), Some(Path::new("/etc/ca.pem")));
         // A listed executor comes before the pattern, and its id needs no DNS name.
         let listed = table.find("Big.One").expect("an id").expect("an executor");
@@ -300,7 +370,10 @@ mod tests {
                 "pattern: {endpoint: 'tls:a:{id}'}",
                 "1:21: pattern.endpoint: invalid value \"tls:a:{id}\": the port must be",
             ),
-            ("pattern: {}", "1:10: pattern.endpoint: required key is missing"),
+            (
+                "pattern: {}",
+                "1:10: pattern.endpoint: required key is missing",
+            ),
             (
                 "pattern: {endpoint: 'tcp:{id}:1', spiffe_id: 'spiffe://a/{id}'}",
                 "1:10: pattern: `spiffe_id` needs a tls: endpoint",
@@ -315,7 +388,10 @@ mod tests {
             ),
         ] {
             let wrong = fleet(text).expect_err(text);
-            assert!(wrong.len() == 1 && wrong[0].starts_with(expected), "{text:?}: {wrong:?}");
+            assert!(
+                wrong.len() == 1 && wrong[0].starts_with(expected),
+                "{text:?}: {wrong:?}"
+            );
         }
     }
 
@@ -325,19 +401,34 @@ mod tests {
             ("", "1:1: executors: required key is missing"),
             ("{}", "1:1: executors: required key is missing"),
             ("executors:", "1:1: executors: has no value"),
-            ("executors: a", "1:12: executors: invalid value \"a\": expected a mapping"),
-            ("[]", "1:1: expected a mapping, found a list; the keys are executors, pattern, nats"),
+            (
+                "executors: a",
+                "1:12: executors: invalid value \"a\": expected a mapping",
+            ),
+            (
+                "[]",
+                "1:1: expected a mapping, found a list; the keys are executors, pattern, nats",
+            ),
             ("a: [", "1:5: YAML"),
             ("executors: &x {}", "1:12: anchors"),
-            ("executors: {'': {endpoint: 'tcp:a:1'}}", "1:17: executors.\"\": the environment id"),
+            (
+                "executors: {'': {endpoint: 'tcp:a:1'}}",
+                "1:17: executors.\"\": the environment id",
+            ),
         ] {
             let wrong = fleet(text).expect_err(text);
-            assert!(wrong.len() == 1 && wrong[0].starts_with(expected), "{text:?}: {wrong:?}");
+            assert!(
+                wrong.len() == 1 && wrong[0].starts_with(expected),
+                "{text:?}: {wrong:?}"
+            );
         }
         let file = Path::new("/none");
         let wrong = parse(file, Err(std::io::ErrorKind::NotFound.into())).expect_err("no file");
         assert!(wrong.to_string().starts_with("/none: cannot be read: "));
         let wrong = parse(file, Ok(b"\n\xff".to_vec())).expect_err("no text");
-        assert!(wrong.to_string().starts_with("/none:2:1: invalid UTF-8"), "{wrong}");
+        assert!(
+            wrong.to_string().starts_with("/none:2:1: invalid UTF-8"),
+            "{wrong}"
+        );
     }
 }

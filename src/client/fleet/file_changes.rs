@@ -25,7 +25,10 @@ mod watched {
             let stamped = paths.clone();
             let stamps = tokio::task::spawn_blocking(move || stamp_files(&stamped)).await;
             // Without stamps, the first comparison reports a change.
-            Self { paths, stamps: stamps.unwrap_or_default() }
+            Self {
+                paths,
+                stamps: stamps.unwrap_or_default(),
+            }
         }
 
         /// Calls `reread` after each change of the file. Never returns.
@@ -63,7 +66,10 @@ mod polled {
     impl PolledFile {
         /// Remembers the state of the file. Call this before you read the file.
         pub async fn start(path: &Path) -> Self {
-            Self { path: path.to_owned(), stamp: stamp(path).await }
+            Self {
+                path: path.to_owned(),
+                stamp: stamp(path).await,
+            }
         }
 
         /// Calls `reread` after each change of the file. A writer may have truncated the file a

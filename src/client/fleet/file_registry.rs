@@ -60,7 +60,11 @@ impl FileRegistry {
             }
         });
         let follower = AbortOnDropHandle::new(tokio::spawn(follow));
-        Ok(Self { table, status, _follower: follower })
+        Ok(Self {
+            table,
+            status,
+            _follower: follower,
+        })
     }
 
     /// Returns a function that finds the broker of the file.

@@ -70,7 +70,10 @@ pub async fn list_published_roots(fleet: &Fleet, timeout: Duration) -> Published
         let timed_out = listed.is_err();
         (id, listed.unwrap_or_else(|_| Err(late())), timed_out)
     });
-    let listed: Vec<_> = stream::iter(each).buffered(MAX_CONCURRENT_EXECUTORS).collect().await;
+    let listed: Vec<_> = stream::iter(each)
+        .buffered(MAX_CONCURRENT_EXECUTORS)
+        .collect()
+        .await;
     let (mut ids, mut selection) = (HashSet::new(), PublishedSelection::default());
     for (environment_id, outcome, timed_out) in listed {
         match outcome {
@@ -82,7 +85,11 @@ pub async fn list_published_roots(fleet: &Fleet, timeout: Duration) -> Published
                 root
             })),
             Err(reason) => {
-                let executor = OmittedExecutor { environment_id, reason, timed_out };
+                let executor = OmittedExecutor {
+                    environment_id,
+                    reason,
+                    timed_out,
+                };
                 selection.omitted.push(executor);
             }
         }
@@ -98,23 +105,39 @@ pub async fn list_fleet_skills(
     on_progress: &(dyn Fn(&str, ListStage) + Sync),
 ) -> Vec<ExecutorListing> {
     let requests: BTreeMap<String, Option<Vec<SelectedCapabilityRoot>>> = match roots {
-        None => fleet.environment_ids().into_iter().map(|id| (id, None)).collect(),
+        None => fleet
+            .environment_ids()
+            .into_iter()
+            .map(|id| (id, None))
+            .collect(),
         Some(roots) => {
             let by = group_by_environment(roots).into_iter();
             by.map(|(id, roots)| (id, Some(roots))).collect()
         }
     };
-    let each = requests.into_iter().map(|(environment_id, roots)| async move {
-        on_progress(&environment_id, ListStage::Connecting);
-        let outcome =
-            list_executor_skills(fleet, &environment_id, roots, request, on_progress).await;
-        on_progress(
-            &environment_id,
-            if outcome.is_ok() { ListStage::Done } else { ListStage::Failed },
-        );
-        ExecutorListing { environment_id, outcome }
-    });
-    stream::iter(each).buffered(MAX_CONCURRENT_EXECUTORS).collect().await
+    let each = requests
+        .into_iter()
+        .map(|(environment_id, roots)| async move {
+            on_progress(&environment_id, ListStage::Connecting);
+            let outcome =
+                list_executor_skills(fleet, &environment_id, roots, request, on_progress).await;
+            on_progress(
+                &environment_id,
+                if outcome.is_ok() {
+                    ListStage::Done
+                } else {
+                    ListStage::Failed
+                },
+            );
+            ExecutorListing {
+                environment_id,
+                outcome,
+            }
+        });
+    stream::iter(each)
+        .buffered(MAX_CONCURRENT_EXECUTORS)
+        .collect()
+        .await
 }
 
 async fn list_executor_skills(
@@ -124,7 +147,10 @@ async fn list_executor_skills(
     request: &ListSkillsRequest,
     on_progress: &(dyn Fn(&str, ListStage) + Sync),
 ) -> Result<ListSkillsResponse, String> {
-    let mut client = fleet.client(environment_id).await.map_err(|error| error.to_string())?;
+    let mut client = fleet
+        .client(environment_id)
+        .await
+        .map_err(|error| error.to_string())?;
     let roots = if let Some(roots) = roots {
         roots
     } else {
@@ -132,8 +158,14 @@ async fn list_executor_skills(
         published_roots(&mut client, environment_id).await?
     };
     on_progress(environment_id, ListStage::ListingSkills);
-    let request = ListSkillsRequest { selected_capability_roots: roots, ..request.clone() };
-    client.list_skills(&request).await.map_err(|error| error.to_string())
+    let request = ListSkillsRequest {
+        selected_capability_roots: roots,
+        ..request.clone()
+    };
+    client
+        .list_skills(&request)
+        .await
+        .map_err(|error| error.to_string())
 }
 
 /// Groups roots by environment. Roots without a location have the environment id `""`.
@@ -154,12 +186,21 @@ async fn published_roots(
     client: &mut Client,
     environment_id: &str,
 ) -> Result<Vec<SelectedCapabilityRoot>, String> {
-    let published = client.list_roots().await.map_err(|error| error.to_string())?;
-    let selected = published.roots.iter().filter_map(|root| root.selected_capability_root.as_ref());
+    let published = client
+        .list_roots()
+        .await
+        .map_err(|error| error.to_string())?;
+    let selected = published
+        .roots
+        .iter()
+        .filter_map(|root| root.selected_capability_root.as_ref());
     let mut locations = selected.filter_map(|root| root.location.as_ref());
     // A daemon with several environments names its first one in each root.
     if !locations.all(|location| location.environment_id == environment_id) {
-        let executor = client.get_executor().await.map_err(|error| error.to_string())?;
+        let executor = client
+            .get_executor()
+            .await
+            .map_err(|error| error.to_string())?;
         if let Some(sentence) = wrong_environment(&executor, environment_id) {
             return Err(sentence);
         }
@@ -169,10 +210,18 @@ async fn published_roots(
 
 /// Returns the error if an executor does not have the environment.
 pub fn wrong_environment(executor: &GetExecutorResponse, environment_id: &str) -> Option<String> {
-    if executor.environment_ids.iter().any(|id| id == environment_id) {
+    if executor
+        .environment_ids
+        .iter()
+        .any(|id| id == environment_id)
+    {
         return None;
     }
-    let ids: Vec<_> = executor.environment_ids.iter().map(|id| format!("{id:?}")).collect();
+    let ids: Vec<_> = executor
+        .environment_ids
+        .iter()
+        .map(|id| format!("{id:?}"))
+        .collect();
     Some(format!(
         "WRONG_ENVIRONMENT: the executor has the environment {}, and not {environment_id:?}; \
          correct the key in the fleet, or the environment id of the daemon",

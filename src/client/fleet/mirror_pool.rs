@@ -29,10 +29,13 @@ impl MirrorPool {
         start: impl FnOnce(MirrorSelection) -> Mirror,
     ) -> Mirror {
         let mut state = self.0.lock();
-        let found = state
-            .mirrors
-            .get(environment_id)
-            .and_then(|mirrors| mirrors.iter().find(|(other, _)| *other == selection)?.1.upgrade());
+        let found = state.mirrors.get(environment_id).and_then(|mirrors| {
+            mirrors
+                .iter()
+                .find(|(other, _)| *other == selection)?
+                .1
+                .upgrade()
+        });
         if let Some(mirror) = found {
             return mirror;
         }
@@ -44,7 +47,12 @@ impl MirrorPool {
     /// Returns the number of shared mirrors in use.
     pub fn len(&self) -> usize {
         let state = self.0.lock();
-        state.mirrors.values().flatten().filter(|(_, mirror)| mirror.is_in_use()).count()
+        state
+            .mirrors
+            .values()
+            .flatten()
+            .filter(|(_, mirror)| mirror.is_in_use())
+            .count()
     }
 }
 
@@ -55,7 +63,8 @@ impl MirrorPoolState {
         mirrors.push((selection, mirror.downgrade()));
         // Doubling the length between two sweeps keeps the cost of a mirror constant.
         if self.mirrors.len() >= self.next_sweep_len.max(MIN_SWEEP_LEN) {
-            self.mirrors.retain(|_, mirrors| mirrors.iter().any(|(_, mirror)| mirror.is_in_use()));
+            self.mirrors
+                .retain(|_, mirrors| mirrors.iter().any(|(_, mirror)| mirror.is_in_use()));
             self.next_sweep_len = 2 * self.mirrors.len();
         }
     }

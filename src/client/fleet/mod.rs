@@ -129,9 +129,15 @@ impl Fleet {
         roots: &[SelectedCapabilityRoot],
     ) -> Self {
         let environment = |root: &SelectedCapabilityRoot| {
-            root.location.as_ref().map_or_else(String::new, |l| l.environment_id.clone())
+            root.location
+                .as_ref()
+                .map_or_else(String::new, |l| l.environment_id.clone())
         };
-        Self::from_executors(roots.iter().map(|root| (environment(root), executor.clone())))
+        Self::from_executors(
+            roots
+                .iter()
+                .map(|root| (environment(root), executor.clone())),
+        )
     }
 
     /// Reads the executors from a YAML or JSON file. Returns all errors at once. Needs a tokio
@@ -145,10 +151,16 @@ impl Fleet {
         let file_status = Some(registry.status());
         #[cfg(feature = "nats")]
         let dialer = NatsDialer::with_changing_config(registry.broker_finder());
-        let fleet = Self { file_status, ..Self::new(registry) };
+        let fleet = Self {
+            file_status,
+            ..Self::new(registry)
+        };
         #[cfg(feature = "nats")]
         let fleet = {
-            let routes = ExecutorRoutes { nats_dialer: Some(Arc::new(dialer)), ..fleet.routes };
+            let routes = ExecutorRoutes {
+                nats_dialer: Some(Arc::new(dialer)),
+                ..fleet.routes
+            };
             Self { routes, ..fleet }
         };
         Ok(fleet)
@@ -157,15 +169,31 @@ impl Fleet {
     /// Opens each connection through a dialer. Returns another fleet without clients.
     #[must_use]
     pub fn with_dialer(self, dialer: impl ExecutorDialer) -> Self {
-        let routes = ExecutorRoutes { dialer: Some(Arc::new(dialer)), ..self.routes };
-        Self { routes, clients: Arc::default(), mirrors: Arc::default(), ..self }
+        let routes = ExecutorRoutes {
+            dialer: Some(Arc::new(dialer)),
+            ..self.routes
+        };
+        Self {
+            routes,
+            clients: Arc::default(),
+            mirrors: Arc::default(),
+            ..self
+        }
     }
 
     /// Sets the limits of dials. Returns another fleet without clients.
     #[must_use]
     pub fn with_dial_limits(self, limits: DialLimits) -> Self {
-        let routes = ExecutorRoutes { queue: Arc::new(DialQueue::new(limits)), ..self.routes };
-        Self { routes, clients: Arc::default(), mirrors: Arc::default(), ..self }
+        let routes = ExecutorRoutes {
+            queue: Arc::new(DialQueue::new(limits)),
+            ..self.routes
+        };
+        Self {
+            routes,
+            clients: Arc::default(),
+            mirrors: Arc::default(),
+            ..self
+        }
     }
 
     /// Sets the maximum size of the catalogs that the fleet keeps in memory after their last mirror
@@ -173,7 +201,11 @@ impl Fleet {
     /// fleet without mirrors.
     #[must_use]
     pub fn with_max_idle_catalog_bytes(self, max_bytes: usize) -> Self {
-        Self { catalogs: SharedCatalogs::new(max_bytes), mirrors: Arc::default(), ..self }
+        Self {
+            catalogs: SharedCatalogs::new(max_bytes),
+            mirrors: Arc::default(),
+            ..self
+        }
     }
 
     /// Returns the environments that the registry can list, in byte order.
@@ -189,7 +221,11 @@ impl Fleet {
     ///
     /// The fleet keeps the client and its connection while a clone is in use, and 10 minutes longer.
     pub async fn client(&self, environment_id: &str) -> Result<Client, FleetError> {
-        if let Some(client) = self.clients.find(environment_id).filter(Client::is_connected) {
+        if let Some(client) = self
+            .clients
+            .find(environment_id)
+            .filter(Client::is_connected)
+        {
             return Ok(client);
         }
         let executor = self.find_executor(environment_id).await?;
@@ -238,11 +274,12 @@ impl Fleet {
     #[must_use]
     pub fn mirror(&self, environment_id: &str, mut selection: MirrorSelection) -> Mirror {
         selection.roots.sort_by(|a, b| a.id.cmp(&b.id));
-        self.mirrors.find_or_start(environment_id, selection, |selection| {
-            let client = self.lazy_client(environment_id);
-            let executor = SharingExecutor::new(&self.catalogs, environment_id);
-            Mirror::start_sharing(client, selection, executor)
-        })
+        self.mirrors
+            .find_or_start(environment_id, selection, |selection| {
+                let client = self.lazy_client(environment_id);
+                let executor = SharingExecutor::new(&self.catalogs, environment_id);
+                Mirror::start_sharing(client, selection, executor)
+            })
     }
 
     /// Returns the mirror of [`Fleet::mirror`], with the changes since a position; see
@@ -271,7 +308,10 @@ impl Fleet {
     pub fn stats(&self) -> FleetStats {
         let (dials_in_progress, waiting_dials) = self.routes.queue.counts();
         let catalogs = self.catalogs.counts();
-        let file = self.file_status.as_ref().map(|status| status.lock().clone());
+        let file = self
+            .file_status
+            .as_ref()
+            .map(|status| status.lock().clone());
         let file = file.unwrap_or_default();
         FleetStats {
             file_rereads: file.rereads,

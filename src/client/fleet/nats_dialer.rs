@@ -34,7 +34,10 @@ impl NatsDialer {
     pub(super) fn with_changing_config(
         find_config: impl Fn() -> Option<BrokerConfig> + Send + Sync + 'static,
     ) -> Self {
-        Self { find_config: Arc::new(find_config), current: Arc::default() }
+        Self {
+            find_config: Arc::new(find_config),
+            current: Arc::default(),
+        }
     }
 
     /// Waits until a link claims an environment, or the broker is connected again.
@@ -48,13 +51,17 @@ impl NatsDialer {
 
     async fn connect(&self) -> io::Result<TunnelClient> {
         let Some(config) = (self.find_config)() else {
-            return Err(io::Error::other("the fleet file has no `nats` section any more"));
+            return Err(io::Error::other(
+                "the fleet file has no `nats` section any more",
+            ));
         };
         let mut current = self.current.lock().await;
         if let Some((_, client)) = current.as_ref().filter(|(used, _)| *used == config) {
             return Ok(client.clone());
         }
-        let client = TunnelClient::start(&config).await.map_err(io::Error::other)?;
+        let client = TunnelClient::start(&config)
+            .await
+            .map_err(io::Error::other)?;
         *current = Some((config, client.clone()));
         Ok(client)
     }

@@ -33,8 +33,10 @@ pub fn check_placeholder(endpoint: &str) -> Result<(), &'static str> {
     if endpoint.contains(PLACEHOLDER) {
         return Ok(());
     }
-    Err("expected an endpoint with {id} in place of the environment id, such as \
-         tls:{id}.executors.example:7420")
+    Err(
+        "expected an endpoint with {id} in place of the environment id, such as \
+         tls:{id}.executors.example:7420",
+    )
 }
 
 impl ExecutorPattern {
@@ -42,17 +44,24 @@ impl ExecutorPattern {
     /// the shape of the endpoint: `a.other.example` would be another host.
     pub fn fill(&self, environment_id: &str) -> Result<ExecutorConfig, String> {
         if !is_dns_label(environment_id) {
-            return Err("the pattern of the fleet file takes only an environment id of 1 to 63 \
+            return Err(
+                "the pattern of the fleet file takes only an environment id of 1 to 63 \
                         lower-case letters, digits and hyphens, without a hyphen at either end"
-                .to_owned());
+                    .to_owned(),
+            );
         }
         let fill = |text: &String| fill_id(text, environment_id);
         let endpoint = fill(&self.endpoint);
         let mut executor = self.sample.clone();
-        executor.endpoint =
-            endpoint.parse().map_err(|error| format!("invalid endpoint {endpoint}: {error}"))?;
+        executor.endpoint = endpoint
+            .parse()
+            .map_err(|error| format!("invalid endpoint {endpoint}: {error}"))?;
         executor.credentials.server_name = self.server_name.as_ref().map(fill);
-        let spiffe_id = self.spiffe_id.as_ref().map(|text| fill(text).parse()).transpose();
+        let spiffe_id = self
+            .spiffe_id
+            .as_ref()
+            .map(|text| fill(text).parse())
+            .transpose();
         executor.credentials.spiffe_id =
             spiffe_id.map_err(|error| format!("invalid SPIFFE ID of the environment: {error}"))?;
         Ok(executor)
@@ -106,7 +115,18 @@ mod tests {
         for good in ["a", "a-1", "7", &"x".repeat(63)] {
             pattern().fill(good).expect(good);
         }
-        for bad in ["", "-a", "a-", "A", "a.b", "a_b", "{id}", "a:1", "é", &"x".repeat(64)] {
+        for bad in [
+            "",
+            "-a",
+            "a-",
+            "A",
+            "a.b",
+            "a_b",
+            "{id}",
+            "a:1",
+            "é",
+            &"x".repeat(64),
+        ] {
             let error = pattern().fill(bad).expect_err(bad);
             assert!(error.contains("1 to 63 lower-case letters"), "{error}");
         }

@@ -69,8 +69,10 @@ impl ExecutorRoutes {
             tokio::time::timeout(DEFAULT_TIMEOUT, self.registry.find_executor(environment_id))
                 .await;
         let found = found.unwrap_or_else(|_| Err("the registry does not respond".to_owned()));
-        let found =
-            found.map_err(|cause| FleetError::Registry { environment_id: environment(), cause })?;
+        let found = found.map_err(|cause| FleetError::Registry {
+            environment_id: environment(),
+            cause,
+        })?;
         found.ok_or_else(|| FleetError::UnknownEnvironment(environment()))
     }
 
@@ -83,18 +85,34 @@ impl ExecutorRoutes {
         // Before the registry is asked, so that no change is missed.
         let moved = self.registry.executor_changed(environment_id);
         let executor = self.find_executor(environment_id).await?;
-        let dialer = if executor.via_nats { &self.nats_dialer } else { &self.dialer };
+        let dialer = if executor.via_nats {
+            &self.nats_dialer
+        } else {
+            &self.dialer
+        };
         latest_dialer.lock().clone_from(dialer);
         let _permit = self.queue.wait_for_turn().await;
         self.counters.record_dial();
         let dial = async {
-            let ExecutorConfig { endpoint, credentials, timeout, .. } = &executor;
+            let ExecutorConfig {
+                endpoint,
+                credentials,
+                timeout,
+                ..
+            } = &executor;
             let token = BearerToken::read(credentials.token.clone()).await;
             let token = token.map_err(ConnectorError::Credentials)?;
             let alert_flag = TlsAlertFlag::default();
             let (tell, first_bytes) = oneshot::channel();
-            let stream =
-                self.open(environment_id, &executor, dialer.as_ref(), &alert_flag, tell).await?;
+            let stream = self
+                .open(
+                    environment_id,
+                    &executor,
+                    dialer.as_ref(),
+                    &alert_flag,
+                    tell,
+                )
+                .await?;
             let has_tls = matches!(endpoint.address(), EndpointAddress::Tls(_));
             let opened = OpenedStream {
                 endpoint: endpoint.clone(),
@@ -103,7 +121,9 @@ impl ExecutorRoutes {
                 alert_flag,
                 token,
                 timeout: *timeout,
-                ping_interval: dialer.as_ref().map_or(PING_INTERVAL, |_| DIALER_PING_INTERVAL),
+                ping_interval: dialer
+                    .as_ref()
+                    .map_or(PING_INTERVAL, |_| DIALER_PING_INTERVAL),
                 moved,
             };
             let life = ConnectionLife::new(self.counters.open_connections());
@@ -121,7 +141,12 @@ impl ExecutorRoutes {
         alert: &TlsAlertFlag,
         first_bytes: oneshot::Sender<io::Result<()>>,
     ) -> Result<TlsProbeIo, ConnectorError> {
-        let ExecutorConfig { endpoint, credentials, via_nats, .. } = executor;
+        let ExecutorConfig {
+            endpoint,
+            credentials,
+            via_nats,
+            ..
+        } = executor;
         if *via_nats && dialer.is_none() {
             let reason = "no fleet file names a NATS broker for the executor";
             return Err(ConnectorError::Credentials(reason.to_owned()));
@@ -162,7 +187,9 @@ impl ExecutorConnector for EnvironmentConnector {
 
     fn executor_announced(&self) -> BoxFuture<'static, ()> {
         let changed = self.routes.registry.executor_changed(&self.environment_id);
-        let Some(dialer) = self.latest_dialer.lock().clone() else { return changed };
+        let Some(dialer) = self.latest_dialer.lock().clone() else {
+            return changed;
+        };
         let announced = dialer.executor_announced(&self.environment_id);
         Box::pin(async move { drop(select(changed, announced).await) })
     }
@@ -181,6 +208,8 @@ impl From<FleetError> for ConnectorError {
 
 impl fmt::Debug for EnvironmentConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("EnvironmentConnector").field(&self.environment_id).finish()
+        f.debug_tuple("EnvironmentConnector")
+            .field(&self.environment_id)
+            .finish()
     }
 }

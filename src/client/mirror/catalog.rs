@@ -17,7 +17,10 @@ pub struct MirrorCatalog<S = Skill> {
 
 impl<S> Default for MirrorCatalog<S> {
     fn default() -> Self {
-        Self { roots: Vec::new(), contents: Vec::new() }
+        Self {
+            roots: Vec::new(),
+            contents: Vec::new(),
+        }
     }
 }
 
@@ -39,13 +42,18 @@ impl<S> MirrorCatalog<S> {
     /// Returns the number of skills.
     #[must_use]
     pub fn skill_count(&self) -> usize {
-        self.contents.iter().map(|(_, root)| root.skill_count()).sum()
+        self.contents
+            .iter()
+            .map(|(_, root)| root.skill_count())
+            .sum()
     }
 
     /// Returns the skill with this handle.
     #[must_use]
     pub fn skill(&self, package: &str) -> Option<&Arc<S>> {
-        self.contents.iter().find_map(|(_, root)| root.skill(package))
+        self.contents
+            .iter()
+            .find_map(|(_, root)| root.skill(package))
     }
 
     /// Plugins by root as selected, then by package.
@@ -57,7 +65,9 @@ impl<S> MirrorCatalog<S> {
     /// Marketplaces by root as selected.
     #[must_use]
     pub fn marketplaces(&self) -> impl DoubleEndedIterator<Item = &Marketplace> + Clone {
-        self.contents.iter().flat_map(|(_, root)| root.marketplaces())
+        self.contents
+            .iter()
+            .flat_map(|(_, root)| root.marketplaces())
     }
 
     /// State of each selected root, in the order of the selection.
@@ -69,12 +79,16 @@ impl<S> MirrorCatalog<S> {
     /// Diagnostics by root as selected, most severe first.
     #[must_use]
     pub fn diagnostics(&self) -> impl DoubleEndedIterator<Item = &Diagnostic> + Clone {
-        self.contents.iter().flat_map(|(_, root)| root.diagnostics())
+        self.contents
+            .iter()
+            .flat_map(|(_, root)| root.diagnostics())
     }
 
     /// Returns the contents of a selected root.
     pub(super) fn contents(&self, root_id: &str) -> Option<&Arc<RootContents<S>>> {
         let mut contents = self.contents.iter();
-        contents.find(|(id, _)| **id == *root_id).map(|(_, contents)| contents)
+        contents
+            .find(|(id, _)| **id == *root_id)
+            .map(|(_, contents)| contents)
     }
 }

@@ -33,7 +33,11 @@ pub struct CatalogSharing<S = Skill> {
 impl SharingExecutor {
     pub fn new(shared: &SharedCatalogs, environment_id: &str) -> Self {
         let (environment_id, has_warned) = (environment_id.into(), Arc::default());
-        Self { shared: shared.clone(), environment_id, has_warned }
+        Self {
+            shared: shared.clone(),
+            environment_id,
+            has_warned,
+        }
     }
 
     /// Returns the part of a stream of skills for this product and view.
@@ -65,7 +69,9 @@ impl<S> CatalogSharing<S> {
 
     /// Reports an event to the mirrors that wait for the transfers of this stream.
     pub fn record_progress(&self) {
-        self.transfers.iter().for_each(CatalogTransfer::record_progress);
+        self.transfers
+            .iter()
+            .for_each(CatalogTransfer::record_progress);
     }
 
     /// Ends the transfers, after a complete state or the loss of the executor.
@@ -93,7 +99,8 @@ impl<S> CatalogSharing<S> {
             contents.clone_from(&shared);
             Some((key, shared))
         });
-        self.in_use.extend(entry.map(|entry| (status.id.clone(), entry)));
+        self.in_use
+            .extend(entry.map(|entry| (status.id.clone(), entry)));
     }
 
     fn key(&self, root: &RootStatus) -> SharedCatalogKey {

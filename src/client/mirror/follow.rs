@@ -66,14 +66,22 @@ async fn publish_stream(stream: &mut MirrorStream, publisher: &SnapshotPublisher
                 Ok(None) => {}
                 Ok(Some(update)) => {
                     let (epoch, revision, token) = (update.epoch, update.revision, update.token);
-                    let state = RevisionState { epoch, revision, token };
+                    let state = RevisionState {
+                        epoch,
+                        revision,
+                        token,
+                    };
                     publisher.publish_state(update.changed.then_some(update.catalog), state);
                 }
                 Err(why) => return why,
             },
             Ok(WatchMessage::Lost { cause, .. }) => {
                 let is_refused = cause.is_connection_refused();
-                let kind = if is_refused { LossKind::Refused } else { LossKind::Connection };
+                let kind = if is_refused {
+                    LossKind::Refused
+                } else {
+                    LossKind::Connection
+                };
                 publisher.publish_lost(&cause.to_string(), kind);
             }
             Err(cause) => return cause.to_string(),
@@ -86,7 +94,10 @@ impl SnapshotPublisher {
         snapshots: watch::Sender<MirrorSnapshot>,
         message_count: watch::Sender<u64>,
     ) -> Self {
-        Self { snapshots, message_count }
+        Self {
+            snapshots,
+            message_count,
+        }
     }
 
     /// Publishes the snapshot of another mirror.
@@ -124,10 +135,16 @@ impl SnapshotPublisher {
         self.snapshots.send_if_modified(|snapshot| {
             let lost = match &snapshot.state {
                 MirrorState::Stale { since, .. } if kind == LossKind::Rejected => {
-                    MirrorState::Stale { since: *since, why: why.into() }
+                    MirrorState::Stale {
+                        since: *since,
+                        why: why.into(),
+                    }
                 }
                 MirrorState::Stale { .. } => return false,
-                MirrorState::Live => MirrorState::Stale { since: Instant::now(), why: why.into() },
+                MirrorState::Live => MirrorState::Stale {
+                    since: Instant::now(),
+                    why: why.into(),
+                },
                 MirrorState::Connecting(_) | MirrorState::Failed(_) if has_failed => {
                     MirrorState::Failed(why.into())
                 }

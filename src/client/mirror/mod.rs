@@ -213,12 +213,20 @@ impl Mirror {
         let (count, messages) = watch::channel(0);
         let task = tokio::spawn(follow(SnapshotPublisher::new(sender, count)));
         let handle = AbortOnDropHandle::new(task);
-        Self::from_task(Arc::new(MirrorTask { snapshots, messages, _handle: handle }))
+        Self::from_task(Arc::new(MirrorTask {
+            snapshots,
+            messages,
+            _handle: handle,
+        }))
     }
 
     fn from_task(task: Arc<MirrorTask>) -> Self {
         let (snapshots, messages) = (task.snapshots.clone(), task.messages.clone());
-        Self { snapshots, messages, task }
+        Self {
+            snapshots,
+            messages,
+            task,
+        }
     }
 
     /// Returns a reference that does not keep the mirror running.
@@ -267,7 +275,8 @@ impl Mirror {
 
     /// Waits until the mirror is live, at most `within`. Returns whether the mirror is live.
     pub async fn wait_until_live(&self, within: Duration) -> bool {
-        self.wait_for(within, |state| *state == MirrorState::Live).await
+        self.wait_for(within, |state| *state == MirrorState::Live)
+            .await
     }
 
     /// Waits until the mirror is live or has failed, at most `within`.

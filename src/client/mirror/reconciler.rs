@@ -88,7 +88,14 @@ fn without_state(snapshot: MirrorSnapshot) -> MirrorSnapshot {
         state => state,
     };
     let (catalog, resume_token) = (Arc::default(), Arc::from(""));
-    MirrorSnapshot { catalog, epoch: Arc::from(""), revision: 0, resume_token, state, ..snapshot }
+    MirrorSnapshot {
+        catalog,
+        epoch: Arc::from(""),
+        revision: 0,
+        resume_token,
+        state,
+        ..snapshot
+    }
 }
 
 impl ChangedIds {
@@ -114,10 +121,17 @@ impl ChangedIds {
 
 impl ResumeReconciler {
     pub fn new(client: &Client, selection: &MirrorSelection, from: ResumePoint) -> Self {
-        let request =
-            WatchSkillsRequest { resume_token: from.token.clone(), ..selection.watch_request() };
+        let request = WatchSkillsRequest {
+            resume_token: from.token.clone(),
+            ..selection.watch_request()
+        };
         let max_bytes = selection.max_bytes;
-        Self { client: client.clone(), request, resume_point: from, max_bytes }
+        Self {
+            client: client.clone(),
+            request,
+            resume_point: from,
+            max_bytes,
+        }
     }
 
     /// Returns a state of a live mirror, with the changes up to this state.
@@ -186,7 +200,9 @@ impl ResumeReconciler {
                 }
                 Some(Event::RootStatus(status)) => {
                     let new = self.record_root(&mut changed, status.id.clone());
-                    changed.statuses.extend(new.map(|_| (status.id.clone(), status)));
+                    changed
+                        .statuses
+                        .extend(new.map(|_| (status.id.clone(), status)));
                     new
                 }
                 Some(Event::Diagnostics(list)) => self.record_root(&mut changed, list.root_id),
@@ -209,7 +225,9 @@ impl ResumeReconciler {
     /// Records a root. Returns its size, or `None` if the root was not selected.
     fn record_root(&self, changed: &mut ChangedIds, id: String) -> Option<usize> {
         let len = id.len();
-        self.is_selected(&id).then(|| changed.roots.insert(id)).map(|_| len)
+        self.is_selected(&id)
+            .then(|| changed.roots.insert(id))
+            .map(|_| len)
     }
 
     /// Records skills. Returns their size, or `None` if a skill belongs to another root.
@@ -235,7 +253,10 @@ impl ResumeReconciler {
     }
 
     fn is_selected(&self, id: &str) -> bool {
-        self.request.selected_capability_roots.iter().any(|root| root.id == id)
+        self.request
+            .selected_capability_roots
+            .iter()
+            .any(|root| root.id == id)
     }
 }
 

@@ -93,7 +93,10 @@ impl<S> RootReplica<S> {
 
     /// Takes the offered contents, whose digest the daemon sent.
     fn restore(&mut self, digest: &str) -> Result<(), String> {
-        let offered = self.offered.take().filter(|offered| offered.digest() == digest);
+        let offered = self
+            .offered
+            .take()
+            .filter(|offered| offered.digest() == digest);
         self.contents = offered.ok_or(
             "the daemon says that a root is unchanged, but the mirror does not hold its catalog",
         )?;
@@ -105,11 +108,16 @@ impl<S> RootReplica<S> {
     fn offer(&mut self, contents: Option<Arc<RootContents<S>>>) -> Option<KnownCatalog> {
         self.offered = contents.or_else(|| self.last_ready.clone());
         let catalog_digest = self.offered.as_ref()?.digest().to_owned();
-        Some(KnownCatalog { root_id: self.id.to_string(), catalog_digest })
+        Some(KnownCatalog {
+            root_id: self.id.to_string(),
+            catalog_digest,
+        })
     }
 
     fn is_ready(&self) -> bool {
-        self.status.as_ref().is_none_or(|status| status.state() == RootState::Ready)
+        self.status
+            .as_ref()
+            .is_none_or(|status| status.state() == RootState::Ready)
     }
 
     /// Ends a state. Returns whether the contents are those of the last complete state.
@@ -162,7 +170,11 @@ impl<S> MirrorReplica<S> {
         }
         Self {
             root_indexes,
-            roots: selection.roots.iter().map(|root| RootReplica::new(&root.id)).collect(),
+            roots: selection
+                .roots
+                .iter()
+                .map(|root| RootReplica::new(&root.id))
+                .collect(),
             convert,
             max_bytes: selection.max_bytes,
             expected: ExpectedEvent::Reset,
@@ -175,7 +187,10 @@ impl<S> MirrorReplica<S> {
 
     /// Shares the catalogs with other mirrors.
     pub(super) fn with_sharing(self, sharing: CatalogSharing<S>) -> Self {
-        Self { sharing: Some(sharing), ..self }
+        Self {
+            sharing: Some(sharing),
+            ..self
+        }
     }
 
     /// Returns the catalogs of other mirrors, if the mirror shares them.
@@ -214,14 +229,19 @@ impl<S> MirrorReplica<S> {
     /// digest.
     pub fn held_contents(&self, root_id: &str, digest: &str) -> Option<&Arc<RootContents<S>>> {
         let root = &self.roots[*self.root_indexes.get(root_id)?];
-        root.last_ready.as_ref().filter(|contents| contents.digest() == digest)
+        root.last_ready
+            .as_ref()
+            .filter(|contents| contents.digest() == digest)
     }
 
     /// Takes a state that was listed: the status of each root, in the order of the selection, with
     /// its contents. The next `synced` completes the state. Returns whether the state was taken: its
     /// roots must be the selected roots, and its size within the limit.
     pub fn adopt_state(&mut self, state: Vec<(RootStatus, Arc<RootContents<S>>)>) -> bool {
-        let bytes: usize = state.iter().map(|(s, c)| c.bytes() + message_bytes(s)).sum();
+        let bytes: usize = state
+            .iter()
+            .map(|(s, c)| c.bytes() + message_bytes(s))
+            .sum();
         let ids = state.iter().map(|(status, _)| status.id.as_str());
         if bytes > self.max_bytes || !ids.eq(self.roots.iter().map(|root| &*root.id)) {
             return false;
@@ -230,8 +250,11 @@ impl<S> MirrorReplica<S> {
             (root.status, root.contents, root.offered) = (Some(status), contents, None);
         }
         self.expected = ExpectedEvent::Any;
-        self.pending =
-            IncompleteState { is_dirty: true, is_reset: true, ..IncompleteState::default() };
+        self.pending = IncompleteState {
+            is_dirty: true,
+            is_reset: true,
+            ..IncompleteState::default()
+        };
         true
     }
 
@@ -247,7 +270,9 @@ impl<S> MirrorReplica<S> {
             return Err("the daemon resumed from an incomplete state".to_owned());
         }
         // An event that a newer daemon defines has no meaning here.
-        let Some(event) = message.event else { return Ok(None) };
+        let Some(event) = message.event else {
+            return Ok(None);
+        };
         match event {
             Event::Reset(_) => {
                 self.roots.iter_mut().for_each(RootReplica::reset);
@@ -278,7 +303,9 @@ impl<S> MirrorReplica<S> {
         }
         if self.bytes() + self.pending.removed_bytes > self.max_bytes {
             let most = self.max_bytes;
-            return Err(format!("the catalog exceeds the mirror's limit of {most} bytes"));
+            return Err(format!(
+                "the catalog exceeds the mirror's limit of {most} bytes"
+            ));
         }
         Ok(None)
     }
@@ -304,7 +331,10 @@ impl<S> MirrorReplica<S> {
 
     /// Returns the catalog of the events so far.
     fn catalog(&self) -> MirrorCatalog<S> {
-        let contents = self.roots.iter().map(|root| (root.id.clone(), root.contents.clone()));
+        let contents = self
+            .roots
+            .iter()
+            .map(|root| (root.id.clone(), root.contents.clone()));
         MirrorCatalog::new(self.statuses().cloned().collect(), contents.collect())
     }
 
@@ -317,8 +347,10 @@ impl<S> MirrorReplica<S> {
     }
 
     fn root_mut(&mut self, id: &str) -> Result<&mut RootReplica<S>, String> {
-        let index =
-            self.root_indexes.get(id).ok_or("the daemon sent a root that was not selected")?;
+        let index = self
+            .root_indexes
+            .get(id)
+            .ok_or("the daemon sent a root that was not selected")?;
         Ok(&mut self.roots[*index])
     }
 
@@ -350,13 +382,21 @@ impl<S> MirrorReplica<S> {
         for removed in delta.removed {
             if contents.remove_skill(&removed.package) {
                 let bytes = removed.package.len() + ENTRY_OVERHEAD_BYTES;
-                if self.pending.removed.insert(removed.package, removed.reason).is_none() {
+                if self
+                    .pending
+                    .removed
+                    .insert(removed.package, removed.reason)
+                    .is_none()
+                {
                     self.pending.removed_bytes += bytes;
                 }
             }
         }
         for skill in delta.upserted {
-            let owner = skill.authority.as_ref().map(|authority| authority.id.as_str());
+            let owner = skill
+                .authority
+                .as_ref()
+                .map(|authority| authority.id.as_str());
             let is_its_own = owner == Some(delta.root_id.as_str())
                 && is_of_root(&skill.package, &delta.root_id)
                 && is_of_root(&skill.main_resource, &delta.root_id);

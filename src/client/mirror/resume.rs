@@ -20,7 +20,11 @@ pub struct ResumePoint {
 
 /// Changes between a [`ResumePoint`] and the first state of the resumed mirror.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
+#[serde(
+    rename_all = "camelCase",
+    rename_all_fields = "camelCase",
+    tag = "kind"
+)]
 pub enum ChangesSince {
     /// Exact changes, in byte order. Empty lists mean that nothing changed.
     Known {
@@ -64,11 +68,18 @@ impl ResumePoint {
     ) -> ChangesSince {
         let now = catalog_digests(catalog);
         let ids = catalog.roots().iter().map(|root| &root.id);
-        let roots: Vec<_> =
-            ids.filter(|id| self.catalog_digests.get(*id) != now.get(*id)).cloned().collect();
+        let roots: Vec<_> = ids
+            .filter(|id| self.catalog_digests.get(*id) != now.get(*id))
+            .cloned()
+            .collect();
         if roots.is_empty() {
             let (upserted, removed) = (Vec::new(), Vec::new());
-            return ChangesSince::Known { revision, upserted, removed, roots };
+            return ChangesSince::Known {
+                revision,
+                upserted,
+                removed,
+                roots,
+            };
         }
         ChangesSince::Unknown { reason, roots }
     }
@@ -77,7 +88,10 @@ impl ResumePoint {
 /// Returns the digest of each ready root. The digests of the daemon are not used: they would hide a
 /// change if another daemon sent a wrong digest.
 pub(super) fn catalog_digests(catalog: &MirrorCatalog) -> BTreeMap<String, String> {
-    let ready = catalog.roots().iter().filter(|root| root.state() == RootState::Ready);
+    let ready = catalog
+        .roots()
+        .iter()
+        .filter(|root| root.state() == RootState::Ready);
     let digest = |root: &RootStatus| {
         let contents = catalog.contents(&root.id)?;
         Some((root.id.clone(), contents.digest().to_owned()))
@@ -96,7 +110,10 @@ mod tests {
         let skill = |(root, name, description): &(&str, &str, &str)| {
             let pairs = (0..20).map(|n| (n.to_string(), n.to_string()));
             Skill {
-                authority: Some(Authority { kind: "executor".into(), id: (*root).into() }),
+                authority: Some(Authority {
+                    kind: "executor".into(),
+                    id: (*root).into(),
+                }),
                 package: format!("skill://{root}/{name}"),
                 description: (*description).into(),
                 metadata: pairs.collect(),
@@ -104,7 +121,11 @@ mod tests {
             }
         };
         let state = RootState::Ready.into();
-        let root = |id: &str| RootStatus { id: id.into(), state, ..RootStatus::default() };
+        let root = |id: &str| RootStatus {
+            id: id.into(),
+            state,
+            ..RootStatus::default()
+        };
         let contents = |id: &str| {
             let mut contents = RootContents::default();
             for part in skills.iter().filter(|(root, ..)| *root == id) {
@@ -112,24 +133,39 @@ mod tests {
             }
             (id.into(), Arc::new(contents))
         };
-        MirrorCatalog::new(vec![root("a"), root("b")], vec![contents("a"), contents("b")])
+        MirrorCatalog::new(
+            vec![root("a"), root("b")],
+            vec![contents("a"), contents("b")],
+        )
     }
 
     #[test]
     fn digests_cover_all_skills_of_a_root() {
         let before = catalog(&[("a", "x", "one"), ("b", "y", "two")]);
-        let point =
-            ResumePoint { catalog_digests: catalog_digests(&before), ..ResumePoint::default() };
+        let point = ResumePoint {
+            catalog_digests: catalog_digests(&before),
+            ..ResumePoint::default()
+        };
         let changed_roots = |now: &MirrorCatalog| match point.compare_digests(now, 7, "why".into())
         {
             ChangesSince::Known { upserted, .. } => upserted,
             ChangesSince::Unknown { roots, .. } => roots,
         };
-        assert_eq!(changed_roots(&before.clone()), [""; 0], "independent of the order of maps");
+        assert_eq!(
+            changed_roots(&before.clone()),
+            [""; 0],
+            "independent of the order of maps"
+        );
         for (now, roots) in [
-            (catalog(&[("a", "x", "one"), ("b", "y", "other")]), vec!["b"]),
+            (
+                catalog(&[("a", "x", "one"), ("b", "y", "other")]),
+                vec!["b"],
+            ),
             (catalog(&[("b", "y", "two")]), vec!["a"]),
-            (catalog(&[("a", "x", "one"), ("a", "z", ""), ("b", "y", "two")]), vec!["a"]),
+            (
+                catalog(&[("a", "x", "one"), ("a", "z", ""), ("b", "y", "two")]),
+                vec!["a"],
+            ),
             (catalog(&[]), vec!["a", "b"]),
         ] {
             assert_eq!(changed_roots(&now), roots);

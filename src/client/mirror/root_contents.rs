@@ -39,7 +39,11 @@ struct StoredSkill<S> {
 
 impl<S> Clone for StoredSkill<S> {
     fn clone(&self) -> Self {
-        Self { skill: self.skill.clone(), bytes: self.bytes, digest: self.digest }
+        Self {
+            skill: self.skill.clone(),
+            bytes: self.bytes,
+            digest: self.digest,
+        }
     }
 }
 
@@ -134,11 +138,20 @@ impl<S> RootContents<S> {
 
     fn compute_digest(&self) -> String {
         let mut messages: Vec<_> = self.skills.values().map(|stored| stored.digest).collect();
-        let plugins = self.plugins.values().map(|plugin| digest(CatalogMessage::Plugin, &**plugin));
+        let plugins = self
+            .plugins
+            .values()
+            .map(|plugin| digest(CatalogMessage::Plugin, &**plugin));
         messages.extend(plugins);
-        let lists = self.marketplaces.iter().map(|list| digest(CatalogMessage::Marketplace, list));
+        let lists = self
+            .marketplaces
+            .iter()
+            .map(|list| digest(CatalogMessage::Marketplace, list));
         messages.extend(lists);
-        let problems = self.diagnostics.iter().map(|d| digest(CatalogMessage::Diagnostic, d));
+        let problems = self
+            .diagnostics
+            .iter()
+            .map(|d| digest(CatalogMessage::Diagnostic, d));
         messages.extend(problems);
         digest_catalog(messages).to_string()
     }
@@ -151,12 +164,21 @@ impl<S> RootContents<S> {
         let key: (Arc<str>, Arc<str>) = (skill.name.as_str().into(), skill.package.as_str().into());
         self.names.insert(key.1.clone(), key.0.clone());
         let skill = Arc::new(convert(skill));
-        self.skills.insert(key, StoredSkill { skill, bytes, digest });
+        self.skills.insert(
+            key,
+            StoredSkill {
+                skill,
+                bytes,
+                digest,
+            },
+        );
     }
 
     /// Removes a skill. Returns whether the root had the skill.
     pub fn remove_skill(&mut self, package: &str) -> bool {
-        let Some((package, name)) = self.names.remove_entry(package) else { return false };
+        let Some((package, name)) = self.names.remove_entry(package) else {
+            return false;
+        };
         let removed = self.skills.remove(&(name, package));
         self.adjust_bytes(0, removed.map_or(0, |stored| stored.bytes));
         true

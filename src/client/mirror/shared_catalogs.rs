@@ -119,7 +119,11 @@ impl<S> SharedCatalogs<S> {
     pub fn counts(&self) -> SharedCatalogCounts {
         let state = self.0.lock();
         SharedCatalogCounts {
-            catalogs: state.known.values().filter(|known| known.strong_count() > 0).count(),
+            catalogs: state
+                .known
+                .values()
+                .filter(|known| known.strong_count() > 0)
+                .count(),
             retained_bytes: state.retained_bytes,
             hits: state.hits,
             rejected: state.rejected,
@@ -140,11 +144,14 @@ impl<S> SharedCatalogs<S> {
             let is_stalled = |other: &TransferInProgress| {
                 Instant::now() >= deadline.min(other.end_of_wait) || stalled.contains(&other.id)
             };
-            let TransferInProgress { id, end_of_wait, mut progress } =
-                match self.claim(keys, &is_stalled) {
-                    Ok(obtained) => return obtained,
-                    Err(other) => other,
-                };
+            let TransferInProgress {
+                id,
+                end_of_wait,
+                mut progress,
+            } = match self.claim(keys, &is_stalled) {
+                Ok(obtained) => return obtained,
+                Err(other) => other,
+            };
             progress.mark_unchanged();
             let stall_time = Instant::now() + STALL_TIMEOUT;
             let until = deadline.min(end_of_wait).min(stall_time);
@@ -237,9 +244,18 @@ impl<S> SharedState<S> {
         self.last_transfer_id += 1;
         let (id, (progress, receiver)) = (self.last_transfer_id, watch::channel(()));
         let end_of_wait = Instant::now() + MAX_TRANSFER_TIME;
-        let transfer = TransferInProgress { id, end_of_wait, progress: receiver };
+        let transfer = TransferInProgress {
+            id,
+            end_of_wait,
+            progress: receiver,
+        };
         self.transfers.insert(key.clone(), transfer);
-        CatalogTransfer { shared: shared.clone(), key: key.clone(), id, progress }
+        CatalogTransfer {
+            shared: shared.clone(),
+            key: key.clone(),
+            id,
+            progress,
+        }
     }
 }
 
@@ -254,7 +270,10 @@ impl<S> Drop for CatalogTransfer<S> {
     fn drop(&mut self) {
         let transfers = &mut self.shared.0.lock().transfers;
         // Another mirror may have replaced a stalled transfer.
-        if transfers.get(&self.key).is_some_and(|registered| registered.id == self.id) {
+        if transfers
+            .get(&self.key)
+            .is_some_and(|registered| registered.id == self.id)
+        {
             transfers.remove(&self.key);
         }
     }

@@ -37,7 +37,10 @@ impl MirrorStream {
     ) -> Self {
         let stream = Self::start(client, selection, |_, skill| skill);
         let sharing = executor.start_stream(&selection.product, selection.view);
-        Self { replica: stream.replica.with_sharing(sharing), ..stream }
+        Self {
+            replica: stream.replica.with_sharing(sharing),
+            ..stream
+        }
     }
 }
 
@@ -51,7 +54,12 @@ impl<S> MirrorStream<S> {
     ) -> Self {
         let watch = client.watch_skills(selection.watch_request());
         let replica = MirrorReplica::new(selection, convert);
-        Self { client: client.clone(), watch, replica, epoch: Arc::from("") }
+        Self {
+            client: client.clone(),
+            watch,
+            replica,
+            epoch: Arc::from(""),
+        }
     }
 
     /// Returns the next message. An error is final: the daemon rejected the watch. Cancel-safe.
@@ -102,15 +110,20 @@ impl<S> MirrorStream<S> {
         if is_resumable {
             return Ok(());
         }
-        let is_held =
-            |root: &RootStatus| replica.held_contents(&root.id, &root.catalog_digest).is_some();
+        let is_held = |root: &RootStatus| {
+            replica
+                .held_contents(&root.id, &root.catalog_digest)
+                .is_some()
+        };
         let missing: Vec<_> = listed
             .roots
             .iter()
             .filter(|root| has_digest(root) && !is_held(root))
             .cloned()
             .collect();
-        let Some(sharing) = replica.sharing_mut() else { return Ok(()) };
+        let Some(sharing) = replica.sharing_mut() else {
+            return Ok(());
+        };
         let shared = sharing.obtain(missing.iter()).await;
         let contents = |root: &RootStatus| {
             let held = replica.held_contents(&root.id, &root.catalog_digest);
@@ -128,7 +141,8 @@ impl<S> MirrorStream<S> {
             return Ok(());
         }
         self.watch.set_resume_token(String::new());
-        self.watch.set_known_catalogs(replica.offer_contents(&shared));
+        self.watch
+            .set_known_catalogs(replica.offer_contents(&shared));
         Ok(())
     }
 

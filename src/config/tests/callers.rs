@@ -41,16 +41,29 @@ fn rules_are_read_and_resolved() {
     );
     let config = load(&text.replace("0x, ", "")).expect("good");
     let callers = config.callers.expect("callers");
-    let [user, sans, token] = &*callers.callers.rules else { panic!("three rules") };
+    let [user, sans, token] = &*callers.callers.rules else {
+        panic!("three rules")
+    };
     assert_eq!((&*user.uids, &*user.gids), (&[7, 0, 8][..], &[0][..]));
-    assert_eq!((&user.access_scope, user.needs_token), (&AccessScope::All, false));
+    assert_eq!(
+        (&user.access_scope, user.needs_token),
+        (&AccessScope::All, false)
+    );
     let names = ["Host.example", "spiffe://a/b", "spiffe://a/*"];
-    assert_eq!(sans.sans, names.map(|name| SanPattern::parse(name).expect("a name")));
+    assert_eq!(
+        sans.sans,
+        names.map(|name| SanPattern::parse(name).expect("a name"))
+    );
     assert_eq!(sans.access_scope, reach(&["/base/skills"]));
     assert!(token.needs_token && !token.has_identities());
     // The id of a root takes precedence over a directory of the same name.
     assert_eq!(token.access_scope, reach(&["/opt", "/opt/a/b", "/r"]));
-    let files: Vec<_> = callers.token_files.iter().flatten().map(TokenFile::path).collect();
+    let files: Vec<_> = callers
+        .token_files
+        .iter()
+        .flatten()
+        .map(TokenFile::path)
+        .collect();
     assert_eq!(files, [file.path()]);
     assert!(config.open_health && !config.open_reflection && !config.audit);
 }
@@ -58,29 +71,63 @@ fn rules_are_read_and_resolved() {
 #[test]
 fn a_root_removed_by_a_flag_grants_nothing() {
     let text = "roots: [{id: a, path: /a}]\ncallers: [{name: c, uids: [1], roots: [a]}]\n";
-    let root = crate::config::RootFlag { id: Some("b".into()), dir: "/tmp".into() };
-    let flags = ServeFlags { roots: vec![root], ..ServeFlags::default() };
+    let root = crate::config::RootFlag {
+        id: Some("b".into()),
+        dir: "/tmp".into(),
+    };
+    let flags = ServeFlags {
+        roots: vec![root],
+        ..ServeFlags::default()
+    };
     let config = Config::from_bytes(flags, Path::new("f"), text.into(), &env()).expect("good");
-    assert_eq!(config.published_roots[0].id, RootId::new("b").expect("an id"));
-    assert_eq!(config.callers.expect("callers").callers.rules[0].access_scope, reach(&[]));
+    assert_eq!(
+        config.published_roots[0].id,
+        RootId::new("b").expect("an id")
+    );
+    assert_eq!(
+        config.callers.expect("callers").callers.rules[0].access_scope,
+        reach(&[])
+    );
 }
 
 #[test]
 fn mode_and_group_of_sockets() {
-    let own = SocketAccess { mode: 0o600, group: None, group_is_optional: false };
+    let own = SocketAccess {
+        mode: 0o600,
+        group: None,
+        group_is_optional: false,
+    };
     for (text, expected) in [
         ("", own),
         ("socket: {}", own),
         ("socket: {mode: '0600'}", own),
         ("socket: {mode: 660}", SocketAccess { mode: 0o660, ..own }),
-        ("socket: {group: root}", SocketAccess { mode: 0o660, group: Some(0), ..own }),
-        ("socket: {mode: 0660, group: 7}", SocketAccess { mode: 0o660, group: Some(7), ..own }),
+        (
+            "socket: {group: root}",
+            SocketAccess {
+                mode: 0o660,
+                group: Some(0),
+                ..own
+            },
+        ),
+        (
+            "socket: {mode: 0660, group: 7}",
+            SocketAccess {
+                mode: 0o660,
+                group: Some(7),
+                ..own
+            },
+        ),
         (
             "socket: {mode: 0666}\ncallers: [{name: a, uids: [1]}]",
             SocketAccess { mode: 0o666, ..own },
         ),
     ] {
         let config = load(text).expect(text);
-        assert_eq!(config.socket_access.access_at(Path::new("/run/c.sock")), expected, "{text}");
+        assert_eq!(
+            config.socket_access.access_at(Path::new("/run/c.sock")),
+            expected,
+            "{text}"
+        );
     }
 }

@@ -45,7 +45,10 @@ fn keys_are_reloadable_as_documented() {
     ];
     let keys = config_keys();
     for (key, text) in changes {
-        let described = keys.iter().find(|described| described.path == key).expect(key);
+        let described = keys
+            .iter()
+            .find(|described| described.path == key)
+            .expect(key);
         let needs_restart = described.reload == "needs a restart";
         let (now, restart) = reload_onto("", text, |_| true);
         let expected: &[&str] = if needs_restart { &[key] } else { &[] };
@@ -60,7 +63,11 @@ fn keys_are_reloadable_as_documented() {
     for key in keys {
         let section = key.path.split(['.', '[']).next().unwrap_or_default();
         let is_whole_section = matches!(key.path, "sandbox" | "log");
-        assert!(is_tested(key.path) || is_tested(section) || is_whole_section, "{}", key.path);
+        assert!(
+            is_tested(key.path) || is_tested(section) || is_whole_section,
+            "{}",
+            key.path
+        );
     }
 }
 
@@ -73,13 +80,29 @@ fn directories_outside_the_sandbox_need_a_restart() {
     let (merged, restart) = reload_onto(old, new, may_read);
     assert_eq!(restart.keys, ["allow", "roots"]);
     assert_eq!(restart.unreadable_dirs, ["/c", "/t"].map(PathBuf::from));
-    assert_eq!(merged.allowed_dirs, ["/r", "/b/s", "/a", "/b/x"].map(PathBuf::from));
-    assert_eq!(merged.extra_allowed_dirs(), ["/a", "/b/x"].map(PathBuf::from));
-    let ids: Vec<_> = merged.published_roots.iter().map(|root| root.id.as_str()).collect();
+    assert_eq!(
+        merged.allowed_dirs,
+        ["/r", "/b/s", "/a", "/b/x"].map(PathBuf::from)
+    );
+    assert_eq!(
+        merged.extra_allowed_dirs(),
+        ["/a", "/b/x"].map(PathBuf::from)
+    );
+    let ids: Vec<_> = merged
+        .published_roots
+        .iter()
+        .map(|root| root.id.as_str())
+        .collect();
     assert_eq!(ids, ["r", "s"]);
     // Known directories can be removed and added again without a check of the sandbox.
     let (fewer, restart) = reload_onto(old, "allow: []", |_| false);
-    assert_eq!((fewer.allowed_dirs.len(), restart), (0, RestartRequired::default()));
+    assert_eq!(
+        (fewer.allowed_dirs.len(), restart),
+        (0, RestartRequired::default())
+    );
     let (same, restart) = reload_onto(old, old, |_| false);
-    assert_eq!((same.allowed_dirs.len(), restart), (2, RestartRequired::default()));
+    assert_eq!(
+        (same.allowed_dirs.len(), restart),
+        (2, RestartRequired::default())
+    );
 }

@@ -69,10 +69,17 @@ fn nothing_outside_the_access_scope_is_resolved_or_opened() {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         if let Ok(located) = resolve(&whole, &top.join(path)) {
             let opened = snapshot.open(&located, flags).map(drop);
-            let expected = if expected.is_ok() { Ok(()) } else { Err(Errno::XDEV) };
+            let expected = if expected.is_ok() {
+                Ok(())
+            } else {
+                Err(Errno::XDEV)
+            };
             assert_eq!(opened, expected, "{scope:?} {path}");
             assert!(
-                snapshot.without_access_scope().open(&located, flags).is_ok(),
+                snapshot
+                    .without_access_scope()
+                    .open(&located, flags)
+                    .is_ok(),
                 "{scope:?} {path}"
             );
         }
@@ -87,12 +94,25 @@ fn a_path_is_located_among_directories_with_similar_names() {
     }
     let configured = ["a-b", "a/in", "b", "a", "a.b"].map(|dir| top.join(dir));
     let snapshot = AllowedDirs::new(configured.to_vec()).snapshot_for_path(b"/");
-    for path in ["a", "a/in", "a/in/deep", "a/out", "a-b", "a-b/in", "a.b", "b"] {
+    for path in [
+        "a",
+        "a/in",
+        "a/in/deep",
+        "a/out",
+        "a-b",
+        "a-b/in",
+        "a.b",
+        "b",
+    ] {
         let resolved = resolve(&snapshot, &top.join(path)).expect(path);
         assert_eq!(snapshot.absolute_path(&resolved), top.join(path));
     }
     for path in [".", "a-", "a-b.c", "aa", "c"] {
-        assert_eq!(resolve(&snapshot, &top.join(path)), Err(ResolveError::Outside), "{path}");
+        assert_eq!(
+            resolve(&snapshot, &top.join(path)),
+            Err(ResolveError::Outside),
+            "{path}"
+        );
     }
     // The root of the file system holds every path.
     let snapshot = AllowedDirs::new(vec![top.join("a"), "/".into()]).snapshot_for_path(b"/");
@@ -107,7 +127,10 @@ fn a_directory_that_becomes_a_link_is_not_followed() {
     let resolved = resolve(&snapshot, &top.join("a/in/deep")).expect("inside");
     fs::remove_dir(top.join("a/in/deep")).expect("removed");
     symlink("../out", top.join("a/in/deep")).expect("a link");
-    assert_eq!(snapshot.open(&resolved, OFlags::PATH).map(drop), Err(Errno::LOOP));
+    assert_eq!(
+        snapshot.open(&resolved, OFlags::PATH).map(drop),
+        Err(Errno::LOOP)
+    );
     // The same holds if the directory of the scope becomes a link.
     fs::rename(top.join("a/in"), top.join("a/was")).expect("renamed");
     symlink("out", top.join("a/in")).expect("a link");
@@ -115,7 +138,10 @@ fn a_directory_that_becomes_a_link_is_not_followed() {
         dir_index: resolved.dir_index,
         rel_path: RelPath::new(b"in").expect("a path"),
     };
-    assert_eq!(snapshot.open(&scope, OFlags::PATH).map(drop), Err(Errno::LOOP));
+    assert_eq!(
+        snapshot.open(&scope, OFlags::PATH).map(drop),
+        Err(Errno::LOOP)
+    );
 }
 
 #[test]
@@ -128,7 +154,10 @@ fn the_snapshot_is_replaced_when_a_scope_link_is_retargeted() {
     symlink("a/out", top.join("to-in")).expect("a link");
     let second = allowed.snapshot_for_path(b"/");
     assert!(!Arc::ptr_eq(&first, &second));
-    assert_eq!(resolve(&second, &top.join("a/in")).map(drop), Err(ResolveError::Outside));
+    assert_eq!(
+        resolve(&second, &top.join("a/in")).map(drop),
+        Err(ResolveError::Outside)
+    );
     assert_eq!(resolve(&second, &top.join("a/out")).map(drop), Ok(()));
 }
 
@@ -146,7 +175,11 @@ fn a_path_that_leaves_and_returns_does_not_leak_existence() {
         // The caller did not write the target of a link outside.
         ("to-in/deep", Ok(())),
     ] {
-        assert_eq!(resolve(&snapshot, &top.join(path)).map(drop), expected, "{path}");
+        assert_eq!(
+            resolve(&snapshot, &top.join(path)).map(drop),
+            expected,
+            "{path}"
+        );
     }
     let holder = resolve(&snapshot, &top.join("a/in")).expect("inside");
     for (target, expected) in [
@@ -159,5 +192,8 @@ fn a_path_that_leaves_and_returns_does_not_leak_existence() {
     }
     // A path from the configuration may leave the allowed directories on the way.
     let configured = AllowedDirs::new(vec![top.join("there/../a")]).snapshot_for_path(b"/");
-    assert_eq!(resolve(&configured, &top.join("there/../a")).map(drop), Ok(()));
+    assert_eq!(
+        resolve(&configured, &top.join("there/../a")).map(drop),
+        Ok(())
+    );
 }

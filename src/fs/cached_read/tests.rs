@@ -33,7 +33,11 @@ impl ReadFixture {
             return None;
         }
         let allowed = AllowedDirs::with_opener(opener, vec![tmp.path().join("top")]);
-        Some(Self { tmp, allowed, digests: DigestCache::default() })
+        Some(Self {
+            tmp,
+            allowed,
+            digests: DigestCache::default(),
+        })
     }
 
     fn top(&self) -> PathBuf {
@@ -47,7 +51,11 @@ impl ReadFixture {
     /// Reads a file below the package, first from the page cache and then with a blocking read.
     fn read_both(&self, path: &Path, resource: &str) -> (Option<String>, Option<String>) {
         let (packages, rules) = (DisabledPackages::default(), DisableRules::default());
-        let disabled_skills = DisabledSkills { packages: &packages, rules: &rules, published: &[] };
+        let disabled_skills = DisabledSkills {
+            packages: &packages,
+            rules: &rules,
+            published: &[],
+        };
         let manifest_files = &ManifestFiles::default();
         let rel = |text: &str| RelPath::new(text.as_bytes()).expect("a relative path");
         let page = FilePageRequest {
@@ -77,7 +85,10 @@ impl ReadFixture {
         let other = root.and_then(|root| {
             read_page(&root, &page, &self.digests, &CancellationToken::new()).ok()
         });
-        (cached.map(|read| text(read.body)), other.map(|read| text(read.body)))
+        (
+            cached.map(|read| text(read.body)),
+            other.map(|read| text(read.body)),
+        )
     }
 
     fn read_from_root(&self) -> (Option<String>, Option<String>) {
@@ -95,7 +106,10 @@ fn assert_becomes_cached(read: impl Fn() -> (Option<String>, Option<String>), bo
     let is_cached = (0..1_000).any(|_| {
         let (cached, blocking) = read();
         assert_eq!(blocking.as_deref(), Some(both));
-        assert!(cached.as_deref().is_none_or(|cached| cached == both), "{cached:?}");
+        assert!(
+            cached.as_deref().is_none_or(|cached| cached == both),
+            "{cached:?}"
+        );
         cached.is_some()
     });
     assert!(is_cached, "the page was never cached");
@@ -103,7 +117,9 @@ fn assert_becomes_cached(read: impl Fn() -> (Option<String>, Option<String>), bo
 
 #[test]
 fn a_page_is_cached_until_the_file_changes() {
-    let Some(reader) = ReadFixture::new(OpenMethod::Openat2) else { return };
+    let Some(reader) = ReadFixture::new(OpenMethod::Openat2) else {
+        return;
+    };
     assert_eq!(reader.read_from_root(), uncached_only("First."));
     assert_becomes_cached(|| reader.read_from_root(), "First.");
     fs::write(reader.file(), "Second one.").expect("write");
@@ -121,7 +137,9 @@ fn a_page_is_cached_until_the_file_changes() {
 
 #[test]
 fn files_behind_links_are_not_read_from_the_cache() {
-    let Some(reader) = ReadFixture::new(OpenMethod::Openat2) else { return };
+    let Some(reader) = ReadFixture::new(OpenMethod::Openat2) else {
+        return;
+    };
     symlink("f", reader.top().join("root/a/l")).expect("link");
     let path = reader.top().join("root");
     for _ in 0..2 {
@@ -132,7 +150,9 @@ fn files_behind_links_are_not_read_from_the_cache() {
 
 #[test]
 fn a_retargeted_root_link_misses_the_cache() {
-    let Some(reader) = ReadFixture::new(OpenMethod::Openat2) else { return };
+    let Some(reader) = ReadFixture::new(OpenMethod::Openat2) else {
+        return;
+    };
     let link = reader.top().join("link");
     symlink("root", &link).expect("link");
     let linked = || reader.read_both(&link, "f");
@@ -153,7 +173,9 @@ fn a_retargeted_root_link_misses_the_cache() {
 
 #[test]
 fn a_replaced_allowed_directory_misses_the_cache() {
-    let Some(reader) = ReadFixture::new(OpenMethod::Openat2) else { return };
+    let Some(reader) = ReadFixture::new(OpenMethod::Openat2) else {
+        return;
+    };
     assert_eq!(reader.read_from_root(), uncached_only("First."));
     assert_becomes_cached(|| reader.read_from_root(), "First.");
     let away = reader.tmp.path().join("away");
@@ -162,7 +184,10 @@ fn a_replaced_allowed_directory_misses_the_cache() {
     fs::create_dir_all(reader.file().parent().expect("a directory")).expect("dirs");
     fs::write(reader.file(), "Other.").expect("write");
     let (cached, blocking) = reader.read_from_root();
-    assert!(cached.is_none() && blocking.as_deref() != Some("First."), "{cached:?} {blocking:?}");
+    assert!(
+        cached.is_none() && blocking.as_deref() != Some("First."),
+        "{cached:?} {blocking:?}"
+    );
     fs::remove_dir_all(reader.top()).expect("remove");
     symlink(&away, reader.top()).expect("link");
     assert_eq!(reader.read_from_root().0, None);
@@ -173,7 +198,9 @@ fn a_replaced_allowed_directory_misses_the_cache() {
 
 #[test]
 fn without_openat2_nothing_is_read_from_the_cache() {
-    let Some(reader) = ReadFixture::new(OpenMethod::Openat) else { return };
+    let Some(reader) = ReadFixture::new(OpenMethod::Openat) else {
+        return;
+    };
     for _ in 0..2 {
         assert_eq!(reader.read_from_root(), uncached_only("First."));
     }

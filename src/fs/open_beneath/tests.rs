@@ -101,7 +101,13 @@ fn both_methods_agree_on_long_paths() {
     let base = open_dir(tmp.path());
     let name = "n".repeat(255);
     let long = [name.as_str(); 16].join("/");
-    for path in [&long[..], &long[1..], &"n".repeat(256), "n", &"n/".repeat(3_000)] {
+    for path in [
+        &long[..],
+        &long[1..],
+        &"n".repeat(256),
+        "n",
+        &"n/".repeat(3_000),
+    ] {
         for flags in OPEN_FLAGS {
             let [one, other] = [OpenMethod::Openat2, OpenMethod::Openat]
                 .map(|opener| inode_and_type(opener.open(&base, path.as_bytes(), flags)));
@@ -124,17 +130,26 @@ fn both_methods_refuse_links_on_an_absolute_path() {
         let opened = |name: &str| {
             inode_and_type(opener.open_absolute_dir(top.join(name).as_os_str().as_encoded_bytes()))
         };
-        assert_eq!(opened("a/b"), Ok(inode(top.join("a/b").to_str().expect("UTF-8"))));
+        assert_eq!(
+            opened("a/b"),
+            Ok(inode(top.join("a/b").to_str().expect("UTF-8")))
+        );
         assert_eq!(opened("l/b"), Err(Errno::LOOP));
         assert_eq!(opened("l"), Err(Errno::LOOP));
         assert_eq!(opened("f"), Err(Errno::NOTDIR));
         assert_eq!(opened("f/x"), Err(Errno::NOTDIR));
         assert_eq!(opened("none"), Err(Errno::NOENT));
         for root in [&b""[..], b"/"] {
-            assert_eq!(inode_and_type(opener.open_absolute_dir(root)), Ok(inode("/")));
+            assert_eq!(
+                inode_and_type(opener.open_absolute_dir(root)),
+                Ok(inode("/"))
+            );
         }
         let magic = format!("/proc/{}/root/proc", std::process::id());
-        assert_eq!(inode_and_type(opener.open_absolute_dir(magic.as_bytes())), Err(Errno::LOOP));
+        assert_eq!(
+            inode_and_type(opener.open_absolute_dir(magic.as_bytes())),
+            Err(Errno::LOOP)
+        );
     }
 }
 
@@ -151,13 +166,20 @@ fn a_file_that_was_moved_out_or_replaced_is_not_beneath() {
     let base = open_dir(&tmp.path().join("in"));
     let file = |name: &str| {
         fs::write(tmp.path().join("in").join(name), "x").expect("a file");
-        OpenMethod::Openat.open(&base, name.as_bytes(), OFlags::RDONLY).expect("beneath")
+        OpenMethod::Openat
+            .open(&base, name.as_bytes(), OFlags::RDONLY)
+            .expect("beneath")
     };
-    let dir = OpenMethod::Openat.open(&base, b"d/e", OFlags::PATH).expect("beneath");
+    let dir = OpenMethod::Openat
+        .open(&base, b"d/e", OFlags::PATH)
+        .expect("beneath");
     // No caller uses such a path. A file above the base is never returned.
     for above in [&b".."[..], b"../out", b"d/../../out"] {
         for opener in open_methods() {
-            assert_eq!(inode_and_type(opener.open(&base, above, OFlags::PATH)), Err(Errno::XDEV));
+            assert_eq!(
+                inode_and_type(opener.open(&base, above, OFlags::PATH)),
+                Err(Errno::XDEV)
+            );
         }
     }
     let (inner, odd, gone) = (file("d/x"), file("odd (deleted)"), file("gone"));

@@ -5,7 +5,11 @@ use crate::model::{RelPath, handle};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-const NO_LIMITS: WalkLimits = WalkLimits { entries: 1_000, depth: 100, path_bytes: 1_000 };
+const NO_LIMITS: WalkLimits = WalkLimits {
+    entries: 1_000,
+    depth: 100,
+    path_bytes: 1_000,
+};
 
 /// Tree by path. A link to a directory is a `Link` with entries below it.
 type Tree = BTreeMap<RelPath, WalkEntryKind>;
@@ -77,7 +81,8 @@ fn tree(paths: &[&str]) -> Tree {
         tree.insert(path(text), kind);
         let mut parent_dir = path(text);
         while let Some(parent) = parent_dir.parent().filter(|parent| !parent.is_root()) {
-            tree.entry(parent.clone()).or_insert(WalkEntryKind::Directory);
+            tree.entry(parent.clone())
+                .or_insert(WalkEntryKind::Directory);
             parent_dir = parent;
         }
     }
@@ -92,7 +97,10 @@ fn names(files: &[RelPath]) -> Vec<String> {
 fn files_sort_by_their_handles() {
     let tree = tree(&["a@", "a/x", "a-b", "a b", "a.c", "a0", "b/x/y", "b-", "f@"]);
     let (files, truncated) = list_all_pages(&tree, NO_LIMITS, 100);
-    assert_eq!(names(&files), ["a b", "a-b", "a.c", "a/x", "a0", "b-", "b/x/y", "f"]);
+    assert_eq!(
+        names(&files),
+        ["a b", "a-b", "a.c", "a/x", "a0", "b-", "b/x/y", "f"]
+    );
     assert!(!truncated);
 }
 
@@ -103,16 +111,31 @@ fn limits_truncate_the_list() {
         let (files, truncated) = list_all_pages(&tree, limits, 100);
         (names(&files), truncated)
     };
-    let entries = |entries| WalkLimits { entries, ..NO_LIMITS };
+    let entries = |entries| WalkLimits {
+        entries,
+        ..NO_LIMITS
+    };
     assert!(!list(entries(6)).1);
-    assert_eq!(list(entries(5)), (vec!["a".into(), "b/c/d".into(), "b/e".into()], true));
+    assert_eq!(
+        list(entries(5)),
+        (vec!["a".into(), "b/c/d".into(), "b/e".into()], true)
+    );
     assert_eq!(list(entries(3)), (vec!["a".into()], true));
     assert_eq!(list(entries(0)), (Vec::new(), true));
     let depth = |depth| WalkLimits { depth, ..NO_LIMITS };
     assert!(!list(depth(2)).1);
-    assert_eq!(list(depth(1)), (vec!["a".into(), "b/e".into(), "f".into()], true));
-    let long = WalkLimits { path_bytes: 4, ..NO_LIMITS };
-    assert_eq!(list(long), (vec!["a".into(), "b/e".into(), "f".into()], true));
+    assert_eq!(
+        list(depth(1)),
+        (vec!["a".into(), "b/e".into(), "f".into()], true)
+    );
+    let long = WalkLimits {
+        path_bytes: 4,
+        ..NO_LIMITS
+    };
+    assert_eq!(
+        list(long),
+        (vec!["a".into(), "b/e".into(), "f".into()], true)
+    );
 }
 
 #[test]
@@ -120,9 +143,12 @@ fn a_page_continues_after_a_removed_file() {
     let before = tree(&["a", "b/c", "b/d", "e"]);
     let (files, token, _) = list_page(&before, NO_LIMITS, None, 2);
     assert_eq!(names(&files), ["a", "b/c"]);
-    for after in
-        [&["a", "b/d", "e"][..], &["b/d", "b@", "e"], &["b/a", "b/d", "e"], &["b", "b/d", "e"]]
-    {
+    for after in [
+        &["a", "b/d", "e"][..],
+        &["b/d", "b@", "e"],
+        &["b/a", "b/d", "e"],
+        &["b", "b/d", "e"],
+    ] {
         let after = tree(after);
         let (files, _, _) = list_page(&after, NO_LIMITS, token.as_ref(), 9);
         let expected = if after.get(&path("b")) == Some(&WalkEntryKind::File) {
@@ -136,7 +162,14 @@ fn a_page_continues_after_a_removed_file() {
 
 /// Generates trees of a few names whose paths and handles sort differently.
 fn arbitrary_trees() -> impl Strategy<Value = Tree> {
-    let name = prop_oneof![Just("a"), Just("a-"), Just("a."), Just("a0"), Just("b"), Just(" ")];
+    let name = prop_oneof![
+        Just("a"),
+        Just("a-"),
+        Just("a."),
+        Just("a0"),
+        Just("b"),
+        Just(" ")
+    ];
     let place = proptest::collection::vec(name, 1..4).prop_map(|names| names.join("/"));
     let entry = (place, any::<bool>());
     proptest::collection::vec(entry, 0..24).prop_map(|entries| {
@@ -149,7 +182,9 @@ fn arbitrary_trees() -> impl Strategy<Value = Tree> {
                 parent_dir = dir.parent();
                 parents.push(dir);
             }
-            if parents.iter().any(|dir| all.get(dir) == Some(&WalkEntryKind::File))
+            if parents
+                .iter()
+                .any(|dir| all.get(dir) == Some(&WalkEntryKind::File))
                 || all.contains_key(&place)
             {
                 continue;
@@ -161,7 +196,14 @@ fn arbitrary_trees() -> impl Strategy<Value = Tree> {
                     WalkEntryKind::Directory
                 });
             }
-            all.insert(place, if link { WalkEntryKind::Link } else { WalkEntryKind::File });
+            all.insert(
+                place,
+                if link {
+                    WalkEntryKind::Link
+                } else {
+                    WalkEntryKind::File
+                },
+            );
         }
         all
     })

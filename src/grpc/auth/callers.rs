@@ -87,13 +87,18 @@ impl CallerPolicy {
             rule.matches_peer(peer) && (!rule.needs_token || has_token_of(*at))
         });
         let matching: Vec<&CallerRule> = matching.map(|(_, rule)| rule).collect();
-        let Some(access_scope) =
-            matching.iter().map(|rule| rule.access_scope.clone()).reduce(AccessScope::union)
+        let Some(access_scope) = matching
+            .iter()
+            .map(|rule| rule.access_scope.clone())
+            .reduce(AccessScope::union)
         else {
             return Err(self.denial_reason(peer, token));
         };
         let matched_rules = matching.iter().map(|rule| rule.name.clone()).collect();
-        Ok(Caller { matched_rules, access_scope: Arc::new(access_scope) })
+        Ok(Caller {
+            matched_rules,
+            access_scope: Arc::new(access_scope),
+        })
     }
 
     fn denial_reason(&self, peer: &PeerIdentity, token: TokenCheck<'_>) -> AuthDenial {
@@ -103,7 +108,10 @@ impl CallerPolicy {
             }
             // A rule lists the peer's identity, and only the token is missing.
             TokenCheck::Missing
-                if self.rules.iter().any(|r| r.has_identities() && r.matches_peer(peer)) =>
+                if self
+                    .rules
+                    .iter()
+                    .any(|r| r.has_identities() && r.matches_peer(peer)) =>
             {
                 return AuthDenial::Unauthenticated;
             }
@@ -133,9 +141,9 @@ impl CallerRule {
             PeerIdentity::Local { uid, gids, .. } => {
                 self.uids.contains(uid) || gids.iter().any(|gid| self.gids.contains(gid))
             }
-            PeerIdentity::Remote { names, .. } => {
-                names.iter().any(|name| self.sans.iter().any(|san| san.matches_name(name)))
-            }
+            PeerIdentity::Remote { names, .. } => names
+                .iter()
+                .any(|name| self.sans.iter().any(|san| san.matches_name(name))),
         }
     }
 }
@@ -161,16 +169,20 @@ impl SanPattern {
         if let Some(path) = rest.strip_suffix("/*").filter(|path| is_spiffe_path(path)) {
             return Ok(Self::SpiffePrefix(format!("spiffe://{path}/").into()));
         }
-        if is_spiffe_path(rest) { Ok(Self::Spiffe(text.into())) } else { bad }
+        if is_spiffe_path(rest) {
+            Ok(Self::Spiffe(text.into()))
+        } else {
+            bad
+        }
     }
 
     fn matches_name(&self, name: &str) -> bool {
         match self {
             Self::Dns(dns) => dns.eq_ignore_ascii_case(name),
             Self::Spiffe(id) => **id == *name,
-            Self::SpiffePrefix(prefix) => {
-                name.strip_prefix(&**prefix).is_some_and(|rest| rest.split('/').all(is_segment))
-            }
+            Self::SpiffePrefix(prefix) => name
+                .strip_prefix(&**prefix)
+                .is_some_and(|rest| rest.split('/').all(is_segment)),
         }
     }
 }

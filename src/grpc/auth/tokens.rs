@@ -84,7 +84,10 @@ impl TokenFile {
     fn read_digest(&self) -> Result<DigestBytes, TokenFileError> {
         let unreadable = |error: io::Error| TokenFileError::Unreadable(error.kind());
         // Opening a fifo must not block.
-        let open = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&self.0);
+        let open = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&self.0);
         let file = open.map_err(unreadable)?;
         let meta = file.metadata().map_err(unreadable)?;
         if !meta.is_file() {
@@ -94,7 +97,9 @@ impl TokenFile {
             return Err(TokenFileError::WorldAccessible(meta.mode() & 0o7777));
         }
         let mut bytes = Vec::new();
-        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+        file.take(MAX_FILE_BYTES + 1)
+            .read_to_end(&mut bytes)
+            .map_err(unreadable)?;
         if bytes.len() as u64 > MAX_FILE_BYTES {
             return Err(TokenFileError::TooLong);
         }
@@ -110,18 +115,27 @@ impl RuleTokens {
     /// Creates the token files of rules. Each rule has a name, and a file if it requires a token.
     #[must_use]
     pub fn new(rules: Vec<(Box<str>, Option<TokenFile>)>) -> Self {
-        Self { rules, error_log: RateLimitedLog::new(ERROR_LOG_INTERVAL, MAX_LOGGED_ERRORS) }
+        Self {
+            rules,
+            error_log: RateLimitedLog::new(ERROR_LOG_INTERVAL, MAX_LOGGED_ERRORS),
+        }
     }
 
     /// Returns for each rule whether the token matches. Compares digests in constant time, so
     /// timing leaks neither the length nor a prefix of a token.
     #[must_use]
     pub fn matching_rules(&self, presented: &TokenDigest) -> Vec<bool> {
-        let digests = self.rules.iter().map(|(_, file)| file.as_ref().map(TokenFile::read_digest));
+        let digests = self
+            .rules
+            .iter()
+            .map(|(_, file)| file.as_ref().map(TokenFile::read_digest));
         let digests: Vec<Option<Result<DigestBytes, TokenFileError>>> = digests.collect();
         self.report_errors(&digests);
         let matches = |digest: &DigestBytes| digest.ct_eq(&presented.0).into();
-        digests.iter().map(|digest| matches!(digest, Some(Ok(digest)) if matches(digest))).collect()
+        digests
+            .iter()
+            .map(|digest| matches!(digest, Some(Ok(digest)) if matches(digest)))
+            .collect()
     }
 
     /// Logs each error at most once within [`ERROR_LOG_INTERVAL`].
@@ -130,7 +144,11 @@ impl RuleTokens {
             let Some(Err(error)) = digest else { continue };
             if self.error_log.record_keyed_event((index, *error)).is_ok() {
                 let (rule, error) = (&*self.rules[index].0, error.to_string());
-                tracing::error!(rule, error, "invalid token_file; the rule matches no caller");
+                tracing::error!(
+                    rule,
+                    error,
+                    "invalid token_file; the rule matches no caller"
+                );
             }
         }
     }
@@ -146,7 +164,10 @@ impl fmt::Display for TokenFileError {
             Self::Unreadable(kind) => write!(f, "cannot be read: {kind}"),
             Self::NotRegular => f.write_str("is not a regular file"),
             Self::WorldAccessible(mode) => {
-                write!(f, "is accessible to all users (mode {mode:04o}); run `chmod 0600` on it")
+                write!(
+                    f,
+                    "is accessible to all users (mode {mode:04o}); run `chmod 0600` on it"
+                )
             }
             Self::TooLong => write!(f, "is over {MAX_FILE_BYTES} bytes, too long for a token"),
             Self::Empty => f.write_str("is empty; write a token into it"),
@@ -180,13 +201,24 @@ mod tests {
             let rules = vec![("a".into(), None), ("b".into(), Some(file.clone()))];
             RuleTokens::new(rules).matching_rules(&TokenDigest::new(token.as_bytes()))
         };
-        assert_eq!(file.check(), Err(TokenFileError::Unreadable(ErrorKind::NotFound)));
+        assert_eq!(
+            file.check(),
+            Err(TokenFileError::Unreadable(ErrorKind::NotFound))
+        );
         assert_eq!(matching_rules(""), [false, false]);
         for (mode, content, error) in [
             (0o600, &b"s3cret"[..], None),
             (0o640, b"\n s3cret\r\n", None),
-            (0o644, b"s3cret", Some(TokenFileError::WorldAccessible(0o644))),
-            (0o602, b"s3cret", Some(TokenFileError::WorldAccessible(0o602))),
+            (
+                0o644,
+                b"s3cret",
+                Some(TokenFileError::WorldAccessible(0o644)),
+            ),
+            (
+                0o602,
+                b"s3cret",
+                Some(TokenFileError::WorldAccessible(0o602)),
+            ),
             (0o600, b" \n", Some(TokenFileError::Empty)),
             (0o600, b"s3 cret", Some(TokenFileError::InvalidToken)),
             (0o600, b"s3cret\nother", Some(TokenFileError::InvalidToken)),
@@ -195,11 +227,18 @@ mod tests {
         ] {
             write(&path, mode, content);
             assert_eq!(file.check().err(), error);
-            assert_eq!(matching_rules("s3cret"), [false, error.is_none()], "{error:?}");
+            assert_eq!(
+                matching_rules("s3cret"),
+                [false, error.is_none()],
+                "{error:?}"
+            );
             for wrong in ["", "s3cre", "s3cret ", "S3cret", "s3cret\0"] {
                 assert_eq!(matching_rules(wrong), [false, false], "{wrong:?}");
             }
         }
-        assert_eq!(TokenFile::new(dir.path().into()).check(), Err(TokenFileError::NotRegular));
+        assert_eq!(
+            TokenFile::new(dir.path().into()).check(),
+            Err(TokenFileError::NotRegular)
+        );
     }
 }

@@ -22,7 +22,12 @@ pub struct CountedRequestBody<B> {
 
 impl<B> CountedRequestBody<B> {
     pub fn new(body: B, byte_permit: QuotaPermit, deadline: Option<Instant>) -> Self {
-        Self { body, byte_permit, deadline, deadline_timer: None }
+        Self {
+            body,
+            byte_permit,
+            deadline,
+            deadline_timer: None,
+        }
     }
 }
 
@@ -41,9 +46,12 @@ where
         let frame = match Pin::new(&mut self.body).poll_frame(context) {
             Poll::Ready(frame) => frame,
             Poll::Pending => {
-                let Some(deadline) = self.deadline else { return Poll::Pending };
-                let timer =
-                    self.deadline_timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+                let Some(deadline) = self.deadline else {
+                    return Poll::Pending;
+                };
+                let timer = self
+                    .deadline_timer
+                    .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
                 ready!(timer.as_mut().poll(context));
                 self.deadline = None;
                 return Poll::Ready(Some(Err(request_timed_out().into())));

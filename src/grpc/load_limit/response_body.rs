@@ -43,7 +43,11 @@ struct CountedChunk {
 
 impl CountedResponseBody {
     pub fn new(body: Body, quota: ResponseQuota) -> Self {
-        Self { body, quota, is_aborted: false }
+        Self {
+            body,
+            quota,
+            is_aborted: false,
+        }
     }
 }
 
@@ -54,9 +58,17 @@ impl ResponseQuota {
         buffered_bytes: u64,
         call_permit: QuotaPermit,
     ) -> Self {
-        let buffered_bytes = usize::try_from(buffered_bytes).ok().filter(|bytes| *bytes > 0);
+        let buffered_bytes = usize::try_from(buffered_bytes)
+            .ok()
+            .filter(|bytes| *bytes > 0);
         let call_permit = Arc::new(call_permit);
-        Self { quota_key, byte_quota, buffered_bytes, buffer_permit: None, call_permit }
+        Self {
+            quota_key,
+            byte_quota,
+            buffered_bytes,
+            buffer_permit: None,
+            call_permit,
+        }
     }
 
     fn attach_permits(&mut self, chunk: Bytes) -> Result<Bytes, QuotaExceeded> {

@@ -42,7 +42,11 @@ fn test_layer(calls: usize, bytes: usize) -> LoadLimitLayer {
 
 fn request(body: Vec<Option<Bytes>>) -> Request<ChunkedBody> {
     let mut request = Request::new(ChunkedBody(body));
-    request.extensions_mut().insert(PeerIdentity::Local { pid: 1, uid: 1, gids: Arc::default() });
+    request.extensions_mut().insert(PeerIdentity::Local {
+        pid: 1,
+        uid: 1,
+        gids: Arc::default(),
+    });
     request
 }
 
@@ -59,9 +63,15 @@ async fn call_method(
                 return Ok::<_, Infallible>(status.into_http());
             }
         }
-        Ok(Response::new(Body::new(ChunkedBody(vec![Some(vec![7; response_len].into())]))))
+        Ok(Response::new(Body::new(ChunkedBody(vec![Some(
+            vec![7; response_len].into(),
+        )]))))
     };
-    layer.layer(service_fn(method)).oneshot(request).await.expect("infallible service")
+    layer
+        .layer(service_fn(method))
+        .oneshot(request)
+        .await
+        .expect("infallible service")
 }
 
 async fn next_frame(body: &mut Body) -> Option<Result<Frame<Bytes>, Status>> {
@@ -81,10 +91,14 @@ async fn slow_request_times_out() {
     );
     // Reflection calls have no time limit for the request.
     let mut reflection = request(vec![None]);
-    *reflection.uri_mut() = "/grpc.reflection.v1.ServerReflection/X".parse().expect("valid path");
+    *reflection.uri_mut() = "/grpc.reflection.v1.ServerReflection/X"
+        .parse()
+        .expect("valid path");
     let layer = test_layer(9, 99);
-    let reflection =
-        tokio::time::timeout(Duration::from_millis(200), call_method(&layer, reflection, 1));
+    let reflection = tokio::time::timeout(
+        Duration::from_millis(200),
+        call_method(&layer, reflection, 1),
+    );
     assert!(reflection.await.is_err());
 }
 
@@ -105,7 +119,9 @@ async fn deadline_cancels_method() {
         }
     };
     let mut request = request(Vec::new());
-    request.headers_mut().insert("grpc-timeout", "5m".parse().expect("valid header"));
+    request
+        .headers_mut()
+        .insert("grpc-timeout", "5m".parse().expect("valid header"));
     let response = test_layer(1, 1)
         .layer(service_fn(method))
         .oneshot(request)
@@ -123,7 +139,10 @@ async fn call_permit_is_held_until_response_is_sent() {
         status_code(&call_method(&layer, request(Vec::new()), 4).await),
         Code::ResourceExhausted
     );
-    let chunk = next_frame(response.body_mut()).await.expect("chunk").expect("no error");
+    let chunk = next_frame(response.body_mut())
+        .await
+        .expect("chunk")
+        .expect("no error");
     assert!(next_frame(response.body_mut()).await.is_none());
     drop(response);
     assert_eq!(
@@ -131,29 +150,50 @@ async fn call_permit_is_held_until_response_is_sent() {
         Code::ResourceExhausted
     );
     drop(chunk);
-    assert_eq!(status_code(&call_method(&layer, request(Vec::new()), 4).await), Code::Ok);
+    assert_eq!(
+        status_code(&call_method(&layer, request(Vec::new()), 4).await),
+        Code::Ok
+    );
 }
 
 #[tokio::test]
 async fn buffered_bytes_are_limited() {
     let layer = test_layer(9, 40_000);
     let large = request(vec![Some(vec![0; 40_001].into())]);
-    assert_eq!(status_code(&call_method(&layer, large, 1).await), Code::ResourceExhausted);
+    assert_eq!(
+        status_code(&call_method(&layer, large, 1).await),
+        Code::ResourceExhausted
+    );
     let mut one = call_method(&layer, request(Vec::new()), 40_000).await;
-    let chunk = next_frame(one.body_mut()).await.expect("chunk").expect("no error");
+    let chunk = next_frame(one.body_mut())
+        .await
+        .expect("chunk")
+        .expect("no error");
     let chunk = chunk.into_data().expect("data");
     assert_eq!(chunk.len(), 40_000);
     assert!(next_frame(one.body_mut()).await.is_none());
     let mut other = call_method(&layer, request(Vec::new()), 1).await;
-    let status = next_frame(other.body_mut()).await.expect("trailers").expect("no error");
+    let status = next_frame(other.body_mut())
+        .await
+        .expect("trailers")
+        .expect("no error");
     let status = status.into_trailers().expect("trailers");
     let status = Status::from_header_map(&status).expect("gRPC status");
     assert_eq!(status.code(), Code::ResourceExhausted);
-    assert!(status.message().contains("own bytes is 40000"), "{status:?}");
+    assert!(
+        status.message().contains("own bytes is 40000"),
+        "{status:?}"
+    );
     assert!(next_frame(other.body_mut()).await.is_none());
     drop(chunk);
     let mut other = call_method(&layer, request(Vec::new()), 1).await;
-    assert!(next_frame(other.body_mut()).await.expect("chunk").expect("no error").is_data());
+    assert!(
+        next_frame(other.body_mut())
+            .await
+            .expect("chunk")
+            .expect("no error")
+            .is_data()
+    );
 }
 
 #[tokio::test]
@@ -165,11 +205,20 @@ async fn whole_message_is_counted_with_first_chunk() {
     };
     for (limit, is_sent) in [(40_000, false), (41_000, true)] {
         let service = test_layer(9, limit).layer(service_fn(method));
-        let mut response = service.oneshot(request(Vec::new())).await.expect("infallible service");
-        let head = next_frame(response.body_mut()).await.expect("frame").expect("no error");
+        let mut response = service
+            .oneshot(request(Vec::new()))
+            .await
+            .expect("infallible service");
+        let head = next_frame(response.body_mut())
+            .await
+            .expect("frame")
+            .expect("no error");
         assert_eq!(head.is_data(), is_sent, "{limit}");
         if is_sent {
-            let tail = next_frame(response.body_mut()).await.expect("frame").expect("no error");
+            let tail = next_frame(response.body_mut())
+                .await
+                .expect("frame")
+                .expect("no error");
             assert_eq!(tail.into_data().expect("data").len(), 40_000);
         }
     }

@@ -57,15 +57,27 @@ struct Simulation {
 
 fn token(number: usize) -> RandomToken {
     let letter = |n: usize| char::from(b'a' + u8::try_from(n % 26).expect("a letter"));
-    let text: String =
-        (0..26).map(|at| if at < 20 { 'a' } else { letter(number >> (at - 20)) }).collect();
+    let text: String = (0..26)
+        .map(|at| {
+            if at < 20 {
+                'a'
+            } else {
+                letter(number >> (at - 20))
+            }
+        })
+        .collect();
     RandomToken::parse(&text).expect("a token")
 }
 
 impl Simulation {
     fn new(clocks: Vec<u64>) -> Self {
         let links = (0..LINKS).map(|_| Link::default()).collect();
-        Self { links, partition: [0; LINKS], clocks, starts: 0 }
+        Self {
+            links,
+            partition: [0; LINKS],
+            clocks,
+            starts: 0,
+        }
     }
 
     fn run(&mut self, event: &Event) {
@@ -73,7 +85,10 @@ impl Simulation {
             Event::Start(n) if self.links[n].claim.is_none() => {
                 // The tokens are random, and the clocks are not in order.
                 let started_ms = self.clocks[self.starts % self.clocks.len()];
-                let rank = LinkRank { started_ms, instance: token(self.starts * 7 % 61) };
+                let rank = LinkRank {
+                    started_ms,
+                    instance: token(self.starts * 7 % 61),
+                };
                 self.starts += 1;
                 let claim = EnvironmentClaim::new(rank.clone());
                 self.links[n] = Link {
@@ -99,8 +114,12 @@ impl Simulation {
                 }
             }
             Event::Deliver(n) => {
-                let Some(message) = self.links[n].inbox.pop_front() else { return };
-                let Some(claim) = &mut self.links[n].claim else { return };
+                let Some(message) = self.links[n].inbox.pop_front() else {
+                    return;
+                };
+                let Some(claim) = &mut self.links[n].claim else {
+                    return;
+                };
                 let actions = claim.hear(&message);
                 for action in actions {
                     self.act(n, action);
@@ -119,8 +138,11 @@ impl Simulation {
             ClaimAction::StartServing => self.links[n].is_serving = true,
             ClaimAction::StopServing => self.links[n].is_serving = false,
             ClaimAction::Probe(instance) => {
-                let is_asked =
-                    |link: &Link| link.rank.as_ref().is_some_and(|rank| rank.instance == instance);
+                let is_asked = |link: &Link| {
+                    link.rank
+                        .as_ref()
+                        .is_some_and(|rank| rank.instance == instance)
+                };
                 let asked = (0..LINKS).find(|m| is_asked(&self.links[*m]));
                 let asked = asked.filter(|m| self.partition[*m] == self.partition[n]);
                 if let Some(asked) = asked {
@@ -188,13 +210,24 @@ proptest! {
 
 #[test]
 fn claims_of_no_link_are_ignored() {
-    let own = LinkRank { started_ms: 1, instance: token(0) };
+    let own = LinkRank {
+        started_ms: 1,
+        instance: token(0),
+    };
     let mut claim = EnvironmentClaim::new(own);
     for instance in ["", "a.b", "A"] {
-        let other = InstanceClaim { instance: instance.to_owned(), started_ms: 9, state: 1 };
+        let other = InstanceClaim {
+            instance: instance.to_owned(),
+            started_ms: 9,
+            state: 1,
+        };
         assert_eq!(claim.hear(&other), []);
     }
-    let other = InstanceClaim { instance: token(1).to_string(), started_ms: 9, state: 77 };
+    let other = InstanceClaim {
+        instance: token(1).to_string(),
+        started_ms: 9,
+        state: 77,
+    };
     assert_eq!(claim.hear(&other), []);
     assert!(claim.is_serving());
 }

@@ -67,8 +67,9 @@ impl Run {
         match step {
             Step::Write(size) => {
                 let start = self.written.len();
-                let bytes: Vec<u8> =
-                    (start..start + size).map(|n| u8::try_from(n % 251).expect("a byte")).collect();
+                let bytes: Vec<u8> = (start..start + size)
+                    .map(|n| u8::try_from(n % 251).expect("a byte"))
+                    .collect();
                 if let Ok(taken) = self.writer.write(&bytes) {
                     self.written.extend_from_slice(&bytes[..taken]);
                 }
@@ -84,7 +85,9 @@ impl Run {
                 self.back.extend(self.reader.next_frame());
             }
             Step::Deliver(fault) => {
-                let Some(frame) = self.forth.pop_front() else { return };
+                let Some(frame) = self.forth.pop_front() else {
+                    return;
+                };
                 match fault {
                     Fault::None => {
                         // Two swaps can restore the order.
@@ -203,7 +206,10 @@ fn a_sender_without_credit_is_reset() {
         assert!(state.receive(TunnelFrame { seq, content }));
     }
     let content = Some(Content::Data(Bytes::from_static(b"x")));
-    assert!(!state.receive(TunnelFrame { seq: frames as u64 + 1, content }));
+    assert!(!state.receive(TunnelFrame {
+        seq: frames as u64 + 1,
+        content
+    }));
     assert_eq!(state.reset_reason(), Some(TunnelResetReason::Broken));
 }
 
@@ -227,7 +233,10 @@ fn two_ends_complete_a_tunnel() {
     let (mut one, mut other) = (TunnelState::default(), TunnelState::default());
     one.close_write();
     other.close_write();
-    let (a, b) = (one.next_frame().expect("an end"), other.next_frame().expect("an end"));
+    let (a, b) = (
+        one.next_frame().expect("an end"),
+        other.next_frame().expect("an end"),
+    );
     assert!(one.receive(b) && other.receive(a));
     assert!(one.is_over() && other.is_over());
     one.abandon();

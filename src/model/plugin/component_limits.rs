@@ -19,8 +19,15 @@ pub fn truncate_components(
     room: &mut usize,
     overhead: usize,
 ) -> usize {
-    let PluginComponents { mcp_servers, apps, hooks, agents, commands, output_styles, lsp_servers } =
-        components;
+    let PluginComponents {
+        mcp_servers,
+        apps,
+        hooks,
+        agents,
+        commands,
+        output_styles,
+        lsp_servers,
+    } = components;
     let omitted = [
         truncate_list(mcp_servers, room, overhead, |c| {
             let named_values = c.environment.iter().chain(&c.headers).map(|v| {
@@ -55,7 +62,9 @@ pub fn truncate_components(
         truncate_list(commands, room, overhead, |c| {
             c.name.len() + c.description.len() + c.model.len()
         }),
-        truncate_list(output_styles, room, overhead, |c| c.name.len() + c.description.len()),
+        truncate_list(output_styles, room, overhead, |c| {
+            c.name.len() + c.description.len()
+        }),
         truncate_list(lsp_servers, room, overhead, |c| {
             let texts = c.args.iter().chain(&c.environment).chain(&c.extensions);
             c.name.len() + c.command.len() + texts.map(|t| t.len() + 4).sum::<usize>()

@@ -23,8 +23,11 @@ pub use marketplace::{MARKETPLACE_PATHS, MarketplaceEntry, PluginMarketplace};
 pub use sources::{ComponentKind, ComponentSources};
 
 /// Paths of the manifest below its plugin. The first path that exists is used.
-pub const MANIFEST_PATHS: [&str; 3] =
-    [".codex-plugin/plugin.json", ".claude-plugin/plugin.json", ".cursor-plugin/plugin.json"];
+pub const MANIFEST_PATHS: [&str; 3] = [
+    ".codex-plugin/plugin.json",
+    ".claude-plugin/plugin.json",
+    ".cursor-plugin/plugin.json",
+];
 
 /// Parsed manifest. The content is untrusted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +97,12 @@ impl Plugin {
     /// an image.
     #[must_use]
     pub fn may_read(&self, file: &RelPath) -> bool {
-        let PluginComponents { agents, commands, output_styles, .. } = &self.components;
+        let PluginComponents {
+            agents,
+            commands,
+            output_styles,
+            ..
+        } = &self.components;
         let prompts = agents.iter().chain(commands).chain(output_styles);
         let mut prompts = prompts.map(|prompt| &prompt.file);
         let mut images = self.images.iter().flatten().chain(&self.screenshots);
@@ -121,6 +129,9 @@ impl Plugin {
             "a plugin may declare {MAX_COMPONENTS} components of a kind, and {MAX_PLUGIN_BYTES} \
              bytes of them; {omitted} omitted"
         );
-        (self, Some(FileProblem::warning(DiagnosticCode::LimitReached, why)))
+        (
+            self,
+            Some(FileProblem::warning(DiagnosticCode::LimitReached, why)),
+        )
     }
 }

@@ -64,7 +64,10 @@ impl ComponentKind {
     /// Whether the kind is declared in JSON. Clients cannot read these files.
     #[must_use]
     pub fn is_json(self) -> bool {
-        matches!(self, Self::McpServers | Self::Apps | Self::Hooks | Self::LspServers)
+        matches!(
+            self,
+            Self::McpServers | Self::Apps | Self::Hooks | Self::LspServers
+        )
     }
 
     /// Returns the paths of this kind if the manifest names none. The first existing path is used.
@@ -86,7 +89,10 @@ impl ComponentKind {
 impl ComponentSources {
     /// Returns the paths of a kind that the manifest names.
     pub fn named_paths(&self, kind: ComponentKind) -> impl Iterator<Item = &RelPath> {
-        self.named_paths.iter().filter(move |(named, _)| *named == kind).map(|(_, path)| path)
+        self.named_paths
+            .iter()
+            .filter(move |(named, _)| *named == kind)
+            .map(|(_, path)| path)
     }
 
     /// Returns the default paths of a kind, or none if the manifest declares this JSON kind. The
@@ -96,6 +102,9 @@ impl ComponentSources {
         if self.declared_json_kinds.contains(&kind) {
             return Vec::new();
         }
-        kind.default_paths().iter().filter_map(|path| RelPath::new(path.as_bytes())).collect()
+        kind.default_paths()
+            .iter()
+            .filter_map(|path| RelPath::new(path.as_bytes()))
+            .collect()
     }
 }

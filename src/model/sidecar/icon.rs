@@ -22,7 +22,9 @@ pub fn resolve_icon(package: &RelPath, plugin: Option<&RelPath>, text: &str) -> 
     // `RelPath` rejects further dot segments, absolute and empty paths, and NUL.
     let path = from.join_path(&RelPath::new(rest.as_bytes())?);
     let is_allowed = [Some(package), plugin].into_iter().flatten().any(|owner| {
-        let assets = owner.join(b"assets").and_then(|assets| path.strip_prefix(&assets));
+        let assets = owner
+            .join(b"assets")
+            .and_then(|assets| path.strip_prefix(&assets));
         assets.is_some_and(|below| !below.is_root())
     });
     is_allowed.then_some(path)
@@ -45,8 +47,18 @@ mod tests {
             ("s", None, "assets/a/x.svg", Some("s/assets/a/x.svg")),
             ("", None, "assets/x.svg", Some("assets/x.svg")),
             ("s", None, "../s/assets/x.svg", Some("s/assets/x.svg")),
-            ("p/skills/s", Some("p"), "../../assets/logo.svg", Some("p/assets/logo.svg")),
-            ("skills/s", Some(""), "./../.././assets/logo.svg", Some("assets/logo.svg")),
+            (
+                "p/skills/s",
+                Some("p"),
+                "../../assets/logo.svg",
+                Some("p/assets/logo.svg"),
+            ),
+            (
+                "skills/s",
+                Some(""),
+                "./../.././assets/logo.svg",
+                Some("assets/logo.svg"),
+            ),
             ("p/skills/s", None, "../../assets/logo.svg", None),
             ("p/skills/s", Some("p"), "../../other/logo.svg", None),
             ("p/skills/s", Some("p"), "../assets/logo.svg", None),

@@ -13,8 +13,12 @@ pub fn resolve_permission_path(package: &RelPath, text: &str) -> Option<RelPath>
     if text.is_empty() || text.starts_with(['/', '~']) || text.contains(EXPANDED_CHARS) {
         return None;
     }
-    let segments = text.split('/').filter(|segment| !matches!(*segment, "" | "."));
-    segments.map(str::as_bytes).try_fold(package.clone(), |path, segment| path.join(segment))
+    let segments = text
+        .split('/')
+        .filter(|segment| !matches!(*segment, "" | "."));
+    segments
+        .map(str::as_bytes)
+        .try_fold(package.clone(), |path, segment| path.join(segment))
 }
 
 #[cfg(test)]
@@ -50,7 +54,11 @@ mod tests {
             ("s", "..\\x", None),
             ("s", "a\0b", None),
         ] {
-            assert_eq!(resolve_permission_path(&rel(package), text), expected.map(rel), "{text:?}");
+            assert_eq!(
+                resolve_permission_path(&rel(package), text),
+                expected.map(rel),
+                "{text:?}"
+            );
         }
     }
 

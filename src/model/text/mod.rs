@@ -125,8 +125,11 @@ fn is_whitespace_collapsed(text: &str) -> bool {
 #[must_use]
 pub fn is_printable_ascii(text: &[u8]) -> bool {
     // The compiler vectorizes the loop over a chunk, which has no early end.
-    let is_printable =
-        |chunk: &[u8]| chunk.iter().fold(true, |ok, b| ok & matches!(b, b' '..=b'~'));
+    let is_printable = |chunk: &[u8]| {
+        chunk
+            .iter()
+            .fold(true, |ok, b| ok & matches!(b, b' '..=b'~'))
+    };
     text.chunks(64).all(is_printable)
 }
 
@@ -164,7 +167,9 @@ pub fn truncate_chars(text: &str, max: usize) -> &str {
     if text.len() <= max {
         return text;
     }
-    text.char_indices().nth(max).map_or(text, |(end, _)| &text[..end])
+    text.char_indices()
+        .nth(max)
+        .map_or(text, |(end, _)| &text[..end])
 }
 
 /// Returns the text, or its longest prefix with a `…` in at most `bytes` bytes.
@@ -173,7 +178,9 @@ pub fn truncate_with_ellipsis(text: &str, bytes: usize) -> String {
     if text.len() <= bytes {
         return text.to_owned();
     }
-    let Some(room) = bytes.checked_sub('…'.len_utf8()) else { return String::new() };
+    let Some(room) = bytes.checked_sub('…'.len_utf8()) else {
+        return String::new();
+    };
     format!("{}…", text[..text.floor_char_boundary(room)].trim_end())
 }
 
@@ -222,23 +229,44 @@ pub fn wrap_words(prefix: &str, paragraph: &str, max_columns: usize) -> String {
 /// so that the word cannot pose as a part of the message.
 #[must_use]
 pub fn quote_word(text: &str) -> String {
-    let end = if exceeds_chars(text, MAX_QUOTED_CHARS) { "…`" } else { "`" };
-    format!("`{}{end}", EscapedText(truncate_chars(text, MAX_QUOTED_CHARS)))
+    let end = if exceeds_chars(text, MAX_QUOTED_CHARS) {
+        "…`"
+    } else {
+        "`"
+    };
+    format!(
+        "`{}{end}",
+        EscapedText(truncate_chars(text, MAX_QUOTED_CHARS))
+    )
 }
 
 /// Quotes at most eight untrusted words and appends the number of the others.
 #[must_use]
 pub fn quote_words<'a>(words: impl ExactSizeIterator<Item = &'a str>) -> String {
     let more = words.len().saturating_sub(MAX_QUOTED_WORDS);
-    let quoted = words.take(MAX_QUOTED_WORDS).map(quote_word).collect::<Vec<_>>().join(", ");
-    if more > 0 { format!("{quoted} and {more} more") } else { quoted }
+    let quoted = words
+        .take(MAX_QUOTED_WORDS)
+        .map(quote_word)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if more > 0 {
+        format!("{quoted} and {more} more")
+    } else {
+        quoted
+    }
 }
 
 /// Quotes an untrusted value with double quotes, as [`quote_word`] does.
 #[must_use]
 pub fn quote_value(text: &str) -> String {
-    let end = if exceeds_chars(text, MAX_QUOTED_CHARS) { "\"…" } else { "\"" };
-    let start = truncate_chars(text, MAX_QUOTED_CHARS).replace('\\', r"\\").replace('"', r#"\""#);
+    let end = if exceeds_chars(text, MAX_QUOTED_CHARS) {
+        "\"…"
+    } else {
+        "\""
+    };
+    let start = truncate_chars(text, MAX_QUOTED_CHARS)
+        .replace('\\', r"\\")
+        .replace('"', r#"\""#);
     format!("\"{}{end}", EscapedText(&start))
 }
 

@@ -26,9 +26,15 @@ fn misleading_characters_are_escaped() {
 
 #[test]
 fn escaped_text_is_truncated_between_characters() {
-    assert_eq!((&*truncate_escaped("äb\n", 8), &*truncate_escaped("äb\n", 7)), (r"äb\u{a}", "äb…"));
+    assert_eq!(
+        (&*truncate_escaped("äb\n", 8), &*truncate_escaped("äb\n", 7)),
+        (r"äb\u{a}", "äb…")
+    );
     assert_eq!(&*truncate_escaped("äb", 1), "…");
-    assert_eq!((&*truncate_escaped("", 0), &*truncate_escaped("a", 0)), ("", "…"));
+    assert_eq!(
+        (&*truncate_escaped("", 0), &*truncate_escaped("a", 0)),
+        ("", "…")
+    );
 }
 
 #[test]
@@ -36,14 +42,22 @@ fn escaped_json_has_the_same_value() {
     let value = serde_json::json!({ "a\u{202e}": "\u{9b}\u{e0041}\n漢", "b": [1, 2] });
     let plain = serde_json::to_string_pretty(&value).expect("JSON");
     let safe = escape_json(&plain);
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&safe).expect("JSON"), value);
-    assert!(safe.contains(r"a\u202e") && safe.contains(r"\u009b\udb40\udc41\n漢"), "{safe}");
+    assert_eq!(
+        serde_json::from_str::<serde_json::Value>(&safe).expect("JSON"),
+        value
+    );
+    assert!(
+        safe.contains(r"a\u202e") && safe.contains(r"\u009b\udb40\udc41\n漢"),
+        "{safe}"
+    );
 }
 
 #[test]
 fn white_space_is_collapsed() {
     assert_eq!(&*collapse_whitespace(" a \r\n\tb\u{a0}c "), "a b c");
-    for text in ["a b c", " a", "a ", "a  b", "a\tb", "a\u{b}b", "ä  b", "ä b", "", " "] {
+    for text in [
+        "a b c", " a", "a ", "a  b", "a\tb", "a\u{b}b", "ä  b", "ä b", "", " ",
+    ] {
         let words: Vec<_> = text.split_whitespace().collect();
         assert_eq!(*collapse_whitespace(text), words.join(" "), "{text:?}");
     }
@@ -67,7 +81,10 @@ fn long_text_is_truncated() {
 #[cfg(feature = "daemon")]
 #[test]
 fn words_are_wrapped() {
-    assert_eq!(wrap_words("# ", "ä bb  ccc\ndddddddd e", 7), "# ä bb\n# ccc\n# dddddddd\n# e\n");
+    assert_eq!(
+        wrap_words("# ", "ä bb  ccc\ndddddddd e", 7),
+        "# ä bb\n# ccc\n# dddddddd\n# e\n"
+    );
     assert_eq!(wrap_words("", "a b", 3), "a b\n");
 }
 
@@ -75,11 +92,17 @@ fn words_are_wrapped() {
 fn untrusted_text_is_quoted() {
     assert_eq!(quote_word("a\u{1b}[2J"), r"`a\u{1b}[2J`");
     assert_eq!(quote_word("a\u{202e}b"), r"`a\u{202e}b`");
-    assert_eq!(quote_word(&"ä".repeat(65)), format!("`{}…`", "ä".repeat(64)));
+    assert_eq!(
+        quote_word(&"ä".repeat(65)),
+        format!("`{}…`", "ä".repeat(64))
+    );
     assert_eq!(quote_words(["a"; 10].into_iter()).matches("`a`").count(), 8);
     assert!(quote_words(["a"; 10].into_iter()).ends_with(" and 2 more"));
     assert_eq!(quote_value("a\"\\\u{3164}"), r#""a\"\\\u{3164}""#);
-    assert_eq!(quote_value(&"ä".repeat(65)), format!("\"{}\"…", "ä".repeat(64)));
+    assert_eq!(
+        quote_value(&"ä".repeat(65)),
+        format!("\"{}\"…", "ä".repeat(64))
+    );
 }
 
 proptest! {

@@ -132,7 +132,9 @@ impl<'a> ValueRef<'a> {
             Self::Text(text) => DynamicValue::Text(text.into()),
             Self::List(items) => DynamicValue::List(items.map(Self::to_value).collect()),
             Self::Map(entries) => DynamicValue::Map(
-                entries.map(|(key, value)| (key.into(), value.to_value())).collect(),
+                entries
+                    .map(|(key, value)| (key.into(), value.to_value()))
+                    .collect(),
             ),
         }
     }
@@ -232,7 +234,9 @@ mod tests {
             any::<bool>().prop_map(DynamicValue::Bool),
             any::<i64>().prop_map(DynamicValue::Int),
             any::<u64>().prop_map(DynamicValue::UInt),
-            any::<f64>().prop_filter("finite", |n| n.is_finite()).prop_map(DynamicValue::Float),
+            any::<f64>()
+                .prop_filter("finite", |n| n.is_finite())
+                .prop_map(DynamicValue::Float),
             ".{0,300}".prop_map(|text| DynamicValue::Text(text.into())),
         ];
         scalar.prop_recursive(4, 40, 6, |inner| {

@@ -37,7 +37,11 @@ impl FromStr for SpiffeId {
             && !domain.is_empty()
             && domain.bytes().all(in_domain)
             && path.split('/').all(is_segment);
-        if is_valid { Ok(Self(text.to_owned())) } else { Err(SpiffeIdError) }
+        if is_valid {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(SpiffeIdError)
+        }
     }
 }
 
@@ -75,6 +79,10 @@ mod tests {
         ] {
             assert!(bad.parse::<SpiffeId>().is_err(), "{bad}");
         }
-        assert!(format!("spiffe://a/{}", "b".repeat(256)).parse::<SpiffeId>().is_err());
+        assert!(
+            format!("spiffe://a/{}", "b".repeat(256))
+                .parse::<SpiffeId>()
+                .is_err()
+        );
     }
 }

@@ -31,9 +31,12 @@ pub enum SubjectNamesError {
 pub fn subject_names(certificate: &[u8]) -> Result<Vec<String>, SubjectNamesError> {
     let (_, certificate) =
         X509Certificate::from_der(certificate).map_err(|_| SubjectNamesError::Unreadable)?;
-    let extension =
-        certificate.subject_alternative_name().map_err(|_| SubjectNamesError::Unreadable)?;
-    let Some(extension) = extension else { return Ok(Vec::new()) };
+    let extension = certificate
+        .subject_alternative_name()
+        .map_err(|_| SubjectNamesError::Unreadable)?;
+    let Some(extension) = extension else {
+        return Ok(Vec::new());
+    };
     let mut names = Vec::new();
     for name in &extension.value.general_names {
         let (name, is_valid) = match name {
@@ -62,7 +65,9 @@ fn is_uri(text: &str) -> bool {
     let scheme = text.split_once(':').map(|(scheme, _)| scheme);
     let has_scheme = scheme.is_some_and(|scheme| {
         scheme.starts_with(|c: char| c.is_ascii_alphabetic())
-            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+            && scheme
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
     });
     has_scheme && text.bytes().all(|b| b.is_ascii_graphic())
 }

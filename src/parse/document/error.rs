@@ -30,23 +30,38 @@ impl ConfigError {
     /// Creates an error about a flag, or about a key without its place.
     pub(crate) fn key(key: &str, reason: impl Into<String>) -> Self {
         let (key, reason) = (key.to_owned(), reason.into());
-        Self { file: None, position: None, key, value: None, reason }
+        Self {
+            file: None,
+            position: None,
+            key,
+            value: None,
+            reason,
+        }
     }
 
     /// Creates an error about the value of a flag.
     #[cfg_attr(not(feature = "daemon"), allow(dead_code))] // a client has no flags
     pub(crate) fn flag(flag: &str, value: &str, reason: impl Into<String>) -> Self {
-        Self { value: Some(quote_value(value)), ..Self::key(flag, reason) }
+        Self {
+            value: Some(quote_value(value)),
+            ..Self::key(flag, reason)
+        }
     }
 
     /// Creates an error about a whole file.
     pub(crate) fn file(file: &Path, reason: impl Into<String>) -> Self {
-        Self { file: Some(file.to_owned()), ..Self::key("", reason) }
+        Self {
+            file: Some(file.to_owned()),
+            ..Self::key("", reason)
+        }
     }
 
     /// Creates an error about the text of a file.
     pub(crate) fn syntax(file: &Path, error: SyntaxError) -> Self {
-        Self { position: Some(error.position), ..Self::file(file, error.reason) }
+        Self {
+            position: Some(error.position),
+            ..Self::file(file, error.reason)
+        }
     }
 }
 
@@ -95,7 +110,8 @@ impl ConfigErrors {
         if self.errors.is_empty() {
             return Ok(value);
         }
-        self.errors.sort_by_key(|error| (error.file.is_none(), error.position));
+        self.errors
+            .sort_by_key(|error| (error.file.is_none(), error.position));
         if self.omitted > 0 {
             let file = self.errors.iter().find_map(|error| error.file.clone());
             let more = ConfigError::key("", format!("{} more errors", self.omitted));
@@ -116,13 +132,19 @@ impl Deref for ConfigErrors {
 
 impl From<ConfigError> for ConfigErrors {
     fn from(error: ConfigError) -> Self {
-        Self { errors: vec![error], omitted: 0 }
+        Self {
+            errors: vec![error],
+            omitted: 0,
+        }
     }
 }
 
 impl FromIterator<ConfigError> for ConfigErrors {
     fn from_iter<I: IntoIterator<Item = ConfigError>>(errors: I) -> Self {
-        Self { errors: errors.into_iter().collect(), omitted: 0 }
+        Self {
+            errors: errors.into_iter().collect(),
+            omitted: 0,
+        }
     }
 }
 
@@ -157,6 +179,9 @@ mod tests {
             errors.add(ConfigError::key("--root", n.to_string()));
         }
         let errors = errors.or_value(()).expect_err("errors");
-        assert_eq!(errors.last().map(ToString::to_string).as_deref(), Some("2 more errors"));
+        assert_eq!(
+            errors.last().map(ToString::to_string).as_deref(),
+            Some("2 more errors")
+        );
     }
 }

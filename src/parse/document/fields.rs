@@ -65,7 +65,11 @@ impl DocumentReader<'_> {
 
     fn report_key(&mut self, position: TextPosition, key: String, reason: impl Into<String>) {
         let error = ConfigError::file(self.file, reason);
-        self.errors.add(ConfigError { position: Some(position), key, ..error });
+        self.errors.add(ConfigError {
+            position: Some(position),
+            key,
+            ..error
+        });
     }
 
     /// Reads the whole document as a mapping. An empty document is an empty mapping.
@@ -74,9 +78,15 @@ impl DocumentReader<'_> {
         node: &'a DocumentNode,
         known: impl IntoIterator<Item = &'static str>,
     ) -> DocumentSection<'a> {
-        let field = DocumentField { key: String::new(), node };
-        let section =
-            if node.value == DocumentValue::Null { None } else { self.section(&field, known) };
+        let field = DocumentField {
+            key: String::new(),
+            node,
+        };
+        let section = if node.value == DocumentValue::Null {
+            None
+        } else {
+            self.section(&field, known)
+        };
         section.unwrap_or_else(|| DocumentSection {
             key: String::new(),
             position: node.position,
@@ -101,8 +111,14 @@ impl DocumentReader<'_> {
         &mut self,
         field: &DocumentField<'a>,
     ) -> Vec<(&'a str, DocumentField<'a>)> {
-        let Some(section) = self.mapping(field, None) else { return Vec::new() };
-        section.entries.iter().map(|entry| (&*entry.key, section.field(entry))).collect()
+        let Some(section) = self.mapping(field, None) else {
+            return Vec::new();
+        };
+        section
+            .entries
+            .iter()
+            .map(|entry| (&*entry.key, section.field(entry)))
+            .collect()
     }
 
     /// Reads a mapping. Without `known`, it may have any keys.
@@ -131,7 +147,11 @@ impl DocumentReader<'_> {
                 let reason = format!("duplicate key, first set in line {}", at.line);
                 self.report_key(position, key, reason);
             } else if entry.node.value == DocumentValue::Null {
-                self.report_key(position, key, "has no value; give a value, or remove the key");
+                self.report_key(
+                    position,
+                    key,
+                    "has no value; give a value, or remove the key",
+                );
             } else {
                 section.entries.push(entry);
             }
@@ -148,7 +168,11 @@ impl DocumentReader<'_> {
     ) -> Option<DocumentField<'a>> {
         let field = section.get(key);
         if field.is_none() && !self.is_reported(section, key) {
-            self.report_key(section.position, section.full_key(key), "required key is missing");
+            self.report_key(
+                section.position,
+                section.full_key(key),
+                "required key is missing",
+            );
         }
         field
     }
@@ -189,7 +213,9 @@ impl DocumentReader<'_> {
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
         let text = self.text(field)?;
-        parse(text).map_err(|reason| self.report_error(field, reason)).ok()
+        parse(text)
+            .map_err(|reason| self.report_error(field, reason))
+            .ok()
     }
 
     /// Reads a text or a number, as spelled in the file, and parses it.
@@ -199,9 +225,9 @@ impl DocumentReader<'_> {
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Option<T> {
         match &field.node.value {
-            DocumentValue::Number(number) => {
-                parse(number).map_err(|reason| self.report_error(field, reason)).ok()
-            }
+            DocumentValue::Number(number) => parse(number)
+                .map_err(|reason| self.report_error(field, reason))
+                .ok(),
             _ => self.parsed(field, parse),
         }
     }
@@ -248,7 +274,12 @@ impl DocumentReader<'_> {
             return Vec::new();
         };
         let items = nodes.iter().enumerate();
-        items.map(|(n, node)| DocumentField { key: format!("{}[{n}]", field.key), node }).collect()
+        items
+            .map(|(n, node)| DocumentField {
+                key: format!("{}[{n}]", field.key),
+                node,
+            })
+            .collect()
     }
 
     /// Reads the items of a list. Reports `if_empty` for an empty list.
@@ -298,7 +329,9 @@ impl DocumentReader<'_> {
         let mut seen = HashSet::new();
         let mut values = Vec::new();
         for item in items {
-            let Some(value) = read(self, &item) else { continue };
+            let Some(value) = read(self, &item) else {
+                continue;
+            };
             if seen.insert(value.clone()) {
                 values.push(value);
             } else {
@@ -312,11 +345,17 @@ impl DocumentReader<'_> {
 impl<'a> DocumentSection<'a> {
     /// Returns the field of a key.
     pub fn get(&self, key: &str) -> Option<DocumentField<'a>> {
-        self.entries.iter().find(|entry| &*entry.key == key).map(|entry| self.field(entry))
+        self.entries
+            .iter()
+            .find(|entry| &*entry.key == key)
+            .map(|entry| self.field(entry))
     }
 
     fn field(&self, entry: &'a DocumentEntry) -> DocumentField<'a> {
-        DocumentField { key: self.full_key(&entry.key), node: &entry.node }
+        DocumentField {
+            key: self.full_key(&entry.key),
+            node: &entry.node,
+        }
     }
 
     /// Returns a key with the keys that lead to it. Quotes a key that is long or has unusual
@@ -324,8 +363,16 @@ impl<'a> DocumentSection<'a> {
     fn full_key(&self, key: &str) -> String {
         let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
         let is_readable = (1..=MAX_KEY_CHARS).contains(&key.len()) && key.chars().all(is_plain);
-        let key = if is_readable { key.to_owned() } else { quote_value(key) };
-        if self.key.is_empty() { key } else { format!("{}.{key}", self.key) }
+        let key = if is_readable {
+            key.to_owned()
+        } else {
+            quote_value(key)
+        };
+        if self.key.is_empty() {
+            key
+        } else {
+            format!("{}.{key}", self.key)
+        }
     }
 }
 
@@ -338,7 +385,11 @@ impl DocumentField<'_> {
 
 /// Suggests the most similar key, or lists all keys.
 fn suggestion(key: &str, known: &[&str]) -> String {
-    let key: String = key.chars().take(MAX_KEY_CHARS).flat_map(char::to_lowercase).collect();
+    let key: String = key
+        .chars()
+        .take(MAX_KEY_CHARS)
+        .flat_map(char::to_lowercase)
+        .collect();
     match similar::most_similar(&key.replace('-', "_"), known.iter().copied()) {
         Some(nearest) => format!("did you mean `{nearest}`?"),
         None => format!("the keys are {}", known.join(", ")),

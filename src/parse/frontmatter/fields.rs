@@ -9,8 +9,14 @@ use std::borrow::Cow;
 use std::fmt::Display;
 
 /// Fields of the Agent Skills format.
-pub const STANDARD_FIELDS: [&str; 6] =
-    ["name", "description", "license", "compatibility", "metadata", "allowed-tools"];
+pub const STANDARD_FIELDS: [&str; 6] = [
+    "name",
+    "description",
+    "license",
+    "compatibility",
+    "metadata",
+    "allowed-tools",
+];
 /// Maximum length of a description or short description on the wire.
 const MAX_DESCRIPTION: usize = 1_024;
 /// Maximum length of `compatibility` in the format. Longer texts are reported and kept.
@@ -36,7 +42,11 @@ pub fn read(
     problems: &mut Vec<FileProblem>,
 ) -> Option<SkillMdFrontmatter> {
     let fields = FieldReader::with_positions(problems, yaml, 1);
-    let mut fields = FrontmatterReader { root: FieldMapping::root(&value), yaml, fields };
+    let mut fields = FrontmatterReader {
+        root: FieldMapping::root(&value),
+        yaml,
+        fields,
+    };
     let name = fields.read_name(dir_name);
     let description = fields.read_description();
     let (metadata, short_description) = fields.read_metadata();
@@ -102,7 +112,10 @@ impl FrontmatterReader<'_> {
                 self.fields.report_wrong_type(self.root, key, value, "text");
                 None
             }
-            _ => self.read_scalar(key).filter(|t| !t.trim().is_empty()).map(|t| t.trim().into()),
+            _ => self
+                .read_scalar(key)
+                .filter(|t| !t.trim().is_empty())
+                .map(|t| t.trim().into()),
         }
     }
 
@@ -117,8 +130,9 @@ impl FrontmatterReader<'_> {
                 None
             }
             _ => {
-                let declared =
-                    self.read_scalar("name").map(|name| text::collapse_whitespace(&name));
+                let declared = self
+                    .read_scalar("name")
+                    .map(|name| text::collapse_whitespace(&name));
                 let declared = declared.filter(|name| !name.is_empty());
                 if declared.is_none() {
                     self.report_warning(
@@ -163,13 +177,19 @@ impl FrontmatterReader<'_> {
 
     fn read_description(&mut self) -> Option<Box<str>> {
         let key = "description";
-        if let Some(value) = self.root.non_null_value(key).filter(|value| !value.is_scalar()) {
+        if let Some(value) = self
+            .root
+            .non_null_value(key)
+            .filter(|value| !value.is_scalar())
+        {
             let why = format!("`description` must be text, but is {}", value.kind());
             self.report_problem(key, Severity::Error, DiagnosticCode::FieldInvalid, why);
             return None;
         }
-        let text =
-            self.read_scalar(key).map(|text| text::collapse_whitespace(&text)).unwrap_or_default();
+        let text = self
+            .read_scalar(key)
+            .map(|text| text::collapse_whitespace(&text))
+            .unwrap_or_default();
         if text.is_empty() {
             let why = "no `description`; say what the skill does and when to use it";
             let (line, column) = match self.fields.position_of(&[key]) {
@@ -181,7 +201,11 @@ impl FrontmatterReader<'_> {
             return None;
         }
         if text::exceeds_chars(&text, MAX_DESCRIPTION) {
-            self.report_too_long(key, format_args!("{MAX_DESCRIPTION} characters"), "truncated");
+            self.report_too_long(
+                key,
+                format_args!("{MAX_DESCRIPTION} characters"),
+                "truncated",
+            );
         }
         Some(text::truncate_chars(&text, MAX_DESCRIPTION).into())
     }
@@ -199,21 +223,30 @@ impl FrontmatterReader<'_> {
     #[allow(clippy::type_complexity)] // the pair has one caller and needs no type
     fn read_metadata(&mut self) -> (Box<[(Box<str>, Box<str>)]>, Option<Box<str>>) {
         let key = "metadata";
-        let Some(value) = self.root.non_null_value(key) else { return Default::default() };
-        let Some(entries) = value.as_map() else {
-            self.fields.report_wrong_type(self.root, key, value, "a mapping");
+        let Some(value) = self.root.non_null_value(key) else {
             return Default::default();
         };
-        let not_text: Vec<_> = entries.iter().filter(|(_, v)| v.as_text().is_none()).collect();
+        let Some(entries) = value.as_map() else {
+            self.fields
+                .report_wrong_type(self.root, key, value, "a mapping");
+            return Default::default();
+        };
+        let not_text: Vec<_> = entries
+            .iter()
+            .filter(|(_, v)| v.as_text().is_none())
+            .collect();
         if !not_text.is_empty() {
             let keys = text::quote_words(not_text.iter().map(|(key, _)| &**key));
             let why = format!("values of `metadata` must be text; converted: {keys}");
             self.report_problem(key, Severity::Note, DiagnosticCode::FieldInvalid, why);
         }
         let metadata = FieldMapping::new(value, &["metadata"], "");
-        let short = metadata.non_null_value("short-description").filter(|v| v.is_scalar());
-        let short =
-            short.map(|v| text::collapse_whitespace(&v.to_text())).filter(|text| !text.is_empty());
+        let short = metadata
+            .non_null_value("short-description")
+            .filter(|v| v.is_scalar());
+        let short = short
+            .map(|v| text::collapse_whitespace(&v.to_text()))
+            .filter(|text| !text.is_empty());
         let short = short.map(|text| self.truncate_short_description(metadata, &text));
         if value.wire_size() > MAX_FIELD_WIRE_BYTES {
             self.report_too_long(key, format_args!("{MAX_FIELD_WIRE_BYTES} bytes"), "omitted");
@@ -223,7 +256,13 @@ impl FrontmatterReader<'_> {
             DynamicValue::Null => Box::default(),
             other => other.to_text(),
         };
-        (entries.iter().map(|(key, value)| (key.clone(), to_text(value))).collect(), short)
+        (
+            entries
+                .iter()
+                .map(|(key, value)| (key.clone(), to_text(value)))
+                .collect(),
+            short,
+        )
     }
 
     /// Reports fields with YAML escapes of hidden characters, such as `"\u202e"`. Unescaped hidden
@@ -248,14 +287,17 @@ impl FrontmatterReader<'_> {
     fn truncate_short_description(&mut self, metadata: FieldMapping<'_>, text: &str) -> Box<str> {
         if text::exceeds_chars(text, MAX_DESCRIPTION) {
             let limit = format_args!("{MAX_DESCRIPTION} characters");
-            self.fields.report_too_long(metadata, "short-description", limit, "truncated");
+            self.fields
+                .report_too_long(metadata, "short-description", limit, "truncated");
         }
         text::truncate_chars(text, MAX_DESCRIPTION).into()
     }
 
     fn read_allowed_tools(&mut self) -> Box<[Box<str>]> {
         let key = "allowed-tools";
-        let Some(value) = self.root.non_null_value(key) else { return Box::default() };
+        let Some(value) = self.root.non_null_value(key) else {
+            return Box::default();
+        };
         if value.wire_size() > MAX_FIELD_WIRE_BYTES {
             self.report_too_long(key, format_args!("{MAX_FIELD_WIRE_BYTES} bytes"), "omitted");
             return Box::default();
@@ -263,14 +305,19 @@ impl FrontmatterReader<'_> {
         if let Some(text) = value.as_text() {
             return split_tools(text).collect();
         }
-        let items: Option<Vec<&str>> =
-            value.as_list().and_then(|items| items.iter().map(DynamicValue::as_text).collect());
+        let items: Option<Vec<&str>> = value
+            .as_list()
+            .and_then(|items| items.iter().map(DynamicValue::as_text).collect());
         if let Some(items) = items {
             let why = "`allowed-tools` is a list; the format requires text";
             self.report_problem(key, Severity::Note, DiagnosticCode::FieldInvalid, why);
             return items.into_iter().flat_map(split_tools).collect();
         }
-        let kind = if value.as_list().is_some() { "a list of other values" } else { value.kind() };
+        let kind = if value.as_list().is_some() {
+            "a list of other values"
+        } else {
+            value.kind()
+        };
         let why = format!("`allowed-tools` must be text, but is {kind}; omitted");
         self.report_warning(key, DiagnosticCode::FieldInvalid, why);
         Box::default()

@@ -12,14 +12,23 @@ fn reading(file: &str, dir: &str) -> ParsedSkillMd {
 }
 
 fn found(reading: &ParsedSkillMd) -> Vec<Expected> {
-    reading.problems.iter().map(|p| (p.code, p.severity, p.line, p.column)).collect()
+    reading
+        .problems
+        .iter()
+        .map(|p| (p.code, p.severity, p.line, p.column))
+        .collect()
 }
 
 /// A skill from lines of frontmatter in the directory `d`, and its problems.
 fn skill(yaml: &str) -> (SkillMdFrontmatter, Vec<Expected>) {
     let reading = reading(&format!("---\n{yaml}\n---\n"), "d");
     let problems = found(&reading);
-    (reading.frontmatter.unwrap_or_else(|| panic!("{yaml:?}: {:?}", reading.problems)), problems)
+    (
+        reading
+            .frontmatter
+            .unwrap_or_else(|| panic!("{yaml:?}: {:?}", reading.problems)),
+        problems,
+    )
 }
 
 #[test]
@@ -28,26 +37,57 @@ fn frontmatter_must_be_fenced_yaml() {
     for (file, expected) in [
         ("---\nname: d\ndescription: x\n---\nbody", vec![]),
         ("---\nname: d\ndescription: x\n---", vec![]),
-        ("--- \t\r\nname: d\r\ndescription: x\r\n---  \r\nbody\r\n", vec![]),
+        (
+            "--- \t\r\nname: d\r\ndescription: x\r\n---  \r\nbody\r\n",
+            vec![],
+        ),
         ("\u{feff}---\nname: d\ndescription: x\n---\n", vec![]),
-        ("---\nname: d\ndescription: x\n----\n---\n", error(DiagnosticCode::YamlSyntax, 5, 1)),
+        (
+            "---\nname: d\ndescription: x\n----\n---\n",
+            error(DiagnosticCode::YamlSyntax, 5, 1),
+        ),
         ("---\nname: d\ndescription: |\n  ---\n---\n", vec![]),
         ("", error(DiagnosticCode::NoFrontmatter, 1, 1)),
-        ("\n---\nname: d\n---\n", error(DiagnosticCode::NoFrontmatter, 1, 1)),
+        (
+            "\n---\nname: d\n---\n",
+            error(DiagnosticCode::NoFrontmatter, 1, 1),
+        ),
         ("----\n", error(DiagnosticCode::NoFrontmatter, 1, 1)),
         ("---", error(DiagnosticCode::NoFrontmatter, 1, 1)),
-        ("---\nname: d\ndescription: x\n", error(DiagnosticCode::NoFrontmatter, 1, 1)),
-        ("---\n---\n", error(DiagnosticCode::MissingDescription, 1, 1)),
-        ("---\n# nothing\n---\n", error(DiagnosticCode::MissingDescription, 1, 1)),
+        (
+            "---\nname: d\ndescription: x\n",
+            error(DiagnosticCode::NoFrontmatter, 1, 1),
+        ),
+        (
+            "---\n---\n",
+            error(DiagnosticCode::MissingDescription, 1, 1),
+        ),
+        (
+            "---\n# nothing\n---\n",
+            error(DiagnosticCode::MissingDescription, 1, 1),
+        ),
         ("---\n- a\n---\n", error(DiagnosticCode::YamlSyntax, 2, 1)),
         ("---\ntext\n---\n", error(DiagnosticCode::YamlSyntax, 2, 1)),
-        ("---\nname: d\ndescription: \"a\" b\n---\n", error(DiagnosticCode::YamlSyntax, 3, 18)),
-        ("---\nname: d\nname: e\n---\n", error(DiagnosticCode::YamlSyntax, 3, 1)),
-        ("---\nname: d\n...\nx: y\n---\n", error(DiagnosticCode::YamlSyntax, 1, 1)),
+        (
+            "---\nname: d\ndescription: \"a\" b\n---\n",
+            error(DiagnosticCode::YamlSyntax, 3, 18),
+        ),
+        (
+            "---\nname: d\nname: e\n---\n",
+            error(DiagnosticCode::YamlSyntax, 3, 1),
+        ),
+        (
+            "---\nname: d\n...\nx: y\n---\n",
+            error(DiagnosticCode::YamlSyntax, 1, 1),
+        ),
     ] {
         let reading = reading(file, "d");
         assert_eq!(found(&reading), expected, "{file:?} {:?}", reading.problems);
-        assert_eq!(reading.frontmatter.is_some(), expected.is_empty(), "{file:?}");
+        assert_eq!(
+            reading.frontmatter.is_some(),
+            expected.is_empty(),
+            "{file:?}"
+        );
     }
     let unclosed = &reading("---\na: b\n", "d").problems[0].message;
     let unopened = &reading("a: b\n", "d").problems[0].message;
@@ -56,11 +96,26 @@ fn frontmatter_must_be_fenced_yaml() {
 
 #[test]
 fn only_the_frontmatter_must_be_utf_8() {
-    let reading = read(b"---\nname: d\ndescription: x\n---\ncaf\xe9", true, Some(b"d"));
+    let reading = read(
+        b"---\nname: d\ndescription: x\n---\ncaf\xe9",
+        true,
+        Some(b"d"),
+    );
     assert!(reading.frontmatter.is_some() && reading.problems.is_empty());
-    let reading = read("---\nname: d\ndescription: é\u{0}\n---\n".as_bytes(), true, None);
-    assert_eq!(found(&reading), [(DiagnosticCode::YamlSyntax, Error, 3, 15)]);
-    let reading = read(b"---\nname: d\ndescription: \xc3\xa9\xe9\n---\n", true, Some(b"d"));
+    let reading = read(
+        "---\nname: d\ndescription: é\u{0}\n---\n".as_bytes(),
+        true,
+        None,
+    );
+    assert_eq!(
+        found(&reading),
+        [(DiagnosticCode::YamlSyntax, Error, 3, 15)]
+    );
+    let reading = read(
+        b"---\nname: d\ndescription: \xc3\xa9\xe9\n---\n",
+        true,
+        Some(b"d"),
+    );
     assert_eq!(found(&reading), [(DiagnosticCode::NotUtf8, Error, 3, 15)]);
 }
 
@@ -71,7 +126,10 @@ fn the_frontmatter_has_a_size_limit() {
         format!("---\n{}\n---\n", &yaml[..size - 1])
     };
     let fits = reading(&of(MAX_FRONTMATTER_BYTES), "d");
-    assert_eq!(found(&fits), [(DiagnosticCode::FieldTooLong, Warning, 3, 1)]);
+    assert_eq!(
+        found(&fits),
+        [(DiagnosticCode::FieldTooLong, Warning, 3, 1)]
+    );
     let over = reading(&of(MAX_FRONTMATTER_BYTES + 1), "d");
     assert_eq!(found(&over), [(DiagnosticCode::YamlSyntax, Error, 1, 1)]);
     let head = "---\n".to_owned() + &"a: b\n".repeat(14_000);
@@ -90,11 +148,31 @@ fn names_are_checked() {
     let no_name = (DiagnosticCode::NameInvalid, Warning, 0, 0);
     for (line, name, expected) in [
         ("name: d", "d", vec![]),
-        ("name: \"  a \\n b \"", "a b", vec![(DiagnosticCode::NameInvalid, Warning, 2, 1); 2]),
-        ("x: y", "d", vec![no_name, (DiagnosticCode::FieldUnknown, Note, 2, 1)]),
-        ("name:", "d", vec![(DiagnosticCode::NameInvalid, Warning, 2, 1)]),
-        ("name: ' '", "d", vec![(DiagnosticCode::NameInvalid, Warning, 2, 1)]),
-        ("name: [a]", "d", vec![(DiagnosticCode::FieldInvalid, Warning, 2, 1)]),
+        (
+            "name: \"  a \\n b \"",
+            "a b",
+            vec![(DiagnosticCode::NameInvalid, Warning, 2, 1); 2],
+        ),
+        (
+            "x: y",
+            "d",
+            vec![no_name, (DiagnosticCode::FieldUnknown, Note, 2, 1)],
+        ),
+        (
+            "name:",
+            "d",
+            vec![(DiagnosticCode::NameInvalid, Warning, 2, 1)],
+        ),
+        (
+            "name: ' '",
+            "d",
+            vec![(DiagnosticCode::NameInvalid, Warning, 2, 1)],
+        ),
+        (
+            "name: [a]",
+            "d",
+            vec![(DiagnosticCode::FieldInvalid, Warning, 2, 1)],
+        ),
         (
             "name: 12",
             "12",
@@ -103,7 +181,11 @@ fn names_are_checked() {
                 (DiagnosticCode::NameInvalid, Warning, 2, 1),
             ],
         ),
-        ("name: e", "e", vec![(DiagnosticCode::NameInvalid, Warning, 2, 1)]),
+        (
+            "name: e",
+            "e",
+            vec![(DiagnosticCode::NameInvalid, Warning, 2, 1)],
+        ),
     ] {
         let (skill, problems) = skill(&format!("{line}\ndescription: x"));
         assert_eq!((&*skill.name, problems), (name, expected), "{line}");
@@ -111,7 +193,10 @@ fn names_are_checked() {
     for name in ["\"a\\x01\"", &"x".repeat(65)] {
         let reading = reading(&format!("---\nname: {name}\ndescription: x\n---\n"), "d");
         assert_eq!(reading.frontmatter, None);
-        assert_eq!(found(&reading), [(DiagnosticCode::NameInvalid, Error, 2, 1)]);
+        assert_eq!(
+            found(&reading),
+            [(DiagnosticCode::NameInvalid, Error, 2, 1)]
+        );
     }
 }
 
@@ -119,14 +204,25 @@ fn names_are_checked() {
 fn a_missing_name_is_taken_from_the_directory() {
     let file = b"---\ndescription: x\n---\n";
     let reading = read(file, true, Some(b"caf\xe9"));
-    let problems =
-        [(DiagnosticCode::NameInvalid, Warning, 0, 0), (DiagnosticCode::NotUtf8, Warning, 0, 0)];
+    let problems = [
+        (DiagnosticCode::NameInvalid, Warning, 0, 0),
+        (DiagnosticCode::NotUtf8, Warning, 0, 0),
+    ];
     assert_eq!(found(&reading)[..2], problems);
     assert_eq!(&*reading.frontmatter.expect("listed").name, "caf\u{fffd}");
-    for dir in [None, Some(b" ".as_slice()), Some(&[b'x'; 65]), Some(b"a\x01")] {
+    for dir in [
+        None,
+        Some(b" ".as_slice()),
+        Some(&[b'x'; 65]),
+        Some(b"a\x01"),
+    ] {
         let reading = read(file, true, dir);
         assert_eq!(reading.frontmatter, None, "{dir:?}");
-        assert_eq!(found(&reading)[1..], [(DiagnosticCode::NameInvalid, Error, 0, 0)], "{dir:?}");
+        assert_eq!(
+            found(&reading)[1..],
+            [(DiagnosticCode::NameInvalid, Error, 0, 0)],
+            "{dir:?}"
+        );
     }
 }
 
@@ -136,23 +232,47 @@ fn descriptions_are_required_and_truncated() {
     for (lines, description, expected) in [
         ("description: >\n  two\n  lines", "two lines", vec![]),
         ("description: two\n  lines", "two lines", vec![]),
-        ("description: 1.0", "1.0", vec![(DiagnosticCode::FieldInvalid, Warning, 3, 1)]),
+        (
+            "description: 1.0",
+            "1.0",
+            vec![(DiagnosticCode::FieldInvalid, Warning, 3, 1)],
+        ),
         (
             &format!("description: {long}"),
             &long[..2_048],
             vec![(DiagnosticCode::FieldTooLong, Warning, 3, 1)],
         ),
-        ("description: A: b, c", "A: b, c", vec![(DiagnosticCode::YamlRepaired, Warning, 3, 1)]),
+        (
+            "description: A: b, c",
+            "A: b, c",
+            vec![(DiagnosticCode::YamlRepaired, Warning, 3, 1)],
+        ),
     ] {
         let (skill, problems) = skill(&format!("name: d\n{lines}"));
-        assert_eq!((&*skill.description, problems), (description, expected), "{lines}");
+        assert_eq!(
+            (&*skill.description, problems),
+            (description, expected),
+            "{lines}"
+        );
     }
     for (lines, expected) in [
         ("", (DiagnosticCode::MissingDescription, Error, 1, 1)),
-        ("description:", (DiagnosticCode::MissingDescription, Error, 3, 1)),
-        ("description: ' '", (DiagnosticCode::MissingDescription, Error, 3, 1)),
-        ("description: [a]", (DiagnosticCode::FieldInvalid, Error, 3, 1)),
-        ("description: {a: b}", (DiagnosticCode::FieldInvalid, Error, 3, 1)),
+        (
+            "description:",
+            (DiagnosticCode::MissingDescription, Error, 3, 1),
+        ),
+        (
+            "description: ' '",
+            (DiagnosticCode::MissingDescription, Error, 3, 1),
+        ),
+        (
+            "description: [a]",
+            (DiagnosticCode::FieldInvalid, Error, 3, 1),
+        ),
+        (
+            "description: {a: b}",
+            (DiagnosticCode::FieldInvalid, Error, 3, 1),
+        ),
     ] {
         let reading = reading(&format!("---\nname: d\n{lines}\n---\n"), "d");
         assert_eq!(
@@ -166,7 +286,11 @@ fn descriptions_are_required_and_truncated() {
 #[test]
 fn broken_yaml_is_repaired() {
     for (lines, key, line) in [
-        ("argument-hint: <d: e.g. 7d>\ndescription: x", "argument-hint", 3),
+        (
+            "argument-hint: <d: e.g. 7d>\ndescription: x",
+            "argument-hint",
+            3,
+        ),
         ("description: x\ntags: [next,@supabase/ssr]", "tags", 4),
         (
             "description: x\nmetadata:\n  short-description: It's short: here",
@@ -176,8 +300,16 @@ fn broken_yaml_is_repaired() {
     ] {
         let reading = reading(&format!("---\nname: d\n{lines}\n---\n"), "d");
         let problem = &reading.problems[0];
-        assert_eq!((problem.code, problem.line), (DiagnosticCode::YamlRepaired, line), "{lines}");
-        assert!(problem.message.contains(&format!("`{key}`")), "{lines} {}", problem.message);
+        assert_eq!(
+            (problem.code, problem.line),
+            (DiagnosticCode::YamlRepaired, line),
+            "{lines}"
+        );
+        assert!(
+            problem.message.contains(&format!("`{key}`")),
+            "{lines} {}",
+            problem.message
+        );
         let skill = reading.frontmatter.expect(lines);
         assert_eq!(&*skill.description, "x");
         if key == "short-description" {
@@ -195,8 +327,14 @@ fn invalid_optional_fields_are_reported() {
     let long = format!("compatibility: {}", "x".repeat(501));
     let wordy = format!("metadata:\n  short-description: {}", "wordy ".repeat(2_000));
     for (lines, expected) in [
-        ("license: MIT\ncompatibility: any\nmetadata: {a: b}\nallowed-tools: Read", vec![]),
-        ("license:\ncompatibility: ''\nmetadata:\nallowed-tools:", vec![]),
+        (
+            "license: MIT\ncompatibility: any\nmetadata: {a: b}\nallowed-tools: Read",
+            vec![],
+        ),
+        (
+            "license:\ncompatibility: ''\nmetadata:\nallowed-tools:",
+            vec![],
+        ),
         ("license: 2", warning.clone()),
         ("license: [MIT]", warning.clone()),
         ("metadata: text", warning.clone()),
@@ -204,10 +342,16 @@ fn invalid_optional_fields_are_reported() {
         ("allowed-tools: [Read, 'Bash(git add:*)']", note),
         ("allowed-tools: [1]", warning.clone()),
         ("allowed-tools: {a: b}", warning),
-        ("version: 1\nuser-invocable: true", vec![(DiagnosticCode::FieldUnknown, Note, 4, 1)]),
+        (
+            "version: 1\nuser-invocable: true",
+            vec![(DiagnosticCode::FieldUnknown, Note, 4, 1)],
+        ),
         (&long, vec![(DiagnosticCode::FieldTooLong, Warning, 4, 1)]),
         (&wordy, vec![(DiagnosticCode::FieldTooLong, Warning, 5, 3)]),
-        ("metadata: {short-description: 1}", vec![(DiagnosticCode::FieldInvalid, Note, 4, 1)]),
+        (
+            "metadata: {short-description: 1}",
+            vec![(DiagnosticCode::FieldInvalid, Note, 4, 1)],
+        ),
     ] {
         let (_, problems) = skill(&format!("name: d\ndescription: x\n{lines}"));
         assert_eq!(problems, expected, "{lines}");
@@ -224,8 +368,12 @@ fn all_fields_are_read() {
     let tools: Vec<&str> = skill.allowed_tools.iter().map(|tool| &**tool).collect();
     assert_eq!(tools, ["Bash(git add:*)", "Read", "Write", "Edit"]);
     let metadata: Vec<_> = skill.metadata.iter().map(|(k, v)| (&**k, &**v)).collect();
-    let expected =
-        [("version", "1.0"), ("n", ""), ("l", "[1,\"a\"]"), ("short-description", "a \n b")];
+    let expected = [
+        ("version", "1.0"),
+        ("n", ""),
+        ("l", "[1,\"a\"]"),
+        ("short-description", "a \n b"),
+    ];
     assert_eq!(metadata, expected);
     assert_eq!(skill.short_description.as_deref(), Some("a b"));
     assert_eq!(
@@ -233,7 +381,10 @@ fn all_fields_are_read() {
         (Some("2"), Some("any"))
     );
     let frontmatter = skill.all_fields.expect("small");
-    assert_eq!(&*frontmatter.get("extra").expect("kept").to_text(), "{\"a\":[1]}");
+    assert_eq!(
+        &*frontmatter.get("extra").expect("kept").to_text(),
+        "{\"a\":[1]}"
+    );
 }
 
 #[test]
@@ -242,18 +393,29 @@ fn escaped_hidden_characters_are_reported() {
         skill("name: d\ndescription: \"a\\u202eb\"\nmetadata: {k: [\"\\u200b\"], \"\\xad\": x}");
     assert_eq!(&*skill.description, "a\u{202e}b");
     let hidden = |line| (DiagnosticCode::HiddenText, Warning, line, 1);
-    assert_eq!(problems, [(DiagnosticCode::FieldInvalid, Note, 4, 1), hidden(3), hidden(4)]);
+    assert_eq!(
+        problems,
+        [
+            (DiagnosticCode::FieldInvalid, Note, 4, 1),
+            hidden(3),
+            hidden(4)
+        ]
+    );
     assert_eq!(self::skill("name: d\ndescription: \"a\\tb\"").1, []);
 }
 
 #[test]
 fn a_short_description_is_truncated_like_a_description() {
     let long = "ä".repeat(1_025);
-    let (skill, _) =
-        skill(&format!("name: d\ndescription: x\nmetadata: {{short-description: {long}}}"));
+    let (skill, _) = skill(&format!(
+        "name: d\ndescription: x\nmetadata: {{short-description: {long}}}"
+    ));
     let short = skill.short_description.expect("kept");
     assert_eq!(short.chars().count(), 1_024);
-    assert_eq!(&*skill.metadata[0].1, long, "the entry of `metadata` is not truncated");
+    assert_eq!(
+        &*skill.metadata[0].1, long,
+        "the entry of `metadata` is not truncated"
+    );
 }
 
 #[test]
@@ -261,7 +423,11 @@ fn only_eight_unknown_keys_are_listed() {
     let keys: Vec<String> = (0..12).map(|n| format!("k{n}")).collect();
     let yaml = format!("{}: v\n", keys.join(": v\n"));
     let reading = reading(&format!("---\nname: d\ndescription: x\n{yaml}---\n"), "d");
-    assert!(reading.problems[0].message.contains("`k7` and 4 more"), "{:?}", reading.problems);
+    assert!(
+        reading.problems[0].message.contains("`k7` and 4 more"),
+        "{:?}",
+        reading.problems
+    );
 }
 
 #[test]
@@ -273,7 +439,10 @@ fn fields_too_deep_for_protobuf_are_omitted() {
     assert!(fields(29).0.all_fields.is_some());
     let (skill, problems) = fields(30);
     assert!(skill.all_fields.is_none());
-    assert!(problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 1, 1)), "{problems:?}");
+    assert!(
+        problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 1, 1)),
+        "{problems:?}"
+    );
 }
 
 #[test]
@@ -282,16 +451,27 @@ fn fields_expanded_by_aliases_are_omitted() {
         let big = format!("big: &b {}", "x".repeat(10_000));
         skill(&format!("name: d\ndescription: x\n{big}\n{key}: {times}"))
     };
-    let (skill, problems) =
-        blow_up("metadata", "{a: *b, b: *b, c: *b, d: *b, e: *b, f: *b, g: *b}");
+    let (skill, problems) = blow_up(
+        "metadata",
+        "{a: *b, b: *b, c: *b, d: *b, e: *b, f: *b, g: *b}",
+    );
     assert!(skill.metadata.is_empty() && skill.all_fields.is_some());
-    assert!(problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 5, 1)), "{problems:?}");
+    assert!(
+        problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 5, 1)),
+        "{problems:?}"
+    );
     let (skill, problems) = blow_up("allowed-tools", "[*b, *b, *b, *b, *b, *b, *b]");
     assert!(skill.allowed_tools.is_empty() && skill.all_fields.is_some());
-    assert!(problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 5, 1)), "{problems:?}");
+    assert!(
+        problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 5, 1)),
+        "{problems:?}"
+    );
     let (skill, problems) = blow_up("extra", &format!("[{}]", vec!["*b"; 26].join(",")));
     assert!(skill.all_fields.is_none());
-    assert!(problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 1, 1)), "{problems:?}");
+    assert!(
+        problems.contains(&(DiagnosticCode::FieldTooLong, Warning, 1, 1)),
+        "{problems:?}"
+    );
 }
 
 proptest! {
@@ -320,7 +500,10 @@ mod compact {
             short_description: text(packed.short_description()),
             license: text(packed.license()),
             compatibility: text(packed.compatibility()),
-            metadata: packed.metadata().map(|(k, v)| (k.into(), v.into())).collect(),
+            metadata: packed
+                .metadata()
+                .map(|(k, v)| (k.into(), v.into()))
+                .collect(),
             allowed_tools: packed.allowed_tools().map(Into::into).collect(),
             all_fields: packed.all_fields().map(ValueRef::to_value),
         }
@@ -328,7 +511,10 @@ mod compact {
 
     /// Returns the frontmatter with the keys of mappings in byte order, as in the compact form.
     fn sorted(mut frontmatter: SkillMdFrontmatter) -> SkillMdFrontmatter {
-        frontmatter.all_fields.iter_mut().for_each(DynamicValue::sort_keys);
+        frontmatter
+            .all_fields
+            .iter_mut()
+            .for_each(DynamicValue::sort_keys);
         frontmatter.metadata.sort_by(|(a, _), (b, _)| a.cmp(b));
         frontmatter
     }

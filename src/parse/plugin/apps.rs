@@ -16,7 +16,9 @@ pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<PluginApp
     let entries = inner.unwrap_or(value).as_map().unwrap_or_default();
     let entries = fields.take_components("apps", entries).iter();
     let entries = entries.filter(|(name, _)| &**name != "$schema");
-    entries.filter_map(|(name, value)| read_app(fields, name, value)).collect()
+    entries
+        .filter_map(|(name, value)| read_app(fields, name, value))
+        .collect()
 }
 
 fn read_app(fields: &mut FieldReader<'_>, name: &str, value: &DynamicValue) -> Option<PluginApp> {
@@ -27,7 +29,9 @@ fn read_app(fields: &mut FieldReader<'_>, name: &str, value: &DynamicValue) -> O
         DynamicValue::Map(_) => fields.read_verbatim(at, "id", MAX_NAME_CHARS),
         _ => None,
     };
-    let Some(id) = id.map(str::trim).filter(|id| !id.is_empty() && id.len() <= MAX_NAME_CHARS)
+    let Some(id) = id
+        .map(str::trim)
+        .filter(|id| !id.is_empty() && id.len() <= MAX_NAME_CHARS)
     else {
         fields.report_unusable("app", &name, "has no valid `id`");
         return None;
@@ -36,5 +40,11 @@ fn read_app(fields: &mut FieldReader<'_>, name: &str, value: &DynamicValue) -> O
     let category = fields.read_line(at, "category", MAX_NAME_CHARS);
     let required = fields.read_bool(at, "required");
     fields.report_unknown_keys(at, &["id", "category", "required"]);
-    Some(PluginApp { name, id, category, required, declared_by: RelPath::root() })
+    Some(PluginApp {
+        name,
+        id,
+        category,
+        required,
+        declared_by: RelPath::root(),
+    })
 }

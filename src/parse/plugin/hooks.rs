@@ -53,7 +53,10 @@ const KNOWN_EVENTS: [&str; 38] = [
 pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<PluginHook> {
     let inner = value.get("hooks").filter(|inner| inner.as_map().is_some());
     if inner.is_some() {
-        fields.report_unknown_keys(FieldMapping::root(value), &["hooks", "description", "version"]);
+        fields.report_unknown_keys(
+            FieldMapping::root(value),
+            &["hooks", "description", "version"],
+        );
     }
     let events = inner.unwrap_or(value).as_map().unwrap_or_default();
     let mut found = Vec::new();
@@ -81,7 +84,9 @@ pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<PluginHoo
                 continue;
             }
             let at = FieldMapping::new(group, &["hooks"], event);
-            let matcher = fields.read_line(at, "matcher", MAX_TEXT_CHARS).unwrap_or_default();
+            let matcher = fields
+                .read_line(at, "matcher", MAX_TEXT_CHARS)
+                .unwrap_or_default();
             let hooks = match group.get("hooks") {
                 // Some hosts declare hooks without groups.
                 None => std::slice::from_ref(group),
@@ -150,9 +155,15 @@ fn read_hook(
     }
     let at = FieldMapping::new(value, &["hooks"], event);
     let kind = fields.read_line(at, "type", MAX_NAME_CHARS);
-    let command = fields.read_verbatim(at, "command", MAX_COMMAND_CHARS).unwrap_or_default();
-    let url = fields.read_verbatim(at, "url", MAX_TEXT_CHARS).unwrap_or_default();
-    let prompt = fields.read_line(at, "prompt", MAX_COMMAND_CHARS).unwrap_or_default();
+    let command = fields
+        .read_verbatim(at, "command", MAX_COMMAND_CHARS)
+        .unwrap_or_default();
+    let url = fields
+        .read_verbatim(at, "url", MAX_TEXT_CHARS)
+        .unwrap_or_default();
+    let prompt = fields
+        .read_line(at, "prompt", MAX_COMMAND_CHARS)
+        .unwrap_or_default();
     let kind = kind.unwrap_or_else(|| "command".into());
     let missing = match &*kind {
         "command" => command.is_empty().then_some("`command`"),
@@ -165,8 +176,10 @@ fn read_hook(
         return None;
     }
     if !["command", "http", "prompt", "agent", "mcp_tool"].contains(&&*kind) {
-        let why =
-            format!("unknown hook type {}; the hook is still reported", text::quote_word(&kind));
+        let why = format!(
+            "unknown hook type {}; the hook is still reported",
+            text::quote_word(&kind)
+        );
         fields.report_problem(DiagnosticCode::FieldUnknown, Severity::Note, why);
     }
     let (command, command_redacted) = secret_filter::redact_in_command(command);

@@ -33,7 +33,10 @@ pub fn read_author(
 ) -> Option<PluginAuthor> {
     let value = at.non_null_value(key)?;
     let author = if value.as_text().is_some() {
-        PluginAuthor { name: fields.read_line(at, key, MAX_NAME_CHARS), ..PluginAuthor::default() }
+        PluginAuthor {
+            name: fields.read_line(at, key, MAX_NAME_CHARS),
+            ..PluginAuthor::default()
+        }
     } else if value.as_map().is_some() {
         let path = [key];
         let at = FieldMapping::new(value, &path, "");
@@ -102,7 +105,9 @@ fn read_interface(fields: &mut FieldReader<'_>, root: FieldMapping<'_>) -> Optio
             short_description: fields.read_line(at, "shortDescription", MAX_TEXT_CHARS),
             long_description: fields.read_line(at, "longDescription", MAX_LONG_DESCRIPTION_CHARS),
             developer_name: fields.read_line(at, "developerName", MAX_NAME_CHARS),
-            category: fields.read_line(at, "category", MAX_WORD_CHARS).or(interface.category),
+            category: fields
+                .read_line(at, "category", MAX_WORD_CHARS)
+                .or(interface.category),
             capabilities: fields.read_lines(at, "capabilities", MAX_WORD_CHARS),
             website_url: read_first_url(fields, ["websiteURL", "websiteUrl"]),
             privacy_policy_url: read_first_url(fields, ["privacyPolicyURL", "privacyPolicyUrl"]),
@@ -131,5 +136,7 @@ fn read_image(fields: &mut FieldReader<'_>, at: FieldMapping<'_>, key: &str) -> 
 fn read_screenshots(fields: &mut FieldReader<'_>, at: FieldMapping<'_>) -> Box<[RelPath]> {
     let texts = fields.read_verbatim_list(at, "screenshots", MAX_TEXT_CHARS);
     let texts = texts.into_iter().take(MAX_SCREENSHOTS);
-    texts.filter_map(|text| read_plugin_path(fields, "screenshots", text)).collect()
+    texts
+        .filter_map(|text| read_plugin_path(fields, "screenshots", text))
+        .collect()
 }

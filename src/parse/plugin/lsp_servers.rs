@@ -7,14 +7,18 @@ use crate::parse::secret_filter;
 
 /// Reads `{"lspServers": {NAME: {…}}}` or only the inner object.
 pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<LspServer> {
-    let inner = value.get("lspServers").filter(|inner| inner.as_map().is_some());
+    let inner = value
+        .get("lspServers")
+        .filter(|inner| inner.as_map().is_some());
     if inner.is_some() {
         fields.report_unknown_keys(FieldMapping::root(value), &["lspServers"]);
     }
     let entries = inner.unwrap_or(value).as_map().unwrap_or_default();
     let entries = fields.take_components("LSP servers", entries).iter();
     let entries = entries.filter(|(name, _)| &**name != "$schema");
-    entries.filter_map(|(name, value)| read_server(fields, name, value)).collect()
+    entries
+        .filter_map(|(name, value)| read_server(fields, name, value))
+        .collect()
 }
 
 fn read_server(
@@ -57,11 +61,17 @@ fn read_server(
     let clean_text = |text: &str| {
         text::truncate_chars(&secret_filter::redact_in_text(text), MAX_NAME_CHARS).into()
     };
-    let environment: Box<[Box<str>]> =
-        fields.read_entries(at, "env").iter().map(|(name, _)| clean_text(name)).collect();
+    let environment: Box<[Box<str>]> = fields
+        .read_entries(at, "env")
+        .iter()
+        .map(|(name, _)| clean_text(name))
+        .collect();
     let extensions = fields.read_entries(at, "extensionToLanguage").iter();
     let extensions = extensions.map(|(extension, language)| {
-        clean_text(&format!("{extension}={}", language.as_text().unwrap_or_default()))
+        clean_text(&format!(
+            "{extension}={}",
+            language.as_text().unwrap_or_default()
+        ))
     });
     let extensions = extensions.collect();
     if command_redacted || args_redacted {

@@ -49,21 +49,33 @@ fn read_marketplace(
         "allowCrossMarketplaceDependenciesOn",
     ];
     let root = FieldMapping::root(value);
-    let metadata = root.non_null_value("metadata").unwrap_or(&DynamicValue::Null);
+    let metadata = root
+        .non_null_value("metadata")
+        .unwrap_or(&DynamicValue::Null);
     let metadata = FieldMapping::new(metadata, &["metadata"], "");
     // Entry paths without `./` are relative to `pluginRoot`.
     let base = fields.read_verbatim(metadata, "pluginRoot", MAX_TEXT_CHARS);
-    let base = base.and_then(plugin_path::parse_working_dir).unwrap_or_default();
+    let base = base
+        .and_then(plugin_path::parse_working_dir)
+        .unwrap_or_default();
     let interface = FieldMapping::new(
-        root.non_null_value("interface").unwrap_or(&DynamicValue::Null),
+        root.non_null_value("interface")
+            .unwrap_or(&DynamicValue::Null),
         &["interface"],
         "",
     );
     let mut remaining_bytes = MAX_PLUGIN_BYTES;
     let (mut entries, mut truncated) = (Vec::new(), plugins.len() > MAX_ENTRIES);
     for plugin in plugins.iter().take(MAX_ENTRIES) {
-        let Some(entry) = read_entry(fields, plugin, &base) else { continue };
-        let texts = [&entry.description, &entry.version, &entry.category, &entry.installation];
+        let Some(entry) = read_entry(fields, plugin, &base) else {
+            continue;
+        };
+        let texts = [
+            &entry.description,
+            &entry.version,
+            &entry.category,
+            &entry.installation,
+        ];
         let len = texts.into_iter().flatten().map(|t| t.len()).sum::<usize>();
         let Some(rest) =
             remaining_bytes.checked_sub(len + entry.name.len() + entry.source.len() + 256)
@@ -86,7 +98,9 @@ fn read_marketplace(
     let description = fields.read_line(root, "description", MAX_TEXT_CHARS);
     let version = fields.read_line(root, "version", MAX_NAME_CHARS);
     PluginMarketplace {
-        name: fields.read_line(root, "name", MAX_NAME_CHARS).unwrap_or_default(),
+        name: fields
+            .read_line(root, "name", MAX_NAME_CHARS)
+            .unwrap_or_default(),
         display_name: fields
             .read_line(interface, "displayName", MAX_NAME_CHARS)
             .or_else(|| fields.read_line(root, "displayName", MAX_NAME_CHARS)),
@@ -106,7 +120,10 @@ fn read_entry(
     base: &RelPath,
 ) -> Option<MarketplaceEntry> {
     const WHAT: &str = "plugin";
-    let name = value.get("name").and_then(DynamicValue::as_text).unwrap_or_default();
+    let name = value
+        .get("name")
+        .and_then(DynamicValue::as_text)
+        .unwrap_or_default();
     let name = fields.check_component_name(WHAT, name)?;
     let at = FieldMapping::new(value, &["plugins"], &name);
     let (mut package, mut source_kind, mut source) = (None, Box::default(), Box::<str>::default());
@@ -114,15 +131,23 @@ fn read_entry(
         Some(DynamicValue::Text(text)) => package = resolve_local_path(fields, text, base),
         Some(object @ DynamicValue::Map(_)) => {
             let inner = FieldMapping::new(object, &["source"], &name);
-            let kind = fields.read_line(inner, "source", MAX_NAME_CHARS).unwrap_or_default();
+            let kind = fields
+                .read_line(inner, "source", MAX_NAME_CHARS)
+                .unwrap_or_default();
             if &*kind == "local" {
-                let path = fields.read_verbatim(inner, "path", MAX_TEXT_CHARS).unwrap_or_default();
+                let path = fields
+                    .read_verbatim(inner, "path", MAX_TEXT_CHARS)
+                    .unwrap_or_default();
                 package = resolve_local_path(fields, path, base);
             } else {
                 let key = inner.find_present_key(["url", "repo", "package", "path"]);
                 let text = key.and_then(|key| fields.read_verbatim(inner, key, MAX_TEXT_CHARS));
-                (source_kind, source) =
-                    (kind, secret_filter::redact_in_url(text.unwrap_or_default()).0.into());
+                (source_kind, source) = (
+                    kind,
+                    secret_filter::redact_in_url(text.unwrap_or_default())
+                        .0
+                        .into(),
+                );
             }
         }
         _ => {}

@@ -48,8 +48,10 @@ pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<McpServer
     let inner = ["mcpServers", "mcp_servers"].into_iter().find_map(|key| {
         let inner = value.get(key).filter(|inner| inner.as_map().is_some())?;
         // A server may have the name `mcpServers`.
-        let is_server =
-            inner.get("command").or(inner.get("url")).is_some_and(DynamicValue::is_scalar);
+        let is_server = inner
+            .get("command")
+            .or(inner.get("url"))
+            .is_some_and(DynamicValue::is_scalar);
         (!is_server).then_some((key, inner))
     });
     let inner = match inner {
@@ -61,7 +63,9 @@ pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<McpServer
     };
     let entries = fields.take_components("MCP servers", inner.as_map().unwrap_or_default());
     let entries = entries.iter().filter(|(name, _)| &**name != "$schema");
-    entries.filter_map(|(name, value)| read_server(fields, name, value)).collect()
+    entries
+        .filter_map(|(name, value)| read_server(fields, name, value))
+        .collect()
 }
 
 fn read_server(
@@ -71,7 +75,11 @@ fn read_server(
 ) -> Option<McpServer> {
     const WHAT: &str = "MCP server";
     if value.as_map().is_none() {
-        fields.report_unusable(WHAT, name, &format!("must be an object, but is {}", value.kind()));
+        fields.report_unusable(
+            WHAT,
+            name,
+            &format!("must be an object, but is {}", value.kind()),
+        );
         return None;
     }
     let name = fields.check_component_name(WHAT, name)?;
@@ -97,7 +105,9 @@ fn read_server(
         &["env_http_headers", "envHttpHeaders"],
     );
     let has_redacted = |values: &[NamedValue]| {
-        values.iter().any(|v| v.value.is_none() && v.from_variable.is_none())
+        values
+            .iter()
+            .any(|v| v.value.is_none() && v.from_variable.is_none())
     };
     let redacted = has_secret || has_redacted(&environment) || has_redacted(&headers);
     if has_secret {
@@ -142,8 +152,14 @@ fn read_transport(
     has_url: bool,
 ) -> Option<McpTransport> {
     let key = at.find_present_key(["type", "transport"]);
-    let word = key.and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS)).unwrap_or_default();
-    let word: String = word.to_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+    let word = key
+        .and_then(|key| fields.read_line(at, key, MAX_NAME_CHARS))
+        .unwrap_or_default();
+    let word: String = word
+        .to_lowercase()
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .collect();
     let transport = match &*word {
         "stdio" => McpTransport::Stdio,
         "" if has_command => McpTransport::Stdio,
@@ -160,7 +176,11 @@ fn read_transport(
         McpTransport::StreamableHttp | McpTransport::Sse => (has_url, "`url`", has_command),
     };
     if !has_required {
-        let required = if word.is_empty() { "`command` or `url`" } else { required };
+        let required = if word.is_empty() {
+            "`command` or `url`"
+        } else {
+            required
+        };
         fields.report_unusable("MCP server", name, &format!("has no valid {required}"));
         return None;
     }
@@ -176,17 +196,25 @@ fn read_transport(
 
 /// Keys of a timeout, each with the number of milliseconds in its unit.
 type TimeoutKeys = [(&'static str, f64); 3];
-const STARTUP_TIMEOUT_KEYS: TimeoutKeys =
-    [("startup_timeout_ms", 1.0), ("startup_timeout_sec", 1_000.0), ("startupTimeoutSec", 1_000.0)];
-const TOOL_TIMEOUT_KEYS: TimeoutKeys =
-    [("tool_timeout_sec", 1_000.0), ("toolTimeoutSec", 1_000.0), ("timeout", 1.0)];
+const STARTUP_TIMEOUT_KEYS: TimeoutKeys = [
+    ("startup_timeout_ms", 1.0),
+    ("startup_timeout_sec", 1_000.0),
+    ("startupTimeoutSec", 1_000.0),
+];
+const TOOL_TIMEOUT_KEYS: TimeoutKeys = [
+    ("tool_timeout_sec", 1_000.0),
+    ("toolTimeoutSec", 1_000.0),
+    ("timeout", 1.0),
+];
 
 fn read_timeout_ms(
     fields: &mut FieldReader<'_>,
     at: FieldMapping<'_>,
     keys: TimeoutKeys,
 ) -> Option<u64> {
-    let (key, unit) = keys.into_iter().find(|(key, _)| at.non_null_value(key).is_some())?;
+    let (key, unit) = keys
+        .into_iter()
+        .find(|(key, _)| at.non_null_value(key).is_some())?;
     fields.read_duration_ms(at, key, unit)
 }
 
@@ -225,14 +253,25 @@ fn read_named_values(
             let reported =
                 secret_filter::reportable_value(name, &text).filter(|_| value.is_scalar());
             *has_secret |= reported.is_none() && secret_filter::is_likely_secret(name, &text);
-            all.push(NamedValue { name: clean_name(name), value: reported, from_variable: None });
+            all.push(NamedValue {
+                name: clean_name(name),
+                value: reported,
+                from_variable: None,
+            });
         }
     }
     for key in inherited {
-        if at.non_null_value(key).is_some_and(|value| value.as_map().is_some()) {
+        if at
+            .non_null_value(key)
+            .is_some_and(|value| value.as_map().is_some())
+        {
             for (name, from) in fields.read_entries(at, key) {
                 let from = from.as_text().map(clean_name);
-                all.push(NamedValue { name: clean_name(name), value: None, from_variable: from });
+                all.push(NamedValue {
+                    name: clean_name(name),
+                    value: None,
+                    from_variable: from,
+                });
             }
             continue;
         }

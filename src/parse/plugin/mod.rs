@@ -46,7 +46,11 @@ pub(super) fn read_manifest_details(
     let (sources, inline_components) = sources::read(&mut fields, root);
     let info = info::read(&mut fields, root);
     fields.report_unknown_keys(root, sources::MANIFEST_KEYS);
-    Arc::new(ManifestDetails { info, sources, inline_components })
+    Arc::new(ManifestDetails {
+        info,
+        sources,
+        inline_components,
+    })
 }
 
 #[cfg(test)]

@@ -17,18 +17,27 @@ pub fn read_plugin_path(fields: &mut FieldReader<'_>, key: &str, text: &str) -> 
 
 /// Parses `./` and a path inside the plugin. The path may end in `/`; `./` is the plugin itself.
 pub fn parse_plugin_path(text: &str) -> Option<RelPath> {
-    parse_path_below(text.strip_prefix('.').filter(|rest| rest.starts_with('/'))?)
+    parse_path_below(
+        text.strip_prefix('.')
+            .filter(|rest| rest.starts_with('/'))?,
+    )
 }
 
 /// Parses a working directory inside the plugin. In contrast to other paths, `./` is optional and
 /// the path may begin with a placeholder for the plugin's directory.
 pub fn parse_working_dir(text: &str) -> Option<RelPath> {
-    const PLACEHOLDERS: [&str; 3] =
-        ["${CLAUDE_PLUGIN_ROOT}", "${PLUGIN_ROOT}", "${CODEX_PLUGIN_ROOT}"];
+    const PLACEHOLDERS: [&str; 3] = [
+        "${CLAUDE_PLUGIN_ROOT}",
+        "${PLUGIN_ROOT}",
+        "${CODEX_PLUGIN_ROOT}",
+    ];
     if text == "." {
         return Some(RelPath::root());
     }
-    match PLACEHOLDERS.iter().find_map(|placeholder| text.strip_prefix(placeholder)) {
+    match PLACEHOLDERS
+        .iter()
+        .find_map(|placeholder| text.strip_prefix(placeholder))
+    {
         Some("") => Some(RelPath::root()),
         Some(rest) => parse_path_below(rest.strip_prefix('/').map(|_| rest)?),
         None => parse_plugin_path(text)

@@ -18,7 +18,10 @@ pub fn read(
     default_name: &[u8],
 ) -> (Option<PluginPrompt>, Vec<FileProblem>) {
     let mut problems = Vec::new();
-    let has_fence = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head).starts_with(b"---");
+    let has_fence = head
+        .strip_prefix(BYTE_ORDER_MARK)
+        .unwrap_or(head)
+        .starts_with(b"---");
     let fields = match (has_fence, kind) {
         (true, _) => match frontmatter::read_mapping(head, is_whole, &mut problems) {
             Ok(value) => value,
@@ -47,8 +50,14 @@ fn read_prompt(
 ) -> Option<PluginPrompt> {
     let mut fields = FieldReader::new(problems);
     let at = FieldMapping::root(value);
-    let name = fields.read_line(at, "name", MAX_NAME_CHARS).unwrap_or_default();
-    let name = if name.is_empty() { names::name_from_directory(default_name).0 } else { name };
+    let name = fields
+        .read_line(at, "name", MAX_NAME_CHARS)
+        .unwrap_or_default();
+    let name = if name.is_empty() {
+        names::name_from_directory(default_name).0
+    } else {
+        name
+    };
     if name.is_empty()
         || name.chars().any(char::is_control)
         || text::exceeds_chars(&name, MAX_NAME_CHARS)
@@ -59,14 +68,28 @@ fn read_prompt(
     let tools = |fields: &mut FieldReader<'_>| {
         let key = at.find_present_key(["tools", "allowed-tools"])?;
         let texts = fields.read_verbatim_list(at, key, MAX_TEXT_CHARS);
-        let tools = texts.into_iter().flat_map(frontmatter::split_tools).take(256);
-        Some(tools.map(|tool| secret_filter::redact_in_text(&tool).into()).collect())
+        let tools = texts
+            .into_iter()
+            .flat_map(frontmatter::split_tools)
+            .take(256);
+        Some(
+            tools
+                .map(|tool| secret_filter::redact_in_text(&tool).into())
+                .collect(),
+        )
     };
     // Authors write `[a|b]`, which YAML reads as a list.
-    let hint = at.non_null_value("argument-hint").map(DynamicValue::to_text).unwrap_or_default();
+    let hint = at
+        .non_null_value("argument-hint")
+        .map(DynamicValue::to_text)
+        .unwrap_or_default();
     Some(PluginPrompt {
-        description: fields.read_line(at, "description", MAX_TEXT_CHARS).unwrap_or_default(),
-        model: fields.read_line(at, "model", MAX_NAME_CHARS).unwrap_or_default(),
+        description: fields
+            .read_line(at, "description", MAX_TEXT_CHARS)
+            .unwrap_or_default(),
+        model: fields
+            .read_line(at, "model", MAX_NAME_CHARS)
+            .unwrap_or_default(),
         tools: tools(&mut fields).unwrap_or_default(),
         argument_hint: text::truncate_chars(
             &text::collapse_whitespace(&secret_filter::redact_in_text(&hint)),

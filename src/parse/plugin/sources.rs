@@ -40,7 +40,9 @@ pub fn read(
     let (mut sources, mut inline_components) =
         (ComponentSources::default(), PluginComponents::default());
     for kind in ComponentKind::ALL {
-        let Some(value) = root.non_null_value(kind.manifest_key()) else { continue };
+        let Some(value) = root.non_null_value(kind.manifest_key()) else {
+            continue;
+        };
         if kind.is_json() {
             sources.declared_json_kinds.push(kind);
         }

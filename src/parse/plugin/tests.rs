@@ -28,9 +28,17 @@ fn servers_may_be_wrapped_or_not() {
     let outer = format!("{{\"mcpServers\": {inner}}}");
     let (found, problems) = file(ComponentKind::McpServers, inner);
     assert_eq!(problems, []);
-    assert_eq!(file(ComponentKind::McpServers, &outer), (found.clone(), problems));
-    let [a, b, c] = &found.mcp_servers[..] else { panic!("{found:?}") };
-    assert_eq!((&*a.name, a.transport, &*a.command), ("a", McpTransport::Stdio, "npx"));
+    assert_eq!(
+        file(ComponentKind::McpServers, &outer),
+        (found.clone(), problems)
+    );
+    let [a, b, c] = &found.mcp_servers[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(
+        (&*a.name, a.transport, &*a.command),
+        ("a", McpTransport::Stdio, "npx")
+    );
     assert_eq!(a.environment[0].value.as_deref(), Some("${TOKEN}"));
     assert_eq!(a.environment[1].value.as_deref(), Some("1"));
     assert_eq!(
@@ -38,7 +46,10 @@ fn servers_may_be_wrapped_or_not() {
         (&b"server"[..], Some(2_500), Some(700))
     );
     assert_eq!(a.enabled_tools.as_deref(), Some(&["one".into()][..]));
-    assert_eq!((b.transport, &*b.url), (McpTransport::StreamableHttp, "https://x.example/mcp"));
+    assert_eq!(
+        (b.transport, &*b.url),
+        (McpTransport::StreamableHttp, "https://x.example/mcp")
+    );
     assert_eq!(b.headers[0].value.as_deref(), Some("Bearer $T"));
     assert_eq!((c.transport, c.enabled), (McpTransport::Sse, Some(false)));
     assert!(found.mcp_servers.iter().all(|s| !s.redacted));
@@ -53,28 +64,55 @@ fn secrets_are_redacted() {
     let (found, problems) = file(ComponentKind::McpServers, json);
     assert_eq!(codes(&problems), [DiagnosticCode::SecretRedacted; 2]);
     assert!(found.mcp_servers.iter().all(|s| s.redacted));
-    assert!(!format!("{found:?}{problems:?}").contains("hunter2"), "{found:?} {problems:?}");
-    assert_eq!(found.mcp_servers[0].environment[0].name.as_ref(), "PASSWORD");
-    assert_eq!(found.mcp_servers[1].headers[1].from_variable.as_deref(), Some("A_VAR"));
+    assert!(
+        !format!("{found:?}{problems:?}").contains("hunter2"),
+        "{found:?} {problems:?}"
+    );
+    assert_eq!(
+        found.mcp_servers[0].environment[0].name.as_ref(),
+        "PASSWORD"
+    );
+    assert_eq!(
+        found.mcp_servers[1].headers[1].from_variable.as_deref(),
+        Some("A_VAR")
+    );
 }
 
 #[test]
 fn invalid_servers_are_omitted() {
     for (json, code) in [
         (r#"{"a": {}}"#, DiagnosticCode::ComponentInvalid),
-        (r#"{"a": {"type": "stdio", "url": "https://x"}}"#, DiagnosticCode::ComponentInvalid),
-        (r#"{"a": {"type": "ws", "url": "wss://x"}}"#, DiagnosticCode::ComponentInvalid),
+        (
+            r#"{"a": {"type": "stdio", "url": "https://x"}}"#,
+            DiagnosticCode::ComponentInvalid,
+        ),
+        (
+            r#"{"a": {"type": "ws", "url": "wss://x"}}"#,
+            DiagnosticCode::ComponentInvalid,
+        ),
         (r#"{"a": []}"#, DiagnosticCode::ComponentInvalid),
-        (r#"{"": {"command": "x"}}"#, DiagnosticCode::ComponentInvalid),
+        (
+            r#"{"": {"command": "x"}}"#,
+            DiagnosticCode::ComponentInvalid,
+        ),
     ] {
         let (found, problems) = file(ComponentKind::McpServers, json);
-        assert_eq!((found.mcp_servers.len(), codes(&problems)), (0, vec![code]), "{json}");
+        assert_eq!(
+            (found.mcp_servers.len(), codes(&problems)),
+            (0, vec![code]),
+            "{json}"
+        );
         assert_eq!(problems[0].severity, Severity::Error);
     }
-    let (found, problems) =
-        file(ComponentKind::McpServers, r#"{"a": {"command": "x", "cwd": "/opt", "extra": 1}}"#);
+    let (found, problems) = file(
+        ComponentKind::McpServers,
+        r#"{"a": {"command": "x", "cwd": "/opt", "extra": 1}}"#,
+    );
     assert_eq!(found.mcp_servers.len(), 1);
-    assert_eq!(codes(&problems), [DiagnosticCode::PathInvalid, DiagnosticCode::FieldUnknown]);
+    assert_eq!(
+        codes(&problems),
+        [DiagnosticCode::PathInvalid, DiagnosticCode::FieldUnknown]
+    );
 }
 
 #[test]
@@ -86,11 +124,19 @@ fn invalid_files_are_ignored() {
         (" ".repeat(MAX_MANIFEST_BYTES + 1), 0),
     ] {
         let (found, problems) = read_file(ComponentKind::McpServers, json.as_bytes());
-        assert_eq!((found, codes(&problems)), (None, vec![DiagnosticCode::PluginFileInvalid]));
+        assert_eq!(
+            (found, codes(&problems)),
+            (None, vec![DiagnosticCode::PluginFileInvalid])
+        );
         assert_eq!(problems[0].line, line);
     }
-    let many: Vec<_> = (0..10_000).map(|n| format!("\"{n}\":{{\"command\":\"x\"}}")).collect();
-    let (found, problems) = file(ComponentKind::McpServers, &format!("{{{}}}", many.join(",")));
+    let many: Vec<_> = (0..10_000)
+        .map(|n| format!("\"{n}\":{{\"command\":\"x\"}}"))
+        .collect();
+    let (found, problems) = file(
+        ComponentKind::McpServers,
+        &format!("{{{}}}", many.join(",")),
+    );
     assert_eq!(
         (found.mcp_servers.len(), codes(&problems)),
         (MAX_COMPONENTS, vec![DiagnosticCode::LimitReached])
@@ -115,20 +161,36 @@ fn hooks_apps_and_lsp_servers_are_read() {
         ],
         "{problems:?}"
     );
-    let [first, second, odd] = &found.hooks[..] else { panic!("{found:?}") };
-    assert_eq!((&*first.event, &*first.matcher, &*first.kind), ("PreToolUse", "Bash", "command"));
+    let [first, second, odd] = &found.hooks[..] else {
+        panic!("{found:?}")
+    };
+    assert_eq!(
+        (&*first.event, &*first.matcher, &*first.kind),
+        ("PreToolUse", "Bash", "command")
+    );
     assert_eq!(&*first.command, "\"${CLAUDE_PLUGIN_ROOT}/x\" go");
-    assert_eq!((first.timeout_ms, &*second.command, &*odd.kind), (Some(5_000), "./y", "new"));
+    assert_eq!(
+        (first.timeout_ms, &*second.command, &*odd.kind),
+        (Some(5_000), "./y", "new")
+    );
 
-    let (found, problems) =
-        file(ComponentKind::Apps, r#"{"apps": {"a": {"id": "connector_1"}, "b": {}}}"#);
+    let (found, problems) = file(
+        ComponentKind::Apps,
+        r#"{"apps": {"a": {"id": "connector_1"}, "b": {}}}"#,
+    );
     assert_eq!(codes(&problems), [DiagnosticCode::ComponentInvalid]);
-    assert_eq!((&*found.apps[0].name, &*found.apps[0].id), ("a", "connector_1"));
+    assert_eq!(
+        (&*found.apps[0].name, &*found.apps[0].id),
+        ("a", "connector_1")
+    );
 
     let json =
         r#"{"go": {"command": "gopls", "args": ["serve"], "extensionToLanguage": {".go": "go"}}}"#;
     let (found, problems) = file(ComponentKind::LspServers, json);
-    assert_eq!((codes(&problems), &*found.lsp_servers[0].extensions[0]), (vec![], ".go=go"));
+    assert_eq!(
+        (codes(&problems), &*found.lsp_servers[0].extensions[0]),
+        (vec![], ".go=go")
+    );
 }
 
 #[test]
@@ -151,13 +213,36 @@ fn manifest_details_are_read() {
     assert!(problems.iter().any(|p| p.message.contains("`themes`")));
     let declared = &found.declarations;
     assert_eq!(declared.info.description.as_deref(), Some("two words"));
-    assert_eq!(declared.info.homepage.as_deref(), Some("https://x.example/?token=<redacted>"));
+    assert_eq!(
+        declared.info.homepage.as_deref(),
+        Some("https://x.example/?token=<redacted>")
+    );
     assert_eq!(declared.inline_components.mcp_servers.len(), 1);
-    let named = |kind| declared.sources.named_paths(kind).cloned().collect::<Vec<_>>();
-    assert_eq!(named(ComponentKind::Apps), [RelPath::new(b"config/apps.json").expect("a path")]);
+    let named = |kind| {
+        declared
+            .sources
+            .named_paths(kind)
+            .cloned()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        named(ComponentKind::Apps),
+        [RelPath::new(b"config/apps.json").expect("a path")]
+    );
     assert_eq!(named(ComponentKind::Agents).len(), 1);
-    assert!(declared.sources.default_paths(ComponentKind::Hooks).is_empty());
-    assert_eq!(declared.sources.default_paths(ComponentKind::LspServers).len(), 1);
+    assert!(
+        declared
+            .sources
+            .default_paths(ComponentKind::Hooks)
+            .is_empty()
+    );
+    assert_eq!(
+        declared
+            .sources
+            .default_paths(ComponentKind::LspServers)
+            .len(),
+        1
+    );
     let interface = declared.info.interface.as_ref().expect("given");
     assert_eq!(interface.brand_color.as_deref(), Some("#12ab34"));
     assert!(interface.images[1].is_some() && interface.screenshots.len() == 1);
@@ -171,14 +256,26 @@ fn prompts_are_read_from_frontmatter() {
         "---\nname: a\ndescription: Does.\nmodel: m\ntools: A, B(c d)\n---\nx",
     );
     let agent = agent.expect("an agent");
-    assert_eq!((&*agent.name, &*agent.description, &*agent.model), ("a", "Does.", "m"));
+    assert_eq!(
+        (&*agent.name, &*agent.description, &*agent.model),
+        ("a", "Does.", "m")
+    );
     assert_eq!((agent.tools.len(), problems), (2, vec![]));
     let (agent, problems) = read(ComponentKind::Agents, "# A text");
-    assert_eq!((agent, codes(&problems)), (None, vec![DiagnosticCode::NoFrontmatter]));
+    assert_eq!(
+        (agent, codes(&problems)),
+        (None, vec![DiagnosticCode::NoFrontmatter])
+    );
     let (command, problems) = read(ComponentKind::Commands, "# A text");
-    assert_eq!((&*command.expect("a command").name, problems), ("file", vec![]));
+    assert_eq!(
+        (&*command.expect("a command").name, problems),
+        ("file", vec![])
+    );
     let (agent, problems) = read(ComponentKind::Agents, "---\nname: \"a\n---\n");
-    assert_eq!((agent, codes(&problems)), (None, vec![DiagnosticCode::YamlSyntax]));
+    assert_eq!(
+        (agent, codes(&problems)),
+        (None, vec![DiagnosticCode::YamlSyntax])
+    );
 }
 
 #[test]
@@ -198,8 +295,16 @@ fn marketplace_entries_are_read() {
     ];
     assert_eq!(codes(&problems), expected);
     let found = found.expect("a list");
-    let place = |at: usize| found.entries[at].package.as_ref().map(|p| p.as_bytes().to_vec());
-    assert_eq!((place(0), place(1)), (Some(b"a".to_vec()), Some(b"plugins/b".to_vec())));
+    let place = |at: usize| {
+        found.entries[at]
+            .package
+            .as_ref()
+            .map(|p| p.as_bytes().to_vec())
+    };
+    assert_eq!(
+        (place(0), place(1)),
+        (Some(b"a".to_vec()), Some(b"plugins/b".to_vec()))
+    );
     assert_eq!((place(2), &*found.entries[2].source), (None, "o/c"));
     assert_eq!((place(3), found.entries.len()), (Some(b"d".to_vec()), 4));
 }

@@ -13,7 +13,10 @@ pub fn redact_in_arguments<'a>(
     arguments: impl IntoIterator<Item = &'a str>,
 ) -> (Box<[Box<str>]>, bool) {
     let mut hider = SecretFilter::default();
-    let shown = arguments.into_iter().map(|text| hider.filter_argument(text).into()).collect();
+    let shown = arguments
+        .into_iter()
+        .map(|text| hider.filter_argument(text).into())
+        .collect();
     (shown, hider.redacted)
 }
 
@@ -53,7 +56,11 @@ impl SecretFilter {
         let is_flag = text.starts_with('-');
         if self.next_is_secret && !is_flag && text.contains(char::is_whitespace) {
             self.next_is_secret = false;
-            return if is_harmless_value(text) { text.to_owned() } else { self.redact() };
+            return if is_harmless_value(text) {
+                text.to_owned()
+            } else {
+                self.redact()
+            };
         }
         self.filter_line(text)
     }
@@ -94,7 +101,11 @@ impl SecretFilter {
             }
             // As above, the word may be a header name.
             self.next_is_secret = bare.ends_with(':');
-            return if is_harmless_value(bare) { word.to_owned() } else { self.redact() };
+            return if is_harmless_value(bare) {
+                word.to_owned()
+            } else {
+                self.redact()
+            };
         }
         if bare.is_empty() || is_placeholder_text(bare) {
             return word.to_owned();
@@ -145,7 +156,11 @@ impl SecretFilter {
             self.next_is_credentials = ["-u", "--user"].contains(&word);
         }
         let without = without_placeholders(word);
-        if looks_random(&without) { self.redact() } else { word.to_owned() }
+        if looks_random(&without) {
+            self.redact()
+        } else {
+            word.to_owned()
+        }
     }
 
     /// Redacts `NAME=VALUE`, `--flag=value`, `Header:value` or `user:password@host`.
@@ -169,14 +184,23 @@ impl SecretFilter {
         }
         let is_variable = separator == "="
             && !name.is_empty()
-            && name.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
+            && name
+                .bytes()
+                .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_');
         if is_variable {
             let shown = reportable_value(name, bare).is_some();
-            let rest = if shown { rest.to_owned() } else { self.redact() };
+            let rest = if shown {
+                rest.to_owned()
+            } else {
+                self.redact()
+            };
             return format!("{name}={rest}");
         }
-        let name_shown =
-            if looks_random(&without_placeholders(name)) { self.redact() } else { name.to_owned() };
+        let name_shown = if looks_random(&without_placeholders(name)) {
+            self.redact()
+        } else {
+            name.to_owned()
+        };
         // The recursion ends because each step removes a name.
         format!("{name_shown}{separator}{}", self.filter_pair_value(rest))
     }
@@ -200,14 +224,22 @@ impl SecretFilter {
         let Some((scheme, rest)) = text.split_once("://") else {
             return self.filter_line(text);
         };
-        let scheme = if looks_random(scheme) { self.redact() } else { scheme.to_owned() };
+        let scheme = if looks_random(scheme) {
+            self.redact()
+        } else {
+            scheme.to_owned()
+        };
         let (rest, fragment) = split_at_char(rest, '#');
         let (rest, query) = split_at_char(rest, '?');
         let (authority, path) = split_at_char(rest, '/');
         let mut out = format!("{scheme}://");
         let host = match authority.rsplit_once('@') {
             Some((user, host)) => {
-                let user = if is_placeholder_text(user) { user.to_owned() } else { self.redact() };
+                let user = if is_placeholder_text(user) {
+                    user.to_owned()
+                } else {
+                    self.redact()
+                };
                 out.push_str(&user);
                 out.push('@');
                 host
@@ -231,8 +263,11 @@ impl SecretFilter {
         }
         if let Some(fragment) = fragment {
             out.push('#');
-            let shown =
-                if is_placeholder_text(fragment) { fragment.to_owned() } else { self.redact() };
+            let shown = if is_placeholder_text(fragment) {
+                fragment.to_owned()
+            } else {
+                self.redact()
+            };
             out.push_str(&shown);
         }
         out
@@ -244,7 +279,11 @@ impl SecretFilter {
         };
         let harmless =
             is_placeholder_text(value) || (!is_secret_name(name) && is_switch_or_number(value));
-        let value = if harmless { value.to_owned() } else { self.redact() };
+        let value = if harmless {
+            value.to_owned()
+        } else {
+            self.redact()
+        };
         format!("{}={value}", self.filter_url_segment(name))
     }
 

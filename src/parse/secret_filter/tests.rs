@@ -24,14 +24,21 @@ fn harmless_values_are_reported() {
         ("NODE_ENV", "3f2504e04f8911d39a0c0305e82c3301", false),
         ("X", "${ghp_16C7e42F292c6912E7710c838347Ae178B4a}", false),
     ] {
-        assert_eq!(reportable_value(name, text).is_some(), shown, "{name}={text}");
+        assert_eq!(
+            reportable_value(name, text).is_some(),
+            shown,
+            "{name}={text}"
+        );
     }
 }
 
 #[test]
 fn arguments_are_redacted_only_if_secret() {
     for (args, expected) in [
-        (vec!["-y", "@modelcontextprotocol/server-filesystem@2024.12.1"], None),
+        (
+            vec!["-y", "@modelcontextprotocol/server-filesystem@2024.12.1"],
+            None,
+        ),
         (vec!["tsx", "${CLAUDE_PLUGIN_ROOT}/src/index.ts"], None),
         (vec!["--port=8080", "--host", "localhost"], None),
         (vec!["--token", "${TOKEN}"], None),
@@ -40,22 +47,46 @@ fn arguments_are_redacted_only_if_secret() {
         (vec!["https://example.com/mcp?v=2"], None),
         (vec!["--header", "Authorization: Bearer ${TOKEN}"], None),
         (vec!["--token", "abc"], Some(vec!["--token", "<redacted>"])),
-        (vec!["--token", "correct horse"], Some(vec!["--token", "<redacted>"])),
+        (
+            vec!["--token", "correct horse"],
+            Some(vec!["--token", "<redacted>"]),
+        ),
         (vec!["--token=abc"], Some(vec!["--token=<redacted>"])),
-        (vec!["--api-key=abc", "x"], Some(vec!["--api-key=<redacted>", "x"])),
-        (vec!["-e", "SECRET=x"], Some(vec!["-e", "SECRET=<redacted>"])),
+        (
+            vec!["--api-key=abc", "x"],
+            Some(vec!["--api-key=<redacted>", "x"]),
+        ),
+        (
+            vec!["-e", "SECRET=x"],
+            Some(vec!["-e", "SECRET=<redacted>"]),
+        ),
         (vec!["-e", "NAME=x"], Some(vec!["-e", "NAME=<redacted>"])),
         (
             vec!["-H", "Authorization: Bearer abc"],
             Some(vec!["-H", "Authorization: Bearer <redacted>"]),
         ),
-        (vec!["-H", "X-Api-Key:abc"], Some(vec!["-H", "X-Api-Key:<redacted>"])),
+        (
+            vec!["-H", "X-Api-Key:abc"],
+            Some(vec!["-H", "X-Api-Key:<redacted>"]),
+        ),
         (vec!["-u", "me:word"], Some(vec!["-u", "<redacted>"])),
         (vec!["sk-abcdefghijklmnop"], Some(vec!["<redacted>"])),
-        (vec!["16C7e42F292c6912E7710c838347Ae178B4a"], Some(vec!["<redacted>"])),
-        (vec!["--x", "{\"apiKey\": \"abc\"}"], Some(vec!["--x", "{\"apiKey\": <redacted>"])),
-        (vec!["postgres://me:word@db/x"], Some(vec!["postgres://<redacted>@db/x"])),
-        (vec!["--db=postgres://me:word@db/x"], Some(vec!["--db=postgres://<redacted>@db/x"])),
+        (
+            vec!["16C7e42F292c6912E7710c838347Ae178B4a"],
+            Some(vec!["<redacted>"]),
+        ),
+        (
+            vec!["--x", "{\"apiKey\": \"abc\"}"],
+            Some(vec!["--x", "{\"apiKey\": <redacted>"]),
+        ),
+        (
+            vec!["postgres://me:word@db/x"],
+            Some(vec!["postgres://<redacted>@db/x"]),
+        ),
+        (
+            vec!["--db=postgres://me:word@db/x"],
+            Some(vec!["--db=postgres://<redacted>@db/x"]),
+        ),
         (vec!["me:word@db"], Some(vec!["<redacted>"])),
     ] {
         let (shown, redacted) = redact_in_arguments(args.iter().copied());
@@ -77,10 +108,19 @@ fn commands_are_redacted_only_if_secret() {
     }
     for (text, shown) in [
         ("TOKEN=abc run", "TOKEN=<redacted> run"),
-        ("curl -H 'Authorization: Bearer abc' x", "curl -H 'Authorization: Bearer <redacted>' x"),
+        (
+            "curl -H 'Authorization: Bearer abc' x",
+            "curl -H 'Authorization: Bearer <redacted>' x",
+        ),
         ("x --password \"two words\"", "x --password <redacted>"),
-        ("bash -c \"x --token abc\"", "bash -c \"x --token <redacted>\""),
-        ("-pw PASSWORD: hunter behind", "-pw <redacted> <redacted> behind"),
+        (
+            "bash -c \"x --token abc\"",
+            "bash -c \"x --token <redacted>\"",
+        ),
+        (
+            "-pw PASSWORD: hunter behind",
+            "-pw <redacted> <redacted> behind",
+        ),
     ] {
         assert_eq!(redact_in_command(text), (shown.to_owned(), true));
     }
@@ -88,7 +128,10 @@ fn commands_are_redacted_only_if_secret() {
 
 #[test]
 fn a_header_name_after_a_user_flag_redacts_the_next_word() {
-    for text in ["-u --token: hunter behind", "--user X-Auth-Token: hunter behind"] {
+    for text in [
+        "-u --token: hunter behind",
+        "--user X-Auth-Token: hunter behind",
+    ] {
         let (shown, redacted) = redact_in_command(text);
         assert!(redacted && !shown.contains("hunter"), "{shown:?}");
         assert!(shown.ends_with(" behind"), "{shown:?}");
@@ -101,14 +144,32 @@ fn secrets_in_urls_are_redacted() {
         ("https://mcp.example.com/v1/mcp", None),
         ("https://${HOST}/mcp?key=${KEY}", None),
         ("https://example.com/mcp?beta=true", None),
-        ("https://me:word@example.com/", Some("https://<redacted>@example.com/")),
-        ("https://example.com/?api_key=abc", Some("https://example.com/?api_key=<redacted>")),
-        ("https://example.com/?x=abc&y=1", Some("https://example.com/?x=<redacted>&y=1")),
-        ("https://example.com/s/3f2504e04f89/sse", Some("https://example.com/s/<redacted>/sse")),
-        ("https://example.com/#abc", Some("https://example.com/#<redacted>")),
+        (
+            "https://me:word@example.com/",
+            Some("https://<redacted>@example.com/"),
+        ),
+        (
+            "https://example.com/?api_key=abc",
+            Some("https://example.com/?api_key=<redacted>"),
+        ),
+        (
+            "https://example.com/?x=abc&y=1",
+            Some("https://example.com/?x=<redacted>&y=1"),
+        ),
+        (
+            "https://example.com/s/3f2504e04f89/sse",
+            Some("https://example.com/s/<redacted>/sse"),
+        ),
+        (
+            "https://example.com/#abc",
+            Some("https://example.com/#<redacted>"),
+        ),
     ] {
         let (found, redacted) = redact_in_url(text);
-        assert_eq!((&*found, redacted), (shown.unwrap_or(text), shown.is_some()));
+        assert_eq!(
+            (&*found, redacted),
+            (shown.unwrap_or(text), shown.is_some())
+        );
     }
 }
 
@@ -120,9 +181,18 @@ fn tokens_in_free_text_are_redacted() {
         redact_in_text("my key is ghp_16C7e42F292c6912E7710c838347Ae178B4a ok"),
         "my key is <redacted> ok"
     );
-    assert_eq!(redact_in_text("xghp_16C7e42F292c6912E7710c838347Ae178B4a"), "<redacted>");
-    assert_eq!(redact_in_text("task-2024-01-01-and-more-of-it"), "task-2024-01-01-and-more-of-it");
-    assert_eq!(redact_in_text("see https://a:b@c/"), "see https://<redacted>@c/");
+    assert_eq!(
+        redact_in_text("xghp_16C7e42F292c6912E7710c838347Ae178B4a"),
+        "<redacted>"
+    );
+    assert_eq!(
+        redact_in_text("task-2024-01-01-and-more-of-it"),
+        "task-2024-01-01-and-more-of-it"
+    );
+    assert_eq!(
+        redact_in_text("see https://a:b@c/"),
+        "see https://<redacted>@c/"
+    );
 }
 
 proptest! {

@@ -10,7 +10,13 @@ use crate::model::{DiagnosticCode, Severity};
 
 fn found(yaml: &str) -> (SkillSidecar, Vec<(DiagnosticCode, Severity, u32, u32)>) {
     let (sidecar, problems) = read(yaml.as_bytes());
-    (sidecar, problems.iter().map(|p| (p.code, p.severity, p.line, p.column)).collect())
+    (
+        sidecar,
+        problems
+            .iter()
+            .map(|p| (p.code, p.severity, p.line, p.column))
+            .collect(),
+    )
 }
 
 #[test]
@@ -51,14 +57,33 @@ fn all_fields_are_read() {
     };
     assert_eq!(
         *sidecar.dependencies,
-        [docs, ToolDependency { command: text("gh"), ..tool("cli", "gh") }]
+        [
+            docs,
+            ToolDependency {
+                command: text("gh"),
+                ..tool("cli", "gh")
+            }
+        ]
     );
     let products = ["codex".into(), "unheard-of".into()].into();
-    assert_eq!(sidecar.policy, SkillPolicy { allow_implicit_invocation: Some(false), products });
-    let SkillPermissions { network, file_system_read: read, file_system_write: write, macos } =
-        sidecar.permissions.expect("permissions");
+    assert_eq!(
+        sidecar.policy,
+        SkillPolicy {
+            allow_implicit_invocation: Some(false),
+            products
+        }
+    );
+    let SkillPermissions {
+        network,
+        file_system_read: read,
+        file_system_write: write,
+        macos,
+    } = sidecar.permissions.expect("permissions");
     assert_eq!((network, &*read[0], write.len()), (Some(true), "./a", 2));
-    assert_eq!(&*macos.expect("permissions").to_text(), "{\"automation\":[\"x\"]}");
+    assert_eq!(
+        &*macos.expect("permissions").to_text(),
+        "{\"automation\":[\"x\"]}"
+    );
 }
 
 #[test]
@@ -81,7 +106,10 @@ fn an_unparsable_sidecar_fails_closed() {
     let over = "#".repeat(MAX_MANIFEST_BYTES + 1);
     for (bytes, expected) in [
         (b"a: b: c".as_slice(), (DiagnosticCode::YamlSyntax, 1, 5)),
-        (b"policy: {}\npolicy: {}", (DiagnosticCode::YamlSyntax, 2, 1)),
+        (
+            b"policy: {}\npolicy: {}",
+            (DiagnosticCode::YamlSyntax, 2, 1),
+        ),
         (b"- a", (DiagnosticCode::YamlSyntax, 1, 1)),
         (b"text", (DiagnosticCode::YamlSyntax, 1, 1)),
         (b"a: \xff", (DiagnosticCode::NotUtf8, 1, 4)),
@@ -90,8 +118,14 @@ fn an_unparsable_sidecar_fails_closed() {
         let (sidecar, problems) = read(bytes);
         assert_eq!(sidecar, SkillSidecar::fail_closed());
         assert_eq!(sidecar.policy.allow_implicit_invocation, Some(false));
-        let [problem] = &problems[..] else { panic!("{problems:?}") };
-        assert_eq!((problem.code, problem.line, problem.column), expected, "{problem:?}");
+        let [problem] = &problems[..] else {
+            panic!("{problems:?}")
+        };
+        assert_eq!(
+            (problem.code, problem.line, problem.column),
+            expected,
+            "{problem:?}"
+        );
         assert_eq!(problem.severity, Error);
     }
 }
@@ -109,15 +143,25 @@ fn an_invalid_policy_fails_closed_and_keeps_other_fields() {
         "policy: {products: [~]}",
     ] {
         let (sidecar, problems) = found(&format!("{rest}{policy}"));
-        assert_eq!(sidecar.policy.allow_implicit_invocation, Some(false), "{policy}");
+        assert_eq!(
+            sidecar.policy.allow_implicit_invocation,
+            Some(false),
+            "{policy}"
+        );
         assert!(sidecar.interface.is_some(), "{policy}");
         assert!(
-            matches!(problems[..], [(DiagnosticCode::FieldInvalid, Warning, _, _)]),
+            matches!(
+                problems[..],
+                [(DiagnosticCode::FieldInvalid, Warning, _, _)]
+            ),
             "{policy} {problems:?}"
         );
     }
     let (sidecar, problems) = found("policy:\n  allow_implicit_invocation: 1\n  products: [codex]");
-    assert_eq!((sidecar.policy.products.len(), problems[0].2, problems[0].3), (1, 2, 3));
+    assert_eq!(
+        (sidecar.policy.products.len(), problems[0].2, problems[0].3),
+        (1, 2, 3)
+    );
 }
 
 #[test]
@@ -138,14 +182,20 @@ fn a_secret_is_not_in_a_problem() {
 fn an_invalid_field_is_omitted() {
     let long = "x".repeat(1_025);
     let word = "x".repeat(65);
-    let paths = format!("permissions: {{file_system: {{read: [{}]}}}}", vec!["a"; 257].join(","));
+    let paths = format!(
+        "permissions: {{file_system: {{read: [{}]}}}}",
+        vec!["a"; 257].join(",")
+    );
     let keep = "dependencies: {tools: [{type: a, value: b}]}\n";
     let invalid = (DiagnosticCode::FieldInvalid, Warning);
     for (yaml, code) in [
         ("interface: text", invalid),
         ("interface: {display_name: 1}", invalid),
         ("interface: {display_name: [a]}", invalid),
-        (&format!("interface: {{display_name: {word}}}"), (DiagnosticCode::FieldTooLong, Warning)),
+        (
+            &format!("interface: {{display_name: {word}}}"),
+            (DiagnosticCode::FieldTooLong, Warning),
+        ),
         (
             &format!("interface: {{default_prompt: {long}}}"),
             (DiagnosticCode::FieldTooLong, Warning),
@@ -153,7 +203,10 @@ fn an_invalid_field_is_omitted() {
         ("interface: {brand_color: red}", invalid),
         ("interface: {brand_color: '#12345'}", invalid),
         ("interface: {brand_color: '#1234é'}", invalid),
-        ("interface: {colour: red, size: 1}", (DiagnosticCode::FieldUnknown, Note)),
+        (
+            "interface: {colour: red, size: 1}",
+            (DiagnosticCode::FieldUnknown, Note),
+        ),
         ("permissions: all", invalid),
         ("permissions: {network: all}", invalid),
         ("permissions: {network: {enabled: 1}}", invalid),
@@ -162,7 +215,11 @@ fn an_invalid_field_is_omitted() {
         (&paths, (DiagnosticCode::FieldTooLong, Warning)),
         ("permissions: {macos: true}", invalid),
         (
-            &format!("permissions: {{macos: {}1{}}}", "{a: ".repeat(31), "}".repeat(31)),
+            &format!(
+                "permissions: {{macos: {}1{}}}",
+                "{a: ".repeat(31),
+                "}".repeat(31)
+            ),
             (DiagnosticCode::FieldTooLong, Warning),
         ),
         ("mcp: {}", (DiagnosticCode::FieldUnknown, Note)),
@@ -170,7 +227,9 @@ fn an_invalid_field_is_omitted() {
         let (sidecar, problems) = found(&format!("{keep}{yaml}"));
         let (kept, _) = found(keep);
         assert_eq!(sidecar, kept, "{yaml}");
-        let [(found, severity, ..)] = problems[..] else { panic!("{yaml} {problems:?}") };
+        let [(found, severity, ..)] = problems[..] else {
+            panic!("{yaml} {problems:?}")
+        };
         assert_eq!((found, severity), code, "{yaml}");
     }
     let (sidecar, problems) = found("permissions: {network: false}");
@@ -186,14 +245,21 @@ fn an_invalid_tool_is_omitted() {
         "dependencies:\n  tools:\n  - {type: a, value: b}\n  - text\n  - {type: a}\n  - {value: b}\n  \
          - {type: 1, value: b}\n  - {type: a, value: c, url: [x], more: y}\n",
     );
-    let values: Vec<&str> = sidecar.dependencies.iter().map(|tool| &*tool.value).collect();
+    let values: Vec<&str> = sidecar
+        .dependencies
+        .iter()
+        .map(|tool| &*tool.value)
+        .collect();
     assert_eq!(values, ["b", "c"]);
     assert_eq!(problems.len(), 7, "{problems:?}");
     assert!(problems.iter().all(|(_, severity, ..)| *severity != Error));
     let many = format!("dependencies: {{tools: [{}]}}", vec!["x"; 250].join(","));
     assert_eq!(found(&many).1.len(), 64);
     let over = format!("dependencies: {{tools: [{}]}}", vec!["x"; 257].join(","));
-    assert_eq!(found(&over).1, [(DiagnosticCode::FieldTooLong, Warning, 0, 0)]);
+    assert_eq!(
+        found(&over).1,
+        [(DiagnosticCode::FieldTooLong, Warning, 0, 0)]
+    );
 }
 
 proptest! {

@@ -57,7 +57,9 @@ fn add_entry(entries: &mut MapEntries, key: &str, value: DynamicValue) -> Option
 fn parse_entry(line: &str) -> Option<(&str, Option<&str>)> {
     let (key, rest) = line.split_once(':')?;
     let is_key = key.len() <= MAX_KEY_BYTES
-        && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+        && key
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
         && is_plain_text(key);
     if !is_key {
         return None;
@@ -106,7 +108,9 @@ mod tests {
     /// Checks that a parsed text has the value that the library returns. Returns whether it was
     /// parsed.
     fn agrees(text: &str) -> Result<bool, TestCaseError> {
-        let Some(read) = parse(text) else { return Ok(false) };
+        let Some(read) = parse(text) else {
+            return Ok(false);
+        };
         prop_assert_eq!(parse_with_library(text).ok(), Some(read), "{:?}", text);
         Ok(true)
     }
@@ -127,9 +131,16 @@ mod tests {
             1 => "null|Null|TRUE|false|infinity|nan|inf|yes|on|0x1f|1e3|1|~|\\.inf|e5|x1",
             1 => Just(String::new()),
         ];
-        (indent, key, colon, value, prop_oneof![9 => Just(""), 1 => Just(" ")]).prop_map(
-            |(indent, key, colon, value, end)| format!("{indent}{key}{colon}{value}{end}"),
+        (
+            indent,
+            key,
+            colon,
+            value,
+            prop_oneof![9 => Just(""), 1 => Just(" ")],
         )
+            .prop_map(|(indent, key, colon, value, end)| {
+                format!("{indent}{key}{colon}{value}{end}")
+            })
     }
 
     proptest! {
@@ -157,8 +168,10 @@ mod tests {
                     metadata:\n  version: \"1.0\"\n  author: 'me: I'\nlicense: MIT\n";
         assert!(agrees(text).expect("the same"));
         let metadata = parse(text).and_then(|value| value.get("metadata").cloned());
-        let author =
-            metadata.as_ref().and_then(|m| m.get("author")).and_then(DynamicValue::as_text);
+        let author = metadata
+            .as_ref()
+            .and_then(|m| m.get("author"))
+            .and_then(DynamicValue::as_text);
         assert_eq!(author, Some("me: I"));
     }
 

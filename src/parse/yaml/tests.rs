@@ -7,7 +7,10 @@ use crate::model::value::DynamicValue;
 use crate::parse::json;
 
 fn printed(yaml: &str) -> String {
-    parse(yaml).unwrap_or_else(|e| panic!("{yaml:?}: {e:?}")).to_text().into()
+    parse(yaml)
+        .unwrap_or_else(|e| panic!("{yaml:?}: {e:?}"))
+        .to_text()
+        .into()
 }
 
 #[test]
@@ -31,7 +34,10 @@ fn values_follow_yaml_1_2() {
         ),
         ("a: !tag {b: !x [1, !y z]}", "{\"a\":{\"b\":[1,\"z\"]}}"),
         ("a: &x [1]\nb: *x", "{\"a\":[1],\"b\":[1]}"),
-        ("a: |\n  x: y\n  z\nb: >\n  c\n  d\n", "{\"a\":\"x: y\\nz\\n\",\"b\":\"c d\\n\"}"),
+        (
+            "a: |\n  x: y\n  z\nb: >\n  c\n  d\n",
+            "{\"a\":\"x: y\\nz\\n\",\"b\":\"c d\\n\"}",
+        ),
     ] {
         assert_eq!(printed(yaml), expected, "{yaml:?}");
     }
@@ -42,14 +48,38 @@ fn errors_have_positions() {
     use YamlErrorKind::{Rejected, Syntax};
     for (yaml, line, column, kind, words) in [
         ("a: b: c", 1, 5, Syntax, "mapping values are not allowed"),
-        ("a: 1\nä: \"ö\" x", 2, 8, Syntax, "did not find expected key"),
-        ("a: 1\nb: 2\na: 3\nc: 4", 3, 1, Rejected, "duplicate key `a`"),
+        (
+            "a: 1\nä: \"ö\" x",
+            2,
+            8,
+            Syntax,
+            "did not find expected key",
+        ),
+        (
+            "a: 1\nb: 2\na: 3\nc: 4",
+            3,
+            1,
+            Rejected,
+            "duplicate key `a`",
+        ),
         ("a:\n  b: 1\n  b: 2", 3, 3, Rejected, "duplicate key `b`"),
         ("1: a\n'1': b", 2, 1, Rejected, "duplicate key `1`"),
-        ("a: 1\n...\nb: 2\n", 0, 0, Rejected, "more than one document"),
+        (
+            "a: 1\n...\nb: 2\n",
+            0,
+            0,
+            Rejected,
+            "more than one document",
+        ),
         ("a: *b", 1, 4, Rejected, "unknown anchor"),
         ("a: x\u{1}y", 1, 5, Syntax, "control characters"),
-        ("a:\n\tb: c", 2, 1, Syntax, "found character that cannot start any token"),
+        (
+            "a:\n\tb: c",
+            2,
+            1,
+            Syntax,
+            "found character that cannot start any token",
+        ),
     ] {
         let error = parse(yaml).expect_err(yaml);
         assert_eq!(
@@ -69,9 +99,16 @@ fn expansion_bombs_are_rejected() {
         let aliases = vec![format!("*a{}", level - 1); 9].join(",");
         writeln!(laughs, "a{level}: &a{level} [{aliases}]").expect("a string");
     }
-    let quadratic = format!("a: &a {}\nb: [{}]", "x".repeat(28 << 10), vec!["*a"; 9_000].join(","));
-    let wide =
-        format!("a: &a [{}]\nb: [{}]", vec!["[]"; 9_000].join(","), vec!["*a"; 9_000].join(","));
+    let quadratic = format!(
+        "a: &a {}\nb: [{}]",
+        "x".repeat(28 << 10),
+        vec!["*a"; 9_000].join(",")
+    );
+    let wide = format!(
+        "a: &a [{}]\nb: [{}]",
+        vec!["[]"; 9_000].join(","),
+        vec!["*a"; 9_000].join(",")
+    );
     let recursive = "a: &a [*a]".to_owned();
     let keys = format!("{}k{}", "{? ".repeat(60), ": \"\"}".repeat(60));
     let hidden = "{\"}\":".repeat(300);
@@ -86,7 +123,10 @@ fn expansion_bombs_are_rejected() {
 fn nesting_is_limited_but_length_is_not() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert!(parse(&nested(64)).is_ok());
-    assert_eq!(parse(&nested(65)).expect_err("deep").kind, YamlErrorKind::Rejected);
+    assert_eq!(
+        parse(&nested(65)).expect_err("deep").kind,
+        YamlErrorKind::Rejected
+    );
     let long = "x".repeat(64 << 10);
     assert_eq!(parse(&long), Ok(DynamicValue::Text(long.into())));
 }

@@ -4,14 +4,25 @@ use super::quote_broken_values;
 use crate::parse::yaml::parse;
 
 fn lines_and_keys(quoted: &[(u32, String)]) -> Vec<(u32, &str)> {
-    quoted.iter().map(|(line, key)| (*line, key.as_str())).collect()
+    quoted
+        .iter()
+        .map(|(line, key)| (*line, key.as_str()))
+        .collect()
 }
 
 #[test]
 fn broken_values_are_quoted() {
     for (yaml, repaired, keys) in [
-        ("description: A: b, c\n", "description: 'A: b, c'\n", vec![(1, "description")]),
-        ("a: b: c\r\nd: e\r\n", "a: 'b: c'\r\nd: e\r\n", vec![(1, "a")]),
+        (
+            "description: A: b, c\n",
+            "description: 'A: b, c'\n",
+            vec![(1, "description")],
+        ),
+        (
+            "a: b: c\r\nd: e\r\n",
+            "a: 'b: c'\r\nd: e\r\n",
+            vec![(1, "a")],
+        ),
         ("a: ends with:\n", "a: 'ends with:'\n", vec![(1, "a")]),
         ("a: b: c", "a: 'b: c'", vec![(1, "a")]),
         (
@@ -19,7 +30,11 @@ fn broken_values_are_quoted() {
             "argument-hint: '<d: e.g. 7d>'\n",
             vec![(1, "argument-hint")],
         ),
-        ("tags: [next,@supabase/ssr]\n", "tags: '[next,@supabase/ssr]'\n", vec![(1, "tags")]),
+        (
+            "tags: [next,@supabase/ssr]\n",
+            "tags: '[next,@supabase/ssr]'\n",
+            vec![(1, "tags")],
+        ),
         ("h: [a] [b]\n", "h: '[a] [b]'\n", vec![(1, "h")]),
         ("h: {a} b\n", "h: '{a} b'\n", vec![(1, "h")]),
         ("h: @me\n", "h: '@me'\n", vec![(1, "h")]),
@@ -34,8 +49,16 @@ fn broken_values_are_quoted() {
             "a: 'Use when: x goes on and: on'\n\n\nb: c\n",
             vec![(1, "a")],
         ),
-        ("a: plain\n  goes: on\n", "a: 'plain goes: on'\n\n", vec![(1, "a")]),
-        ("l:\n- k: a: b\n  d: e\n", "l:\n- k: 'a: b'\n  d: e\n", vec![(2, "k")]),
+        (
+            "a: plain\n  goes: on\n",
+            "a: 'plain goes: on'\n\n",
+            vec![(1, "a")],
+        ),
+        (
+            "l:\n- k: a: b\n  d: e\n",
+            "l:\n- k: 'a: b'\n  d: e\n",
+            vec![(2, "k")],
+        ),
         ("a b: c: d\n", "a b: 'c: d'\n", vec![(1, "a b")]),
     ] {
         let (text, quoted) = quote_broken_values(yaml).expect(yaml);
@@ -106,11 +129,19 @@ fn entry() -> impl Strategy<Value = String> {
             3 => format!("\"{}\"\n", lines.join("\n    ").replace('"', "\\\"")),
             4 => format!(
                 "[{}]\n",
-                lines.iter().map(|l| single(l)).collect::<Vec<_>>().join(",\n    ")
+                lines
+                    .iter()
+                    .map(|l| single(l))
+                    .collect::<Vec<_>>()
+                    .join(",\n    ")
             ),
             _ => format!(
                 "\n    - {}\n",
-                lines.iter().map(|l| single(l)).collect::<Vec<_>>().join("\n    - ")
+                lines
+                    .iter()
+                    .map(|l| single(l))
+                    .collect::<Vec<_>>()
+                    .join("\n    - ")
             ),
         }
     })

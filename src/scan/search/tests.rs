@@ -17,7 +17,10 @@ fn rel(text: &str) -> RelPath {
 }
 
 fn resolved(path: &RelPath) -> ResolvedPath {
-    ResolvedPath { dir_index: 0, rel_path: path.clone() }
+    ResolvedPath {
+        dir_index: 0,
+        rel_path: path.clone(),
+    }
 }
 
 impl Tree {
@@ -25,7 +28,9 @@ impl Tree {
         let mut dirs = BTreeMap::from([(RelPath::root(), BTreeSet::new())]);
         for line in lines {
             let mut dir = RelPath::root();
-            let (path, link) = line.split_once(" -> ").map_or((*line, None), |(p, t)| (p, Some(t)));
+            let (path, link) = line
+                .split_once(" -> ")
+                .map_or((*line, None), |(p, t)| (p, Some(t)));
             let mut segments = path.split('/').peekable();
             while let Some(name) = segments.next() {
                 let entries = dirs.entry(dir.clone()).or_default();
@@ -54,7 +59,10 @@ impl Tree {
                 (name, ListingEntryKind::Directory)
             } else if let Some((name, target)) = text.split_once(" -> ") {
                 let target = rel(target);
-                (name, ListingEntryKind::LinkedDirectory(resolved(&target), self.identity(&target)))
+                (
+                    name,
+                    ListingEntryKind::LinkedDirectory(resolved(&target), self.identity(&target)),
+                )
             } else {
                 let file = SkillFile {
                     digest: None,
@@ -64,9 +72,16 @@ impl Tree {
                     sidecar: None,
                     stale: false,
                 };
-                (&**text, ListingEntryKind::File((text == "SKILL.md").then(|| Ok(Arc::new(file)))))
+                (
+                    &**text,
+                    ListingEntryKind::File((text == "SKILL.md").then(|| Ok(Arc::new(file)))),
+                )
             };
-            ListingEntry { name: name.as_bytes().into(), ordinal, kind }
+            ListingEntry {
+                name: name.as_bytes().into(),
+                ordinal,
+                kind,
+            }
         });
         DirListing {
             identity: self.identity(&dir.resolved.rel_path),
@@ -104,17 +119,24 @@ fn find(tree: &Tree, rules: SearchRules) -> (Vec<String>, Vec<String>) {
     }
     let found = search.finish().findings;
     let packages = found.candidates.iter().map(|c| c.package.to_string());
-    let diagnostics = found
-        .diagnostics
-        .kept()
-        .iter()
-        .map(|d| format!("{:?} {}", d.problem.code, d.resource.as_ref().expect("a path")));
+    let diagnostics = found.diagnostics.kept().iter().map(|d| {
+        format!(
+            "{:?} {}",
+            d.problem.code,
+            d.resource.as_ref().expect("a path")
+        )
+    });
     (packages.collect(), diagnostics.collect())
 }
 
 #[test]
 fn a_path_without_links_takes_precedence() {
-    let tree = Tree::new(&["a -> z/deep/dir", "b -> a2", "a2/x -> z", "z/deep/dir/SKILL.md"]);
+    let tree = Tree::new(&[
+        "a -> z/deep/dir",
+        "b -> a2",
+        "a2/x -> z",
+        "z/deep/dir/SKILL.md",
+    ]);
     let (packages, diagnostics) = find(&tree, rules(Limits::default()));
     assert_eq!(packages, ["z/deep/dir"]);
     assert_eq!(diagnostics, ["Alias a", "Alias b", "Alias a2/x"]);
@@ -141,14 +163,45 @@ fn limits_end_the_scan_in_order() {
     let tree = Tree::new(&["a/SKILL.md", "b/SKILL.md", "c/x/SKILL.md", "c/SKILL.md"]);
     let limits = Limits::default();
     for (limits, packages, diagnostics) in [
-        (Limits { max_depth: 1, ..limits.clone() }, vec!["a", "b", "c"], "LimitReached c/x"),
-        (Limits { max_directories: 3, ..limits.clone() }, vec!["a", "b"], "LimitReached c"),
-        (Limits { max_entries: 4, ..limits.clone() }, vec!["a"], "LimitReached b"),
-        (Limits { max_skills: 1, ..limits.clone() }, vec!["a"], "LimitReached b/SKILL.md"),
+        (
+            Limits {
+                max_depth: 1,
+                ..limits.clone()
+            },
+            vec!["a", "b", "c"],
+            "LimitReached c/x",
+        ),
+        (
+            Limits {
+                max_directories: 3,
+                ..limits.clone()
+            },
+            vec!["a", "b"],
+            "LimitReached c",
+        ),
+        (
+            Limits {
+                max_entries: 4,
+                ..limits.clone()
+            },
+            vec!["a"],
+            "LimitReached b",
+        ),
+        (
+            Limits {
+                max_skills: 1,
+                ..limits.clone()
+            },
+            vec!["a"],
+            "LimitReached b/SKILL.md",
+        ),
     ] {
         assert_eq!(
             find(&tree, rules(limits)),
-            (packages.iter().map(|p| (*p).to_owned()).collect(), vec![diagnostics.to_owned()])
+            (
+                packages.iter().map(|p| (*p).to_owned()).collect(),
+                vec![diagnostics.to_owned()]
+            )
         );
     }
 }

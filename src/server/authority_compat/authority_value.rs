@@ -72,8 +72,9 @@ impl HuffmanValueState {
     /// Exclusive end of the codes of each length; 0 if no code has the length. The codes of one
     /// length are consecutive, and longer codes start with larger bits. So a code below the end is
     /// complete.
-    const CODE_ENDS: [u32; 16] =
-        [0, 0, 0, 0, 0, 0xa, 0x2e, 0x7c, 0xfe, 0, 0x3fd, 0x7fd, 0xffc, 0x1ffe, 0x3ffe, 0x7fff];
+    const CODE_ENDS: [u32; 16] = [
+        0, 0, 0, 0, 0, 0xa, 0x2e, 0x7c, 0xfe, 0, 0x3fd, 0x7fd, 0xffc, 0x1ffe, 0x3ffe, 0x7fff,
+    ];
 
     /// Sets a bit in the code of a percent sign (010101), which becomes a dot (010111), and in the
     /// code of a slash (011000), which becomes a three (011001). The preceding bits identify both,
@@ -91,7 +92,12 @@ impl HuffmanValueState {
                 Some(end) if self.code < *end => *self = Self::default(),
                 Some(_) => {}
                 // No character of a path has a code this long. Stop decoding.
-                None => *self = Self { code: 0, bits: Self::CODE_ENDS.len() },
+                None => {
+                    *self = Self {
+                        code: 0,
+                        bits: Self::CODE_ENDS.len(),
+                    }
+                }
             }
         }
     }

@@ -35,7 +35,11 @@ enum FrameState {
     /// In a frame header, after this many bytes.
     Header([u8; FRAME_HEADER_LEN], usize),
     /// At the padding length of a frame; `rest` bytes follow.
-    Padding { priority: usize, rest: usize, ends_block: bool },
+    Padding {
+        priority: usize,
+        rest: usize,
+        ends_block: bool,
+    },
     /// In the payload of a frame.
     Payload(FramePayload),
     /// After unexpected bytes.
@@ -95,14 +99,29 @@ impl AuthorityRewriter {
                 }
                 Ok(now)
             }
-            &mut FrameState::Padding { priority, rest, ends_block } => {
+            &mut FrameState::Padding {
+                priority,
+                rest,
+                ends_block,
+            } => {
                 let padding = usize::from(bytes[0]);
-                let block = rest.checked_sub(priority + padding).ok_or(Http2ParseError)?;
-                self.enter_payload(FramePayload { prefix: priority, block, padding, ends_block })?;
+                let block = rest
+                    .checked_sub(priority + padding)
+                    .ok_or(Http2ParseError)?;
+                self.enter_payload(FramePayload {
+                    prefix: priority,
+                    block,
+                    padding,
+                    ends_block,
+                })?;
                 Ok(1)
             }
             FrameState::Payload(payload) => {
-                let remaining = [&mut payload.prefix, &mut payload.block, &mut payload.padding];
+                let remaining = [
+                    &mut payload.prefix,
+                    &mut payload.block,
+                    &mut payload.padding,
+                ];
                 let is_block = *remaining[0] == 0 && *remaining[1] > 0;
                 let part = remaining
                     .into_iter()
@@ -145,11 +164,20 @@ impl AuthorityRewriter {
         let priority = if flags & PRIORITY != 0 { 5 } else { 0 };
         if flags & PADDED != 0 {
             let rest = length.checked_sub(1).ok_or(Http2ParseError)?;
-            self.state = FrameState::Padding { priority, rest, ends_block };
+            self.state = FrameState::Padding {
+                priority,
+                rest,
+                ends_block,
+            };
             return Ok(());
         }
         let block = length.checked_sub(priority).ok_or(Http2ParseError)?;
-        self.enter_payload(FramePayload { prefix: priority, block, padding: 0, ends_block })
+        self.enter_payload(FramePayload {
+            prefix: priority,
+            block,
+            padding: 0,
+            ends_block,
+        })
     }
 
     fn enter_payload(&mut self, payload: FramePayload) -> Result<(), Http2ParseError> {
@@ -159,8 +187,12 @@ impl AuthorityRewriter {
 
     /// Starts the next frame if the payload is complete.
     fn leave_finished_frame(&mut self) -> Result<(), Http2ParseError> {
-        let FrameState::Payload(FramePayload { prefix: 0, block: 0, padding: 0, ends_block }) =
-            self.state
+        let FrameState::Payload(FramePayload {
+            prefix: 0,
+            block: 0,
+            padding: 0,
+            ends_block,
+        }) = self.state
         else {
             return Ok(());
         };

@@ -25,9 +25,16 @@ enum HeaderBlockState {
     /// First byte of a string, with its length.
     StringLength(StringRole),
     /// Continuation byte of an integer.
-    Integer { value: u32, shift: u32, role: IntegerRole },
+    Integer {
+        value: u32,
+        shift: u32,
+        role: IntegerRole,
+    },
     /// Byte of a string.
-    StringBytes { remaining: usize, string: HeaderString },
+    StringBytes {
+        remaining: usize,
+        string: HeaderString,
+    },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +102,11 @@ impl HeaderBlockState {
             }),
             Self::StringLength(role) => {
                 let huffman = byte & 0b1000_0000 != 0;
-                Ok(start_integer(byte, 0b0111_1111, StringLength { role, huffman }))
+                Ok(start_integer(
+                    byte,
+                    0b0111_1111,
+                    StringLength { role, huffman },
+                ))
             }
             // Integers of more than 28 bits are not supported. `rewrite` consumes the bytes of
             // strings.
@@ -104,7 +115,11 @@ impl HeaderBlockState {
                 let value = value + (u32::from(byte & 0b0111_1111) << shift);
                 let continues = byte & 0b1000_0000 != 0;
                 Ok(if continues {
-                    Self::Integer { value, shift: shift + 7, role }
+                    Self::Integer {
+                        value,
+                        shift: shift + 7,
+                        role,
+                    }
                 } else {
                     role.next_state(value)
                 })
@@ -117,7 +132,11 @@ impl HeaderBlockState {
 fn start_integer(byte: u8, mask: u8, role: IntegerRole) -> HeaderBlockState {
     let value = u32::from(byte & mask);
     if byte & mask == mask {
-        HeaderBlockState::Integer { value, shift: 0, role }
+        HeaderBlockState::Integer {
+            value,
+            shift: 0,
+            role,
+        }
     } else {
         role.next_state(value)
     }

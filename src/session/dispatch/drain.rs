@@ -69,7 +69,10 @@ impl<'a> PollRun<'a> {
         self.wait_for_all().await;
         match outcome {
             Ok(()) => Ok(self.drained),
-            Err(error) => Err(DrainError { error, drained: self.drained }),
+            Err(error) => Err(DrainError {
+                error,
+                drained: self.drained,
+            }),
         }
     }
 
@@ -123,7 +126,10 @@ impl<'a> PollRun<'a> {
                 Err(error) => return error,
             }
             // An answer often causes the next call.
-            if self.wait_for_done(delays.next().unwrap_or(MAX_POLL_DELAY)).await {
+            if self
+                .wait_for_done(delays.next().unwrap_or(MAX_POLL_DELAY))
+                .await
+            {
                 delays = poll_backoff();
             }
         }
@@ -189,8 +195,11 @@ impl<'a> PollRun<'a> {
             if self.failed.contains(&request_id) {
                 continue;
             }
-            let Some(permit) = self.record_while(dispatcher.acquire_permit()).await else { return };
-            self.in_flight.extend(dispatcher.start_resend(permit, request_id));
+            let Some(permit) = self.record_while(dispatcher.acquire_permit()).await else {
+                return;
+            };
+            self.in_flight
+                .extend(dispatcher.start_resend(permit, request_id));
         }
     }
 
@@ -200,7 +209,9 @@ impl<'a> PollRun<'a> {
         let (mut poll, mut token) = (PollSummary::default(), None::<String>);
         for _ in 0..MAX_PAGES {
             dispatcher.context.check_polling()?;
-            let page = self.record_while(dispatcher.context.fetch_page(token.as_deref())).await;
+            let page = self
+                .record_while(dispatcher.context.fetch_page(token.as_deref()))
+                .await;
             let page = page.map_err(DispatchError::Pending)?;
             if page.calls.len() > MAX_PAGE_CALLS {
                 return Err(DispatchError::InvalidPages("a page has over 10,000 calls"));

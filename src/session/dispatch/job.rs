@@ -62,7 +62,13 @@ impl DispatchContext {
         tracker: CallTracker,
     ) -> Self {
         let (tracker, call_ended) = (Mutex::new(tracker), Notify::new());
-        Self { manager, handler, options, tracker, call_ended }
+        Self {
+            manager,
+            handler,
+            options,
+            tracker,
+            call_ended,
+        }
     }
 
     pub fn tracker(&self) -> MutexGuard<'_, CallTracker> {
@@ -71,7 +77,9 @@ impl DispatchContext {
 
     /// Checks that the delivery mode allows polling.
     pub fn check_polling(&self) -> Result<(), DispatchError> {
-        self.tracker().check_mode(DeliveryMode::Polled).map_err(DispatchError::Mode)
+        self.tracker()
+            .check_mode(DeliveryMode::Polled)
+            .map_err(DispatchError::Mode)
     }
 
     /// Waits for the end of a job.
@@ -83,9 +91,12 @@ impl DispatchContext {
     pub async fn run_job(&self, request_id: RequestId, job: DispatchJob) -> DispatchRecord {
         let answer = match job {
             DispatchJob::Answer { tool, arguments } => self.run_tool(&tool, &arguments).await,
-            DispatchJob::Resend(UnsentAnswer { tool, result }) => {
-                CallAnswer { tool, origin: AnswerOrigin::Resent, result, duration: Duration::ZERO }
-            }
+            DispatchJob::Resend(UnsentAnswer { tool, result }) => CallAnswer {
+                tool,
+                origin: AnswerOrigin::Resent,
+                result,
+                duration: Duration::ZERO,
+            },
         };
         let started_at = Instant::now();
         let (outcome, attempts) = self.submit_with_retries(&request_id, &answer.result).await;
@@ -100,9 +111,14 @@ impl DispatchContext {
             submit_duration: started_at.elapsed(),
             bytes: answer.result.json.len(),
         };
-        let unsent = UnsentAnswer { tool: record.tool.clone(), result: answer.result };
-        self.tracker()
-            .finish_call(record.request_id.clone(), (!record.is_done()).then_some(unsent));
+        let unsent = UnsentAnswer {
+            tool: record.tool.clone(),
+            result: answer.result,
+        };
+        self.tracker().finish_call(
+            record.request_id.clone(),
+            (!record.is_done()).then_some(unsent),
+        );
         self.report_record(&record);
         self.call_ended.notify_waiters();
         record
@@ -113,14 +129,22 @@ impl DispatchContext {
         let answer = async { self.handler.answer_call(tool, arguments).await };
         let (origin, result) = match run_guarded(self.options.answer_timeout, answer).await {
             Ok(result) if result.json.len() <= MAX_RESULT_BYTES => (AnswerOrigin::Fresh, result),
-            Ok(_) => (AnswerOrigin::TooLarge, no_result("its result is over the size limit")),
+            Ok(_) => (
+                AnswerOrigin::TooLarge,
+                no_result("its result is over the size limit"),
+            ),
             Err(error @ GuardedRunError::TimedOut(_)) => {
                 (AnswerOrigin::TimedOut, no_result(&error.to_string()))
             }
             Err(GuardedRunError::Panicked) => (AnswerOrigin::Panicked, no_result("it panicked")),
         };
         let tool = truncate_with_ellipsis(tool, MAX_TOOL_NAME_BYTES);
-        CallAnswer { tool, origin, result, duration: started_at.elapsed() }
+        CallAnswer {
+            tool,
+            origin,
+            result,
+            duration: started_at.elapsed(),
+        }
     }
 
     /// Submits an answer. Returns the outcome and the number of attempts.
@@ -139,14 +163,21 @@ impl DispatchContext {
                 Err(error) => Err(error.to_string()),
             }
         };
-        let outcome = attempt.retry(retry_policy()).await.unwrap_or_else(SubmitOutcome::Failed);
+        let outcome = attempt
+            .retry(retry_policy())
+            .await
+            .unwrap_or_else(SubmitOutcome::Failed);
         (outcome, attempts.into_inner())
     }
 
     /// Fetches a page of pending calls.
     pub async fn fetch_page(&self, token: Option<&str>) -> Result<PendingPage, String> {
         let attempt = || async {
-            let page = async { self.manager.list_pending(token, self.options.page_size).await };
+            let page = async {
+                self.manager
+                    .list_pending(token, self.options.page_size)
+                    .await
+            };
             run_guarded(self.options.manager_timeout, page)
                 .await
                 .unwrap_or_else(|error| Err(error.to_string()))

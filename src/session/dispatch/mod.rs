@@ -201,7 +201,10 @@ struct WaiterGuard<'a> {
 impl<'a> WaiterGuard<'a> {
     fn new(context: &'a DispatchContext, request_id: &RequestId) -> Self {
         context.tracker().add_waiter(request_id);
-        Self { context, request_id: request_id.clone() }
+        Self {
+            context,
+            request_id: request_id.clone(),
+        }
     }
 }
 
@@ -235,10 +238,15 @@ impl CallDispatcher {
         handler: Arc<dyn CallHandler>,
         options: DispatchOptions,
     ) -> Self {
-        let max_in_flight =
-            options.max_in_flight.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
+        let max_in_flight = options
+            .max_in_flight
+            .clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
         let page_size = options.page_size.max(1);
-        let options = DispatchOptions { max_in_flight, page_size, ..options };
+        let options = DispatchOptions {
+            max_in_flight,
+            page_size,
+            ..options
+        };
         let remembered = NonZeroUsize::new(options.max_remembered).unwrap_or(NonZeroUsize::MIN);
         let tracker = CallTracker::new(remembered, options.max_unsent.max(max_in_flight));
         Self {
@@ -263,13 +271,19 @@ impl CallDispatcher {
         let Some((request_id, job)) = self.job_for_call(call) else {
             return Ok(DispatchOutcome::Ignored);
         };
-        self.context.tracker().set_mode(DeliveryMode::Pushed).map_err(DispatchError::Mode)?;
-        match self.start_call(DeliveryMode::Pushed, request_id, job).await? {
+        self.context
+            .tracker()
+            .set_mode(DeliveryMode::Pushed)
+            .map_err(DispatchError::Mode)?;
+        match self
+            .start_call(DeliveryMode::Pushed, request_id, job)
+            .await?
+        {
             StartOutcome::Known(_) => Ok(DispatchOutcome::AlreadyKnown),
             // A task ends without a record only if the runtime shuts down.
-            StartOutcome::Started(ended) => {
-                Ok(ended.await.map_or(DispatchOutcome::AlreadyKnown, DispatchOutcome::Ended))
-            }
+            StartOutcome::Started(ended) => Ok(ended
+                .await
+                .map_or(DispatchOutcome::AlreadyKnown, DispatchOutcome::Ended)),
         }
     }
 
@@ -290,7 +304,8 @@ impl CallDispatcher {
     async fn send_turn(&self, thread: &dyn AgentThread, turn: &Value) -> Result<(), TurnError> {
         let work = async { thread.send_turn(turn).await };
         let sent = run_guarded(self.context.options.turn_timeout, work).await;
-        sent.unwrap_or_else(|error| Err(error.to_string())).map_err(TurnError::NotSent)
+        sent.unwrap_or_else(|error| Err(error.to_string()))
+            .map_err(TurnError::NotSent)
     }
 
     /// Sends a turn, and answers calls until the thread has one of the terminal statuses. A status
@@ -346,9 +361,13 @@ impl CallDispatcher {
             return None;
         }
         match call.kind {
-            CallKind::Tool { name, arguments } => {
-                Some((call.request_id, DispatchJob::Answer { tool: name, arguments }))
-            }
+            CallKind::Tool { name, arguments } => Some((
+                call.request_id,
+                DispatchJob::Answer {
+                    tool: name,
+                    arguments,
+                },
+            )),
             CallKind::Other(_) => None,
         }
     }
@@ -380,19 +399,27 @@ impl CallDispatcher {
                     (CallStatus::New, None) => {
                         tracker.start_call(&request_id);
                         drop(tracker);
-                        return Ok(StartOutcome::Started(self.spawn_job(permit, request_id, job)));
+                        return Ok(StartOutcome::Started(
+                            self.spawn_job(permit, request_id, job),
+                        ));
                     }
                     (CallStatus::Unsent, _) if mode == DeliveryMode::Pushed => request_id.clone(),
                     (status, _) => return Ok(StartOutcome::Known(status)),
                 }
             };
             let is_this = oldest == request_id;
-            let Some(ended) = self.start_resend(permit, oldest) else { continue };
+            let Some(ended) = self.start_resend(permit, oldest) else {
+                continue;
+            };
             if is_this {
                 return Ok(StartOutcome::Started(ended));
             }
             // The limit of unsent answers is reached: the oldest answer must be submitted first.
-            if let Ok(DispatchRecord { outcome: SubmitOutcome::Failed(reason), .. }) = ended.await {
+            if let Ok(DispatchRecord {
+                outcome: SubmitOutcome::Failed(reason),
+                ..
+            }) = ended.await
+            {
                 let kept = self.context.tracker().unsent().len();
                 return Err(DispatchError::TooManyUnsent { kept, reason });
             }

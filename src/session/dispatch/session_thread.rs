@@ -55,7 +55,11 @@ impl SessionThread {
     ) -> Self {
         let (thread, handler) = (manager.clone(), session.clone());
         let dispatcher = CallDispatcher::new(session_id, manager, handler, options);
-        Self { session, thread, dispatcher }
+        Self {
+            session,
+            thread,
+            dispatcher,
+        }
     }
 
     /// Returns the dispatcher of the thread's calls.
@@ -95,17 +99,24 @@ impl SessionThread {
     }
 
     async fn prepare_turn(&self, prompt: &UserPrompt, inject: bool) -> (Value, InjectedSkills) {
-        let injected =
-            if inject { self.session.inject(prompt).await } else { InjectedSkills::default() };
+        let injected = if inject {
+            self.session.inject(prompt).await
+        } else {
+            InjectedSkills::default()
+        };
         let fragments = injected.fragments.iter().map(|fragment| &fragment.text);
         let items = fragments.chain([&prompt.text]);
-        let input: Vec<Value> = items.map(|text| json!({ "type": "text", "text": text })).collect();
+        let input: Vec<Value> = items
+            .map(|text| json!({ "type": "text", "text": text }))
+            .collect();
         (json!({ "input": input }), injected)
     }
 }
 
 impl fmt::Debug for SessionThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SessionThread").field("session", &self.session.id()).finish_non_exhaustive()
+        f.debug_struct("SessionThread")
+            .field("session", &self.session.id())
+            .finish_non_exhaustive()
     }
 }

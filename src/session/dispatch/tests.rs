@@ -97,14 +97,30 @@ fn id(text: &str) -> RequestId {
 
 /// Returns a tool call of the session `mine`.
 fn call(name: &str) -> PendingCall {
-    let asked = CallKind::Tool { name: "own.tool".to_owned(), arguments: json!({ "id": name }) };
-    PendingCall { request_id: id(name), session_id: "mine".to_owned(), kind: asked }
+    let asked = CallKind::Tool {
+        name: "own.tool".to_owned(),
+        arguments: json!({ "id": name }),
+    };
+    PendingCall {
+        request_id: id(name),
+        session_id: "mine".to_owned(),
+        kind: asked,
+    }
 }
 
 /// Returns calls that the session `mine` must ignore.
 fn foreign() -> [PendingCall; 2] {
-    let other = PendingCall { session_id: "theirs".to_owned(), ..call("theirs") };
-    [other, PendingCall { kind: CallKind::Other("approval".to_owned()), ..call("approval") }]
+    let other = PendingCall {
+        session_id: "theirs".to_owned(),
+        ..call("theirs")
+    };
+    [
+        other,
+        PendingCall {
+            kind: CallKind::Other("approval".to_owned()),
+            ..call("approval")
+        },
+    ]
 }
 
 fn dispatcher(model: &Arc<Model>, options: DispatchOptions) -> CallDispatcher {
@@ -132,13 +148,20 @@ impl Model {
     fn add(&self, calls: usize) {
         let mut state = self.state();
         let from = state.calls.len();
-        state.calls.extend((from..from + calls).map(|n| (format!("{n:05}"), true)));
+        state
+            .calls
+            .extend((from..from + calls).map(|n| (format!("{n:05}"), true)));
     }
 
     /// Returns the names of the pending calls.
     fn pending_names(&self) -> Vec<String> {
         let state = self.state();
-        state.calls.iter().filter(|(_, waits)| **waits).map(|(name, _)| name.clone()).collect()
+        state
+            .calls
+            .iter()
+            .filter(|(_, waits)| **waits)
+            .map(|(name, _)| name.clone())
+            .collect()
     }
 
     fn finish_call(&self, name: &str) {
@@ -167,13 +190,20 @@ impl CallManager for Model {
         token: Option<&'a str>,
         most: usize,
     ) -> BoxFuture<'a, Result<PendingPage, String>> {
-        let fault = self.state().page_faults.pop_front().unwrap_or(PageFault::None);
+        let fault = self
+            .state()
+            .page_faults
+            .pop_front()
+            .unwrap_or(PageFault::None);
         let pending_calls = self.pending_names();
-        let mut rest =
-            pending_calls.iter().filter(|name| token.is_none_or(|token| name.as_str() > token));
+        let mut rest = pending_calls
+            .iter()
+            .filter(|name| token.is_none_or(|token| name.as_str() > token));
         let mut calls: Vec<PendingCall> = rest.by_ref().take(most).map(|name| call(name)).collect();
-        let next =
-            calls.last().map(|call| call.request_id.to_string()).filter(|_| rest.next().is_some());
+        let next = calls
+            .last()
+            .map(|call| call.request_id.to_string())
+            .filter(|_| rest.next().is_some());
         match fault {
             PageFault::Twice => calls.extend(calls.clone()),
             PageFault::Backwards => calls.reverse(),
@@ -186,7 +216,10 @@ impl CallManager for Model {
                 PageFault::Fails => Err("500".to_owned()),
                 PageFault::Hangs => pending().await,
                 PageFault::Panics => panic!("a page"),
-                _ => Ok(PendingPage { calls, next_token: next }),
+                _ => Ok(PendingPage {
+                    calls,
+                    next_token: next,
+                }),
             }
         })
     }
@@ -200,7 +233,9 @@ impl CallManager for Model {
         let mut state = self.state();
         state.submits += 1;
         if state.accepted.contains(name) {
-            state.violations.push(format!("{name} was submitted after it was accepted"));
+            state
+                .violations
+                .push(format!("{name} was submitted after it was accepted"));
         }
         let fault = state.faults.pop_front().unwrap_or(Fault::None);
         drop(state);
@@ -262,7 +297,11 @@ impl CallHandler for Model {
                 Tool::Panics => panic!("a tool"),
                 Tool::Huge => "x".repeat(9_000),
             };
-            ToolResult { success: true, external_context: true, json }
+            ToolResult {
+                success: true,
+                external_context: true,
+                json,
+            }
         })
     }
 }
@@ -281,7 +320,9 @@ impl AgentThread for Model {
                 sleep(Duration::from_millis(wait)).await;
             }
             self.add(usize::try_from(turn["calls"].as_u64().unwrap_or(0)).expect("few"));
-            turn["fails"].as_str().map_or(Ok(()), |why| Err(why.to_owned()))
+            turn["fails"]
+                .as_str()
+                .map_or(Ok(()), |why| Err(why.to_owned()))
         })
     }
 

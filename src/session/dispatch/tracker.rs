@@ -76,7 +76,9 @@ impl CallTracker {
 
     /// Checks that calls may be delivered in this mode. Returns the current mode as an error.
     pub fn check_mode(&self, mode: DeliveryMode) -> Result<(), DeliveryMode> {
-        self.mode.filter(|current| *current != mode).map_or(Ok(()), Err)
+        self.mode
+            .filter(|current| *current != mode)
+            .map_or(Ok(()), Err)
     }
 
     /// Sets the mode.
@@ -115,7 +117,9 @@ impl CallTracker {
 
     /// Removes a waiter with an id.
     pub fn remove_waiter(&mut self, id: &RequestId) {
-        let Some(waiting) = self.waiter_counts.get_mut(id) else { return };
+        let Some(waiting) = self.waiter_counts.get_mut(id) else {
+            return;
+        };
         *waiting -= 1;
         if *waiting == 0 {
             self.waiter_counts.remove(id);
@@ -188,8 +192,15 @@ mod tests {
     }
 
     fn unsent() -> UnsentAnswer {
-        let result = ToolResult { success: true, external_context: true, json: "{}".to_owned() };
-        UnsentAnswer { tool: "t".to_owned(), result }
+        let result = ToolResult {
+            success: true,
+            external_context: true,
+            json: "{}".to_owned(),
+        };
+        UnsentAnswer {
+            tool: "t".to_owned(),
+            result,
+        }
     }
 
     #[test]
@@ -225,7 +236,10 @@ mod tests {
             assert_eq!(tracker.look_up(&id(0)), CallStatus::Done);
         }
         tracker.remove_waiter(&id(0));
-        assert_eq!((tracker.look_up(&id(0)), tracker.len()), (CallStatus::Done, 2));
+        assert_eq!(
+            (tracker.look_up(&id(0)), tracker.len()),
+            (CallStatus::Done, 2)
+        );
         tracker.remove_waiter(&id(0));
         assert_eq!(
             (tracker.look_up(&id(0)), tracker.len()),
@@ -257,8 +271,14 @@ mod tests {
     fn the_mode_is_fixed_until_a_reset() {
         let mut tracker = CallTracker::new(NonZeroUsize::MIN, 1);
         assert_eq!(tracker.check_mode(DeliveryMode::Polled), Ok(()));
-        assert_eq!((tracker.mode(), tracker.set_mode(DeliveryMode::Pushed)), (None, Ok(())));
-        assert_eq!(tracker.set_mode(DeliveryMode::Polled), Err(DeliveryMode::Pushed));
+        assert_eq!(
+            (tracker.mode(), tracker.set_mode(DeliveryMode::Pushed)),
+            (None, Ok(()))
+        );
+        assert_eq!(
+            tracker.set_mode(DeliveryMode::Polled),
+            Err(DeliveryMode::Pushed)
+        );
         tracker.reset_mode();
         assert_eq!(tracker.set_mode(DeliveryMode::Polled), Ok(()));
     }

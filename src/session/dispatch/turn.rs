@@ -126,12 +126,19 @@ pub async fn run_turn(
     };
     let Ok(status) = timeout(after, both).await else {
         let status = latest.lock().take();
-        return Err(TurnError::TimedOut { expected: until, after, status });
+        return Err(TurnError::TimedOut {
+            expected: until,
+            after,
+            status,
+        });
     };
     let status = status?;
     // Longer calls continue on their tasks.
     drop(timeout(FINAL_WAIT, run.wait_for_all()).await);
-    Ok(FinishedTurn { status, drained: run.into_summary() })
+    Ok(FinishedTurn {
+        status,
+        drained: run.into_summary(),
+    })
 }
 
 /// Waits until the thread has a terminal status. Stores each other status in `latest`.
@@ -143,7 +150,9 @@ async fn wait_for_terminal_status(
 ) -> Result<String, TurnError> {
     let (mut delays, mut failed) = (poll_backoff(), 0);
     loop {
-        let status = run_guarded(context.options.manager_timeout, async { thread.status().await });
+        let status = run_guarded(context.options.manager_timeout, async {
+            thread.status().await
+        });
         match status.await.unwrap_or_else(|error| Err(error.to_string())) {
             Ok(status) if until.contains(&status) => return Ok(status),
             Ok(status) => {

@@ -16,14 +16,20 @@ fn head() -> String {
 }
 
 fn many(count: usize, description: &str) -> Vec<Arc<Skill>> {
-    (0..count).map(|n| skill("r", &format!("s{n:03}"), description, false)).collect()
+    (0..count)
+        .map(|n| skill("r", &format!("s{n:03}"), description, false))
+        .collect()
 }
 
 #[test]
 fn everything_is_listed_if_there_is_room() {
     let mut short = Skill::clone(&skill("r", "a", "long", false));
     short.short_description = "Short\n one.".into();
-    let skills = [Arc::new(short), skill("r", "b", "Bee.", false), skill("q", "c", "", false)];
+    let skills = [
+        Arc::new(short),
+        skill("r", "b", "Bee.", false),
+        skill("q", "c", "", false),
+    ];
     let text = write(&skills, DEFAULT_BUDGET, &["w".to_owned()]);
     let lines = "\nauthority {\"kind\":\"executor\",\"id\":\"r\"}:\n\
                  - a: Short one. (skill://r/a)\n\
@@ -31,7 +37,10 @@ fn everything_is_listed_if_there_is_room() {
                  \nauthority {\"kind\":\"executor\",\"id\":\"q\"}:\n\
                  - c (skill://q/c)\n";
     assert_eq!(text.text, format!("{}{lines}", head()));
-    assert_eq!((text.listed, text.shortened, text.omitted, text.hidden), (3, 0, 0, 0));
+    assert_eq!(
+        (text.listed, text.shortened, text.omitted, text.hidden),
+        (3, 0, 0, 0)
+    );
     assert_eq!(text.warnings, ["w"]);
     assert_eq!(write(&[], 8_000, &[]).text, "");
 }
@@ -42,7 +51,11 @@ fn descriptions_are_truncated_before_skills_are_omitted() {
     let text = write(&skills, DEFAULT_BUDGET, &[]);
     assert_eq!((text.listed, text.shortened, text.omitted), (40, 40, 0));
     assert!(text.text.len() <= DEFAULT_BUDGET && text.text.len() > DEFAULT_BUDGET - 200);
-    let lines: Vec<_> = text.text.lines().filter(|line| line.starts_with("- ")).collect();
+    let lines: Vec<_> = text
+        .text
+        .lines()
+        .filter(|line| line.starts_with("- "))
+        .collect();
     let lengths: Vec<_> = lines.iter().map(|line| line.len()).collect();
     assert!(lengths.iter().all(|len| *len == lengths[0]), "{lengths:?}");
     // A short description is not truncated.
@@ -53,7 +66,10 @@ fn descriptions_are_truncated_before_skills_are_omitted() {
     assert_eq!(text.shortened, 39);
 
     let text = write(&many(900, "word"), DEFAULT_BUDGET, &[]);
-    assert!(text.listed > 100 && text.omitted == 900 - text.listed, "{text:?}");
+    assert!(
+        text.listed > 100 && text.omitted == 900 - text.listed,
+        "{text:?}"
+    );
     assert!(text.text.ends_with(&format!(
         "\n{} more skills are omitted here; `skills.list` lists all skills.\n",
         text.omitted
@@ -81,10 +97,15 @@ fn a_long_description_leaves_room_for_other_skills() {
     let text = write(&skills, DEFAULT_BUDGET, &[]);
     assert_eq!((text.listed, text.shortened, text.omitted), (30, 0, 8));
     assert!(
-        text.text.ends_with("\n8 more skills are omitted here; `skills.list` lists all skills.\n")
+        text.text
+            .ends_with("\n8 more skills are omitted here; `skills.list` lists all skills.\n")
     );
     let text = write(&skills, 40_000, &[]);
-    assert_eq!((text.listed, text.omitted), (38, 0), "all skills are listed if all fit");
+    assert_eq!(
+        (text.listed, text.omitted),
+        (38, 0),
+        "all skills are listed if all fit"
+    );
 }
 
 proptest! {

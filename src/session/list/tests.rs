@@ -14,7 +14,10 @@ use std::sync::Arc;
 pub(crate) fn skill(root: &str, name: &str, description: &str, hidden: bool) -> Arc<Skill> {
     let package = format!("skill://{root}/{name}");
     Arc::new(Skill {
-        authority: Some(Authority { kind: "executor".into(), id: root.into() }),
+        authority: Some(Authority {
+            kind: "executor".into(),
+            id: root.into(),
+        }),
         main_resource: format!("{package}/SKILL.md"),
         package,
         name: name.into(),
@@ -28,8 +31,17 @@ pub(crate) fn skill(root: &str, name: &str, description: &str, hidden: bool) -> 
 }
 
 fn view(skills: Vec<Arc<Skill>>, warnings: Vec<String>) -> SessionView {
-    let hidden = skills.iter().filter(|skill| super::is_hidden(skill)).count();
-    SessionView { id: 7, skills, hidden, warnings, truncated: false }
+    let hidden = skills
+        .iter()
+        .filter(|skill| super::is_hidden(skill))
+        .count();
+    SessionView {
+        id: 7,
+        skills,
+        hidden,
+        warnings,
+        truncated: false,
+    }
 }
 
 /// Returns the entries of all pages and checks each page.
@@ -37,15 +49,24 @@ fn collect_entries(view: &SessionView) -> Vec<Value> {
     let (mut entries, mut at) = (Vec::new(), 0);
     loop {
         let result = ToolResult::from_outcome(Ok(&list_page(view, at)), &ToolNames::default());
-        assert!(result.success && result.json.len() <= MAX_RESULT_BYTES, "{}", result.json.len());
+        assert!(
+            result.success && result.json.len() <= MAX_RESULT_BYTES,
+            "{}",
+            result.json.len()
+        );
         let page: Value = serde_json::from_str(&result.json).expect("JSON");
         let keys: Vec<_> = page.as_object().expect("an object").keys().collect();
         assert_eq!(keys, ["next_cursor", "skills", "truncated", "warnings"]);
         entries.extend(page["skills"].as_array().expect("a list").clone());
         assert_eq!(page["truncated"], !page["next_cursor"].is_null());
-        let Some(cursor) = page["next_cursor"].as_str() else { return entries };
+        let Some(cursor) = page["next_cursor"].as_str() else {
+            return entries;
+        };
         let next = SkillListCursor::decode(cursor, b"").expect("a cursor");
-        assert!(next.view_id == 7 && next.index as usize > at, "each page continues the list");
+        assert!(
+            next.view_id == 7 && next.index as usize > at,
+            "each page continues the list"
+        );
         at = next.index as usize;
     }
 }
@@ -106,8 +127,10 @@ proptest! {
 
 #[test]
 fn hidden_skills_are_counted_in_a_warning() {
-    let view =
-        view(vec![skill("r", "a", "d", true), skill("r", "b", "d", false)], vec!["w".into()]);
+    let view = view(
+        vec![skill("r", "a", "d", true), skill("r", "b", "d", false)],
+        vec!["w".into()],
+    );
     let page = list_page(&view, 0);
     assert_eq!(page.skills.len(), 1);
     assert_eq!(page.warnings.len(), 2);

@@ -73,7 +73,11 @@ pub struct ExecutorState {
 
 /// Returns the detail of the mirrored skills. Only the full view has plugins.
 pub fn mirrored_view(options: &SessionOptions) -> SkillView {
-    if options.plugins { SkillView::Full } else { SkillView::Basic }
+    if options.plugins {
+        SkillView::Full
+    } else {
+        SkillView::Basic
+    }
 }
 
 impl DaemonSource {
@@ -94,7 +98,13 @@ impl DaemonSource {
             None => fleet.mirror(&environment_id, selection),
         };
         let connection = DaemonConnection::start(client, mirror, deadline).await;
-        Self::new(SourceKind::Executor, environment_id, roots, connection, options.grace_period)
+        Self::new(
+            SourceKind::Executor,
+            environment_id,
+            roots,
+            connection,
+            options.grace_period,
+        )
     }
 
     /// Starts a source of this kind and id with a client of the daemon. Waits for the first list at
@@ -162,7 +172,11 @@ impl DaemonSource {
 
     /// Returns the root of a listed package.
     fn find_root(&self, request: &TextPageRequest) -> Result<&SelectedCapabilityRoot, ToolError> {
-        let TextPageRequest { authority: id, package, .. } = request;
+        let TextPageRequest {
+            authority: id,
+            package,
+            ..
+        } = request;
         if !is_of_root(package, id) {
             return Err(ToolError::from_code(
                 ToolErrorCode::WrongAuthority,
@@ -177,7 +191,10 @@ impl DaemonSource {
             let status = catalog.roots().iter().find(|root| root.id == *id);
             if let Some(status) = status.filter(|status| status.state() != RootState::Ready) {
                 let message = format!("the root {id:?} is not ready: {}", status.message);
-                return Err(ToolError::from_code(ToolErrorCode::RootUnavailable, &message));
+                return Err(ToolError::from_code(
+                    ToolErrorCode::RootUnavailable,
+                    &message,
+                ));
             }
             return Err(ToolError::from_code(
                 ToolErrorCode::PackageNotFound,
@@ -194,7 +211,10 @@ impl DaemonSource {
         let read = ReadResourceRequest {
             root: Some(root.clone()),
             // The daemon knows authorities of the kind `executor` only.
-            authority: Some(Authority { kind: "executor".to_owned(), id: root.id.clone() }),
+            authority: Some(Authority {
+                kind: "executor".to_owned(),
+                id: root.id.clone(),
+            }),
             package: request.package.clone(),
             resource: request.resource.clone(),
             cursor: request.cursor.clone(),
@@ -202,7 +222,10 @@ impl DaemonSource {
             ..ReadResourceRequest::default()
         };
         let (connection, _permit) = self.acquire_permit().await?;
-        let page = connection.requests.count(connection.client.read_page(&read)).await;
+        let page = connection
+            .requests
+            .count(connection.client.read_page(&read))
+            .await;
         TextPage::from_response(&read, page.map_err(|error| self.tool_error(&error))?)
     }
 
@@ -215,7 +238,11 @@ impl DaemonSource {
     /// Returns a source with the same mirror and permits for a part of the roots, or `None` if no
     /// root is left.
     pub fn restricted_to(&self, is_included: &dyn Fn(&str) -> bool) -> Option<Self> {
-        let roots = self.roots.iter().filter(|root| is_included(&root.id)).cloned();
+        let roots = self
+            .roots
+            .iter()
+            .filter(|root| is_included(&root.id))
+            .cloned();
         let roots: Vec<_> = roots.collect();
         (!roots.is_empty()).then(|| Self {
             kind: self.kind,
@@ -255,7 +282,10 @@ impl DaemonSource {
 
     /// Returns the authority of a daemon as an authority of the source's kind.
     fn own_authority(&self, authority: Option<Authority>) -> Option<Authority> {
-        authority.map(|authority| Authority { kind: self.kind.name().to_owned(), ..authority })
+        authority.map(|authority| Authority {
+            kind: self.kind.name().to_owned(),
+            ..authority
+        })
     }
 
     /// Returns a catalog as a listing of the source's kind.
@@ -265,9 +295,17 @@ impl DaemonSource {
                 return skill.clone();
             }
             let skill = Skill::clone(skill);
-            Arc::new(Skill { authority: self.own_authority(skill.authority), ..skill })
+            Arc::new(Skill {
+                authority: self.own_authority(skill.authority),
+                ..skill
+            })
         };
-        let roots = || catalog.roots().iter().filter(|root| self.includes_root(&root.id));
+        let roots = || {
+            catalog
+                .roots()
+                .iter()
+                .filter(|root| self.includes_root(&root.id))
+        };
         let unready = roots().filter(|root| root.state() != RootState::Ready);
         SkillListing {
             skills: self.selected_skills(catalog).map(of_kind).collect(),
@@ -318,7 +356,10 @@ impl SkillSource for DaemonSource {
         if !Arc::ptr_eq(&last.0, &catalog) {
             *last = (catalog.clone(), Arc::new(self.build_listing(&catalog)));
         }
-        SourceSnapshot { listing: last.1.clone(), unavailable_reason: unavailable }
+        SourceSnapshot {
+            listing: last.1.clone(),
+            unavailable_reason: unavailable,
+        }
     }
 
     fn watch(&self) -> Option<Box<dyn SourceWatch>> {
@@ -338,7 +379,10 @@ impl SkillSource for DaemonSource {
                 return plugin.clone();
             }
             let plugin = Plugin::clone(plugin);
-            Arc::new(Plugin { authority: self.own_authority(plugin.authority), ..plugin })
+            Arc::new(Plugin {
+                authority: self.own_authority(plugin.authority),
+                ..plugin
+            })
         };
         catalog.plugins().filter(is_listed).map(of_kind).collect()
     }
@@ -362,7 +406,9 @@ impl SkillSource for DaemonSource {
 
 impl DaemonConnection {
     async fn start(client: Client, mirror: Mirror, deadline: Instant) -> Self {
-        mirror.wait_until_live_or_failed(deadline.saturating_duration_since(Instant::now())).await;
+        mirror
+            .wait_until_live_or_failed(deadline.saturating_duration_since(Instant::now()))
+            .await;
         Self {
             client,
             mirror,

@@ -71,21 +71,32 @@ impl LocalSource {
         options: &SessionOptions,
     ) -> Result<Self, LocalError> {
         let ids: Vec<String> = directories.iter().map(|(id, _)| id.clone()).collect();
-        let roots = directories.into_iter().map(|(id, dir)| RootFlag { id: Some(id), dir });
+        let roots = directories
+            .into_iter()
+            .map(|(id, dir)| RootFlag { id: Some(id), dir });
         let flags = ServeFlags {
             roots: roots.collect(),
             environment_ids: vec![ENVIRONMENT.to_owned()],
             ..ServeFlags::default()
         };
         // Sockets that this process inherited are not for the embedded daemon.
-        let env = ProcessEnv { inherited_sockets: Vec::new(), ..ProcessEnv::from_process() };
+        let env = ProcessEnv {
+            inherited_sockets: Vec::new(),
+            ..ProcessEnv::from_process()
+        };
         let config = if ids.is_empty() {
             return Err(LocalError(vec!["no directory is given".to_owned()]));
         } else {
             Config::from_flags(flags, &env)
         };
         // The key is a flag of `caproot serve`.
-        let to_text = |error: ConfigError| ConfigError { key: String::new(), ..error }.to_string();
+        let to_text = |error: ConfigError| {
+            ConfigError {
+                key: String::new(),
+                ..error
+            }
+            .to_string()
+        };
         let config =
             config.map_err(|errors| LocalError(errors.into_iter().map(to_text).collect()))?;
         let daemon = EmbeddedDaemon::start(config).await;
@@ -100,7 +111,10 @@ impl LocalSource {
         let client = Client::new(channel, CALL_TIMEOUT).with_retry_policy(RetryPolicy::default());
         let roots = ids.iter().map(|id| published_root(id)).collect();
         let source = DaemonSource::start(SourceKind::Local, id, client, roots, options).await;
-        Ok(Self { source, _daemon: daemon })
+        Ok(Self {
+            source,
+            _daemon: daemon,
+        })
     }
 }
 

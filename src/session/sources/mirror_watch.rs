@@ -20,7 +20,11 @@ impl MirrorWatch {
     /// Creates a watch for the changes from the current snapshot on.
     pub fn new(mirror: Mirror, grace_period: Duration) -> Self {
         let reported = ReportedState::new(&mirror.snapshot(), grace_period);
-        Self { mirror, grace_period, reported }
+        Self {
+            mirror,
+            grace_period,
+            reported,
+        }
     }
 }
 

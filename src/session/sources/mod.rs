@@ -180,7 +180,10 @@ impl TextPage {
     ) -> Result<Self, ToolError> {
         let invalid = |reason: &str| {
             let message = format!("invalid response of the executor: {reason}");
-            Err(ToolError::from_code(ToolErrorCode::InvalidResponse, &message))
+            Err(ToolError::from_code(
+                ToolErrorCode::InvalidResponse,
+                &message,
+            ))
         };
         let is_requested = if request.resource.is_empty() {
             root_id(&page.resource) == root_id(&request.package)
@@ -191,12 +194,17 @@ impl TextPage {
             return invalid("the page is of another file");
         }
         match page.body {
-            Some(Body::Contents(contents)) => {
-                Ok(Self { resource: page.resource, contents, next_cursor: page.next_cursor })
-            }
+            Some(Body::Contents(contents)) => Ok(Self {
+                resource: page.resource,
+                contents,
+                next_cursor: page.next_cursor,
+            }),
             Some(Body::Data(_)) => {
-                let media =
-                    if page.media_type.is_empty() { "unknown type" } else { &page.media_type };
+                let media = if page.media_type.is_empty() {
+                    "unknown type"
+                } else {
+                    &page.media_type
+                };
                 let message = format!("the file is not text: {media}, {} bytes", page.total_bytes);
                 Err(ToolError::from_code(ToolErrorCode::NotText, &message))
             }
@@ -219,6 +227,10 @@ pub(super) fn unavailable_error(kind: SourceKind, id: &str, reason: &str) -> Too
         SourceKind::Executor => ToolErrorCode::ExecutorUnavailable,
         SourceKind::Local | SourceKind::Mcp => ToolErrorCode::SourceUnavailable,
     };
-    let message = format!("{} cannot be used: {}", kind.describe(id), single_line(reason));
+    let message = format!(
+        "{} cannot be used: {}",
+        kind.describe(id),
+        single_line(reason)
+    );
     ToolError::from_code(code, &message)
 }

@@ -40,13 +40,19 @@ pub fn check_json_bounds(value: &Value, bytes: usize) -> Result<(), String> {
     if is_deeper(value, MAX_DEPTH) {
         return Err(format!("it is nested deeper than {MAX_DEPTH} levels"));
     }
-    let mut counter = BoundedWriter { remaining: bytes, bytes: None };
+    let mut counter = BoundedWriter {
+        remaining: bytes,
+        bytes: None,
+    };
     serde_json::to_writer(&mut counter, value).map_err(|_| format!("it is over {bytes} bytes"))
 }
 
 /// Writes at most `bytes` bytes of JSON. A larger value never takes more memory.
 pub fn write_bounded_json(value: &impl Serialize, bytes: usize) -> Result<String, JsonWriteError> {
-    let mut writer = BoundedWriter { remaining: bytes, bytes: Some(Vec::new()) };
+    let mut writer = BoundedWriter {
+        remaining: bytes,
+        bytes: Some(Vec::new()),
+    };
     match serde_json::to_writer(&mut writer, value) {
         Ok(()) => String::from_utf8(writer.bytes.unwrap_or_default())
             .map_err(|error| JsonWriteError::NotJson(error.to_string())),
@@ -56,7 +62,9 @@ pub fn write_bounded_json(value: &impl Serialize, bytes: usize) -> Result<String
 }
 
 fn is_deeper(value: &Value, levels: usize) -> bool {
-    let Some(left) = levels.checked_sub(1) else { return true };
+    let Some(left) = levels.checked_sub(1) else {
+        return true;
+    };
     match value {
         Value::Array(items) => items.iter().any(|item| is_deeper(item, left)),
         Value::Object(fields) => fields.values().any(|field| is_deeper(field, left)),
@@ -83,7 +91,10 @@ mod tests {
     #[test]
     fn a_map_with_tuple_keys_is_not_json() {
         let keys = std::collections::HashMap::from([((1, 2), 3)]);
-        assert!(matches!(write_bounded_json(&keys, 100), Err(JsonWriteError::NotJson(_))));
+        assert!(matches!(
+            write_bounded_json(&keys, 100),
+            Err(JsonWriteError::NotJson(_))
+        ));
     }
 
     proptest! {

@@ -158,8 +158,13 @@ impl ToolRegistry {
     /// Removes a tool by its name: `namespace.name`, or `name` without a namespace.
     pub fn unregister(&self, name: &str) -> Result<(), ToolRegistryError> {
         let mut registry = self.lock_unsealed()?;
-        let index = registry.tools.iter().position(|tool| tool.full_name() == name);
-        registry.tools.remove(index.ok_or_else(|| ToolRegistryError::NoSuchTool(name.to_owned()))?);
+        let index = registry
+            .tools
+            .iter()
+            .position(|tool| tool.full_name() == name);
+        registry
+            .tools
+            .remove(index.ok_or_else(|| ToolRegistryError::NoSuchTool(name.to_owned()))?);
         Ok(())
     }
 
@@ -172,7 +177,12 @@ impl ToolRegistry {
     /// Returns the names of the tools, `namespace.name` or `name`, in the order of registration.
     #[must_use]
     pub fn names(&self) -> Vec<String> {
-        self.0.lock().tools.iter().map(|tool| tool.full_name().to_owned()).collect()
+        self.0
+            .lock()
+            .tools
+            .iter()
+            .map(|tool| tool.full_name().to_owned())
+            .collect()
     }
 
     /// Returns whether a session was started with the registry.
@@ -185,7 +195,10 @@ impl ToolRegistry {
     #[must_use]
     pub fn copy(&self) -> Self {
         let tools = self.0.lock().tools.clone();
-        Self(Arc::new(Mutex::new(RegistryState { tools, sealed: None })))
+        Self(Arc::new(Mutex::new(RegistryState {
+            tools,
+            sealed: None,
+        })))
     }
 
     /// Seals the registry and returns the tools of a new session.
@@ -200,12 +213,20 @@ impl ToolRegistry {
         let sealed = sealed.get_or_insert_with(|| tools.as_slice().into());
         let tools = flattened.unwrap_or_else(|| sealed.clone());
         let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
-        Ok(ToolSet { tools, names: names.clone(), permits })
+        Ok(ToolSet {
+            tools,
+            names: names.clone(),
+            permits,
+        })
     }
 
     fn lock_unsealed(&self) -> Result<MutexGuard<'_, RegistryState>, ToolRegistryError> {
         let registry = self.0.lock();
-        if registry.sealed.is_some() { Err(ToolRegistryError::Sealed) } else { Ok(registry) }
+        if registry.sealed.is_some() {
+            Err(ToolRegistryError::Sealed)
+        } else {
+            Ok(registry)
+        }
     }
 }
 
@@ -221,7 +242,11 @@ impl Eq for ToolRegistry {}
 impl Default for ToolSet {
     fn default() -> Self {
         let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
-        Self { tools: Arc::default(), names: ToolNames::default(), permits }
+        Self {
+            tools: Arc::default(),
+            names: ToolNames::default(),
+            permits,
+        }
     }
 }
 
@@ -247,7 +272,11 @@ fn flat_tools(
             Ok(renamed) => flat.push(Arc::new(renamed)),
         }
     }
-    if errors.is_empty() { Ok(Some(flat.into())) } else { Err(SelectionError(errors)) }
+    if errors.is_empty() {
+        Ok(Some(flat.into()))
+    } else {
+        Err(SelectionError(errors))
+    }
 }
 
 impl ToolSet {
@@ -280,8 +309,11 @@ impl ToolSet {
         budget: usize,
         skills: impl Fn(usize) -> InstructionText,
     ) -> InstructionText {
-        let texts: Vec<&ResultText> =
-            self.tools.iter().filter_map(|tool| tool.result_text()).collect();
+        let texts: Vec<&ResultText> = self
+            .tools
+            .iter()
+            .filter_map(|tool| tool.result_text())
+            .collect();
         results::append_results(&texts, budget, skills)
     }
 }

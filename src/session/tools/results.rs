@@ -34,18 +34,29 @@ impl ResultText {
         schema: Option<&Value>,
         wraps_result: bool,
     ) -> Option<Self> {
-        let label = if wraps_result { "JSON Schema of its field `result`" } else { "JSON Schema" };
+        let label = if wraps_result {
+            "JSON Schema of its field `result`"
+        } else {
+            "JSON Schema"
+        };
         let schema = schema.map(|schema| format!("{label}: {schema}"));
         if description.is_none() && schema.is_none() {
             return None;
         }
         let description = description.map(|text| single_line(&text));
-        Some(Self { name: name.to_owned(), description, schema })
+        Some(Self {
+            name: name.to_owned(),
+            description,
+            schema,
+        })
     }
 
     /// Returns a copy for a tool with another name.
     pub fn with_name(self, name: &str) -> Self {
-        Self { name: name.to_owned(), ..self }
+        Self {
+            name: name.to_owned(),
+            ..self
+        }
     }
 
     fn to_line(&self, level: DetailLevel) -> String {
@@ -70,8 +81,11 @@ pub fn append_results(
     if texts.is_empty() {
         return skills(budget);
     }
-    let whole =
-        HEAD.len() + texts.iter().map(|text| text.to_line(DetailLevel::Full).len()).sum::<usize>();
+    let whole = HEAD.len()
+        + texts
+            .iter()
+            .map(|text| text.to_line(DetailLevel::Full).len())
+            .sum::<usize>();
     // One byte for the blank line.
     let reserved = (whole + 1).min(budget / 2);
     let mut text = skills(budget - reserved);
@@ -93,9 +107,15 @@ pub fn append_results(
 /// full.
 fn write_results(texts: &[&ResultText], room: usize) -> (String, usize) {
     let mut levels = vec![DetailLevel::Full; texts.len()];
-    let mut lines: Vec<String> = texts.iter().map(|text| text.to_line(DetailLevel::Full)).collect();
+    let mut lines: Vec<String> = texts
+        .iter()
+        .map(|text| text.to_line(DetailLevel::Full))
+        .collect();
     loop {
-        let missing = levels.iter().filter(|level| **level != DetailLevel::Full).count();
+        let missing = levels
+            .iter()
+            .filter(|level| **level != DetailLevel::Full)
+            .count();
         let tail = omitted_text(missing);
         let bytes = HEAD.len() + lines.iter().map(String::len).sum::<usize>() + tail.len();
         if bytes <= room && lines.iter().any(|line| !line.is_empty()) {
@@ -120,7 +140,11 @@ fn next_to_shorten(texts: &[&ResultText], levels: &[DetailLevel]) -> Option<usiz
     let schema = |index: &usize| texts[*index].schema.as_ref().map_or(0, String::len);
     let with_schema =
         (0..texts.len()).filter(|index| levels[*index] == DetailLevel::Full && schema(index) > 0);
-    let left = || (0..texts.len()).rev().find(|index| levels[*index] != DetailLevel::Omitted);
+    let left = || {
+        (0..texts.len())
+            .rev()
+            .find(|index| levels[*index] != DetailLevel::Omitted)
+    };
     with_schema.max_by_key(schema).or_else(left)
 }
 
@@ -162,7 +186,13 @@ mod tests {
         assert!(whole.starts_with(&format!("{HEAD}{small}- t1: Large one. JSON Schema: ")));
         let cut = write_results(&all, whole.len() - 1);
         let tail = "The result of 1 tool is omitted or shortened here.\n";
-        assert_eq!(cut, (format!("{HEAD}{small}- t1: Large one.\n- t2: No schema.\n{tail}"), 1));
+        assert_eq!(
+            cut,
+            (
+                format!("{HEAD}{small}- t1: Large one.\n- t2: No schema.\n{tail}"),
+                1
+            )
+        );
         assert_eq!(write_results(&all, 60), (String::new(), 3));
     }
 

@@ -190,13 +190,19 @@ impl CustomTool {
     /// Sets the namespace: a model calls the tool by `namespace.name`. `skills` is reserved.
     #[must_use]
     pub fn in_namespace(self, namespace: &str) -> Self {
-        Self { namespace: Some(namespace.to_owned()), ..self }
+        Self {
+            namespace: Some(namespace.to_owned()),
+            ..self
+        }
     }
 
     /// Sets the description for the model, in place of the doc comment of the input type.
     #[must_use]
     pub fn description(self, description: &str) -> Self {
-        Self { description: Some(description.to_owned()), ..self }
+        Self {
+            description: Some(description.to_owned()),
+            ..self
+        }
     }
 
     /// Sets the JSON Schema of the arguments, in place of the schema and the doc comment of the
@@ -204,42 +210,62 @@ impl CustomTool {
     /// [`Value`] always is.
     #[must_use]
     pub fn input_schema(self, schema: Value) -> Self {
-        Self { input: ToolSchema::Explicit(schema), ..self }
+        Self {
+            input: ToolSchema::Explicit(schema),
+            ..self
+        }
     }
 
     /// Sets the JSON Schema of the output, in place of the schema of the output type. The model
     /// reads the schema; outputs are not checked.
     #[must_use]
     pub fn output_schema(self, schema: Value) -> Self {
-        Self { output: ToolSchema::Explicit(schema), ..self }
+        Self {
+            output: ToolSchema::Explicit(schema),
+            ..self
+        }
     }
 
     /// Sets the description of the output for the model, in place of the doc comment of the output
     /// type.
     #[must_use]
     pub fn output_description(self, description: &str) -> Self {
-        Self { output_description: Some(description.to_owned()), ..self }
+        Self {
+            output_description: Some(description.to_owned()),
+            ..self
+        }
     }
 
     /// Sets the time limit of a call; at most a day, 1 min by default. A function that exceeds the
     /// limit is dropped at its next await.
     #[must_use]
     pub fn time_limit(self, limit: Duration) -> Self {
-        Self { time_limit: limit, ..self }
+        Self {
+            time_limit: limit,
+            ..self
+        }
     }
 
     /// Sets whether third parties wrote the output, such as the results of a web search; false by
     /// default. A model should follow no instruction in such an output.
     #[must_use]
     pub fn external_context(self, is_external: bool) -> Self {
-        Self { external_context: is_external, ..self }
+        Self {
+            external_context: is_external,
+            ..self
+        }
     }
 }
 
 impl fmt::Debug for CustomTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { namespace, name, .. } = self;
-        f.debug_struct("Tool").field("namespace", namespace).field("name", name).finish()
+        let Self {
+            namespace, name, ..
+        } = self;
+        f.debug_struct("Tool")
+            .field("namespace", namespace)
+            .field("name", name)
+            .finish()
     }
 }
 
@@ -259,8 +285,13 @@ impl ToolSchema {
         settings.inline_subschemas = true;
         let mut schema = settings.into_generator().into_root_schema_for::<T>();
         schema.remove("title");
-        let doc = schema.remove("description").and_then(|doc| Some(doc.as_str()?.to_owned()));
-        Self::Derived { schema: schema.to_value(), doc }
+        let doc = schema
+            .remove("description")
+            .and_then(|doc| Some(doc.as_str()?.to_owned()));
+        Self::Derived {
+            schema: schema.to_value(),
+            doc,
+        }
     }
 }
 

@@ -18,7 +18,10 @@ const HUGE: u64 = 1 << 34;
 fn bytes_read(victim: &Victim) -> u64 {
     let io = fs::read_to_string(format!("/proc/{}/io", victim.serving.pid()))
         .expect("a readable /proc/PID/io");
-    let read = io.lines().find_map(|line| line.strip_prefix("rchar: ")).expect("rchar");
+    let read = io
+        .lines()
+        .find_map(|line| line.strip_prefix("rchar: "))
+        .expect("rchar");
     read.parse().expect("a number")
 }
 
@@ -38,7 +41,11 @@ async fn wait_until_reading_stops(victim: &Victim) {
         }
     }
     let took = begun.elapsed();
-    println!("{} MiB of {} were read; reading stopped in {took:?}", before >> 20, HUGE >> 20);
+    println!(
+        "{} MiB of {} were read; reading stopped in {took:?}",
+        before >> 20,
+        HUGE >> 20
+    );
     assert!(before < HUGE / 2, "{before} of {HUGE} bytes");
 }
 
@@ -53,7 +60,9 @@ async fn a_read_stops_at_its_deadline_and_when_its_caller_leaves() {
     let small = read_request(&root(), "skill://r/a", "skill://r/a/small");
 
     // A raw client enforces no deadline of its own, so the status comes from the daemon.
-    let stream = tokio::net::TcpStream::connect(victim.address).await.expect("a connection");
+    let stream = tokio::net::TcpStream::connect(victim.address)
+        .await
+        .expect("a connection");
     let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(connection);
     let request =
@@ -63,11 +72,15 @@ async fn a_read_stops_at_its_deadline_and_when_its_caller_leaves() {
             .header("grpc-timeout", "500m")
             .body(())
             .expect("a request");
-    let (answer, mut sending) = client.send_request(request, false).expect("the request is sent");
+    let (answer, mut sending) = client
+        .send_request(request, false)
+        .expect("the request is sent");
     let message = huge.encode_to_vec();
     let len = u32::try_from(message.len()).expect("short").to_be_bytes();
     let message = [&[0][..], &len, &message].concat();
-    sending.send_data(Bytes::from(message), true).expect("the request is sent");
+    sending
+        .send_data(Bytes::from(message), true)
+        .expect("the request is sent");
     let answer = in_time(answer).await.expect("an answer");
     let status = tonic::Status::from_header_map(answer.headers()).expect("a status");
     assert_eq!(status.code(), Code::DeadlineExceeded);
@@ -83,7 +96,10 @@ async fn a_read_stops_at_its_deadline_and_when_its_caller_leaves() {
     let before = bytes_read(&victim);
     let mut gone = victim.good.client.clone();
     let call = tokio::spawn(async move { gone.read_resource(huge).await.map(drop) });
-    wait_until("the file is being read", || bytes_read(&victim) > before + (8 << 20)).await;
+    wait_until("the file is being read", || {
+        bytes_read(&victim) > before + (8 << 20)
+    })
+    .await;
     call.abort();
     let read = victim.good.read(small).await.expect("a file");
     assert_eq!(bytes_of(&read), b"small\n");
@@ -98,12 +114,17 @@ async fn digests_of_a_file_list_stop_when_the_caller_leaves() {
         "max_file_bytes: 16GiB",
     )
     .await;
-    let request =
-        ListResourcesRequest { include_digests: true, ..files_request(&root(), "skill://r/a") };
+    let request = ListResourcesRequest {
+        include_digests: true,
+        ..files_request(&root(), "skill://r/a")
+    };
     let before = bytes_read(&victim);
     let mut client = victim.good.client.clone();
     let call = tokio::spawn(async move { client.list_resources(request).await.map(drop) });
-    wait_until("the file is being read", || bytes_read(&victim) > before + (8 << 20)).await;
+    wait_until("the file is being read", || {
+        bytes_read(&victim) > before + (8 << 20)
+    })
+    .await;
     call.abort();
     wait_until_reading_stops(&victim).await;
     victim.stop().await;

@@ -68,9 +68,15 @@ async fn flood_calls<T: Send + 'static>(
         attackers.iter().all(thread::JoinHandle::is_finished)
     })
     .await;
-    let received = attackers.into_iter().flat_map(|attacker| attacker.join().expect("no panic"));
+    let received = attackers
+        .into_iter()
+        .flat_map(|attacker| attacker.join().expect("no panic"));
     let received: Vec<_> = received.collect();
-    println!("{name}: {lists} lists during {} rounds in {:?}", received.len(), begun.elapsed());
+    println!(
+        "{name}: {lists} lists during {} rounds in {:?}",
+        received.len(),
+        begun.elapsed()
+    );
     victim.assert_unharmed(name).await;
     victim.stop().await;
     received
@@ -82,7 +88,9 @@ fn send_until_closed(
     times: u32,
     part: impl Fn(u32) -> Vec<u8>,
 ) -> ReceivedFrames {
-    let Ok(mut raw) = RawConnection::open(address) else { return ReceivedFrames::default() };
+    let Ok(mut raw) = RawConnection::open(address) else {
+        return ReceivedFrames::default();
+    };
     // The first error means that the daemon closed the connection.
     let _ = (0..times).try_for_each(|n| raw.send(&part(n)));
     raw.finish()
@@ -101,7 +109,12 @@ async fn rapid_resets_are_stopped() {
         })
     });
     // A connection may be reset before the client reads GOAWAY.
-    assert!(received.await.iter().any(|frames| frames.goaway == Some(ENHANCE_YOUR_CALM)));
+    assert!(
+        received
+            .await
+            .iter()
+            .any(|frames| frames.goaway == Some(ENHANCE_YOUR_CALM))
+    );
 }
 
 #[tokio::test]
@@ -117,7 +130,12 @@ async fn ten_thousand_headers_are_rejected() {
             bytes
         })
     });
-    assert!(received.await.iter().any(|frames| frames.goaway.is_some_and(|code| code != 0)));
+    assert!(
+        received
+            .await
+            .iter()
+            .any(|frames| frames.goaway.is_some_and(|code| code != 0))
+    );
 }
 
 #[tokio::test]
@@ -128,7 +146,12 @@ async fn endless_continuation_frames_are_stopped() {
             n => frame(CONTINUATION, 0, 1, &header("x", &n.to_string())),
         })
     });
-    assert!(received.await.iter().any(|frames| frames.goaway == Some(ENHANCE_YOUR_CALM)));
+    assert!(
+        received
+            .await
+            .iter()
+            .any(|frames| frames.goaway == Some(ENHANCE_YOUR_CALM))
+    );
 }
 
 #[tokio::test]
@@ -138,7 +161,11 @@ async fn pings_are_answered_within_bounds() {
     });
     // Pings are legal: each is acknowledged, without GOAWAY.
     for received in received.await {
-        assert_eq!((received.pongs, received.goaway.unwrap_or(0)), (10_000, 0), "{received:?}");
+        assert_eq!(
+            (received.pongs, received.goaway.unwrap_or(0)),
+            (10_000, 0),
+            "{received:?}"
+        );
     }
 }
 
@@ -160,7 +187,12 @@ async fn unread_responses_take_bounded_memory() {
     let (_fixture, victim) = Victim::with_tree("skill root/a", "").await;
     let mut bytes = Vec::new();
     for stream in (1..2_000).step_by(2) {
-        bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &call("/no/Such")));
+        bytes.extend(frame(
+            HEADERS,
+            END_HEADERS | END_STREAM,
+            stream,
+            &call("/no/Such"),
+        ));
     }
     let bytes = Arc::new(bytes);
     let attackers = (0..ATTACKERS).map(|_| {
@@ -181,42 +213,59 @@ async fn calls_without_a_request_body_are_limited() {
     let received = flood_calls("half requests", 1_024, Duration::ZERO, |address| {
         send_until_closed(address, 1, |_| {
             let streams = (0..1_030).map(|n| n * 2 + 1);
-            streams.flat_map(|stream| frame(HEADERS, END_HEADERS, stream, &call(LIST))).collect()
+            streams
+                .flat_map(|stream| frame(HEADERS, END_HEADERS, stream, &call(LIST)))
+                .collect()
         })
     });
-    assert!(received.await.iter().any(|frames| frames.refused == 6), "at most 1,024 calls at once");
+    assert!(
+        received.await.iter().any(|frames| frames.refused == 6),
+        "at most 1,024 calls at once"
+    );
 }
 
 #[tokio::test]
 async fn random_frames_do_no_harm() {
     // Each round has its own seed, so a run is repeatable and no two rounds are alike.
     let seed = AtomicUsize::new(1);
-    let received = flood("garbage", Duration::from_secs(short_or_long(2, 10)), move |address| {
-        let mut state = seed.fetch_add(1, Ordering::Relaxed) as u64;
-        let mut random = move || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            state.to_le_bytes()[4]
-        };
-        let garbage: Vec<u8> = (0..50_000).map(|_| random()).collect();
-        match garbage[0] % 4 {
-            0 => send_non_http2(address, &garbage).is_ok(),
-            // Frames of every kind, with wrong sizes, flags and streams.
-            1 => {
-                let frames = garbage.chunks_exact(40).flat_map(|part| {
-                    frame(part[0] % 12, part[1], u32::from(part[2] % 8), &part[3..])
-                });
-                let frames: Vec<u8> = frames.collect();
-                send_until_closed(address, 1, |_| frames.clone()).goaway.is_some()
+    let received = flood(
+        "garbage",
+        Duration::from_secs(short_or_long(2, 10)),
+        move |address| {
+            let mut state = seed.fetch_add(1, Ordering::Relaxed) as u64;
+            let mut random = move || {
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                state.to_le_bytes()[4]
+            };
+            let garbage: Vec<u8> = (0..50_000).map(|_| random()).collect();
+            match garbage[0] % 4 {
+                0 => send_non_http2(address, &garbage).is_ok(),
+                // Frames of every kind, with wrong sizes, flags and streams.
+                1 => {
+                    let frames = garbage.chunks_exact(40).flat_map(|part| {
+                        frame(part[0] % 12, part[1], u32::from(part[2] % 8), &part[3..])
+                    });
+                    let frames: Vec<u8> = frames.collect();
+                    send_until_closed(address, 1, |_| frames.clone())
+                        .goaway
+                        .is_some()
+                }
+                // Random bytes as a header block.
+                2 => {
+                    let block = garbage[..1_000].to_vec();
+                    let bytes = frame(HEADERS, END_HEADERS | END_STREAM, 1, &block);
+                    send_until_closed(address, 1, |_| bytes.clone())
+                        .goaway
+                        .is_some()
+                }
+                _ => send_until_closed(address, 1, |_| garbage.clone())
+                    .goaway
+                    .is_some(),
             }
-            // Random bytes as a header block.
-            2 => {
-                let block = garbage[..1_000].to_vec();
-                let bytes = frame(HEADERS, END_HEADERS | END_STREAM, 1, &block);
-                send_until_closed(address, 1, |_| bytes.clone()).goaway.is_some()
-            }
-            _ => send_until_closed(address, 1, |_| garbage.clone()).goaway.is_some(),
-        }
-    });
+        },
+    );
     let received = received.await;
     assert!(received.len() > 20, "{}", received.len());
 }
@@ -231,7 +280,10 @@ fn send_non_http2(address: SocketAddr, garbage: &[u8]) -> io::Result<()> {
     let mut answer = Vec::new();
     match stream.read_to_end(&mut answer) {
         // The daemon may reply that it does not support this version of HTTP.
-        Ok(_) => assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 505 "), "{answer:?}"),
+        Ok(_) => assert!(
+            answer.is_empty() || answer.starts_with(b"HTTP/1.1 505 "),
+            "{answer:?}"
+        ),
         Err(error) => assert_eq!(error.kind(), io::ErrorKind::ConnectionReset, "{error}"),
     }
     Ok(())
@@ -240,8 +292,10 @@ fn send_non_http2(address: SocketAddr, garbage: &[u8]) -> io::Result<()> {
 #[tokio::test]
 async fn a_connection_without_http2_is_closed() {
     let received = flood("garbage preface", Duration::ZERO, |address| {
-        let sent =
-            ["GET / HTTP/1.1\r\nHost: caproot.test\r\n\r\n", "PRI * HTTP/1.0\r\n\r\nSM\r\n\r\n"];
+        let sent = [
+            "GET / HTTP/1.1\r\nHost: caproot.test\r\n\r\n",
+            "PRI * HTTP/1.0\r\n\r\nSM\r\n\r\n",
+        ];
         for text in sent {
             send_non_http2(address, &text.repeat(3).into_bytes()).expect("a connection");
         }

@@ -12,7 +12,9 @@ use crate::harness::{files_request, in_time, list_request, read_request};
 
 /// Sends a request body with a library that does not check it. Returns the gRPC status.
 async fn send_body(victim: &Victim, path: &str, body: Vec<u8>) -> Option<Code> {
-    let stream = tokio::net::TcpStream::connect(victim.address).await.expect("a connection");
+    let stream = tokio::net::TcpStream::connect(victim.address)
+        .await
+        .expect("a connection");
     let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     let connection = tokio::spawn(connection);
     let request = http::Request::post(format!("http://caproot.test{path}"))
@@ -20,8 +22,12 @@ async fn send_body(victim: &Victim, path: &str, body: Vec<u8>) -> Option<Code> {
         .header("te", "trailers")
         .body(())
         .expect("a request");
-    let (answer, mut sending) = client.send_request(request, false).expect("the request is sent");
-    sending.send_data(Bytes::from(body), false).expect("the request is sent");
+    let (answer, mut sending) = client
+        .send_request(request, false)
+        .expect("the request is sent");
+    sending
+        .send_data(Bytes::from(body), false)
+        .expect("the request is sent");
     let mut answer = in_time(answer).await.expect("an answer");
     let mut status = answer.headers().get("grpc-status").cloned();
     if status.is_none() {
@@ -44,7 +50,13 @@ fn frame_message(len: u32, sent: &[u8]) -> Vec<u8> {
 async fn wrong_sizes_and_broken_messages_are_rejected() {
     let (_fixture, victim) = Victim::with_tree("skill root/a", "").await;
     // All methods run at once, because the daemon waits a moment for the rest of each request.
-    let methods = ["ListSkills", "WatchSkills", "ReadResource", "ResolveRoots", "GetExecutor"];
+    let methods = [
+        "ListSkills",
+        "WatchSkills",
+        "ReadResource",
+        "ResolveRoots",
+        "GetExecutor",
+    ];
     let calls = methods.into_iter().map(|method| {
         let victim = &victim;
         async move {
@@ -57,7 +69,12 @@ async fn wrong_sizes_and_broken_messages_are_rejected() {
             // The message is flagged as compressed, but the request names no encoding.
             let compressed = [&[1][..], &4_u32.to_be_bytes(), &[0; 4]].concat();
             let statuses = async |bodies: Vec<Vec<u8>>| {
-                join_all(bodies.into_iter().map(|body| send_body(victim, &path, body))).await
+                join_all(
+                    bodies
+                        .into_iter()
+                        .map(|body| send_body(victim, &path, body)),
+                )
+                .await
             };
             let (sizes, broken, compressed) = tokio::join!(
                 statuses(sizes.into()),
@@ -79,7 +96,9 @@ async fn wrong_sizes_and_broken_messages_are_rejected() {
 #[tokio::test]
 async fn too_large_headers_are_rejected() {
     let (_fixture, victim) = Victim::with_tree("skill root/a", "").await;
-    let stream = tokio::net::TcpStream::connect(victim.address).await.expect("a connection");
+    let stream = tokio::net::TcpStream::connect(victim.address)
+        .await
+        .expect("a connection");
     let (mut client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(connection);
     for (bytes, status) in [(15 << 10, 200), (17 << 10, 431), (15 << 10, 200)] {
@@ -88,8 +107,14 @@ async fn too_large_headers_are_rejected() {
             .header("x-large", "x".repeat(bytes))
             .body(())
             .expect("a request");
-        let (answer, _) = client.send_request(request, true).expect("the request is sent");
-        assert_eq!(in_time(answer).await.expect("an answer").status(), status, "{bytes}");
+        let (answer, _) = client
+            .send_request(request, true)
+            .expect("the request is sent");
+        assert_eq!(
+            in_time(answer).await.expect("an answer").status(),
+            status,
+            "{bytes}"
+        );
     }
     drop(client);
     victim.stop().await;
@@ -101,19 +126,43 @@ async fn huge_forged_tokens_are_rejected() {
     let list = list_request(&[root()]);
     let read = read_request(&root(), "skill://r/a", "");
     let files = files_request(&root(), "skill://r/a");
-    for (size, code) in [(1 << 20, Code::InvalidArgument), (2 << 20, Code::OutOfRange)] {
+    for (size, code) in [
+        (1 << 20, Code::InvalidArgument),
+        (2 << 20, Code::OutOfRange),
+    ] {
         for letter in ["A", "_", "%", "\u{1f600}"] {
             let text = letter.repeat(size / letter.len());
             let page_token = text.clone();
-            let request = ListSkillsRequest { page_token, ..list.clone() };
+            let request = ListSkillsRequest {
+                page_token,
+                ..list.clone()
+            };
             let answer = victim.good.try_list(request).await;
-            assert_eq!(answer.expect_err("forged").code(), code, "page token of {letter}");
-            let request = ReadResourceRequest { cursor: text.clone(), ..read.clone() };
+            assert_eq!(
+                answer.expect_err("forged").code(),
+                code,
+                "page token of {letter}"
+            );
+            let request = ReadResourceRequest {
+                cursor: text.clone(),
+                ..read.clone()
+            };
             let answer = victim.good.read(request).await;
-            assert_eq!(answer.expect_err("forged").code(), code, "cursor of {letter}");
-            let request = ListResourcesRequest { page_token: text, ..files.clone() };
+            assert_eq!(
+                answer.expect_err("forged").code(),
+                code,
+                "cursor of {letter}"
+            );
+            let request = ListResourcesRequest {
+                page_token: text,
+                ..files.clone()
+            };
             let answer = victim.good.list_resources(request).await;
-            assert_eq!(answer.expect_err("forged").code(), code, "page token of {letter}");
+            assert_eq!(
+                answer.expect_err("forged").code(),
+                code,
+                "page token of {letter}"
+            );
         }
     }
     victim.assert_unharmed("forged texts").await;
@@ -130,15 +179,19 @@ async fn the_maximum_number_of_roots_fits_a_request() {
     let mut longest = crate::harness::selected("", &path);
     let location = longest.location.as_mut().expect("a location");
     location.environment_id = "e".repeat(256);
-    location.path.push_str(&"x".repeat(4_095 - location.path.len()));
+    location
+        .path
+        .push_str(&"x".repeat(4_095 - location.path.len()));
     let roots: Vec<_> = (0..4_096)
         .map(|n| caproot::proto::caproot::v1::SelectedCapabilityRoot {
             id: name(n),
             ..longest.clone()
         })
         .collect();
-    let list =
-        tokio::time::timeout(Duration::from_mins(1), victim.good.try_list(list_request(&roots)));
+    let list = tokio::time::timeout(
+        Duration::from_mins(1),
+        victim.good.try_list(list_request(&roots)),
+    );
     let list = list.await.expect("no hang").expect("a list");
     assert_eq!(list.roots.len(), 4_096);
     victim.stop().await;

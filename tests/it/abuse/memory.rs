@@ -33,7 +33,10 @@ async fn paging_through_a_large_file_takes_bounded_memory() {
         if page.next_cursor.is_empty() {
             break;
         }
-        request = ReadResourceRequest { cursor: page.next_cursor, ..request };
+        request = ReadResourceRequest {
+            cursor: page.next_cursor,
+            ..request
+        };
     }
     assert_eq!(read, size);
     println!(
@@ -52,25 +55,41 @@ struct WindowedClient {
 
 impl WindowedClient {
     async fn new(victim: &Victim, window: u32) -> Self {
-        let stream = tokio::net::TcpStream::connect(victim.address).await.expect("a connection");
+        let stream = tokio::net::TcpStream::connect(victim.address)
+            .await
+            .expect("a connection");
         let mut builder = h2::client::Builder::new();
-        builder.initial_window_size(window).initial_connection_window_size(1 << 30);
+        builder
+            .initial_window_size(window)
+            .initial_connection_window_size(1 << 30);
         let (client, connection) = builder.handshake(stream).await.expect("HTTP/2");
         tokio::spawn(connection);
-        Self { client, open: Vec::new() }
+        Self {
+            client,
+            open: Vec::new(),
+        }
     }
 
     async fn call(&mut self, method: &str, message: &impl prost::Message) {
         let uri = format!("http://caproot.test/caproot.v1.CapabilityService/{method}");
         let request = http::Request::post(uri).header("content-type", "application/grpc");
-        let request = request.header("te", "trailers").body(()).expect("a request");
-        self.client = in_time(self.client.clone().ready()).await.expect("a free HTTP/2 stream");
-        let (answer, mut sending) =
-            self.client.send_request(request, false).expect("the request is sent");
+        let request = request
+            .header("te", "trailers")
+            .body(())
+            .expect("a request");
+        self.client = in_time(self.client.clone().ready())
+            .await
+            .expect("a free HTTP/2 stream");
+        let (answer, mut sending) = self
+            .client
+            .send_request(request, false)
+            .expect("the request is sent");
         let message = message.encode_to_vec();
         let len = u32::try_from(message.len()).expect("short").to_be_bytes();
         let message = [&[0][..], &len, &message].concat();
-        sending.send_data(message.into(), true).expect("the request is sent");
+        sending
+            .send_data(message.into(), true)
+            .expect("the request is sent");
         self.open.push((answer, sending));
     }
 }
@@ -84,7 +103,9 @@ async fn a_thousand_unread_streams_take_bounded_memory() {
     for _ in 0..10 {
         let mut client = WindowedClient::new(&victim, 65_535).await;
         for _ in 0..100 {
-            client.call("WatchSkills", &watch_request(vec![root()])).await;
+            client
+                .call("WatchSkills", &watch_request(vec![root()]))
+                .await;
         }
         for (answer, _) in &mut client.open {
             assert_eq!(in_time(answer).await.expect("a stream").status(), 200);
@@ -100,7 +121,10 @@ async fn a_thousand_unread_streams_take_bounded_memory() {
         for _ in 0..10 {
             let description = format!("Change {n}.");
             let name = format!("s{:03}", n % 300);
-            fixture.replace(&format!("root/{name}/SKILL.md"), skill_text(&name, &description));
+            fixture.replace(
+                &format!("root/{name}/SKILL.md"),
+                skill_text(&name, &description),
+            );
             reader
                 .wait_while(|reader| {
                     reader.skills[&format!("skill://r/{name}")].description != description
@@ -146,7 +170,9 @@ async fn unread_pages_take_bounded_memory() {
         }
         // A caller at another address gets pages of the same size.
         let mut other = super::client_from("127.0.0.2", victim.address).await;
-        in_time(other.read_resource(request.clone())).await.expect("a page");
+        in_time(other.read_resource(request.clone()))
+            .await
+            .expect("a page");
         clients.push(client);
     }
     // The buffered bytes of all callers, the concurrent reads and a margin.
@@ -156,7 +182,11 @@ async fn unread_pages_take_bounded_memory() {
     drop(clients);
     let bound = victim.resident_before + victim.resident_before / 5 + SPARE_KIB;
     super::wait_until("the memory is freed", || victim.resident_kib() <= bound).await;
-    println!("freed: {} KiB before, {} after", victim.resident_before, victim.resident_kib());
+    println!(
+        "freed: {} KiB before, {} after",
+        victim.resident_before,
+        victim.resident_kib()
+    );
     victim.good.read(request).await.expect("a page");
     victim.stop().await;
 }

@@ -55,7 +55,13 @@ impl Victim {
         let serving = Process::start(command);
         let good = serving.connect().await;
         let address = serving.address().parse().expect("an address");
-        let mut victim = Self { serving, good, address, resident_before: 0, max_open_calls: 0 };
+        let mut victim = Self {
+            serving,
+            good,
+            address,
+            resident_before: 0,
+            max_open_calls: 0,
+        };
         for _ in 0..50 {
             victim.assert_served().await;
         }
@@ -78,8 +84,15 @@ impl Victim {
     fn status_field(&self, field: &str) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.serving.pid()));
         let status = status.expect("a running process");
-        let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the field");
-        line.split_whitespace().next().expect("a number").parse().expect("a number")
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(field))
+            .expect("the field");
+        line.split_whitespace()
+            .next()
+            .expect("a number")
+            .parse()
+            .expect("a number")
     }
 
     /// Counts the daemon's open file descriptors.
@@ -148,7 +161,10 @@ async fn is_served(client: &mut Client) -> bool {
 async fn wait_until(condition: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < HANG_TIMEOUT, "timed out before {condition}");
+        assert!(
+            begun.elapsed() < HANG_TIMEOUT,
+            "timed out before {condition}"
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

@@ -44,7 +44,9 @@ pub(super) struct ReceivedFrames {
 
 /// Encodes a frame.
 pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let len = u32::try_from(payload.len()).expect("a short payload").to_be_bytes();
+    let len = u32::try_from(payload.len())
+        .expect("a short payload")
+        .to_be_bytes();
     let mut frame = vec![len[1], len[2], len[3], kind, flags];
     frame.extend(stream.to_be_bytes());
     frame.extend(payload);
@@ -61,14 +63,22 @@ pub(super) fn call(path: &str) -> Vec<u8> {
         ("content-type", "application/grpc"),
         ("te", "trailers"),
     ];
-    headers.iter().flat_map(|(name, value)| header(name, value)).collect()
+    headers
+        .iter()
+        .flat_map(|(name, value)| header(name, value))
+        .collect()
 }
 
 /// Encodes one header that does not enter the dynamic table.
 pub(super) fn header(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {
-        bytes.push(u8::try_from(text.len()).ok().filter(|len| *len < 127).expect("a short text"));
+        bytes.push(
+            u8::try_from(text.len())
+                .ok()
+                .filter(|len| *len < 127)
+                .expect("a short text"),
+        );
         bytes.extend(text.as_bytes());
     }
     bytes
@@ -99,7 +109,9 @@ impl RawConnection {
 
 fn read_frames(mut stream: TcpStream) -> ReceivedFrames {
     let mut received = ReceivedFrames::default();
-    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
+    stream
+        .set_read_timeout(Some(HANG_TIMEOUT))
+        .expect("a timeout");
     let mut frame_head = [0; 9];
     // A close and a reset both end the loop.
     while stream.read_exact(&mut frame_head).is_ok() {

@@ -14,7 +14,9 @@ const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Waits until the daemon closes the connection. Returns the time since `begun`.
 fn wait_until_closed(mut stream: TcpStream, begun: Instant) -> Duration {
-    stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
+    stream
+        .set_read_timeout(Some(HANG_TIMEOUT))
+        .expect("a timeout");
     let mut rest = Vec::new();
     // A reset closes the connection, too.
     drop(stream.read_to_end(&mut rest));
@@ -42,7 +44,10 @@ async fn connections_without_a_preface_are_closed_after_a_timeout() {
     let (_fixture, victim) = Victim::with_tree("skill root/a", "").await;
     let (address, before) = (victim.address, victim.open_descriptors());
     // One client sends the preface at a byte a second, the other stops after the first byte.
-    let slow = [send_slowly(address, PREFACE), send_slowly(address, &PREFACE[..1])];
+    let slow = [
+        send_slowly(address, PREFACE),
+        send_slowly(address, &PREFACE[..1]),
+    ];
     let begun = Instant::now();
     let silent = (0..1_000).map(|_| TcpStream::connect(address).expect("the kernel accepts"));
     let silent: Vec<_> = silent.collect();
@@ -51,10 +56,20 @@ async fn connections_without_a_preface_are_closed_after_a_timeout() {
     assert!(is_served(&mut client_from("127.0.0.2", address).await).await);
     // All but 256 connections, including the earlier ones, are closed at once.
     let max_descriptors = 256 + 40;
-    wait_until("the excess connections are closed", || victim.open_descriptors() < max_descriptors)
-        .await;
-    assert!(begun.elapsed() < PREFACE_TIMEOUT / 2, "{:?}", begun.elapsed());
-    assert!(victim.open_descriptors() > 250, "{}", victim.open_descriptors());
+    wait_until("the excess connections are closed", || {
+        victim.open_descriptors() < max_descriptors
+    })
+    .await;
+    assert!(
+        begun.elapsed() < PREFACE_TIMEOUT / 2,
+        "{:?}",
+        begun.elapsed()
+    );
+    assert!(
+        victim.open_descriptors() > 250,
+        "{}",
+        victim.open_descriptors()
+    );
     victim.assert_unharmed("1,000 silent connections").await;
     let ends = tokio::task::spawn_blocking(move || {
         silent
@@ -68,22 +83,42 @@ async fn connections_without_a_preface_are_closed_after_a_timeout() {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let ends = ends.await.expect("no panic");
-    assert!(ends >= PREFACE_TIMEOUT.saturating_sub(Duration::from_secs(1)), "{ends:?}");
+    assert!(
+        ends >= PREFACE_TIMEOUT.saturating_sub(Duration::from_secs(1)),
+        "{ends:?}"
+    );
     for slow in slow {
         let took = slow.join().expect("no panic");
-        assert!(took >= PREFACE_TIMEOUT.saturating_sub(Duration::from_secs(1)), "{took:?}");
+        assert!(
+            took >= PREFACE_TIMEOUT.saturating_sub(Duration::from_secs(1)),
+            "{took:?}"
+        );
         println!("a slow connection was closed after {took:?}, silent ones after {ends:?}");
     }
-    wait_until("all connections are closed", || victim.open_descriptors() <= before).await;
+    wait_until("all connections are closed", || {
+        victim.open_descriptors() <= before
+    })
+    .await;
     victim.assert_unharmed("after the silence").await;
     // A silent connection does not delay the shutdown.
     let silent = TcpStream::connect(address).expect("a connection");
-    wait_until("the connection is accepted", || victim.open_descriptors() > before).await;
+    wait_until("the connection is accepted", || {
+        victim.open_descriptors() > before
+    })
+    .await;
     let begun = Instant::now();
     let log = victim.stop().await;
-    assert!(begun.elapsed() < PREFACE_TIMEOUT / 2, "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < PREFACE_TIMEOUT / 2,
+        "{:?}",
+        begun.elapsed()
+    );
     drop(silent);
-    let warnings =
-        log.lines().filter(|line| line.contains("max_connections_per_caller, 256, is reached"));
-    assert!((1..=3).contains(&warnings.count()), "a rate-limited warning: {log}");
+    let warnings = log
+        .lines()
+        .filter(|line| line.contains("max_connections_per_caller, 256, is reached"));
+    assert!(
+        (1..=3).contains(&warnings.count()),
+        "a rate-limited warning: {log}"
+    );
 }

@@ -50,13 +50,18 @@ async fn start() -> (Fixture, Daemon) {
 #[tokio::test]
 async fn list_roots_shows_allowed_roots_only() {
     let (_fixture, daemon) = start().await;
-    for (token, expected) in
-        [("me", &["mine"][..]), ("them", &["theirs"]), ("all", &["mine", "theirs"])]
-    {
+    for (token, expected) in [
+        ("me", &["mine"][..]),
+        ("them", &["theirs"]),
+        ("all", &["mine", "theirs"]),
+    ] {
         let roots = published_roots(&daemon, token).await;
         let ids: Vec<_> = roots.iter().map(|root| &*root.id).collect();
         assert_eq!(ids, expected, "{token}");
-        assert!(roots.iter().all(|root| root.state() == RootState::Ready), "{roots:?}");
+        assert!(
+            roots.iter().all(|root| root.state() == RootState::Ready),
+            "{roots:?}"
+        );
     }
     daemon.stop().await;
 }
@@ -65,18 +70,32 @@ async fn list_roots_shows_allowed_roots_only() {
 async fn roots_of_other_callers_look_like_missing_roots() {
     let (fixture, daemon) = start().await;
     // The name of another caller's root gets the response of an unknown name.
-    let (theirs, none) = (located("r", "published:theirs"), located("r", "published:no-such-root"));
+    let (theirs, none) = (
+        located("r", "published:theirs"),
+        located("r", "published:no-such-root"),
+    );
     let responses = async |root: &SelectedCapabilityRoot| {
         let list = list(&daemon, "me", std::slice::from_ref(root)).await;
         assert!(list.skills.is_empty());
-        let read = daemon.read(with_token("me", read_request(root, "skill://r/b", ""))).await;
+        let read = daemon
+            .read(with_token("me", read_request(root, "skill://r/b", "")))
+            .await;
         let read = read.expect_err("no root");
-        let files = list_files(&daemon, "me", root, "skill://r/b").await.expect_err("no root");
+        let files = list_files(&daemon, "me", root, "skill://r/b")
+            .await
+            .expect_err("no root");
         let update = next_update(&mut watch(&daemon, "me", root, "").await).await;
         assert!(update.upserted.is_empty());
         let visible = |s: &Status| (s.code(), s.message().to_owned(), s.details().to_vec());
         let resolved = resolve(&daemon, "me", root).await;
-        (list.roots, list.diagnostics, resolved, visible(&read), visible(&files), update.statuses)
+        (
+            list.roots,
+            list.diagnostics,
+            resolved,
+            visible(&read),
+            visible(&files),
+            update.statuses,
+        )
     };
     let hidden = responses(&theirs).await;
     assert_eq!(hidden, responses(&none).await);
@@ -118,11 +137,17 @@ async fn roots_of_other_callers_look_like_missing_roots() {
 async fn links_out_of_the_allowed_roots_are_not_followed() {
     let (_fixture, daemon) = start().await;
     let mine = [published("mine")];
-    let (scoped, all) = (list(&daemon, "me", &mine).await, list(&daemon, "all", &mine).await);
+    let (scoped, all) = (
+        list(&daemon, "me", &mine).await,
+        list(&daemon, "all", &mine).await,
+    );
     assert_eq!(packages(&scoped), ["skill://mine/a"]);
     assert_eq!(packages(&all), ["skill://mine/a", "skill://mine/linked"]);
     // Each link that leads out gets the same diagnostic, whether its target exists or not.
-    let outside = scoped.diagnostics.iter().filter(|d| d.code() == DiagnosticCode::OutsideRoot);
+    let outside = scoped
+        .diagnostics
+        .iter()
+        .filter(|d| d.code() == DiagnosticCode::OutsideRoot);
     let outside: Vec<_> = outside.map(|d| (&*d.resource, &*d.message)).collect();
     let names: Vec<_> = outside.iter().map(|(resource, _)| *resource).collect();
     assert_eq!(
@@ -136,27 +161,51 @@ async fn links_out_of_the_allowed_roots_are_not_followed() {
             "skill://mine/up",
         ]
     );
-    assert!(outside.iter().all(|(_, message)| *message == outside[0].1), "{outside:?}");
+    assert!(
+        outside.iter().all(|(_, message)| *message == outside[0].1),
+        "{outside:?}"
+    );
     let root = &mine[0];
     for (package, resource, reason) in [
         ("skill://mine/linked", "", "PACKAGE_NOT_FOUND"),
         ("skill://mine/a", "skill://mine/a/secret.md", "OUTSIDE_ROOT"),
-        ("skill://mine/a", "skill://mine/a/more/secret.md", "OUTSIDE_ROOT"),
+        (
+            "skill://mine/a",
+            "skill://mine/a/more/secret.md",
+            "OUTSIDE_ROOT",
+        ),
         ("skill://mine/a", "skill://mine/a/more/none", "OUTSIDE_ROOT"),
     ] {
         let code = match reason {
             "PACKAGE_NOT_FOUND" => Code::NotFound,
             _ => Code::PermissionDenied,
         };
-        let denied = daemon.read(with_token("me", read_request(root, package, resource))).await;
+        let denied = daemon
+            .read(with_token("me", read_request(root, package, resource)))
+            .await;
         assert_rpc_error(denied, code, reason, None);
     }
-    let own = list_files(&daemon, "me", root, "skill://mine/a").await.expect("files");
+    let own = list_files(&daemon, "me", root, "skill://mine/a")
+        .await
+        .expect("files");
     assert_eq!(own, ["SKILL.md", "own.md"]);
-    let whole = list_files(&daemon, "all", root, "skill://mine/a").await.expect("files");
-    assert_eq!(whole, ["SKILL.md", "more/SKILL.md", "more/secret.md", "own.md", "secret.md"]);
-    let read = daemon
-        .read(with_token("all", read_request(root, "skill://mine/a", "skill://mine/a/secret.md")));
+    let whole = list_files(&daemon, "all", root, "skill://mine/a")
+        .await
+        .expect("files");
+    assert_eq!(
+        whole,
+        [
+            "SKILL.md",
+            "more/SKILL.md",
+            "more/secret.md",
+            "own.md",
+            "secret.md"
+        ]
+    );
+    let read = daemon.read(with_token(
+        "all",
+        read_request(root, "skill://mine/a", "skill://mine/a/secret.md"),
+    ));
     assert_eq!(bytes_of(&read.await.expect("allowed")), b"theirs\n");
     daemon.stop().await;
 }
@@ -172,7 +221,9 @@ async fn a_link_retargeted_to_another_callers_root_ends_access() {
     let update = next_update(&mut stream).await;
     assert_eq!(update.removed, ["skill://now/x"]);
     assert_eq!(update.statuses[0].reason(), RootReason::NotAllowed);
-    let denied = daemon.read(with_token("me", read_request(&now, "skill://now/x", ""))).await;
+    let denied = daemon
+        .read(with_token("me", read_request(&now, "skill://now/x", "")))
+        .await;
     assert_rpc_error(denied, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     retarget(&fixture.path("srv/mine/now"), "one");
     assert_eq!(next_update(&mut stream).await.upserted, ["skill://now/x"]);
@@ -187,7 +238,10 @@ async fn a_retargeted_root_moves_the_access_scope() {
     let mut stream = watch(&daemon, "me", &mine, "").await;
     assert_eq!(next_update(&mut stream).await.upserted, ["skill://mine/a"]);
     let old = selected("old", fixture.path("srv/v1"));
-    assert_eq!(packages(&list(&daemon, "me", std::slice::from_ref(&old)).await), ["skill://old/a"]);
+    assert_eq!(
+        packages(&list(&daemon, "me", std::slice::from_ref(&old)).await),
+        ["skill://old/a"]
+    );
     let mut on_old = watch(&daemon, "me", &old, "").await;
     next_update(&mut on_old).await;
     // The operator's root now leads elsewhere, and the caller's scope follows.
@@ -195,10 +249,18 @@ async fn a_retargeted_root_moves_the_access_scope() {
     let update = next_update(&mut stream).await;
     assert_eq!(
         (&*update.upserted, &*update.removed),
-        (&["skill://mine/b".to_owned()][..], &["skill://mine/a".to_owned()][..])
+        (
+            &["skill://mine/b".to_owned()][..],
+            &["skill://mine/a".to_owned()][..]
+        )
     );
-    assert_eq!(next_update(&mut on_old).await.statuses[0].reason(), RootReason::NotAllowed);
-    let denied = daemon.read(with_token("me", read_request(&old, "skill://old/a", ""))).await;
+    assert_eq!(
+        next_update(&mut on_old).await.statuses[0].reason(),
+        RootReason::NotAllowed
+    );
+    let denied = daemon
+        .read(with_token("me", read_request(&old, "skill://old/a", "")))
+        .await;
     assert_rpc_error(denied, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
     daemon.stop().await;
 }
@@ -214,18 +276,39 @@ async fn page_and_resume_tokens_of_other_callers_give_nothing() {
         page_token: page_token.into(),
         ..list_request(std::slice::from_ref(&mine))
     };
-    let first = daemon.try_list(with_token("all", page(""))).await.expect("a page");
-    let second =
-        daemon.try_list(with_token("all", page(&first.next_page_token))).await.expect("a page");
+    let first = daemon
+        .try_list(with_token("all", page("")))
+        .await
+        .expect("a page");
+    let second = daemon
+        .try_list(with_token("all", page(&first.next_page_token)))
+        .await
+        .expect("a page");
     for token in [&first.next_page_token, &second.next_page_token] {
         let denied = daemon.try_list(with_token("me", page(token))).await;
-        assert_rpc_error(denied, Code::InvalidArgument, "INVALID_ARGUMENT", Some("page_token"));
+        assert_rpc_error(
+            denied,
+            Code::InvalidArgument,
+            "INVALID_ARGUMENT",
+            Some("page_token"),
+        );
     }
-    let own = daemon.try_list(with_token("me", page(""))).await.expect("a page");
-    let end = daemon.try_list(with_token("me", page(&own.next_page_token))).await.expect("a page");
-    assert_eq!((packages(&end), &*end.next_page_token), (vec!["skill://mine/b"], ""));
+    let own = daemon
+        .try_list(with_token("me", page("")))
+        .await
+        .expect("a page");
+    let end = daemon
+        .try_list(with_token("me", page(&own.next_page_token)))
+        .await
+        .expect("a page");
+    assert_eq!(
+        (packages(&end), &*end.next_page_token),
+        (vec!["skill://mine/b"], "")
+    );
     // A stream resumed with another caller's token starts again, with its own caller's skills.
-    let token = list(&daemon, "all", std::slice::from_ref(&mine)).await.resume_token;
+    let token = list(&daemon, "all", std::slice::from_ref(&mine))
+        .await
+        .resume_token;
     let mut stream = watch(&daemon, "me", &mine, &token).await;
     let update = next_update(&mut stream).await;
     assert_eq!(update.reset, Some(ResetReason::SelectionChanged));
@@ -238,8 +321,14 @@ async fn page_and_resume_tokens_of_other_callers_give_nothing() {
         max_bytes: 4,
         ..read_request(&mine, "skill://mine/c", "skill://mine/c/f.md")
     };
-    let cursor = daemon.read(with_token("all", file.clone())).await.expect("a page").next_cursor;
-    let denied = daemon.read(with_token("me", ReadResourceRequest { cursor, ..file })).await;
+    let cursor = daemon
+        .read(with_token("all", file.clone()))
+        .await
+        .expect("a page")
+        .next_cursor;
+    let denied = daemon
+        .read(with_token("me", ReadResourceRequest { cursor, ..file }))
+        .await;
     assert_rpc_error(denied, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     daemon.stop().await;
 }
@@ -267,25 +356,52 @@ async fn skill_names_and_disabled_skills_do_not_depend_on_the_caller() {
         let root = selected("r", fixture.path(path));
         let list = list(&daemon, token, &[root]).await;
         let disabled = list.roots[0].counts.map(|counts| counts.disabled);
-        (list.skills.into_iter().map(|skill| skill.name).collect::<Vec<_>>(), disabled)
+        (
+            list.skills
+                .into_iter()
+                .map(|skill| skill.name)
+                .collect::<Vec<_>>(),
+            disabled,
+        )
     };
     for (path, names, disabled) in [
         ("srv/plugins/p/skills/on", &["plug:on"][..], 0),
         ("srv/plugins/p/skills/sub", &["plug:left"], 2),
     ] {
         let scoped = names_and_disabled("me", path).await;
-        assert_eq!(scoped, (names.iter().map(|n| (*n).to_owned()).collect(), Some(disabled)));
+        assert_eq!(
+            scoped,
+            (
+                names.iter().map(|n| (*n).to_owned()).collect(),
+                Some(disabled)
+            )
+        );
         assert_eq!(scoped, names_and_disabled("all", path).await, "{path}");
     }
     assert!(published_roots(&daemon, "me").await.is_empty());
-    assert_eq!(names_and_disabled("me", "srv/plugins/p/skills").await, (Vec::new(), None));
+    assert_eq!(
+        names_and_disabled("me", "srv/plugins/p/skills").await,
+        (Vec::new(), None)
+    );
     // A broken manifest above the caller's scope gives the caller no diagnostic.
     fixture.write("srv/plugins/p/.codex-plugin/plugin.json", "{\"name\": ");
     let root = [selected("r", fixture.path("srv/plugins/p/skills/on"))];
-    let fresh = ListSkillsRequest { consistency: 2, ..list_request(&root) };
-    let scoped = daemon.try_list(with_token("me", fresh.clone())).await.expect("a list");
-    assert_eq!((&*scoped.skills[0].name, &*scoped.diagnostics), ("on", &[][..]));
-    let all = daemon.try_list(with_token("all", fresh)).await.expect("a list");
+    let fresh = ListSkillsRequest {
+        consistency: 2,
+        ..list_request(&root)
+    };
+    let scoped = daemon
+        .try_list(with_token("me", fresh.clone()))
+        .await
+        .expect("a list");
+    assert_eq!(
+        (&*scoped.skills[0].name, &*scoped.diagnostics),
+        ("on", &[][..])
+    );
+    let all = daemon
+        .try_list(with_token("all", fresh))
+        .await
+        .expect("a list");
     assert_eq!(all.diagnostics[0].code(), DiagnosticCode::ManifestInvalid);
     daemon.stop().await;
 }
@@ -298,15 +414,38 @@ async fn a_caller_gets_the_roots_of_all_matching_rules() {
     let rules = "roots: [{id: a, path: a}, {id: b, path: b}, {id: c, path: c}]\n\
                  callers: [{name: 1, token_file: t, roots: [a]}, {name: '2', token_file: t, roots: [b]}]";
     let daemon = start_daemon(&fixture, &rules.replace("name: 1", "name: '1'")).await;
-    let ids: Vec<_> = published_roots(&daemon, "t").await.into_iter().map(|root| root.id).collect();
+    let ids: Vec<_> = published_roots(&daemon, "t")
+        .await
+        .into_iter()
+        .map(|root| root.id)
+        .collect();
     assert_eq!(ids, ["a", "b"]);
-    let both = list(&daemon, "t", &[published("a"), published("b"), published("c")]).await;
-    assert_eq!(packages(&both), ["skill://a/x", "skill://a/l", "skill://b/y"]);
+    let both = list(
+        &daemon,
+        "t",
+        &[published("a"), published("b"), published("c")],
+    )
+    .await;
+    assert_eq!(
+        packages(&both),
+        ["skill://a/x", "skill://a/l", "skill://b/y"]
+    );
     // A root whose directory is removed stays allowed: the reason is NOT_FOUND.
     fs::remove_dir_all(fixture.path("b")).expect("removed");
     let gone = list_request(&[published("b")]);
-    let gone = daemon.try_list(with_token("t", ListSkillsRequest { consistency: 2, ..gone })).await;
-    assert_eq!(gone.expect("a list").roots[0].reason(), RootReason::NotFound);
+    let gone = daemon
+        .try_list(with_token(
+            "t",
+            ListSkillsRequest {
+                consistency: 2,
+                ..gone
+            },
+        ))
+        .await;
+    assert_eq!(
+        gone.expect("a list").roots[0].reason(),
+        RootReason::NotFound
+    );
     daemon.stop().await;
 }
 
@@ -321,7 +460,10 @@ async fn a_root_in_several_scopes_is_counted_once() {
         let executor = in_time(daemon.client.clone().get_executor(request)).await;
         let executor = executor.expect("GetExecutor").into_inner();
         daemon.stop().await;
-        (executor.catalog_stats.expect("counts"), executor.watch.expect("a status").roots)
+        (
+            executor.catalog_stats.expect("counts"),
+            executor.watch.expect("a status").roots,
+        )
     };
     let (counts, watched) = stats(&["all"]).await;
     assert_eq!((counts.ready_roots, watched), (2, 2));

@@ -18,8 +18,10 @@ struct SeededRng(u64);
 impl SeededRng {
     fn next_below(&mut self, limit: usize) -> usize {
         // Knuth's MMIX generator. The low bits are the least random.
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         usize::try_from(self.0 >> 33).expect("31 bits") % limit
     }
 
@@ -54,11 +56,27 @@ fn create_tree(fixture: &Fixture, rng: &mut SeededRng) -> Vec<PathBuf> {
         let (holder, target) = (rng.pick(&dirs).clone(), rng.pick(&targets).clone());
         let name = ["SKILL.md", "f.md"][rng.next_below(2)];
         let free = rng.next_below(4) == 0 && !holder.join(name).exists();
-        let link = if free { holder.join(name) } else { holder.join(format!("l{n}")) };
-        let up = holder.strip_prefix(fixture.top()).expect("below").components().map(|_| "..");
+        let link = if free {
+            holder.join(name)
+        } else {
+            holder.join(format!("l{n}"))
+        };
+        let up = holder
+            .strip_prefix(fixture.top())
+            .expect("below")
+            .components()
+            .map(|_| "..");
         let up: PathBuf = up.collect();
         let relative = up.join(target.strip_prefix(fixture.top()).expect("below"));
-        symlink(if rng.next_below(2) == 0 { &target } else { &relative }, &link).expect("a link");
+        symlink(
+            if rng.next_below(2) == 0 {
+                &target
+            } else {
+                &relative
+            },
+            &link,
+        )
+        .expect("a link");
         // Later links may lead to this link. Cycles are dropped below.
         targets.push(link);
     }
@@ -86,13 +104,18 @@ async fn read_all(
     let mut files_read = Vec::new();
     for skill in listed.skills {
         let package = skill.package;
-        for file in list_files(daemon, token, &root, &package).await.expect("a listed package") {
+        for file in list_files(daemon, token, &root, &package)
+            .await
+            .expect("a listed package")
+        {
             let resource = format!("{package}/{file}");
-            let page =
-                daemon.read(with_token(token, read_request(&root, &package, &resource))).await;
+            let page = daemon
+                .read(with_token(token, read_request(&root, &package, &resource)))
+                .await;
             let text = String::from_utf8(bytes_of(&page.expect("a listed file"))).expect("text");
-            let path_in_file =
-                text.trim_start_matches("---\ndescription: ").trim_end_matches("\n---\n");
+            let path_in_file = text
+                .trim_start_matches("---\ndescription: ")
+                .trim_end_matches("\n---\n");
             files_read.push(ReadFile {
                 package: package.clone(),
                 resource,
@@ -101,7 +124,11 @@ async fn read_all(
         }
         // The listed description comes from the skill's file, too.
         let (resource, path_in_file) = (package.clone(), skill.description);
-        files_read.push(ReadFile { package, resource, path_in_file });
+        files_read.push(ReadFile {
+            package,
+            resource,
+            path_in_file,
+        });
     }
     (state, reason, files_read)
 }
@@ -111,10 +138,15 @@ async fn check_seed(seed: u64) -> usize {
     let mut rng = SeededRng(seed);
     let fixture = Fixture::new("dir srv");
     let dirs = create_tree(&fixture, &mut rng);
-    let scope: Vec<_> = (0..=rng.next_below(2)).map(|_| rng.pick(&dirs).clone()).collect();
+    let scope: Vec<_> = (0..=rng.next_below(2))
+        .map(|_| rng.pick(&dirs).clone())
+        .collect();
     write_token(&fixture, "me", "me");
     write_token(&fixture, "all", "all");
-    let listed: Vec<_> = scope.iter().map(|dir| format!("'{}'", dir.display())).collect();
+    let listed: Vec<_> = scope
+        .iter()
+        .map(|dir| format!("'{}'", dir.display()))
+        .collect();
     let rules = format!(
         "allow: [srv]\ncallers:\n- {{name: me, token_file: me, roots: [{}]}}\n\
          - {{name: all, token_file: all}}\n",
@@ -135,7 +167,12 @@ async fn check_seed(seed: u64) -> usize {
             continue;
         }
         assert_eq!(state, RootState::Ready, "{context}");
-        for ReadFile { resource, path_in_file, .. } in &mine {
+        for ReadFile {
+            resource,
+            path_in_file,
+            ..
+        } in &mine
+        {
             assert!(
                 is_in_scope(&fixture.path(path_in_file)),
                 "{context}: {resource} is {path_in_file}"
@@ -143,14 +180,23 @@ async fn check_seed(seed: u64) -> usize {
         }
         // A file below the root that no link leads to is always served.
         let is_plain = |handle: &str| {
-            let below = handle.strip_prefix("skill://r").expect("a handle of the root");
+            let below = handle
+                .strip_prefix("skill://r")
+                .expect("a handle of the root");
             let path = real(dir).join(below.trim_start_matches('/'));
             real(&path) == path
         };
         for file in &all {
-            let ReadFile { package, resource, path_in_file } = file;
+            let ReadFile {
+                package,
+                resource,
+                path_in_file,
+            } = file;
             let is_plain = is_plain(&format!("{package}/SKILL.md")) && is_plain(resource);
-            assert!(!is_plain || mine.contains(file), "{context}: {resource} is missing");
+            assert!(
+                !is_plain || mine.contains(file),
+                "{context}: {resource} is missing"
+            );
             held_back += usize::from(!is_in_scope(&fixture.path(path_in_file)));
         }
     }
@@ -164,5 +210,8 @@ async fn nothing_outside_an_access_scope_is_served() {
     for seed in 0..short_or_long(4, 8) {
         held_back += check_seed(seed).await;
     }
-    assert!(held_back > 5, "the trees have links out of the scope: {held_back}");
+    assert!(
+        held_back > 5,
+        "the trees have links out of the scope: {held_back}"
+    );
 }

@@ -57,16 +57,33 @@ async fn make_calls(client: &mut Client, fixture: &Fixture) -> usize {
     let mine = located("mine", "published:mine");
     let theirs = selected("theirs", fixture.path("theirs"));
     let roots = [mine.clone(), theirs.clone()];
-    client.get_executor(with_token("wr0ng", GetExecutorRequest {})).await.expect_err("rejected");
-    client.list_roots(with_token("s3cret", ListRootsRequest {})).await.expect("accepted");
-    let list =
-        client.list_skills(with_token("s3cret", list_request(&roots))).await.expect("accepted");
+    client
+        .get_executor(with_token("wr0ng", GetExecutorRequest {}))
+        .await
+        .expect_err("rejected");
+    client
+        .list_roots(with_token("s3cret", ListRootsRequest {}))
+        .await
+        .expect("accepted");
+    let list = client
+        .list_skills(with_token("s3cret", list_request(&roots)))
+        .await
+        .expect("accepted");
     let read = read_request(&mine, "skill://mine/a", "skill://mine/a/x.md");
-    client.read_resource(with_token("s3cret", read)).await.expect("accepted");
+    client
+        .read_resource(with_token("s3cret", read))
+        .await
+        .expect("accepted");
     let read = read_request(&theirs, "skill://theirs/b", "");
-    client.read_resource(with_token("s3cret", read)).await.expect_err("rejected");
+    client
+        .read_resource(with_token("s3cret", read))
+        .await
+        .expect_err("rejected");
     let files = files_request(&mine, "skill://mine/a");
-    client.list_resources(with_token("s3cret", files)).await.expect("accepted");
+    client
+        .list_resources(with_token("s3cret", files))
+        .await
+        .expect("accepted");
     list.get_ref().encoded_len()
 }
 
@@ -86,8 +103,20 @@ async fn every_call_is_logged_as_json() {
     assert_eq!(
         summaries,
         [
-            ["access denied".into(), "GetExecutor".into(), null(), null(), "CALLER_UNKNOWN".into()],
-            ["call".into(), "ListRoots".into(), null(), "OK".into(), null()],
+            [
+                "access denied".into(),
+                "GetExecutor".into(),
+                null(),
+                null(),
+                "CALLER_UNKNOWN".into()
+            ],
+            [
+                "call".into(),
+                "ListRoots".into(),
+                null(),
+                "OK".into(),
+                null()
+            ],
             [
                 "access denied".into(),
                 "ListSkills".into(),
@@ -95,8 +124,20 @@ async fn every_call_is_logged_as_json() {
                 null(),
                 "NOT_ALLOWED".into()
             ],
-            ["call".into(), "ListSkills".into(), "mine,theirs".into(), "OK".into(), null()],
-            ["call".into(), "ReadResource".into(), "mine".into(), "OK".into(), null()],
+            [
+                "call".into(),
+                "ListSkills".into(),
+                "mine,theirs".into(),
+                "OK".into(),
+                null()
+            ],
+            [
+                "call".into(),
+                "ReadResource".into(),
+                "mine".into(),
+                "OK".into(),
+                null()
+            ],
             [
                 "access denied".into(),
                 "ReadResource".into(),
@@ -111,24 +152,49 @@ async fn every_call_is_logged_as_json() {
                 "PERMISSION_DENIED".into(),
                 "ROOT_NOT_ALLOWED".into()
             ],
-            ["call".into(), "ListResources".into(), "mine".into(), "OK".into(), null()],
+            [
+                "call".into(),
+                "ListResources".into(),
+                "mine".into(),
+                "OK".into(),
+                null()
+            ],
         ]
     );
-    assert_eq!((field(0, "rules"), field(1, "rules")), (null(), "me".into()));
+    assert_eq!(
+        (field(0, "rules"), field(1, "rules")),
+        (null(), "me".into())
+    );
     for at in 0..8 {
         let address = field(at, "address");
-        assert!(address.as_str().is_some_and(|text| text.starts_with("127.0.0.1:")), "{address}");
+        assert!(
+            address
+                .as_str()
+                .is_some_and(|text| text.starts_with("127.0.0.1:")),
+            "{address}"
+        );
     }
     assert_eq!(
         (field(4, "package"), field(4, "resource")),
         ("skill://mine/a".into(), "skill://mine/a/x.md".into())
     );
-    assert_eq!((field(6, "package"), field(6, "resource")), ("skill://theirs/b".into(), null()));
+    assert_eq!(
+        (field(6, "package"), field(6, "resource")),
+        ("skill://theirs/b".into(), null())
+    );
     assert_eq!(field(3, "bytes").as_u64(), Some(list_bytes as u64));
-    assert!(field(4, "bytes").as_u64().is_some_and(|bytes| bytes > 14), "{}", lines[4]);
+    assert!(
+        field(4, "bytes").as_u64().is_some_and(|bytes| bytes > 14),
+        "{}",
+        lines[4]
+    );
     assert_eq!(field(6, "bytes"), null());
     let all = format!("{lines:?}{rest:?}");
-    let name = fixture.top().file_name().and_then(|name| name.to_str()).expect("UTF-8");
+    let name = fixture
+        .top()
+        .file_name()
+        .and_then(|name| name.to_str())
+        .expect("UTF-8");
     for secret in ["s3cret", "wr0ng", "the body", name] {
         assert!(!all.contains(secret), "{secret}: {all}");
     }
@@ -138,7 +204,11 @@ async fn every_call_is_logged_as_json() {
 fn parse_audit_line(line: &str) -> Value {
     let value: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
     assert_eq!(value["target"], "caproot::audit", "{line}");
-    let level = if value["fields"]["message"] == "call" { "INFO" } else { "WARN" };
+    let level = if value["fields"]["message"] == "call" {
+        "INFO"
+    } else {
+        "WARN"
+    };
     assert_eq!(value["level"], level, "{line}");
     value
 }
@@ -149,7 +219,10 @@ async fn rejected_calls_are_logged_as_text() {
     let mut logging = ConfiguredDaemon::start(&fixture, RULES).await;
     in_time(make_calls(&mut logging.daemon.client, &fixture)).await;
     let (lines, rest) = read_log(logging, 3).await;
-    assert!(rest.iter().all(|line| !line.contains("audit")), "only rejected calls: {rest:?}");
+    assert!(
+        rest.iter().all(|line| !line.contains("audit")),
+        "only rejected calls: {rest:?}"
+    );
     for (line, expected) in lines.iter().zip([
         "WARN caproot::audit: access denied method=\"GetExecutor\" address=\"127.0.0.1:",
         "WARN caproot::audit: access denied method=\"ListSkills\" rules=\"me\" address=\"127.0.0.1:",
@@ -157,8 +230,16 @@ async fn rejected_calls_are_logged_as_text() {
     ]) {
         assert!(line.contains(expected), "{line}");
     }
-    assert!(lines[0].ends_with(" reason=\"CALLER_UNKNOWN\""), "{}", lines[0]);
-    assert!(lines[2].ends_with(" root=\"theirs\" reason=\"ROOT_NOT_ALLOWED\""), "{}", lines[2]);
+    assert!(
+        lines[0].ends_with(" reason=\"CALLER_UNKNOWN\""),
+        "{}",
+        lines[0]
+    );
+    assert!(
+        lines[2].ends_with(" root=\"theirs\" reason=\"ROOT_NOT_ALLOWED\""),
+        "{}",
+        lines[2]
+    );
 }
 
 /// The flag works even if the log is for errors only, or off.
@@ -179,28 +260,50 @@ async fn the_audit_flag_logs_every_call() {
 /// Makes calls whose texts would break or forge log lines if they were written unescaped.
 async fn make_hostile_calls(client: &mut Client, token: &str) {
     let long = "\u{202e}".repeat(40_000);
-    let root = |id: &str| SelectedCapabilityRoot { id: id.into(), ..located("", HOSTILE) };
+    let root = |id: &str| SelectedCapabilityRoot {
+        id: id.into(),
+        ..located("", HOSTILE)
+    };
     for text in [HOSTILE, &long] {
         let list = list_request(&[root(text), root("a\u{202e}b")]);
-        client.list_skills(with_token(token, list)).await.expect_err("invalid or rejected");
+        client
+            .list_skills(with_token(token, list))
+            .await
+            .expect_err("invalid or rejected");
         let read = ReadResourceRequest {
             cursor: text.into(),
             if_none_match: text.into(),
             ..read_request(&root(text), text, text)
         };
-        client.read_resource(with_token(token, read)).await.expect_err("invalid or rejected");
+        client
+            .read_resource(with_token(token, read))
+            .await
+            .expect_err("invalid or rejected");
         let files = files_request(&root(text), text);
-        client.list_resources(with_token(token, files)).await.expect_err("invalid or rejected");
+        client
+            .list_resources(with_token(token, files))
+            .await
+            .expect_err("invalid or rejected");
         let watch = WatchSkillsRequest {
             selected_capability_roots: vec![root(text)],
             resume_token: text.into(),
             ..Default::default()
         };
-        client.watch_skills(with_token(token, watch)).await.expect_err("invalid or rejected");
+        client
+            .watch_skills(with_token(token, watch))
+            .await
+            .expect_err("invalid or rejected");
     }
     // The id is valid, the location is not.
-    let root = SelectedCapabilityRoot { id: "\u{202e}\" x=\"".into(), ..located("", "/etc") };
-    drop(client.list_skills(with_token(token, list_request(&[root]))).await);
+    let root = SelectedCapabilityRoot {
+        id: "\u{202e}\" x=\"".into(),
+        ..located("", "/etc")
+    };
+    drop(
+        client
+            .list_skills(with_token(token, list_request(&[root])))
+            .await,
+    );
 }
 
 #[tokio::test]
@@ -214,7 +317,10 @@ async fn hostile_texts_break_no_log_line() {
         // 9 calls with a valid token, one of them with a denied root, and 9 rejected calls.
         let (lines, rest) = read_log(logging, 19).await;
         for line in lines.iter().chain(&rest) {
-            assert!(!line.contains(caproot::model::text::is_misleading), "{line:?}");
+            assert!(
+                !line.contains(caproot::model::text::is_misleading),
+                "{line:?}"
+            );
             assert!(line.len() < 8_192, "{} bytes: {line}", line.len());
             if format == "json" {
                 parse_audit_line(line);
@@ -290,5 +396,7 @@ async fn a_flood_of_rejected_calls_is_counted() {
     );
     // An accepted caller is served during the flood.
     let mut client = logging.client.clone();
-    in_time(client.list_roots(with_token("s3cret", ListRootsRequest {}))).await.expect("accepted");
+    in_time(client.list_roots(with_token("s3cret", ListRootsRequest {})))
+        .await
+        .expect("accepted");
 }

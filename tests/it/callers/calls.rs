@@ -21,7 +21,10 @@ pub(super) async fn list(
     token: &str,
     roots: &[SelectedCapabilityRoot],
 ) -> ListSkillsResponse {
-    daemon.try_list(with_token(token, list_request(roots))).await.expect("ListSkills")
+    daemon
+        .try_list(with_token(token, list_request(roots)))
+        .await
+        .expect("ListSkills")
 }
 
 pub(super) async fn resolve(
@@ -41,8 +44,14 @@ pub(super) async fn list_files(
     package: &str,
 ) -> Result<Vec<String>, Status> {
     let request = files_request(root, package);
-    let files = daemon.list_resources(with_token(token, request)).await?.resources.into_iter();
-    Ok(files.map(|file| file.resource[package.len() + 1..].to_owned()).collect())
+    let files = daemon
+        .list_resources(with_token(token, request))
+        .await?
+        .resources
+        .into_iter();
+    Ok(files
+        .map(|file| file.resource[package.len() + 1..].to_owned())
+        .collect())
 }
 
 pub(super) async fn watch(
@@ -56,7 +65,10 @@ pub(super) async fn watch(
         resume_token: resume_token.into(),
         ..WatchSkillsRequest::default()
     };
-    daemon.watch(with_token(token, request)).await.expect("a stream")
+    daemon
+        .watch(with_token(token, request))
+        .await
+        .expect("a stream")
 }
 
 /// Events of a stream up to the next `synced`.
@@ -74,13 +86,21 @@ pub(super) struct WatchUpdate {
 pub(super) async fn next_update(stream: &mut Streaming<WatchSkillsResponse>) -> WatchUpdate {
     let mut update = WatchUpdate::default();
     loop {
-        let event = in_time(stream.message()).await.expect("no error").expect("no end").event;
+        let event = in_time(stream.message())
+            .await
+            .expect("no error")
+            .expect("no end")
+            .event;
         match event.expect("an event") {
             Event::Reset(reset) => update.reset = Some(reset.reason()),
             Event::RootStatus(status) => update.statuses.push(status),
             Event::Delta(delta) => {
-                update.upserted.extend(delta.upserted.into_iter().map(|skill| skill.package));
-                update.removed.extend(delta.removed.into_iter().map(|removed| removed.package));
+                update
+                    .upserted
+                    .extend(delta.upserted.into_iter().map(|skill| skill.package));
+                update
+                    .removed
+                    .extend(delta.removed.into_iter().map(|removed| removed.package));
             }
             Event::Diagnostics(list) => update.diagnostics.extend(list.diagnostics),
             Event::Synced(synced) => {

@@ -41,7 +41,10 @@ fn hostile_tree() -> Fixture {
 
 /// Checks that a command's output has no misleading character other than line feeds.
 fn assert_plain(text: &str, args: &[&str]) {
-    let bad: Vec<_> = text.chars().filter(|c| *c != '\n' && is_misleading(*c)).collect();
+    let bad: Vec<_> = text
+        .chars()
+        .filter(|c| *c != '\n' && is_misleading(*c))
+        .collect();
     assert!(bad.is_empty(), "{args:?} prints {bad:?}: {text:?}");
 }
 
@@ -52,10 +55,23 @@ async fn commands_print_hostile_text_escaped() {
     let daemon = Daemon::start(setup).await;
     let root = located(ID, &format!("published:{ID}"));
     let list = daemon.list(&[root]).await;
-    let [skill] = &*list.skills else { panic!("one skill: {list:?}") };
-    assert!(skill.name.contains('\u{202e}') && skill.description.contains('\u{1b}'), "{skill:?}");
-    assert!(list.diagnostics.len() >= 6, "many diagnostics: {:?}", list.diagnostics);
-    assert!(list.diagnostics.iter().any(|d| d.message.contains(r"\u{202e}")));
+    let [skill] = &*list.skills else {
+        panic!("one skill: {list:?}")
+    };
+    assert!(
+        skill.name.contains('\u{202e}') && skill.description.contains('\u{1b}'),
+        "{skill:?}"
+    );
+    assert!(
+        list.diagnostics.len() >= 6,
+        "many diagnostics: {:?}",
+        list.diagnostics
+    );
+    assert!(
+        list.diagnostics
+            .iter()
+            .any(|d| d.message.contains(r"\u{202e}"))
+    );
     let package = skill.package.as_str();
     let (gone, nasty) = (format!("{package}/none"), "skill://r/\n\u{1b}[2J\u{202e}");
     let elsewhere = format!("{ID}={}", fixture.path("none").display());
@@ -81,7 +97,10 @@ async fn commands_print_hostile_text_escaped() {
         let stdout = done.text();
         assert_plain(stdout, args);
         assert_plain(&done.stderr, args);
-        assert!(lines.contains(&stdout.lines().count()), "{args:?}: {stdout}");
+        assert!(
+            lines.contains(&stdout.lines().count()),
+            "{args:?}: {stdout}"
+        );
         if matches!(args[0], "read" | "path") || args.contains(&"--endpoint") {
             continue;
         }
@@ -97,7 +116,10 @@ async fn commands_print_hostile_text_escaped() {
     }
     for args in [&["watch"][..], &["watch", "--output", "json"]] {
         let printed = watch_until_synced(client_command_with(&daemon, args)).await;
-        let count = printed.lines().filter(|line| line.contains("this.")).count();
+        let count = printed
+            .lines()
+            .filter(|line| line.contains("this."))
+            .count();
         assert_eq!(count, 1, "{printed}");
         assert_plain(&printed, args);
     }

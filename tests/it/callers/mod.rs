@@ -28,8 +28,12 @@ use crate::process::with_listener;
 
 /// Starts a daemon with a config file at the fixture's top. Its last listener is a free TCP port.
 async fn start_daemon(fixture: &Fixture, config: &str) -> Daemon {
-    Daemon::start_with(parse_config(fixture, config, &isolated_env(Path::new("/nonexistent"))))
-        .await
+    Daemon::start_with(parse_config(
+        fixture,
+        config,
+        &isolated_env(Path::new("/nonexistent")),
+    ))
+    .await
 }
 
 fn parse_config(fixture: &Fixture, config: &str, env: &ProcessEnv) -> Config {
@@ -89,7 +93,10 @@ impl ProcessUser {
             [] => "--clear-groups".to_owned(),
             groups => format!("--groups={}", groups.join(",")),
         };
-        let (uid, gid) = (format!("--reuid={}", self.uid), format!("--regid={}", self.gid));
+        let (uid, gid) = (
+            format!("--reuid={}", self.uid),
+            format!("--regid={}", self.gid),
+        );
         ["setpriv".to_owned(), uid, gid, groups]
     }
 
@@ -104,8 +111,14 @@ impl ProcessUser {
 
 /// Whether this process may switch to another user. Prints a note if it may not.
 fn can_switch_user() -> bool {
-    let other = ProcessUser { uid: 7_002, gid: 7_002, groups: &[] };
-    let may = thread::spawn(move || other.switch_thread().is_ok()).join().expect("no panic");
+    let other = ProcessUser {
+        uid: 7_002,
+        gid: 7_002,
+        groups: &[],
+    };
+    let may = thread::spawn(move || other.switch_thread().is_ok())
+        .join()
+        .expect("no panic");
     if !may {
         println!("SKIPPED: this user cannot switch to another user; run the tests as root");
     }
@@ -117,11 +130,15 @@ async fn channel_over(stream: UnixStream) -> Channel {
     stream.set_nonblocking(true).expect("a socket");
     let mut stream = Some(tokio::net::UnixStream::from_std(stream).expect("a socket"));
     let connector = tower::service_fn(move |_| {
-        let stream = stream.take().ok_or_else(|| io::Error::other("connected once"));
+        let stream = stream
+            .take()
+            .ok_or_else(|| io::Error::other("connected once"));
         async move { stream.map(TokioIo::new) }
     });
     let endpoint = Endpoint::from_static("http://localhost");
-    in_time(endpoint.connect_with_connector(connector)).await.expect("HTTP/2")
+    in_time(endpoint.connect_with_connector(connector))
+        .await
+        .expect("HTTP/2")
 }
 
 /// Builds a fixture whose directory `run` and its sockets other users can reach.

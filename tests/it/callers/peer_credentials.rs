@@ -20,8 +20,16 @@ use crate::harness::{
 };
 use crate::process::{caproot, run_command, wrap_command};
 
-const USER: ProcessUser = ProcessUser { uid: 7_001, gid: 7_001, groups: &[] };
-const OTHER_USER: ProcessUser = ProcessUser { uid: 7_002, gid: 7_002, groups: &[5] };
+const USER: ProcessUser = ProcessUser {
+    uid: 7_001,
+    gid: 7_001,
+    groups: &[],
+};
+const OTHER_USER: ProcessUser = ProcessUser {
+    uid: 7_002,
+    gid: 7_002,
+    groups: &[5],
+};
 
 const RULES: &str = "socket: {mode: '0666'}\nlisten: ['unix:run/c.sock', 'tcp:127.0.0.1:0']\n\
     roots: [{id: r, path: root}]\n\
@@ -44,22 +52,44 @@ async fn rules_match_users_and_groups() {
         return;
     }
     let (fixture, daemon) = start_with_rules("").await;
-    let in_group = |gid, groups| ProcessUser { uid: 7_002, gid, groups };
+    let in_group = |gid, groups| ProcessUser {
+        uid: 7_002,
+        gid,
+        groups,
+    };
     for (user, is_allowed) in [
         (USER, true),
         (in_group(7_100, &[]), true),
         (in_group(7_002, &[1, 7_100, 9]), true),
         (OTHER_USER, false),
         // A uid does not match a rule for the gid of the same number.
-        (ProcessUser { uid: 7_100, gid: 7_001, groups: &[7_001] }, false),
+        (
+            ProcessUser {
+                uid: 7_100,
+                gid: 7_001,
+                groups: &[7_001],
+            },
+            false,
+        ),
         // The daemon's own user gets no exception.
-        (ProcessUser { uid: 0, gid: 0, groups: &[] }, false),
+        (
+            ProcessUser {
+                uid: 0,
+                gid: 0,
+                groups: &[],
+            },
+            false,
+        ),
     ] {
         let mut client = CapabilityServiceClient::new(open_channel(&fixture, user).await);
         let roots = [located("r", "published:r")];
         let answer = in_time(client.list_skills(list_request(&roots))).await;
         if is_allowed {
-            assert_eq!(answer.expect("allowed").into_inner().skills.len(), 1, "{user:?}");
+            assert_eq!(
+                answer.expect("allowed").into_inner().skills.len(),
+                1,
+                "{user:?}"
+            );
         } else {
             assert_rpc_error(answer, Code::PermissionDenied, "CALLER_NOT_ALLOWED", None);
         }
@@ -71,17 +101,31 @@ async fn rules_match_users_and_groups() {
 async fn collect_rejections(client: &mut Client, root: &SelectedCapabilityRoot) -> Vec<Status> {
     let roots = vec![root.clone()];
     let resolve = resolve_request(&roots);
-    let watch =
-        WatchSkillsRequest { selected_capability_roots: roots.clone(), ..Default::default() };
+    let watch = WatchSkillsRequest {
+        selected_capability_roots: roots.clone(),
+        ..Default::default()
+    };
     let files = files_request(root, "skill://r/a");
-    let bad = ListResourcesRequest { page_size: -1, ..files.clone() };
+    let bad = ListResourcesRequest {
+        page_size: -1,
+        ..files.clone()
+    };
     let read = read_request(root, "skill://r/a", "");
     let rejected = "rejected";
     vec![
-        client.get_executor(GetExecutorRequest {}).await.expect_err(rejected),
-        client.list_roots(ListRootsRequest {}).await.expect_err(rejected),
+        client
+            .get_executor(GetExecutorRequest {})
+            .await
+            .expect_err(rejected),
+        client
+            .list_roots(ListRootsRequest {})
+            .await
+            .expect_err(rejected),
         client.resolve_roots(resolve).await.expect_err(rejected),
-        client.list_skills(list_request(&roots)).await.expect_err(rejected),
+        client
+            .list_skills(list_request(&roots))
+            .await
+            .expect_err(rejected),
         client.watch_skills(watch).await.expect_err(rejected),
         client.list_resources(files).await.expect_err(rejected),
         client.list_resources(bad).await.expect_err(rejected),
@@ -91,7 +135,11 @@ async fn collect_rejections(client: &mut Client, root: &SelectedCapabilityRoot) 
 
 /// Returns the parts of a status that a caller sees.
 fn visible_parts(status: &Status) -> (Code, String, Vec<u8>) {
-    (status.code(), status.message().to_owned(), status.details().to_vec())
+    (
+        status.code(),
+        status.message().to_owned(),
+        status.details().to_vec(),
+    )
 }
 
 #[tokio::test]
@@ -111,15 +159,26 @@ async fn rejections_reveal_nothing_about_roots() {
     ];
     let mut all = Vec::new();
     for root in &roots {
-        all.extend(in_time(collect_rejections(&mut client, root)).await.iter().map(visible_parts));
+        all.extend(
+            in_time(collect_rejections(&mut client, root))
+                .await
+                .iter()
+                .map(visible_parts),
+        );
     }
     assert_eq!(all.len(), 8 * roots.len());
     assert!(all.iter().all(|status| *status == all[0]), "{all:?}");
     // TCP callers have no uid.
     let mut client = daemon.client.clone();
-    let unknown: Vec<_> =
-        collect_rejections(&mut client, &roots[0]).await.iter().map(visible_parts).collect();
-    assert!(unknown.iter().all(|status| *status == unknown[0]), "{unknown:?}");
+    let unknown: Vec<_> = collect_rejections(&mut client, &roots[0])
+        .await
+        .iter()
+        .map(visible_parts)
+        .collect();
+    assert!(
+        unknown.iter().all(|status| *status == unknown[0]),
+        "{unknown:?}"
+    );
     assert_eq!(unknown[0].0, Code::Unauthenticated);
     daemon.stop().await;
 }
@@ -173,7 +232,13 @@ async fn health_and_reflection_follow_their_settings() {
     let daemon = start_daemon(&fixture, "open_health: false").await;
     let endpoint = Channel::from_shared(format!("http://{}", daemon.address)).expect("a URI");
     let channel = in_time(endpoint.connect()).await.expect("a connection");
-    assert_eq!((health_status(&channel).await, reflection_status(&channel).await), (ok, ok));
+    assert_eq!(
+        (
+            health_status(&channel).await,
+            reflection_status(&channel).await
+        ),
+        (ok, ok)
+    );
     daemon.stop().await;
 }
 
@@ -184,12 +249,25 @@ async fn client_commands_of_other_users_follow_the_rules() {
     let endpoint = socket.to_str().expect("UTF-8").to_owned();
     for (user, code, expected) in [
         (USER, 0, "1 skill in 1 root"),
-        (ProcessUser { groups: &[7_100], ..OTHER_USER }, 0, "1 skill in 1 root"),
-        (OTHER_USER, 5, "PERMISSION_DENIED CALLER_NOT_ALLOWED: no rule matches this caller"),
+        (
+            ProcessUser {
+                groups: &[7_100],
+                ..OTHER_USER
+            },
+            0,
+            "1 skill in 1 root",
+        ),
+        (
+            OTHER_USER,
+            5,
+            "PERMISSION_DENIED CALLER_NOT_ALLOWED: no rule matches this caller",
+        ),
     ] {
         let command = caproot(["list", "--endpoint", &endpoint]);
         let skipped = "setpriv(1) cannot run the binary as another user here";
-        let Some(command) = wrap_command(user.setpriv(), command, skipped) else { return };
+        let Some(command) = wrap_command(user.setpriv(), command, skipped) else {
+            return;
+        };
         run_command(command).await.exited_with(code, expected);
     }
     daemon.stop().await;

@@ -31,7 +31,11 @@ async fn call_status(client: &mut Client, authorization: Option<&str>) -> Code {
         Err(status) => {
             let rejection = rpc_error(&status);
             let named = (rejection.code, &*rejection.reason);
-            assert_eq!(named, (Code::Unauthenticated, "CALLER_UNKNOWN"), "{authorization:?}");
+            assert_eq!(
+                named,
+                (Code::Unauthenticated, "CALLER_UNKNOWN"),
+                "{authorization:?}"
+            );
             let all = format!("{status:?}");
             assert!(!all.contains(TOKEN), "no token is echoed: {all}");
             rejection.code
@@ -119,7 +123,10 @@ async fn a_rule_with_a_user_and_a_token_needs_both() {
     let mut client = CapabilityServiceClient::new(channel_over(stream).await);
     let right = format!("Bearer {TOKEN}");
     assert_eq!(call_status(&mut client, Some(&right)).await, Code::Ok);
-    assert_eq!(call_status(&mut client, Some("Bearer wrong")).await, Code::Unauthenticated);
+    assert_eq!(
+        call_status(&mut client, Some("Bearer wrong")).await,
+        Code::Unauthenticated
+    );
     assert_eq!(call_status(&mut client, None).await, Code::Unauthenticated);
     // The token is valid, but a TCP caller has no uid.
     let mut remote = daemon.client.clone();
@@ -144,12 +151,22 @@ async fn a_rejected_reflection_call_ends_at_once() {
     let blocking = tokio::task::spawn_blocking(move || answer.recv_timeout(HANG_TIMEOUT));
     tokio::time::pause();
     let begun = tokio::time::Instant::now();
-    let outcome = client.server_reflection_info(ReceiverStream::new(open)).await;
+    let outcome = client
+        .server_reflection_info(ReceiverStream::new(open))
+        .await;
     let waited = begun.elapsed();
     tokio::time::resume();
     drop(answered);
-    blocking.await.expect("no panic").expect_err("nothing was sent");
-    assert_rpc_error(outcome.map(drop), Code::Unauthenticated, "CALLER_UNKNOWN", None);
+    blocking
+        .await
+        .expect("no panic")
+        .expect_err("nothing was sent");
+    assert_rpc_error(
+        outcome.map(drop),
+        Code::Unauthenticated,
+        "CALLER_UNKNOWN",
+        None,
+    );
     assert_eq!(waited, Duration::ZERO);
     drop(client);
     daemon.stop().await;

@@ -11,11 +11,23 @@ fn findings(fixture: &Fixture) -> Vec<String> {
     let report = check_json(fixture.top(), "root");
     let line = |d: &Value| {
         let text = |key: &str| d[key].as_str().expect("text").to_owned();
-        let position =
-            if d["line"] == 0 { String::new() } else { format!(":{}:{}", d["line"], d["column"]) };
-        format!("{} {} {}{position}", text("code"), text("severity"), text("path"))
+        let position = if d["line"] == 0 {
+            String::new()
+        } else {
+            format!(":{}:{}", d["line"], d["column"])
+        };
+        format!(
+            "{} {} {}{position}",
+            text("code"),
+            text("severity"),
+            text("path")
+        )
     };
-    let findings = report["diagnostics"].as_array().expect("an array").iter().map(line);
+    let findings = report["diagnostics"]
+        .as_array()
+        .expect("an array")
+        .iter()
+        .map(line);
     let is_skipped = |line: &String| line.starts_with("DIRECTORIES_SKIPPED");
     findings.filter(|line| !is_skipped(line)).collect()
 }
@@ -77,8 +89,17 @@ async fn check_examines_text_scripts_and_links_and_the_daemon_does_not() {
     );
     let list = list_skills(fixture.path("root")).await;
     assert_eq!(list.skills.len(), 2);
-    let codes: Vec<_> = list.diagnostics.iter().map(|d| d.code().as_str_name()).collect();
-    assert!(codes.iter().all(|code| *code == "DIAGNOSTIC_CODE_DIRECTORIES_SKIPPED"), "{codes:?}");
+    let codes: Vec<_> = list
+        .diagnostics
+        .iter()
+        .map(|d| d.code().as_str_name())
+        .collect();
+    assert!(
+        codes
+            .iter()
+            .all(|code| *code == "DIAGNOSTIC_CODE_DIRECTORIES_SKIPPED"),
+        "{codes:?}"
+    );
 }
 
 #[test]
@@ -90,14 +111,26 @@ fn hostile_bodies_are_examined_in_bounded_time() {
         ("links", "[a](b".repeat(100_000)),
         ("images", "![".repeat(300_000)),
         ("quotes", "> ".repeat(300_000)),
-        ("targets", (0..50_000).map(|n| ["[a](f", &n.to_string(), ".md)\n"].concat()).collect()),
+        (
+            "targets",
+            (0..50_000)
+                .map(|n| ["[a](f", &n.to_string(), ".md)\n"].concat())
+                .collect(),
+        ),
         ("long-target", format!("[a]({})", "x/".repeat(200_000))),
         ("controls", "[a](\0\u{202e}%00%ff\u{1b})\n".repeat(1_000)),
         ("large", "word ".repeat(2_000_000)),
     ] {
-        fixture.write(&format!("root/{name}/SKILL.md"), head.replace('x', name) + &body);
+        fixture.write(
+            &format!("root/{name}/SKILL.md"),
+            head.replace('x', name) + &body,
+        );
     }
     let report = check_json(fixture.top(), "root");
     assert_eq!(report["summary"]["skills"], 8, "{}", report["summary"]);
-    assert!(report["diagnostics"].as_array().is_some_and(|all| all.len() < 1_000));
+    assert!(
+        report["diagnostics"]
+            .as_array()
+            .is_some_and(|all| all.len() < 1_000)
+    );
 }

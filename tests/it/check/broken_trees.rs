@@ -67,12 +67,20 @@ fn broken_files_neither_panic_nor_reach_the_terminal_unescaped() {
     assert_eq!((exit, stderr.as_str()), (1, ""));
     let raw = |c: char| c != '\n' && c.is_control() || ('\u{2028}'..='\u{2069}').contains(&c);
     assert_eq!(text.find(raw), None, "{text}");
-    assert!(text.contains(r"root/\u{202e}evil\u{a}--> fake:1:1\u{1b}[31m/SKILL.md:"), "{text}");
+    assert!(
+        text.contains(r"root/\u{202e}evil\u{a}--> fake:1:1\u{1b}[31m/SKILL.md:"),
+        "{text}"
+    );
     assert!(text.contains(r"root/\xff\xfe/SKILL.md:"), "{text}");
     // Only lines of caproot itself begin with a location.
-    let forged = text.lines().filter(|line| line.trim_start().starts_with("--> fake"));
+    let forged = text
+        .lines()
+        .filter(|line| line.trim_start().starts_with("--> fake"));
     assert_eq!(forged.count(), 0, "{text}");
-    assert!(text.lines().all(|line| line.chars().count() <= 700), "{text}");
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 700),
+        "{text}"
+    );
     assert!(check_json(fixture.top(), "root")["summary"]["errors"].as_u64() > Some(10));
     let (exit, sarif, _) = run_caproot(fixture.top(), ["check", "root", "--output", "sarif"]);
     assert_eq!(exit, 1);
@@ -107,6 +115,10 @@ async fn a_closed_pipe_is_no_error() {
         stdout.read_exact(&mut [0; 10]).expect("some output");
         drop(stdout);
         let output = process.exit().await;
-        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{form}");
+        assert_eq!(
+            (output.code, output.stderr.as_str()),
+            (Some(0), ""),
+            "{form}"
+        );
     }
 }

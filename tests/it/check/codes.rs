@@ -15,19 +15,29 @@ use std::fs;
 use std::path::PathBuf;
 
 fn test_file(path: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(path)
 }
 
 #[tokio::test]
 async fn each_code_has_a_tree_and_a_snapshot() {
     let text = fs::read_to_string(test_file("trees/codes.txt")).expect("the file of trees");
-    let cases: Vec<_> =
-        text.split("\n== ").skip(1).map(|c| c.split_once('\n').expect("a tree")).collect();
+    let cases: Vec<_> = text
+        .split("\n== ")
+        .skip(1)
+        .map(|c| c.split_once('\n').expect("a tree"))
+        .collect();
     let named: BTreeSet<&str> = cases.iter().map(|(code, _)| *code).collect();
     // WatchDegraded has no tree: only a daemon reports this code.
-    let provoked =
-        DiagnosticCode::ALL.into_iter().filter(|code| *code != DiagnosticCode::WatchDegraded);
-    assert_eq!(named, provoked.map(DiagnosticCode::name).collect(), "a tree for each code");
+    let provoked = DiagnosticCode::ALL
+        .into_iter()
+        .filter(|code| *code != DiagnosticCode::WatchDegraded);
+    assert_eq!(
+        named,
+        provoked.map(DiagnosticCode::name).collect(),
+        "a tree for each code"
+    );
     let bless = std::env::var_os("CAPROOT_BLESS").is_some();
     let mut failures = String::new();
     for (code, tree) in cases {
@@ -38,7 +48,10 @@ async fn each_code_has_a_tree_and_a_snapshot() {
         }
         let fixture = Fixture::new(&open);
         let actual = render(&fixture).await;
-        assert!(actual.contains(&format!("[{code}]: ")), "{code} is provoked:\n{actual}");
+        assert!(
+            actual.contains(&format!("[{code}]: ")),
+            "{code} is provoked:\n{actual}"
+        );
         assert_agrees(fixture.top(), "root").await;
         let snapshot = test_file(&format!("snapshots/check/{code}.txt"));
         if bless {
@@ -70,8 +83,10 @@ async fn render(fixture: &Fixture) -> String {
 #[test]
 fn the_names_are_the_names_on_the_wire() {
     let wire = (1..).map_while(|n| pb::DiagnosticCode::try_from(n).ok());
-    let known: Vec<_> =
-        DiagnosticCode::ALL.iter().map(|code| format!("DIAGNOSTIC_CODE_{}", code.name())).collect();
+    let known: Vec<_> = DiagnosticCode::ALL
+        .iter()
+        .map(|code| format!("DIAGNOSTIC_CODE_{}", code.name()))
+        .collect();
     let wire: Vec<_> = wire.map(|code| code.as_str_name()).collect();
     assert_eq!(known, wire);
 }

@@ -19,7 +19,10 @@ pub(super) async fn list_skills(dir: PathBuf) -> ListSkillsResponse {
     let mut all = daemon.list(&roots).await;
     while !all.next_page_token.is_empty() {
         let page_token = std::mem::take(&mut all.next_page_token);
-        let request = ListSkillsRequest { page_token, ..list_request(&roots) };
+        let request = ListSkillsRequest {
+            page_token,
+            ..list_request(&roots)
+        };
         let page = daemon.try_list(request).await.expect("a page");
         all.skills.extend(page.skills);
         all.next_page_token = page.next_page_token;
@@ -32,9 +35,14 @@ pub(super) async fn list_skills(dir: PathBuf) -> ListSkillsResponse {
 /// resource directory.
 pub(super) fn is_check_only(diagnostic: &Value) -> bool {
     let text = |key: &str| diagnostic[key].as_str().expect("text");
-    let is_in_resource_dir =
-        text("path").split('/').rev().skip(1).any(|dir| DEFAULT_RESOURCE_DIRS.contains(&dir));
-    model::DiagnosticCode::CHECK_ONLY.iter().any(|code| code.name() == text("code"))
+    let is_in_resource_dir = text("path")
+        .split('/')
+        .rev()
+        .skip(1)
+        .any(|dir| DEFAULT_RESOURCE_DIRS.contains(&dir));
+    model::DiagnosticCode::CHECK_ONLY
+        .iter()
+        .any(|code| code.name() == text("code"))
         || is_in_resource_dir && ["OUTSIDE_ROOT", "DANGLING_LINK"].contains(&text("code"))
 }
 
@@ -58,7 +66,13 @@ pub(super) async fn assert_agrees(top: &Path, dir: &str) {
     let served: Vec<_> = list
         .skills
         .iter()
-        .map(|s| (s.name.clone(), s.description.clone(), path_of(&s.main_resource)))
+        .map(|s| {
+            (
+                s.name.clone(),
+                s.description.clone(),
+                path_of(&s.main_resource),
+            )
+        })
         .collect();
     let checked: Vec<_> = array("skills")
         .iter()
@@ -78,7 +92,11 @@ pub(super) async fn assert_agrees(top: &Path, dir: &str) {
         .map(|d| {
             let code = text(&d["code"]);
             // The daemon has no handle for a path that is too long.
-            let path = if code == "HANDLE_TOO_LONG" { String::new() } else { below(d) };
+            let path = if code == "HANDLE_TOO_LONG" {
+                String::new()
+            } else {
+                below(d)
+            };
             let at = [&d["line"], &d["column"]].map(|n| n.as_u64().expect("a number"));
             (code, text(&d["severity"]), path, at, text(&d["message"]))
         })
@@ -88,9 +106,17 @@ pub(super) async fn assert_agrees(top: &Path, dir: &str) {
         .diagnostics
         .iter()
         .map(|d| {
-            let code = DiagnosticCode::try_from(d.code).expect("a code").as_str_name();
-            let severity = Severity::try_from(d.severity).expect("a severity").as_str_name();
-            let path = if d.resource.is_empty() { String::new() } else { path_of(&d.resource) };
+            let code = DiagnosticCode::try_from(d.code)
+                .expect("a code")
+                .as_str_name();
+            let severity = Severity::try_from(d.severity)
+                .expect("a severity")
+                .as_str_name();
+            let path = if d.resource.is_empty() {
+                String::new()
+            } else {
+                path_of(&d.resource)
+            };
             (
                 code.trim_start_matches("DIAGNOSTIC_CODE_").to_owned(),
                 severity.trim_start_matches("SEVERITY_").to_owned(),
@@ -124,13 +150,21 @@ async fn check_and_daemon_agree_on_a_corpus_of_real_skills() {
     }
     assert!(roots > 0, "CAPROOT_CORPUS holds directories");
     let parent = corpus.parent().expect("a parent");
-    assert_agrees(parent, corpus.file_name().and_then(|n| n.to_str()).expect("UTF-8")).await;
+    assert_agrees(
+        parent,
+        corpus.file_name().and_then(|n| n.to_str()).expect("UTF-8"),
+    )
+    .await;
 }
 
 /// Returns the directory in `CAPROOT_CORPUS`, if the variable is set.
 fn corpus() -> Option<PathBuf> {
     let corpus = std::env::var_os("CAPROOT_CORPUS").filter(|path| !path.is_empty())?;
-    Some(PathBuf::from(corpus).canonicalize().expect("CAPROOT_CORPUS is a directory"))
+    Some(
+        PathBuf::from(corpus)
+            .canonicalize()
+            .expect("CAPROOT_CORPUS is a directory"),
+    )
 }
 
 /// `CAPROOT_PYTHON` is the path of an interpreter with `ruamel.yaml` or `PyYAML`.
@@ -143,10 +177,23 @@ fn another_yaml_library_agrees() {
     };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign/yaml_agrees.py");
     let mut command = Command::new(python);
-    command.arg(script).current_dir(&corpus).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .arg(script)
+        .current_dir(&corpus)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut reader = command.spawn().expect("CAPROOT_PYTHON runs");
     let report = check_json(&corpus, ".").to_string();
-    reader.stdin.take().expect("piped").write_all(report.as_bytes()).expect("the script reads");
+    reader
+        .stdin
+        .take()
+        .expect("piped")
+        .write_all(report.as_bytes())
+        .expect("the script reads");
     let output = reader.wait_with_output().expect("the script ends");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
 }

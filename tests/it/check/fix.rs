@@ -110,7 +110,10 @@ fn problems_with_one_answer_are_fixed_and_a_second_run_changes_nothing() {
                     metadata:\r\n  version: 1.50\r\n  author: me\r\n---\r\nBody \xff of pdf.";
     assert_eq!(content("root/pdf/SKILL.md"), expected);
     let mode = |path: &str| fixture.path(path).metadata().expect("a file").mode() & 0o7777;
-    assert_eq!((mode("root/pdf/SKILL.md"), mode("root/pdf/scripts/fill.sh")), (0o640, 0o750));
+    assert_eq!(
+        (mode("root/pdf/SKILL.md"), mode("root/pdf/scripts/fill.sh")),
+        (0o640, 0o750)
+    );
     assert!(content("root/web/SKILL.md").starts_with(b"---\nname: web\n"));
     assert!(
         fixture.path("root/two/skill.md").exists() && fixture.path("root/docs/skill.md").exists()
@@ -121,7 +124,10 @@ fn problems_with_one_answer_are_fixed_and_a_second_run_changes_nothing() {
     let (exit, text, _) = fix(&fixture, &[]);
     assert_eq!(exit, 0);
     assert!(text.starts_with("nothing to fix\n"), "{text}");
-    assert!(files(fixture.top()) == fixed, "a second run changes nothing");
+    assert!(
+        files(fixture.top()) == fixed,
+        "a second run changes nothing"
+    );
 }
 
 #[test]
@@ -137,7 +143,10 @@ fn values_in_the_files_of_a_plugin_are_quoted() {
     let diff = "@@ -1,4 +1,4 @@\n ---\n-description: Runs it. Usage: /go [fast]\n\
                 +description: 'Runs it. Usage: /go [fast]'\n ---\n Go: on.\n\nfixed 1 file\n";
     assert!(text.contains(diff), "{text}");
-    assert!(!text.contains("YAML_REPAIRED") && text.contains("error[YAML_SYNTAX]"), "{text}");
+    assert!(
+        !text.contains("YAML_REPAIRED") && text.contains("error[YAML_SYNTAX]"),
+        "{text}"
+    );
     assert!(fs::read(fixture.path("root/commands/twice.md")).expect("a file") == kept);
     fs::remove_file(fixture.path("root/commands/twice.md")).expect("a file");
     assert_eq!(fix(&fixture, &[]).1.lines().next(), Some("nothing to fix"));
@@ -160,7 +169,10 @@ fn files_that_are_reached_by_links_stay() {
     assert_eq!((exit, &*stderr), (0, ""), "{output}");
     assert!(output.starts_with("nothing to fix\n"), "{output}");
     for path in ["root/plain.md", "root/hard.md"] {
-        assert_eq!(fs::read_to_string(fixture.path(path)).expect("a file"), text);
+        assert_eq!(
+            fs::read_to_string(fixture.path(path)).expect("a file"),
+            text
+        );
     }
     assert!(files(&fixture.path("outside")) == before);
 }
@@ -170,7 +182,10 @@ fn json_has_the_differences_and_a_failure_has_its_own_exit_code() {
     let fixture = Fixture::new("file root/a/SKILL.md\n| ---\n| name: A\n| description: x\n| ---");
     let (exit, stdout, _) = fix(&fixture, &["--dry-run", "--output", "json"]);
     let report: Value = serde_json::from_str(&stdout).expect("JSON");
-    assert_eq!((exit, &report["fixes"][0]["path"]), (0, &"root/a/SKILL.md".into()));
+    assert_eq!(
+        (exit, &report["fixes"][0]["path"]),
+        (0, &"root/a/SKILL.md".into())
+    );
     let diff = report["fixes"][0]["diff"].as_str().expect("text");
     assert!(diff.contains("\n-name: A\n+name: a\n"), "{diff}");
     for args in [&["--watch"][..], &["--dry-run", "--watch"]] {
@@ -187,7 +202,10 @@ fn json_has_the_differences_and_a_failure_has_its_own_exit_code() {
     let (exit, _, stderr) = fix(&fixture, &[]);
     fs::set_permissions(&dir, fs::Permissions::from_mode(0o755)).expect("a mode");
     assert_eq!(exit, 74, "{stderr}");
-    assert!(stderr.starts_with("caproot: cannot change root/a/SKILL.md: "), "{stderr}");
+    assert!(
+        stderr.starts_with("caproot: cannot change root/a/SKILL.md: "),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -205,8 +223,14 @@ fn a_directory_with_a_file_in_the_wrong_letter_case_says_so() {
     );
     let (exit, _, stderr) = fix(&fixture, &["--dry-run"]);
     assert_eq!(exit, 1);
-    assert!(stderr.ends_with("; rename the file, or run this without --dry-run\n"), "{stderr}");
+    assert!(
+        stderr.ends_with("; rename the file, or run this without --dry-run\n"),
+        "{stderr}"
+    );
     assert_eq!(fix(&fixture, &[]).0, 0);
     let (exit, stdout, _) = run_caproot(fixture.top(), ["check", "root"]);
-    assert_eq!((exit, &*stdout), (0, "1 skill, 0 errors, 0 warnings, 0 notes in 1 file\n"));
+    assert_eq!(
+        (exit, &*stdout),
+        (0, "1 skill, 0 errors, 0 warnings, 0 notes in 1 file\n")
+    );
 }

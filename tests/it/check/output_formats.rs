@@ -18,8 +18,16 @@ fn exit_codes_report_errors_warnings_and_empty_directories() {
         ("dir root", vec!["root", "--output", "json"], 1),
         ("dir root", vec!["root", "--output", "sarif"], 1),
         ("dir root\nskill two/a", vec!["two", "root"], 1),
-        ("dir root\nskill two/a", vec!["two", "root", "--allow-empty"], 0),
-        ("file root/.claude-plugin/plugin.json\n| {}", vec!["root"], 0),
+        (
+            "dir root\nskill two/a",
+            vec!["two", "root", "--allow-empty"],
+            0,
+        ),
+        (
+            "file root/.claude-plugin/plugin.json\n| {}",
+            vec!["root"],
+            0,
+        ),
         (BROKEN, vec!["root", "--allow-empty"], 1),
         (WARNED, vec!["root"], 0),
         (WARNED, vec!["root", "--deny-warnings"], 1),
@@ -33,18 +41,35 @@ fn exit_codes_report_errors_warnings_and_empty_directories() {
         let fixture = Fixture::new(tree);
         let args = std::iter::once("check").chain(args.iter().copied());
         let (exit, stdout, stderr) = run_caproot(fixture.top(), args.clone());
-        assert_eq!(exit, expected, "{:?} {stdout}{stderr}", args.collect::<Vec<_>>());
+        assert_eq!(
+            exit,
+            expected,
+            "{:?} {stdout}{stderr}",
+            args.collect::<Vec<_>>()
+        );
     }
 }
 
 #[test]
 fn every_directory_is_checked_and_every_other_argument_is_reported() {
-    let fixture =
-        Fixture::new(&format!("{WARNED}skill two/x\nfile plain\n| x\nlink nowhere -> gone"));
-    let args = ["check", "plain", "root", "gone", "nowhere", "root/w/SKILL.md", "two"];
+    let fixture = Fixture::new(&format!(
+        "{WARNED}skill two/x\nfile plain\n| x\nlink nowhere -> gone"
+    ));
+    let args = [
+        "check",
+        "plain",
+        "root",
+        "gone",
+        "nowhere",
+        "root/w/SKILL.md",
+        "two",
+    ];
     let (exit, stdout, stderr) = run_caproot(fixture.top(), args);
     assert_eq!(exit, 78);
-    assert!(stdout.contains("2 skills, 0 errors, 2 warnings, 2 notes in 2 files"), "{stdout}");
+    assert!(
+        stdout.contains("2 skills, 0 errors, 2 warnings, 2 notes in 2 files"),
+        "{stdout}"
+    );
     assert_eq!(
         stderr,
         "caproot: cannot check plain: not a directory\n\
@@ -86,14 +111,20 @@ fn paths_begin_with_the_directory_as_given() {
     ] {
         let dir = fixture.path(dir);
         let (_, stdout, _) = run_caproot(&dir, ["check", given]);
-        assert!(stdout.contains(&format!("\n --> {shown}:2:1\n")), "{stdout}");
+        assert!(
+            stdout.contains(&format!("\n --> {shown}:2:1\n")),
+            "{stdout}"
+        );
         assert_eq!(check_json(&dir, given)["diagnostics"][0]["path"], shown);
     }
     // A missing name is taken from the directory, in every spelling of its path.
     fixture.write("root/w/SKILL.md", "---\ndescription: No name.\n---\n");
     for given in [".", "./", "x/.."] {
         std::fs::create_dir_all(fixture.path("root/w/x")).expect("a directory");
-        assert_eq!(check_json(&fixture.path("root/w"), given)["skills"][0]["name"], "w");
+        assert_eq!(
+            check_json(&fixture.path("root/w"), given)["skills"][0]["name"],
+            "w"
+        );
     }
 }
 
@@ -105,18 +136,37 @@ fn notes_are_shown_when_asked_for() {
     assert_eq!(quiet, format!("{summary} (--notes shows the notes)\n"));
     let (_, all, _) = run_caproot(fixture.top(), ["check", "root", "--notes"]);
     assert!(all.starts_with("note[WRONG_CASE]: ") && all.ends_with(&format!("{summary}\n")));
-    assert_eq!(check_json(fixture.top(), "root")["diagnostics"][0]["code"], "WRONG_CASE");
+    assert_eq!(
+        check_json(fixture.top(), "root")["diagnostics"][0]["code"],
+        "WRONG_CASE"
+    );
 }
 
 #[test]
 fn json_is_one_object() {
     let report = check_json(Fixture::new(&format!("{WARNED}{BROKEN}")).top(), "root");
-    let keys = |value: &Value| value.as_object().expect("an object").keys().cloned().collect();
-    let keys: Vec<Vec<String>> =
-        [&report, &report["skills"][0], &report["diagnostics"][0]].map(keys).into();
-    assert_eq!(keys[0], ["diagnostics", "fixes", "skills", "summary", "unchecked"]);
-    assert_eq!(keys[1], ["bareName", "description", "name", "path", "plugin"]);
-    let all = ["code", "column", "help", "line", "message", "path", "severity"];
+    let keys = |value: &Value| {
+        value
+            .as_object()
+            .expect("an object")
+            .keys()
+            .cloned()
+            .collect()
+    };
+    let keys: Vec<Vec<String>> = [&report, &report["skills"][0], &report["diagnostics"][0]]
+        .map(keys)
+        .into();
+    assert_eq!(
+        keys[0],
+        ["diagnostics", "fixes", "skills", "summary", "unchecked"]
+    );
+    assert_eq!(
+        keys[1],
+        ["bareName", "description", "name", "path", "plugin"]
+    );
+    let all = [
+        "code", "column", "help", "line", "message", "path", "severity",
+    ];
     assert_eq!(keys[2], all);
     let summary = serde_json::json!({
         "skills": 1, "errors": 1, "warnings": 2, "notes": 1, "files": 2, "droppedDiagnostics": 0,
@@ -135,18 +185,25 @@ fn sarif_has_the_fields_that_its_readers_need() {
         let log: Value = serde_json::from_str(&stdout).expect("JSON");
         assert_eq!(log["version"], "2.1.0");
         assert!(
-            log["$schema"].as_str().is_some_and(|uri| uri.ends_with("sarif-schema-2.1.0.json"))
+            log["$schema"]
+                .as_str()
+                .is_some_and(|uri| uri.ends_with("sarif-schema-2.1.0.json"))
         );
-        let [run] = &log["runs"].as_array().expect("runs")[..] else { panic!("one run") };
+        let [run] = &log["runs"].as_array().expect("runs")[..] else {
+            panic!("one run")
+        };
         assert_eq!(run["columnKind"], "unicodeCodePoints");
         let driver = &run["tool"]["driver"];
         assert_eq!(driver["name"], "caproot");
         let rules = driver["rules"].as_array().expect("rules");
         assert_eq!(rules.len(), DiagnosticCode::ALL.len());
         for rule in rules {
-            for text in
-                ["/shortDescription/text", "/fullDescription/text", "/help/text", "/help/markdown"]
-            {
+            for text in [
+                "/shortDescription/text",
+                "/fullDescription/text",
+                "/help/text",
+                "/help/markdown",
+            ] {
                 let text = rule.pointer(text).and_then(Value::as_str);
                 assert!(text.is_some_and(|text| !text.is_empty()), "{rule}");
             }
@@ -158,15 +215,26 @@ fn sarif_has_the_fields_that_its_readers_need() {
             let index = usize::try_from(result["ruleIndex"].as_u64().expect("an index"));
             assert_eq!(rules[index.expect("small")]["id"], result["ruleId"]);
             assert!(is_level(&result["level"]), "{result}");
-            assert!(result["message"]["text"].as_str().is_some_and(|text| !text.is_empty()));
+            assert!(
+                result["message"]["text"]
+                    .as_str()
+                    .is_some_and(|text| !text.is_empty())
+            );
             let location = &result["locations"][0]["physicalLocation"];
             let uri = location["artifactLocation"]["uri"].as_str().expect("a URI");
-            assert!(uri.starts_with("root/") && !uri.contains(' '), "relative: {uri}");
+            assert!(
+                uri.starts_with("root/") && !uri.contains(' '),
+                "relative: {uri}"
+            );
             let region = &location["region"];
             let at = |key: &str| region[key].as_u64();
             let is_file = result["ruleId"] == "WRONG_CASE";
             assert!(
-                if is_file { region.is_null() } else { at("startLine") >= Some(1) },
+                if is_file {
+                    region.is_null()
+                } else {
+                    at("startLine") >= Some(1)
+                },
                 "{result}"
             );
             assert!(region.is_null() || at("startColumn") >= Some(1), "{result}");
@@ -179,5 +247,7 @@ fn sarif_has_the_fields_that_its_readers_need() {
 }
 
 fn is_level(value: &Value) -> bool {
-    value.as_str().is_some_and(|level| ["error", "warning", "note"].contains(&level))
+    value
+        .as_str()
+        .is_some_and(|level| ["error", "warning", "note"].contains(&level))
 }

@@ -29,12 +29,37 @@ fn rules() -> Vec<(&'static str, String, ExpectedDiagnostics, ListedName)> {
     vec![
         ("my-skill", named("my-skill"), Clean, Some("my-skill")),
         ("s", "# No frontmatter\n".into(), omitted, None),
-        ("s", "---\nname: s\ndescription: Never closed.\n".into(), omitted, None),
-        ("s", "---\n- name\n- description\n---\n".into(), omitted, None),
-        ("s", "---\nname: \"s\ndescription: d\n---\n".into(), omitted, None),
-        ("s", "---\ndescription: Does it.\n---\n".into(), warned, Some("s")),
+        (
+            "s",
+            "---\nname: s\ndescription: Never closed.\n".into(),
+            omitted,
+            None,
+        ),
+        (
+            "s",
+            "---\n- name\n- description\n---\n".into(),
+            omitted,
+            None,
+        ),
+        (
+            "s",
+            "---\nname: \"s\ndescription: d\n---\n".into(),
+            omitted,
+            None,
+        ),
+        (
+            "s",
+            "---\ndescription: Does it.\n---\n".into(),
+            warned,
+            Some("s"),
+        ),
         ("s", "---\nname: s\n---\n".into(), omitted, None),
-        ("s", "---\nname: s\ndescription: ' '\n---\n".into(), omitted, None),
+        (
+            "s",
+            "---\nname: s\ndescription: ' '\n---\n".into(),
+            omitted,
+            None,
+        ),
         ("MySkill", named("MySkill"), warned, Some("MySkill")),
         ("a_b", named("a_b"), warned, Some("a_b")),
         ("a--b", named("a--b"), warned, Some("a--b")),
@@ -46,27 +71,53 @@ fn rules() -> Vec<(&'static str, String, ExpectedDiagnostics, ListedName)> {
         ("s", named(&format!("{LONG}5")), omitted, None),
         ("s", described(1_024), Clean, Some("s")),
         ("s", described(1_025), warned, Some("s")),
-        ("s", with(&format!("compatibility: {}", "x".repeat(500))), Clean, Some("s")),
-        ("s", with(&format!("compatibility: {}", "x".repeat(501))), warned, Some("s")),
-        ("s", with("allowed-tools: [a, b]"), Only("NOTE"), Some("s")),
-        ("s", with("metadata: {version: 2}"), Only("NOTE"), Some("s")),
-        ("s", with("unheard-of: true"), Only("NOTE"), Some("s")),
         (
             "s",
-            with(&format!("metadata: {{short-description: {}}}", "é".repeat(1_024))),
+            with(&format!("compatibility: {}", "x".repeat(500))),
             Clean,
             Some("s"),
         ),
         (
             "s",
-            with(&format!("metadata: {{short-description: {}}}", "é".repeat(1_025))),
+            with(&format!("compatibility: {}", "x".repeat(501))),
+            warned,
+            Some("s"),
+        ),
+        ("s", with("allowed-tools: [a, b]"), Only("NOTE"), Some("s")),
+        ("s", with("metadata: {version: 2}"), Only("NOTE"), Some("s")),
+        ("s", with("unheard-of: true"), Only("NOTE"), Some("s")),
+        (
+            "s",
+            with(&format!(
+                "metadata: {{short-description: {}}}",
+                "é".repeat(1_024)
+            )),
+            Clean,
+            Some("s"),
+        ),
+        (
+            "s",
+            with(&format!(
+                "metadata: {{short-description: {}}}",
+                "é".repeat(1_025)
+            )),
             warned,
             Some("s"),
         ),
         ("s", with("license: M\u{200b}IT"), warned, Some("s")),
         ("s", named("s") + "Body\u{200b}.\n", warned, Some("s")),
-        ("s", named("s") + &"word ".repeat(40_000) + "\u{202e}.\n", warned, Some("s")),
-        ("s", named("s") + "👩\u{200d}🚀 ⚠\u{fe0f} می\u{200c}خواهم\n", Clean, Some("s")),
+        (
+            "s",
+            named("s") + &"word ".repeat(40_000) + "\u{202e}.\n",
+            warned,
+            Some("s"),
+        ),
+        (
+            "s",
+            named("s") + "👩\u{200d}🚀 ⚠\u{fe0f} می\u{200c}خواهم\n",
+            Clean,
+            Some("s"),
+        ),
         ("s", "\u{feff}".to_owned() + &named("s"), Clean, Some("s")),
         ("技能", named("技能"), Clean, Some("技能")),
         ("мой-навык", named("мой-навык"), Clean, Some("мой-навык")),
@@ -81,7 +132,9 @@ async fn check_and_catalog_follow_the_rules_of_the_format() {
         let report = check_json(fixture.top(), "root");
         let found = report["diagnostics"].as_array().expect("an array");
         let found = found.iter().filter(|diagnostic| !is_check_only(diagnostic));
-        let found: Vec<_> = found.map(|d| d["severity"].as_str().expect("text")).collect();
+        let found: Vec<_> = found
+            .map(|d| d["severity"].as_str().expect("text"))
+            .collect();
         match diagnostics {
             Clean => assert!(found.is_empty(), "{text}{report}"),
             Only(severity) => assert_eq!(found, [severity], "{text}{report}"),

@@ -68,7 +68,10 @@ fn a_missing_directory_fails_at_once() {
     let fixture = Fixture::new("dir other");
     let (exit, _, stderr) = run_caproot(fixture.top(), ["check", "--watch", "root"]);
     assert_eq!(exit, 78);
-    assert!(stderr.contains("cannot check root: no such directory"), "{stderr}");
+    assert!(
+        stderr.contains("cannot check root: no such directory"),
+        "{stderr}"
+    );
 }
 
 #[test]
@@ -76,19 +79,32 @@ fn a_terminal_is_cleared_before_each_run() {
     let fixture = Fixture::new("skill root/a");
     // The shell prints its pid and executes the program, which keeps the pid.
     let mut command = Command::new("bash");
-    command.args(["-c", "echo $$ >&2; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_caproot")]);
-    command.args(["check", "--watch"]).arg(fixture.path("root")).stdin(Stdio::null());
+    command.args([
+        "-c",
+        "echo $$ >&2; exec \"$@\"",
+        "bash",
+        env!("CARGO_BIN_EXE_caproot"),
+    ]);
+    command
+        .args(["check", "--watch"])
+        .arg(fixture.path("root"))
+        .stdin(Stdio::null());
     let (reader, stderr) = std::io::pipe().expect("a pipe");
     let ends = thread::spawn(move || {
         let mut lines = BufReader::new(reader).lines().map_while(Result::ok);
         let number = lines.next().and_then(|number| number.parse().ok());
         let pid = number.and_then(Pid::from_raw).expect("a process");
-        lines.find(|line| line.contains("waiting for changes")).expect("the first run is done");
+        lines
+            .find(|line| line.contains("waiting for changes"))
+            .expect("the first run is done");
         kill_process(pid, Signal::INT).expect("a signal");
     });
     let (printed, _) = run_on_terminal(command, 80, |command, terminal| {
         command.stdout(terminal).stderr(stderr);
     });
     ends.join().expect("the signal was sent");
-    assert!(printed.starts_with("\u{1b}[H\u{1b}[2J\u{1b}[3J1 skill, 0 errors"), "{printed:?}");
+    assert!(
+        printed.starts_with("\u{1b}[H\u{1b}[2J\u{1b}[3J1 skill, 0 errors"),
+        "{printed:?}"
+    );
 }

@@ -52,14 +52,23 @@ fn unusable_directories_and_callers_give_warnings() {
         let (_, json) = check_config(&file, &["--output", "json"]);
         let json: Value = serde_json::from_str(&json).expect("JSON");
         let warnings = json["warnings"].as_array().expect("a list").len();
-        assert_eq!(output.lines().filter(|line| line.starts_with("warning: ")).count(), warnings);
+        assert_eq!(
+            output
+                .lines()
+                .filter(|line| line.starts_with("warning: "))
+                .count(),
+            warnings
+        );
         output
     };
     let missing = check_section("roots: [{id: a, path: none}]\nallow: [nowhere]".to_owned());
     assert!(missing.contains("warning: roots: a: ") && missing.contains("/none does not exist;"));
     assert!(missing.contains("warning: allow: ") && missing.contains("/nowhere does not exist;"));
     let selected = check_section("allow: [open]".to_owned());
-    assert!(selected.contains("warning: no root is published: callers select"), "{selected}");
+    assert!(
+        selected.contains("warning: no root is published: callers select"),
+        "{selected}"
+    );
     for (rule, locks_out) in [
         ("{name: a, uids: [4242]}".to_owned(), true),
         ("{name: a, sans: [a.example]}".to_owned(), true),
@@ -79,7 +88,10 @@ fn unusable_directories_and_callers_give_warnings() {
     }
     std::os::unix::fs::symlink("/root", fixture.path("closed")).expect("a link");
     let closed = check_section("roots: [{id: a, path: closed}]".to_owned());
-    assert!(closed.contains("cannot be read by this user; grant access"), "{closed}");
+    assert!(
+        closed.contains("cannot be read by this user; grant access"),
+        "{closed}"
+    );
 }
 
 const WRONG: &str = "listen: ['unix:run/c.sock', 'tcp:0.0.0.0:1']\nlimts: {}\nroots:\n- id: a\n";
@@ -113,7 +125,12 @@ fn every_error_names_its_place() {
     assert_eq!(serve.code, Some(78));
     let lines = lines.map(|line| format!("caproot: {line}"));
     assert_eq!(serve.stderr.lines().collect::<Vec<_>>(), lines);
-    assert_eq!(fs::read_dir(fixture.path("run")).expect("a directory").count(), 0);
+    assert_eq!(
+        fs::read_dir(fixture.path("run"))
+            .expect("a directory")
+            .count(),
+        0
+    );
 }
 
 #[test]
@@ -123,13 +140,28 @@ fn unreadable_files_are_rejected() {
     );
     fixture.write("over", vec![b'#'; (1 << 20) + 1]);
     for (file, message) in [
-        (arg(fixture.path("over")), ": is larger than 1 MiB, the limit of config files"),
-        (arg(fixture.path("large")), ": is larger than 1 MiB, the limit of config files"),
-        (arg(fixture.path("latin")), ":2:7: invalid UTF-8; save the file as UTF-8"),
+        (
+            arg(fixture.path("over")),
+            ": is larger than 1 MiB, the limit of config files",
+        ),
+        (
+            arg(fixture.path("large")),
+            ": is larger than 1 MiB, the limit of config files",
+        ),
+        (
+            arg(fixture.path("latin")),
+            ":2:7: invalid UTF-8; save the file as UTF-8",
+        ),
         (arg(fixture.path("broken")), ":2:2: YAML: "),
         (arg(fixture.path("none")), ": no such file"),
-        (arg(fixture.path(".")), ": is a directory; name the file in it"),
-        ("/dev/zero".to_owned(), ": is larger than 1 MiB, the limit of config files"),
+        (
+            arg(fixture.path(".")),
+            ": is a directory; name the file in it",
+        ),
+        (
+            "/dev/zero".to_owned(),
+            ": is larger than 1 MiB, the limit of config files",
+        ),
     ] {
         let (code, output) = check_config(&file, &[]);
         assert_eq!(code, Some(78), "{file}");
@@ -144,10 +176,17 @@ fn unreadable_files_are_rejected() {
 
 #[tokio::test]
 async fn a_closed_pipe_keeps_the_exit_code() {
-    for (args, code) in [(&["config", "example"][..], 0), (&["config", "check", "/none"], 78)] {
+    for (args, code) in [
+        (&["config", "example"][..], 0),
+        (&["config", "check", "/none"], 78),
+    ] {
         let (process, stdout) = Process::spawn_unread(caproot(args));
         drop(stdout);
         let ended = process.exit().await;
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(code), ""), "{args:?}");
+        assert_eq!(
+            (ended.code, ended.stderr.as_str()),
+            (Some(code), ""),
+            "{args:?}"
+        );
     }
 }

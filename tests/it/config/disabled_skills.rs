@@ -32,7 +32,9 @@ async fn a_glob_disables_skills_and_their_files() {
     let counts = list.roots[0].counts.expect("counts");
     assert_eq!((counts.skills, counts.disabled, counts.omitted), (4, 2, 0));
     for package in ["skill://r/drafts/one", "skill://r/keep/inner"] {
-        let answer = served.read(read_request(&published("r"), package, "")).await;
+        let answer = served
+            .read(read_request(&published("r"), package, ""))
+            .await;
         assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     }
     // Files of a disabled skill are not files of the skill around it, neither directly nor by a link.
@@ -40,7 +42,10 @@ async fn a_glob_disables_skills_and_their_files() {
         let answer = read_file(&served, "r", "skill://r/keep", file).await;
         assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
-    assert_eq!(list_files(&served, "r", "skill://r/keep").await, ["SKILL.md", "x"]);
+    assert_eq!(
+        list_files(&served, "r", "skill://r/keep").await,
+        ["SKILL.md", "x"]
+    );
     assert!(read_file(&served, "r", "skill://r/keep", "x").await.is_ok());
 }
 
@@ -51,13 +56,23 @@ async fn a_glob_applies_to_every_selected_root() {
     let config = "allow: [root, other]\nroots: [{id: r, path: root}, {id: o, path: other}]\n\
                   disabled_skills: [{root: r, path: 'drafts/**'}]";
     let served = ConfiguredDaemon::start(&fixture, config).await;
-    let inside = served.list(&[selected("d", fixture.path("root/drafts"))]).await;
+    let inside = served
+        .list(&[selected("d", fixture.path("root/drafts"))])
+        .await;
     assert!(inside.skills.is_empty(), "{:?}", inside.skills);
     assert_eq!(inside.roots[0].counts.expect("counts").disabled, 2);
-    let itself = served.list(&[selected("d", fixture.path("root/drafts/one"))]).await;
+    let itself = served
+        .list(&[selected("d", fixture.path("root/drafts/one"))])
+        .await;
     assert!(itself.skills.is_empty(), "{:?}", itself.skills);
-    let same = served.list(&[selected("again", fixture.path("root"))]).await;
-    assert!(same.skills.iter().all(|s| !s.package.contains("drafts")), "{:?}", same.skills);
+    let same = served
+        .list(&[selected("again", fixture.path("root"))])
+        .await;
+    assert!(
+        same.skills.iter().all(|s| !s.package.contains("drafts")),
+        "{:?}",
+        same.skills
+    );
     let linked = served.list(&[published("o")]).await;
     assert_eq!(packages(&linked), ["skill://o/a"]);
     assert_eq!(list_files(&served, "o", "skill://o/a").await, ["SKILL.md"]);
@@ -70,8 +85,16 @@ async fn a_glob_can_disable_the_skill_at_the_root() {
     let fixture = Fixture::new("skill root\nskill root/inner");
     let config = "roots: [{id: r, path: root}]\ndisabled_skills: [{root: r, path: .}]";
     let served = ConfiguredDaemon::start(&fixture, config).await;
-    assert_eq!(served.packages(&[published("r")]).await, ["skill://r/inner"]);
-    assert!(served.read(read_request(&published("r"), "skill://r/inner", "")).await.is_ok());
+    assert_eq!(
+        served.packages(&[published("r")]).await,
+        ["skill://r/inner"]
+    );
+    assert!(
+        served
+            .read(read_request(&published("r"), "skill://r/inner", ""))
+            .await
+            .is_ok()
+    );
 }
 
 #[tokio::test]
@@ -88,9 +111,18 @@ async fn a_qualified_name_disables_one_skill() {
         "another skill with the bare name stays"
     );
     assert_eq!(list.roots[0].counts.expect("counts").disabled, 2);
-    let answer = served.read(read_request(&published("r"), "skill://r/plugin/roll-back", "")).await;
+    let answer = served
+        .read(read_request(
+            &published("r"),
+            "skill://r/plugin/roll-back",
+            "",
+        ))
+        .await;
     assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
-    assert_eq!(list_files(&served, "r", "skill://r/keep").await, ["SKILL.md", "in", "x"]);
+    assert_eq!(
+        list_files(&served, "r", "skill://r/keep").await,
+        ["SKILL.md", "in", "x"]
+    );
     for file in ["inner/secret", "way"] {
         let answer = read_file(&served, "r", "skill://r/keep", file).await;
         assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
@@ -103,9 +135,16 @@ async fn a_disabled_skill_gives_no_diagnostics() {
     let roots = "roots: [{id: r, path: root}]\n";
     let off = "disabled_skills: [{root: r, path: '*'}]";
     let served = ConfiguredDaemon::start(&fixture, roots).await;
-    let counts = served.list(&[published("r")]).await.roots[0].counts.expect("counts");
+    let counts = served.list(&[published("r")]).await.roots[0]
+        .counts
+        .expect("counts");
     assert!(counts.omitted == 1 && counts.diagnostics > 0, "{counts:?}");
     let served = ConfiguredDaemon::start(&fixture, &format!("{roots}{off}")).await;
-    let counts = served.list(&[published("r")]).await.roots[0].counts.expect("counts");
-    assert_eq!((counts.disabled, counts.omitted, counts.diagnostics), (2, 0, 0));
+    let counts = served.list(&[published("r")]).await.roots[0]
+        .counts
+        .expect("counts");
+    assert_eq!(
+        (counts.disabled, counts.omitted, counts.diagnostics),
+        (2, 0, 0)
+    );
 }

@@ -10,7 +10,10 @@ use crate::process::{caproot, run_blocking};
 
 #[test]
 fn each_invalid_file_has_its_error() {
-    let env = ProcessEnv { current_dir: Some("/base".into()), ..ProcessEnv::default() };
+    let env = ProcessEnv {
+        current_dir: Some("/base".into()),
+        ..ProcessEnv::default()
+    };
     check_cases("tests/snapshots/config_errors.txt", |text| {
         let content = text.replace("LONG", &"x".repeat(300)).into_bytes();
         let config = Config::from_bytes(ServeFlags::default(), Path::new("f"), content, &env);
@@ -30,6 +33,10 @@ fn each_invalid_command_line_has_its_errors() {
         let words = words.strip_prefix("$ caproot ").expect("a command");
         let output = run_blocking(caproot(words.split(' ')).current_dir(fixture.top()));
         assert_eq!(output.text(), "", "a command that fails prints no result");
-        format!("exit code {}\n{}", output.code.expect("an exit code"), output.stderr)
+        format!(
+            "exit code {}\n{}",
+            output.code.expect("an exit code"),
+            output.stderr
+        )
     });
 }

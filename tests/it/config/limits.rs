@@ -26,7 +26,10 @@ async fn assert_truncated(limit: &str, reported: impl Fn(&Limits) -> u32, expect
     let list = served.list(&[published("r")]).await;
     assert_eq!(packages(&list), expected, "{limit}");
     assert!(list.truncated && list.roots[0].truncated, "{limit}");
-    let diagnostic = list.diagnostics.iter().find(|d| d.code() == DiagnosticCode::LimitReached);
+    let diagnostic = list
+        .diagnostics
+        .iter()
+        .find(|d| d.code() == DiagnosticCode::LimitReached);
     let message = &diagnostic.expect("a diagnostic").message;
     assert!(message.starts_with(&format!("{limit} is 2:")), "{message}");
 }
@@ -66,12 +69,18 @@ async fn max_file_bytes_limits_the_size_of_a_read_file() {
 #[tokio::test]
 async fn max_cached_roots_limits_the_remembered_roots() {
     let fixture = Fixture::new("skill root/a\nskill root/b");
-    for (limits, rescanned) in
-        [("max_roots: 1, max_cached_roots: 1", true), ("max_roots: 1, max_cached_roots: 2", false)]
-    {
+    for (limits, rescanned) in [
+        ("max_roots: 1, max_cached_roots: 1", true),
+        ("max_roots: 1, max_cached_roots: 2", false),
+    ] {
         let config = format!("allow: [root]\nlimits: {{{limits}}}");
         let served = ConfiguredDaemon::start(&fixture, &config).await;
-        let reported = served.executor().await.limits.expect("limits").max_cached_roots;
+        let reported = served
+            .executor()
+            .await
+            .limits
+            .expect("limits")
+            .max_cached_roots;
         assert_eq!(reported, if rescanned { 1 } else { 2 });
         let [a, b] =
             ["a", "b"].map(|dir| crate::harness::selected(dir, fixture.path("root").join(dir)));
@@ -110,12 +119,16 @@ async fn max_reads_per_root_limits_concurrent_reads() {
         served.list(&[published("r")]).await;
         // The digest of the large file takes far longer than anything else here.
         let large = async {
-            read_file(&served, "r", "skill://r/a", "large").await.expect("a file");
+            read_file(&served, "r", "skill://r/a", "large")
+                .await
+                .expect("a file");
             Instant::now()
         };
         let small = async {
             tokio::time::sleep(Duration::from_millis(200)).await;
-            read_file(&served, "r", "skill://r/a", "small").await.expect("a file");
+            read_file(&served, "r", "skill://r/a", "small")
+                .await
+                .expect("a file");
             Instant::now()
         };
         let (large, small) = tokio::join!(large, small);

@@ -40,7 +40,10 @@ pub(crate) fn scrape(fixture: &Fixture) -> String {
     let answer = send_http_request(fixture, "GET /metrics");
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     let (head, page) = answer.split_once("\r\n\r\n").expect("a head");
-    assert!(head.contains("content-type: application/openmetrics-text"), "{head}");
+    assert!(
+        head.contains("content-type: application/openmetrics-text"),
+        "{head}"
+    );
     page.to_owned()
 }
 
@@ -55,9 +58,14 @@ pub(crate) async fn scrape_new_daemon() -> String {
 /// Returns the metrics that a process serves at a TCP address.
 pub(crate) async fn scrape_address(address: &str) -> String {
     let mut stream = TcpStream::connect(address).await.expect("metrics");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.expect("metrics");
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n")
+        .await
+        .expect("metrics");
     let mut text = String::new();
-    in_time(stream.read_to_string(&mut text)).await.expect("metrics");
+    in_time(stream.read_to_string(&mut text))
+        .await
+        .expect("metrics");
     text.split_once("\r\n\r\n").expect("a head").1.to_owned()
 }
 
@@ -79,8 +87,12 @@ pub(crate) async fn scrape_new_link() -> String {
 
 /// Returns the value of one series.
 pub(crate) fn series_value(page: &str, series: &str) -> f64 {
-    let line = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{series} in {page}")).parse().expect("a number")
+    let line = page
+        .lines()
+        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("{series} in {page}"))
+        .parse()
+        .expect("a number")
 }
 
 /// Returns the names of all metric families as Prometheus stores them.
@@ -100,7 +112,11 @@ async fn counts_match_the_served_roots_and_calls() {
     let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
     served.list(&[published("r"), published("gone")]).await;
     for package in ["skill://r/none", "skill://r/a", "skill://r/a"] {
-        drop(served.read(read_request(&published("r"), package, "")).await);
+        drop(
+            served
+                .read(read_request(&published("r"), package, ""))
+                .await,
+        );
     }
     let page = scrape(&fixture);
     for (series, expected) in [
@@ -119,16 +135,28 @@ async fn counts_match_the_served_roots_and_calls() {
             "{series} {expected} in {page}"
         );
     }
-    for series in
-        ["caproot_revisions_total", "caproot_watches", "caproot_scans_total{kind=\"full\"}"]
-    {
+    for series in [
+        "caproot_revisions_total",
+        "caproot_watches",
+        "caproot_scans_total{kind=\"full\"}",
+    ] {
         assert!(series_value(&page, series) >= 1.0, "{series} in {page}");
     }
     let read = "method=\"caproot.v1.CapabilityService/ReadResource\"";
-    let ended =
-        |code| series_value(&page, &format!("caproot_calls_total{{{read},code=\"{code}\"}}"));
-    assert!((ended("OK") - 2.0).abs() < 0.1 && (ended("NOT_FOUND") - 1.0).abs() < 0.1, "{page}");
-    let timed = series_value(&page, &format!("caproot_call_duration_seconds_count{{{read}}}"));
+    let ended = |code| {
+        series_value(
+            &page,
+            &format!("caproot_calls_total{{{read},code=\"{code}\"}}"),
+        )
+    };
+    assert!(
+        (ended("OK") - 2.0).abs() < 0.1 && (ended("NOT_FOUND") - 1.0).abs() < 0.1,
+        "{page}"
+    );
+    let timed = series_value(
+        &page,
+        &format!("caproot_call_duration_seconds_count{{{read}}}"),
+    );
     assert!((timed - 3.0).abs() < 0.1, "{page}");
 }
 
@@ -146,7 +174,11 @@ async fn text_of_callers_makes_no_label() {
     grpc.ready().await.expect("ready");
     let path = http::uri::PathAndQuery::from_static("/evil.Service/Name");
     let codec = tonic_prost::ProstCodec::<(), ()>::default();
-    drop(grpc.unary(tonic::Request::new(()), path, codec).await.expect_err("no such method"));
+    drop(
+        grpc.unary(tonic::Request::new(()), path, codec)
+            .await
+            .expect_err("no such method"),
+    );
     let page = scrape(&fixture);
     assert!(!page.contains("evil"), "{page}");
     let other = "caproot_calls_total{method=\"other\",code=\"UNIMPLEMENTED\"}";
@@ -158,7 +190,9 @@ fn every_method_is_known_by_name() {
     let pool = DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("descriptors");
     let own = pool.services().flat_map(|service| {
         let methods: Vec<_> = service.methods().collect();
-        methods.into_iter().map(move |m| format!("{}/{}", service.full_name(), m.name()))
+        methods
+            .into_iter()
+            .map(move |m| format!("{}/{}", service.full_name(), m.name()))
     });
     for method in own {
         assert!(RPC_METHODS.contains(&&*method), "{method}");
@@ -172,7 +206,10 @@ async fn other_http_requests_are_rejected() {
     assert!(send_http_request(&fixture, "GET /").starts_with("HTTP/1.1 404"));
     assert!(send_http_request(&fixture, "POST /metrics").starts_with("HTTP/1.1 405"));
     let garbage = send_http_request(&fixture, "\0\u{1}");
-    assert!(garbage.is_empty() || garbage.starts_with("HTTP/1.1 400"), "{garbage}");
+    assert!(
+        garbage.is_empty() || garbage.starts_with("HTTP/1.1 400"),
+        "{garbage}"
+    );
     scrape(&fixture);
 }
 
@@ -182,16 +219,27 @@ async fn the_dashboard_and_the_alerts_name_existing_metrics() {
     #[cfg(feature = "nats")]
     families.extend(self::families(&scrape_new_link().await));
     let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
-    assert!(dashboard["panels"].as_array().is_some_and(|panels| panels.len() >= 8));
+    assert!(
+        dashboard["panels"]
+            .as_array()
+            .is_some_and(|panels| panels.len() >= 8)
+    );
     let alerts: serde_yaml::Value = serde_yaml::from_str(ALERTS).expect("YAML");
-    assert!(alerts["groups"][0]["rules"].as_sequence().is_some_and(|rules| rules.len() >= 5));
+    assert!(
+        alerts["groups"][0]["rules"]
+            .as_sequence()
+            .is_some_and(|rules| rules.len() >= 5)
+    );
     for (file, text) in [("dashboard.json", DASHBOARD), ("alerts.yaml", ALERTS)] {
         let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         let named: BTreeSet<_> = words.filter(|word| word.starts_with("caproot_")).collect();
         assert!(!named.is_empty(), "{file} names no metric");
         for name in named {
             let family = name.strip_suffix("_bucket").unwrap_or(name);
-            assert!(families.contains(family), "{file} names {name}, which does not exist");
+            assert!(
+                families.contains(family),
+                "{file} names {name}, which does not exist"
+            );
         }
     }
 }

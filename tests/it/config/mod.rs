@@ -24,8 +24,15 @@ use crate::watch_harness::fresh_list;
 /// Lists the files of a package in a published root.
 async fn list_files(served: &Daemon, root: &str, package: &str) -> Vec<String> {
     let request = files_request(&published(root), package);
-    let files = served.list_resources(request).await.expect("files").resources.into_iter();
-    files.map(|file| file.resource[package.len() + 1..].to_owned()).collect()
+    let files = served
+        .list_resources(request)
+        .await
+        .expect("files")
+        .resources
+        .into_iter();
+    files
+        .map(|file| file.resource[package.len() + 1..].to_owned())
+        .collect()
 }
 
 /// Reads the first page of a file of a package in a published root.
@@ -67,7 +74,9 @@ async fn listen_takes_unix_and_tcp_addresses() {
         "{:?}",
         served.process.endpoints()
     );
-    run_command(caproot(["status", "--endpoint", &socket])).await.succeeded();
+    run_command(caproot(["status", "--endpoint", &socket]))
+        .await
+        .succeeded();
 }
 
 #[tokio::test]
@@ -99,8 +108,15 @@ async fn roots_are_listed_in_the_order_of_their_scopes() {
         ("d", Scope::Admin),
     ];
     assert_eq!(order, expected);
-    assert_eq!(roots[1].reason(), RootReason::NotFound, "a root may be created later");
-    fixture.write("gone/five/SKILL.md", "---\nname: five\ndescription: Five.\n---\n");
+    assert_eq!(
+        roots[1].reason(),
+        RootReason::NotFound,
+        "a root may be created later"
+    );
+    fixture.write(
+        "gone/five/SKILL.md",
+        "---\nname: five\ndescription: Five.\n---\n",
+    );
     assert_eq!(fresh_list(&served, &[published("a")]).await.skills.len(), 1);
 }
 
@@ -114,13 +130,19 @@ async fn follow_links_can_be_switched_off() {
     let config = "allow: [more]\nroots: [{id: on, path: on}, {id: off, path: off, \
                   follow_links: false}, {id: sys, path: sys, scope: system}]";
     let served = ConfiguredDaemon::start(&fixture, config).await;
-    assert_eq!(served.packages(&[published("on")]).await, ["skill://on/a", "skill://on/l"]);
+    assert_eq!(
+        served.packages(&[published("on")]).await,
+        ["skill://on/a", "skill://on/l"]
+    );
     assert!(read_file(&served, "on", "skill://on/a", "x").await.is_ok());
     for id in ["off", "sys"] {
         let list = served.list(&[published(id)]).await;
         assert_eq!(list.skills.len(), 1, "{id}");
         let codes: Vec<_> = list.diagnostics.iter().map(Diagnostic::code).collect();
-        assert!(codes.contains(&DiagnosticCode::OutsideRoot), "{id}: {codes:?}");
+        assert!(
+            codes.contains(&DiagnosticCode::OutsideRoot),
+            "{id}: {codes:?}"
+        );
     }
     let answer = read_file(&served, "off", "skill://off/a", "x").await;
     assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
@@ -139,13 +161,24 @@ async fn excluded_dirs_and_resource_dirs_replace_the_defaults() {
     let config = "search:\n  excluded_dirs: [vendor]\n  resource_dirs: [bin]\n";
     let served = ConfiguredDaemon::start(&fixture, &format!("{roots}{config}")).await;
     let list = served.list(&[published("r")]).await;
-    assert_eq!(packages(&list), ["skill://r/target/a", "skill://r/c", "skill://r/c/scripts/d"]);
-    let messages: BTreeMap<_, _> =
-        list.diagnostics.iter().map(|d| (d.code(), &d.message)).collect();
+    assert_eq!(
+        packages(&list),
+        ["skill://r/target/a", "skill://r/c", "skill://r/c/scripts/d"]
+    );
+    let messages: BTreeMap<_, _> = list
+        .diagnostics
+        .iter()
+        .map(|d| (d.code(), &d.message))
+        .collect();
     let skipped = messages[&DiagnosticCode::DirectoriesSkipped];
     assert!(skipped.ends_with("`bin` (1) `vendor` (2)"), "{skipped}");
     let read = |file: &'static str| read_file(&served, "r", "skill://r/c", file);
-    assert_rpc_error(read("vendor/x").await, Code::NotFound, "RESOURCE_NOT_FOUND", None);
+    assert_rpc_error(
+        read("vendor/x").await,
+        Code::NotFound,
+        "RESOURCE_NOT_FOUND",
+        None,
+    );
     assert!(read("target/x").await.is_ok() && read("bin/e/SKILL.md").await.is_ok());
 }
 
@@ -156,15 +189,23 @@ async fn log_sets_the_format_and_the_filter() {
         let fixture = &fixture;
         async move {
             let config = format!("allow: [root]\n{log}");
-            ConfiguredDaemon::start_with(fixture, &config, flags).await.stop().await
+            ConfiguredDaemon::start_with(fixture, &config, flags)
+                .await
+                .stop()
+                .await
         }
     };
     let text = served("", &[]).await;
     assert!(text.contains("INFO") && text.contains("stopping"), "{text}");
     let json = served("log: {format: json}", &[]).await;
-    let lines: Vec<serde_json::Value> =
-        json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-    assert!(lines.iter().any(|l| l["fields"]["message"] == "stopping"), "{json}");
+    let lines: Vec<serde_json::Value> = json
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect();
+    assert!(
+        lines.iter().any(|l| l["fields"]["message"] == "stopping"),
+        "{json}"
+    );
     // Without the sandbox, no warning about missing kernel features is logged.
     let quiet = "log: {filter: warn}\nsandbox: {landlock: off}";
     assert_eq!(served(quiet, &[]).await, "");
@@ -178,9 +219,15 @@ async fn sandbox_can_be_switched_off() {
     let off = "allow: [root]\nsandbox: {landlock: off}";
     let served = ConfiguredDaemon::start(&fixture, off).await;
     let status = served.executor().await.sandbox.expect("a status");
-    assert_eq!((status.landlock(), status.readable_dirs), (LandlockState::Off, 0));
+    assert_eq!(
+        (status.landlock(), status.readable_dirs),
+        (LandlockState::Off, 0)
+    );
     assert!(status.no_new_privs, "no_new_privs is always set");
-    for (config, flags) in [("allow: [root]", &[][..]), (off, &["--sandbox", "best-effort"])] {
+    for (config, flags) in [
+        ("allow: [root]", &[][..]),
+        (off, &["--sandbox", "best-effort"]),
+    ] {
         let served = ConfiguredDaemon::start_with(&fixture, config, flags).await;
         let status = served.executor().await.sandbox.expect("a status");
         assert_ne!(status.landlock(), LandlockState::Off, "{config} {flags:?}");
@@ -193,17 +240,34 @@ async fn flags_replace_lists_of_the_file() {
     let flag = format!("flag={}", fixture.path("b").display());
     let config = "environment_ids: [x]\nroots: [{id: file, path: a}]\nlimits: {max_depth: 3}\n\
                   disabled_skills: [{root: file, path: one}]";
-    let flags = ["--root", &flag, "--environment-id", "local", "--listen", "tcp:127.0.0.1:0"];
+    let flags = [
+        "--root",
+        &flag,
+        "--environment-id",
+        "local",
+        "--listen",
+        "tcp:127.0.0.1:0",
+    ];
     let served = ConfiguredDaemon::start_with(&fixture, config, &flags).await;
     let executor = served.executor().await;
     assert_eq!(executor.environment_ids, ["local"]);
-    assert_eq!(executor.limits.expect("limits").max_depth, 3, "no flag sets this limit");
-    assert_eq!(served.packages(&[published("flag")]).await, ["skill://flag/two"]);
+    assert_eq!(
+        executor.limits.expect("limits").max_depth,
+        3,
+        "no flag sets this limit"
+    );
+    assert_eq!(
+        served.packages(&[published("flag")]).await,
+        ["skill://flag/two"]
+    );
     let gone = served.list(&[published("file")]).await;
     assert_eq!(gone.roots[0].reason(), RootReason::InvalidPath);
 }
 
 /// Converts a path into a command line argument.
 fn arg(path: impl AsRef<Path>) -> String {
-    PathBuf::from(path.as_ref()).into_os_string().into_string().expect("a path in UTF-8")
+    PathBuf::from(path.as_ref())
+        .into_os_string()
+        .into_string()
+        .expect("a path in UTF-8")
 }

@@ -31,7 +31,9 @@ impl TraceService for SpanCollector {
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let resources = request.into_inner().resource_spans.into_iter();
         let scopes = resources.flat_map(|resource| resource.scope_spans);
-        scopes.flat_map(|scope| scope.spans).for_each(|span| drop(self.0.send(span)));
+        scopes
+            .flat_map(|scope| scope.spans)
+            .for_each(|span| drop(self.0.send(span)));
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
@@ -59,9 +61,13 @@ async fn a_sampled_call_continues_its_callers_trace() {
     served.list(&[published("r")]).await;
     for flags in ["00", "01"] {
         let mut request = Request::new(GetExecutorRequest {});
-        let parent = format!("00-{TRACE}-{PARENT}-{flags}").parse().expect("metadata");
+        let parent = format!("00-{TRACE}-{PARENT}-{flags}")
+            .parse()
+            .expect("metadata");
         request.metadata_mut().insert("traceparent", parent);
-        in_time(served.client.clone().get_executor(request)).await.expect("an answer");
+        in_time(served.client.clone().get_executor(request))
+            .await
+            .expect("an answer");
     }
     // The daemon sends the remaining spans at shutdown.
     drop(served.stop().await);

@@ -26,12 +26,21 @@ async fn page(
 ) -> Result<ListSkillsResponse, Status> {
     let page_token = page_token.into();
     let request = list_request(&[published("r")]);
-    served.try_list(ListSkillsRequest { page_size, page_token, ..request }).await
+    served
+        .try_list(ListSkillsRequest {
+            page_size,
+            page_token,
+            ..request
+        })
+        .await
 }
 
 async fn wait_until_synced(stream: &mut Streaming<WatchSkillsResponse>) {
     loop {
-        let message = in_time(stream.message()).await.expect("a stream").expect("an event");
+        let message = in_time(stream.message())
+            .await
+            .expect("a stream")
+            .expect("an event");
         if matches!(message.event, Some(Event::Synced(_))) {
             return;
         }
@@ -54,7 +63,10 @@ async fn debounce_and_max_debounce_delay_changes() {
     write_skill(&fixture, 0);
     wait_until_synced(&mut stream).await;
     let took = begun.elapsed();
-    assert!(took >= Duration::from_millis(650), "after the last event: {took:?}");
+    assert!(
+        took >= Duration::from_millis(650),
+        "after the last event: {took:?}"
+    );
     // The changes never pause, so `max_debounce` decides.
     let begun = Instant::now();
     let storm = async {
@@ -68,7 +80,10 @@ async fn debounce_and_max_debounce_delay_changes() {
         () = wait_until_synced(&mut stream) => {}
     }
     let took = begun.elapsed();
-    assert!(took >= Duration::from_millis(1_900), "after the first event: {took:?}");
+    assert!(
+        took >= Duration::from_millis(1_900),
+        "after the first event: {took:?}"
+    );
 }
 
 #[tokio::test]
@@ -76,10 +91,18 @@ async fn max_streams_limits_open_streams() {
     let fixture = Fixture::new("skill root/a");
     let served =
         ConfiguredDaemon::start(&fixture, &format!("{ROOT}limits: {{max_streams: 2}}")).await;
-    assert_eq!(served.executor().await.limits.expect("limits").max_streams, 2);
+    assert_eq!(
+        served.executor().await.limits.expect("limits").max_streams,
+        2
+    );
     let one = watch(&served).await.expect("a stream");
     let _two = watch(&served).await.expect("another");
-    assert_rpc_error(watch(&served).await, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
+    assert_rpc_error(
+        watch(&served).await,
+        Code::ResourceExhausted,
+        "TOO_MANY_STREAMS",
+        None,
+    );
     drop(one);
 }
 
@@ -89,7 +112,10 @@ async fn max_history_limits_how_long_page_tokens_work() {
         let fixture = Fixture::new("skill root/a\nskill root/b");
         let config = format!("{ROOT}limits: {{max_history: {limit}}}");
         let served = ConfiguredDaemon::start(&fixture, &config).await;
-        assert_eq!(served.executor().await.limits.expect("limits").max_history, limit);
+        assert_eq!(
+            served.executor().await.limits.expect("limits").max_history,
+            limit
+        );
         let first = page(&served, 1, "").await.expect("a page");
         let mut stream = watch(&served).await.expect("a stream");
         wait_until_synced(&mut stream).await;
@@ -109,7 +135,15 @@ async fn max_diagnostics_limits_the_list() {
     let fixture = Fixture::new("repeat 5 file root/{}/SKILL.md\n| no frontmatter");
     let config = format!("{ROOT}limits: {{max_diagnostics: 2}}");
     let served = ConfiguredDaemon::start(&fixture, &config).await;
-    assert_eq!(served.executor().await.limits.expect("limits").max_diagnostics, 2);
+    assert_eq!(
+        served
+            .executor()
+            .await
+            .limits
+            .expect("limits")
+            .max_diagnostics,
+        2
+    );
     let list = page(&served, 0, "").await.expect("a page");
     assert_eq!(list.diagnostics.len(), 2);
     assert_eq!(list.roots[0].counts.expect("counts").diagnostics, 5);
@@ -122,9 +156,15 @@ async fn a_skill_that_becomes_disabled_is_removed_with_this_reason() {
     let served = ConfiguredDaemon::start(&fixture, &format!("{ROOT}{off}")).await;
     let mut stream = watch(&served).await.expect("a stream");
     wait_until_synced(&mut stream).await;
-    fixture.write("root/a/SKILL.md", "---\nname: gone\ndescription: Off.\n---\n");
+    fixture.write(
+        "root/a/SKILL.md",
+        "---\nname: gone\ndescription: Off.\n---\n",
+    );
     let removed = loop {
-        let message = in_time(stream.message()).await.expect("a stream").expect("an event");
+        let message = in_time(stream.message())
+            .await
+            .expect("a stream")
+            .expect("an event");
         if let Some(Event::Delta(delta)) = message.event {
             break delta.removed;
         }

@@ -17,7 +17,9 @@ use crate::process::{caproot, run_blocking};
 /// Returns the keys of a config file.
 fn config_keys() -> BTreeSet<String> {
     let key = Regex::new("(?m)^#?([a-z_]+):").expect("a pattern");
-    let example = run_blocking(caproot(["config", "example"])).text().to_owned();
+    let example = run_blocking(caproot(["config", "example"]))
+        .text()
+        .to_owned();
     let found = key.captures_iter(example.as_str()).filter_map(Result::ok);
     found.map(|found| found[1].to_owned()).collect()
 }
@@ -28,9 +30,16 @@ fn config_errors(text: &str) -> Vec<String> {
     let fixture = Fixture::new("dir etc");
     let roots = "\nroots: [{id: team, path: /srv/skills}, {id: demo, path: /srv/demo}]\n";
     let has_roots = text.lines().any(|line| line.starts_with("roots:"));
-    fixture.write("etc/caproot.yaml", [text, if has_roots { "" } else { roots }].concat());
+    fixture.write(
+        "etc/caproot.yaml",
+        [text, if has_roots { "" } else { roots }].concat(),
+    );
     let path = fixture.path("etc/caproot.yaml");
-    let output = run_blocking(caproot(["config".as_ref(), "check".as_ref(), path.as_os_str()]));
+    let output = run_blocking(caproot([
+        "config".as_ref(),
+        "check".as_ref(),
+        path.as_os_str(),
+    ]));
     let ignored = Regex::new("does not exist|: no (?:user|group) of this name|^warning: |^ok: ");
     let ignored = ignored.expect("a pattern");
     let lines = output.text().lines().chain(output.stderr.lines());
@@ -52,21 +61,36 @@ fn yaml_parses_and_configs_are_valid() {
                         continue;
                     }
                 };
-                let names = value.as_mapping().into_iter().flat_map(|mapping| mapping.keys());
+                let names = value
+                    .as_mapping()
+                    .into_iter()
+                    .flat_map(|mapping| mapping.keys());
                 let names: Vec<_> = names.filter_map(|name| name.as_str()).collect();
                 if names.is_empty() || !names.iter().all(|name| keys.contains(*name)) {
                     continue;
                 }
                 configs += 1;
                 let errors = config_errors(&block.text);
-                wrong.extend(errors.iter().map(|e| format!("{}: {e}", page.at(block.line))));
+                wrong.extend(
+                    errors
+                        .iter()
+                        .map(|e| format!("{}: {e}", page.at(block.line))),
+                );
             }
         }
     }
     assert!(configs >= 5, "{configs} configs were found");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!(config_errors("allow: [/srv\n").len(), 1, "an error is found");
-    assert_eq!(config_errors("limits: {max_dept: 1}\n").len(), 1, "an error is found");
+    assert_eq!(
+        config_errors("allow: [/srv\n").len(),
+        1,
+        "an error is found"
+    );
+    assert_eq!(
+        config_errors("limits: {max_dept: 1}\n").len(),
+        1,
+        "an error is found"
+    );
 }
 
 #[test]
@@ -90,7 +114,9 @@ fn shell_programs_parse() {
     for page in pages() {
         for block in page.blocks("sh") {
             count += 1;
-            let output = Command::new("bash").args(["-n", "-c", &block.text]).output();
+            let output = Command::new("bash")
+                .args(["-n", "-c", &block.text])
+                .output();
             let output = output.expect("bash runs");
             if !output.status.success() {
                 let error = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -116,8 +142,9 @@ fn every_caproot_command_parses() {
         let consoles = page.blocks("console").into_iter();
         let commands = consoles.flat_map(|block| match steps(&block.text, block.line) {
             Ok(steps) => {
-                let commands =
-                    steps.into_iter().filter_map(|step| Some((step.line, step.command?)));
+                let commands = steps
+                    .into_iter()
+                    .filter_map(|step| Some((step.line, step.command?)));
                 commands.collect()
             }
             Err(error) => {
@@ -126,7 +153,11 @@ fn every_caproot_command_parses() {
             }
         });
         let mut commands: Vec<_> = commands.collect();
-        commands.extend(page.blocks("sh").into_iter().map(|block| (block.line, block.text)));
+        commands.extend(
+            page.blocks("sh")
+                .into_iter()
+                .map(|block| (block.line, block.text)),
+        );
         for (line, command) in commands {
             let Some(simple) = simple_commands(&command) else {
                 wrong.push(format!("{}: an open quote: {command}", page.at(line)));
@@ -153,6 +184,10 @@ fn rust_programs_are_documentation_tests() {
     for page in pages().iter().filter(|page| page.path.starts_with("docs")) {
         let is_compiled = lib.contains(&format!("include_str!(\"../{}\")", page.path.display()));
         let programs = page.blocks("rust").len();
-        assert!(programs == 0 || is_compiled, "{}: not included", page.path.display());
+        assert!(
+            programs == 0 || is_compiled,
+            "{}: not included",
+            page.path.display()
+        );
     }
 }

@@ -18,7 +18,10 @@ fn plain_text(text: &str) -> String {
     let color = Regex::new("\u{1b}\\[[0-9;]*m").expect("a pattern");
     let text = text.replace("\r\n", "\n");
     let text = color.replace_all(text.as_str(), "");
-    text.lines().map(without_times).collect::<Vec<_>>().join("\n")
+    text.lines()
+        .map(without_times)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 #[test]
@@ -34,8 +37,13 @@ fn the_recording_is_the_output_of_the_script() {
     let path = std::env::var("PATH").expect("PATH");
     let path = format!("{}:{path}", bin.parent().expect("a directory").display());
     let mut command = Command::new("bash");
-    command.args(["-c", "exec \"$0\" 2>&1"]).arg(top().join("docs/demo/demo.sh"));
-    let command = command.env_clear().env("PATH", path).env("CAPROOT_DEMO_FAST", "1");
+    command
+        .args(["-c", "exec \"$0\" 2>&1"])
+        .arg(top().join("docs/demo/demo.sh"));
+    let command = command
+        .env_clear()
+        .env("PATH", path)
+        .env("CAPROOT_DEMO_FAST", "1");
     let output = command.output().expect("bash runs");
     let printed = plain_text(&String::from_utf8(output.stdout).expect("text"));
     assert!(output.status.success(), "{printed}");
@@ -58,7 +66,9 @@ fn the_picture_shows_the_recording() {
         .collect();
     let script = fs::read_to_string(top().join("docs/demo/demo.sh")).expect("a script");
     let command = Regex::new("(?m)^(?:run|show) ['\"](caproot [a-z ]+)").expect("a pattern");
-    let commands = command.captures_iter(script.as_str()).filter_map(Result::ok);
+    let commands = command
+        .captures_iter(script.as_str())
+        .filter_map(Result::ok);
     let commands: Vec<_> = commands.map(|found| found[1].to_owned()).collect();
     assert_eq!(commands.len(), 5, "{commands:?}");
     // Each word is an element.

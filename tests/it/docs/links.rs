@@ -29,13 +29,22 @@ fn anchors(page: &Page) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for part in page.parts() {
         let Part::Prose(_, line) = part else { continue };
-        let Some(heading) = line.strip_prefix('#') else { continue };
-        let heading =
-            pattern.replace_all(heading.trim_start_matches('#').trim(), "$1").to_lowercase();
-        let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+        let Some(heading) = line.strip_prefix('#') else {
+            continue;
+        };
+        let heading = pattern
+            .replace_all(heading.trim_start_matches('#').trim(), "$1")
+            .to_lowercase();
+        let kept = heading
+            .chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
         let anchor: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect();
         let repeated = seen.entry(anchor.clone()).or_default();
-        anchors.insert(if *repeated == 0 { anchor } else { format!("{anchor}-{repeated}") });
+        anchors.insert(if *repeated == 0 {
+            anchor
+        } else {
+            format!("{anchor}-{repeated}")
+        });
         *repeated += 1;
     }
     anchors
@@ -52,11 +61,15 @@ fn targets(page: &Page) -> Vec<(usize, String)> {
     let code = Regex::new(r"(`+)(?!`).*?(?<!`)\1(?!`)").expect("a pattern");
     let mut targets = Vec::new();
     for part in page.parts() {
-        let Part::Prose(number, line) = part else { continue };
+        let Part::Prose(number, line) = part else {
+            continue;
+        };
         let line = code.replace_all(line.as_str(), "code").into_owned();
         for found in pattern.captures_iter(line.as_str()) {
             let found = found.expect("a search that ends");
-            let target = (1..=3).find_map(|group| found.get(group)).expect("one group");
+            let target = (1..=3)
+                .find_map(|group| found.get(group))
+                .expect("one group");
             targets.push((number, target.as_str().to_owned()));
         }
     }
@@ -89,8 +102,11 @@ fn links_anchors_and_pictures_exist() {
             count += 1;
             let (path, anchor) = target.split_once('#').unwrap_or((&target, ""));
             let dir = page.path.parent().expect("a file");
-            let file =
-                if path.is_empty() { Some(page.path.clone()) } else { normalize(&dir.join(path)) };
+            let file = if path.is_empty() {
+                Some(page.path.clone())
+            } else {
+                normalize(&dir.join(path))
+            };
             let Some(file) = file.filter(|file| top().join(file).exists()) else {
                 wrong.push(format!("{}: no file {target}", page.at(line)));
                 continue;
@@ -108,13 +124,21 @@ fn links_anchors_and_pictures_exist() {
 #[test]
 fn the_index_has_every_page() {
     let pages = pages();
-    let index = pages.iter().find(|page| page.path == Path::new("docs/SUMMARY.md"));
+    let index = pages
+        .iter()
+        .find(|page| page.path == Path::new("docs/SUMMARY.md"));
     let index = index.expect("docs/SUMMARY.md");
-    let listed = targets(index).into_iter().map(|(_, target)| Path::new("docs").join(target));
+    let listed = targets(index)
+        .into_iter()
+        .map(|(_, target)| Path::new("docs").join(target));
     let listed: BTreeSet<_> = listed.collect();
-    let below_docs = pages.iter().map(|page| &page.path).filter(|path| path.starts_with("docs"));
-    let missing: Vec<_> =
-        below_docs.filter(|path| **path != index.path && !listed.contains(*path)).collect();
+    let below_docs = pages
+        .iter()
+        .map(|page| &page.path)
+        .filter(|path| path.starts_with("docs"));
+    let missing: Vec<_> = below_docs
+        .filter(|path| **path != index.path && !listed.contains(*path))
+        .collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
 
@@ -134,11 +158,20 @@ fn pages_are_neither_short_nor_long() {
 #[test]
 fn anchors_are_those_of_a_forge() {
     let text = "# The `a.b` key\n## A [link](x.md), twice\n## A link, twice\n```sh\n# none\n```\n";
-    let page = Page { path: PathBuf::new(), text: text.to_owned() };
+    let page = Page {
+        path: PathBuf::new(),
+        text: text.to_owned(),
+    };
     let expected = ["a-link-twice", "a-link-twice-1", "the-ab-key"];
     assert_eq!(anchors(&page).into_iter().collect::<Vec<_>>(), expected);
     let text = "[a](b.md#c) `[d](e)` ![f](<g.svg>)\n[h]: i.md\n<img src=\"j.png\">\n";
-    let page = Page { path: PathBuf::new(), text: text.to_owned() };
-    let found: Vec<_> = targets(&page).into_iter().map(|(_, target)| target).collect();
+    let page = Page {
+        path: PathBuf::new(),
+        text: text.to_owned(),
+    };
+    let found: Vec<_> = targets(&page)
+        .into_iter()
+        .map(|(_, target)| target)
+        .collect();
     assert_eq!(found, ["b.md#c", "g.svg", "i.md", "j.png"]);
 }

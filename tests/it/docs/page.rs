@@ -52,9 +52,16 @@ impl Page {
                     text.push_str(line.get(indent..).unwrap_or_default());
                     text.push('\n');
                 }
-                let language = content[ticks..].split([',', ' ']).next().unwrap_or_default();
+                let language = content[ticks..]
+                    .split([',', ' '])
+                    .next()
+                    .unwrap_or_default();
                 let language = language.to_owned();
-                parts.push(Part::Block(Block { line: number + 1, language, text }));
+                parts.push(Part::Block(Block {
+                    line: number + 1,
+                    language,
+                    text,
+                }));
             } else if let Some(begin) = line.strip_prefix("<!--") {
                 let mut text = begin.to_owned();
                 while !text.contains("-->") {
@@ -93,10 +100,15 @@ pub(super) fn top() -> &'static Path {
 
 /// Returns all pages: those at the top of the repository, and those below `docs`.
 pub(super) fn pages() -> Vec<Page> {
-    let mut paths: Vec<_> = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"]
-        .map(PathBuf::from)
-        .into_iter()
-        .collect();
+    let mut paths: Vec<_> = [
+        "README.md",
+        "CHANGELOG.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+    ]
+    .map(PathBuf::from)
+    .into_iter()
+    .collect();
     let mut dirs = vec![PathBuf::from("docs")];
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(top().join(&dir)).expect("a directory of pages") {
@@ -115,10 +127,17 @@ pub(super) fn pages() -> Vec<Page> {
 #[test]
 fn parts_of_a_page_are_recognized() {
     let text = "# A\n<!-- run\n$ x\n-->\n- b\n  ```sh\n  c\n\n    d\n  ```\n````\n```\n````\n";
-    let page = Page { path: PathBuf::new(), text: text.to_owned() };
+    let page = Page {
+        path: PathBuf::new(),
+        text: text.to_owned(),
+    };
     let shown = page.parts().into_iter().map(|part| match part {
         Part::Prose(line, text) => format!("{line} prose {text}"),
-        Part::Block(Block { line, language, text }) => format!("{line} {language} {text:?}"),
+        Part::Block(Block {
+            line,
+            language,
+            text,
+        }) => format!("{line} {language} {text:?}"),
         Part::Comment(line, text) => format!("{line} comment {text:?}"),
     });
     let expected = [

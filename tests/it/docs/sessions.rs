@@ -34,7 +34,10 @@ const RUN: [&str; 17] = [
 
 /// Programs that sessions leave out, with the reason. The commands are parsed only.
 const LEFT_OUT: [(&str, &str); 13] = [
-    ("grpcurl", "not on every machine; the pages on gRPC have tests of their own"),
+    (
+        "grpcurl",
+        "not on every machine; the pages on gRPC have tests of their own",
+    ),
     ("curl", "needs the units of the package"),
     ("systemctl", "needs systemd"),
     ("journalctl", "needs systemd"),
@@ -70,8 +73,14 @@ const PAGES_NOT_RUN: [(&str, &str); 16] = [
 ];
 
 /// Directories of the pages that lie in the temporary directory of a session instead.
-const DIRS: [&str; 6] =
-    ["/home/you", "/srv", "/opt", "/etc/caproot", "/run/user/1000", "/run/caproot"];
+const DIRS: [&str; 6] = [
+    "/home/you",
+    "/srv",
+    "/opt",
+    "/etc/caproot",
+    "/run/user/1000",
+    "/run/caproot",
+];
 
 /// Whether lines match the lines of a page.
 fn matches(expected: &[String], actual: &[String]) -> bool {
@@ -81,7 +90,9 @@ fn matches(expected: &[String], actual: &[String]) -> bool {
             (0..=actual.len()).any(|skipped| matches(rest, &actual[skipped..]))
         }
         Some((first, rest)) => {
-            let Some((line, more)) = actual.split_first() else { return false };
+            let Some((line, more)) = actual.split_first() else {
+                return false;
+            };
             matches_line(first, line) && matches(rest, more)
         }
     }
@@ -91,11 +102,17 @@ fn matches_line(expected: &str, actual: &str) -> bool {
     let (expected, actual) = (without_times(expected), without_times(actual));
     let mut parts = expected.split('…');
     let first = parts.next().expect("at least one part");
-    let Some(mut left) = actual.strip_prefix(first) else { return false };
+    let Some(mut left) = actual.strip_prefix(first) else {
+        return false;
+    };
     let parts: Vec<_> = parts.collect();
-    let Some((last, inner)) = parts.split_last() else { return left.is_empty() };
+    let Some((last, inner)) = parts.split_last() else {
+        return left.is_empty();
+    };
     for part in inner {
-        let Some((_, after)) = left.split_once(part) else { return false };
+        let Some((_, after)) = left.split_once(part) else {
+            return false;
+        };
         left = after;
     }
     left.ends_with(last)
@@ -123,7 +140,10 @@ struct Running {
 
 impl Running {
     fn signal(&self, signal: Signal) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).expect("a pid");
+        let pid = i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .expect("a pid");
         // The process may have ended.
         kill_process_group(pid, signal).ok();
     }
@@ -166,15 +186,28 @@ impl Session {
         let replaced =
             DIRS.map(|dir| (dir.to_owned(), format!("{}{dir}", fixture.top().display())));
         let (replaced, running, exported) = (replaced.into(), BTreeMap::new(), Vec::new());
-        Self { fixture, replaced, running, exported, sender, lines, wrong: Vec::new() }
+        Self {
+            fixture,
+            replaced,
+            running,
+            exported,
+            sender,
+            lines,
+            wrong: Vec::new(),
+        }
     }
 
     /// Replaces the directories and ports of a page by those of this session.
     fn localize(&mut self, text: &str) -> String {
         let port = Regex::new(r"127\.0\.0\.1:[1-9]\d+").expect("a pattern");
         for address in port.find_iter(text).filter_map(Result::ok) {
-            if self.replaced.iter().all(|(known, _)| known != address.as_str()) {
-                self.replaced.push((address.as_str().to_owned(), unused_address()));
+            if self
+                .replaced
+                .iter()
+                .all(|(known, _)| known != address.as_str())
+            {
+                self.replaced
+                    .push((address.as_str().to_owned(), unused_address()));
             }
         }
         let mut text = text.to_owned();
@@ -198,10 +231,18 @@ impl Session {
     fn command(&self, text: &str) -> Command {
         let path = std::env::var("PATH").expect("PATH");
         let mut command = Command::new("bash");
-        command.args(["-c", text]).current_dir(self.fixture.path("home/you")).env_clear();
-        command.env("PATH", format!("{}:{path}", self.fixture.path("bin").display()));
+        command
+            .args(["-c", text])
+            .current_dir(self.fixture.path("home/you"))
+            .env_clear();
+        command.env(
+            "PATH",
+            format!("{}:{path}", self.fixture.path("bin").display()),
+        );
         // Bash writes characters beyond ASCII with `printf` only in a locale that has them.
-        command.env("LC_ALL", "C.UTF-8").env("HOME", self.fixture.path("home/you"));
+        command
+            .env("LC_ALL", "C.UTF-8")
+            .env("HOME", self.fixture.path("home/you"));
         command.env("XDG_RUNTIME_DIR", self.fixture.path("run/user/1000"));
         command.env("TMPDIR", self.fixture.top());
         command.envs(self.exported.iter().map(|(name, value)| (name, value)));
@@ -213,7 +254,12 @@ impl Session {
     fn start(&self, text: &str, number: usize) -> Child {
         let (output, stdout) = pipe().expect("a pipe");
         let stderr = stdout.try_clone().expect("a descriptor");
-        let child = self.command(text).stdout(stdout).stderr(stderr).spawn().expect("bash runs");
+        let child = self
+            .command(text)
+            .stdout(stdout)
+            .stderr(stderr)
+            .spawn()
+            .expect("bash runs");
         let sender = self.sender.clone();
         thread::spawn(move || {
             for line in BufReader::new(output).lines() {
@@ -230,16 +276,27 @@ impl Session {
         let deadline = Instant::now() + HANG_TIMEOUT;
         loop {
             for number in candidates {
-                let Some(running) = self.running.get(number) else { continue };
+                let Some(running) = self.running.get(number) else {
+                    continue;
+                };
                 let unread: Vec<_> = running.unread.iter().map(|l| self.delocalize(l)).collect();
                 if matches(expected, &unread) {
-                    self.running.get_mut(number).expect("found above").unread.clear();
+                    self.running
+                        .get_mut(number)
+                        .expect("found above")
+                        .unread
+                        .clear();
                     return;
                 }
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            let unread = candidates.iter().filter_map(|number| self.running.get(number));
-            let unread: Vec<_> = unread.flat_map(|running| &running.unread).cloned().collect();
+            let unread = candidates
+                .iter()
+                .filter_map(|number| self.running.get(number));
+            let unread: Vec<_> = unread
+                .flat_map(|running| &running.unread)
+                .cloned()
+                .collect();
             let has_ended = unread.last().is_some_and(|line| line == END);
             let is_over = unread.len() >= expected.len()
                 && candidates.len() == 1
@@ -294,7 +351,8 @@ impl Session {
         for program in &programs {
             let is_known = RUN.contains(program) || LEFT_OUT.iter().any(|(p, _)| p == program);
             if !is_known {
-                self.wrong.push(format!("{at}: add {program} to RUN or to LEFT_OUT"));
+                self.wrong
+                    .push(format!("{at}: add {program} to RUN or to LEFT_OUT"));
             }
         }
         if as_other_user || !programs.iter().all(|program| RUN.contains(program)) {
@@ -317,7 +375,12 @@ impl Session {
             };
             let child = self.start(text, step.line);
             let (subcommand, unread) = (subcommand.to_owned(), Vec::new());
-            let running = Running { subcommand, is_job, child, unread };
+            let running = Running {
+                subcommand,
+                is_job,
+                child,
+                unread,
+            };
             self.running.insert(step.line, running);
             let mut expected = step.output.clone();
             if simple[0][1] == "serve" && !expected.iter().any(|l| l.starts_with("listening ")) {
@@ -343,8 +406,12 @@ impl Session {
                 }
             }
             drop(child.wait());
-            let jobs: Vec<_> =
-                self.running.iter().filter(|(_, r)| r.is_job).map(|(number, _)| *number).collect();
+            let jobs: Vec<_> = self
+                .running
+                .iter()
+                .filter(|(_, r)| r.is_job)
+                .map(|(number, _)| *number)
+                .collect();
             if actual.is_empty() && !step.output.is_empty() && !jobs.is_empty() {
                 self.expect(&at, &jobs, &step.output);
             } else if !matches(&step.output, &actual) {
@@ -356,8 +423,13 @@ impl Session {
 
     /// Stops the running command of this name, like Ctrl-C.
     fn stop(&mut self, subcommand: &str) {
-        let old = self.running.iter().find(|(_, running)| running.subcommand == subcommand);
-        let Some(number) = old.map(|(number, _)| *number) else { return };
+        let old = self
+            .running
+            .iter()
+            .find(|(_, running)| running.subcommand == subcommand);
+        let Some(number) = old.map(|(number, _)| *number) else {
+            return;
+        };
         let mut running = self.running.remove(&number).expect("found above");
         running.signal(Signal::INT);
         running.child.wait().expect("the command ends");
@@ -365,7 +437,10 @@ impl Session {
 
     /// Has the running daemon read its config again, as the unit of the package does.
     fn reload(&mut self, at: &str) {
-        let serving = self.running.iter().find(|(_, running)| running.subcommand == "serve");
+        let serving = self
+            .running
+            .iter()
+            .find(|(_, running)| running.subcommand == "serve");
         let (number, running) = serving.expect("a daemon in the session");
         let number = *number;
         running.signal(Signal::HUP);
@@ -413,14 +488,18 @@ fn differences(page: &Page) -> Vec<String> {
                     _ => continue,
                 }
                 let steps = steps(body, line + 1).expect("commands that end");
-                let Some(session) = session.as_mut() else { continue };
+                let Some(session) = session.as_mut() else {
+                    continue;
+                };
                 session.run(page, &steps);
             }
             Part::Block(block) => {
                 let left_out = std::mem::take(&mut is_left_out);
                 if let Some(path) = path.take() {
                     let session = session.as_mut();
-                    session.expect("a file in a session").write(&path, &block.text);
+                    session
+                        .expect("a file in a session")
+                        .write(&path, &block.text);
                 } else if block.language == "console" && !left_out {
                     let steps = steps(&block.text, block.line).expect("commands that end");
                     let Some(session) = session.as_mut() else {
@@ -432,24 +511,43 @@ fn differences(page: &Page) -> Vec<String> {
             }
         }
     }
-    wrong.extend(session.map(|mut ended| std::mem::take(&mut ended.wrong)).unwrap_or_default());
+    wrong.extend(
+        session
+            .map(|mut ended| std::mem::take(&mut ended.wrong))
+            .unwrap_or_default(),
+    );
     wrong
 }
 
 /// Whether a page has a command that sessions could run.
 fn has_commands(page: &Page) -> bool {
-    page.blocks("console").iter().any(|block| !block.text.is_empty())
+    page.blocks("console")
+        .iter()
+        .any(|block| !block.text.is_empty())
 }
 
 #[test]
 fn sessions_print_what_the_pages_show() {
     let pages = pages();
-    let skipped = |page: &&Page| PAGES_NOT_RUN.iter().all(|(path, _)| page.path != Path::new(path));
-    let run: Vec<_> = pages.iter().filter(skipped).filter(|page| has_commands(page)).collect();
+    let skipped = |page: &&Page| {
+        PAGES_NOT_RUN
+            .iter()
+            .all(|(path, _)| page.path != Path::new(path))
+    };
+    let run: Vec<_> = pages
+        .iter()
+        .filter(skipped)
+        .filter(|page| has_commands(page))
+        .collect();
     assert!(run.len() >= 8, "{} pages have sessions", run.len());
     let wrong = thread::scope(|scope| {
-        let tasks: Vec<_> = run.iter().map(|page| scope.spawn(|| differences(page))).collect();
-        let ended = tasks.into_iter().flat_map(|task| task.join().expect("no panic"));
+        let tasks: Vec<_> = run
+            .iter()
+            .map(|page| scope.spawn(|| differences(page)))
+            .collect();
+        let ended = tasks
+            .into_iter()
+            .flat_map(|task| task.join().expect("no panic"));
         ended.collect::<Vec<_>>()
     });
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -458,7 +556,10 @@ fn sessions_print_what_the_pages_show() {
 #[test]
 fn differences_are_found() {
     let text = "<!-- session\n$ printf 'a\\nb\\n' > x\n-->\n```console\n$ cat x\na\n…\n$ cat x\na\nc\n```\n";
-    let page = Page { path: "x.md".into(), text: text.to_owned() };
+    let page = Page {
+        path: "x.md".into(),
+        text: text.to_owned(),
+    };
     assert_eq!(differences(&page), ["x.md:8: cat x\n  a\n- c\n+ b\n"]);
 }
 
@@ -472,11 +573,27 @@ fn an_ellipsis_matches_any_text() {
         ("a … c", "a b c", true),
         ("a … c", "a b d", false),
         ("12:00:01 + a", "23:59:59 + a", true),
-        ("at 2026-11-22T13:31:41.38Z", "at 2027-01-01T00:00:00Z", true),
-        ("revision 1 of epoch bc92d1e7461455f6", "revision 1 of epoch 0c92d1e7461455f6", true),
-        ("revision 1 of epoch bc92d1e7461455f6", "revision 2 of epoch bc92d1e7461455f6", false),
+        (
+            "at 2026-11-22T13:31:41.38Z",
+            "at 2027-01-01T00:00:00Z",
+            true,
+        ),
+        (
+            "revision 1 of epoch bc92d1e7461455f6",
+            "revision 1 of epoch 0c92d1e7461455f6",
+            true,
+        ),
+        (
+            "revision 1 of epoch bc92d1e7461455f6",
+            "revision 2 of epoch bc92d1e7461455f6",
+            false,
+        ),
         ("", "", true),
     ] {
-        assert_eq!(matches(&lines(expected), &lines(actual)), is_match, "{expected} {actual}");
+        assert_eq!(
+            matches(&lines(expected), &lines(actual)),
+            is_match,
+            "{expected} {actual}"
+        );
     }
 }

@@ -22,13 +22,23 @@ pub(super) fn steps(text: &str, first: usize) -> Result<Vec<Step>, String> {
     while let Some((line, text)) = lines.next() {
         let Some(command) = text.strip_prefix("$ ") else {
             if steps.is_empty() {
-                steps.push(Step { line, command: None, output: Vec::new() });
+                steps.push(Step {
+                    line,
+                    command: None,
+                    output: Vec::new(),
+                });
             }
-            steps.last_mut().expect("pushed above").output.push(text.to_owned());
+            steps
+                .last_mut()
+                .expect("pushed above")
+                .output
+                .push(text.to_owned());
             continue;
         };
         let mut command = command.to_owned();
-        let end = heredoc.captures(command.as_str()).expect("a search that ends");
+        let end = heredoc
+            .captures(command.as_str())
+            .expect("a search that ends");
         if let Some(end) = end.map(|found| found[1].to_owned()) {
             for (_, text) in lines.by_ref() {
                 command.push('\n');
@@ -39,12 +49,18 @@ pub(super) fn steps(text: &str, first: usize) -> Result<Vec<Step>, String> {
             }
         } else {
             while command.ends_with('\\') || simple_commands(&command).is_none() {
-                let (_, text) = lines.next().ok_or(format!("{line}: an open end: {command}"))?;
+                let (_, text) = lines
+                    .next()
+                    .ok_or(format!("{line}: an open end: {command}"))?;
                 command.push('\n');
                 command.push_str(text);
             }
         }
-        steps.push(Step { line, command: Some(command), output: Vec::new() });
+        steps.push(Step {
+            line,
+            command: Some(command),
+            output: Vec::new(),
+        });
     }
     Ok(steps)
 }
@@ -63,7 +79,9 @@ pub(super) fn simple_commands(text: &str) -> Option<Vec<Vec<String>>> {
         let next = chars.next();
         let ends_command = matches!(next, Some('|' | '&' | ';' | '\n' | '(' | ')') | None);
         if ends_command || matches!(next, Some(' ' | '\t' | '<' | '>')) {
-            let number = word.as_ref().is_some_and(|w| w.chars().all(|c| c.is_ascii_digit()));
+            let number = word
+                .as_ref()
+                .is_some_and(|w| w.chars().all(|c| c.is_ascii_digit()));
             let is_descriptor = number && matches!(next, Some('<' | '>'));
             if let Some(word) = word.take()
                 && !is_descriptor
@@ -76,7 +94,10 @@ pub(super) fn simple_commands(text: &str) -> Option<Vec<Vec<String>>> {
             None => break,
             Some(' ' | '\t') => {}
             Some('<' | '>') => {
-                while chars.next_if(|c| matches!(c, '<' | '>' | '&' | ' ')).is_some() {}
+                while chars
+                    .next_if(|c| matches!(c, '<' | '>' | '&' | ' '))
+                    .is_some()
+                {}
                 is_redirect = true;
             }
             Some('#') if word.is_none() => while chars.next_if(|c| *c != '\n').is_some() {},
@@ -122,7 +143,10 @@ pub(super) fn simple_commands(text: &str) -> Option<Vec<Vec<String>>> {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
     };
     for command in &mut commands {
-        let assignments = command.iter().take_while(|word| is_assignment(word)).count();
+        let assignments = command
+            .iter()
+            .take_while(|word| is_assignment(word))
+            .count();
         command.drain(..assignments);
     }
     commands.retain(|command| !command.is_empty());
@@ -144,14 +168,24 @@ pub(super) fn strip_sudo(words: &mut Vec<String>) -> bool {
 fn commands_are_split_like_in_a_shell() {
     let words = |text: &str| {
         simple_commands(text).map(|commands| {
-            commands.iter().map(|words| words.join("|")).collect::<Vec<_>>().join(" ; ")
+            commands
+                .iter()
+                .map(|words| words.join("|"))
+                .collect::<Vec<_>>()
+                .join(" ; ")
         })
     };
     for (text, expected) in [
         ("A=1 B='x y' caproot list", "caproot|list"),
-        ("cd ~ && caproot check skills 2>&1 | grep x", "cd|~ ; caproot|check|skills ; grep|x"),
+        (
+            "cd ~ && caproot check skills 2>&1 | grep x",
+            "cd|~ ; caproot|check|skills ; grep|x",
+        ),
         ("a --deny > out.sarif b", "a|--deny|b"),
-        ("a \"$(cat 'b c')\" $(d e) \\\n  'f g'", "a|$(cat 'b c')|$(d e)|f g"),
+        (
+            "a \"$(cat 'b c')\" $(d e) \\\n  'f g'",
+            "a|$(cat 'b c')|$(d e)|f g",
+        ),
         ("a <<'END'\nnot | words\nEND", "a"),
         ("a root=b # c; d", "a|root=b"),
     ] {
@@ -167,7 +201,13 @@ fn blocks_are_split_into_commands_and_outputs() {
     let shown: Vec<_> = steps(text, 7)
         .expect("no open end")
         .into_iter()
-        .map(|step| (step.line, step.command.unwrap_or_default(), step.output.join("/")))
+        .map(|step| {
+            (
+                step.line,
+                step.command.unwrap_or_default(),
+                step.output.join("/"),
+            )
+        })
         .collect();
     let expected = [
         (7, "", "first"),

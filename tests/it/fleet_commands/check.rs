@@ -16,10 +16,16 @@ fn a_valid_file_is_ok() {
     let text = "executors:\n  a: {endpoint: 'unix:/a.sock'}\n  \
                 b: {endpoint: 'tcp:127.0.0.1:1', token_file: token}\n";
     fixture.write("fleet.yaml", text);
-    assert_eq!(check(&fixture, &[]).succeeded().text(), "ok: fleet.yaml: 2 executors\n");
+    assert_eq!(
+        check(&fixture, &[]).succeeded().text(),
+        "ok: fleet.yaml: 2 executors\n"
+    );
     let expected =
         json!({"file": "fleet.yaml", "ok": true, "warnings": [], "summary": {"executors": 2}});
-    assert_eq!(check(&fixture, &["--output", "json"]).succeeded().json(), expected);
+    assert_eq!(
+        check(&fixture, &["--output", "json"]).succeeded().json(),
+        expected
+    );
 
     let cleartext = format!(
         "{text}  c: {{endpoint: 'tcp:build.example:1'}}\npattern: {{endpoint: 'tcp:{{id}}.example:1'}}\n"
@@ -30,13 +36,20 @@ fn a_valid_file_is_ok() {
     assert!(output.text().starts_with(warning), "{}", output.text());
     let warning = "\nwarning: pattern.endpoint: tcp:a0.example:1 is not encrypted: ";
     assert!(output.text().contains(warning), "{}", output.text());
-    assert!(output.text().ends_with("\nok: fleet.yaml: 3 executors\n"), "{}", output.text());
+    assert!(
+        output.text().ends_with("\nok: fleet.yaml: 3 executors\n"),
+        "{}",
+        output.text()
+    );
 }
 
 #[test]
 fn all_errors_of_the_file_are_printed() {
     let fixture = Fixture::new("");
-    fixture.write("fleet.yaml", "executors:\n  a: {endpont: x}\n  b: {endpoint: udp:1}\n");
+    fixture.write(
+        "fleet.yaml",
+        "executors:\n  a: {endpont: x}\n  b: {endpoint: udp:1}\n",
+    );
     let output = check(&fixture, &[]);
     assert_eq!((output.code, output.stderr.as_str()), (Some(78), ""));
     let lines: Vec<_> = output.text().lines().collect();
@@ -47,18 +60,28 @@ fn all_errors_of_the_file_are_printed() {
     ];
     assert_eq!(lines.len(), expected.len(), "{lines:#?}");
     for expected in expected {
-        assert!(lines.iter().any(|line| line.starts_with(expected)), "{expected}: {lines:#?}");
+        assert!(
+            lines.iter().any(|line| line.starts_with(expected)),
+            "{expected}: {lines:#?}"
+        );
     }
     let output = check(&fixture, &["--output", "json"]);
     assert_eq!(output.code, Some(78));
     let answer = output.json();
-    assert_eq!((&answer["ok"], &answer["errors"][2]["line"]), (&json!(false), &json!(3)));
+    assert_eq!(
+        (&answer["ok"], &answer["errors"][2]["line"]),
+        (&json!(false), &json!(3))
+    );
     assert_eq!(answer["errors"][2]["key"], "executors.b.endpoint");
 
     std::fs::remove_file(fixture.path("fleet.yaml")).expect("removed");
     let output = check(&fixture, &[]);
     assert_eq!(output.code, Some(78));
-    assert!(output.text().starts_with("fleet.yaml: cannot be read: "), "{}", output.text());
+    assert!(
+        output.text().starts_with("fleet.yaml: cannot be read: "),
+        "{}",
+        output.text()
+    );
 }
 
 #[test]
@@ -77,7 +100,9 @@ fn credentials_that_cannot_be_used_are_errors() {
     assert_eq!(lines.len(), 4, "{lines:#?}");
     assert!(lines[3].starts_with("fleet.yaml: pattern: "), "{lines:#?}");
     for (line, (id, file)) in
-        lines.iter().zip([("a", "none.pem"), ("b", "broken.pem"), ("c", "none")])
+        lines
+            .iter()
+            .zip([("a", "none.pem"), ("b", "broken.pem"), ("c", "none")])
     {
         let start = format!("fleet.yaml: executors.{id}: ");
         assert!(line.starts_with(&start) && line.contains(file), "{line}");

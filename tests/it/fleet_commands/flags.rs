@@ -23,8 +23,18 @@ const COMMANDS: [&str; 8] = [
 #[tokio::test]
 async fn each_command_uses_the_named_executor() {
     let fleet = TestFleet::start().await;
-    let pulled = fleet.fixture.path("pulled").to_str().expect("UTF-8").to_owned();
-    let root = fleet.fixture.path("one").to_str().expect("UTF-8").to_owned();
+    let pulled = fleet
+        .fixture
+        .path("pulled")
+        .to_str()
+        .expect("UTF-8")
+        .to_owned();
+    let root = fleet
+        .fixture
+        .path("one")
+        .to_str()
+        .expect("UTF-8")
+        .to_owned();
     for words in COMMANDS {
         let words = words.replace("PULLED", &pulled);
         let mut words = format!("{words} --fleet FLEET --environment-id one");
@@ -37,12 +47,20 @@ async fn each_command_uses_the_named_executor() {
     let names = async |id: &str| {
         let answer = fleet.run(&list(id)).await.succeeded().json();
         let skills = answer["skills"].as_array().expect("skills").clone();
-        skills.iter().map(|skill| skill["name"].clone()).collect::<Vec<_>>()
+        skills
+            .iter()
+            .map(|skill| skill["name"].clone())
+            .collect::<Vec<_>>()
     };
     assert_eq!(names("one").await, ["a", "b"]);
     assert_eq!(names("two").await, ["c"]);
-    let status = fleet.run("status --fleet FLEET --environment-id two --output json").await;
-    assert_eq!(status.succeeded().json()["executor"]["environmentIds"], json!(["two"]));
+    let status = fleet
+        .run("status --fleet FLEET --environment-id two --output json")
+        .await;
+    assert_eq!(
+        status.succeeded().json()["executor"]["environmentIds"],
+        json!(["two"])
+    );
     fleet.stop().await;
 }
 
@@ -59,7 +77,11 @@ async fn failures_of_the_executor_have_their_exit_codes() {
     for words in COMMANDS.into_iter().chain(["watch", "call", "mcp"]) {
         for (id, code, says) in [
             ("dead", 3, "no daemon answers at tcp:127."),
-            ("wrong", 4, "WRONG_ENVIRONMENT: the executor has the environment \"two\", and not"),
+            (
+                "wrong",
+                4,
+                "WRONG_ENVIRONMENT: the executor has the environment \"two\", and not",
+            ),
             (
                 "onee",
                 2,
@@ -67,15 +89,40 @@ async fn failures_of_the_executor_have_their_exit_codes() {
             ),
             ("zzz", 2, "\"zzz\"; it has dead, one, silent, wrong"),
         ] {
-            let output = fleet.run(&format!("{words} --fleet FLEET --environment-id {id}")).await;
-            assert_eq!((output.code, output.text()), (Some(code), ""), "{words}: {output:?}");
-            assert!(output.stderr.contains(says), "{words} of {id}: {}", output.stderr);
-            assert!(!output.stderr.contains("--endpoint"), "{words} of {id}: {}", output.stderr);
+            let output = fleet
+                .run(&format!("{words} --fleet FLEET --environment-id {id}"))
+                .await;
+            assert_eq!(
+                (output.code, output.text()),
+                (Some(code), ""),
+                "{words}: {output:?}"
+            );
+            assert!(
+                output.stderr.contains(says),
+                "{words} of {id}: {}",
+                output.stderr
+            );
+            assert!(
+                !output.stderr.contains("--endpoint"),
+                "{words} of {id}: {}",
+                output.stderr
+            );
         }
     }
-    let output = fleet.run("list --fleet FLEET --environment-id silent").await;
-    assert_eq!((output.code, output.text()), (Some(6), ""), "{}", output.stderr);
-    assert!(output.stderr.contains("no response within 1s"), "{}", output.stderr);
+    let output = fleet
+        .run("list --fleet FLEET --environment-id silent")
+        .await;
+    assert_eq!(
+        (output.code, output.text()),
+        (Some(6), ""),
+        "{}",
+        output.stderr
+    );
+    assert!(
+        output.stderr.contains("no response within 1s"),
+        "{}",
+        output.stderr
+    );
     fleet.stop().await;
 }
 
@@ -84,25 +131,39 @@ async fn roots_of_the_command_line_are_in_the_environment() {
     let fleet = TestFleet::start().await;
     let root = fleet.fixture.path("one");
     let words = "list --output json --fleet FLEET --environment-id one";
-    let listed = fleet.run(&format!("{words} --root mine={}", root.display())).await.succeeded();
+    let listed = fleet
+        .run(&format!("{words} --root mine={}", root.display()))
+        .await
+        .succeeded();
     assert_eq!(listed.json()["skills"][0]["package"], "skill://mine/a");
     // The roots of other environments are not sent to the executor.
     let at = |id: &str, environment: &str| {
         let path = format!("published:{environment}");
         json!({"id": id, "location": {"environmentId": environment, "path": path}})
     };
-    fleet.fixture.write("some.json", json!([at("x", "one"), at("y", "two")]).to_string());
-    fleet.fixture.write("none.json", json!([at("y", "two")]).to_string());
+    fleet.fixture.write(
+        "some.json",
+        json!([at("x", "one"), at("y", "two")]).to_string(),
+    );
+    fleet
+        .fixture
+        .write("none.json", json!([at("y", "two")]).to_string());
     let selected = async |file: &str| {
         let file = fleet.fixture.path(file);
-        fleet.run(&format!("{words} --selected {}", file.display())).await
+        fleet
+            .run(&format!("{words} --selected {}", file.display()))
+            .await
     };
     let listed = selected("some.json").await.succeeded().json();
     assert_eq!(listed["roots"].as_array().map(Vec::len), Some(1));
     assert_eq!(listed["skills"][1]["package"], "skill://x/b");
     let output = selected("none.json").await;
     assert_eq!((output.code, output.text()), (Some(78), ""));
-    assert!(output.stderr.contains("no root of --selected is in the environment \"one\""));
+    assert!(
+        output
+            .stderr
+            .contains("no root of --selected is in the environment \"one\"")
+    );
     fleet.stop().await;
 }
 
@@ -110,11 +171,16 @@ async fn roots_of_the_command_line_are_in_the_environment() {
 async fn variables_of_the_connection_are_ignored_with_a_fleet() {
     let fleet = TestFleet::start().await;
     let mut command = caproot(["roots", "--environment-id", "one", "--fleet"]);
-    command.arg(&fleet.file).env("CAPROOT_ENDPOINT", "tcp:127.0.0.1:1");
+    command
+        .arg(&fleet.file)
+        .env("CAPROOT_ENDPOINT", "tcp:127.0.0.1:1");
     command.env("CAPROOT_TOKEN_FILE", "/nonexistent");
     run_command(command).await.succeeded();
     let mut command = caproot(["roots", "--environment-id", "one", "--endpoint", "unix:/x"]);
-    command.arg("--fleet").arg(&fleet.file).env("CAPROOT_ENDPOINT", "tcp:127.0.0.1:1");
+    command
+        .arg("--fleet")
+        .arg(&fleet.file)
+        .env("CAPROOT_ENDPOINT", "tcp:127.0.0.1:1");
     run_command(command).await.exited_with(2, "");
     fleet.stop().await;
 }
@@ -139,7 +205,9 @@ async fn a_session_of_one_executor_and_a_watch() {
     command.arg(&fleet.file);
     let mut watch = Process::spawn(command);
     while !watch.line().await.contains("\"skill://two/c\"") {}
-    fleet.fixture.write("two/new/SKILL.md", "---\ndescription: New.\n---\n");
+    fleet
+        .fixture
+        .write("two/new/SKILL.md", "---\ndescription: New.\n---\n");
     while !watch.line().await.contains("\"skill://two/new\"") {}
     assert_eq!(watch.exit_on(Signal::TERM).await.code, Some(0));
 

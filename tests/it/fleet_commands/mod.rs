@@ -29,7 +29,12 @@ impl TestFleet {
         let one = start_daemon("one", fixture.path("one"), None).await;
         let two = start_daemon("two", fixture.path("two"), None).await;
         let file = fixture.path("fleet.yaml");
-        let fleet = Self { fixture, one, two, file };
+        let fleet = Self {
+            fixture,
+            one,
+            two,
+            file,
+        };
         let executors = [
             ("dead", unused_address()),
             ("one", fleet.one.address.clone()),
@@ -47,13 +52,19 @@ impl TestFleet {
             format!("  {id}: {{endpoint: 'tcp:{address}', timeout: {timeout}}}\n")
         };
         let lines: String = executors.iter().map(line).collect();
-        self.fixture.write("fleet.yaml", format!("executors:\n{lines}"));
+        self.fixture
+            .write("fleet.yaml", format!("executors:\n{lines}"));
     }
 
     /// Runs a command. The word `FLEET` stands for the fleet file.
     pub(crate) async fn run(&self, words: &str) -> Output {
         let file = self.file.to_str().expect("UTF-8");
-        run_command(caproot(words.split_whitespace().map(|word| word.replace("FLEET", file)))).await
+        run_command(caproot(
+            words
+                .split_whitespace()
+                .map(|word| word.replace("FLEET", file)),
+        ))
+        .await
     }
 
     pub(crate) async fn stop(self) {

@@ -14,15 +14,22 @@ struct MovingExecutor(TestFleet);
 impl MovingExecutor {
     async fn start() -> Self {
         let fleet = TestFleet::start().await;
-        fleet.fixture.write("new/a/SKILL.md", "---\ndescription: Moved.\n---\nAnother body.\n");
-        fleet.fixture.write("new/moved/SKILL.md", "---\ndescription: Moved.\n---\n");
+        fleet.fixture.write(
+            "new/a/SKILL.md",
+            "---\ndescription: Moved.\n---\nAnother body.\n",
+        );
+        fleet
+            .fixture
+            .write("new/moved/SKILL.md", "---\ndescription: Moved.\n---\n");
         fleet.write(&[("one", fleet.one.address.clone())]);
         Self(fleet)
     }
 
     fn command(&self, words: &str) -> std::process::Command {
         let mut command = caproot(words.split_whitespace());
-        command.args(["--environment-id", "one", "--fleet"]).arg(&self.0.file);
+        command
+            .args(["--environment-id", "one", "--fleet"])
+            .arg(&self.0.file);
         command
     }
 
@@ -41,7 +48,11 @@ async fn a_watch_shows_the_skills_of_an_executor_that_moved() {
     let mut watch = Process::spawn(executor.command("watch"));
     while !watch.line().await.ends_with("+ b  skill://one/b  Does b.") {}
     executor.move_away().await;
-    while !watch.line().await.ends_with("+ moved  skill://one/moved  Moved.") {}
+    while !watch
+        .line()
+        .await
+        .ends_with("+ moved  skill://one/moved  Moved.")
+    {}
     assert_eq!(watch.exit_on(Signal::TERM).await.code, Some(0));
     executor.0.stop().await;
 }
@@ -50,7 +61,9 @@ async fn a_watch_shows_the_skills_of_an_executor_that_moved() {
 async fn an_mcp_server_serves_the_skills_of_an_executor_that_moved() {
     let mut executor = MovingExecutor::start().await;
     let mut host = Host::start_command(executor.command("mcp"));
-    let (before, _) = host.list_all("resources/list", "resources", json!({})).await;
+    let (before, _) = host
+        .list_all("resources/list", "resources", json!({}))
+        .await;
     assert_eq!(before[1]["uri"], "skill://one/b/SKILL.md", "{before:?}");
     let listen = json!({"notifications": {"resourcesListChanged": true}});
     host.send_request("subscriptions/listen", listen);
@@ -58,12 +71,26 @@ async fn an_mcp_server_serves_the_skills_of_an_executor_that_moved() {
     executor.move_away().await;
     let changed = host.next_notification().await;
     assert_eq!(changed["method"], "notifications/resources/list_changed");
-    let (after, _) = host.list_all("resources/list", "resources", json!({})).await;
-    let uris: Vec<_> = after.iter().map(|resource| resource["uri"].clone()).collect();
-    assert_eq!(uris, ["skill://one/a/SKILL.md", "skill://one/moved/SKILL.md"]);
-    let read = host.call("resources/read", json!({"uri": "skill://one/a/SKILL.md"})).await;
+    let (after, _) = host
+        .list_all("resources/list", "resources", json!({}))
+        .await;
+    let uris: Vec<_> = after
+        .iter()
+        .map(|resource| resource["uri"].clone())
+        .collect();
+    assert_eq!(
+        uris,
+        ["skill://one/a/SKILL.md", "skill://one/moved/SKILL.md"]
+    );
+    let read = host
+        .call("resources/read", json!({"uri": "skill://one/a/SKILL.md"}))
+        .await;
     let text = read.expect("a file")["contents"][0]["text"].clone();
-    assert!(text.as_str().is_some_and(|text| text.contains("Another body.")), "{text}");
+    assert!(
+        text.as_str()
+            .is_some_and(|text| text.contains("Another body.")),
+        "{text}"
+    );
     host.stop().await.succeeded();
     executor.0.stop().await;
 }

@@ -25,7 +25,10 @@ fn add_silent(fleet: &TestFleet, silent: &str) {
 fn first_columns(table: &str) -> Vec<(&str, &str)> {
     let pair = |line| {
         let mut words = str::split_whitespace(line);
-        (words.next().expect("a word"), words.next().expect("two words"))
+        (
+            words.next().expect("a word"),
+            words.next().expect("two words"),
+        )
     };
     table.lines().map(pair).collect()
 }
@@ -62,17 +65,34 @@ async fn ping_reports_each_executor() {
     let output = fleet.run("fleet ping FLEET --output json").await;
     assert_eq!((output.code, output.stderr.as_str()), (Some(1), ""));
     let answer = output.json();
-    assert_eq!((&answer["answered"], &answer["total"]), (&json!(2), &json!(5)));
+    assert_eq!(
+        (&answer["answered"], &answer["total"]),
+        (&json!(2), &json!(5))
+    );
     let executors = answer["executors"].as_array().expect("a list");
     assert_eq!(executors[0]["error"]["code"], "NO_DAEMON");
     assert_eq!(executors[1]["version"], env!("CARGO_PKG_VERSION"));
-    assert!(executors[1]["callMs"].as_f64().is_some_and(|time| time >= 0.0), "{answer}");
-    assert_eq!(executors[3]["endpoint"], format!("tcp:{}", fleet.two.address));
+    assert!(
+        executors[1]["callMs"]
+            .as_f64()
+            .is_some_and(|time| time >= 0.0),
+        "{answer}"
+    );
+    assert_eq!(
+        executors[3]["endpoint"],
+        format!("tcp:{}", fleet.two.address)
+    );
 
     // Named executors, in this order.
     let output = fleet.run("fleet ping FLEET two one").await.succeeded();
-    assert_eq!(first_columns(output.text())[1..], [("two", "OK"), ("one", "OK")]);
-    let output = fleet.run("fleet ping FLEET one --timeout 30s").await.succeeded();
+    assert_eq!(
+        first_columns(output.text())[1..],
+        [("two", "OK"), ("one", "OK")]
+    );
+    let output = fleet
+        .run("fleet ping FLEET one --timeout 30s")
+        .await
+        .succeeded();
     assert_eq!(output.stderr, "1 of 1 executor answered\n");
     fleet.stop().await;
 }
@@ -86,17 +106,45 @@ async fn list_shows_the_state_of_each_executor() {
     assert_eq!(output.code, Some(1), "{}", output.stderr);
     let lines: Vec<_> = output.text().lines().collect();
     let head: Vec<_> = lines[0].split_whitespace().collect();
-    assert_eq!(head, ["ENVIRONMENT", "STATE", "VERSION", "ROOTS", "AGE", "CATALOGS"]);
+    assert_eq!(
+        head,
+        [
+            "ENVIRONMENT",
+            "STATE",
+            "VERSION",
+            "ROOTS",
+            "AGE",
+            "CATALOGS"
+        ]
+    );
     let one: Vec<_> = lines[2].split_whitespace().collect();
-    assert_eq!(one[..5], ["one", "SERVING", env!("CARGO_PKG_VERSION"), "1", "root"]);
-    let expected = [("silent", "TRY_LATER"), ("two", "SERVING"), ("wrong", "WRONG_ENVIRONMENT")];
+    assert_eq!(
+        one[..5],
+        ["one", "SERVING", env!("CARGO_PKG_VERSION"), "1", "root"]
+    );
+    let expected = [
+        ("silent", "TRY_LATER"),
+        ("two", "SERVING"),
+        ("wrong", "WRONG_ENVIRONMENT"),
+    ];
     assert_eq!(first_columns(output.text())[3..], expected);
     for reason in REASONS {
-        assert!(output.stderr.contains(reason), "{reason}: {}", output.stderr);
+        assert!(
+            output.stderr.contains(reason),
+            "{reason}: {}",
+            output.stderr
+        );
     }
-    assert!(output.stderr.ends_with("\n2 of 5 executors serving\n"), "{}", output.stderr);
+    assert!(
+        output.stderr.ends_with("\n2 of 5 executors serving\n"),
+        "{}",
+        output.stderr
+    );
 
-    let output = fleet.run("fleet list FLEET one two --output json").await.succeeded();
+    let output = fleet
+        .run("fleet list FLEET one two --output json")
+        .await
+        .succeeded();
     let answer = output.json();
     assert_eq!(answer["executors"][1]["environmentId"], "two");
     let digest = |executor: usize| {
@@ -105,7 +153,11 @@ async fn list_shows_the_state_of_each_executor() {
         root["catalogDigest"].as_str().expect("a digest").to_owned()
     };
     assert_ne!(digest(0), digest(1), "other skills have another digest");
-    assert!(lines[2].ends_with(&digest(0)["sha256:".len()..][..12]), "{}", lines[2]);
+    assert!(
+        lines[2].ends_with(&digest(0)["sha256:".len()..][..12]),
+        "{}",
+        lines[2]
+    );
     for key in ["startTime", "epoch", "build", "endpoint"] {
         assert!(answer["executors"][0][key].is_string(), "{key}: {answer}");
     }
@@ -118,7 +170,11 @@ async fn list_shows_the_state_of_each_executor() {
             continue;
         }
         assert_eq!(output.code, Some(1), "{}", output.stderr);
-        assert!(output.text().contains("1 root (1 not ready)"), "{}", output.text());
+        assert!(
+            output.text().contains("1 root (1 not ready)"),
+            "{}",
+            output.text()
+        );
         let problem = "warning[UNAVAILABLE NOT_FOUND] two: root two\n";
         assert!(output.stderr.starts_with(problem), "{}", output.stderr);
         break;
@@ -131,17 +187,42 @@ async fn targets_that_cannot_be_found_have_their_exit_codes() {
     let fleet = TestFleet::start().await;
     for command in ["ping", "list", "watch"] {
         let output = fleet.run(&format!("fleet {command} FLEET one twoo")).await;
-        assert_eq!((output.code, output.text()), (Some(2), ""), "{}", output.stderr);
+        assert_eq!(
+            (output.code, output.text()),
+            (Some(2), ""),
+            "{}",
+            output.stderr
+        );
         let says = "no executor for the environment \"twoo\"; did you mean two?";
         assert!(output.stderr.contains(says), "{}", output.stderr);
         fleet.fixture.write("empty.yaml", "executors: {}");
         let empty = fleet.fixture.path("empty.yaml");
-        let output = fleet.run(&format!("fleet {command} {}", empty.display())).await;
-        assert_eq!((output.code, output.text()), (Some(78), ""), "{}", output.stderr);
-        assert!(output.stderr.contains("empty.yaml has no executors"), "{}", output.stderr);
+        let output = fleet
+            .run(&format!("fleet {command} {}", empty.display()))
+            .await;
+        assert_eq!(
+            (output.code, output.text()),
+            (Some(78), ""),
+            "{}",
+            output.stderr
+        );
+        assert!(
+            output.stderr.contains("empty.yaml has no executors"),
+            "{}",
+            output.stderr
+        );
         let output = fleet.run(&format!("fleet {command} /nonexistent")).await;
-        assert_eq!((output.code, output.text()), (Some(78), ""), "{}", output.stderr);
-        assert!(output.stderr.contains("/nonexistent: cannot be read: "), "{}", output.stderr);
+        assert_eq!(
+            (output.code, output.text()),
+            (Some(78), ""),
+            "{}",
+            output.stderr
+        );
+        assert!(
+            output.stderr.contains("/nonexistent: cannot be read: "),
+            "{}",
+            output.stderr
+        );
     }
     fleet.stop().await;
 }
@@ -153,7 +234,10 @@ async fn a_terminal_shows_how_many_executors_answered() {
     let (_listener, silent) = silent_listener();
     let mut command = caproot(["fleet", "ping", "--timeout", "3s"]);
     add_silent(&fleet, &silent);
-    command.arg(&fleet.file).args(["one", "silent"]).env("TERM", "xterm");
+    command
+        .arg(&fleet.file)
+        .args(["one", "silent"])
+        .env("TERM", "xterm");
     let screen = tokio::task::spawn_blocking(move || {
         run_on_terminal(command, 80, |command, terminal| {
             command.stdout(Stdio::null()).stderr(terminal);

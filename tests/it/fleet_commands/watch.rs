@@ -59,13 +59,23 @@ async fn each_change_of_a_state_is_a_line() {
         let line: Value = serde_json::from_str(&watch.0.line().await).expect("JSON");
         states.insert(format!("{} {}", line["environmentId"], line["state"]).replace('"', ""));
     }
-    let expected = ["dead NO_DAEMON", "one SERVING", "two SERVING", "wrong WRONG_ENVIRONMENT"];
+    let expected = [
+        "dead NO_DAEMON",
+        "one SERVING",
+        "two SERVING",
+        "wrong WRONG_ENVIRONMENT",
+    ];
     assert!(states.iter().eq(expected), "{states:?}");
 
     let address = fleet.two.address.clone();
     fleet.two.stop().await;
     let line = watch.wait_for("two", "NO_DAEMON").await;
-    assert!(line["error"].as_str().is_some_and(|why| why.contains("no daemon answers")), "{line}");
+    assert!(
+        line["error"]
+            .as_str()
+            .is_some_and(|why| why.contains("no daemon answers")),
+        "{line}"
+    );
     fleet.two = start_daemon("two", fleet.fixture.path("two"), Some(&address)).await;
     watch.wait_for_root("two", "READY").await;
 
@@ -102,7 +112,12 @@ async fn changes_of_the_file_are_followed() {
     // The entry names another daemon now.
     fleet.write(&[("one", two.1.clone()), two]);
     let line = all.wait_for("one", "WRONG_ENVIRONMENT").await;
-    assert!(line["error"].as_str().is_some_and(|why| why.contains("\"two\"")), "{line}");
+    assert!(
+        line["error"]
+            .as_str()
+            .is_some_and(|why| why.contains("\"two\"")),
+        "{line}"
+    );
     for watch in [all, named] {
         assert_eq!(watch.0.exit_on(Signal::TERM).await.code, Some(0));
     }
@@ -115,9 +130,15 @@ async fn text_has_the_version_and_the_roots() {
     let mut watch = FleetWatch::start(&fleet, &["--timeout", "20s"]);
     let serving = format!("one SERVING {}, 1 root", env!("CARGO_PKG_VERSION"));
     let serving: Vec<_> = serving.split(' ').collect();
-    watch.wait_for_text(|line| line.split_whitespace().skip(1).eq(serving.iter().copied())).await;
-    fleet.fixture.write("one/new/SKILL.md", "---\ndescription: New.\n---\n");
-    watch.wait_for_text(|line| line.ends_with(", changed catalog of one")).await;
+    watch
+        .wait_for_text(|line| line.split_whitespace().skip(1).eq(serving.iter().copied()))
+        .await;
+    fleet
+        .fixture
+        .write("one/new/SKILL.md", "---\ndescription: New.\n---\n");
+    watch
+        .wait_for_text(|line| line.ends_with(", changed catalog of one"))
+        .await;
     assert_eq!(watch.0.exit_on(Signal::INT).await.code, Some(0));
     fleet.stop().await;
 }

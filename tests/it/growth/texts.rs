@@ -24,8 +24,13 @@ const SHAPES: &[&str] = &[
 ];
 
 /// Longer building blocks.
-const MORE_SHAPES: &[&str] =
-    &["['}',{a: ", "%TAG ! a\n", "- {a: [b, c]}\n", "a: 'b''c'\n", "a: b: c\n  d: e\n"];
+const MORE_SHAPES: &[&str] = &[
+    "['}',{a: ",
+    "%TAG ! a\n",
+    "- {a: [b, c]}\n",
+    "a: 'b''c'\n",
+    "a: b: c\n  d: e\n",
+];
 
 fn shapes() -> impl Iterator<Item = &'static str> {
     SHAPES.iter().chain(MORE_SHAPES).copied()
@@ -68,18 +73,32 @@ fn frontmatter_of_distinct_lines_is_read_in_linear_time() {
         ("keys", |n| format!("k{n}: v\n")),
         ("keys that are lists", |n| format!("[k{n}]: v\n")),
         ("keys that are mappings", |n| format!("? k{n}: v\n: w\n")),
-        ("keys in braces", |n| format!("{}k{n}: v,", if n == 0 { "{" } else { "" })),
+        ("keys in braces", |n| {
+            format!("{}k{n}: v,", if n == 0 { "{" } else { "" })
+        }),
         ("keys in metadata", |n| {
             format!("{}  k{n}: [v]\n", if n == 0 { "metadata:\n" } else { "" })
         }),
         ("anchors", |n| format!("k{n}: &a{n} v\n")),
-        ("aliases", |n| if n == 0 { "k: &a v\n".into() } else { format!("k{n}: *a\n") }),
+        ("aliases", |n| {
+            if n == 0 {
+                "k: &a v\n".into()
+            } else {
+                format!("k{n}: *a\n")
+            }
+        }),
         ("tag handles", |n| format!("%TAG !a{n}! b\n")),
         ("tags", |n| format!("- !a{n} b\n")),
         ("values with colons", |n| format!("k{n}: a: b\n")),
         ("values with brackets", |n| format!("k{n}: [a] b\n")),
         ("continued values", |n| format!("k{n}: a: b\n  c: d\n")),
-        ("one continued value", |n| if n == 0 { "k: a: b\n".into() } else { "  c: d\n".into() }),
+        ("one continued value", |n| {
+            if n == 0 {
+                "k: a: b\n".into()
+            } else {
+                "  c: d\n".into()
+            }
+        }),
         ("unclosed quotes", |n| format!("k{n}: \"a\n")),
         ("unclosed brackets", |n| format!("k{n}: [a\n")),
         ("an item each", |n| format!("- k{n}: a: b\n")),
@@ -98,11 +117,17 @@ fn sidecars_are_read_in_linear_time() {
         ("tools", |n| {
             format!(
                 "{}  - {{type: a, value: b}}\n",
-                if n == 0 { "dependencies:\n  tools:\n" } else { "" }
+                if n == 0 {
+                    "dependencies:\n  tools:\n"
+                } else {
+                    ""
+                }
             )
         }),
         ("unknown keys", |n| format!("k{n}: v\n")),
-        ("prefixes of tokens", |n| if n == 0 { "? a".into() } else { "sk-a".into() }),
+        ("prefixes of tokens", |n| {
+            if n == 0 { "? a".into() } else { "sk-a".into() }
+        }),
         ("unknown nested keys", |n| {
             format!("{}  k{n}: v\n", if n == 0 { "interface:\n" } else { "" })
         }),
@@ -111,8 +136,20 @@ fn sidecars_are_read_in_linear_time() {
             1..250 => "  - {type: 1, x: y}\n".into(),
             _ => "# ...\n".into(),
         }),
-        ("products", |n| if n == 0 { "policy: {products: [a".into() } else { ",b".into() }),
-        ("paths", |n| if n == 0 { "permissions: {macos: {a: [b".into() } else { ",\"]\"".into() }),
+        ("products", |n| {
+            if n == 0 {
+                "policy: {products: [a".into()
+            } else {
+                ",b".into()
+            }
+        }),
+        ("paths", |n| {
+            if n == 0 {
+                "permissions: {macos: {a: [b".into()
+            } else {
+                ",\"]\"".into()
+            }
+        }),
     ];
     for (name, line) in kinds {
         assert_in_proportion(
@@ -160,27 +197,52 @@ fn manifests_are_read_in_linear_time() {
             let _ = manifest::read(text.as_bytes(), None);
         });
     }
-    let keys = |size| format!("{{{}\"k\":1}}", join_lines(|n| format!("\"k{n}\":[1],\n"), size));
-    assert_in_proportion("keys", 255 << 10, keys, |text| drop(json::parse(text.as_bytes())));
+    let keys = |size| {
+        format!(
+            "{{{}\"k\":1}}",
+            join_lines(|n| format!("\"k{n}\":[1],\n"), size)
+        )
+    };
+    assert_in_proportion("keys", 255 << 10, keys, |text| {
+        drop(json::parse(text.as_bytes()))
+    });
 }
 
 #[test]
 fn config_files_are_read_in_linear_time() {
     let env = ProcessEnv::default();
     let read = |text: &String| {
-        drop(Config::from_bytes(ServeFlags::default(), Path::new("c"), text.clone().into(), &env));
+        drop(Config::from_bytes(
+            ServeFlags::default(),
+            Path::new("c"),
+            text.clone().into(),
+            &env,
+        ));
     };
     for shape in shapes() {
-        assert_in_proportion(&format!("{shape:?}"), 256 << 10, |size| repeated(shape, size), read);
+        assert_in_proportion(
+            &format!("{shape:?}"),
+            256 << 10,
+            |size| repeated(shape, size),
+            read,
+        );
     }
     let kinds: [(&str, Line); 4] = [
         ("keys", |n| format!("max_dept{n}: 1\n")),
         ("roots", |n| {
-            format!("{}  - {{id: r{n}, path: /r{n}}}\n", if n == 0 { "roots:\n" } else { "" })
+            format!(
+                "{}  - {{id: r{n}, path: /r{n}}}\n",
+                if n == 0 { "roots:\n" } else { "" }
+            )
         }),
-        ("allow", |n| format!("{}  - /none/r{n}\n", if n == 0 { "allow:\n" } else { "" })),
+        ("allow", |n| {
+            format!("{}  - /none/r{n}\n", if n == 0 { "allow:\n" } else { "" })
+        }),
         ("names", |n| {
-            format!("{}  - {{name: r{n}}}\n", if n == 0 { "disabled_skills:\n" } else { "" })
+            format!(
+                "{}  - {{name: r{n}}}\n",
+                if n == 0 { "disabled_skills:\n" } else { "" }
+            )
         }),
     ];
     for (name, line) in kinds {
@@ -208,10 +270,14 @@ fn disabled_skills_in_a_config_file_are_read_in_linear_time() {
 
 #[test]
 fn handles_are_parsed_in_linear_time() {
-    for shape in ["a", "/a", "%FF", "%", "%41", "/", "..", "/a%2F", "é", "%C3%A9/"] {
+    for shape in [
+        "a", "/a", "%FF", "%", "%41", "/", "..", "/a%2F", "é", "%C3%A9/",
+    ] {
         // The text is far longer than the limit of handles, to measure the limit as well.
         let make = |size| format!("skill://r/{}", repeated(shape, size));
-        assert_in_proportion(shape, 1 << 20, make, |text| drop(ResourceHandle::parse(text)));
+        assert_in_proportion(shape, 1 << 20, make, |text| {
+            drop(ResourceHandle::parse(text))
+        });
         assert_in_proportion(shape, 2_000, make, |text| {
             for _ in 0..200 {
                 let _ = ResourceHandle::parse(text);

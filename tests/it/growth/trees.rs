@@ -47,7 +47,11 @@ fn build_catalog(
             stale: false,
         };
         let package = rel(&format!("{letter}/{}/s{n}", n % 7));
-        Arc::new(assemble_skill(&package, &Arc::new(file), None).0.expect("a skill"))
+        Arc::new(
+            assemble_skill(&package, &Arc::new(file), None)
+                .0
+                .expect("a skill"),
+        )
     });
     let header = CatalogHeader {
         scope: None,
@@ -57,7 +61,11 @@ fn build_catalog(
         counts: RootCounts::default(),
         truncated: false,
     };
-    Catalog::new(skills.collect(), BoundedDiagnostics::with_limit(1_000), header)
+    Catalog::new(
+        skills.collect(),
+        BoundedDiagnostics::with_limit(1_000),
+        header,
+    )
 }
 
 #[test]
@@ -73,20 +81,29 @@ fn catalogs_are_built_and_compared_in_linear_time() {
         ]
     };
     assert_in_proportion("built", 20_000, |count| count, |count| drop(make(*count)));
-    assert_in_proportion("all changed, all renamed, all gone", 20_000, make, |[a, b, c, d]| {
-        assert_eq!(diff_catalogs(a, b).upserted.len(), a.len());
-        assert_eq!(diff_catalogs(b, c).removed.len(), b.len());
-        assert_eq!(diff_catalogs(c, d).removed.len(), b.len());
-    });
+    assert_in_proportion(
+        "all changed, all renamed, all gone",
+        20_000,
+        make,
+        |[a, b, c, d]| {
+            assert_eq!(diff_catalogs(a, b).upserted.len(), a.len());
+            assert_eq!(diff_catalogs(b, c).removed.len(), b.len());
+            assert_eq!(diff_catalogs(c, d).removed.len(), b.len());
+        },
+    );
     assert_in_proportion("a thousand changed in place", 20_000, make, |[a, b, ..]| {
         let changed: Vec<_> = b.skills(0).step_by(20).cloned().collect();
         assert_eq!(
-            diff_catalogs(a, &a.with_replaced_skills(&changed)).upserted.len(),
+            diff_catalogs(a, &a.with_replaced_skills(&changed))
+                .upserted
+                .len(),
             changed.len()
         );
     });
     assert_in_proportion("pages", 20_000, make, |[a, ..]| {
-        let pages = (0..a.len()).step_by(100).map(|from| a.skills(from).take(100).count());
+        let pages = (0..a.len())
+            .step_by(100)
+            .map(|from| a.skills(from).take(100).count());
         assert_eq!(pages.sum::<usize>(), a.len());
     });
 }
@@ -97,7 +114,12 @@ fn diagnostics_are_collected_in_linear_time() {
         let at = |n: usize| Some(rel(&format!("s{}/SKILL.md", n * 7919 % count)));
         let problem =
             |n: usize| FileProblem::warning(DiagnosticCode::Unreadable, format!("no {n}"));
-        (0..count).map(|n| Diagnostic { resource: at(n), problem: problem(n) }).collect()
+        (0..count)
+            .map(|n| Diagnostic {
+                resource: at(n),
+                problem: problem(n),
+            })
+            .collect()
     };
     assert_in_proportion("diagnostics", 50_000, make, |all| {
         let mut kept = BoundedDiagnostics::with_limit(100);
@@ -119,19 +141,36 @@ fn disable_rules_are_matched_in_linear_time() {
         DisableRules::new(globs, []).expect("a set")
     };
     let match_packages = |rules: &DisableRules, packages: usize| {
-        let globs =
-            rules.resolve_globs(|_| Some(ResolvedPath { dir_index: 0, rel_path: RelPath::root() }));
+        let globs = rules.resolve_globs(|_| {
+            Some(ResolvedPath {
+                dir_index: 0,
+                rel_path: RelPath::root(),
+            })
+        });
         for n in 0..packages {
             let rel_path = rel(&format!("some/{}/deep/place-{n}/x", n % 9));
-            assert!(!globs.matches_package(&ResolvedPath { dir_index: 0, rel_path }));
+            assert!(!globs.matches_package(&ResolvedPath {
+                dir_index: 0,
+                rel_path
+            }));
         }
     };
-    for text in ["a/{}/*", "**/n{}-*", "*/*/d*p/*{}?/y*", "{a,b}*{c,d}*/{}[a-z]*"] {
+    for text in [
+        "a/{}/*",
+        "**/n{}-*",
+        "*/*/d*p/*{}?/y*",
+        "{a,b}*{c,d}*/{}[a-z]*",
+    ] {
         let thousand = rules(1_000, text);
         let name = format!("{text} for many packages");
         assert_in_proportion(&name, 20_000, |n| n, |n| match_packages(&thousand, *n));
         let name = format!("many of {text}");
-        assert_in_proportion(&name, 1_000, |n| rules(n, text), |rules| match_packages(rules, 200));
+        assert_in_proportion(
+            &name,
+            1_000,
+            |n| rules(n, text),
+            |rules| match_packages(rules, 200),
+        );
         assert_in_proportion(
             &format!("built from {text}"),
             1_000,
@@ -142,9 +181,16 @@ fn disable_rules_are_matched_in_linear_time() {
     let stars = rules(1, &"*a".repeat(127));
     let hostile = |size: usize| rel(&format!("{}b", "a".repeat(size)));
     assert_in_proportion("stars", 200_000, hostile, |rel| {
-        let globs =
-            stars.resolve_globs(|_| Some(ResolvedPath { dir_index: 0, rel_path: RelPath::root() }));
-        assert!(!globs.matches_package(&ResolvedPath { dir_index: 0, rel_path: rel.clone() }));
+        let globs = stars.resolve_globs(|_| {
+            Some(ResolvedPath {
+                dir_index: 0,
+                rel_path: RelPath::root(),
+            })
+        });
+        assert!(!globs.matches_package(&ResolvedPath {
+            dir_index: 0,
+            rel_path: rel.clone()
+        }));
     });
 }
 
@@ -159,8 +205,13 @@ fn count_candidates(entries: impl Fn(&RelPath) -> Vec<(String, ListingEntryKind)
         nested_roots: Arc::default(),
         disable_rules: Arc::default(),
     };
-    let mut search =
-        SkillSearch::new(ResolvedPath { dir_index: 0, rel_path: RelPath::root() }, rules);
+    let mut search = SkillSearch::new(
+        ResolvedPath {
+            dir_index: 0,
+            rel_path: RelPath::root(),
+        },
+        rules,
+    );
     let mut inode = 0;
     loop {
         let round = search.next_round();
@@ -178,8 +229,12 @@ fn count_candidates(entries: impl Fn(&RelPath) -> Vec<(String, ListingEntryKind)
             let entries: Vec<_> = entries.collect();
             let total = entries.len();
             let identity = (0, inode);
-            let listing =
-                DirListing { identity, total_entries: total, entries, may_hold_manifest: false };
+            let listing = DirListing {
+                identity,
+                total_entries: total,
+                entries,
+                may_hold_manifest: false,
+            };
             search.add_listing(visit, Ok(Arc::new(listing)));
         }
     }
@@ -206,7 +261,9 @@ fn trees_are_searched_in_linear_time() {
         |n| n,
         |n| {
             let found = count_candidates(|dir| match dir.depth() {
-                0 => (0..*n).map(|n| (format!("d{n:05}"), ListingEntryKind::Directory)).collect(),
+                0 => (0..*n)
+                    .map(|n| (format!("d{n:05}"), ListingEntryKind::Directory))
+                    .collect(),
                 _ => skill_md(),
             });
             assert_eq!(found, *n);
@@ -220,8 +277,14 @@ fn trees_are_searched_in_linear_time() {
             let found = count_candidates(|dir| match dir.depth() {
                 0 => (0..*n)
                     .map(|n| {
-                        let to = ResolvedPath { dir_index: 1, rel_path: rel("x") };
-                        (format!("l{n:05}"), ListingEntryKind::LinkedDirectory(to, (9, 9)))
+                        let to = ResolvedPath {
+                            dir_index: 1,
+                            rel_path: rel("x"),
+                        };
+                        (
+                            format!("l{n:05}"),
+                            ListingEntryKind::LinkedDirectory(to, (9, 9)),
+                        )
                     })
                     .collect(),
                 _ => skill_md(),
@@ -233,16 +296,24 @@ fn trees_are_searched_in_linear_time() {
 
 #[test]
 fn packages_are_walked_in_linear_time() {
-    let bounds = WalkLimits { entries: 1_000_000, depth: 16, path_bytes: 2_048 };
+    let bounds = WalkLimits {
+        entries: 1_000_000,
+        depth: 16,
+        path_bytes: 2_048,
+    };
     let make = |count: usize| -> Vec<Box<[u8]>> {
-        (0..count).map(|n| format!("f{}", n * 7919 % count).into_bytes().into()).collect()
+        (0..count)
+            .map(|n| format!("f{}", n * 7919 % count).into_bytes().into())
+            .collect()
     };
     assert_in_proportion("files", 100_000, make, |names| {
         let mut walk = PackageWalk::new(bounds, None);
         walk.enter_dir(
             (),
             RelPath::root(),
-            names.iter().map(|name| (name.clone(), package_walk::WalkEntryKind::File)),
+            names
+                .iter()
+                .map(|name| (name.clone(), package_walk::WalkEntryKind::File)),
         );
         let mut count = 0;
         while walk.next().is_some() {

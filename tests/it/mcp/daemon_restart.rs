@@ -19,14 +19,19 @@ async fn the_server_reconnects_after_a_daemon_restart() {
     };
     let daemon = serve(&["one"]);
     let mut host = Host::start_command(caproot(["mcp", "--endpoint", &endpoint]));
-    let list = host.call("resources/list", json!({})).await.expect("a list");
+    let list = host
+        .call("resources/list", json!({}))
+        .await
+        .expect("a list");
     assert_eq!(list["resources"][0]["uri"], "skill://one/a/SKILL.md");
     let listen = json!({"notifications": {"resourcesListChanged": true}});
     host.send_request("subscriptions/listen", listen);
     host.next_notification().await;
     daemon.stop().await;
 
-    let error = host.call("resources/read", json!({"uri": "skill://one/a/SKILL.md"})).await;
+    let error = host
+        .call("resources/read", json!({"uri": "skill://one/a/SKILL.md"}))
+        .await;
     let error = error.expect_err("no daemon");
     assert_eq!(
         (&error["code"], &error["data"]["retry"]),
@@ -38,9 +43,15 @@ async fn the_server_reconnects_after_a_daemon_restart() {
     let daemon = serve(&["one", "two"]);
     let changed = host.next_notification().await;
     assert_eq!(changed["method"], "notifications/resources/list_changed");
-    let (both, _) = host.list_all("resources/list", "resources", json!({})).await;
+    let (both, _) = host
+        .list_all("resources/list", "resources", json!({}))
+        .await;
     assert_eq!(both.len(), 2);
-    assert!(host.call("resources/read", json!({"uri": "skill://two/b/SKILL.md"})).await.is_ok());
+    assert!(
+        host.call("resources/read", json!({"uri": "skill://two/b/SKILL.md"}))
+            .await
+            .is_ok()
+    );
     let ended = host.stop().await.succeeded();
     assert!(ended.stderr.contains("reconnecting") && ended.stderr.contains("reconnected"));
     daemon.stop().await;

@@ -38,7 +38,12 @@ impl Host {
     /// Starts a host with the given server command.
     pub(crate) fn start_command(command: Command) -> Self {
         let process = Process::spawn(command);
-        Self { process, notifications: VecDeque::new(), last_id: 0, is_older: false }
+        Self {
+            process,
+            notifications: VecDeque::new(),
+            last_id: 0,
+            is_older: false,
+        }
     }
 
     /// Starts a host of an older protocol version. Returns the result of `initialize`.
@@ -125,7 +130,9 @@ impl Host {
             let mut page = self.call(method, params).await.expect("a page");
             assert!(page.to_string().len() < 1 << 20, "a page of under 1 MiB");
             pages += 1;
-            let Value::Array(more) = page[items].take() else { panic!("{items} in {page}") };
+            let Value::Array(more) = page[items].take() else {
+                panic!("{items} in {page}")
+            };
             all.extend(more);
             match page.get("nextCursor") {
                 Some(next) => cursor = Some(next.clone()),

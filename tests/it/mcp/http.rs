@@ -31,7 +31,9 @@ impl HttpServer {
         let address = self.address.clone();
         let sent = tokio::task::spawn_blocking(move || {
             let mut stream = TcpStream::connect(address).expect("the server listens");
-            stream.set_read_timeout(Some(HANG_TIMEOUT)).expect("a timeout");
+            stream
+                .set_read_timeout(Some(HANG_TIMEOUT))
+                .expect("a timeout");
             // The server may reject the request and close before it has read everything.
             drop(stream.write_all(request.as_bytes()));
             let mut answer = Vec::new();
@@ -40,7 +42,10 @@ impl HttpServer {
         });
         let answer = in_time(sent).await.expect("no panic");
         let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok());
-        (status.unwrap_or_else(|| panic!("no answer: {answer:?}")), answer)
+        (
+            status.unwrap_or_else(|| panic!("no answer: {answer:?}")),
+            answer,
+        )
     }
 
     /// Posts a request with the given headers, in which `{address}` stands for the server's address.
@@ -53,15 +58,20 @@ impl HttpServer {
         request += "Content-Type: application/json\r\n";
         request += "Accept: application/json, text/event-stream\r\n";
         let length = body.len();
-        self.send(format!("{request}Content-Length: {length}\r\n\r\n{body}")).await
+        self.send(format!("{request}Content-Length: {length}\r\n\r\n{body}"))
+            .await
     }
 
     /// Calls `resources/list`.
     async fn list_resources(&self, headers: &[&str]) -> (u16, String) {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "resources/list",
             "params": {"_meta": request_meta()}});
-        let version = ["MCP-Protocol-Version: 2026-07-28", "Mcp-Method: resources/list"];
-        self.post("/mcp", &[&version, headers].concat(), &body.to_string()).await
+        let version = [
+            "MCP-Protocol-Version: 2026-07-28",
+            "Mcp-Method: resources/list",
+        ];
+        self.post("/mcp", &[&version, headers].concat(), &body.to_string())
+            .await
     }
 
     /// Stops the server with SIGTERM.
@@ -88,7 +98,11 @@ async fn only_allowed_hosts_and_origins_are_served() {
         (&["Host: localhost"], 200, 200),
         (&["Host: LOCALHOST:1"], 200, 200),
         (&["Host: [::1]:80"], 200, 200),
-        (&["Host: {address}", "Origin: http://localhost:3000"], 200, 200),
+        (
+            &["Host: {address}", "Origin: http://localhost:3000"],
+            200,
+            200,
+        ),
         (&["Host: {address}", "Origin: http://127.0.0.1"], 200, 200),
         (&["Host: evil.example"], 403, 403),
         (&["Host: evil.example:80"], 403, 403),
@@ -97,18 +111,42 @@ async fn only_allowed_hosts_and_origins_are_served() {
         (&["Host: 192.168.0.1"], 403, 403),
         (&["Host: skills.example:8443"], 403, 200),
         (&["Host: skills.example:1"], 403, 403),
-        (&["Host: {address}", "Origin: http://evil.example"], 403, 403),
+        (
+            &["Host: {address}", "Origin: http://evil.example"],
+            403,
+            403,
+        ),
         (&["Host: {address}", "Origin: null"], 403, 403),
-        (&["Host: {address}", "Origin: http://localhost.evil.example"], 403, 403),
-        (&["Host: {address}", "Origin: https://app.example"], 403, 200),
-        (&["Host: {address}", "Origin: https://app.example:444"], 403, 403),
+        (
+            &["Host: {address}", "Origin: http://localhost.evil.example"],
+            403,
+            403,
+        ),
+        (
+            &["Host: {address}", "Origin: https://app.example"],
+            403,
+            200,
+        ),
+        (
+            &["Host: {address}", "Origin: https://app.example:444"],
+            403,
+            403,
+        ),
         (&["Host: {address}", "Origin: http://app.example"], 403, 403),
-        (&["Host: evil.example", "Origin: http://localhost"], 403, 403),
+        (
+            &["Host: evil.example", "Origin: http://localhost"],
+            403,
+            403,
+        ),
     ] {
         for (server, expected) in [(&plain, plain_status), (&open, open_status)] {
             let (status, answer) = server.list_resources(headers).await;
             assert_eq!(status, expected, "{headers:?}: {answer}");
-            assert_eq!(answer.contains("skill://r/a/SKILL.md"), expected == 200, "{answer}");
+            assert_eq!(
+                answer.contains("skill://r/a/SKILL.md"),
+                expected == 200,
+                "{answer}"
+            );
         }
     }
     plain.stop().await;
@@ -128,7 +166,11 @@ async fn invalid_requests_are_rejected_and_the_server_goes_on() {
     assert_eq!(server.post("/mcp", &[host], &large).await.0, 413);
     let (status, answer) = server.send("nonsense\r\n\r\n".into()).await;
     assert_eq!(status, 400, "{answer}");
-    assert_eq!(server.list_resources(&[host]).await.0, 200, "the server goes on");
+    assert_eq!(
+        server.list_resources(&[host]).await.0,
+        200,
+        "the server goes on"
+    );
     server.stop().await;
     daemon.stop().await;
 }
@@ -143,7 +185,11 @@ async fn the_oldest_session_ends_beyond_the_limit() {
         open.push(begin_session(&server).await);
     }
     let (first, last) = (&open[0], &open[open.len() - 1]);
-    assert_eq!(list_in_session(&server, first).await.0, 404, "the oldest session has ended");
+    assert_eq!(
+        list_in_session(&server, first).await.0,
+        404,
+        "the oldest session has ended"
+    );
     assert_eq!(list_in_session(&server, &open[1]).await.0, 200);
     assert_eq!(list_in_session(&server, last).await.0, 200);
     let delete = format!(
@@ -161,15 +207,23 @@ async fn begin_session(server: &HttpServer) -> String {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize",
         "params": {"protocolVersion": "2025-11-25", "capabilities": {},
             "clientInfo": {"name": "older", "version": "1"}}});
-    let (status, answer) = server.post("/mcp", &["Host: {address}"], &body.to_string()).await;
+    let (status, answer) = server
+        .post("/mcp", &["Host: {address}"], &body.to_string())
+        .await;
     assert_eq!(status, 200, "{answer}");
-    let id = answer.lines().find(|line| line.to_lowercase().starts_with("mcp-session-id:"));
+    let id = answer
+        .lines()
+        .find(|line| line.to_lowercase().starts_with("mcp-session-id:"));
     id.expect("a session").trim_end().to_owned()
 }
 
 /// Calls `resources/list` in a session.
 async fn list_in_session(server: &HttpServer, session: &str) -> (u16, String) {
     let list: Value = json!({"jsonrpc": "2.0", "id": 2, "method": "resources/list", "params": {}});
-    let headers = ["Host: {address}", "MCP-Protocol-Version: 2025-11-25", session];
+    let headers = [
+        "Host: {address}",
+        "MCP-Protocol-Version: 2025-11-25",
+        session,
+    ];
     server.post("/mcp", &headers, &list.to_string()).await
 }

@@ -33,17 +33,31 @@ async fn missing_resources_are_not_found() {
         "file:///etc/passwd",
         long.as_str(),
     ] {
-        let error = host.call("resources/read", json!({"uri": uri})).await.expect_err(uri);
-        assert_eq!((&error["code"], &error["data"]["uri"]), (&json!(-32602), &json!(uri)));
-        let error = host.call("skills/get", json!({"uri": uri})).await.expect_err(uri);
+        let error = host
+            .call("resources/read", json!({"uri": uri}))
+            .await
+            .expect_err(uri);
+        assert_eq!(
+            (&error["code"], &error["data"]["uri"]),
+            (&json!(-32602), &json!(uri))
+        );
+        let error = host
+            .call("skills/get", json!({"uri": uri}))
+            .await
+            .expect_err(uri);
         assert_eq!(error["code"], -32602, "{uri}");
         if !["skill://r/a", "skill://r/a/dir"].contains(&uri) {
-            let error = host.call("resources/directory/read", json!({"uri": uri})).await;
+            let error = host
+                .call("resources/directory/read", json!({"uri": uri}))
+                .await;
             assert_eq!(error.expect_err(uri)["code"], -32602, "{uri}");
         }
     }
     let file = json!({"uri": "skill://r/a/SKILL.md"});
-    let error = host.call("resources/directory/read", file).await.expect_err("a file");
+    let error = host
+        .call("resources/directory/read", file)
+        .await
+        .expect_err("a file");
     assert_eq!(
         (&error["code"], &error["data"]["reason"]),
         (&json!(-32602), &json!("NOT_A_DIRECTORY"))
@@ -55,7 +69,10 @@ async fn missing_resources_are_not_found() {
 async fn invalid_cursors_are_rejected() {
     let (_fixture, daemon) = Daemon::publishing("r", "repeat 501 skill r/s{}").await;
     let mut host = Host::start(&daemon, "");
-    let first = host.call("resources/list", json!({})).await.expect("a page");
+    let first = host
+        .call("resources/list", json!({}))
+        .await
+        .expect("a page");
     let foreign_cursor = first["nextCursor"].as_str().expect("more than a page");
     for method in ["skills/list", "resources/directory/read"] {
         for cursor in ["", "x", "!!", foreign_cursor] {
@@ -72,9 +89,14 @@ async fn invalid_cursors_are_rejected() {
 async fn invalid_messages_are_rejected_and_the_session_goes_on() {
     let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     let mut host = Host::start(&daemon, "");
-    host.call("server/discover", json!({})).await.expect("an answer");
+    host.call("server/discover", json!({}))
+        .await
+        .expect("an answer");
     for method in ["no/such", "tools/list", "tools/call", "initialize2", "ping"] {
-        let error = host.call(method, json!({"name": "x"})).await.expect_err(method);
+        let error = host
+            .call(method, json!({"name": "x"}))
+            .await
+            .expect_err(method);
         assert_eq!(error["code"], -32601, "{method}");
     }
     // Lines that are not JSON get no response. A line that is too long is skipped.
@@ -90,15 +112,29 @@ async fn invalid_messages_are_rejected_and_the_session_goes_on() {
         ("resources/read", json!({})),
         ("resources/read", json!({"uri": 7})),
         ("skills/get", json!({"uri": {}})),
-        ("subscriptions/listen", json!({"notifications": {"resourcesListChanged": "yes"}})),
+        (
+            "subscriptions/listen",
+            json!({"notifications": {"resourcesListChanged": "yes"}}),
+        ),
     ] {
         let error = host.call(method, params).await.expect_err(method);
-        assert!([-32600, -32601, -32602].map(Value::from).contains(&error["code"]), "{error}");
+        assert!(
+            [-32600, -32601, -32602]
+                .map(Value::from)
+                .contains(&error["code"]),
+            "{error}"
+        );
     }
     // A request without the `_meta` field that this protocol version needs.
     host.send(&json!({"jsonrpc": "2.0", "id": 1000, "method": "resources/list", "params": {}}));
-    assert_eq!(host.wait_for_response(1000).await.expect_err("no version")["code"], -32602);
-    let list = host.call("resources/list", json!({})).await.expect("the session goes on");
+    assert_eq!(
+        host.wait_for_response(1000).await.expect_err("no version")["code"],
+        -32602
+    );
+    let list = host
+        .call("resources/list", json!({}))
+        .await
+        .expect("the session goes on");
     assert_eq!(list["resources"].as_array().map(Vec::len), Some(1));
     host.stop_with(daemon).await;
 }

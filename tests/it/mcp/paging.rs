@@ -8,17 +8,26 @@ use super::host::Host;
 use crate::harness::Daemon;
 
 fn uri_set(items: &[Value]) -> BTreeSet<String> {
-    items.iter().map(|item| item["uri"].as_str().expect("a URI").to_owned()).collect()
+    items
+        .iter()
+        .map(|item| item["uri"].as_str().expect("a URI").to_owned())
+        .collect()
 }
 
 #[tokio::test]
 async fn pages_of_many_skills_have_each_skill_once() {
     let (_fixture, daemon) = Daemon::publishing("r", "repeat 1201 skill r/s{}").await;
     let mut host = Host::start(&daemon, "");
-    let expected: BTreeSet<_> = (0..1201).map(|n| format!("skill://r/s{n:04}/SKILL.md")).collect();
+    let expected: BTreeSet<_> = (0..1201)
+        .map(|n| format!("skill://r/s{n:04}/SKILL.md"))
+        .collect();
     for (method, items) in [("resources/list", "resources"), ("skills/list", "skills")] {
         let (all, pages) = host.list_all(method, items, json!({})).await;
-        assert_eq!((all.len(), uri_set(&all) == expected), (1201, true), "{method}");
+        assert_eq!(
+            (all.len(), uri_set(&all) == expected),
+            (1201, true),
+            "{method}"
+        );
         assert!(pages >= 3, "{method}: {pages}");
     }
     host.stop_with(daemon).await;
@@ -35,7 +44,10 @@ async fn pages_of_large_skills_have_each_skill_whole() {
     let (all, pages) = host.list_all("skills/list", "skills", json!({})).await;
     assert_eq!((all.len(), uri_set(&all).len()), (40, 40));
     assert!(pages >= 4, "{pages}");
-    assert!(all.iter().all(|skill| skill["frontmatter"]["metadata"]["x"] == "é".repeat(30_000)));
+    assert!(
+        all.iter()
+            .all(|skill| skill["frontmatter"]["metadata"]["x"] == "é".repeat(30_000))
+    );
     host.stop_with(daemon).await;
 }
 
@@ -53,16 +65,25 @@ async fn skills_with_too_many_or_too_large_files_are_omitted() {
     let mut host = Host::start(&daemon, "");
     let list = host.call("skills/list", json!({})).await.expect("a page");
     let skills = list["skills"].as_array().expect("skills");
-    assert_eq!(uri_set(skills), BTreeSet::from(["skill://r/most/SKILL.md".to_owned()]));
+    assert_eq!(
+        uri_set(skills),
+        BTreeSet::from(["skill://r/most/SKILL.md".to_owned()])
+    );
     assert_eq!(skills[0]["resources"].as_array().map(Vec::len), Some(512));
     assert_eq!(
         list["_meta"]["caproot/omitted"],
         json!({"name": 0, "uriTaken": 0, "files": 3, "policy": 0})
     );
-    let (resources, _) = host.list_all("resources/list", "resources", json!({})).await;
+    let (resources, _) = host
+        .list_all("resources/list", "resources", json!({}))
+        .await;
     assert_eq!(resources.len(), 4);
     let (files, pages) = host
-        .list_all("resources/directory/read", "resources", json!({"uri": "skill://r/over/d"}))
+        .list_all(
+            "resources/directory/read",
+            "resources",
+            json!({"uri": "skill://r/over/d"}),
+        )
         .await;
     assert_eq!((files.len(), uri_set(&files).len(), pages), (700, 700, 2));
     host.stop_with(daemon).await;

@@ -18,7 +18,10 @@ fn skill_tree(path: &str, name: &str, is_open: bool) -> String {
 }
 
 fn field_of_each(items: &[Value], key: &str) -> Vec<String> {
-    items.iter().map(|item| item[key].as_str().expect(key).to_owned()).collect()
+    items
+        .iter()
+        .map(|item| item[key].as_str().expect(key).to_owned())
+        .collect()
 }
 
 #[tokio::test]
@@ -42,43 +45,84 @@ async fn closed_skills_are_prompts_and_in_no_list_for_models() {
     }
     let call = json!({"name": "skills_list", "arguments": {}});
     let list = host.call("tools/call", call).await.expect("a result");
-    let list = list["content"][0]["text"].as_str().expect("text").to_owned();
-    assert!(list.contains("\"open\"") && !list.contains("ship"), "{list}");
+    let list = list["content"][0]["text"]
+        .as_str()
+        .expect("text")
+        .to_owned();
+    assert!(
+        list.contains("\"open\"") && !list.contains("ship"),
+        "{list}"
+    );
 
     // Each file can be read by its exact URI.
-    for uri in ["skill://r/ship/SKILL.md", "skill://r/ship/notes.md", "skill://r/odd/SKILL.md"] {
-        assert!(host.call("resources/read", json!({"uri": uri})).await.is_ok(), "{uri}");
+    for uri in [
+        "skill://r/ship/SKILL.md",
+        "skill://r/ship/notes.md",
+        "skill://r/odd/SKILL.md",
+    ] {
+        assert!(
+            host.call("resources/read", json!({"uri": uri}))
+                .await
+                .is_ok(),
+            "{uri}"
+        );
     }
-    let got = host.call("skills/get", json!({"uri": "skill://r/ship/SKILL.md"})).await;
-    assert_eq!(got.expect("the skill")["skill"]["frontmatter"]["name"], "ship");
+    let got = host
+        .call("skills/get", json!({"uri": "skill://r/ship/SKILL.md"}))
+        .await;
+    assert_eq!(
+        got.expect("the skill")["skill"]["frontmatter"]["name"],
+        "ship"
+    );
 
     let prompts = host.call("prompts/list", json!({})).await.expect("a list");
     let prompts = prompts["prompts"].as_array().expect("prompts").clone();
     let twice = ["skill://r/x/twice", "skill://r/y/twice"];
-    assert_eq!(field_of_each(&prompts, "name"), [r"O\u{200b}dd", "ship", twice[0], twice[1]]);
+    assert_eq!(
+        field_of_each(&prompts, "name"),
+        [r"O\u{200b}dd", "ship", twice[0], twice[1]]
+    );
     assert_eq!(prompts[1]["description"], "Of ship.");
-    for (prompt, path) in prompts.iter().zip(["r/odd", "r/ship", "r/x/twice", "r/y/twice"]) {
-        let got = host.call("prompts/get", json!({"name": prompt["name"]})).await;
+    for (prompt, path) in prompts
+        .iter()
+        .zip(["r/odd", "r/ship", "r/x/twice", "r/y/twice"])
+    {
+        let got = host
+            .call("prompts/get", json!({"name": prompt["name"]}))
+            .await;
         let got = got.expect("a prompt");
         let [head, text] = got["messages"].as_array().expect("messages").as_slice() else {
             panic!("two messages: {got}")
         };
-        assert_eq!((&head["role"], &text["role"]), (&json!("user"), &json!("user")));
+        assert_eq!(
+            (&head["role"], &text["role"]),
+            (&json!("user"), &json!("user"))
+        );
         let below = format!("skill://{path}/.");
-        assert!(head["content"]["text"].as_str().is_some_and(|text| text.ends_with(&below)));
+        assert!(
+            head["content"]["text"]
+                .as_str()
+                .is_some_and(|text| text.ends_with(&below))
+        );
         let resource = &text["content"]["resource"];
         assert_eq!(resource["uri"], format!("skill://{path}/SKILL.md"));
         let whole = std::fs::read_to_string(fixture.path(&format!("{path}/SKILL.md")));
         assert_eq!(resource["text"], whole.expect("text"));
     }
     for name in ["open", "none", "twice", ""] {
-        let error = host.call("prompts/get", json!({"name": name})).await.expect_err(name);
+        let error = host
+            .call("prompts/get", json!({"name": name}))
+            .await
+            .expect_err(name);
         assert_eq!(
             (&error["code"], &error["data"]["reason"]),
             (&json!(-32602), &json!("NOT_FOUND"))
         );
     }
-    let error = host.call("prompts/list", json!({"cursor": "x"})).await.expect_err("no cursor");
+    let error = host
+        .call("prompts/list", json!({"cursor": "x"}))
+        .await
+        .expect_err("no cursor");
     assert_eq!(error["data"]["reason"], "BAD_CURSOR");
     host.stop_with(daemon).await;
 }
@@ -99,7 +143,11 @@ async fn prompts_come_in_pages() {
     assert_eq!((field_of_each(&prompts, "name"), pages), (expected, 2));
     for (method, items) in [("skills/list", "skills"), ("resources/list", "resources")] {
         let (open, _) = host.list_all(method, items, json!({})).await;
-        assert_eq!(field_of_each(&open, "uri"), ["skill://r/zz/SKILL.md"], "{method}");
+        assert_eq!(
+            field_of_each(&open, "uri"),
+            ["skill://r/zz/SKILL.md"],
+            "{method}"
+        );
     }
     host.stop_with(daemon).await;
 }
@@ -109,31 +157,47 @@ async fn prompts_come_in_pages() {
 async fn a_changed_policy_moves_a_skill_between_the_lists() {
     let (fixture, daemon) = Daemon::publishing("r", &skill_tree("ship", "ship", true)).await;
     let mut host = Host::start(&daemon, "");
-    host.call("resources/list", json!({})).await.expect("a list");
+    host.call("resources/list", json!({}))
+        .await
+        .expect("a list");
     let (mut older, _) = Host::start_older(&daemon).await;
-    older.call("resources/list", json!({})).await.expect("a list");
+    older
+        .call("resources/list", json!({}))
+        .await
+        .expect("a list");
     let both = json!({"notifications": {"resourcesListChanged": true, "promptsListChanged": true}});
     host.send_request("subscriptions/listen", both);
     let acknowledged = host.next_notification().await;
-    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(
+        acknowledged["method"],
+        "notifications/subscriptions/acknowledged"
+    );
     fixture.write("r/ship/agents/openai.yaml", CLOSED);
     for host in [&mut host, &mut older] {
         let methods = [
             host.next_notification().await["method"].clone(),
             host.next_notification().await["method"].clone(),
         ];
-        let expected =
-            ["notifications/resources/list_changed", "notifications/prompts/list_changed"];
+        let expected = [
+            "notifications/resources/list_changed",
+            "notifications/prompts/list_changed",
+        ];
         assert_eq!(methods, expected);
         let prompts = host.call("prompts/list", json!({})).await.expect("a list");
         assert_eq!(prompts["prompts"][0]["name"], "ship");
-        let list = host.call("resources/list", json!({})).await.expect("a list");
+        let list = host
+            .call("resources/list", json!({}))
+            .await
+            .expect("a list");
         assert_eq!(list["resources"], json!([]));
     }
     // The description of a prompt changes only the list of prompts.
     let text = "---\nname: ship\ndescription: Other.\n---\n";
     fixture.replace("r/ship/SKILL.md", text);
-    assert_eq!(host.next_notification().await["method"], "notifications/prompts/list_changed");
+    assert_eq!(
+        host.next_notification().await["method"],
+        "notifications/prompts/list_changed"
+    );
     assert_eq!(host.stop().await.code, Some(0));
     assert_eq!(older.stop().await.code, Some(0));
     daemon.stop().await;

@@ -28,8 +28,15 @@ async fn files_up_to_512_kib_fit_a_response() {
     let mut host = Host::start(&daemon, "");
     for name in ["largest", "escaped", "quotes", "bytes", "empty"] {
         let uri = format!("skill://r/a/{name}");
-        let read = host.call("resources/read", json!({"uri": uri})).await.expect(name);
-        assert!(read.to_string().len() < 1 << 20, "{name}: {}", read.to_string().len());
+        let read = host
+            .call("resources/read", json!({"uri": uri}))
+            .await
+            .expect(name);
+        assert!(
+            read.to_string().len() < 1 << 20,
+            "{name}: {}",
+            read.to_string().len()
+        );
         let content = &read["contents"][0];
         let bytes = match (content["text"].as_str(), content["blob"].as_str()) {
             (Some(text), None) => text.as_bytes().to_vec(),
@@ -41,12 +48,18 @@ async fn files_up_to_512_kib_fit_a_response() {
         assert_eq!(is_text, ["largest", "empty"].contains(&name), "{name}");
     }
     let uri = "skill://r/a/larger";
-    let error = host.call("resources/read", json!({"uri": uri})).await.expect_err("too large");
+    let error = host
+        .call("resources/read", json!({"uri": uri}))
+        .await
+        .expect_err("too large");
     assert_eq!(
         (&error["data"]["reason"], &error["data"]["uri"]),
         (&json!("TOO_LARGE"), &json!(uri))
     );
-    assert!(error["message"].as_str().expect("text").contains("524289"), "{error}");
+    assert!(
+        error["message"].as_str().expect("text").contains("524289"),
+        "{error}"
+    );
     host.stop_with(daemon).await;
 }
 
@@ -84,17 +97,26 @@ async fn a_host_that_does_not_read_is_slowed_down() {
     while unchanged < 50 {
         tokio::time::sleep(Duration::from_millis(10)).await;
         let now = sent.load(Ordering::Relaxed);
-        unchanged = if now == last && now > 0 { unchanged + 1 } else { 0 };
+        unchanged = if now == last && now > 0 {
+            unchanged + 1
+        } else {
+            0
+        };
         last = now;
     }
-    assert!(last < CALLS, "the server read every request, and buffers the responses");
+    assert!(
+        last < CALLS,
+        "the server read every request, and buffers the responses"
+    );
 
     let all_answered = tokio::task::spawn_blocking(move || {
         let mut answered = vec![false; CALLS];
         for line in std::iter::once(Ok(first)).chain(stdout.lines()) {
             let response: Value = serde_json::from_str(&line.expect("text")).expect("JSON");
-            let id =
-                response["id"].as_u64().and_then(|id| usize::try_from(id).ok()).expect("an id");
+            let id = response["id"]
+                .as_u64()
+                .and_then(|id| usize::try_from(id).ok())
+                .expect("an id");
             assert!(
                 response.get("result").is_some() && !answered[id],
                 "{id}: {}",

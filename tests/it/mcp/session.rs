@@ -16,22 +16,35 @@ async fn publishing(tree: &str) -> (Fixture, Daemon) {
 }
 
 fn uris(items: &[Value]) -> Vec<&str> {
-    items.iter().map(|item| item["uri"].as_str().expect("a URI")).collect()
+    items
+        .iter()
+        .map(|item| item["uri"].as_str().expect("a URI"))
+        .collect()
 }
 
 #[tokio::test]
 async fn discover_returns_versions_capabilities_and_instructions() {
     let (_fixture, daemon) = publishing("skill r/a").await;
     let mut host = Host::start(&daemon, "");
-    let discovered = host.call("server/discover", json!({})).await.expect("an answer");
-    let versions = discovered["supportedVersions"].as_array().expect("versions");
+    let discovered = host
+        .call("server/discover", json!({}))
+        .await
+        .expect("an answer");
+    let versions = discovered["supportedVersions"]
+        .as_array()
+        .expect("versions");
     assert!(versions.contains(&json!("2026-07-28")) && versions.contains(&json!("2025-11-25")));
     assert_eq!(
         discovered["capabilities"],
         json!({"prompts": {"listChanged": true}, "resources": {"subscribe": true, "listChanged": true},
             "extensions": {"io.modelcontextprotocol/skills": {"directoryRead": true}}})
     );
-    assert!(discovered["instructions"].as_str().expect("text").contains("SKILL.md"));
+    assert!(
+        discovered["instructions"]
+            .as_str()
+            .expect("text")
+            .contains("SKILL.md")
+    );
     let ended = host.stop().await;
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     daemon.stop().await;
@@ -64,10 +77,16 @@ async fn skills_and_their_files_are_listed_and_read() {
         ],
     });
     assert_eq!(list["skills"].take(), json!([skill]));
-    let got = host.call("skills/get", json!({"uri": skill["uri"]})).await.expect("the skill");
+    let got = host
+        .call("skills/get", json!({"uri": skill["uri"]}))
+        .await
+        .expect("the skill");
     assert_eq!(got["skill"], skill);
 
-    let resources = host.call("resources/list", json!({})).await.expect("a list");
+    let resources = host
+        .call("resources/list", json!({}))
+        .await
+        .expect("a list");
     assert_eq!(
         resources["resources"],
         json!([{"uri": skill["uri"], "name": "pdf", "description": "Fills  forms.\nTwice.\n",
@@ -79,17 +98,37 @@ async fn skills_and_their_files_are_listed_and_read() {
         ("scripts/fill.py", "text", "text/plain"),
     ] {
         let uri = format!("{base}/{name}");
-        let read = host.call("resources/read", json!({"uri": uri})).await.expect("a file");
-        let [content] = read["contents"].as_array().expect("contents").as_slice() else { panic!() };
-        assert_eq!((&content["uri"], &content["mimeType"]), (&json!(uri), &json!(mime)));
+        let read = host
+            .call("resources/read", json!({"uri": uri}))
+            .await
+            .expect("a file");
+        let [content] = read["contents"].as_array().expect("contents").as_slice() else {
+            panic!()
+        };
+        assert_eq!(
+            (&content["uri"], &content["mimeType"]),
+            (&json!(uri), &json!(mime))
+        );
         let text = content[kind].as_str().expect(kind);
-        let bytes =
-            if kind == "blob" { STANDARD.decode(text).expect("base64") } else { text.into() };
-        let entry = skill["resources"].as_array().expect("files").iter().find(|f| f["uri"] == uri);
+        let bytes = if kind == "blob" {
+            STANDARD.decode(text).expect("base64")
+        } else {
+            text.into()
+        };
+        let entry = skill["resources"]
+            .as_array()
+            .expect("files")
+            .iter()
+            .find(|f| f["uri"] == uri);
         assert_eq!(entry.expect("listed")["digest"], digest(&bytes));
     }
-    let (top, _) =
-        host.list_all("resources/directory/read", "resources", json!({"uri": base})).await;
+    let (top, _) = host
+        .list_all(
+            "resources/directory/read",
+            "resources",
+            json!({"uri": base}),
+        )
+        .await;
     assert_eq!(
         json!(top),
         json!([
@@ -101,10 +140,18 @@ async fn skills_and_their_files_are_listed_and_read() {
         ])
     );
     let below = json!({"uri": format!("{base}/scripts")});
-    let (below, _) = host.list_all("resources/directory/read", "resources", below).await;
+    let (below, _) = host
+        .list_all("resources/directory/read", "resources", below)
+        .await;
     assert_eq!(uris(&below), [format!("{base}/scripts/fill.py")]);
-    let templates = host.call("resources/templates/list", json!({})).await.expect("templates");
-    assert_eq!(templates["resourceTemplates"][0]["uriTemplate"], "skill://{+path}");
+    let templates = host
+        .call("resources/templates/list", json!({}))
+        .await
+        .expect("templates");
+    assert_eq!(
+        templates["resourceTemplates"][0]["uriTemplate"],
+        "skill://{+path}"
+    );
     host.stop_with(daemon).await;
 }
 
@@ -137,21 +184,48 @@ async fn a_skill_is_served_at_the_uri_of_its_name() {
         json!({"name": 2, "uriTaken": 2, "files": 0, "policy": 0})
     );
 
-    let (resources, _) = host.list_all("resources/list", "resources", json!({})).await;
+    let (resources, _) = host
+        .list_all("resources/list", "resources", json!({}))
+        .await;
     let mut all = uris(&resources);
     all.sort_unstable();
-    let every = ["bare", "blocked", "good", "good/inner", "moved", "second", "shout"].map(uri);
+    let every = [
+        "bare",
+        "blocked",
+        "good",
+        "good/inner",
+        "moved",
+        "second",
+        "shout",
+    ]
+    .map(uri);
     assert_eq!(all, every);
     for uri in &every {
-        let read = host.call("resources/read", json!({"uri": uri})).await.expect("a file");
-        assert!(read["contents"][0]["text"].as_str().expect("text").starts_with("---"), "{uri}");
+        let read = host
+            .call("resources/read", json!({"uri": uri}))
+            .await
+            .expect("a file");
+        assert!(
+            read["contents"][0]["text"]
+                .as_str()
+                .expect("text")
+                .starts_with("---"),
+            "{uri}"
+        );
         let got = host.call("skills/get", json!({"uri": uri})).await;
         assert_eq!(got.is_ok(), listed.contains(&uri.as_str()), "{uri}");
     }
-    let moved = host.call("resources/read", json!({"uri": "skill://r/moved/notes.md"})).await;
+    let moved = host
+        .call("resources/read", json!({"uri": "skill://r/moved/notes.md"}))
+        .await;
     assert_eq!(moved.expect("a file")["contents"][0]["text"], "n\n");
-    let before = host.call("resources/read", json!({"uri": uri("dir")})).await;
-    assert_eq!(before.expect_err("moved to the URI of its name")["code"], -32602);
+    let before = host
+        .call("resources/read", json!({"uri": uri("dir")}))
+        .await;
+    assert_eq!(
+        before.expect_err("moved to the URI of its name")["code"],
+        -32602
+    );
     host.stop_with(daemon).await;
 }
 
@@ -182,11 +256,20 @@ async fn hidden_characters_are_escaped() {
     assert_eq!(answers[2]["resources"][1]["name"], r"x\u{202e}y.md");
     for answer in answers {
         let text = answer.to_string();
-        assert!(!text.contains(['\u{200b}', '\u{202e}', '\u{2066}', '\u{e0041}']), "{text}");
+        assert!(
+            !text.contains(['\u{200b}', '\u{202e}', '\u{2066}', '\u{e0041}']),
+            "{text}"
+        );
     }
-    let read = host.call("resources/read", json!({"uri": "skill://r/a/SKILL.md"})).await;
+    let read = host
+        .call("resources/read", json!({"uri": "skill://r/a/SKILL.md"}))
+        .await;
     let whole = std::fs::read_to_string(fixture.path("r/a/SKILL.md")).expect("text");
-    assert_eq!(read.expect("a file")["contents"][0]["text"], whole, "a file is never changed");
+    assert_eq!(
+        read.expect("a file")["contents"][0]["text"],
+        whole,
+        "a file is never changed"
+    );
     host.stop_with(daemon).await;
 }
 
@@ -197,12 +280,19 @@ async fn a_root_can_be_a_skill() {
     let (_fixture, daemon) = publishing(tree).await;
     let mut host = Host::start(&daemon, "");
     let (skills, _) = host.list_all("skills/list", "skills", json!({})).await;
-    assert_eq!(uris(&skills), ["skill://r/part/SKILL.md", "skill://r/whole/SKILL.md"]);
+    assert_eq!(
+        uris(&skills),
+        ["skill://r/part/SKILL.md", "skill://r/whole/SKILL.md"]
+    );
     let files = skills[1]["resources"].as_array().expect("files");
     let whole = ["SKILL.md", "part/SKILL.md", "x.md"].map(|path| format!("skill://r/whole/{path}"));
     assert_eq!(uris(files), whole);
     for uri in whole {
-        assert!(host.call("resources/read", json!({"uri": uri})).await.is_ok());
+        assert!(
+            host.call("resources/read", json!({"uri": uri}))
+                .await
+                .is_ok()
+        );
     }
     host.stop_with(daemon).await;
 }
@@ -213,12 +303,19 @@ async fn an_older_host_sees_resources() {
     let (mut host, initialized) = Host::start_older(&daemon).await;
     assert_eq!(initialized["protocolVersion"], "2025-11-25");
     assert_eq!(initialized["serverInfo"]["name"], "caproot");
-    let list = host.call("resources/list", json!({})).await.expect("a list");
+    let list = host
+        .call("resources/list", json!({}))
+        .await
+        .expect("a list");
     assert_eq!(list["resources"][0]["uri"], "skill://r/a/SKILL.md");
     assert_eq!(list.get("ttlMs"), None, "its version lacks this field");
-    let read = host.call("resources/read", json!({"uri": "skill://r/a/x.md"})).await;
+    let read = host
+        .call("resources/read", json!({"uri": "skill://r/a/x.md"}))
+        .await;
     assert_eq!(read.expect("a file")["contents"][0]["text"], "x\n");
-    let none = host.call("resources/read", json!({"uri": "skill://r/b"})).await;
+    let none = host
+        .call("resources/read", json!({"uri": "skill://r/b"}))
+        .await;
     assert_eq!(none.expect_err("no such file")["code"], -32002);
     assert_eq!(host.call("ping", json!({})).await, Ok(json!({})));
     host.stop_with(daemon).await;
@@ -231,12 +328,20 @@ async fn flags_select_roots() {
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
     let root = |dir| format!("--root x={}", fixture.path(dir).display());
     let mut host = Host::start(&daemon, &root("two"));
-    let (listed, _) = host.list_all("resources/list", "resources", json!({})).await;
+    let (listed, _) = host
+        .list_all("resources/list", "resources", json!({}))
+        .await;
     assert_eq!(uris(&listed), ["skill://x/b/SKILL.md"]);
     assert_eq!(host.stop().await.code, Some(0));
 
-    let mut host = Host::start(&daemon, &format!("{} {}", root("none"), "--product nothing"));
-    let list = host.call("resources/list", json!({})).await.expect("a list");
+    let mut host = Host::start(
+        &daemon,
+        &format!("{} {}", root("none"), "--product nothing"),
+    );
+    let list = host
+        .call("resources/list", json!({}))
+        .await
+        .expect("a list");
     assert_eq!(list["resources"], json!([]));
     let missing = json!([{"id": "x", "state": "UNAVAILABLE", "reason": "NOT_FOUND"}]);
     assert_eq!(list["_meta"]["caproot/omissions"]["rootsNotReady"], missing);

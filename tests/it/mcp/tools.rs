@@ -11,7 +11,10 @@ async fn call_tool(host: &mut Host, name: &str, arguments: Value) -> (Value, Val
     assert_eq!(result["_meta"]["caproot/externalContext"], json!(true));
     let text = result["content"][0]["text"].as_str().expect("text");
     assert!(text.len() <= 8_192);
-    (result["isError"].clone(), serde_json::from_str(text).expect("JSON"))
+    (
+        result["isError"].clone(),
+        serde_json::from_str(text).expect("JSON"),
+    )
 }
 
 #[tokio::test]
@@ -21,11 +24,21 @@ async fn tools_list_and_read_skills() {
     let mut host = Host::start(&daemon, "--tools");
     let listed = host.call("tools/list", json!({})).await.expect("tools");
     let tools = listed["tools"].as_array().expect("an array");
-    let names: Vec<_> = tools.iter().map(|tool| tool["name"].as_str().expect("a name")).collect();
+    let names: Vec<_> = tools
+        .iter()
+        .map(|tool| tool["name"].as_str().expect("a name"))
+        .collect();
     assert_eq!(names, ["skills_list", "skills_read"]);
-    assert!(!listed.to_string().contains("skills."), "no dotted name: {listed}");
+    assert!(
+        !listed.to_string().contains("skills."),
+        "no dotted name: {listed}"
+    );
     for tool in tools {
-        assert_eq!(tool["inputSchema"]["additionalProperties"], json!(false), "{tool}");
+        assert_eq!(
+            tool["inputSchema"]["additionalProperties"],
+            json!(false),
+            "{tool}"
+        );
         assert_eq!(tool["annotations"]["readOnlyHint"], json!(true), "{tool}");
     }
     let (error, list) = call_tool(&mut host, "skills_list", json!({})).await;
@@ -35,12 +48,24 @@ async fn tools_list_and_read_skills() {
     let read = json!({"authority": skill["authority"], "package": skill["package"],
         "resource": "skill://r/a/more.md"});
     let (error, read) = call_tool(&mut host, "skills_read", read).await;
-    assert_eq!((error, read["contents"].as_str()), (json!(false), Some("The rest.\n")));
+    assert_eq!(
+        (error, read["contents"].as_str()),
+        (json!(false), Some("The rest.\n"))
+    );
     let (error, refused) = call_tool(&mut host, "skills_list", json!({"more": 1})).await;
-    assert_eq!((error, &refused["error"]["code"]), (json!(true), &json!("INVALID_ARGUMENTS")));
+    assert_eq!(
+        (error, &refused["error"]["code"]),
+        (json!(true), &json!("INVALID_ARGUMENTS"))
+    );
     let (error, refused) = call_tool(&mut host, "skills.list", json!({})).await;
-    assert_eq!((error, &refused["error"]["code"]), (json!(true), &json!("UNKNOWN_TOOL")));
-    assert_eq!(refused["error"]["next"], json!("There are skills_list and skills_read."));
+    assert_eq!(
+        (error, &refused["error"]["code"]),
+        (json!(true), &json!("UNKNOWN_TOOL"))
+    );
+    assert_eq!(
+        refused["error"]["next"],
+        json!("There are skills_list and skills_read.")
+    );
     host.stop().await;
     daemon.stop().await;
 }
@@ -49,9 +74,13 @@ async fn tools_list_and_read_skills() {
 async fn tools_are_off_without_the_flag() {
     let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     let mut host = Host::start(&daemon, "");
-    for (method, params) in
-        [("tools/list", json!({})), ("tools/call", json!({"name": "skills_list", "arguments": {}}))]
-    {
+    for (method, params) in [
+        ("tools/list", json!({})),
+        (
+            "tools/call",
+            json!({"name": "skills_list", "arguments": {}}),
+        ),
+    ] {
         let refused = host.call(method, params).await.expect_err("not served");
         assert_eq!(refused["code"], json!(-32601), "{refused}");
     }

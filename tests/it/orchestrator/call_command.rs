@@ -19,7 +19,10 @@ pub(crate) struct CallProcess {
 
 impl CallProcess {
     pub(crate) fn start(command: impl BorrowMut<Command>) -> Self {
-        Self { process: Process::spawn(command), events: Vec::new() }
+        Self {
+            process: Process::spawn(command),
+            events: Vec::new(),
+        }
     }
 
     /// Returns the next line.
@@ -44,8 +47,9 @@ impl CallProcess {
 
     /// Calls a tool and returns the result.
     pub(crate) async fn call(&mut self, tool: &str, arguments: &Value) -> Value {
-        let answer =
-            self.request(json!({"method": "call", "tool": tool, "arguments": arguments})).await;
+        let answer = self
+            .request(json!({"method": "call", "tool": tool, "arguments": arguments}))
+            .await;
         assert_eq!(answer["externalContext"], true);
         assert_eq!(answer["success"], answer["result"].get("error").is_none());
         assert!(answer["result"].to_string().len() <= 8_192);
@@ -86,11 +90,17 @@ async fn flags_set_the_tool_names() {
     let mut process = start_call(&daemon, "call --tool-prefix team --tool-separator -");
     let tools = process.request(json!({"method": "tools"})).await;
     assert_eq!(tools["result"][0]["name"], "team-list");
-    assert_eq!(process.call("team-list", &json!({})).await["skills"][0]["name"], "pdf");
+    assert_eq!(
+        process.call("team-list", &json!({})).await["skills"][0]["name"],
+        "pdf"
+    );
     assert_eq!(process.end().await, Some(0));
-    run_command(client_command(&daemon, "call --tool-prefix team --tool-separator ."))
-        .await
-        .exited_with(2, "\"team.list\" is not valid");
+    run_command(client_command(
+        &daemon,
+        "call --tool-prefix team --tool-separator .",
+    ))
+    .await
+    .exited_with(2, "\"team.list\" is not valid");
     daemon.stop().await;
 }
 
@@ -103,10 +113,17 @@ async fn each_method_is_answered() {
     let list = process.call("skills.list", &json!({})).await;
     assert_eq!(list["skills"][0]["package"], "skill://local/pdf");
     let text = process.request(json!({"method": "instructions"})).await;
-    assert_eq!((&text["result"]["listed"], &text["result"]["omitted"]), (&json!(1), &json!(0)));
-    let text = process.request(json!({"method": "instructions", "budget": 100})).await;
+    assert_eq!(
+        (&text["result"]["listed"], &text["result"]["omitted"]),
+        (&json!(1), &json!(0))
+    );
+    let text = process
+        .request(json!({"method": "instructions", "budget": 100}))
+        .await;
     assert_eq!(text["result"]["omitted"], 1);
-    let injected = process.request(json!({"method": "inject", "text": "use $pdf"})).await;
+    let injected = process
+        .request(json!({"method": "inject", "text": "use $pdf"}))
+        .await;
     assert_eq!(injected["result"]["fragments"][0]["name"], "pdf");
     let state = process.request(json!({"method": "state"})).await;
     assert_eq!(
@@ -116,8 +133,11 @@ async fn each_method_is_answered() {
 
     fixture.write("r/new/SKILL.md", "---\ndescription: New.\n---\n");
     loop {
-        let event =
-            if process.events.is_empty() { process.next().await } else { process.events.remove(0) };
+        let event = if process.events.is_empty() {
+            process.next().await
+        } else {
+            process.events.remove(0)
+        };
         assert_eq!(event["event"], "changed");
         if event["executor"]["skills"] == 2 {
             break;
@@ -219,9 +239,13 @@ async fn invalid_flags_and_selections_are_errors() {
     command.arg(fixture.path("two.json"));
     run_command(command).await.exited_with(78, "");
     daemon.stop().await;
-    run_command(caproot(["call", "--endpoint", &format!("tcp:{}", unused_address())]))
-        .await
-        .exited_with(3, "");
+    run_command(caproot([
+        "call",
+        "--endpoint",
+        &format!("tcp:{}", unused_address()),
+    ]))
+    .await
+    .exited_with(3, "");
 }
 
 /// Writes a fleet file for daemons at these addresses.

@@ -61,14 +61,22 @@ async fn tools_of_the_program_are_called_by_lines() {
         request["call"] = event["call"].clone();
         send(&mut process, "answer", request);
         let lines = [process.next().await, process.next().await];
-        let of = |id: &str| lines.iter().find(|line| line["id"] == id).expect("a response");
+        let of = |id: &str| {
+            lines
+                .iter()
+                .find(|line| line["id"] == id)
+                .expect("a response")
+        };
         assert_eq!(of("answer")["result"], json!({"accepted": true}));
         assert_eq!(
             (&of("call")["success"], &of("call")["externalContext"]),
             (&json!(success), &json!(false))
         );
         let result = of("call")["result"].to_string();
-        assert!(result.contains(part) && !result.contains("secret"), "{result}");
+        assert!(
+            result.contains(part) && !result.contains("secret"),
+            "{result}"
+        );
     }
 
     // The arguments are checked before the program is asked.
@@ -77,11 +85,18 @@ async fn tools_of_the_program_are_called_by_lines() {
     assert_eq!(wrong["result"]["error"]["code"], "INVALID_ARGUMENTS");
 
     // A call without an answer ends with its time limit, and an answer after that is not accepted.
-    send(&mut process, "slow", json!({"method": "call", "tool": "slow", "arguments": {}}));
+    send(
+        &mut process,
+        "slow",
+        json!({"method": "call", "tool": "slow", "arguments": {}}),
+    );
     let call = process.next().await["call"].clone();
     let (first, second) = (process.next().await, process.next().await);
-    let (cancelled, late) =
-        if first.get("event").is_some() { (first, second) } else { (second, first) };
+    let (cancelled, late) = if first.get("event").is_some() {
+        (first, second)
+    } else {
+        (second, first)
+    };
     assert_eq!(cancelled, json!({"event": "toolCancelled", "call": call}));
     assert_eq!(
         (&late["id"], &late["result"]["error"]["code"]),
@@ -89,7 +104,10 @@ async fn tools_of_the_program_are_called_by_lines() {
     );
     assert_eq!(late["externalContext"], true);
     let answer = json!({"method": "tool_result", "call": call, "result": 1});
-    assert_eq!(process.request(answer).await["result"], json!({"accepted": false}));
+    assert_eq!(
+        process.request(answer).await["result"],
+        json!({"accepted": false})
+    );
     for bad in [
         json!({"call": call}),
         json!({"call": call, "result": 1, "bug": "x"}),
@@ -133,7 +151,11 @@ async fn calls_of_own_tools_never_block_their_answers() {
     // Requests over 256 are rejected while the first 256 wait for the program.
     let counted = outcomes.remove(r#"{"words":2}"#).expect("results");
     assert!(counted >= 256, "{counted} results and {outcomes:?}");
-    assert_eq!(outcomes.remove("OVERLOADED").unwrap_or_default() + counted, 400, "{outcomes:?}");
+    assert_eq!(
+        outcomes.remove("OVERLOADED").unwrap_or_default() + counted,
+        400,
+        "{outcomes:?}"
+    );
     assert_eq!(process.end().await, Some(0));
     daemon.stop().await;
 }
@@ -151,28 +173,57 @@ async fn invalid_tools_and_managers_are_errors() {
         ("{}".to_owned(), "invalid type: map"),
         ("[{}]".to_owned(), "missing field `name`"),
         (with("more", json!(1)), "unknown field `more`"),
-        (with("timeLimit", json!("soon")), "invalid timeLimit \"soon\" of \"a\""),
-        (with("name", json!("a.b")), "invalid name or namespace of a tool \"a.b\""),
-        (with("inputSchema", json!({"type": "string"})), "the schema of the input"),
-        (json!([tool, tool]).to_string(), "there is a tool \"a\" already"),
+        (
+            with("timeLimit", json!("soon")),
+            "invalid timeLimit \"soon\" of \"a\"",
+        ),
+        (
+            with("name", json!("a.b")),
+            "invalid name or namespace of a tool \"a.b\"",
+        ),
+        (
+            with("inputSchema", json!({"type": "string"})),
+            "the schema of the input",
+        ),
+        (
+            json!([tool, tool]).to_string(),
+            "there is a tool \"a\" already",
+        ),
     ] {
         fixture.write("bad.json", &text);
         let mut command = client_command(&daemon, "call --tools");
         command.arg(fixture.path("bad.json"));
         let output = run_command(command).await;
-        assert_eq!((output.code, output.stdout.len()), (Some(78), 0), "{text}: {}", output.stderr);
+        assert_eq!(
+            (output.code, output.stdout.len()),
+            (Some(78), 0),
+            "{text}: {}",
+            output.stderr
+        );
         assert!(output.stderr.contains(part), "{text}: {}", output.stderr);
     }
     for (words, code, part) in [
         ("call --manager http://127.0.0.1:1", 2, "--manager-session"),
-        ("call --manager ftp://h --manager-session s", 78, "invalid base URL"),
-        ("call --tools /nonexistent", 78, "cannot use --tools /nonexistent"),
+        (
+            "call --manager ftp://h --manager-session s",
+            78,
+            "invalid base URL",
+        ),
+        (
+            "call --tools /nonexistent",
+            78,
+            "cannot use --tools /nonexistent",
+        ),
     ] {
-        run_command(client_command(&daemon, words)).await.exited_with(code, part);
+        run_command(client_command(&daemon, words))
+            .await
+            .exited_with(code, part);
     }
     let mut process = CallProcess::start(client_command(&daemon, "call"));
     for method in ["drain", "listen", "send"] {
-        let error = process.request(json!({"method": method, "text": "x"})).await;
+        let error = process
+            .request(json!({"method": method, "text": "x"}))
+            .await;
         assert_eq!(error["error"]["code"], "BAD_REQUEST", "{error}");
     }
     assert_eq!(process.end().await, Some(0));
@@ -184,8 +235,14 @@ async fn package_handles(process: &mut CallProcess, session: &Value) -> Vec<Stri
     let request =
         json!({"method": "call", "tool": "skills.list", "arguments": {}, "session": session});
     let list = process.request(request).await;
-    let skills = list["result"]["skills"].as_array().cloned().unwrap_or_default();
-    skills.iter().map(|skill| skill["package"].as_str().expect("text").to_owned()).collect()
+    let skills = list["result"]["skills"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
+    skills
+        .iter()
+        .map(|skill| skill["package"].as_str().expect("text").to_owned())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -193,44 +250,79 @@ async fn sessions_are_forked_saved_and_restored() {
     let (fixture, daemon) = serve_tree("local", "skill r/pdf\nskill r/log").await;
     let words = format!("--root one={0} --root two={0}", fixture.path("r").display());
     let mut process = CallProcess::start(call_command(&daemon, &fixture, &words));
-    let fork = process.request(json!({"method": "fork", "roots": ["two"]})).await;
+    let fork = process
+        .request(json!({"method": "fork", "roots": ["two"]}))
+        .await;
     let fork = fork["result"]["session"].clone();
-    assert_eq!(package_handles(&mut process, &fork).await, ["skill://two/log", "skill://two/pdf"]);
-    let error = process.request(json!({"method": "fork", "roots": ["three"]})).await;
+    assert_eq!(
+        package_handles(&mut process, &fork).await,
+        ["skill://two/log", "skill://two/pdf"]
+    );
+    let error = process
+        .request(json!({"method": "fork", "roots": ["three"]}))
+        .await;
     assert_eq!(error["error"]["code"], "FAILED");
-    assert!(error["error"]["message"].as_str().expect("text").contains("three"));
+    assert!(
+        error["error"]["message"]
+            .as_str()
+            .expect("text")
+            .contains("three")
+    );
 
     // Metrics are those of one session.
-    let metrics = process.request(json!({"method": "metrics", "session": fork})).await;
+    let metrics = process
+        .request(json!({"method": "metrics", "session": fork}))
+        .await;
     assert_eq!(metrics["result"]["invocations"][0]["kind"], "list");
     let metrics = process.request(json!({"method": "metrics"})).await;
     assert_eq!(metrics["result"]["invocations"], json!([]));
 
     // A fork is saved and closed; a skill changes; the fork is restored with the same id.
-    let saved = process.request(json!({"method": "save", "session": fork})).await["result"].clone();
-    let closed = process.request(json!({"method": "close", "session": fork})).await;
+    let saved = process
+        .request(json!({"method": "save", "session": fork}))
+        .await["result"]
+        .clone();
+    let closed = process
+        .request(json!({"method": "close", "session": fork}))
+        .await;
     assert_eq!(closed["result"], json!({"session": fork}));
-    let unknown = process.request(json!({"method": "tools", "session": fork})).await;
+    let unknown = process
+        .request(json!({"method": "tools", "session": fork}))
+        .await;
     assert_eq!(unknown["error"]["code"], "BAD_REQUEST", "{unknown}");
     fixture.write("r/new/SKILL.md", "---\ndescription: New.\n---\n");
-    let restored = process.request(json!({"method": "restore", "saved": saved})).await;
+    let restored = process
+        .request(json!({"method": "restore", "saved": saved}))
+        .await;
     assert_eq!(restored["result"]["session"], fork, "{restored}");
     assert_eq!(restored["result"]["changes"][0]["environmentId"], "local");
-    let changes = process.request(json!({"method": "changes", "session": fork})).await;
+    let changes = process
+        .request(json!({"method": "changes", "session": fork}))
+        .await;
     assert_eq!(changes["result"], restored["result"]["changes"]);
-    let error = process.request(json!({"method": "restore", "saved": saved})).await;
+    let error = process
+        .request(json!({"method": "restore", "saved": saved}))
+        .await;
     assert!(
-        error["error"]["message"].as_str().expect("text").contains("close it first"),
+        error["error"]["message"]
+            .as_str()
+            .expect("text")
+            .contains("close it first"),
         "{error}"
     );
-    let error = process.request(json!({"method": "restore", "saved": {"more": 1}})).await;
+    let error = process
+        .request(json!({"method": "restore", "saved": {"more": 1}}))
+        .await;
     assert_eq!(error["error"]["code"], "FAILED", "{error}");
     // The restored session has the tools of the program.
-    let tools = process.request(json!({"method": "tools", "session": fork})).await;
+    let tools = process
+        .request(json!({"method": "tools", "session": fork}))
+        .await;
     assert_eq!(tools["result"].as_array().map(Vec::len), Some(4));
     process.request(json!({"method": "close"})).await;
-    let list =
-        process.request(json!({"method": "call", "tool": "skills.list", "arguments": {}})).await;
+    let list = process
+        .request(json!({"method": "call", "tool": "skills.list", "arguments": {}}))
+        .await;
     assert_eq!(list["result"]["error"]["code"], "SESSION_CLOSED");
     assert_eq!(process.end().await, Some(0));
     daemon.stop().await;
@@ -247,7 +339,9 @@ async fn local_directories_are_a_source() {
     let list = json!({"method": "call", "tool": "skills.list", "arguments": {}});
     let listed = process.request(list.clone()).await;
     let skills = listed["result"]["skills"].as_array().expect("a list");
-    let [skill] = &skills[..] else { panic!("one skill: {listed}") };
+    let [skill] = &skills[..] else {
+        panic!("one skill: {listed}")
+    };
     assert_eq!(skill["package"], "skill://mine/a");
     assert_eq!(skill["authority"], json!({"kind": "local", "id": "mine"}));
 
@@ -258,19 +352,33 @@ async fn local_directories_are_a_source() {
     let fork = process.request(json!({"method": "fork"})).await["result"]["session"].clone();
     let mut list = list;
     list["session"] = fork.clone();
-    let saved = process.request(json!({"method": "save", "session": fork})).await["result"].clone();
+    let saved = process
+        .request(json!({"method": "save", "session": fork}))
+        .await["result"]
+        .clone();
     for _ in 0..2 {
         let listed = process.request(list.clone()).await;
-        assert_eq!(listed["result"]["skills"][1]["package"], "skill://more/b", "{listed}");
-        process.request(json!({"method": "close", "session": fork})).await;
-        let restored = process.request(json!({"method": "restore", "saved": saved})).await;
+        assert_eq!(
+            listed["result"]["skills"][1]["package"], "skill://more/b",
+            "{listed}"
+        );
+        process
+            .request(json!({"method": "close", "session": fork}))
+            .await;
+        let restored = process
+            .request(json!({"method": "restore", "saved": saved}))
+            .await;
         assert_eq!(restored["result"]["session"], fork, "{restored}");
     }
     assert_eq!(process.end().await, Some(0));
 
     for (value, code, part) in [
         ("./notes".to_owned(), 2, "write --local ID=DIR"),
-        (directory("a", "notes/a/SKILL.md"), 78, "cannot use --local: invalid value "),
+        (
+            directory("a", "notes/a/SKILL.md"),
+            78,
+            "cannot use --local: invalid value ",
+        ),
     ] {
         let mut command = client_command(&daemon, "call --local");
         command.arg(&value);
@@ -286,21 +394,29 @@ async fn a_session_of_local_directories_needs_no_executor() {
     let local = format!("mine={}", fixture.path("notes").display());
     let command = |words: &str| {
         let mut command = caproot(words.split_whitespace());
-        command.args(["--local", &local]).env("TMPDIR", fixture.path("tmp"));
+        command
+            .args(["--local", &local])
+            .env("TMPDIR", fixture.path("tmp"));
         command
     };
     let mut process = Process::spawn(command("call"));
-    process.wait_for_log("the session has no executor: no daemon answers at any of").await;
+    process
+        .wait_for_log("the session has no executor: no daemon answers at any of")
+        .await;
     process.send_line(br#"{"id":1,"method":"call","tool":"skills.list","arguments":{}}"#);
     let line = process.line().await;
     assert!(line.contains("\"skill://mine/a\""), "{line}");
     process.exit().await.succeeded();
     for words in ["call --endpoint unix:/none", "call --root /none"] {
-        run_command(command(words)).await.exited_with(3, "no daemon answers at");
+        run_command(command(words))
+            .await
+            .exited_with(3, "no daemon answers at");
     }
     let mut command = caproot(["call"]);
     command.env("TMPDIR", fixture.path("tmp"));
-    run_command(command).await.exited_with(3, "no daemon answers at any of the default sockets");
+    run_command(command)
+        .await
+        .exited_with(3, "no daemon answers at any of the default sockets");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -355,7 +471,10 @@ async fn pending_calls_of_a_manager_are_answered() {
     while process.next().await["requestId"] != "3" {}
     process.close_stdin();
     let listened = process.next().await;
-    assert_eq!(listened, json!({"id": "listen", "result": {"lastEventId": "3"}}));
+    assert_eq!(
+        listened,
+        json!({"id": "listen", "result": {"lastEventId": "3"}})
+    );
     assert_eq!(process.end().await, Some(0));
     assert_eq!(service.pending(), [""; 0]);
     assert_eq!(service.repeated(), ["2"; 0]);

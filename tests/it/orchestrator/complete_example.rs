@@ -9,10 +9,17 @@ async fn a_thread_continues_while_one_source_of_each_kind_fails() {
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/trees/demo");
     let daemon = start_daemon("web", demo, None).await;
     let endpoint = format!("tcp:{}", daemon.address);
-    let command =
-        [env!("CARGO_BIN_EXE_caproot"), "mcp", "--endpoint", &endpoint, "--http", "127.0.0.1:0"];
-    let lines =
-        example_orchestrator::run(&command.map(str::to_owned)).await.expect("the example succeeds");
+    let command = [
+        env!("CARGO_BIN_EXE_caproot"),
+        "mcp",
+        "--endpoint",
+        &endpoint,
+        "--http",
+        "127.0.0.1:0",
+    ];
+    let lines = example_orchestrator::run(&command.map(str::to_owned))
+        .await
+        .expect("the example succeeds");
     for line in [
         "listed: \"mcp\" \"triage-logs\"",
         "own tool: {\"words\":3}",
@@ -36,6 +43,9 @@ async fn a_thread_continues_while_one_source_of_each_kind_fails() {
     }
     let read = |line: &&String| line.starts_with("read while") && line.ends_with("_UNAVAILABLE");
     // The cached file of the MCP server is the third, once the source has noticed the loss.
-    assert!((2..=3).contains(&lines.iter().filter(read).count()), "{lines:#?}");
+    assert!(
+        (2..=3).contains(&lines.iter().filter(read).count()),
+        "{lines:#?}"
+    );
     daemon.stop().await;
 }

@@ -41,8 +41,19 @@ impl DispatchSetup {
             let records = records.clone();
             move |record: &DispatchRecord| records.lock().expect("no panic").push(record.clone())
         };
-        let manager = Arc::new(http_manager(&service.base_url()).await.with_observer(observer));
-        Self { _fixture: fixture, daemon, session, service, manager, records }
+        let manager = Arc::new(
+            http_manager(&service.base_url())
+                .await
+                .with_observer(observer),
+        );
+        Self {
+            _fixture: fixture,
+            daemon,
+            session,
+            service,
+            manager,
+            records,
+        }
     }
 
     fn dispatcher(&self) -> CallDispatcher {
@@ -68,7 +79,9 @@ impl DispatchSetup {
 
 /// Returns the manager of the session `mine`.
 pub(crate) async fn http_manager(base_url: &str) -> HttpManager {
-    HttpManager::new(HttpManagerConfig::new(base_url, "mine")).await.expect("a manager")
+    HttpManager::new(HttpManagerConfig::new(base_url, "mine"))
+        .await
+        .expect("a manager")
 }
 
 fn read_arguments(file: &str) -> Value {
@@ -78,15 +91,24 @@ fn read_arguments(file: &str) -> Value {
 }
 
 fn outcome_counts(drained: &DrainSummary) -> [usize; 4] {
-    [drained.accepted, drained.not_found, drained.already_answered, drained.failed]
+    [
+        drained.accepted,
+        drained.not_found,
+        drained.already_answered,
+        drained.failed,
+    ]
 }
 
 #[tokio::test]
 async fn the_example_runs() {
-    let (finished, records) = in_time(example_dispatch::run()).await.expect("the example succeeds");
+    let (finished, records) = in_time(example_dispatch::run())
+        .await
+        .expect("the example succeeds");
     assert_eq!(finished.status, "completed");
-    let tools: HashMap<&str, (&SubmitOutcome, usize)> =
-        records.iter().map(|r| (r.tool.as_str(), (&r.outcome, r.attempts))).collect();
+    let tools: HashMap<&str, (&SubmitOutcome, usize)> = records
+        .iter()
+        .map(|r| (r.tool.as_str(), (&r.outcome, r.attempts)))
+        .collect();
     assert_eq!(
         tools["skills.list"],
         (&SubmitOutcome::AlreadyAnswered, 2),
@@ -116,22 +138,39 @@ async fn each_submit_outcome_is_handled() {
     setup.add_call("long", "skills.read", &read_arguments("long"));
     setup.add_call("wrong", "skills.read", &json!({"more": 1}));
     setup.add_call("unknown", "own.tool", &json!({}));
-    setup.service.call("theirs", "another", "skills.list", &nothing);
-    setup.service.ask("mine", json!({"request_id": "approval", "kind": "approval"}));
+    setup
+        .service
+        .call("theirs", "another", "skills.list", &nothing);
+    setup.service.ask(
+        "mine",
+        json!({"request_id": "approval", "kind": "approval"}),
+    );
 
     let dispatcher = setup.dispatcher();
     let drained = in_time(dispatcher.drain()).await.expect("a drain");
     assert_eq!(outcome_counts(&drained), [7, 1, 3, 1]);
     assert_eq!((drained.ignored, drained.complete), (0, true));
-    let [failure] = &drained.failures[..] else { panic!("one: {drained:?}") };
-    assert_eq!((failure.request_id.as_str(), failure.attempts), ("never", 3));
-    let SubmitOutcome::Failed(why) = &failure.outcome else { panic!("{failure:?}") };
+    let [failure] = &drained.failures[..] else {
+        panic!("one: {drained:?}")
+    };
+    assert_eq!(
+        (failure.request_id.as_str(), failure.attempts),
+        ("never", 3)
+    );
+    let SubmitOutcome::Failed(why) = &failure.outcome else {
+        panic!("{failure:?}")
+    };
     assert!(why.contains("500"), "{why}");
     assert_eq!(setup.service.pending(), ["approval", "never", "theirs"]);
 
     assert_eq!(setup.result("good")["skills"][0]["package"], "skill://r/a");
     assert_eq!(setup.result("lost"), setup.result("good"));
-    assert!(setup.result("read")["contents"].as_str().expect("text").contains("Does a."));
+    assert!(
+        setup.result("read")["contents"]
+            .as_str()
+            .expect("text")
+            .contains("Does a.")
+    );
     assert_eq!(setup.result("long")["truncated"], true);
     assert_eq!(setup.result("wrong")["error"]["code"], "INVALID_ARGUMENTS");
     assert_eq!(setup.result("unknown")["error"]["code"], "UNKNOWN_TOOL");
@@ -141,7 +180,10 @@ async fn each_submit_outcome_is_handled() {
     let drained = in_time(dispatcher.drain()).await.expect("a drain");
     assert_eq!(outcome_counts(&drained), [1, 0, 0, 0]);
     let last = setup.records().pop().expect("a record");
-    assert_eq!((last.request_id.as_str(), last.origin), ("never", AnswerOrigin::Resent));
+    assert_eq!(
+        (last.request_id.as_str(), last.origin),
+        ("never", AnswerOrigin::Resent)
+    );
     assert_eq!(setup.service.pending(), ["approval", "theirs"]);
     assert_eq!(setup.service.repeated(), [""; 0]);
     setup.daemon.stop().await;
@@ -175,9 +217,14 @@ async fn thousands_of_pending_calls_are_answered_once() {
     // The first drain is cancelled. No call is lost, and no tool runs twice.
     let first = tokio::time::timeout(Duration::from_millis(50), dispatcher.drain()).await;
     drop(first);
-    let drained = tokio::time::timeout(HANG_TIMEOUT * 4, dispatcher.drain()).await.expect("an end");
+    let drained = tokio::time::timeout(HANG_TIMEOUT * 4, dispatcher.drain())
+        .await
+        .expect("an end");
     let drained = drained.expect("a drain");
-    assert_eq!((drained.failed, drained.ignored, drained.complete), (0, 0, true));
+    assert_eq!(
+        (drained.failed, drained.ignored, drained.complete),
+        (0, 0, true)
+    );
     assert_eq!(setup.service.answers().len(), calls);
     assert_eq!(setup.service.pending().len(), 300);
     assert_eq!(setup.service.repeated(), [""; 0]);
@@ -185,7 +232,11 @@ async fn thousands_of_pending_calls_are_answered_once() {
     assert_eq!(records.len(), calls);
     let ids: std::collections::HashSet<_> = records.iter().map(|r| &r.request_id).collect();
     assert_eq!(ids.len(), calls, "each tool ran once");
-    assert!(records.iter().all(|r| r.success && r.origin == AnswerOrigin::Fresh));
+    assert!(
+        records
+            .iter()
+            .all(|r| r.success && r.origin == AnswerOrigin::Fresh)
+    );
     assert_eq!(dispatcher.remembered_count(), calls);
     setup.daemon.stop().await;
 }
@@ -215,13 +266,19 @@ async fn a_dispatcher_that_dispatches_calls_cannot_drain() {
     assert!(dispatcher.matches(&call));
     let responded = in_time(dispatcher.dispatch_call(call.clone())).await;
     assert!(matches!(responded, Ok(DispatchOutcome::Ended(record)) if record.is_done()));
-    assert_eq!(dispatcher.dispatch_call(call).await, Ok(DispatchOutcome::AlreadyKnown));
+    assert_eq!(
+        dispatcher.dispatch_call(call).await,
+        Ok(DispatchOutcome::AlreadyKnown)
+    );
     let error = dispatcher.drain().await.expect_err("calls are handed in");
     assert!(matches!(error.error, DispatchError::Mode(_)), "{error}");
     let thread = &*setup.manager;
     let turn = json!({"calls": [{"tool": "skills.list", "arguments": {}}]});
     let sent = dispatcher.send_and_handle(thread, &turn, "completed").await;
-    assert!(sent.is_err() && setup.service.pending().is_empty(), "nothing was sent");
+    assert!(
+        sent.is_err() && setup.service.pending().is_empty(),
+        "nothing was sent"
+    );
     dispatcher.reset_mode();
     let finished = in_time(dispatcher.send_and_handle(thread, &turn, "completed")).await;
     assert_eq!(finished.expect("an end").status, "completed");
@@ -237,8 +294,16 @@ async fn an_unreachable_service_is_an_error() {
     let dispatcher =
         CallDispatcher::new("mine", unreachable.clone(), setup.session.clone(), options);
     let error = in_time(dispatcher.drain()).await.expect_err("no service");
-    assert!(error.to_string().starts_with("the manager does not list the pending calls: "));
+    assert!(
+        error
+            .to_string()
+            .starts_with("the manager does not list the pending calls: ")
+    );
     let sent = in_time(dispatcher.send_and_handle(&*unreachable, &json!({}), "completed")).await;
-    assert!(sent.expect_err("no service").to_string().starts_with("the turn was not sent: "));
+    assert!(
+        sent.expect_err("no service")
+            .to_string()
+            .starts_with("the turn was not sent: ")
+    );
     setup.daemon.stop().await;
 }

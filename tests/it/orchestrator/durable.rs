@@ -21,7 +21,9 @@ use crate::test_servers::{HostileDaemon, hostile_skill, read_response};
 
 fn fleet(executors: &[(&str, &str)]) -> Fleet {
     Fleet::from_executors(
-        executors.iter().map(|(id, address)| ((*id).to_owned(), executor(address))),
+        executors
+            .iter()
+            .map(|(id, address)| ((*id).to_owned(), executor(address))),
     )
 }
 
@@ -39,9 +41,17 @@ fn options() -> SessionOptions {
 }
 
 async fn start_session(daemons: &[(&str, &Daemon)]) -> (Fleet, Session) {
-    let executors: Vec<_> = daemons.iter().map(|(id, d)| (*id, d.address.as_str())).collect();
-    let (fleet, roots) = (fleet(&executors), daemons.iter().map(|(id, _)| published(id)).collect());
-    let session = Session::start(&fleet, roots, &options()).await.expect("a selection");
+    let executors: Vec<_> = daemons
+        .iter()
+        .map(|(id, d)| (*id, d.address.as_str()))
+        .collect();
+    let (fleet, roots) = (
+        fleet(&executors),
+        daemons.iter().map(|(id, _)| published(id)).collect(),
+    );
+    let session = Session::start(&fleet, roots, &options())
+        .await
+        .expect("a selection");
     (fleet, session)
 }
 
@@ -61,7 +71,10 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
     let s = start_daemon("s", fixture.path("s"), None).await;
     let (fleet, session) = start_session(&[("r", &r), ("s", &s)]).await;
     let saved = session.save().expect("a small session");
-    assert!(saved.len() < 2_000 && !saved.contains("Does"), "no text of a skill: {saved}");
+    assert!(
+        saved.len() < 2_000 && !saved.contains("Does"),
+        "no text of a skill: {saved}"
+    );
     let id = session.id().to_owned();
     drop(session);
 
@@ -76,15 +89,34 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
         }
     })
     .await;
-    let restored = Session::restore(&fleet, &saved, &options()).await.expect("a saved session");
-    assert_eq!((restored.session.id(), &restored.warnings[..]), (&*id, &[][..]));
-    let changes_of =
-        |n: usize| restored.changes_since_save[n].changes.as_deref().expect("a report").clone();
-    let ChangesSince::Known { upserted, removed, .. } = changes_of(0) else {
+    let restored = Session::restore(&fleet, &saved, &options())
+        .await
+        .expect("a saved session");
+    assert_eq!(
+        (restored.session.id(), &restored.warnings[..]),
+        (&*id, &[][..])
+    );
+    let changes_of = |n: usize| {
+        restored.changes_since_save[n]
+            .changes
+            .as_deref()
+            .expect("a report")
+            .clone()
+    };
+    let ChangesSince::Known {
+        upserted, removed, ..
+    } = changes_of(0)
+    else {
         panic!("{:?}", restored.changes_since_save)
     };
-    assert_eq!((upserted, removed), (vec!["skill://r/d".into()], vec!["skill://r/b".into()]));
-    let ChangesSince::Known { upserted, removed, .. } = changes_of(1) else {
+    assert_eq!(
+        (upserted, removed),
+        (vec!["skill://r/d".into()], vec!["skill://r/b".into()])
+    );
+    let ChangesSince::Known {
+        upserted, removed, ..
+    } = changes_of(1)
+    else {
         panic!("{:?}", restored.changes_since_save)
     };
     assert!(
@@ -101,11 +133,23 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
     s.stop().await;
     fixture.add("skill r/e");
     let r = start_daemon("r", fixture.path("r"), Some(&r_address)).await;
-    let short = SessionOptions { start_timeout: Duration::from_millis(500), ..options() };
-    let restored = Session::restore(&fleet, &saved, &short).await.expect("a saved session");
-    let gone = restored.changes_since_save.iter().find(|executor| executor.environment_id == "s");
+    let short = SessionOptions {
+        start_timeout: Duration::from_millis(500),
+        ..options()
+    };
+    let restored = Session::restore(&fleet, &saved, &short)
+        .await
+        .expect("a saved session");
+    let gone = restored
+        .changes_since_save
+        .iter()
+        .find(|executor| executor.environment_id == "s");
     assert_eq!(gone.expect("an entry of the executor").changes, None);
-    assert!(restored.warnings.iter().any(|w| w.contains("\"s\"")), "{:?}", restored.warnings);
+    assert!(
+        restored.warnings.iter().any(|w| w.contains("\"s\"")),
+        "{:?}",
+        restored.warnings
+    );
     let again = restored.session.save().expect("a small session");
     let token = |text: &str| -> Value {
         serde_json::from_str::<Value>(text).expect("JSON")["executors"][1].clone()
@@ -126,7 +170,9 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
     .await;
     let since = restored.session.changes_since_save();
     let changes_of_r = since[0].changes.as_deref().expect("a report");
-    let ChangesSince::Unknown { reason, roots } = changes_of_r else { panic!("{changes_of_r:?}") };
+    let ChangesSince::Unknown { reason, roots } = changes_of_r else {
+        panic!("{changes_of_r:?}")
+    };
     assert!(reason.contains("restarted") && *roots == ["r"], "{reason}");
     let changes_of_s = since[1].changes.as_deref().expect("a report");
     let ChangesSince::Known { upserted, .. } = changes_of_s else {
@@ -144,33 +190,67 @@ async fn unusable_saved_sessions_are_errors_or_warnings() {
     let saved = session.save().expect("a small session");
     for (bad, part) in [
         (saved.replace('}', "]"), "line 1 column"),
-        (saved.replace("\"executors\"", "\"more\":1,\"executors\""), "unknown field `more`"),
+        (
+            saved.replace("\"executors\"", "\"more\":1,\"executors\""),
+            "unknown field `more`",
+        ),
         (String::new(), "line 1 column 0"),
-        (saved.replace("\"selection\":[{\"id\":\"r\"", "\"selection\":[{\"id\":\"\""), "root id"),
+        (
+            saved.replace(
+                "\"selection\":[{\"id\":\"r\"",
+                "\"selection\":[{\"id\":\"\"",
+            ),
+            "root id",
+        ),
     ] {
-        let error = Session::restore(&fleet, &bad, &options()).await.expect_err(part).to_string();
+        let error = Session::restore(&fleet, &bad, &options())
+            .await
+            .expect_err(part)
+            .to_string();
         assert!(error.contains(part), "{error}");
     }
     // If the version is unknown, only the selection is restored, with a warning.
-    let newer = saved.replace("\"version\":1", "\"version\":9").replace("\"revision\"", "\"at\"");
-    let restored = Session::restore(&fleet, &newer, &options()).await.expect("a partial session");
+    let newer = saved
+        .replace("\"version\":1", "\"version\":9")
+        .replace("\"revision\"", "\"at\"");
+    let restored = Session::restore(&fleet, &newer, &options())
+        .await
+        .expect("a partial session");
     assert_eq!(list_all(&restored.session).await.0, ["skill://r/a"]);
     assert!(
         restored.changes_since_save.is_empty() && restored.warnings.len() == 1,
         "{:?}",
         restored.warnings
     );
-    assert!(restored.warnings[0].contains("version 9"), "{:?}", restored.warnings);
+    assert!(
+        restored.warnings[0].contains("version 9"),
+        "{:?}",
+        restored.warnings
+    );
     // The fleet no longer has the executor.
     let restored = Session::restore(&Fleet::from_executors([]), &saved, &options())
         .await
         .expect("a partial session");
-    assert!(restored.warnings[0].contains("no executor is known"), "{:?}", restored.warnings);
-    assert_eq!(restored.session.save().expect("a small session"), saved, "nothing is lost");
+    assert!(
+        restored.warnings[0].contains("no executor is known"),
+        "{:?}",
+        restored.warnings
+    );
+    assert_eq!(
+        restored.session.save().expect("a small session"),
+        saved,
+        "nothing is lost"
+    );
     // The root no longer exists.
     let gone = saved.replace("published:r", "published:gone");
-    let restored = Session::restore(&fleet, &gone, &options()).await.expect("a partial session");
-    assert!(restored.warnings[0].contains("is not ready"), "{:?}", restored.warnings);
+    let restored = Session::restore(&fleet, &gone, &options())
+        .await
+        .expect("a partial session");
+    assert!(
+        restored.warnings[0].contains("is not ready"),
+        "{:?}",
+        restored.warnings
+    );
     daemon.stop().await;
 }
 
@@ -190,24 +270,42 @@ async fn forks_have_some_roots_and_metrics_of_their_own() {
         error_code(&narrow, "skills.read", read_arguments("r", "a")).await,
         "UNKNOWN_AUTHORITY"
     );
-    assert_eq!(narrow.inject(&"use $a and $b".into()).await.fragments.len(), 1);
+    assert_eq!(
+        narrow.inject(&"use $a and $b".into()).await.fragments.len(),
+        1
+    );
     assert_eq!(narrow.executors().len(), 1);
     // A fork cannot have more roots than its parent.
-    let wide = narrow.fork(ForkScope::Only(&["s", "r"])).expect_err("too many roots");
+    let wide = narrow
+        .fork(ForkScope::Only(&["s", "r"]))
+        .expect_err("too many roots");
     assert_eq!(wide, ForkError::NotSelected(vec!["r".to_owned()]));
-    assert!(list_all(&narrow.fork(ForkScope::Only(&[])).expect("a fork")).await.0.is_empty());
+    assert!(
+        list_all(&narrow.fork(ForkScope::Only(&[])).expect("a fork"))
+            .await
+            .0
+            .is_empty()
+    );
     // Each session counts its own calls, also after the parent is closed.
     assert!(session.metrics().invocations.is_empty());
     assert!(!session.close(false).await.deleted);
-    assert_eq!(error_code(&session, "skills.list", json!({})).await, "SESSION_CLOSED");
-    assert_eq!(session.fork(ForkScope::All).expect_err("closed"), ForkError::Closed);
+    assert_eq!(
+        error_code(&session, "skills.list", json!({})).await,
+        "SESSION_CLOSED"
+    );
+    assert_eq!(
+        session.fork(ForkScope::All).expect_err("closed"),
+        ForkError::Closed
+    );
     drop(session);
     call(&narrow, "skills.read", read_arguments("s", "b")).await;
     call(&whole, "skills.read", read_arguments("r", "a")).await;
     // A restored fork has the roots of the fork.
     let saved = narrow.save().expect("a small session");
     assert!(!saved.contains("\"r\""), "{saved}");
-    let restored = Session::restore(&fleet, &saved, &options()).await.expect("a saved session");
+    let restored = Session::restore(&fleet, &saved, &options())
+        .await
+        .expect("a saved session");
     assert_eq!(list_all(&restored.session).await.0, ["skill://s/b"]);
     assert_eq!(restored.changes_since_save.len(), 1);
     r.stop().await;
@@ -231,7 +329,9 @@ impl SessionStore for FailingStore {
         if self.1.swap(true, std::sync::atomic::Ordering::Relaxed) {
             return self.0.delete(id);
         }
-        Box::pin(std::future::ready(Err(StoreError("it does not answer".to_owned()))))
+        Box::pin(std::future::ready(Err(StoreError(
+            "it does not answer".to_owned(),
+        ))))
     }
 }
 
@@ -239,9 +339,14 @@ impl SessionStore for FailingStore {
 async fn a_session_is_deleted_once_the_store_confirms() {
     let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
     let store = Arc::new(FailingStore::default());
-    let named = SessionOptions { id: Some("thread-7".to_owned()), ..options() };
+    let named = SessionOptions {
+        id: Some("thread-7".to_owned()),
+        ..options()
+    };
     let fleet = fleet(&[("r", &daemon.address)]);
-    let session = Session::start(&fleet, vec![published("r")], &named).await.expect("a selection");
+    let session = Session::start(&fleet, vec![published("r")], &named)
+        .await
+        .expect("a selection");
     assert_eq!(session.persist().await, Err(PersistError::NoStore));
     let session = session.with_store(store.clone());
     session.persist().await.expect("a stored session");
@@ -249,12 +354,22 @@ async fn a_session_is_deleted_once_the_store_confirms() {
     // The session is not reported as deleted until the store confirms the deletion.
     let closed = session.close(true).await;
     assert!(
-        !closed.deleted && closed.error.expect("an error").to_string().contains("does not answer")
+        !closed.deleted
+            && closed
+                .error
+                .expect("an error")
+                .to_string()
+                .contains("does not answer")
     );
     assert!(!session.close(false).await.deleted);
     assert!(store.get("thread-7").await.expect("an answer").is_some());
     let reopened = Session::restore_from_store(&fleet, store.clone(), "thread-7", &options()).await;
-    assert_eq!(list_all(&reopened.expect("a stored session").session).await.0, ["skill://r/a"]);
+    assert_eq!(
+        list_all(&reopened.expect("a stored session").session)
+            .await
+            .0,
+        ["skill://r/a"]
+    );
     // The second attempt succeeds, and the state stays deleted.
     assert!(session.close(true).await.deleted);
     assert!(session.close(false).await.deleted);
@@ -265,10 +380,16 @@ async fn a_session_is_deleted_once_the_store_confirms() {
         "a closed session is not stored again"
     );
     let reopened = Session::restore_from_store(&fleet, store, "thread-7", &options()).await;
-    assert_eq!(reopened.err(), Some(RestoreError::NotStored("thread-7".to_owned())));
+    assert_eq!(
+        reopened.err(),
+        Some(RestoreError::NotStored("thread-7".to_owned()))
+    );
     // A closed session lists and reads nothing.
     for tool in ["skills.list", "skills.read", "other"] {
-        assert_eq!(error_code(&session, tool, json!({})).await, "SESSION_CLOSED");
+        assert_eq!(
+            error_code(&session, tool, json!({})).await,
+            "SESSION_CLOSED"
+        );
     }
     let instructions = session.instruction_text(8_000);
     assert!(
@@ -276,8 +397,14 @@ async fn a_session_is_deleted_once_the_store_confirms() {
         "{instructions:?}"
     );
     assert!(session.inject(&"use $a".into()).await.fragments.is_empty());
-    let bad = SessionOptions { id: Some("two words".to_owned()), ..options() };
-    let error = Session::start(&fleet, vec![], &bad).await.expect_err("no id").to_string();
+    let bad = SessionOptions {
+        id: Some("two words".to_owned()),
+        ..options()
+    };
+    let error = Session::start(&fleet, vec![], &bad)
+        .await
+        .expect_err("no id")
+        .to_string();
     assert!(error.contains("visible ASCII"), "{error}");
     daemon.stop().await;
 }
@@ -295,7 +422,11 @@ async fn closing_a_session_ends_calls_in_flight() {
         read_response(request, "", "")
     };
     let skills = vec![hostile_skill("r", "skill://r/a")];
-    let silent = HostileDaemon { skills, read: Box::new(read), ..HostileDaemon::default() };
+    let silent = HostileDaemon {
+        skills,
+        read: Box::new(read),
+        ..HostileDaemon::default()
+    };
     let address = silent.start().await;
     let fleet = fleet(&[("r", &address)]);
     let session = Session::start(&fleet, vec![published("r")], &options()).await;
@@ -308,7 +439,9 @@ async fn closing_a_session_ends_calls_in_flight() {
             )
         })
         .collect();
-    in_time(calls_received.recv()).await.expect("a call in flight");
+    in_time(calls_received.recv())
+        .await
+        .expect("a call in flight");
     assert!(!session.close(true).await.deleted, "there is no store");
     for call in calls {
         let result = in_time(call).await.expect("no panic");
@@ -323,7 +456,10 @@ async fn a_scope_closes_its_session_on_every_outcome() {
     let fleet = fleet(&[("r", &daemon.address)]);
     let store = Arc::new(MemoryStore::default());
     let start = async |id: &str| {
-        let options = SessionOptions { id: Some(id.to_owned()), ..options() };
+        let options = SessionOptions {
+            id: Some(id.to_owned()),
+            ..options()
+        };
         let session = Session::start(&fleet, vec![published("r")], &options).await;
         session.expect("a selection").with_store(store.clone())
     };
@@ -344,11 +480,20 @@ async fn a_scope_closes_its_session_on_every_outcome() {
             (outcome, Some(Ok(())), false)
         );
         assert!(is_kept("kept").await);
-        let escaped = escaped.lock().expect("no panic").take().expect("the session");
-        assert_eq!(error_code(&escaped, "skills.list", json!({})).await, "SESSION_CLOSED");
+        let escaped = escaped
+            .lock()
+            .expect("no panic")
+            .take()
+            .expect("the session");
+        assert_eq!(
+            error_code(&escaped, "skills.list", json!({})).await,
+            "SESSION_CLOSED"
+        );
         let session = Session::restore_from_store(&fleet, store.clone(), "kept", &options()).await;
         let session = session.expect("a stored session").session;
-        let ended = session.run_scope(false, move |_| async move { outcome }).await;
+        let ended = session
+            .run_scope(false, move |_| async move { outcome })
+            .await;
         assert_eq!(
             (ended.value, ended.persisted, ended.close_outcome.deleted),
             (outcome, None, true)
@@ -389,6 +534,9 @@ async fn the_example_runs() {
         "deleted: true",
         "SESSION_CLOSED",
     ] {
-        assert!(lines.iter().any(|line| line.contains(part)), "{part}: {lines:#?}");
+        assert!(
+            lines.iter().any(|line| line.contains(part)),
+            "{part}: {lines:#?}"
+        );
     }
 }

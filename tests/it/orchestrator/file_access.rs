@@ -24,7 +24,12 @@ const ENVIRONMENTS: [&str; 3] = ["one", "two", "three"];
 /// Starts a daemon of one environment that allows one directory.
 fn serve(environment: &str, dir: &Path, address: &str) -> Process {
     let mut command = caproot(["serve", "--environment-id", environment, "--allow"]);
-    Process::start(command.arg(dir).arg("--listen").arg(format!("tcp:{address}")))
+    Process::start(
+        command
+            .arg(dir)
+            .arg("--listen")
+            .arg(format!("tcp:{address}")),
+    )
 }
 
 fn root(environment: &str, dir: &Path) -> SelectedCapabilityRoot {
@@ -48,7 +53,11 @@ async fn list_from_daemons(daemons: &[(&str, &str)], fixture: &Fixture) -> Vec<V
             consistency: Consistency::Fresh.into(),
             ..ListSkillsRequest::default()
         };
-        let list = client(address).await.list_skills(&request).await.expect("a list");
+        let list = client(address)
+            .await
+            .list_skills(&request)
+            .await
+            .expect("a list");
         all.extend(list.skills.into_iter().map(|skill| {
             let authority = skill.authority.expect("an authority");
             json!({
@@ -88,7 +97,9 @@ async fn wait_for_list(mut process: CallProcess, expected: Vec<Value>) -> CallPr
             process.wait_for_event().await;
         }
     };
-    tokio::time::timeout(3 * HANG_TIMEOUT, listed).await.expect("no hang");
+    tokio::time::timeout(3 * HANG_TIMEOUT, listed)
+        .await
+        .expect("no hang");
     process
 }
 
@@ -108,14 +119,31 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
     let own = Fixture::new("dir own");
     let fixture = Fixture::new("repeat 60 skill one/s{}\nskill two/a\nskill two/b\nskill three/a");
     let log = own.path("own/log");
-    let hide = format!("mount -t tmpfs none {} && exec \"$@\"", fixture.top().display());
-    let unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", &hide, "sh"];
+    let hide = format!(
+        "mount -t tmpfs none {} && exec \"$@\"",
+        fixture.top().display()
+    );
+    let unshare = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        &hide,
+        "sh",
+    ];
     let strace = ["strace", "-D", "-f", "-qq", "-e", "trace=%file", "-o"].map(OsStr::new);
     let strace = strace.into_iter().chain([log.as_os_str()]);
     let mut command = caproot(["call", "--events", "--fleet"]);
-    command.arg(own.path("own/fleet.yaml")).arg("--selected").arg(own.path("own/selected.json"));
+    command
+        .arg(own.path("own/fleet.yaml"))
+        .arg("--selected")
+        .arg(own.path("own/selected.json"));
     let skipped = "no user namespaces, so the executors' files cannot be hidden";
-    let Some(untraced) = wrap_command(unshare, &mut command, skipped) else { return };
+    let Some(untraced) = wrap_command(unshare, &mut command, skipped) else {
+        return;
+    };
     let traced = unshare.iter().map(OsStr::new).chain(strace);
     let skipped = "strace is missing or may not trace, so opened files are not checked";
     let traced = wrap_command(traced, command, skipped);
@@ -123,7 +151,13 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
 
     let addresses = [unused_address(), unused_address(), unused_address()];
     let daemons: Vec<_> = ENVIRONMENTS.iter().zip(&addresses).collect();
-    let start = |n: usize| serve(ENVIRONMENTS[n], &fixture.path(ENVIRONMENTS[n]), &addresses[n]);
+    let start = |n: usize| {
+        serve(
+            ENVIRONMENTS[n],
+            &fixture.path(ENVIRONMENTS[n]),
+            &addresses[n],
+        )
+    };
     let (_one, two, _three) = (start(0), start(1), start(2));
     let all: Vec<_> = daemons.iter().map(|(e, a)| (**e, a.as_str())).collect();
     write_fleet(&own.path("own/fleet.yaml"), &all);
@@ -139,23 +173,38 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
     let mut mirror = Mirror::start(&client(&addresses[1]).await, selection);
 
     let mut process = wait_for_list(process, list_from_daemons(&all, &fixture).await).await;
-    assert_eq!(read(&mut process, "one", "s07").await["resource"], "skill://root-one/s07/SKILL.md");
+    assert_eq!(
+        read(&mut process, "one", "s07").await["resource"],
+        "skill://root-one/s07/SKILL.md"
+    );
 
     // One skill is edited.
-    fixture.write("three/a/SKILL.md", "---\nname: a\ndescription: Edited.\n---\nNew text.\n");
+    fixture.write(
+        "three/a/SKILL.md",
+        "---\nname: a\ndescription: Edited.\n---\nNew text.\n",
+    );
     fs::rename(fixture.path("one/s07"), fixture.path("one/t07")).expect("a rename");
     let mut process = wait_for_list(process, list_from_daemons(&all, &fixture).await).await;
     let contents = read(&mut process, "three", "a").await["contents"].clone();
     assert!(contents.as_str().expect("text").ends_with("New text.\n"));
-    assert_eq!(read(&mut process, "one", "s07").await["error"]["code"], "PACKAGE_NOT_FOUND");
+    assert_eq!(
+        read(&mut process, "one", "s07").await["error"]["code"],
+        "PACKAGE_NOT_FOUND"
+    );
 
     // One daemon is killed: its skills disappear with a warning, and the other skills stay.
     drop(two);
     let without = [all[0], all[2]];
     let mut process = wait_for_list(process, list_from_daemons(&without, &fixture).await).await;
-    assert_eq!(read(&mut process, "two", "a").await["error"]["code"], "EXECUTOR_UNAVAILABLE");
+    assert_eq!(
+        read(&mut process, "two", "a").await["error"]["code"],
+        "EXECUTOR_UNAVAILABLE"
+    );
     let warnings = process.call("skills.list", &json!({})).await["warnings"].clone();
-    assert!(warnings[0].as_str().expect("a warning").contains("\"two\""), "{warnings}");
+    assert!(
+        warnings[0].as_str().expect("a warning").contains("\"two\""),
+        "{warnings}"
+    );
     assert_eq!(read(&mut process, "three", "a").await["contents"], contents);
 
     // The daemon restarts with other skills.
@@ -165,14 +214,24 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
     let expected = list_from_daemons(&all, &fixture).await;
     let mut process = wait_for_list(process, expected).await;
     assert_eq!(read(&mut process, "two", "c").await["truncated"], false);
-    while mirror.snapshot().catalog.skill("skill://root-two/c").is_none() {
-        tokio::time::timeout(HANG_TIMEOUT, mirror.changed()).await.expect("no hang");
+    while mirror
+        .snapshot()
+        .catalog
+        .skill("skill://root-two/c")
+        .is_none()
+    {
+        tokio::time::timeout(HANG_TIMEOUT, mirror.changed())
+            .await
+            .expect("no hang");
     }
 
     assert_eq!(process.end().await, Some(0));
     if is_traced {
         let log = fs::read_to_string(&log).expect("a log");
-        assert!(log.contains("selected.json"), "the trace has the process's own files");
+        assert!(
+            log.contains("selected.json"),
+            "the trace has the process's own files"
+        );
         let top = fixture.top().to_str().expect("UTF-8");
         let accesses: Vec<_> = log.lines().filter(|line| line.contains(top)).collect();
         assert!(accesses.is_empty(), "{accesses:#?}");

@@ -36,16 +36,43 @@ async fn a_custom_registry_finds_executors() {
     let (_fixture, daemon) = serve_tree("known", "skill r/a").await;
     let fleet = Fleet::new(TestRegistry(daemon.address.clone()));
     let mut client = fleet.client("known").await.expect("a client");
-    assert_eq!(client.get_executor().await.expect("an answer").environment_ids, ["known"]);
-    assert!(matches!(fleet.client("other").await, Err(FleetError::UnknownEnvironment(_))));
-    let error = fleet.client("broken").await.expect_err("no client").to_string();
-    assert!(error.contains("\"broken\"") && error.contains("the directory is down"), "{error}");
+    assert_eq!(
+        client
+            .get_executor()
+            .await
+            .expect("an answer")
+            .environment_ids,
+        ["known"]
+    );
+    assert!(matches!(
+        fleet.client("other").await,
+        Err(FleetError::UnknownEnvironment(_))
+    ));
+    let error = fleet
+        .client("broken")
+        .await
+        .expect_err("no client")
+        .to_string();
+    assert!(
+        error.contains("\"broken\"") && error.contains("the directory is down"),
+        "{error}"
+    );
     // The registry returned no executor for `other`, so no request is sent for its root.
     let roots = vec![published("known"), published("other")];
-    let listed = fleet.list_skills(Some(roots), &ListSkillsRequest::default(), &|_, _| {}).await;
-    let [known, other] = &listed[..] else { panic!("two: {listed:?}") };
+    let listed = fleet
+        .list_skills(Some(roots), &ListSkillsRequest::default(), &|_, _| {})
+        .await;
+    let [known, other] = &listed[..] else {
+        panic!("two: {listed:?}")
+    };
     assert_eq!(known.outcome.as_ref().expect("a list").skills.len(), 1);
-    assert!(other.outcome.as_ref().expect_err("no executor").contains("no executor is known"));
+    assert!(
+        other
+            .outcome
+            .as_ref()
+            .expect_err("no executor")
+            .contains("no executor is known")
+    );
     daemon.stop().await;
 }
 
@@ -65,18 +92,26 @@ async fn published_roots_of_a_fleet_are_a_selection() {
     ]);
     let published = in_time(fleet.published_roots(Duration::from_secs(1))).await;
     assert_eq!(published.roots, [super::published("one")]);
-    let omitted: Vec<_> =
-        published.omitted.iter().map(|e| (e.environment_id.as_str(), e.timed_out)).collect();
+    let omitted: Vec<_> = published
+        .omitted
+        .iter()
+        .map(|e| (e.environment_id.as_str(), e.timed_out))
+        .collect();
     assert_eq!(omitted[1..], [("other", false), ("silent", true)]);
     assert_eq!(omitted[0].0, "down");
     let reason = &published.omitted[1].reason;
-    assert!(reason.contains("has the environment \"two\", and not \"other\""), "{reason}");
+    assert!(
+        reason.contains("has the environment \"two\", and not \"other\""),
+        "{reason}"
+    );
 
     // One executor has all environments of a selection.
     let roots = published.roots;
     let single = Fleet::from_single_executor(&executor(&one.address), &roots);
     assert_eq!(single.environment_ids(), ["one"]);
-    let listed = single.list_skills(Some(roots), &ListSkillsRequest::default(), &|_, _| {}).await;
+    let listed = single
+        .list_skills(Some(roots), &ListSkillsRequest::default(), &|_, _| {})
+        .await;
     assert_eq!(listed[0].outcome.as_ref().expect("a list").skills.len(), 1);
     for daemon in [one, two] {
         daemon.stop().await;
@@ -87,7 +122,10 @@ async fn published_roots_of_a_fleet_are_a_selection() {
 async fn an_executor_with_another_environment_is_omitted_by_list_and_call() {
     let fixture = Fixture::new("skill r/a");
     let flags = ServeFlags {
-        roots: vec![RootFlag { id: Some("r".to_owned()), dir: fixture.path("r") }],
+        roots: vec![RootFlag {
+            id: Some("r".to_owned()),
+            dir: fixture.path("r"),
+        }],
         environment_ids: vec!["first".to_owned(), "second".to_owned()],
         listen: vec![format!("tcp:{}", free_port())],
         ..ServeFlags::default()
@@ -95,7 +133,10 @@ async fn an_executor_with_another_environment_is_omitted_by_list_and_call() {
     let env = isolated_env(Path::new("/nonexistent"));
     let daemon = Daemon::start_with(Config::from_flags(flags, &env).expect("a config")).await;
     let line = |id: &str| format!("  {id}: {{endpoint: 'tcp:{}'}}\n", daemon.address);
-    fixture.write("fleet.yaml", format!("executors:\n{}{}", line("second"), line("wrong")));
+    fixture.write(
+        "fleet.yaml",
+        format!("executors:\n{}{}", line("second"), line("wrong")),
+    );
     let file = fixture.path("fleet.yaml");
 
     let output = run_list(&file, &[]).await.exited_with(1, "");
@@ -105,7 +146,9 @@ async fn an_executor_with_another_environment_is_omitted_by_list_and_call() {
     let why = "WRONG_ENVIRONMENT: the executor has the environment \"first\", \"second\", and not \
                \"wrong\"; correct the key in the fleet";
     assert!(
-        output.stderr.contains(&format!("error[UNAVAILABLE] wrong: {why}")),
+        output
+            .stderr
+            .contains(&format!("error[UNAVAILABLE] wrong: {why}")),
         "{}",
         output.stderr
     );
@@ -113,7 +156,9 @@ async fn an_executor_with_another_environment_is_omitted_by_list_and_call() {
     call.arg(&file);
     let output = run_command(call).await.succeeded();
     assert!(
-        output.stderr.contains(&format!("the roots of wrong are omitted: {why}")),
+        output
+            .stderr
+            .contains(&format!("the roots of wrong are omitted: {why}")),
         "{}",
         output.stderr
     );
@@ -150,11 +195,17 @@ async fn list_shows_the_skills_of_all_executors() {
             "a     two          two   Does a.",
         ]
     );
-    assert!(output.stderr.ends_with("3 skills of 2 of 2 executors\n"), "{}", output.stderr);
+    assert!(
+        output.stderr.ends_with("3 skills of 2 of 2 executors\n"),
+        "{}",
+        output.stderr
+    );
 
     // An unavailable executor is reported, and the lists of the other executors are complete.
-    fixture
-        .write("fleet.yaml", format!("{fleet}  zero: {{endpoint: 'tcp:{down}', timeout: 5s}}\n"));
+    fixture.write(
+        "fleet.yaml",
+        format!("{fleet}  zero: {{endpoint: 'tcp:{down}', timeout: 5s}}\n"),
+    );
     let output = run_list(&file, &["--output", "json"]).await;
     assert_eq!((output.code, output.stderr.as_str()), (Some(1), ""));
     let answer = output.json();
@@ -162,9 +213,20 @@ async fn list_shows_the_skills_of_all_executors() {
     let ids: Vec<_> = executors.iter().map(|e| &e["environmentId"]).collect();
     assert_eq!(ids, ["one", "two", "zero"]);
     assert_eq!(executors[0]["list"]["skills"][1]["name"], "b");
-    assert!(executors[2]["error"].as_str().expect("why").contains("no connection"));
-    let output = run_list(&file, &[]).await.exited_with(1, "error[UNAVAILABLE] zero: ");
-    assert!(output.stderr.ends_with("3 skills of 2 of 3 executors\n"), "{}", output.stderr);
+    assert!(
+        executors[2]["error"]
+            .as_str()
+            .expect("why")
+            .contains("no connection")
+    );
+    let output = run_list(&file, &[])
+        .await
+        .exited_with(1, "error[UNAVAILABLE] zero: ");
+    assert!(
+        output.stderr.ends_with("3 skills of 2 of 3 executors\n"),
+        "{}",
+        output.stderr
+    );
 
     // A selection is sent only to the executors of its environments.
     let roots = json!([
@@ -173,22 +235,39 @@ async fn list_shows_the_skills_of_all_executors() {
     ]);
     fixture.write("selected.json", roots.to_string());
     let selected = fixture.path("selected.json");
-    let output =
-        run_list(&file, &["--output", "json", "--selected", selected.to_str().expect("UTF-8")])
-            .await
-            .exited_with(1, "");
+    let output = run_list(
+        &file,
+        &[
+            "--output",
+            "json",
+            "--selected",
+            selected.to_str().expect("UTF-8"),
+        ],
+    )
+    .await
+    .exited_with(1, "");
     let answer = output.json();
-    assert_eq!(answer["executors"][1]["list"]["skills"][0]["package"], "skill://mine/a");
+    assert_eq!(
+        answer["executors"][1]["list"]["skills"][0]["package"],
+        "skill://mine/a"
+    );
     let lost = &answer["executors"][0];
     assert_eq!(lost["environmentId"], "nowhere");
-    assert!(lost["error"].as_str().expect("why").contains("no executor is known"));
+    assert!(
+        lost["error"]
+            .as_str()
+            .expect("why")
+            .contains("no executor is known")
+    );
 
     // All errors in the file are reported at once.
     fixture.write("fleet.yaml", "executors: {a: {endpoint: x}, b: {}}\n");
     let output = run_list(&file, &[]).await;
     assert_eq!((output.code, output.stdout.len()), (Some(78), 0));
     assert_eq!(output.stderr.lines().count(), 2, "{}", output.stderr);
-    run_list(&file, &["--endpoint", "tcp:127.0.0.1:1"]).await.exited_with(2, "");
+    run_list(&file, &["--endpoint", "tcp:127.0.0.1:1"])
+        .await
+        .exited_with(2, "");
     one.stop().await;
     two.stop().await;
 }
@@ -212,8 +291,11 @@ async fn a_terminal_shows_the_progress_of_each_executor() {
     });
     let (screen, ended) = in_time(screen).await.expect("no panic");
     assert_eq!(ended.code(), Some(1));
-    for part in ["here: done", "silent: listing its published roots", "1 skill of 1 of 2 executors"]
-    {
+    for part in [
+        "here: done",
+        "silent: listing its published roots",
+        "1 skill of 1 of 2 executors",
+    ] {
         assert!(screen.contains(part), "{part}: {screen}");
     }
     daemon.stop().await;

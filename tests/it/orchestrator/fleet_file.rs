@@ -30,14 +30,19 @@ async fn a_changed_file_moves_its_executors() {
     let text =
         |daemon: &Daemon| format!("executors: {{x: {{endpoint: 'tcp:{}'}}}}", daemon.address);
     fixture.write("fleet.yaml", text(&one));
-    let fleet = Fleet::from_file(&fixture.path("fleet.yaml")).await.expect("a valid file");
+    let fleet = Fleet::from_file(&fixture.path("fleet.yaml"))
+        .await
+        .expect("a valid file");
     let mut client = fleet.client("x").await.expect("a client");
     let mut mirror = Mirror::start(&client, MirrorSelection::new(vec![published("x")]));
     wait_for_skill(&mut mirror, "skill://x/first").await;
 
     fixture.write("fleet.yaml", text(&two));
     let moved = wait_for_skill(&mut mirror, "skill://x/second").await;
-    assert_eq!(client.get_executor().await.expect("an answer").epoch, *moved.epoch);
+    assert_eq!(
+        client.get_executor().await.expect("an answer").epoch,
+        *moved.epoch
+    );
     let stats = fleet.stats();
     assert_eq!((stats.file_rereads, stats.file_error), (1, None));
 
@@ -45,19 +50,34 @@ async fn a_changed_file_moves_its_executors() {
     fixture.write("fleet.yaml", "executors: {x: {endpoint: nowhere}}");
     wait_until(|| fleet.stats().file_error.is_some()).await;
     let error = fleet.stats().file_error.expect("an error");
-    assert!(error.contains("fleet.yaml:1:27: executors.x.endpoint: invalid value"), "{error}");
-    assert_eq!(client.get_executor().await.expect("an answer").epoch, *moved.epoch);
+    assert!(
+        error.contains("fleet.yaml:1:27: executors.x.endpoint: invalid value"),
+        "{error}"
+    );
+    assert_eq!(
+        client.get_executor().await.expect("an answer").epoch,
+        *moved.epoch
+    );
     assert_eq!(mirror.snapshot().state, MirrorState::Live);
     fixture.write("fleet.yaml", text(&two));
     wait_until(|| fleet.stats().file_error.is_none()).await;
-    assert_eq!((fleet.stats().connections, fleet.environment_ids()), (1, vec!["x".to_owned()]));
+    assert_eq!(
+        (fleet.stats().connections, fleet.environment_ids()),
+        (1, vec!["x".to_owned()])
+    );
 
     // An executor without an entry is left.
     fixture.write("fleet.yaml", "executors: {}");
     in_time(async { while mirror.changed().await.state == MirrorState::Live {} }).await;
     wait_until(|| fleet.stats().connections == 0).await;
-    let error = in_time(client.get_executor()).await.expect_err("no executor").to_string();
-    assert!(error.contains("no executor is known for the environment \"x\""), "{error}");
+    let error = in_time(client.get_executor())
+        .await
+        .expect_err("no executor")
+        .to_string();
+    assert!(
+        error.contains("no executor is known for the environment \"x\""),
+        "{error}"
+    );
     assert!(fleet.environment_ids().is_empty());
     one.stop().await;
     two.stop().await;
@@ -67,9 +87,15 @@ async fn a_changed_file_moves_its_executors() {
 async fn start_on_socket(environment: &str, fixture: &Fixture) -> Daemon {
     let socket = fixture.path(&format!("sockets/{environment}.sock"));
     let flags = ServeFlags {
-        roots: vec![RootFlag { id: Some(environment.into()), dir: fixture.path(environment) }],
+        roots: vec![RootFlag {
+            id: Some(environment.into()),
+            dir: fixture.path(environment),
+        }],
         environment_ids: vec![environment.to_owned()],
-        listen: vec![format!("unix:{}", socket.display()), "tcp:127.0.0.1:0".to_owned()],
+        listen: vec![
+            format!("unix:{}", socket.display()),
+            "tcp:127.0.0.1:0".to_owned(),
+        ],
         ..ServeFlags::default()
     };
     let env = isolated_env(Path::new("/nonexistent"));
@@ -89,18 +115,31 @@ async fn a_pattern_finds_executors_that_the_file_does_not_list() {
         listed.address
     );
     fixture.write("fleet.yaml", text);
-    let fleet = Fleet::from_file(&fixture.path("fleet.yaml")).await.expect("a valid file");
+    let fleet = Fleet::from_file(&fixture.path("fleet.yaml"))
+        .await
+        .expect("a valid file");
     assert_eq!(fleet.environment_ids(), ["Listed"]);
     let roots = ["one", "two-2", "Listed"].map(published).to_vec();
     let session = Session::start(&fleet, roots, &SessionOptions::default()).await;
-    let list = session.expect("a selection").call("skills.list", &json!({})).await;
+    let list = session
+        .expect("a selection")
+        .call("skills.list", &json!({}))
+        .await;
     for package in ["skill://one/a", "skill://two-2/b", "skill://Listed/c"] {
         assert!(list.json.contains(package), "{}", list.json);
     }
     for id in ["../sockets/one", "One", "", "one.sock", "one/"] {
         let error = fleet.client(id).await.expect_err(id);
-        assert!(matches!(error, FleetError::Registry { .. }), "{id}: {error}");
-        assert!(error.to_string().contains("lower-case letters, digits and hyphens"), "{error}");
+        assert!(
+            matches!(error, FleetError::Registry { .. }),
+            "{id}: {error}"
+        );
+        assert!(
+            error
+                .to_string()
+                .contains("lower-case letters, digits and hyphens"),
+            "{error}"
+        );
     }
     for daemon in [one, two, listed] {
         daemon.stop().await;

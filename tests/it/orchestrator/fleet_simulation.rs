@@ -31,7 +31,10 @@ struct SimulatedRegistry(Arc<Mutex<BTreeMap<String, ExecutorConfig>>>);
 
 impl SimulatedRegistry {
     fn set(&self, id: &str, address: &str) {
-        self.0.lock().expect("no panic").insert(id.to_owned(), executor(address));
+        self.0
+            .lock()
+            .expect("no panic")
+            .insert(id.to_owned(), executor(address));
     }
 
     fn remove(&self, id: &str) {
@@ -41,7 +44,12 @@ impl SimulatedRegistry {
 
 impl ExecutorRegistry for SimulatedRegistry {
     fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a> {
-        let found = self.0.lock().expect("no panic").get(environment_id).cloned();
+        let found = self
+            .0
+            .lock()
+            .expect("no panic")
+            .get(environment_id)
+            .cloned();
         Box::pin(std::future::ready(Ok(found)))
     }
 }
@@ -89,7 +97,10 @@ fn assert_own_skills(id: &str, is_real: bool, snapshot: &MirrorSnapshot) {
         its.map(|skill| skill.name.clone()).collect()
     };
     let own = names("own");
-    assert!(own.iter().all(|name| name.split('.').next() == Some(id)), "{id} has {own:?}");
+    assert!(
+        own.iter().all(|name| name.split('.').next() == Some(id)),
+        "{id} has {own:?}"
+    );
     let image = names("image");
     let has_all = |names: &Vec<String>| image.iter().all(|name| names.contains(name));
     let mut images = (0..IMAGES).map(image_names);
@@ -103,13 +114,22 @@ impl SimulatedEnvironment {
     }
 
     fn slim_catalogs(&self) -> SlimCatalogs {
-        let image = image_names(self.image).iter().map(|name| slim_skill("image", name)).collect();
-        vec![("image", image), ("own", vec![slim_skill("own", &self.own_name())])]
+        let image = image_names(self.image)
+            .iter()
+            .map(|name| slim_skill("image", name))
+            .collect();
+        vec![
+            ("image", image),
+            ("own", vec![slim_skill("own", &self.own_name())]),
+        ]
     }
 
     /// Writes the directories of a real executor.
     fn write_files(&self, fixture: &Fixture) {
-        for (root, names) in [("image", image_names(self.image)), ("own", vec![self.own_name()])] {
+        for (root, names) in [
+            ("image", image_names(self.image)),
+            ("own", vec![self.own_name()]),
+        ] {
             let next = fixture.path(&format!("next-{root}"));
             for name in names {
                 let text = format!("---\nname: {name}\ndescription: d\n---\n");
@@ -138,7 +158,10 @@ impl SimulatedEnvironment {
     /// Starts the executor at another address.
     async fn start(&mut self, registry: &SimulatedRegistry) {
         let (running, address) = if let Some(fixture) = &self.fixture {
-            let root = |id: &str| RootFlag { id: Some(id.to_owned()), dir: fixture.path(id) };
+            let root = |id: &str| RootFlag {
+                id: Some(id.to_owned()),
+                dir: fixture.path(id),
+            };
             let flags = ServeFlags {
                 roots: vec![root("image"), root("own")],
                 environment_ids: vec![self.id.clone()],
@@ -218,25 +241,40 @@ async fn wait_until_all_right(
 /// is checked. In the end, all mirrors are live and right.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_mirror_has_skills_of_another_environment() {
-    let seed = std::env::var("CAPROOT_FLEET_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = std::env::var("CAPROOT_FLEET_SEED")
+        .ok()
+        .and_then(|seed| seed.parse().ok());
     let seed = seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let (slim, real, steps, quiets) = short_or_long((40, 2, 200, 10), (950, 50, 3_000, 5));
     println!("{slim} slim and {real} real executors, {steps} steps, CAPROOT_FLEET_SEED={seed}");
     let start = Instant::now();
     let mut rng = Rng::new(seed);
     let registry = SimulatedRegistry::default();
-    let limits = DialLimits { dials_at_once: 256, dials_per_second: 10_000 };
+    let limits = DialLimits {
+        dials_at_once: 256,
+        dials_per_second: 10_000,
+    };
     let fleet = Fleet::new(registry.clone()).with_dial_limits(limits);
     let (states, mut checks) = (Arc::<AtomicU64>::default(), Vec::new());
     let mut environments: Vec<_> = (0..slim + real)
         .map(|n| {
             let id = format!("e{n}");
             let mirror = fleet.mirror(&id, MirrorSelection::new(roots(&id)));
-            checks.push(check_all_states((&id, n < real), mirror.clone(), states.clone()));
+            checks.push(check_all_states(
+                (&id, n < real),
+                mirror.clone(),
+                states.clone(),
+            ));
             let fixture = (n < real).then(|| Fixture::new("dir image\ndir own"));
             let image = rng.below(IMAGES);
-            let environment =
-                SimulatedEnvironment { id, fixture, image, generation: 0, running: None, mirror };
+            let environment = SimulatedEnvironment {
+                id,
+                fixture,
+                image,
+                generation: 0,
+                running: None,
+                mirror,
+            };
             environment.apply();
             environment
         })
@@ -265,8 +303,11 @@ async fn no_mirror_has_skills_of_another_environment() {
         }
         environment.apply();
         if step % (steps / quiets) == 0 {
-            wait_until_all_right(environments.iter().filter(|e| e.running.is_some()), &mut checks)
-                .await;
+            wait_until_all_right(
+                environments.iter().filter(|e| e.running.is_some()),
+                &mut checks,
+            )
+            .await;
         }
     }
     for environment in environments.iter_mut().filter(|e| e.running.is_none()) {
@@ -275,9 +316,18 @@ async fn no_mirror_has_skills_of_another_environment() {
     wait_until_all_right(environments.iter(), &mut checks).await;
     let numbers = fleet.stats();
     let checked = states.load(Ordering::Relaxed);
-    println!("{checked} states checked in {:?}; {numbers:?}", start.elapsed());
-    assert_eq!((numbers.mirrors, numbers.rejected_catalogs), (environments.len(), 0));
-    assert!(numbers.catalog_hits > 0, "executors of one image share its catalog");
+    println!(
+        "{checked} states checked in {:?}; {numbers:?}",
+        start.elapsed()
+    );
+    assert_eq!(
+        (numbers.mirrors, numbers.rejected_catalogs),
+        (environments.len(), 0)
+    );
+    assert!(
+        numbers.catalog_hits > 0,
+        "executors of one image share its catalog"
+    );
     drop(checks);
     for environment in &mut environments {
         environment.stop().await;

@@ -14,13 +14,28 @@ use crate::test_servers::{HostileDaemon, ReadResponder, hostile_skill, read_resp
 #[tokio::test]
 async fn invalid_read_responses_are_errors() {
     let cases: Vec<(&str, Box<ReadResponder>)> = vec![
-        ("INVALID_RESPONSE", Box::new(|r| read_response(r, &"x".repeat(100_000), ""))),
-        ("INVALID_RESPONSE", Box::new(|r| read_response(r, &"x".repeat(5 << 20), ""))),
-        ("INVALID_RESPONSE", Box::new(|r| read_response(r, "x", &"c".repeat(4_000)))),
-        ("INVALID_RESPONSE", Box::new(|r| read_response(r, "", "again"))),
         (
             "INVALID_RESPONSE",
-            Box::new(|r| ReadResourceResponse { body: None, ..read_response(r, "", "") }),
+            Box::new(|r| read_response(r, &"x".repeat(100_000), "")),
+        ),
+        (
+            "INVALID_RESPONSE",
+            Box::new(|r| read_response(r, &"x".repeat(5 << 20), "")),
+        ),
+        (
+            "INVALID_RESPONSE",
+            Box::new(|r| read_response(r, "x", &"c".repeat(4_000))),
+        ),
+        (
+            "INVALID_RESPONSE",
+            Box::new(|r| read_response(r, "", "again")),
+        ),
+        (
+            "INVALID_RESPONSE",
+            Box::new(|r| ReadResourceResponse {
+                body: None,
+                ..read_response(r, "", "")
+            }),
         ),
         (
             "INVALID_RESPONSE",
@@ -48,7 +63,11 @@ async fn invalid_read_responses_are_errors() {
     ];
     for (n, (code, read)) in cases.into_iter().enumerate() {
         let skills = vec![hostile_skill("r", "skill://r/a")];
-        let hostile = HostileDaemon { skills, read, ..HostileDaemon::default() };
+        let hostile = HostileDaemon {
+            skills,
+            read,
+            ..HostileDaemon::default()
+        };
         let address = hostile.start().await;
         let session = session(&[("r", &address)]).await;
         let arguments = json!({
@@ -66,11 +85,15 @@ async fn invalid_read_responses_are_errors() {
 #[tokio::test]
 async fn skills_outside_the_selection_are_rejected() {
     for package in ["skill://q/a", "/etc/passwd", ""] {
-        let hostile =
-            HostileDaemon { skills: vec![hostile_skill("r", package)], ..HostileDaemon::default() };
+        let hostile = HostileDaemon {
+            skills: vec![hostile_skill("r", package)],
+            ..HostileDaemon::default()
+        };
         let address = hostile.start().await;
-        let mut mirror =
-            Mirror::start(&client(&address).await, MirrorSelection::new(vec![published("r")]));
+        let mut mirror = Mirror::start(
+            &client(&address).await,
+            MirrorSelection::new(vec![published("r")]),
+        );
         let snapshot = in_time(async {
             loop {
                 let snapshot = mirror.changed().await;
@@ -80,7 +103,9 @@ async fn skills_outside_the_selection_are_rejected() {
             }
         })
         .await;
-        let MirrorState::Failed(why) = &snapshot.state else { panic!("{:?}", snapshot.state) };
+        let MirrorState::Failed(why) = &snapshot.state else {
+            panic!("{:?}", snapshot.state)
+        };
         assert!(why.contains("below another root"), "{why}");
         assert!(snapshot.catalog.skill_count() == 0);
     }
@@ -89,10 +114,17 @@ async fn skills_outside_the_selection_are_rejected() {
 #[tokio::test]
 async fn too_large_responses_are_errors() {
     // Each root takes two bytes.
-    let hostile = HostileDaemon { published: 3 << 20, ..HostileDaemon::default() };
+    let hostile = HostileDaemon {
+        published: 3 << 20,
+        ..HostileDaemon::default()
+    };
     let address = hostile.start().await;
-    let error = in_time(client(&address).await.list_roots()).await.expect_err("too large");
-    let CallError::Status(status) = &error else { panic!("{error}") };
+    let error = in_time(client(&address).await.list_roots())
+        .await
+        .expect_err("too large");
+    let CallError::Status(status) = &error else {
+        panic!("{error}")
+    };
     assert!(status.message().contains("too large"), "{error}");
 }
 
@@ -102,9 +134,16 @@ async fn changes_outside_the_selection_are_rejected() {
     let delta = |root: &str, package: &str| {
         let upserted = vec![hostile_skill(root, package)];
         let root_id = root.to_owned();
-        Event::Delta(SkillDelta { root_id, upserted, ..SkillDelta::default() })
+        Event::Delta(SkillDelta {
+            root_id,
+            upserted,
+            ..SkillDelta::default()
+        })
     };
-    let status = RootStatus { id: "q".into(), ..RootStatus::default() };
+    let status = RootStatus {
+        id: "q".into(),
+        ..RootStatus::default()
+    };
     for (resumed_events, part) in [
         (delta("q", "skill://q/a"), "not selected"),
         (delta("r", "skill://q/a"), "not selected"),
@@ -118,7 +157,10 @@ async fn changes_outside_the_selection_are_rejected() {
             ..HostileDaemon::default()
         };
         let client = client(&hostile.start().await).await;
-        let from = ResumePoint { token: "t".into(), ..ResumePoint::default() };
+        let from = ResumePoint {
+            token: "t".into(),
+            ..ResumePoint::default()
+        };
         let mirror = Mirror::resume(&client, MirrorSelection::new(vec![published("r")]), from);
         assert!(mirror.wait_until_live(crate::harness::HANG_TIMEOUT).await);
         let snapshot = mirror.snapshot();
@@ -137,8 +179,12 @@ async fn changes_outside_the_selection_are_rejected() {
 async fn unknown_catalogs_are_rejected() {
     let digest = format!("sha256:{}", "0".repeat(64));
     for catalog_digest in [digest, String::new()] {
-        let status =
-            RootStatus { id: "r".into(), unchanged: true, catalog_digest, ..RootStatus::default() };
+        let status = RootStatus {
+            id: "r".into(),
+            unchanged: true,
+            catalog_digest,
+            ..RootStatus::default()
+        };
         let hostile = HostileDaemon {
             skills: vec![hostile_skill("r", "skill://r/a")],
             known_events: vec![

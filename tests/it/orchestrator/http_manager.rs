@@ -31,7 +31,11 @@ async fn start_session(fixture: &Fixture) -> (Daemon, Arc<Session>) {
 async fn listening(
     base_url: &str,
     session: &Arc<Session>,
-) -> (Arc<HttpManager>, CallDispatcher, UnboundedReceiver<DispatchRecord>) {
+) -> (
+    Arc<HttpManager>,
+    CallDispatcher,
+    UnboundedReceiver<DispatchRecord>,
+) {
     let (sender, records) = unbounded_channel();
     let observer = move |record: &DispatchRecord| drop(sender.send(record.clone()));
     let manager = Arc::new(http_manager(base_url).await.with_observer(observer));
@@ -58,7 +62,10 @@ async fn streamed_calls_are_answered_once_across_lost_streams() {
     }
     service.call("other", "theirs", "skills.list", &json!({}));
     // An event that is no call is ignored.
-    service.ask("mine", json!({"request_id": "approval", "kind": "approval"}));
+    service.ask(
+        "mine",
+        json!({"request_id": "approval", "kind": "approval"}),
+    );
 
     let mut listener = CallListener::new(manager);
     let mut attempts = BTreeMap::new();
@@ -72,7 +79,10 @@ async fn streamed_calls_are_answered_once_across_lost_streams() {
         // Another event with a call that is done causes no second answer; a new call follows it.
         service.repeat_event("5");
         service.call("last", "mine", "skills.list", &json!({}));
-        assert_eq!(records.recv().await.expect("a record").request_id.as_str(), "last");
+        assert_eq!(
+            records.recv().await.expect("a record").request_id.as_str(),
+            "last"
+        );
     };
     in_time(async {
         tokio::select! {
@@ -102,7 +112,9 @@ async fn streamed_calls_are_answered_once_across_lost_streams() {
 /// Returns the `Last-Event-ID` of each request.
 fn last_event_ids(server: &ScriptedServer) -> Vec<Option<String>> {
     let id = |head: request::Parts| {
-        head.headers.get("last-event-id").map(|id| id.to_str().expect("text").to_owned())
+        head.headers
+            .get("last-event-id")
+            .map(|id| id.to_str().expect("text").to_owned())
     };
     server.requests().into_iter().map(id).collect()
 }
@@ -130,15 +142,29 @@ async fn hostile_event_streams_are_opened_again() {
     .await;
     let (manager, dispatcher, mut records) = listening(&server.base_url, &session).await;
     let mut listener = CallListener::new(manager).resume_after("0");
-    in_time(listener.listen(&dispatcher)).await.expect("204 ends the stream");
+    in_time(listener.listen(&dispatcher))
+        .await
+        .expect("204 ends the stream");
     let ids = last_event_ids(&server);
     let ids: Vec<_> = ids.iter().map(Option::as_deref).collect();
     // An id that no header can carry resets the position.
-    let expected =
-        [Some("0"), Some("0"), Some("2"), Some("2"), Some("2"), None, None, Some("3"), Some("4")];
+    let expected = [
+        Some("0"),
+        Some("0"),
+        Some("2"),
+        Some("2"),
+        Some("2"),
+        None,
+        None,
+        Some("3"),
+        Some("4"),
+    ];
     assert_eq!(ids, expected);
     let record = in_time(records.recv()).await.expect("a record");
-    assert_eq!((record.tool.as_str(), record.is_done()), ("skills.list", true));
+    assert_eq!(
+        (record.tool.as_str(), record.is_done()),
+        ("skills.list", true)
+    );
     daemon.stop().await;
 }
 
@@ -147,15 +173,24 @@ async fn a_rejected_event_stream_is_an_error() {
     let fixture = Fixture::new("skill r/a");
     let (daemon, session) = start_session(&fixture).await;
     for (response, part) in [
-        (response(403, "text/plain", "not yours"), "403 Forbidden: not yours"),
+        (
+            response(403, "text/plain", "not yours"),
+            "403 Forbidden: not yours",
+        ),
         (response(302, "text/plain", ""), "302 Found"),
-        (response(200, "application/json", "{}"), "content type \"application/json\""),
+        (
+            response(200, "application/json", "{}"),
+            "content type \"application/json\"",
+        ),
     ] {
         let server = ScriptedServer::start([response]).await;
         let (manager, dispatcher, _records) = listening(&server.base_url, &session).await;
         let error = in_time(CallListener::new(manager).listen(&dispatcher)).await;
         let error = error.expect_err("another attempt is of no use");
-        assert!(matches!(&error, ListenError::Rejected(why) if why.contains(part)), "{error}");
+        assert!(
+            matches!(&error, ListenError::Rejected(why) if why.contains(part)),
+            "{error}"
+        );
     }
     // A dispatcher that polls takes no pushed calls.
     let service = Service::start().await;
@@ -176,22 +211,37 @@ async fn a_prompt_is_sent_with_the_mentioned_skills() {
     let options = DispatchOptions::default();
     let thread = SessionThread::new("mine", manager.clone(), session, options);
     service.call("1", "mine", "skills.list", &json!({}));
-    let sent = in_time(thread.send_and_handle("Use $a.", true, "completed")).await.expect("an end");
-    assert_eq!((sent.turn.status.as_str(), sent.turn.drained.accepted), ("completed", 1));
+    let sent = in_time(thread.send_and_handle("Use $a.", true, "completed"))
+        .await
+        .expect("an end");
+    assert_eq!(
+        (sent.turn.status.as_str(), sent.turn.drained.accepted),
+        ("completed", 1)
+    );
     assert_eq!(sent.injected.fragments[0].package, "skill://r/a");
     let injected = in_time(thread.send("Use $a.", false)).await.expect("sent");
     assert!(injected.fragments.is_empty());
-    let injected = in_time(thread.send("Use nothing.", true)).await.expect("sent");
+    let injected = in_time(thread.send("Use nothing.", true))
+        .await
+        .expect("sent");
     assert!(injected.fragments.is_empty());
 
     let text = |text: &str| json!({"type": "text", "text": text});
     let fragment = text(&sent.injected.fragments[0].text);
-    assert!(fragment["text"].as_str().expect("text").starts_with("<skill>"));
-    let turns: Vec<Value> =
-        [vec![fragment, text("Use $a.")], vec![text("Use $a.")], vec![text("Use nothing.")]]
-            .into_iter()
-            .map(|input| json!({ "input": input }))
-            .collect();
+    assert!(
+        fragment["text"]
+            .as_str()
+            .expect("text")
+            .starts_with("<skill>")
+    );
+    let turns: Vec<Value> = [
+        vec![fragment, text("Use $a.")],
+        vec![text("Use $a.")],
+        vec![text("Use nothing.")],
+    ]
+    .into_iter()
+    .map(|input| json!({ "input": input }))
+    .collect();
     assert_eq!(service.turns(), turns);
     assert!(thread.dispatcher().mode().is_some());
     daemon.stop().await;
@@ -202,21 +252,40 @@ async fn tokens_and_paths_are_options() {
     let fixture = Fixture::new("file token\n| one");
     let service = Service::start().await;
     let token = Some(ClientToken::File(fixture.path("token")));
-    let good = HttpManagerConfig { token, ..HttpManagerConfig::new(service.base_url(), "a/b?c") };
+    let good = HttpManagerConfig {
+        token,
+        ..HttpManagerConfig::new(service.base_url(), "a/b?c")
+    };
     let manager = HttpManager::new(good.clone()).await.expect("a manager");
     service.call("1", "a/b?c", "skills.list", &json!({}));
-    let page = in_time(manager.list_pending(None, 10)).await.expect("a page");
-    assert_eq!((page.calls.len(), page.calls[0].session_id.as_str()), (1, "a/b?c"));
-    assert_eq!(service.last_header("authorization").as_deref(), Some("Bearer one"));
+    let page = in_time(manager.list_pending(None, 10))
+        .await
+        .expect("a page");
+    assert_eq!(
+        (page.calls.len(), page.calls[0].session_id.as_str()),
+        (1, "a/b?c")
+    );
+    assert_eq!(
+        service.last_header("authorization").as_deref(),
+        Some("Bearer one")
+    );
 
     // A list alone, in camel case, at another path.
     let body = json!([{"requestId": "2", "toolName": "t", "arguments": {"x": 1}}]).to_string();
     let server = ScriptedServer::start([response(200, "application/json", &body)]).await;
     let pending_calls = "/v2/{session}/pending".to_owned();
-    let paths = ManagerPaths { pending_calls, ..ManagerPaths::default() };
-    let config = HttpManagerConfig { paths, ..HttpManagerConfig::new(&server.base_url, "s") };
+    let paths = ManagerPaths {
+        pending_calls,
+        ..ManagerPaths::default()
+    };
+    let config = HttpManagerConfig {
+        paths,
+        ..HttpManagerConfig::new(&server.base_url, "s")
+    };
     let manager = HttpManager::new(config).await.expect("a manager");
-    let page = in_time(manager.list_pending(None, 10)).await.expect("a page");
+    let page = in_time(manager.list_pending(None, 10))
+        .await
+        .expect("a page");
     assert_eq!(page.calls[0].request_id.as_str(), "2");
     assert_eq!(server.requests()[0].uri, "/v2/s/pending");
 
@@ -226,20 +295,44 @@ async fn tokens_and_paths_are_options() {
         response(200, "application/json", "[]"),
     ])
     .await;
-    let config = HttpManagerConfig { base_url: server.base_url.clone(), ..good.clone() };
+    let config = HttpManagerConfig {
+        base_url: server.base_url.clone(),
+        ..good.clone()
+    };
     let manager = HttpManager::new(config).await.expect("a manager");
     fixture.write("token", "two");
-    assert!(in_time(manager.list_pending(None, 10)).await.expect("a page").calls.is_empty());
+    assert!(
+        in_time(manager.list_pending(None, 10))
+            .await
+            .expect("a page")
+            .calls
+            .is_empty()
+    );
     assert_eq!(server.requests()[1].headers["authorization"], "Bearer two");
 
-    let cleartext = HttpManagerConfig { base_url: "http://192.0.2.1".to_owned(), ..good.clone() };
+    let cleartext = HttpManagerConfig {
+        base_url: "http://192.0.2.1".to_owned(),
+        ..good.clone()
+    };
     let no_id = "/response".to_owned();
-    let no_id = ManagerPaths { call_response: no_id, ..ManagerPaths::default() };
+    let no_id = ManagerPaths {
+        call_response: no_id,
+        ..ManagerPaths::default()
+    };
     for (config, part) in [
         (cleartext, "the token is not sent to http://192.0.2.1"),
-        (HttpManagerConfig::new("ftp://h", "s"), "invalid base URL \"ftp://h\""),
+        (
+            HttpManagerConfig::new("ftp://h", "s"),
+            "invalid base URL \"ftp://h\"",
+        ),
         (HttpManagerConfig::new("h:1", "s"), "invalid base URL"),
-        (HttpManagerConfig { paths: no_id, ..good.clone() }, "contains `{request_id}`"),
+        (
+            HttpManagerConfig {
+                paths: no_id,
+                ..good.clone()
+            },
+            "contains `{request_id}`",
+        ),
         (
             HttpManagerConfig {
                 token: Some(ClientToken::Value("two words".to_owned())),
@@ -248,7 +341,10 @@ async fn tokens_and_paths_are_options() {
             "the value of the token holds no token",
         ),
     ] {
-        let error = HttpManager::new(config).await.expect_err("invalid").to_string();
+        let error = HttpManager::new(config)
+            .await
+            .expect_err("invalid")
+            .to_string();
         assert!(error.contains(part), "{error}");
     }
 }

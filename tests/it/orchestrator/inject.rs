@@ -12,19 +12,36 @@ use crate::harness::in_time;
 
 async fn inject(session: &Session, prompt: impl Into<UserPrompt>) -> InjectedSkills {
     let injected = in_time(session.inject(&prompt.into())).await;
-    let all: usize = injected.fragments.iter().map(|fragment| fragment.text.len()).sum();
+    let all: usize = injected
+        .fragments
+        .iter()
+        .map(|fragment| fragment.text.len())
+        .sum();
     assert!(all <= MAX_INJECTED_BYTES);
     for fragment in &injected.fragments {
         let text = &fragment.text;
         assert!(text.len() <= MAX_FRAGMENT_BYTES, "{} bytes", text.len());
-        assert!(text.starts_with("<skill>\n") && text.ends_with("\n</skill>\n"), "{text}");
-        assert_eq!((text.matches("<skill").count(), text.matches("</skill").count()), (1, 1));
+        assert!(
+            text.starts_with("<skill>\n") && text.ends_with("\n</skill>\n"),
+            "{text}"
+        );
+        assert_eq!(
+            (
+                text.matches("<skill").count(),
+                text.matches("</skill").count()
+            ),
+            (1, 1)
+        );
     }
     injected
 }
 
 fn packages(injected: &InjectedSkills) -> Vec<&str> {
-    injected.fragments.iter().map(|fragment| fragment.package.as_str()).collect()
+    injected
+        .fragments
+        .iter()
+        .map(|fragment| fragment.package.as_str())
+        .collect()
 }
 
 /// Returns the arguments of the `skills.read` call at the end of a truncated fragment.
@@ -38,32 +55,52 @@ fn next_call_arguments(text: &str) -> Value {
 async fn mentions_resolve_by_name_link_and_selection() {
     let hidden = "file r/quiet/SKILL.md\n| ---\n| description: Quiet.\n| ---
         file r/quiet/agents/openai.yaml\n| policy: {allow_implicit_invocation: false}";
-    let fixture =
-        Fixture::new(&format!("skill r/pdf\nskill r/mail\nskill r/both\nskill s/both\n{hidden}"));
+    let fixture = Fixture::new(&format!(
+        "skill r/pdf\nskill r/mail\nskill r/both\nskill s/both\n{hidden}"
+    ));
     let (r, s) = (
         start_daemon("r", fixture.path("r"), None).await,
         start_daemon("s", fixture.path("s"), None).await,
     );
     let session = session(&[("r", &r.address), ("s", &s.address)]).await;
 
-    let injected =
-        inject(&session, "use $pdf, $pdf and [$x](skill://s/both/SKILL.md); $HOME $none.").await;
+    let injected = inject(
+        &session,
+        "use $pdf, $pdf and [$x](skill://s/both/SKILL.md); $HOME $none.",
+    )
+    .await;
     assert_eq!(packages(&injected), ["skill://r/pdf", "skill://s/both"]);
     assert!(
         injected.ambiguous.is_empty()
             && injected.omitted.is_empty()
             && injected.replaced.is_empty()
     );
-    assert!(injected.fragments[0].text.contains("\ndescription: Does pdf.\n"));
+    assert!(
+        injected.fragments[0]
+            .text
+            .contains("\ndescription: Does pdf.\n")
+    );
 
     let injected = inject(&session, "$both").await;
     assert!(injected.fragments.is_empty());
-    let [both] = &injected.ambiguous[..] else { panic!("{injected:?}") };
-    let candidates: Vec<_> = both.candidates.iter().map(|c| (&*c.root, &*c.package)).collect();
-    assert_eq!(candidates, [("r", "skill://r/both"), ("s", "skill://s/both")]);
+    let [both] = &injected.ambiguous[..] else {
+        panic!("{injected:?}")
+    };
+    let candidates: Vec<_> = both
+        .candidates
+        .iter()
+        .map(|c| (&*c.root, &*c.package))
+        .collect();
+    assert_eq!(
+        candidates,
+        [("r", "skill://r/both"), ("s", "skill://s/both")]
+    );
 
     let prompt = UserPrompt {
-        mentions: vec![SkillMention { name: "quiet".into(), handle: String::new() }],
+        mentions: vec![SkillMention {
+            name: "quiet".into(),
+            handle: String::new(),
+        }],
         connectors: vec!["mail".into()],
         caller_skills: vec!["pdf".into(), "own".into()],
         ..UserPrompt::from("$mail $pdf $own")
@@ -77,11 +114,18 @@ async fn mentions_resolve_by_name_link_and_selection() {
     );
 
     let prompt = UserPrompt {
-        mentions: vec![SkillMention { name: "none".into(), handle: String::new() }],
+        mentions: vec![SkillMention {
+            name: "none".into(),
+            handle: String::new(),
+        }],
         ..UserPrompt::from("[$pdf](skill://r/none)")
     };
     let injected = inject(&session, prompt).await;
-    let named: Vec<_> = injected.omitted.iter().map(|left| left.mention.as_str()).collect();
+    let named: Vec<_> = injected
+        .omitted
+        .iter()
+        .map(|left| left.mention.as_str())
+        .collect();
     assert_eq!(named, ["none", "skill://r/none"]);
     r.stop().await;
     s.stop().await;
@@ -96,8 +140,18 @@ async fn environment_variables_are_no_mentions() {
     assert_eq!(injected, InjectedSkills::default());
     let injected = inject(&session, "[$HOME](skill://r/HOME) and $Path").await;
     assert_eq!(packages(&injected), ["skill://r/HOME", "skill://r/Path"]);
-    let mentions = vec![SkillMention { name: "PATH".into(), handle: String::new() }];
-    let injected = inject(&session, UserPrompt { mentions, ..UserPrompt::from("$PATH") }).await;
+    let mentions = vec![SkillMention {
+        name: "PATH".into(),
+        handle: String::new(),
+    }];
+    let injected = inject(
+        &session,
+        UserPrompt {
+            mentions,
+            ..UserPrompt::from("$PATH")
+        },
+    )
+    .await;
     assert_eq!(packages(&injected), ["skill://r/PATH"]);
     daemon.stop().await;
 }
@@ -110,8 +164,14 @@ async fn a_handle_that_is_gone_blocks_its_name() {
     let gone = "skill://r/old/deploy";
     let structured = |name: &str| UserPrompt {
         mentions: vec![
-            SkillMention { name: name.into(), handle: gone.into() },
-            SkillMention { name: "deploy".into(), handle: String::new() },
+            SkillMention {
+                name: name.into(),
+                handle: gone.into(),
+            },
+            SkillMention {
+                name: "deploy".into(),
+                handle: String::new(),
+            },
         ],
         ..UserPrompt::from("run $deploy, then $other")
     };
@@ -124,12 +184,24 @@ async fn a_handle_that_is_gone_blocks_its_name() {
     ] {
         let injected = inject(&session, prompt).await;
         assert_eq!(packages(&injected), ["skill://r/other"]);
-        let named: Vec<_> = injected.omitted.iter().map(|left| left.mention.as_str()).collect();
+        let named: Vec<_> = injected
+            .omitted
+            .iter()
+            .map(|left| left.mention.as_str())
+            .collect();
         assert_eq!(named, reported);
-        assert!(injected.omitted[0].reason.contains("no skill of this session has this handle"));
+        assert!(
+            injected.omitted[0]
+                .reason
+                .contains("no skill of this session has this handle")
+        );
     }
     let injected = inject(&session, "[$other](skill://r/gone) and $deploy").await;
-    assert_eq!(packages(&injected), ["skill://r/deploy"], "another name is not blocked");
+    assert_eq!(
+        packages(&injected),
+        ["skill://r/deploy"],
+        "another name is not blocked"
+    );
     daemon.stop().await;
 }
 
@@ -151,18 +223,34 @@ async fn the_plugin_name_may_be_omitted() {
     let (_fixture, daemon) = serve_tree("r", &tree.concat()).await;
     let session = session(&[("r", &daemon.address)]).await;
     let injected = inject(&session, "$deploy. $pdf").await;
-    let names: Vec<_> = injected.fragments.iter().map(|fragment| fragment.name.as_str()).collect();
-    assert_eq!(names, ["deploy-plugin:deploy", "pdf"], "a whole name comes first");
+    let names: Vec<_> = injected
+        .fragments
+        .iter()
+        .map(|fragment| fragment.name.as_str())
+        .collect();
+    assert_eq!(
+        names,
+        ["deploy-plugin:deploy", "pdf"],
+        "a whole name comes first"
+    );
     let injected = inject(&session, "$three:pdf").await;
     assert_eq!(injected.fragments[0].name, "three:pdf");
 
     let injected = inject(&session, "$audit, $audit").await;
-    let [audit] = &injected.ambiguous[..] else { panic!("{injected:?}") };
+    let [audit] = &injected.ambiguous[..] else {
+        panic!("{injected:?}")
+    };
     let candidates: Vec<_> = audit.candidates.iter().map(|c| c.name.as_str()).collect();
-    assert_eq!((audit.name.as_str(), candidates), ("audit", vec!["one:audit", "two:audit"]));
+    assert_eq!(
+        (audit.name.as_str(), candidates),
+        ("audit", vec!["one:audit", "two:audit"])
+    );
     assert!(injected.fragments.is_empty());
     // A skill of the caller with exactly this name wins over a skill of a plugin.
-    let own = UserPrompt { caller_skills: vec!["deploy".into()], ..UserPrompt::from("$deploy") };
+    let own = UserPrompt {
+        caller_skills: vec!["deploy".into()],
+        ..UserPrompt::from("$deploy")
+    };
     assert_eq!(inject(&session, own).await, InjectedSkills::default());
     daemon.stop().await;
 }
@@ -185,22 +273,34 @@ async fn large_and_hostile_skills_are_truncated_and_escaped() {
     let session = session(&[("r", &daemon.address)]).await;
     for (name, body) in &bodies {
         let injected = inject(&session, format!("${name}").as_str()).await;
-        let [fragment] = &injected.fragments[..] else { panic!("{name}: {injected:?}") };
+        let [fragment] = &injected.fragments[..] else {
+            panic!("{name}: {injected:?}")
+        };
         let whole = head(name) + body;
         assert_eq!(fragment.truncated, whole.len() > 7_900, "{name}");
         if !fragment.truncated {
             continue;
         }
-        assert!(fragment.text.len() > MAX_FRAGMENT_BYTES - 200, "{name} {}", fragment.text.len());
+        assert!(
+            fragment.text.len() > MAX_FRAGMENT_BYTES - 200,
+            "{name} {}",
+            fragment.text.len()
+        );
         // The call continues exactly at the end of the fragment.
         let rest = read_all(&session, next_call_arguments(&fragment.text)).await;
         let prefix = whole.strip_suffix(&rest).expect("the rest of the file");
         let unescaped = fragment.text.replace("<\\", "<");
-        assert!(unescaped.contains(&format!("{prefix}\n[truncated here;")), "{name}");
+        assert!(
+            unescaped.contains(&format!("{prefix}\n[truncated here;")),
+            "{name}"
+        );
     }
     let all: Vec<_> = bodies.iter().map(|(name, _)| format!("${name}")).collect();
     let injected = inject(&session, all.join(" ").as_str()).await;
-    assert_eq!(injected.fragments.len() + injected.omitted.len(), bodies.len());
+    assert_eq!(
+        injected.fragments.len() + injected.omitted.len(),
+        bodies.len()
+    );
     assert!(injected.fragments.len() >= 4, "{:?}", injected.omitted);
     daemon.stop().await;
 }

@@ -52,7 +52,13 @@ async fn invocations_are_counted_and_traced() {
     let session = session(&[("r", &daemon.address)]).await;
     // tracing caches the interest of a callsite at its first use, which may be in another test
     // without a subscriber. So the callsite is used once more, and the cache is rebuilt.
-    drop(session.fork(ForkScope::All).expect("open").call("skills.list", &json!({})).await);
+    drop(
+        session
+            .fork(ForkScope::All)
+            .expect("open")
+            .call("skills.list", &json!({}))
+            .await,
+    );
     tracing::callsite::rebuild_interest_cache();
     lines.0.lock().expect("no panic").clear();
     call(&session, "skills.list", json!({})).await;
@@ -70,14 +76,26 @@ async fn invocations_are_counted_and_traced() {
         .invocations
         .iter()
         .map(|s| {
-            (s.source_kind.as_str(), s.source_id.as_str(), s.kind, s.outcome.as_str(), s.count)
+            (
+                s.source_kind.as_str(),
+                s.source_id.as_str(),
+                s.kind,
+                s.outcome.as_str(),
+                s.count,
+            )
         })
         .collect();
     assert_eq!(
         rows,
         [
             ("executor", "r", InvocationKind::Read, "OK", 2),
-            ("executor", "r", InvocationKind::Read, "PACKAGE_NOT_FOUND", 1),
+            (
+                "executor",
+                "r",
+                InvocationKind::Read,
+                "PACKAGE_NOT_FOUND",
+                1
+            ),
             ("executor", "r", InvocationKind::Inject, "OK", 1),
             ("session", "", InvocationKind::List, "OK", 1),
             ("session", "", InvocationKind::Tool, "UNKNOWN_TOOL", 1),
@@ -85,9 +103,17 @@ async fn invocations_are_counted_and_traced() {
     );
     let inject = &metrics.invocations[2];
     assert!(inject.explicit && inject.bytes == text.len() as u64);
-    assert!(metrics.invocations.iter().all(|s| *s.buckets.last().expect("one") == s.count));
-    let skills: Vec<_> =
-        metrics.skills.iter().map(|s| (s.skill.as_str(), s.by_tool, s.explicit)).collect();
+    assert!(
+        metrics
+            .invocations
+            .iter()
+            .all(|s| *s.buckets.last().expect("one") == s.count)
+    );
+    let skills: Vec<_> = metrics
+        .skills
+        .iter()
+        .map(|s| (s.skill.as_str(), s.by_tool, s.explicit))
+        .collect();
     assert_eq!(skills, [("skill://r/a", 2, 0), ("skill://r/b", 0, 1)]);
 
     let written = lines.0.lock().expect("no panic").clone();
@@ -99,17 +125,31 @@ async fn invocations_are_counted_and_traced() {
         .filter(|span| span["name"] == "invocation")
         .collect();
     assert_eq!(spans.len(), 6, "{written}");
-    let reads: Vec<_> = spans.iter().filter(|span| span["skill"] == "skill://r/a").collect();
+    let reads: Vec<_> = spans
+        .iter()
+        .filter(|span| span["skill"] == "skill://r/a")
+        .collect();
     assert_eq!(reads.len(), 2);
-    assert_eq!((&reads[0]["kind"], &reads[0]["explicit"]), (&json!("Read"), &json!(false)));
+    assert_eq!(
+        (&reads[0]["kind"], &reads[0]["explicit"]),
+        (&json!("Read"), &json!(false))
+    );
     assert_eq!(
         (&reads[0]["source.kind"], &reads[0]["source.id"]),
         (&json!("executor"), &json!("r"))
     );
     assert_eq!(reads[0]["outcome"], "OK");
     assert!(reads[0]["bytes"].as_u64() > Some(50) && reads[0]["duration_ms"].is_f64());
-    assert!(spans.iter().any(|span| span["explicit"] == true && span["skill"] == "skill://r/b"));
-    assert!(spans.iter().any(|span| span["outcome"] == "PACKAGE_NOT_FOUND"));
+    assert!(
+        spans
+            .iter()
+            .any(|span| span["explicit"] == true && span["skill"] == "skill://r/b")
+    );
+    assert!(
+        spans
+            .iter()
+            .any(|span| span["outcome"] == "PACKAGE_NOT_FOUND")
+    );
     daemon.stop().await;
 }
 
@@ -125,8 +165,11 @@ async fn a_dropped_call_is_counted() {
         assert!(futures_util::poll!(call).is_pending());
     }
     let metrics = session.metrics();
-    let outcomes: Vec<_> =
-        metrics.invocations.iter().map(|s| (s.outcome.as_str(), s.count)).collect();
+    let outcomes: Vec<_> = metrics
+        .invocations
+        .iter()
+        .map(|s| (s.outcome.as_str(), s.count))
+        .collect();
     assert_eq!(outcomes, [("DROPPED", 1)]);
     daemon.stop().await;
 }

@@ -48,8 +48,10 @@ async fn plugins_follow_their_manifests() {
     manifest("first");
     let daemon = start_daemon("x", fixture.path("r"), None).await;
     let roots = vec![published("x")];
-    let selection =
-        MirrorSelection { view: SkillView::Full, ..MirrorSelection::new(roots.clone()) };
+    let selection = MirrorSelection {
+        view: SkillView::Full,
+        ..MirrorSelection::new(roots.clone())
+    };
     let mut mirror = Mirror::start(&client(&daemon.address).await, selection);
     for name in ["first", "second"] {
         manifest(name);
@@ -60,7 +62,10 @@ async fn plugins_follow_their_manifests() {
         let resolved = daemon.resolve(&roots).await;
         let plugins: Vec<_> = snapshot.catalog.plugins().map(|p| (**p).clone()).collect();
         assert_eq!(plugins, resolved.roots[0].plugins);
-        assert_eq!(snapshot.catalog.skills().next().expect("a skill").name, format!("{name}:a"));
+        assert_eq!(
+            snapshot.catalog.skills().next().expect("a skill").name,
+            format!("{name}:a")
+        );
     }
     daemon.stop().await;
 }
@@ -84,24 +89,34 @@ async fn a_mirror_follows_edits_and_a_restart() {
     let (mut fixture, daemon) =
         serve_tree("x", "skill r/a\nskill r/b\nfile r/bad/SKILL.md\n| no fence").await;
     let address = daemon.address.clone();
-    let mut mirror =
-        Mirror::start(&client(&address).await, MirrorSelection::new(vec![published("x")]));
+    let mut mirror = Mirror::start(
+        &client(&address).await,
+        MirrorSelection::new(vec![published("x")]),
+    );
     assert!(mirror.wait_until_live(HANG_TIMEOUT).await);
     wait_until_equal_to_list(&mut mirror, &daemon, "x").await;
     let first = mirror.snapshot();
     assert_eq!(first.catalog.diagnostics().count(), 1);
     assert!(first.catalog.skill("skill://x/b").is_some() && first.revision > 0);
-    assert!(Arc::ptr_eq(&first.catalog, &mirror.snapshot().catalog), "the catalog is shared");
+    assert!(
+        Arc::ptr_eq(&first.catalog, &mirror.snapshot().catalog),
+        "the catalog is shared"
+    );
 
     fixture.add("skill r/c");
     fixture.write("r/a/SKILL.md", "---\nname: a\ndescription: Another.\n---\n");
     std::fs::remove_dir_all(fixture.path("r/b")).expect("a directory");
     wait_until_equal_to_list(&mut mirror, &daemon, "x").await;
-    assert!(first.catalog.skill("skill://x/b").is_some(), "snapshots do not change");
+    assert!(
+        first.catalog.skill("skill://x/b").is_some(),
+        "snapshots do not change"
+    );
 
     daemon.stop().await;
     let stale = wait_until(&mut mirror, |snapshot| snapshot.state != MirrorState::Live).await;
-    let MirrorState::Stale { why, .. } = &stale.state else { panic!("{:?}", stale.state) };
+    let MirrorState::Stale { why, .. } = &stale.state else {
+        panic!("{:?}", stale.state)
+    };
     assert!(!why.is_empty());
     assert_eq!(stale.catalog.skill_count(), 2, "the last skills stay");
     fixture.add("skill r/d");
@@ -118,15 +133,24 @@ async fn a_mirror_follows_edits_and_a_restart() {
 async fn a_mirror_connects_once_the_daemon_starts() {
     let fixture = Fixture::new("skill r/a");
     let address = unused_address();
-    let mut mirror =
-        Mirror::start(&client(&address).await, MirrorSelection::new(vec![published("x")]));
-    let snapshot =
-        wait_until(&mut mirror, |snapshot| snapshot.state != MirrorState::Connecting(None)).await;
-    let MirrorState::Failed(why) = &snapshot.state else { panic!("{:?}", snapshot.state) };
+    let mut mirror = Mirror::start(
+        &client(&address).await,
+        MirrorSelection::new(vec![published("x")]),
+    );
+    let snapshot = wait_until(&mut mirror, |snapshot| {
+        snapshot.state != MirrorState::Connecting(None)
+    })
+    .await;
+    let MirrorState::Failed(why) = &snapshot.state else {
+        panic!("{:?}", snapshot.state)
+    };
     assert!(why.contains("no connection to the daemon"), "{why}");
     assert!(snapshot.catalog.skill_count() == 0 && snapshot.epoch.is_empty());
     let daemon = start_daemon("x", fixture.path("r"), Some(&address)).await;
-    assert!(mirror.wait_until_live(HANG_TIMEOUT).await, "the mirror connects by itself");
+    assert!(
+        mirror.wait_until_live(HANG_TIMEOUT).await,
+        "the mirror connects by itself"
+    );
     wait_until_equal_to_list(&mut mirror, &daemon, "x").await;
     daemon.stop().await;
 }
@@ -134,12 +158,18 @@ async fn a_mirror_connects_once_the_daemon_starts() {
 #[tokio::test]
 async fn a_mirror_over_its_size_limit_fails() {
     let (_fixture, daemon) = serve_tree("x", "repeat 50 skill r/s{}").await;
-    let selection =
-        MirrorSelection { max_bytes: 10_000, ..MirrorSelection::new(vec![published("x")]) };
+    let selection = MirrorSelection {
+        max_bytes: 10_000,
+        ..MirrorSelection::new(vec![published("x")])
+    };
     let mut mirror = Mirror::start(&client(&daemon.address).await, selection);
-    let snapshot =
-        wait_until(&mut mirror, |snapshot| snapshot.state != MirrorState::Connecting(None)).await;
-    let MirrorState::Failed(why) = &snapshot.state else { panic!("{:?}", snapshot.state) };
+    let snapshot = wait_until(&mut mirror, |snapshot| {
+        snapshot.state != MirrorState::Connecting(None)
+    })
+    .await;
+    let MirrorState::Failed(why) = &snapshot.state else {
+        panic!("{:?}", snapshot.state)
+    };
     assert!(why.contains("10000 bytes"), "{why}");
     assert!(snapshot.catalog.skill_count() == 0);
     daemon.stop().await;
@@ -150,7 +180,10 @@ async fn a_mirror_over_its_size_limit_fails() {
 async fn each_state_and_bookmark_agrees_with_a_list() {
     let mut fixture = Fixture::new("skill r/a\nskill other/a");
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
-    let (root, other) = (selected("x", fixture.path("r")), selected("y", fixture.path("other")));
+    let (root, other) = (
+        selected("x", fixture.path("r")),
+        selected("y", fixture.path("other")),
+    );
     let selection = MirrorSelection {
         bookmark_interval: Duration::from_secs(1),
         view: SkillView::Full,
@@ -165,13 +198,20 @@ async fn each_state_and_bookmark_agrees_with_a_list() {
         let list = daemon.list(std::slice::from_ref(&root)).await;
         if (&*snapshot.epoch, snapshot.revision) == (list.epoch.as_str(), list.revision) {
             let skills: Vec<_> = snapshot.catalog.skills().map(|s| (**s).clone()).collect();
-            assert_eq!((skills, snapshot.catalog.roots()), (list.skills, &list.roots[..]));
+            assert_eq!(
+                (skills, snapshot.catalog.roots()),
+                (list.skills, &list.roots[..])
+            );
             compared += 1;
             // A bookmark for changes of other roots keeps the same catalog.
             unrelated += u32::from(Arc::ptr_eq(&before.catalog, &snapshot.catalog));
         }
         n += 1;
-        let (mine, name) = if n % 3 == 0 { (false, "other") } else { (true, "r") };
+        let (mine, name) = if n % 3 == 0 {
+            (false, "other")
+        } else {
+            (true, "r")
+        };
         fixture.add(&format!("skill {name}/n{n}"));
         if !mine {
             daemon.list(std::slice::from_ref(&other)).await;

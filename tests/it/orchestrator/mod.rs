@@ -50,9 +50,15 @@ use crate::test_servers::free_port;
 /// Starts a daemon of one environment that publishes one directory.
 pub(crate) async fn start_daemon(environment: &str, dir: PathBuf, address: Option<&str>) -> Daemon {
     let flags = ServeFlags {
-        roots: vec![RootFlag { id: Some(environment.to_owned()), dir }],
+        roots: vec![RootFlag {
+            id: Some(environment.to_owned()),
+            dir,
+        }],
         environment_ids: vec![environment.to_owned()],
-        listen: vec![format!("tcp:{}", address.map_or_else(free_port, str::to_owned))],
+        listen: vec![format!(
+            "tcp:{}",
+            address.map_or_else(free_port, str::to_owned)
+        )],
         ..ServeFlags::default()
     };
     let env = isolated_env(std::path::Path::new("/nonexistent"));
@@ -81,12 +87,17 @@ pub(crate) fn published(environment: &str) -> SelectedCapabilityRoot {
 /// Returns the configuration of an executor at an address.
 pub(crate) fn executor(address: &str) -> ExecutorConfig {
     let endpoint: DaemonEndpoint = format!("tcp:{address}").parse().expect("an endpoint");
-    ExecutorConfig { timeout: HANG_TIMEOUT, ..ExecutorConfig::new(endpoint) }
+    ExecutorConfig {
+        timeout: HANG_TIMEOUT,
+        ..ExecutorConfig::new(endpoint)
+    }
 }
 
 /// Returns a client that connects with its first call.
 pub(crate) async fn client(address: &str) -> Client {
-    let ExecutorConfig { endpoint, timeout, .. } = executor(address);
+    let ExecutorConfig {
+        endpoint, timeout, ..
+    } = executor(address);
     Client::connect_lazily(&endpoint, &ClientCredentials::default(), timeout)
         .await
         .expect("no credential files")

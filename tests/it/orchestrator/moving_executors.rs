@@ -56,19 +56,32 @@ async fn an_executor_that_moved_is_found_again() {
     let selection = MirrorSelection::new(vec![published("x")]);
     let mut mirror = Mirror::start(&client, selection);
     let before = wait_for_skill(&mut mirror, "skill://x/first").await;
-    assert_eq!(fleet.stats().connections, 1, "calls and streams share the connection");
+    assert_eq!(
+        fleet.stats().connections,
+        1,
+        "calls and streams share the connection"
+    );
 
     let two = start_daemon("x", fixture.path("two"), None).await;
     let timeout = Duration::from_secs(44);
-    registry.set(Some(ExecutorConfig { timeout, ..executor(&two.address) }));
+    registry.set(Some(ExecutorConfig {
+        timeout,
+        ..executor(&two.address)
+    }));
     one.stop().await;
     let after = wait_for_skill(&mut mirror, "skill://x/second").await;
     assert_ne!(before.epoch, after.epoch);
-    assert_eq!(client.get_executor().await.expect("an answer").epoch, *after.epoch);
+    assert_eq!(
+        client.get_executor().await.expect("an answer").epoch,
+        *after.epoch
+    );
     assert_eq!(client.timeout(), timeout);
     let stats = fleet.stats();
     assert_eq!((stats.clients, stats.connections), (1, 1), "{stats:?}");
-    assert!(stats.dials >= 2 && stats.dials > stats.failed_dials, "{stats:?}");
+    assert!(
+        stats.dials >= 2 && stats.dials > stats.failed_dials,
+        "{stats:?}"
+    );
     two.stop().await;
 }
 
@@ -82,12 +95,27 @@ async fn a_lost_executor_is_an_error_with_the_reason() {
     let mut client = fleet.client("x").await.expect("a client");
     client.get_executor().await.expect("an answer");
     registry.set(None);
-    client.get_executor().await.expect("the connection is still open");
-    fleet.client("x").await.expect("the connection is still open");
+    client
+        .get_executor()
+        .await
+        .expect("the connection is still open");
+    fleet
+        .client("x")
+        .await
+        .expect("the connection is still open");
     daemon.stop().await;
-    let error = in_time(client.get_executor()).await.expect_err("no executor").to_string();
-    assert!(error.contains("no executor is known for the environment \"x\""), "{error}");
-    fleet.client("x").await.expect_err("the registry names no executor");
+    let error = in_time(client.get_executor())
+        .await
+        .expect_err("no executor")
+        .to_string();
+    assert!(
+        error.contains("no executor is known for the environment \"x\""),
+        "{error}"
+    );
+    fleet
+        .client("x")
+        .await
+        .expect_err("the registry names no executor");
     assert_eq!(fleet.stats().connections, 0);
 }
 
@@ -97,14 +125,19 @@ async fn a_session_shows_the_skills_of_a_late_executor() {
     let registry = MovableRegistry::default();
     let fleet = Fleet::new(registry.clone());
     // The timeout is longer than the test: a missing executor is not waited for.
-    let options =
-        SessionOptions { start_timeout: Duration::from_hours(1), ..SessionOptions::default() };
+    let options = SessionOptions {
+        start_timeout: Duration::from_hours(1),
+        ..SessionOptions::default()
+    };
     let session = in_time(Session::start(&fleet, vec![published("x")], &options)).await;
     let session = session.expect("a selection");
     let state = session.executors().remove(0);
     assert_eq!((state.state, state.skills), ("connecting", 0));
     let reason = state.reason.expect("a reason");
-    assert!(reason.contains("no executor is known for the environment \"x\""), "{reason}");
+    assert!(
+        reason.contains("no executor is known for the environment \"x\""),
+        "{reason}"
+    );
 
     let mut changes = session.watch();
     let daemon = start_daemon("x", fixture.path("r"), None).await;
@@ -138,7 +171,11 @@ async fn a_client_is_let_go_ten_minutes_after_its_last_use() {
     tokio::time::sleep(Duration::from_mins(9)).await;
     drop(fleet.lazy_client("used"));
     tokio::time::sleep(Duration::from_mins(9)).await;
-    assert_eq!(fleet.stats().clients, 1, "the time counts from the last use");
+    assert_eq!(
+        fleet.stats().clients,
+        1,
+        "the time counts from the last use"
+    );
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert_eq!(fleet.stats().clients, 0);
     // After the last client, the next client is let go as well.
@@ -173,14 +210,20 @@ async fn unusable_credentials_are_the_reason_for_no_connection() {
     let (fixture, daemon) = serve_tree("x", "skill r/a").await;
     let token = Some(caproot::client::ClientToken::File(fixture.path("token")));
     let config = ExecutorConfig {
-        credentials: ClientCredentials { token, ..ClientCredentials::default() },
+        credentials: ClientCredentials {
+            token,
+            ..ClientCredentials::default()
+        },
         ..executor(&daemon.address)
     };
     let fleet = Fleet::from_executors([("x".to_owned(), config)]);
     let error = fleet.client("x").await.expect_err("no token").to_string();
     assert!(error.contains("token cannot be read"), "{error}");
     let mut client = fleet.lazy_client("x");
-    let error = in_time(client.get_executor()).await.expect_err("no token").to_string();
+    let error = in_time(client.get_executor())
+        .await
+        .expect_err("no token")
+        .to_string();
     assert!(error.contains("token cannot be read"), "{error}");
     fixture.write("token", "secret");
     client.get_executor().await.expect("an answer");
@@ -192,8 +235,13 @@ async fn unusable_credentials_are_the_reason_for_no_connection() {
 async fn dials_wait_for_each_other() {
     let (_fixture, daemon) = serve_tree("x", "skill r/a").await;
     let environments: Vec<String> = (0..20).map(|n| format!("e{n}")).collect();
-    let executors = environments.iter().map(|id| (id.clone(), executor(&daemon.address)));
-    let limits = DialLimits { dials_at_once: 1, dials_per_second: 1_000 };
+    let executors = environments
+        .iter()
+        .map(|id| (id.clone(), executor(&daemon.address)));
+    let limits = DialLimits {
+        dials_at_once: 1,
+        dials_per_second: 1_000,
+    };
     let fleet = Fleet::from_executors(executors).with_dial_limits(limits);
     let calls = environments.iter().map(|id| async {
         let mut client = fleet.client(id).await.expect("a client");
@@ -201,8 +249,14 @@ async fn dials_wait_for_each_other() {
         assert!(fleet.stats().dials_in_progress <= 1);
         answer
     });
-    tokio::time::timeout(HANG_TIMEOUT, futures_util::future::join_all(calls)).await.expect("ends");
+    tokio::time::timeout(HANG_TIMEOUT, futures_util::future::join_all(calls))
+        .await
+        .expect("ends");
     let stats = fleet.stats();
-    assert_eq!((stats.dials, stats.connections, stats.waiting_dials), (20, 20, 0), "{stats:?}");
+    assert_eq!(
+        (stats.dials, stats.connections, stats.waiting_dials),
+        (20, 20, 0),
+        "{stats:?}"
+    );
     daemon.stop().await;
 }

@@ -22,16 +22,27 @@ async fn wait_until_scanned(daemon: &Daemon) {
 /// mirror keeps its catalog. A change during the restart is received.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_sends_no_catalog_again() {
-    let (mut fixture, mut daemon) =
-        serve_tree("x", "repeat 10000 skill r/s{}\nfile r/bad/SKILL.md\n| no fence").await;
+    let (mut fixture, mut daemon) = serve_tree(
+        "x",
+        "repeat 10000 skill r/s{}\nfile r/bad/SKILL.md\n| no fence",
+    )
+    .await;
     let address = daemon.address.clone();
     let proxy = RecordingProxy::start(&address).await;
     wait_until_scanned(&daemon).await;
-    let mut mirror =
-        Mirror::start(&client(&proxy.address).await, MirrorSelection::new(vec![published("x")]));
+    let mut mirror = Mirror::start(
+        &client(&proxy.address).await,
+        MirrorSelection::new(vec![published("x")]),
+    );
     assert!(mirror.wait_until_live(HANG_TIMEOUT).await);
     let first = mirror.snapshot();
-    assert_eq!((first.catalog.skill_count(), first.catalog.diagnostics().count()), (10_000, 1));
+    assert_eq!(
+        (
+            first.catalog.skill_count(),
+            first.catalog.diagnostics().count()
+        ),
+        (10_000, 1)
+    );
     let whole = proxy.byte_count();
     for is_changed in [false, true] {
         proxy.set_paused(true);
@@ -48,9 +59,16 @@ async fn a_restart_sends_no_catalog_again() {
         let cost = proxy.byte_count() - before;
         println!("first state {whole} bytes, after a restart {cost} bytes");
         assert_ne!(again.epoch, first.epoch);
-        assert_eq!(Arc::ptr_eq(&again.catalog, &first.catalog), !is_changed, "no event");
+        assert_eq!(
+            Arc::ptr_eq(&again.catalog, &first.catalog),
+            !is_changed,
+            "no event"
+        );
         assert_eq!(cost < 2_048, !is_changed, "{cost} bytes");
-        assert_eq!(again.catalog.skill_count(), 10_000 + usize::from(is_changed));
+        assert_eq!(
+            again.catalog.skill_count(),
+            10_000 + usize::from(is_changed)
+        );
     }
     daemon.stop().await;
 }
@@ -61,8 +79,13 @@ async fn a_restart_is_no_event_of_a_session() {
     let (mut fixture, mut daemon) = serve_tree("x", "skill r/a\nskill r/b").await;
     let address = daemon.address.clone();
     let fleet = Fleet::from_executors([("x".to_owned(), executor(&address))]);
-    let options = SessionOptions { grace_period: HANG_TIMEOUT, ..SessionOptions::default() };
-    let session = Session::start(&fleet, vec![published("x")], &options).await.expect("a session");
+    let options = SessionOptions {
+        grace_period: HANG_TIMEOUT,
+        ..SessionOptions::default()
+    };
+    let session = Session::start(&fleet, vec![published("x")], &options)
+        .await
+        .expect("a session");
     let mut watch = session.watch();
     for n in 0..3 {
         daemon.stop().await;

@@ -23,7 +23,10 @@ use crate::test_servers::free_port;
 async fn start_daemon_allowing(fixture: &Fixture, address: Option<&str>) -> Daemon {
     let flags = ServeFlags {
         allow: vec![fixture.top().to_owned()],
-        listen: vec![format!("tcp:{}", address.map_or_else(free_port, str::to_owned))],
+        listen: vec![format!(
+            "tcp:{}",
+            address.map_or_else(free_port, str::to_owned)
+        )],
         ..ServeFlags::default()
     };
     let env = isolated_env(std::path::Path::new("/nonexistent"));
@@ -31,7 +34,10 @@ async fn start_daemon_allowing(fixture: &Fixture, address: Option<&str>) -> Daem
 }
 
 fn roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
-    vec![selected("x", fixture.path("x")), selected("y", fixture.path("y"))]
+    vec![
+        selected("x", fixture.path("x")),
+        selected("y", fixture.path("y")),
+    ]
 }
 
 /// Waits until the daemon has seen every edit.
@@ -64,7 +70,11 @@ fn difference(before: &MirrorSnapshot, after: &MirrorSnapshot) -> (Vec<String>, 
 }
 
 fn root_of(package: &str) -> &str {
-    package.trim_start_matches("skill://").split('/').next().expect("a root")
+    package
+        .trim_start_matches("skill://")
+        .split('/')
+        .next()
+        .expect("a root")
 }
 
 #[derive(Debug, Clone)]
@@ -97,7 +107,9 @@ fn apply(fixture: &Fixture, edits: &[Edit]) {
                 fixture.write(&format!("{root}/s{n}/SKILL.md"), "---\nname: \"\n");
             }
             Edit::Remove(root, n) => {
-                drop(std::fs::remove_dir_all(fixture.path(&format!("{root}/s{n}"))));
+                drop(std::fs::remove_dir_all(
+                    fixture.path(&format!("{root}/s{n}")),
+                ));
             }
             Edit::Nothing => {}
         }
@@ -131,20 +143,35 @@ async fn a_resumed_mirror_reports_exactly_the_changes() {
         wait_for_scan(&daemon, &roots).await;
         let mut mirror = Mirror::resume(&client, selection.clone(), point);
         let after = wait_until_live(&mut mirror).await;
-        let since = after.changes_since.clone().expect("a report with the first state");
+        let since = after
+            .changes_since
+            .clone()
+            .expect("a report with the first state");
         let (changed, gone) = difference(&before, &after);
         match &*since {
-            ChangesSince::Known { revision, upserted, removed, .. } => {
+            ChangesSince::Known {
+                revision,
+                upserted,
+                removed,
+                ..
+            } => {
                 assert_eq!(*revision, after.revision, "{edits:?}");
                 assert_eq!((upserted, removed), (&changed, &gone), "{edits:?}");
                 assert!(!is_restarted || (changed.is_empty() && gone.is_empty()));
                 exact += 1;
             }
             ChangesSince::Unknown { reason, roots } => {
-                assert!(is_restarted && reason.contains("restarted"), "{edits:?}: {reason}");
+                assert!(
+                    is_restarted && reason.contains("restarted"),
+                    "{edits:?}: {reason}"
+                );
                 let touched: BTreeSet<_> =
                     changed.iter().chain(&gone).map(|p| root_of(p)).collect();
-                assert_eq!(touched, roots.iter().map(String::as_str).collect(), "{edits:?}");
+                assert_eq!(
+                    touched,
+                    roots.iter().map(String::as_str).collect(),
+                    "{edits:?}"
+                );
                 unknown += 1;
             }
         }
@@ -173,7 +200,11 @@ async fn mirrors_resume_while_skills_change() {
             while !stop.load(Ordering::Relaxed) {
                 let root = ["x", "other", "y", "other"][usize::from(n) % 4];
                 let write = Edit::Write(root, n % 5, n % 3);
-                let edit = if n % 7 == 6 { Edit::Remove(root, 0) } else { write };
+                let edit = if n % 7 == 6 {
+                    Edit::Remove(root, 0)
+                } else {
+                    write
+                };
                 apply(&fixture, &[edit]);
                 n = n.wrapping_add(1);
                 // The pause lets the daemon publish each change.
@@ -183,13 +214,18 @@ async fn mirrors_resume_while_skills_change() {
     });
     // Waits for the first change.
     in_time(mirror.changed()).await;
-    let mut resumed: Vec<_> =
-        (0..16).map(|_| Mirror::resume(&client, selection.clone(), point.clone())).collect();
+    let mut resumed: Vec<_> = (0..16)
+        .map(|_| Mirror::resume(&client, selection.clone(), point.clone()))
+        .collect();
     let mut exact = 0;
     // Each mirror is checked as soon as it is live.
     for first in join_all(resumed.iter_mut().map(wait_until_live)).await {
-        let ChangesSince::Known { revision, upserted, removed, .. } =
-            &*first.changes_since.clone().expect("a report")
+        let ChangesSince::Known {
+            revision,
+            upserted,
+            removed,
+            ..
+        } = &*first.changes_since.clone().expect("a report")
         else {
             continue;
         };
@@ -217,8 +253,20 @@ async fn invalid_resume_tokens_fall_back_to_digests() {
     let point = ResumePoint::from_snapshot(&wait_until_live(&mut mirror).await).expect("a state");
     let narrow = MirrorSelection::new(roots[..1].to_vec());
     let cases = [
-        (ResumePoint { token: "garbage".into(), ..point.clone() }, "does not know the token"),
-        (ResumePoint { token: String::new(), ..point.clone() }, "no token"),
+        (
+            ResumePoint {
+                token: "garbage".into(),
+                ..point.clone()
+            },
+            "does not know the token",
+        ),
+        (
+            ResumePoint {
+                token: String::new(),
+                ..point.clone()
+            },
+            "no token",
+        ),
         (point, "another selection"),
     ];
     for changed in [false, true] {
@@ -228,8 +276,14 @@ async fn invalid_resume_tokens_fall_back_to_digests() {
         }
         for (point, part) in cases.clone() {
             let mut mirror = Mirror::resume(&client, narrow.clone(), point);
-            match &*wait_until_live(&mut mirror).await.changes_since.expect("a report") {
-                ChangesSince::Known { upserted, removed, .. } => {
+            match &*wait_until_live(&mut mirror)
+                .await
+                .changes_since
+                .expect("a report")
+            {
+                ChangesSince::Known {
+                    upserted, removed, ..
+                } => {
                     assert!(!changed && upserted.is_empty() && removed.is_empty());
                 }
                 ChangesSince::Unknown { reason, roots } => {

@@ -39,15 +39,26 @@ impl Cursor for ForeignListCursor {
 
 /// Starts a session with the published roots of these environments and without a grace period.
 pub(crate) async fn session(executors: &[(&str, &str)]) -> Session {
-    let fleet = executors.iter().map(|(id, address)| ((*id).to_owned(), executor(address)));
+    let fleet = executors
+        .iter()
+        .map(|(id, address)| ((*id).to_owned(), executor(address)));
     let roots = executors.iter().map(|(id, _)| published(id)).collect();
-    let options = SessionOptions { grace_period: Duration::ZERO, ..SessionOptions::default() };
-    Session::start(&Fleet::from_executors(fleet), roots, &options).await.expect("a selection")
+    let options = SessionOptions {
+        grace_period: Duration::ZERO,
+        ..SessionOptions::default()
+    };
+    Session::start(&Fleet::from_executors(fleet), roots, &options)
+        .await
+        .expect("a selection")
 }
 
 /// Parses a result. Checks its size limit and its success flag.
 pub(crate) fn value(result: &ToolResult) -> Value {
-    assert!(result.json.len() <= MAX_RESULT_BYTES, "{} bytes", result.json.len());
+    assert!(
+        result.json.len() <= MAX_RESULT_BYTES,
+        "{} bytes",
+        result.json.len()
+    );
     assert!(result.external_context);
     let value: Value = serde_json::from_str(&result.json).expect("JSON");
     assert_eq!(result.success, value.get("error").is_none(), "{value}");
@@ -67,7 +78,10 @@ async fn error_code(session: &Session, tool: &str, arguments: Value) -> String {
     assert!(!result.success, "{tool} {arguments}: {}", result.json);
     let error = value(&result)["error"].clone();
     let has_text = |key: &str| error[key].as_str().is_some_and(|text| !text.is_empty());
-    assert!(has_text("message") && has_text("next"), "a model can act on it: {error}");
+    assert!(
+        has_text("message") && has_text("next"),
+        "a model can act on it: {error}"
+    );
     error["code"].as_str().expect("a code").to_owned()
 }
 
@@ -84,7 +98,12 @@ pub(crate) async fn read_all(session: &Session, mut arguments: Value) -> String 
     let mut contents = String::new();
     loop {
         let page = call(session, "skills.read", arguments.clone()).await;
-        let keys: Vec<_> = page.as_object().expect("an object").keys().cloned().collect();
+        let keys: Vec<_> = page
+            .as_object()
+            .expect("an object")
+            .keys()
+            .cloned()
+            .collect();
         assert_eq!(keys, ["contents", "next_cursor", "resource", "truncated"]);
         contents.push_str(page["contents"].as_str().expect("text"));
         assert_eq!(page["truncated"], !page["next_cursor"].is_null());
@@ -103,9 +122,20 @@ pub(crate) async fn list_all(session: &Session) -> (Vec<String>, Vec<String>) {
     loop {
         let page = call(session, "skills.list", arguments).await;
         let text = |value: &Value| value.as_str().expect("text").to_owned();
-        packages
-            .extend(page["skills"].as_array().expect("a list").iter().map(|s| text(&s["package"])));
-        warnings.extend(page["warnings"].as_array().expect("a list").iter().map(text));
+        packages.extend(
+            page["skills"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .map(|s| text(&s["package"])),
+        );
+        warnings.extend(
+            page["warnings"]
+                .as_array()
+                .expect("a list")
+                .iter()
+                .map(text),
+        );
         if page["next_cursor"].is_null() {
             return (packages, warnings);
         }
@@ -126,7 +156,12 @@ async fn tool_results_have_exactly_this_json() {
     let read = session.call("skills.read", &arguments);
     let expected = r#"{"resource":"skill://r/a/x.md","contents":"hello\n","next_cursor":null,"truncated":false}"#;
     assert_eq!(read.await.json, expected);
-    let main = call(&session, "skills.read", read_arguments("r", "skill://r/a", "")).await;
+    let main = call(
+        &session,
+        "skills.read",
+        read_arguments("r", "skill://r/a", ""),
+    )
+    .await;
     assert_eq!(main["resource"], "skill://r/a/SKILL.md");
     assert_eq!(
         call(&session, "skills.list", json!({"cursor": null})).await["skills"][0]["name"],
@@ -134,7 +169,12 @@ async fn tool_results_have_exactly_this_json() {
     );
 
     let tools = session.dynamic_tools();
-    let names: Vec<_> = tools.as_array().expect("a list").iter().map(|t| &t["name"]).collect();
+    let names: Vec<_> = tools
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|t| &t["name"])
+        .collect();
     assert_eq!(names, ["list", "read"]);
     for tool in tools.as_array().expect("a list") {
         assert_eq!(tool["namespace"], "skills");
@@ -155,8 +195,9 @@ async fn any_file_is_read_exactly_in_pages() {
         prop::collection::vec(any::<char>(), 0..9_000).prop_map(|c| c.into_iter().collect()),
     ];
     let mut runner = TestRunner::deterministic();
-    let files: Vec<String> =
-        (0..24).map(|_| texts.new_tree(&mut runner).expect("a text").current()).collect();
+    let files: Vec<String> = (0..24)
+        .map(|_| texts.new_tree(&mut runner).expect("a text").current())
+        .collect();
     for (n, text) in files.iter().enumerate() {
         fixture.write(&format!("r/a/f{n}"), text);
     }
@@ -194,16 +235,30 @@ async fn each_error_has_its_code() {
         ("INVALID_ARGUMENTS", &|a| a["package"] = json!(7)),
         ("INVALID_ARGUMENTS", &|a| *a = json!({})),
         ("INVALID_ARGUMENTS", &|a| *a = json!("text")),
-        ("INVALID_ARGUMENTS", &|a| a["package"] = json!("x".repeat(100_000))),
+        ("INVALID_ARGUMENTS", &|a| {
+            a["package"] = json!("x".repeat(100_000))
+        }),
         ("UNKNOWN_AUTHORITY", &|a| a["authority"]["id"] = json!("q")),
-        ("UNKNOWN_AUTHORITY", &|a| a["authority"]["kind"] = json!("host")),
+        ("UNKNOWN_AUTHORITY", &|a| {
+            a["authority"]["kind"] = json!("host")
+        }),
         ("WRONG_AUTHORITY", &|a| a["authority"]["id"] = json!("s")),
         ("WRONG_AUTHORITY", &|a| a["package"] = json!("/etc")),
-        ("PACKAGE_NOT_FOUND", &|a| a["package"] = json!("skill://r/none")),
-        ("PACKAGE_NOT_FOUND", &|a| a["package"] = json!("skill://r/a/../a")),
-        ("RESOURCE_NOT_FOUND", &|a| a["resource"] = json!("skill://s/b/SKILL.md")),
-        ("RESOURCE_NOT_FOUND", &|a| a["resource"] = json!("skill://r/a/none")),
-        ("INVALID_ARGUMENTS", &|a| a["resource"] = json!("skill://r/a/../a/SKILL.md")),
+        ("PACKAGE_NOT_FOUND", &|a| {
+            a["package"] = json!("skill://r/none")
+        }),
+        ("PACKAGE_NOT_FOUND", &|a| {
+            a["package"] = json!("skill://r/a/../a")
+        }),
+        ("RESOURCE_NOT_FOUND", &|a| {
+            a["resource"] = json!("skill://s/b/SKILL.md")
+        }),
+        ("RESOURCE_NOT_FOUND", &|a| {
+            a["resource"] = json!("skill://r/a/none")
+        }),
+        ("INVALID_ARGUMENTS", &|a| {
+            a["resource"] = json!("skill://r/a/../a/SKILL.md")
+        }),
         ("INVALID_CURSOR", &|a| a["cursor"] = json!("garbage")),
         ("INVALID_CURSOR", &|a| a["cursor"] = json!("")),
     ];
@@ -213,17 +268,26 @@ async fn each_error_has_its_code() {
             call(&session, "skills.read", arguments(change)).await;
             continue;
         }
-        assert_eq!(error_code(&session, "skills.read", arguments(change)).await, *code);
+        assert_eq!(
+            error_code(&session, "skills.read", arguments(change)).await,
+            *code
+        );
     }
     for (code, arguments) in [
         ("INVALID_ARGUMENTS", json!({"more": 1})),
         ("INVALID_ARGUMENTS", json!([])),
         ("INVALID_CURSOR", json!({"cursor": "garbage"})),
-        ("CATALOG_CHANGED", json!({"cursor": ForeignListCursor.encode(b"")})),
+        (
+            "CATALOG_CHANGED",
+            json!({"cursor": ForeignListCursor.encode(b"")}),
+        ),
     ] {
         assert_eq!(error_code(&session, "skills.list", arguments).await, code);
     }
-    assert_eq!(error_code(&session, "skills.write", json!({})).await, "UNKNOWN_TOOL");
+    assert_eq!(
+        error_code(&session, "skills.write", json!({})).await,
+        "UNKNOWN_TOOL"
+    );
 
     // One cursor is of another version, and one is of another file.
     let long = read_arguments("r", "skill://r/a", "skill://r/a/long");
@@ -231,16 +295,25 @@ async fn each_error_has_its_code() {
     let mut next = long.clone();
     next["cursor"] = page["next_cursor"].clone();
     let other = arguments(&|a| a["cursor"] = page["next_cursor"].clone());
-    assert_eq!(error_code(&session, "skills.read", other).await, "INVALID_CURSOR");
+    assert_eq!(
+        error_code(&session, "skills.read", other).await,
+        "INVALID_CURSOR"
+    );
     fixture.write("r/a/long", "y".repeat(20_000));
-    assert_eq!(error_code(&session, "skills.read", next.clone()).await, "RESOURCE_CHANGED");
+    assert_eq!(
+        error_code(&session, "skills.read", next.clone()).await,
+        "RESOURCE_CHANGED"
+    );
 
     // An executor that disappears during a read does not affect the other executor.
     let page = call(&session, "skills.read", long.clone()).await;
     next["cursor"] = page["next_cursor"].clone();
     let address = r.address.clone();
     r.stop().await;
-    assert_eq!(error_code(&session, "skills.read", next.clone()).await, "EXECUTOR_UNAVAILABLE");
+    assert_eq!(
+        error_code(&session, "skills.read", next.clone()).await,
+        "EXECUTOR_UNAVAILABLE"
+    );
     let mut changes = session.watch();
     in_time(async {
         while list_all(&session).await.0 != ["skill://s/b"] {
@@ -249,7 +322,10 @@ async fn each_error_has_its_code() {
     })
     .await;
     let (_, warnings) = list_all(&session).await;
-    assert!(warnings.len() == 1 && warnings[0].contains("\"r\""), "{warnings:?}");
+    assert!(
+        warnings.len() == 1 && warnings[0].contains("\"r\""),
+        "{warnings:?}"
+    );
     let s_read = read_arguments("s", "skill://s/b", "");
     call(&session, "skills.read", s_read).await;
     // The cursor is still valid after the restart of the daemon.
@@ -275,10 +351,18 @@ async fn many_concurrent_calls_have_their_own_results() {
             let (tool, arguments) = match n % 3 {
                 0 => ("skills.list", json!({})),
                 1 => ("skills.read", read_arguments("r", "skill://r/a", "")),
-                _ => ("skills.read", read_arguments("r", "skill://r/a", "skill://r/none")),
+                _ => (
+                    "skills.read",
+                    read_arguments("r", "skill://r/a", "skill://r/none"),
+                ),
             };
             let result = session.call(tool, &arguments).await;
-            (n % 3 == 2, value(&result).get("error").map(|error| error["code"].clone()))
+            (
+                n % 3 == 2,
+                value(&result)
+                    .get("error")
+                    .map(|error| error["code"].clone()),
+            )
         })
     });
     let calls: Vec<_> = calls.collect();
@@ -301,9 +385,13 @@ async fn an_unknown_executor_is_a_warning() {
         ("down".to_owned(), executor(&unused_address())),
     ]);
     let roots = vec![published("lost"), published("r"), published("down")];
-    let options =
-        SessionOptions { start_timeout: Duration::from_millis(100), ..SessionOptions::default() };
-    let session = Session::start(&fleet, roots, &options).await.expect("a selection");
+    let options = SessionOptions {
+        start_timeout: Duration::from_millis(100),
+        ..SessionOptions::default()
+    };
+    let session = Session::start(&fleet, roots, &options)
+        .await
+        .expect("a selection");
     let mut changes = session.watch();
     in_time(async {
         while list_all(&session).await.0 != ["skill://r/a"] {
@@ -314,15 +402,25 @@ async fn an_unknown_executor_is_a_warning() {
     let (_, warnings) = list_all(&session).await;
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].contains("\"down\"") && warnings[1].contains("\"lost\""));
-    let states: Vec<_> =
-        session.executors().into_iter().map(|e| (e.environment_id, e.state)).collect();
+    let states: Vec<_> = session
+        .executors()
+        .into_iter()
+        .map(|e| (e.environment_id, e.state))
+        .collect();
     let named = |id: &str, state| (id.to_owned(), state);
     assert_eq!(
         states,
-        [named("down", "connecting"), named("lost", "connecting"), named("r", "live")]
+        [
+            named("down", "connecting"),
+            named("lost", "connecting"),
+            named("r", "live")
+        ]
     );
     let lost = read_arguments("lost", "skill://lost/a", "");
-    assert_eq!(error_code(&session, "skills.read", lost).await, "EXECUTOR_UNAVAILABLE");
+    assert_eq!(
+        error_code(&session, "skills.read", lost).await,
+        "EXECUTOR_UNAVAILABLE"
+    );
     let instructions = session.instruction_text(8_000);
     assert!(
         instructions.text.contains("- a: Does a. (skill://r/a)")
@@ -340,7 +438,10 @@ async fn an_unknown_executor_is_a_warning() {
             "two roots",
         ),
     ] {
-        let error = Session::start(&fleet, roots, &options).await.expect_err(part).to_string();
+        let error = Session::start(&fleet, roots, &options)
+            .await
+            .expect_err(part)
+            .to_string();
         assert!(error.contains(part), "{error}");
     }
     daemon.stop().await;
@@ -359,23 +460,38 @@ async fn hidden_characters_are_escaped() {
     let session = session(&[("r", &daemon.address)]).await;
     let list = call(&session, "skills.list", json!({})).await;
     assert_eq!(list["skills"][0]["name"], r"a\u{202e}b");
-    assert_eq!(list["skills"][0]["description"], "Do\\u{200b}es\\u{e0041} 👩\u{200d}🚀.");
+    assert_eq!(
+        list["skills"][0]["description"],
+        "Do\\u{200b}es\\u{e0041} 👩\u{200d}🚀."
+    );
     let instructions = session.instruction_text(8_000).text;
-    assert!(instructions.contains(r"- a\u{202e}b: Sh\u{2066}ort. (skill://r/a)"), "{instructions}");
+    assert!(
+        instructions.contains(r"- a\u{202e}b: Sh\u{2066}ort. (skill://r/a)"),
+        "{instructions}"
+    );
     let several = in_time(session.inject(&UserPrompt {
-        mentions: vec![SkillMention { name: "a\u{202e}b".into(), handle: String::new() }],
+        mentions: vec![SkillMention {
+            name: "a\u{202e}b".into(),
+            handle: String::new(),
+        }],
         ..UserPrompt::default()
     }))
     .await;
     let candidate = &several.ambiguous[0].candidates[0].description;
     let named = in_time(session.inject(&"[$c](skill://r/c)".into())).await;
-    let (head, body) = named.fragments[0].text.split_once("</package>\n").expect("a head");
+    let (head, body) = named.fragments[0]
+        .text
+        .split_once("</package>\n")
+        .expect("a head");
     assert!(head.contains(r"<name>c\u{202e}</name>"), "{head}");
     for text in [&list.to_string(), &instructions, candidate, head] {
         let hidden = ['\u{200b}', '\u{202e}', '\u{2066}', '\u{e0041}'];
         assert!(!text.contains(hidden), "{text:?}");
     }
-    assert!(body.contains("Bo\u{200b}dy.\n"), "a body is exact: {body:?}");
+    assert!(
+        body.contains("Bo\u{200b}dy.\n"),
+        "a body is exact: {body:?}"
+    );
     let read = read_all(&session, read_arguments("r", "skill://r/a", "")).await;
     assert_eq!(read, text);
     daemon.stop().await;
@@ -397,15 +513,23 @@ async fn a_dead_executor_is_not_waited_for() {
     ]);
     let roots = ["refused", "r", "missing", "dead"].map(published).to_vec();
     // The timeout is longer than the test.
-    let options =
-        SessionOptions { start_timeout: Duration::from_hours(1), ..SessionOptions::default() };
+    let options = SessionOptions {
+        start_timeout: Duration::from_hours(1),
+        ..SessionOptions::default()
+    };
     let session = in_time(Session::start(&fleet, roots, &options)).await;
     let session = session.expect("a selection");
     let (packages, warnings) = list_all(&session).await;
-    assert_eq!((packages, warnings.len()), (vec!["skill://r/a".to_owned()], 3));
+    assert_eq!(
+        (packages, warnings.len()),
+        (vec!["skill://r/a".to_owned()], 3)
+    );
     for executor in session.executors() {
         let is_live = executor.environment_id == "r";
-        assert_eq!((executor.state == "live", executor.reason.is_none()), (is_live, is_live));
+        assert_eq!(
+            (executor.state == "live", executor.reason.is_none()),
+            (is_live, is_live)
+        );
     }
     // A daemon that starts later joins the session.
     let mut changes = session.watch();
@@ -430,7 +554,9 @@ impl ExecutorRegistry for FailingRegistry {
     fn find_executor<'a>(&'a self, _: &'a str) -> RegistryFuture<'a> {
         let request_count = self.request_count.fetch_add(1, Ordering::Relaxed);
         let error = || "not yet".to_owned();
-        let answer = (request_count > 1).then(|| Some(executor(&self.address))).ok_or_else(error);
+        let answer = (request_count > 1)
+            .then(|| Some(executor(&self.address)))
+            .ok_or_else(error);
         Box::pin(std::future::ready(answer))
     }
 }
@@ -438,9 +564,14 @@ impl ExecutorRegistry for FailingRegistry {
 #[tokio::test]
 async fn a_failing_registry_is_asked_again() {
     let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
-    let registry =
-        FailingRegistry { address: daemon.address.clone(), request_count: AtomicUsize::new(0) };
-    let options = SessionOptions { start_timeout: HANG_TIMEOUT, ..SessionOptions::default() };
+    let registry = FailingRegistry {
+        address: daemon.address.clone(),
+        request_count: AtomicUsize::new(0),
+    };
+    let options = SessionOptions {
+        start_timeout: HANG_TIMEOUT,
+        ..SessionOptions::default()
+    };
     let session = Session::start(&Fleet::new(registry), vec![published("r")], &options).await;
     let session = session.expect("a selection");
     assert_eq!(list_all(&session).await.0, ["skill://r/a"]);

@@ -31,19 +31,31 @@ skill mine/kit/skills/notes
 "#;
 
 fn options() -> SessionOptions {
-    SessionOptions { plugins: true, start_timeout: HANG_TIMEOUT, ..SessionOptions::default() }
+    SessionOptions {
+        plugins: true,
+        start_timeout: HANG_TIMEOUT,
+        ..SessionOptions::default()
+    }
 }
 
 async fn start_session(fixture: &Fixture, address: &str, options: &SessionOptions) -> Session {
     let directories = vec![("mine".to_owned(), fixture.path("mine"))];
-    let local = LocalSource::start("here", directories, options).await.expect("a directory");
+    let local = LocalSource::start("here", directories, options)
+        .await
+        .expect("a directory");
     let fleet = Fleet::from_executors([("r".to_owned(), executor(address))]);
     let others: Vec<Arc<dyn SkillSource>> = vec![Arc::new(local)];
-    Session::start_with(&fleet, vec![published("r")], others, options).await.expect("sources")
+    Session::start_with(&fleet, vec![published("r")], others, options)
+        .await
+        .expect("sources")
 }
 
 fn packages(session: &Session) -> Vec<String> {
-    session.plugins().iter().map(|plugin| plugin.plugin.package.clone()).collect()
+    session
+        .plugins()
+        .iter()
+        .map(|plugin| plugin.plugin.package.clone())
+        .collect()
 }
 
 #[tokio::test]
@@ -51,22 +63,43 @@ async fn plugins_of_all_sources_have_components() {
     let (fixture, daemon) = serve_tree("r", TREE).await;
     let session = start_session(&fixture, &daemon.address, &options()).await;
     let plugins = session.plugins();
-    assert_eq!(packages(&session), ["skill://r/deploy", "skill://r/review", "skill://mine/kit"]);
-    let kinds: Vec<_> = plugins.iter().map(|p| (p.source_kind, &*p.source_id)).collect();
+    assert_eq!(
+        packages(&session),
+        ["skill://r/deploy", "skill://r/review", "skill://mine/kit"]
+    );
+    let kinds: Vec<_> = plugins
+        .iter()
+        .map(|p| (p.source_kind, &*p.source_id))
+        .collect();
     let (executor, local) = ((SourceKind::Executor, "r"), (SourceKind::Local, "here"));
     assert_eq!(kinds, [executor, executor, local]);
     let json = serde_json::to_value(&plugins).expect("JSON");
-    assert_eq!(json[0]["plugin"]["components"]["mcpServers"][0]["name"], "web");
+    assert_eq!(
+        json[0]["plugin"]["components"]["mcpServers"][0]["name"],
+        "web"
+    );
     assert_eq!(json[0]["plugin"]["components"]["commands"][0]["name"], "go");
     assert_eq!(json[2]["sourceKind"], "local");
-    assert_eq!(json[2]["plugin"]["authority"], json!({"kind": "local", "id": "mine"}));
-    assert_eq!(json[2]["plugin"]["components"]["lspServers"][0]["command"], "gopls");
+    assert_eq!(
+        json[2]["plugin"]["authority"],
+        json!({"kind": "local", "id": "mine"})
+    );
+    assert_eq!(
+        json[2]["plugin"]["components"]["lspServers"][0]["command"],
+        "gopls"
+    );
     // The skills of the plugins are listed as in a session without plugins.
-    let without = SessionOptions { plugins: false, ..options() };
+    let without = SessionOptions {
+        plugins: false,
+        ..options()
+    };
     let bare = start_session(&fixture, &daemon.address, &without).await;
     assert!(bare.plugins().is_empty());
     assert_eq!(list_all(&bare).await, list_all(&session).await);
-    assert_eq!(bare.instruction_text(8_000), session.instruction_text(8_000));
+    assert_eq!(
+        bare.instruction_text(8_000),
+        session.instruction_text(8_000)
+    );
 
     // A choice applies to plugins, and forks have a part of them.
     let include = vec!["source:local/here".parse().expect("a rule")];
@@ -75,7 +108,10 @@ async fn plugins_of_all_sources_have_components() {
         (include, vec![], &["skill://mine/kit"][..]),
         (vec![], exclude, &["skill://r/deploy", "skill://mine/kit"]),
     ] {
-        let options = SessionOptions { choice: SkillChoice { include, exclude }, ..options() };
+        let options = SessionOptions {
+            choice: SkillChoice { include, exclude },
+            ..options()
+        };
         let session = start_session(&fixture, &daemon.address, &options).await;
         assert_eq!(packages(&session), expected);
     }
@@ -97,11 +133,18 @@ async fn changes_of_plugins_name_the_components() {
         "web": {"url": "https://example.com/v2"}, "more": {"command": "more-mcp"}}});
     fixture.replace("r/deploy/.codex-plugin/plugin.json", manifest.to_string());
     let change = in_time(changes.next()).await;
-    assert!(change.added.is_empty() && change.removed.is_empty(), "{change:?}");
-    let [deploy] = &change.changed[..] else { panic!("{change:?}") };
+    assert!(
+        change.added.is_empty() && change.removed.is_empty(),
+        "{change:?}"
+    );
+    let [deploy] = &change.changed[..] else {
+        panic!("{change:?}")
+    };
     assert_eq!(deploy.plugin.plugin.version, "2");
     let components = deploy.components.iter();
-    let components: Vec<_> = components.map(|c| (&*c.component, &*c.name, c.change)).collect();
+    let components: Vec<_> = components
+        .map(|c| (&*c.component, &*c.name, c.change))
+        .collect();
     let expected = [
         ("mcpServers", "more", ComponentChangeKind::Added),
         ("mcpServers", "web", ComponentChangeKind::Changed),
@@ -113,7 +156,9 @@ async fn changes_of_plugins_name_the_components() {
 
     std::fs::remove_file(fixture.path("r/deploy/commands/go.md")).expect("a file");
     let change = in_time(changes.next()).await;
-    let [component] = &change.changed[0].components[..] else { panic!("{change:?}") };
+    let [component] = &change.changed[0].components[..] else {
+        panic!("{change:?}")
+    };
     assert_eq!(
         (&*component.component, component.change),
         ("commands", ComponentChangeKind::Removed)
@@ -144,8 +189,14 @@ async fn caproot_call_has_plugins_and_their_changes() {
     let plugins = process.request(json!({"method": "plugins"})).await["result"].clone();
     assert_eq!(plugins.as_array().map(Vec::len), Some(1), "{plugins}");
     assert_eq!(plugins[0]["sourceId"], "local");
-    assert_eq!(plugins[0]["plugin"]["components"]["mcpServers"][0]["name"], "web");
-    fixture.replace("r/deploy/.codex-plugin/plugin.json", r#"{"name": "deploy"}"#);
+    assert_eq!(
+        plugins[0]["plugin"]["components"]["mcpServers"][0]["name"],
+        "web"
+    );
+    fixture.replace(
+        "r/deploy/.codex-plugin/plugin.json",
+        r#"{"name": "deploy"}"#,
+    );
     let change = loop {
         let line = process.next().await;
         if line["event"] == "plugins" {
@@ -153,11 +204,18 @@ async fn caproot_call_has_plugins_and_their_changes() {
         }
     };
     let component = json!({"component": "mcpServers", "name": "web", "change": "removed"});
-    assert_eq!(change["changed"][0]["components"], json!([component]), "{change}");
+    assert_eq!(
+        change["changed"][0]["components"],
+        json!([component]),
+        "{change}"
+    );
     assert_eq!(process.end().await, Some(0));
 
     let mut process = CallProcess::start(client_command(&daemon, "call"));
-    assert_eq!(process.request(json!({"method": "plugins"})).await["result"], json!([]));
+    assert_eq!(
+        process.request(json!({"method": "plugins"})).await["result"],
+        json!([])
+    );
     assert_eq!(process.end().await, Some(0));
     daemon.stop().await;
 }

@@ -35,9 +35,15 @@ fn environment_ids(count: usize) -> Vec<String> {
 /// Starts one daemon that has all of these environments.
 async fn start_environments(ids: &[String], fixture: &Fixture, address: Option<&str>) -> Daemon {
     let flags = ServeFlags {
-        roots: vec![RootFlag { id: Some("r".to_owned()), dir: fixture.path("r") }],
+        roots: vec![RootFlag {
+            id: Some("r".to_owned()),
+            dir: fixture.path("r"),
+        }],
         environment_ids: ids.to_vec(),
-        listen: vec![format!("tcp:{}", address.map_or_else(free_port, str::to_owned))],
+        listen: vec![format!(
+            "tcp:{}",
+            address.map_or_else(free_port, str::to_owned)
+        )],
         ..ServeFlags::default()
     };
     let env = isolated_env(std::path::Path::new("/nonexistent"));
@@ -58,20 +64,32 @@ fn selection(environment_id: &str) -> MirrorSelection {
 }
 
 fn fleet_at(ids: &[String], address: &str) -> Fleet {
-    let limits = caproot::client::DialLimits { dials_per_second: 10_000, ..Default::default() };
+    let limits = caproot::client::DialLimits {
+        dials_per_second: 10_000,
+        ..Default::default()
+    };
     let executors = ids.iter().map(|id| (id.clone(), executor(address)));
     Fleet::from_executors(executors).with_dial_limits(limits)
 }
 
 async fn wait_until_all_live(mirrors: &[Mirror]) {
     for mirror in mirrors {
-        assert!(mirror.wait_until_live(HANG_TIMEOUT).await, "{:?}", mirror.snapshot().state);
+        assert!(
+            mirror.wait_until_live(HANG_TIMEOUT).await,
+            "{:?}",
+            mirror.snapshot().state
+        );
     }
 }
 
 /// Returns the addresses of the skills of a mirror in memory.
 fn skill_addresses(mirror: &Mirror) -> Vec<*const Skill> {
-    mirror.snapshot().catalog.skills().map(Arc::as_ptr).collect()
+    mirror
+        .snapshot()
+        .catalog
+        .skills()
+        .map(Arc::as_ptr)
+        .collect()
 }
 
 /// Many executors with one plugin set of 200 skills cost 1.05 catalogs and 1 KiB an executor on the
@@ -92,23 +110,44 @@ async fn equal_catalogs_are_transferred_once() {
     let before = proxy.byte_count();
     let mut mirrors = Vec::new();
     for ids in [&ids[..1]].into_iter().chain(ids[1..].chunks(20)) {
-        let next: Vec<_> = ids.iter().map(|id| fleet.mirror(id, selection(id))).collect();
+        let next: Vec<_> = ids
+            .iter()
+            .map(|id| fleet.mirror(id, selection(id)))
+            .collect();
         wait_until_all_live(&next).await;
         mirrors.extend(next);
     }
     let bytes = proxy.byte_count() - before;
     let each = bytes.saturating_sub(catalog) / ids.len();
-    println!("{} executors: {bytes} bytes, one catalog {catalog}, {each} an executor", ids.len());
+    println!(
+        "{} executors: {bytes} bytes, one catalog {catalog}, {each} an executor",
+        ids.len()
+    );
     let stats = fleet.stats();
-    assert_eq!((stats.catalogs, stats.rejected_catalogs), (1, 0), "{stats:?}");
+    assert_eq!(
+        (stats.catalogs, stats.rejected_catalogs),
+        (1, 0),
+        "{stats:?}"
+    );
     assert_eq!(stats.catalog_hits, ids.len() as u64 - 1, "{stats:?}");
-    assert!(bytes <= catalog * 105 / 100 + 1_024 * ids.len(), "{bytes} {catalog}");
+    assert!(
+        bytes <= catalog * 105 / 100 + 1_024 * ids.len(),
+        "{bytes} {catalog}"
+    );
     let first = skill_addresses(&mirrors[0]);
     assert_eq!(first.len(), 200);
-    assert!(mirrors.iter().all(|mirror| skill_addresses(mirror) == first), "one copy in memory");
+    assert!(
+        mirrors
+            .iter()
+            .all(|mirror| skill_addresses(mirror) == first),
+        "one copy in memory"
+    );
 
     // A change reaches every mirror, and the new catalogs share their memory again.
-    fixture.write("r/s0/SKILL.md", "---\nname: s0\ndescription: Changed.\n---\n");
+    fixture.write(
+        "r/s0/SKILL.md",
+        "---\nname: s0\ndescription: Changed.\n---\n",
+    );
     join_all(mirrors.iter().map(|mirror| {
         let mut mirror = mirror.clone();
         async move {
@@ -118,7 +157,11 @@ async fn equal_catalogs_are_transferred_once() {
     }))
     .await;
     let first = skill_addresses(&mirrors[0]);
-    assert!(mirrors.iter().all(|mirror| skill_addresses(mirror) == first));
+    assert!(
+        mirrors
+            .iter()
+            .all(|mirror| skill_addresses(mirror) == first)
+    );
     assert_eq!(fleet.stats().catalogs, 1, "the catalog of before is gone");
     drop(mirrors);
     daemon.stop().await;
@@ -151,7 +194,11 @@ async fn a_mirror_that_connects_late_shares_catalogs() {
     let ids = environment_ids(2);
     let daemon = start_environments(&ids, &fixture, None).await;
     let (is_open, waiting) = (Arc::new(watch::Sender::new(true)), Arc::default());
-    let registry = GatedRegistry { address: daemon.address.clone(), is_open, waiting };
+    let registry = GatedRegistry {
+        address: daemon.address.clone(),
+        is_open,
+        waiting,
+    };
     let fleet = Fleet::new(registry.clone());
     let first = fleet.mirror(&ids[0], selection(&ids[0]));
     assert!(first.wait_until_live(HANG_TIMEOUT).await);
@@ -159,7 +206,9 @@ async fn a_mirror_that_connects_late_shares_catalogs() {
     registry.is_open.send_replace(false);
     let second = fleet.mirror(&ids[1], selection(&ids[1]));
     let mut waiting = registry.waiting.subscribe();
-    in_time(waiting.wait_for(|waiting| *waiting > 0)).await.expect("the registry exists");
+    in_time(waiting.wait_for(|waiting| *waiting > 0))
+        .await
+        .expect("the registry exists");
     tokio::time::pause();
     // Longer than the time limit of the call for the digests, and shorter than that of the registry.
     tokio::time::advance(std::time::Duration::from_secs(20)).await;
@@ -205,13 +254,22 @@ async fn a_wrong_digest_changes_no_other_session() {
         mirrors.push(mirror);
     }
     let names = |at: usize| -> Vec<String> {
-        mirrors[at].snapshot().catalog.skills().map(|skill| skill.package.clone()).collect()
+        mirrors[at]
+            .snapshot()
+            .catalog
+            .skills()
+            .map(|skill| skill.package.clone())
+            .collect()
     };
     for at in [1, 3] {
         assert_eq!(names(at), ["skill://r/a", "skill://r/b"]);
     }
     for at in [0, 2] {
-        assert_eq!(names(at), ["skill://r/evil"], "its own session has its catalog");
+        assert_eq!(
+            names(at),
+            ["skill://r/evil"],
+            "its own session has its catalog"
+        );
     }
     assert_eq!(skill_addresses(&mirrors[1]), skill_addresses(&mirrors[3]));
     assert_eq!(fleet.stats().rejected_catalogs, 2);
@@ -235,7 +293,10 @@ async fn the_files_come_from_the_executor_of_the_session() {
         let path = fixture.path(dir);
         async move {
             let flags = ServeFlags {
-                roots: vec![RootFlag { id: Some("r".to_owned()), dir: path }],
+                roots: vec![RootFlag {
+                    id: Some("r".to_owned()),
+                    dir: path,
+                }],
                 environment_ids: vec![dir.to_owned()],
                 listen: vec![format!("tcp:{}", free_port())],
                 ..ServeFlags::default()
@@ -259,11 +320,17 @@ async fn the_files_come_from_the_executor_of_the_session() {
         assert!(read.json.contains(body), "{}", read.json);
         sessions.push(session);
     }
-    let full = MirrorSelection { view: SkillView::Full, ..selection("one") };
+    let full = MirrorSelection {
+        view: SkillView::Full,
+        ..selection("one")
+    };
     let full = fleet.mirror("one", full);
     assert!(full.wait_until_live(HANG_TIMEOUT).await);
     let stats = fleet.stats();
-    assert_eq!(stats.catalogs, stats.mirrors - usize::try_from(stats.catalog_hits).expect("few"));
+    assert_eq!(
+        stats.catalogs,
+        stats.mirrors - usize::try_from(stats.catalog_hits).expect("few")
+    );
     one.stop().await;
     two.stop().await;
 }
@@ -277,30 +344,45 @@ async fn restored_sessions_share_catalogs() {
     let daemon = start_environments(&ids, &fixture, None).await;
     let proxy = RecordingProxy::start(&daemon.address).await;
     let fleet = fleet_at(&ids, &proxy.address);
-    let options = SessionOptions { start_timeout: HANG_TIMEOUT, ..SessionOptions::default() };
+    let options = SessionOptions {
+        start_timeout: HANG_TIMEOUT,
+        ..SessionOptions::default()
+    };
     let start = |id: &str| Session::start(&fleet, selection(id).roots, &options);
     let sessions = join_all(ids.iter().map(|id| start(id))).await.into_iter();
-    let saved: Vec<_> =
-        sessions.map(|session| session.expect("a selection").save().expect("small")).collect();
+    let saved: Vec<_> = sessions
+        .map(|session| session.expect("a selection").save().expect("small"))
+        .collect();
     for (fleet, catalogs) in [(fleet.clone(), 0), (fleet_at(&ids, &proxy.address), 1)] {
         let before = proxy.byte_count();
-        let restored = join_all(
-            (0..3)
-                .flat_map(|_| saved.iter().map(|saved| Session::restore(&fleet, saved, &options))),
-        )
+        let restored = join_all((0..3).flat_map(|_| {
+            saved
+                .iter()
+                .map(|saved| Session::restore(&fleet, saved, &options))
+        }))
         .await;
         let bytes = proxy.byte_count() - before;
         for restored in &restored {
             let restored = restored.as_ref().expect("a saved session");
             assert_eq!(restored.warnings, [""; 0]);
             assert_eq!(list_all(&restored.session).await.0.len(), 200);
-            let changes = restored.changes_since_save[0].changes.as_deref().expect("a report");
-            let caproot::client::ChangesSince::Known { upserted, removed, .. } = changes else {
+            let changes = restored.changes_since_save[0]
+                .changes
+                .as_deref()
+                .expect("a report");
+            let caproot::client::ChangesSince::Known {
+                upserted, removed, ..
+            } = changes
+            else {
                 panic!("{changes:?}")
             };
             assert!(upserted.is_empty() && removed.is_empty());
         }
-        println!("{} sessions of {} executors: {bytes} bytes", restored.len(), ids.len());
+        println!(
+            "{} sessions of {} executors: {bytes} bytes",
+            restored.len(),
+            ids.len()
+        );
         let stats = fleet.stats();
         assert_eq!((stats.mirrors, stats.catalogs), (ids.len(), 1), "{stats:?}");
         // A catalog of 200 skills has over 40 KB. On a busy machine, a transfer may be replaced.
@@ -315,7 +397,10 @@ async fn the_order_of_roots_does_not_matter() {
     let fixture = Fixture::new("skill r/a\nskill s/b");
     let flags = ServeFlags {
         roots: ["r", "s"]
-            .map(|id| RootFlag { id: Some(id.to_owned()), dir: fixture.path(id) })
+            .map(|id| RootFlag {
+                id: Some(id.to_owned()),
+                dir: fixture.path(id),
+            })
             .into(),
         environment_ids: vec!["x".to_owned()],
         listen: vec![format!("tcp:{}", free_port())],
@@ -332,15 +417,22 @@ async fn the_order_of_roots_does_not_matter() {
     });
     let reversed: Vec<_> = roots.iter().rev().cloned().collect();
     let options = SessionOptions::default();
-    let first = Session::start(&fleet, roots.to_vec(), &options).await.expect("a selection");
-    let second = Session::start(&fleet, reversed, &options).await.expect("a selection");
+    let first = Session::start(&fleet, roots.to_vec(), &options)
+        .await
+        .expect("a selection");
+    let second = Session::start(&fleet, reversed, &options)
+        .await
+        .expect("a selection");
     assert_eq!(fleet.stats().mirrors, 1);
     assert_eq!(list_all(&first).await.0, ["skill://r/a", "skill://s/b"]);
     assert_eq!(list_all(&second).await.0, ["skill://s/b", "skill://r/a"]);
     let restored = Session::restore(&fleet, &second.save().expect("small"), &options).await;
     let restored = restored.expect("a saved session");
     assert_eq!(fleet.stats().mirrors, 1);
-    assert_eq!(list_all(&restored.session).await.0, ["skill://s/b", "skill://r/a"]);
+    assert_eq!(
+        list_all(&restored.session).await.0,
+        ["skill://s/b", "skill://r/a"]
+    );
     daemon.stop().await;
 }
 
@@ -353,7 +445,10 @@ async fn a_change_during_restarts_is_transferred_once() {
     let address = daemon.address.clone();
     let proxy = RecordingProxy::start(&address).await;
     let fleet = fleet_at(&ids, &proxy.address);
-    let mirrors: Vec<_> = ids.iter().map(|id| fleet.mirror(id, selection(id))).collect();
+    let mirrors: Vec<_> = ids
+        .iter()
+        .map(|id| fleet.mirror(id, selection(id)))
+        .collect();
     wait_until_all_live(&mirrors).await;
     let first = proxy.byte_count();
     proxy.set_paused(true);
@@ -361,7 +456,10 @@ async fn a_change_during_restarts_is_transferred_once() {
     for mirror in &mirrors {
         wait_until(&mut mirror.clone(), |now| now.state != MirrorState::Live).await;
     }
-    fixture.write("r/s0/SKILL.md", "---\nname: s0\ndescription: Changed.\n---\n");
+    fixture.write(
+        "r/s0/SKILL.md",
+        "---\nname: s0\ndescription: Changed.\n---\n",
+    );
     let daemon = start_environments(&ids, &fixture, Some(&address)).await;
     let before = proxy.byte_count();
     proxy.set_paused(false);
@@ -369,10 +467,17 @@ async fn a_change_during_restarts_is_transferred_once() {
     let bytes = proxy.byte_count() - before;
     println!("first {first} bytes, after the change {bytes} bytes");
     let addresses = skill_addresses(&mirrors[0]);
-    assert!(mirrors.iter().all(|mirror| skill_addresses(mirror) == addresses));
+    assert!(
+        mirrors
+            .iter()
+            .all(|mirror| skill_addresses(mirror) == addresses)
+    );
     let snapshot = mirrors[0].snapshot();
     let changed = snapshot.catalog.skill("skill://r/s0").expect("a skill");
-    assert_eq!((&*changed.description, fleet.stats().catalogs), ("Changed.", 1));
+    assert_eq!(
+        (&*changed.description, fleet.stats().catalogs),
+        ("Changed.", 1)
+    );
     // On a busy machine, a transfer may be replaced.
     assert!(bytes < 3 * first, "{bytes} {first}");
     daemon.stop().await;

@@ -34,13 +34,21 @@ async fn wait_for_streams(fixture: &Fixture, count: f64) {
 async fn sessions_with_one_selection_share_one_stream() {
     let mut fixture = Fixture::new("dir run\nmode 0700 run\nskill root/a\nskill other/b");
     let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
-    let endpoint: DaemonEndpoint = format!("tcp:{}", served.address).parse().expect("an endpoint");
-    let executor = ExecutorConfig { timeout: HANG_TIMEOUT, ..ExecutorConfig::new(endpoint) };
+    let endpoint: DaemonEndpoint = format!("tcp:{}", served.address)
+        .parse()
+        .expect("an endpoint");
+    let executor = ExecutorConfig {
+        timeout: HANG_TIMEOUT,
+        ..ExecutorConfig::new(endpoint)
+    };
     let fleet = Fleet::from_executors([("local".to_owned(), executor)]);
     let options = SessionOptions::default();
     let start = |id: &str| Session::start(&fleet, vec![published(id)], &options);
     let sessions: Vec<_> = join_all((0..20).map(|_| start("r"))).await;
-    let mut sessions: Vec<_> = sessions.into_iter().map(|s| s.expect("a selection")).collect();
+    let mut sessions: Vec<_> = sessions
+        .into_iter()
+        .map(|s| s.expect("a selection"))
+        .collect();
     for session in &sessions {
         assert_eq!(session.executors()[0].state, "live");
     }
@@ -49,7 +57,10 @@ async fn sessions_with_one_selection_share_one_stream() {
 
     // Another selection, and another view of the same roots, have their own streams.
     let other = start("s").await.expect("a selection");
-    let options = SessionOptions { plugins: true, ..SessionOptions::default() };
+    let options = SessionOptions {
+        plugins: true,
+        ..SessionOptions::default()
+    };
     let with_plugins = Session::start(&fleet, vec![published("r")], &options).await;
     wait_for_streams(&fixture, 3.0).await;
     assert_eq!(fleet.stats().mirrors, 3);
@@ -62,7 +73,12 @@ async fn sessions_with_one_selection_share_one_stream() {
     drop(sessions);
     fixture.add("skill root/new");
     in_time(async {
-        while !last.call("skills.list", &json!({})).await.json.contains("skill://r/new") {
+        while !last
+            .call("skills.list", &json!({}))
+            .await
+            .json
+            .contains("skill://r/new")
+        {
             changes.next().await;
         }
     })
@@ -84,13 +100,19 @@ async fn sessions_with_one_selection_share_one_stream() {
 async fn later_sessions_share_the_mirror_of_a_restored_session() {
     let fixture = Fixture::new("dir run\nmode 0700 run\nskill root/a\nskill other/b");
     let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
-    let endpoint: DaemonEndpoint = format!("tcp:{}", served.address).parse().expect("an endpoint");
+    let endpoint: DaemonEndpoint = format!("tcp:{}", served.address)
+        .parse()
+        .expect("an endpoint");
     let fleet = Fleet::from_executors([("local".to_owned(), ExecutorConfig::new(endpoint))]);
     let options = SessionOptions::default();
-    let first = Session::start(&fleet, vec![published("r")], &options).await.expect("a selection");
+    let first = Session::start(&fleet, vec![published("r")], &options)
+        .await
+        .expect("a selection");
     let saved = first.save().expect("a saved session");
     drop(first);
-    let restored = Session::restore(&fleet, &saved, &options).await.expect("a session");
+    let restored = Session::restore(&fleet, &saved, &options)
+        .await
+        .expect("a session");
     let session = Session::start(&fleet, vec![published("r")], &options).await;
     let session = session.expect("a selection");
     assert!(session.changes_since_save().is_empty());

@@ -41,9 +41,10 @@ struct Weather {
 async fn weather(place: Place) -> Result<Weather, String> {
     match place.name.as_str() {
         "nowhere" => Err("there is\nno such place".to_owned()),
-        name => {
-            Ok(Weather { degrees: i32::from(place.days.iter().sum::<u8>()), named: name.into() })
-        }
+        name => Ok(Weather {
+            degrees: i32::from(place.days.iter().sum::<u8>()),
+            named: name.into(),
+        }),
     }
 }
 
@@ -53,7 +54,9 @@ where
     F: Fn(Value) -> R + Send + Sync + 'static,
     R: Future<Output = Result<Value, String>> + Send + 'static,
 {
-    CustomTool::new(name, function).description("Does it.").input_schema(json!({"type": "object"}))
+    CustomTool::new(name, function)
+        .description("Does it.")
+        .input_schema(json!({"type": "object"}))
 }
 
 /// Returns a tool that returns its arguments.
@@ -71,8 +74,13 @@ fn registry_of(tools: impl IntoIterator<Item = CustomTool>) -> ToolRegistry {
 
 /// Starts a session without skills.
 async fn start_session(tools: &ToolRegistry) -> Session {
-    let options = SessionOptions { tools: tools.clone(), ..SessionOptions::default() };
-    Session::start(&Fleet::from_executors([]), Vec::new(), &options).await.expect("a session")
+    let options = SessionOptions {
+        tools: tools.clone(),
+        ..SessionOptions::default()
+    };
+    Session::start(&Fleet::from_executors([]), Vec::new(), &options)
+        .await
+        .expect("a session")
 }
 
 async fn start_session_with(tools: impl IntoIterator<Item = CustomTool>) -> Session {
@@ -81,7 +89,11 @@ async fn start_session_with(tools: impl IntoIterator<Item = CustomTool>) -> Sess
 
 /// Parses a result, which must be an object within the size limit.
 fn value(result: &ToolResult) -> Value {
-    assert!(result.json.len() <= MAX_RESULT_BYTES, "{} bytes", result.json.len());
+    assert!(
+        result.json.len() <= MAX_RESULT_BYTES,
+        "{} bytes",
+        result.json.len()
+    );
     let value: Value = serde_json::from_str(&result.json).expect("JSON");
     assert!(value.is_object(), "{value}");
     value
@@ -89,7 +101,11 @@ fn value(result: &ToolResult) -> Value {
 
 async fn tool_value(session: &Session, tool: &str, arguments: Value) -> Value {
     let result = session.call(tool, &arguments).await;
-    assert!(result.success && !result.external_context, "{tool} {arguments}: {}", result.json);
+    assert!(
+        result.success && !result.external_context,
+        "{tool} {arguments}: {}",
+        result.json
+    );
     value(&result)
 }
 
@@ -98,19 +114,34 @@ async fn tool_error(session: &Session, tool: &str, arguments: Value) -> (String,
     let result = session.call(tool, &arguments).await;
     assert!(!result.success, "{tool} {arguments}: {}", result.json);
     let error = value(&result)["error"].clone();
-    let text = |key: &str| error[key].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let text = |key: &str| {
+        error[key]
+            .as_str()
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+    };
     assert!(text("next").is_some(), "a model can act on it: {error}");
-    (text("code").expect("a code"), text("message").expect("a message"))
+    (
+        text("code").expect("a code"),
+        text("message").expect("a message"),
+    )
 }
 
 #[tokio::test]
 async fn a_typed_function_has_a_schema_and_runs() {
     let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
-    let tools =
-        registry_of([CustomTool::new("look", weather).in_namespace("weather"), echo("echo")]);
+    let tools = registry_of([
+        CustomTool::new("look", weather).in_namespace("weather"),
+        echo("echo"),
+    ]);
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
-    let options = SessionOptions { tools, ..SessionOptions::default() };
-    let session = Session::start(&fleet, vec![published("r")], &options).await.expect("a session");
+    let options = SessionOptions {
+        tools,
+        ..SessionOptions::default()
+    };
+    let session = Session::start(&fleet, vec![published("r")], &options)
+        .await
+        .expect("a session");
 
     let payloads = session.dynamic_tools();
     assert_eq!(json!([payloads[0], payloads[1]]), session.skill_tools());
@@ -130,30 +161,50 @@ async fn a_typed_function_has_a_schema_and_runs() {
     });
     assert_eq!(payloads[2], expected_tool);
     assert_eq!(payloads[3]["name"], "echo");
-    assert_eq!((payloads[3].get("namespace"), payloads[4].clone()), (None, Value::Null));
+    assert_eq!(
+        (payloads[3].get("namespace"), payloads[4].clone()),
+        (None, Value::Null)
+    );
 
     // The result description is in the instructions, after the skills, and nowhere else.
     let instructions = session.instruction_text(8_000);
     let results = "\n\n## Results of tools\nThese tools return a JSON object on success:\n\
                    - weather.look: The weather there. JSON Schema: {\"properties\":{\"degrees\":";
-    assert!(instructions.text.contains("- a: Does a. (skill://r/a)"), "{}", instructions.text);
+    assert!(
+        instructions.text.contains("- a: Does a. (skill://r/a)"),
+        "{}",
+        instructions.text
+    );
     assert!(instructions.text.contains(results), "{}", instructions.text);
-    assert_eq!((instructions.listed, instructions.text.contains("echo")), (1, false));
+    assert_eq!(
+        (instructions.listed, instructions.text.contains("echo")),
+        (1, false)
+    );
     for budget in 0..instructions.text.len() {
         let cut = session.instruction_text(budget);
         assert!(cut.text.len() <= budget);
-        assert!(cut.text.contains(results.trim()) || !cut.warnings.is_empty(), "{budget}: {cut:?}");
+        assert!(
+            cut.text.contains(results.trim()) || !cut.warnings.is_empty(),
+            "{budget}: {cut:?}"
+        );
     }
 
-    let result =
-        tool_value(&session, "weather.look", json!({"name": "here", "days": [1, 2]})).await;
+    let result = tool_value(
+        &session,
+        "weather.look",
+        json!({"name": "here", "days": [1, 2]}),
+    )
+    .await;
     assert_eq!(result, json!({"degrees": 3, "named": "here"}));
     let failed = tool_error(&session, "weather.look", json!({"name": "nowhere"})).await;
     let message = "the tool \"weather.look\" failed: there is no such place";
     assert_eq!(failed, ("TOOL_FAILED".to_owned(), message.to_owned()));
     assert!(session.call("skills.list", &json!({})).await.success);
     for unknown in ["look", "weather.", "weather.none", "skills.look"] {
-        assert_eq!(tool_error(&session, unknown, json!({})).await.0, "UNKNOWN_TOOL");
+        assert_eq!(
+            tool_error(&session, unknown, json!({})).await.0,
+            "UNKNOWN_TOOL"
+        );
     }
     daemon.stop().await;
 }
@@ -165,16 +216,31 @@ async fn flat_names_are_in_every_text() {
     let fixture = Fixture::new(&format!("{tree}{}", "x".repeat(20_000)));
     let daemon = start_daemon("r", fixture.path("r"), None).await;
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
-    let tools =
-        registry_of([CustomTool::new("look", weather).in_namespace("weather"), echo("echo")]);
+    let tools = registry_of([
+        CustomTool::new("look", weather).in_namespace("weather"),
+        echo("echo"),
+    ]);
     let tool_names = ToolNames::flat("skills", "_").expect("valid names");
-    let options = SessionOptions { tools, tool_names, ..SessionOptions::default() };
-    let session = Session::start(&fleet, vec![published("r")], &options).await.expect("a session");
+    let options = SessionOptions {
+        tools,
+        tool_names,
+        ..SessionOptions::default()
+    };
+    let session = Session::start(&fleet, vec![published("r")], &options)
+        .await
+        .expect("a session");
 
     let payloads = session.dynamic_tools();
-    let names = payloads.as_array().expect("an array").iter().map(|tool| tool["name"].as_str());
+    let names = payloads
+        .as_array()
+        .expect("an array")
+        .iter()
+        .map(|tool| tool["name"].as_str());
     let names: Vec<_> = names.map(|name| name.expect("a name")).collect();
-    assert_eq!(names, ["skills_list", "skills_read", "weather_look", "echo"]);
+    assert_eq!(
+        names,
+        ["skills_list", "skills_read", "weather_look", "echo"]
+    );
     let mut texts = vec![payloads.to_string()];
     assert!(!texts[0].contains("namespace"), "{}", texts[0]);
     texts.extend([0, 40, 8_000].map(|budget| session.instruction_text(budget).text));
@@ -198,17 +264,36 @@ async fn flat_names_are_in_every_text() {
         ("INVALID_CURSOR", "skills_list", json!({"cursor": "x"})),
         ("INVALID_ARGUMENTS", "skills_read", json!({})),
         ("INVALID_CURSOR", "skills_read", at(a, "", json!("x"))),
-        ("PACKAGE_NOT_FOUND", "skills_read", at("skill://r/none", "", Value::Null)),
-        ("WRONG_AUTHORITY", "skills_read", at("skill://s/a", "", Value::Null)),
+        (
+            "PACKAGE_NOT_FOUND",
+            "skills_read",
+            at("skill://r/none", "", Value::Null),
+        ),
+        (
+            "WRONG_AUTHORITY",
+            "skills_read",
+            at("skill://s/a", "", Value::Null),
+        ),
         ("UNKNOWN_AUTHORITY", "skills_read", other),
     ] {
         let result = session.call(tool, &arguments).await;
         assert_eq!(value(&result)["error"]["code"], code, "{}", result.json);
-        texts.push(result.json.replace("\\\"skills.list\\\"", "the name that was called"));
+        texts.push(
+            result
+                .json
+                .replace("\\\"skills.list\\\"", "the name that was called"),
+        );
     }
-    texts.push(in_time(session.inject(&"$a".into())).await.fragments[0].text.clone());
+    texts.push(
+        in_time(session.inject(&"$a".into())).await.fragments[0]
+            .text
+            .clone(),
+    );
     for text in texts {
-        assert!(!text.contains("skills.") && !text.contains("weather.look"), "{text}");
+        assert!(
+            !text.contains("skills.") && !text.contains("weather.look"),
+            "{text}"
+        );
     }
     daemon.stop().await;
 }
@@ -217,9 +302,15 @@ async fn flat_names_are_in_every_text() {
 async fn colliding_flat_names_are_rejected() {
     let flat = || ToolNames::flat("skills", "_").expect("valid names");
     for (tools, why) in [
-        (vec![echo("b_c").in_namespace("a"), echo("c").in_namespace("a_b")], "\"a_b_c\""),
+        (
+            vec![echo("b_c").in_namespace("a"), echo("c").in_namespace("a_b")],
+            "\"a_b_c\"",
+        ),
         (vec![echo("skills_list")], "\"skills_list\""),
-        (vec![echo("x").in_namespace(&"y".repeat(63))], "is not valid"),
+        (
+            vec![echo("x").in_namespace(&"y".repeat(63))],
+            "is not valid",
+        ),
     ] {
         let tools = registry_of(tools);
         let options = SessionOptions {
@@ -244,7 +335,9 @@ async fn explicit_schemas_replace_those_of_the_types() {
     };
     let session = start_session_with([
         look("look"),
-        look("trusted").output_description("A\nword.").external_context(true),
+        look("trusted")
+            .output_description("A\nword.")
+            .external_context(true),
     ])
     .await;
     let payloads = session.dynamic_tools();
@@ -256,17 +349,32 @@ async fn explicit_schemas_replace_those_of_the_types() {
     assert!(text.ends_with(&lines), "{text}");
     // Arguments that match the schema and not the type are an argument error too.
     let (code, message) = tool_error(&session, "look", json!({"name": "x", "days": ["7"]})).await;
-    assert!(code == "INVALID_ARGUMENTS" && message.contains("at days[0]: "), "{message}");
+    assert!(
+        code == "INVALID_ARGUMENTS" && message.contains("at days[0]: "),
+        "{message}"
+    );
     let (code, message) = tool_error(&session, "look", json!({"name": "z"})).await;
-    assert!(code == "INVALID_ARGUMENTS" && message.contains("at /name: "), "{message}");
-    assert_eq!(tool_value(&session, "look", json!({"name": "x"})).await["named"], "x");
+    assert!(
+        code == "INVALID_ARGUMENTS" && message.contains("at /name: "),
+        "{message}"
+    );
+    assert_eq!(
+        tool_value(&session, "look", json!({"name": "x"})).await["named"],
+        "x"
+    );
     for arguments in [json!({"name": "x"}), json!({"name": 1})] {
         assert!(session.call("trusted", &arguments).await.external_context);
     }
     // The doc comment of a type is not used with an explicit schema.
     let bare = CustomTool::new("look", weather).input_schema(json!({"type": "object"}));
-    let error = ToolRegistry::new().register(bare).expect_err("no description").to_string();
-    assert!(error.contains("the description of the tool \"look\""), "{error}");
+    let error = ToolRegistry::new()
+        .register(bare)
+        .expect_err("no description")
+        .to_string();
+    assert!(
+        error.contains("the description of the tool \"look\""),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -276,10 +384,16 @@ async fn results_that_are_not_objects_are_wrapped() {
     let session = start_session_with([CustomTool::new("text", text), list]).await;
     let result = tool_value(&session, "text", json!({"name": "\u{1}"})).await;
     assert_eq!(result, json!({"result": "\u{1}"}));
-    assert_eq!(tool_value(&session, "list", json!({})).await, json!({"result": [{}]}));
+    assert_eq!(
+        tool_value(&session, "list", json!({})).await,
+        json!({"result": [{}]})
+    );
     let instructions = session.instruction_text(8_000).text;
     let line = "- text: JSON Schema of its field `result`: {\"type\":\"string\"}\n";
-    assert!(instructions.ends_with(line) && !instructions.contains("- list"), "{instructions}");
+    assert!(
+        instructions.ends_with(line) && !instructions.contains("- list"),
+        "{instructions}"
+    );
 }
 
 #[tokio::test]
@@ -292,8 +406,14 @@ async fn invalid_arguments_are_rejected_with_their_place() {
         (json!({}), &["name"]),
         (json!({"name": 1}), &["/name", "string"]),
         (json!({"name": "x", "days": [1, 2, 300]}), &["/days/2"]),
-        (json!({"name": "x", "days": [1, "a"], "more": 1}), &["/days/1", "more"]),
-        (json!({"name": null, "days": [-1, -2, -3, -4, -5]}), &["and more"]),
+        (
+            json!({"name": "x", "days": [1, "a"], "more": 1}),
+            &["/days/1", "more"],
+        ),
+        (
+            json!({"name": null, "days": [-1, -2, -3, -4, -5]}),
+            &["and more"],
+        ),
         (json!({"name": "x", "days": deep}), &["64 levels"]),
         (json!({"name": "x".repeat(2 << 20)}), &["1048576 bytes"]),
         (json!({"name": ["x".repeat(100_000)]}), &["/name"]),
@@ -336,7 +456,11 @@ fn any_json() -> impl Strategy<Value = Value> {
         (0_usize..9_000).prop_map(|bytes| Value::from("\u{1}".repeat(bytes))),
     ];
     leaf.prop_recursive(4, 64, 6, |inner| {
-        let key = prop_oneof![Just("name".to_owned()), Just("days".to_owned()), "[a-z]{0,3}"];
+        let key = prop_oneof![
+            Just("name".to_owned()),
+            Just("days".to_owned()),
+            "[a-z]{0,3}"
+        ];
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(Value::from),
             prop::collection::btree_map(key, inner, 0..4)

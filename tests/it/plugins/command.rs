@@ -23,13 +23,22 @@ async fn resolve_prints_components_and_read_prints_their_files() {
         "  plugin inner  skill://r/nested/inner",
         "    mcp a  sse: https://example.com/sse",
     ] {
-        assert!(stdout.lines().any(|printed| printed.trim_end() == line), "{line}\n{stdout}");
+        assert!(
+            stdout.lines().any(|printed| printed.trim_end() == line),
+            "{line}\n{stdout}"
+        );
     }
-    let done =
-        run_command(client_command_with(&daemon, ["read", "skill://r/agents/reviewer.md"])).await;
+    let done = run_command(client_command_with(
+        &daemon,
+        ["read", "skill://r/agents/reviewer.md"],
+    ))
+    .await;
     assert!(done.text().contains("Review it."));
-    let done =
-        run_command(client_command_with(&daemon, ["read", "skill://r/config/mcp.json"])).await;
+    let done = run_command(client_command_with(
+        &daemon,
+        ["read", "skill://r/config/mcp.json"],
+    ))
+    .await;
     assert!(
         done.stdout.is_empty() && done.stderr.contains("RESOURCE_NOT_FOUND"),
         "{}",
@@ -53,7 +62,13 @@ async fn watch_prints_changes_of_components() {
         fixture.write("r/nested/inner/.mcp.json", "{\"b\": {\"command\": \"x\"}}");
     }
     let summary = "mcp 2, app 1, hook 1, agent 1, command 1, output style 1, lsp 1";
-    assert!(text.contains(&format!("+ plugin demo  skill://r  {summary}")), "{text}");
-    assert!(text.contains("~ plugin inner  skill://r/nested/inner  -mcp a, +mcp b"), "{text}");
+    assert!(
+        text.contains(&format!("+ plugin demo  skill://r  {summary}")),
+        "{text}"
+    );
+    assert!(
+        text.contains("~ plugin inner  skill://r/nested/inner  -mcp a, +mcp b"),
+        "{text}"
+    );
     daemon.stop().await;
 }

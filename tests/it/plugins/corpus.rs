@@ -14,7 +14,10 @@ use std::process::Command;
 /// Runs the script, and returns its counts. Returns `None` if Python is missing.
 fn count_by_script(dir: &Path) -> Option<Value> {
     let python = std::env::var_os("CAPROOT_PYTHON").unwrap_or_else(|| "python3".into());
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/foreign/plugin_counts.py");
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/foreign/plugin_counts.py"
+    );
     let output = match Command::new(python).arg(script).arg(dir).output() {
         Ok(output) => output,
         Err(error) => {
@@ -22,14 +25,22 @@ fn count_by_script(dir: &Path) -> Option<Value> {
             return None;
         }
     };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Some(serde_json::from_slice(&output.stdout).expect("JSON"))
 }
 
 /// Collects the files that the response names: as a component's file, a manifest, or in a
 /// diagnostic.
 fn reported_files(root: &ResolvedRoot) -> BTreeSet<&str> {
-    let mut files: BTreeSet<&str> = root.diagnostics.iter().map(|d| d.resource.as_str()).collect();
+    let mut files: BTreeSet<&str> = root
+        .diagnostics
+        .iter()
+        .map(|d| d.resource.as_str())
+        .collect();
     for plugin in &root.plugins {
         files.insert(&plugin.manifest);
         files.extend(plugin.other_manifests.iter().map(String::as_str));
@@ -47,22 +58,37 @@ async fn counts_equal_the_counts_of_a_script() {
         println!("SKIPPED: CAPROOT_CORPUS is not set");
         return;
     };
-    let corpus = Path::new(&corpus).canonicalize().expect("CAPROOT_CORPUS is a directory");
+    let corpus = Path::new(&corpus)
+        .canonicalize()
+        .expect("CAPROOT_CORPUS is a directory");
     let daemon = Daemon::start(Setup::allowing([&corpus])).await;
-    for name in ["openai__plugins", "wshobson__agents", "alirezarezvani__claude-skills"] {
+    for name in [
+        "openai__plugins",
+        "wshobson__agents",
+        "alirezarezvani__claude-skills",
+    ] {
         let dir = corpus.join(name);
         if !dir.is_dir() {
             println!("SKIPPED: the corpus has no directory {name}");
             continue;
         }
-        let Some(counts) = count_by_script(&dir) else { return };
+        let Some(counts) = count_by_script(&dir) else {
+            return;
+        };
         let answer = resolve(&daemon, &[selected("r", &dir)]).await;
         let root = &answer.roots[0];
         let sum = |count: fn(&PluginComponents) -> usize| -> u64 {
-            let all = root.plugins.iter().filter_map(|plugin| plugin.components.as_ref());
+            let all = root
+                .plugins
+                .iter()
+                .filter_map(|plugin| plugin.components.as_ref());
             all.map(|components| count(components) as u64).sum()
         };
-        let listed = root.marketplaces.iter().map(|list| list.plugins.len() as u64).sum::<u64>();
+        let listed = root
+            .marketplaces
+            .iter()
+            .map(|list| list.plugins.len() as u64)
+            .sum::<u64>();
         for (kind, found) in [
             ("plugins", root.plugins.len() as u64),
             ("mcp_servers", sum(|c| c.mcp_servers.len())),
@@ -77,7 +103,10 @@ async fn counts_equal_the_counts_of_a_script() {
         let reported = reported_files(root);
         for file in counts["files"].as_array().expect("files") {
             let handle = format!("skill://r/{}", file.as_str().expect("a path"));
-            assert!(reported.contains(&*handle), "{name}: {handle} is not reported");
+            assert!(
+                reported.contains(&*handle),
+                "{name}: {handle} is not reported"
+            );
         }
         println!("plugins of {name}: {counts}");
     }

@@ -26,20 +26,44 @@ async fn invalid_files_give_a_diagnostic_each() {
             DiagnosticCode::PluginFileInvalid,
         ),
         (".mcp.json", "{\"a\": {}}", DiagnosticCode::ComponentInvalid),
-        (".mcp.json", "{\"a\": {\"command\": \"x\", \"odd\": 1}}", DiagnosticCode::FieldUnknown),
+        (
+            ".mcp.json",
+            "{\"a\": {\"command\": \"x\", \"odd\": 1}}",
+            DiagnosticCode::FieldUnknown,
+        ),
         (".app.json", "[]", DiagnosticCode::PluginFileInvalid),
-        ("hooks/hooks.json", "{\"hooks\": {\"Stop\": 1}}", DiagnosticCode::ComponentInvalid),
-        (".lsp.json", "{\"a\": {\"args\": []}}", DiagnosticCode::ComponentInvalid),
-        (".claude-plugin/marketplace.json", "{}", DiagnosticCode::PluginFileInvalid),
+        (
+            "hooks/hooks.json",
+            "{\"hooks\": {\"Stop\": 1}}",
+            DiagnosticCode::ComponentInvalid,
+        ),
+        (
+            ".lsp.json",
+            "{\"a\": {\"args\": []}}",
+            DiagnosticCode::ComponentInvalid,
+        ),
+        (
+            ".claude-plugin/marketplace.json",
+            "{}",
+            DiagnosticCode::PluginFileInvalid,
+        ),
     ] {
         let fixture = Fixture::new(&format!("{MANIFEST}skill r/skills/one\n"));
         fixture.write(&format!("r/{name}"), content);
         let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
         let answer = resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
         let root = &answer.roots[0];
-        assert_eq!(codes(&root.diagnostics), [code], "{name} {:?}", root.diagnostics);
+        assert_eq!(
+            codes(&root.diagnostics),
+            [code],
+            "{name} {:?}",
+            root.diagnostics
+        );
         assert_eq!(root.diagnostics[0].resource, format!("skill://r/{name}"));
-        assert_eq!((root.plugins.len(), root.counts.expect("ready").skills), (1, 1));
+        assert_eq!(
+            (root.plugins.len(), root.counts.expect("ready").skills),
+            (1, 1)
+        );
         daemon.stop().await;
     }
 }
@@ -52,16 +76,31 @@ async fn huge_declarations_are_limited() {
         format!("{{\"name\":\"{}\"}}", "a".repeat(10 << 20)),
     );
     fixture.write("r/many/.codex-plugin/plugin.json", "{\"name\":\"many\"}");
-    let servers: Vec<_> = (0..10_000).map(|n| format!("\"{n}\":{{\"command\":\"x\"}}")).collect();
+    let servers: Vec<_> = (0..10_000)
+        .map(|n| format!("\"{n}\":{{\"command\":\"x\"}}"))
+        .collect();
     fixture.write("r/many/.mcp.json", format!("{{{}}}", servers.join(",")));
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
     let answer = resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
     let root = &answer.roots[0];
     let mut found = codes(&root.diagnostics);
     found.dedup();
-    assert_eq!(found, [DiagnosticCode::ManifestInvalid, DiagnosticCode::LimitReached]);
-    let [many] = &root.plugins[..] else { panic!("{:?}", root.plugins) };
-    let kept = many.components.as_ref().expect("components").mcp_servers.len();
+    assert_eq!(
+        found,
+        [
+            DiagnosticCode::ManifestInvalid,
+            DiagnosticCode::LimitReached
+        ]
+    );
+    let [many] = &root.plugins[..] else {
+        panic!("{:?}", root.plugins)
+    };
+    let kept = many
+        .components
+        .as_ref()
+        .expect("components")
+        .mcp_servers
+        .len();
     assert!((500..=1_000).contains(&kept), "{kept}");
     daemon.stop().await;
 }
@@ -91,7 +130,12 @@ fifo r/p/hooks/hooks.json
     let text = format!("{plugins:?}{diagnostics:?}");
     assert!(!text.contains("hunter2"), "{text}");
     assert!(!text.contains("/etc"), "no absolute path: {text}");
-    let count = |code| codes(&diagnostics).into_iter().filter(|c| *c == code).count();
+    let count = |code| {
+        codes(&diagnostics)
+            .into_iter()
+            .filter(|c| *c == code)
+            .count()
+    };
     assert_eq!(count(DiagnosticCode::PathInvalid), 7, "{diagnostics:?}");
     assert_eq!(count(DiagnosticCode::PathMissing), 1, "{diagnostics:?}");
     assert_eq!(count(DiagnosticCode::NotRegular), 1, "{diagnostics:?}");
@@ -131,17 +175,30 @@ file r/.claude-plugin/marketplace.json
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
     let answer = resolve(&daemon, &[selected("r", fixture.path("r"))]).await;
     let text = format!("{answer:?}");
-    let leak = text.find(SECRET).map(|at| &text[at.saturating_sub(200)..at + 60]);
+    let leak = text
+        .find(SECRET)
+        .map(|at| &text[at.saturating_sub(200)..at + 60]);
     assert_eq!(leak, None);
     assert_eq!(answer.roots[0].plugins.len(), 1);
     let redacted = answer.roots[0].diagnostics.iter();
-    assert!(redacted.filter(|d| d.code() == DiagnosticCode::SecretRedacted).count() >= 3);
+    assert!(
+        redacted
+            .filter(|d| d.code() == DiagnosticCode::SecretRedacted)
+            .count()
+            >= 3
+    );
     daemon.stop().await;
     // The linter does not quote the line with the secret.
-    fixture.write("r/.mcp.json", format!("{{\"a\": {{\"env\": {{\"A\": \"{SECRET}\"}}}},}}"));
+    fixture.write(
+        "r/.mcp.json",
+        format!("{{\"a\": {{\"env\": {{\"A\": \"{SECRET}\"}}}},}}"),
+    );
     let done = run_command(caproot(["check", "--notes"]).arg(fixture.path("r"))).await;
     let text = format!("{}{}", done.text(), done.stderr);
-    assert!(text.contains("PLUGIN_FILE_INVALID") && !text.contains(SECRET), "{text}");
+    assert!(
+        text.contains("PLUGIN_FILE_INVALID") && !text.contains(SECRET),
+        "{text}"
+    );
 }
 
 #[tokio::test]
@@ -150,12 +207,23 @@ async fn severities_follow_the_kind_of_problem() {
         "{MANIFEST}file r/.mcp.json\n| {{\"a\": {{}}, \"b\": {{\"command\": \"x\", \"args\": [\"--token=abc\"]}}}}\n"
     ))
     .await;
-    let found: Vec<_> = diagnostics.iter().map(|d| (d.code(), d.severity())).collect();
+    let found: Vec<_> = diagnostics
+        .iter()
+        .map(|d| (d.code(), d.severity()))
+        .collect();
     let expected = [
         (DiagnosticCode::ComponentInvalid, Severity::Error),
         (DiagnosticCode::SecretRedacted, Severity::Warning),
     ];
     assert_eq!(found, expected);
-    assert_eq!(plugins[0].components.as_ref().expect("components").mcp_servers.len(), 1);
+    assert_eq!(
+        plugins[0]
+            .components
+            .as_ref()
+            .expect("components")
+            .mcp_servers
+            .len(),
+        1
+    );
     daemon.stop().await;
 }

@@ -83,7 +83,10 @@ pub(crate) async fn resolve_in_pages(
         match &mut answer {
             None => answer = Some(page),
             Some(answer) => {
-                assert_eq!(answer.revision, page.revision, "all pages have the same revision");
+                assert_eq!(
+                    answer.revision, page.revision,
+                    "all pages have the same revision"
+                );
                 for (root, more) in answer.roots.iter_mut().zip(page.roots) {
                     root.plugins.extend(more.plugins);
                     root.marketplaces.extend(more.marketplaces);
@@ -127,20 +130,31 @@ async fn every_kind_of_declaration_is_reported() {
     let root = &answer.roots[0];
     assert_eq!(root.kind(), RootKind::Plugin);
     assert_eq!(root.counts.expect("ready").plugins, 2);
-    let [demo, inner] = &root.plugins[..] else { panic!("{:?}", root.plugins) };
+    let [demo, inner] = &root.plugins[..] else {
+        panic!("{:?}", root.plugins)
+    };
     assert_eq!(
         (&*demo.package, &*demo.manifest),
         ("skill://r", "skill://r/.codex-plugin/plugin.json")
     );
-    assert_eq!(demo.other_manifests, ["skill://r/.claude-plugin/plugin.json"]);
-    assert_eq!((&*demo.name, &*demo.version, &*demo.description), ("demo", "1.2", "Does it."));
+    assert_eq!(
+        demo.other_manifests,
+        ["skill://r/.claude-plugin/plugin.json"]
+    );
+    assert_eq!(
+        (&*demo.name, &*demo.version, &*demo.description),
+        ("demo", "1.2", "Does it.")
+    );
     assert_eq!(
         (&*demo.homepage, &demo.keywords),
         ("https://example.com/demo", &vec!["a".to_owned()])
     );
     assert_eq!(demo.author.as_ref().expect("given").name, "Me");
     let interface = demo.interface.as_ref().expect("given");
-    assert_eq!((&*interface.display_name, &*interface.brand_color), ("Demo", "#010203"));
+    assert_eq!(
+        (&*interface.display_name, &*interface.brand_color),
+        ("Demo", "#010203")
+    );
     assert_eq!(interface.logo, "skill://r/assets/logo.svg");
     assert_eq!(interface.screenshots, ["skill://r/assets/one.png"]);
     let required: Vec<_> = demo.required_capabilities().collect();
@@ -158,8 +172,13 @@ async fn every_kind_of_declaration_is_reported() {
         ]
     );
     let all = demo.components.as_ref().expect("components");
-    let [local, remote] = &all.mcp_servers[..] else { panic!("{all:?}") };
-    assert_eq!((&*local.name, local.transport()), ("local", McpTransport::Stdio));
+    let [local, remote] = &all.mcp_servers[..] else {
+        panic!("{all:?}")
+    };
+    assert_eq!(
+        (&*local.name, local.transport()),
+        ("local", McpTransport::Stdio)
+    );
     assert_eq!(
         (&*local.command, &local.args, &*local.cwd),
         ("npx", &vec!["serve".to_owned()], "server")
@@ -170,13 +189,28 @@ async fn every_kind_of_declaration_is_reported() {
         (remote.transport(), &*remote.url),
         (McpTransport::StreamableHttp, "https://example.com/mcp")
     );
-    assert_eq!((&*remote.headers[0].name, &remote.headers[0].value), ("X-Api-Key", &None));
+    assert_eq!(
+        (&*remote.headers[0].name, &remote.headers[0].value),
+        ("X-Api-Key", &None)
+    );
     assert!(remote.redacted && !local.redacted);
-    assert_eq!((&*all.apps[0].name, &*all.apps[0].id), ("mail", "connector_1"));
-    assert_eq!((&*all.hooks[0].event, &*all.hooks[0].matcher), ("PreToolUse", "Bash"));
+    assert_eq!(
+        (&*all.apps[0].name, &*all.apps[0].id),
+        ("mail", "connector_1")
+    );
+    assert_eq!(
+        (&*all.hooks[0].event, &*all.hooks[0].matcher),
+        ("PreToolUse", "Bash")
+    );
     assert_eq!(all.hooks[0].command, "${CLAUDE_PLUGIN_ROOT}/x");
-    assert_eq!((all.agents.len(), &*all.agents[0].resource), (1, "skill://r/agents/reviewer.md"));
-    assert_eq!((&*all.agents[0].model, &*all.agents[0].digest), ("fast", &*all.agents[0].digest));
+    assert_eq!(
+        (all.agents.len(), &*all.agents[0].resource),
+        (1, "skill://r/agents/reviewer.md")
+    );
+    assert_eq!(
+        (&*all.agents[0].model, &*all.agents[0].digest),
+        ("fast", &*all.agents[0].digest)
+    );
     assert!(all.agents[0].digest.starts_with("sha256:") && all.agents[0].size_bytes > 0);
     assert_eq!(
         (&*all.commands[0].name, &*all.commands[0].resource),
@@ -187,11 +221,19 @@ async fn every_kind_of_declaration_is_reported() {
         (&*all.lsp_servers[0].name, &*all.lsp_servers[0].declared_by),
         ("go", &*demo.manifest)
     );
-    assert_eq!((&*inner.package, &*inner.name), ("skill://r/nested/inner", "inner"));
+    assert_eq!(
+        (&*inner.package, &*inner.name),
+        ("skill://r/nested/inner", "inner")
+    );
     let servers = &inner.components.as_ref().expect("components").mcp_servers;
     assert_eq!(servers[0].transport(), McpTransport::Sse);
-    let [shop] = &root.marketplaces[..] else { panic!("{:?}", root.marketplaces) };
-    assert_eq!((&*shop.name, &*shop.plugins[0].package), ("shop", "skill://r/nested/inner"));
+    let [shop] = &root.marketplaces[..] else {
+        panic!("{:?}", root.marketplaces)
+    };
+    assert_eq!(
+        (&*shop.name, &*shop.plugins[0].package),
+        ("shop", "skill://r/nested/inner")
+    );
     let found = codes(&root.diagnostics);
     let expected = [
         DiagnosticCode::PathMissing,
@@ -200,7 +242,10 @@ async fn every_kind_of_declaration_is_reported() {
     ];
     assert_eq!(found, expected, "{:?}", root.diagnostics);
     let text = format!("{answer:?}");
-    assert!(!text.contains("hunter2") && !text.contains("unread"), "{text}");
+    assert!(
+        !text.contains("hunter2") && !text.contains("unread"),
+        "{text}"
+    );
     daemon.stop().await;
 }
 
@@ -208,13 +253,20 @@ async fn every_kind_of_declaration_is_reported() {
 async fn only_component_files_can_be_read() {
     // In the second tree, a skill has the same package as the plugin. In the third, a skill contains
     // the nested plugin.
-    for tree in [TREE.to_owned(), format!("{TREE}\nskill r\n"), format!("{TREE}\nskill r/nested\n")]
-    {
+    for tree in [
+        TREE.to_owned(),
+        format!("{TREE}\nskill r\n"),
+        format!("{TREE}\nskill r/nested\n"),
+    ] {
         let (fixture, daemon, ..) = resolve_tree(&tree).await;
         let root = selected("r", fixture.path("r"));
         let get = |package: &str, resource: &str| {
             let handle = |path: &str| {
-                if path.is_empty() { "skill://r".to_owned() } else { format!("skill://r/{path}") }
+                if path.is_empty() {
+                    "skill://r".to_owned()
+                } else {
+                    format!("skill://r/{path}")
+                }
             };
             read_request(&root, &handle(package), &handle(resource))
         };
@@ -248,8 +300,10 @@ async fn only_component_files_can_be_read() {
                 "{file}"
             );
         }
-        let within =
-            daemon.read(get("nested", "nested/inner/.mcp.json")).await.expect_err("a secret");
+        let within = daemon
+            .read(get("nested", "nested/inner/.mcp.json"))
+            .await
+            .expect_err("a secret");
         assert_eq!(within.code(), Code::NotFound);
         if tree == TREE {
             for file in ["secret.txt", "skills/one/SKILL.md", "agents/README.md"] {
@@ -284,9 +338,15 @@ async fn joined_pages_equal_the_whole_response() {
         );
     }
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
-    let roots = [selected("r", fixture.path("r")), selected("s", fixture.path("r/more"))];
+    let roots = [
+        selected("r", fixture.path("r")),
+        selected("s", fixture.path("r/more")),
+    ];
     let whole = resolve(&daemon, &roots).await;
-    assert_eq!((whole.roots[0].plugins.len(), whole.roots[1].plugins.len()), (42, 40));
+    assert_eq!(
+        (whole.roots[0].plugins.len(), whole.roots[1].plugins.len()),
+        (42, 40)
+    );
     let diagnostics = whole.roots[0].diagnostics.clone();
     for page_size in [1, 7, 41, 83] {
         let joined = resolve_in_pages(&daemon, &roots, page_size).await;
@@ -307,9 +367,15 @@ async fn joined_pages_equal_the_whole_response() {
         page_token,
         ..ResolveRootsRequest::default()
     };
-    let refused = daemon.try_resolve(other).await.expect_err("token of another request");
+    let refused = daemon
+        .try_resolve(other)
+        .await
+        .expect_err("token of another request");
     assert_eq!(refused.code(), Code::InvalidArgument);
-    let negative = ResolveRootsRequest { page_size: -1, ..request };
+    let negative = ResolveRootsRequest {
+        page_size: -1,
+        ..request
+    };
     let refused = daemon.try_resolve(negative).await.expect_err("a bad size");
     assert_eq!(refused.code(), Code::InvalidArgument);
     daemon.stop().await;
@@ -320,8 +386,13 @@ async fn a_root_inside_a_plugin_is_a_skill_set() {
     let fixture = Fixture::new(TREE);
     let daemon = Daemon::start(Setup::allowing([fixture.top()])).await;
     let answer = resolve(&daemon, &[selected("s", fixture.path("r/skills"))]).await;
-    assert_eq!((answer.roots[0].kind(), answer.roots[0].plugins.len()), (RootKind::SkillSet, 0));
-    let listed = daemon.list(&[selected("s", fixture.path("r/skills"))]).await;
+    assert_eq!(
+        (answer.roots[0].kind(), answer.roots[0].plugins.len()),
+        (RootKind::SkillSet, 0)
+    );
+    let listed = daemon
+        .list(&[selected("s", fixture.path("r/skills"))])
+        .await;
     assert_eq!(listed.skills[0].name, "demo:one");
     daemon.stop().await;
 }

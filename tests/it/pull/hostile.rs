@@ -27,7 +27,10 @@ const PACKAGE: &str = "skill://r/s";
 type Files = BTreeMap<String, String>;
 
 fn files(entries: &[(&str, &str)]) -> Files {
-    entries.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
+    entries
+        .iter()
+        .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
+        .collect()
 }
 
 fn resource(name: &str, text: &str) -> Resource {
@@ -40,14 +43,26 @@ fn resource(name: &str, text: &str) -> Resource {
 }
 
 fn list_of(files: &Files) -> ListResourcesResponse {
-    let resources = files.iter().map(|(name, text)| resource(name, text)).collect();
-    ListResourcesResponse { resources, ..ListResourcesResponse::default() }
+    let resources = files
+        .iter()
+        .map(|(name, text)| resource(name, text))
+        .collect();
+    ListResourcesResponse {
+        resources,
+        ..ListResourcesResponse::default()
+    }
 }
 
 /// Returns the whole file that a request names.
 fn content_of(files: &Files, request: &ReadResourceRequest) -> ReadResourceResponse {
-    let name = request.resource.strip_prefix(PACKAGE).expect("of the package");
-    let text = files.get(name.trim_start_matches('/')).cloned().unwrap_or_default();
+    let name = request
+        .resource
+        .strip_prefix(PACKAGE)
+        .expect("of the package");
+    let text = files
+        .get(name.trim_start_matches('/'))
+        .cloned()
+        .unwrap_or_default();
     ReadResourceResponse {
         digest: digest(text.as_bytes()),
         total_bytes: text.len() as u64,
@@ -69,7 +84,10 @@ fn honest(files: Files) -> HostileDaemon {
 async fn pull(hostile: HostileDaemon, dir: &Path) -> Result<PullReport, PullError> {
     let client = client(&hostile.start().await).await;
     let mut request = PullRequest::new(located("r", "published:r"), PACKAGE, dir);
-    request.limits = PullLimits { max_files: 100, max_bytes: 1 << 20 };
+    request.limits = PullLimits {
+        max_files: 100,
+        max_bytes: 1 << 20,
+    };
     // Spawned, because a program with several threads spawns its pulls.
     let pull = async move { pull_package(&client, &request, &mut |_| {}).await };
     in_time(tokio::spawn(pull)).await.expect("no panic")
@@ -82,7 +100,12 @@ async fn lists_that_lie_are_rejected_and_write_nothing() {
         ..ListResourcesResponse::default()
     };
     let named = |name: &str| one(resource(name, "x"));
-    let outside = |handle: &str| one(Resource { resource: handle.into(), ..resource("a", "x") });
+    let outside = |handle: &str| {
+        one(Resource {
+            resource: handle.into(),
+            ..resource("a", "x")
+        })
+    };
     let mut cases: Vec<(&str, ListResourcesResponse)> = Vec::new();
     for name in [
         "../evil",
@@ -103,31 +126,70 @@ async fn lists_that_lie_are_rejected_and_write_nothing() {
         cases.push(("has a name", named(name)));
     }
     cases.push(("has the reserved name", named(".caproot-checksums.json")));
-    for handle in ["/etc/evil", "../evil", "skill://q/s/a", "skill://r/sa", "skill://r/s", ""] {
+    for handle in [
+        "/etc/evil",
+        "../evil",
+        "skill://q/s/a",
+        "skill://r/sa",
+        "skill://r/s",
+        "",
+    ] {
         cases.push(("is outside the package", outside(handle)));
     }
     let twice = vec![resource("a", "x"), resource("a", "y")];
     let below = vec![resource("a", "x"), resource("a/b", "y")];
-    let of = |resources| ListResourcesResponse { resources, ..ListResourcesResponse::default() };
-    let many = (0..200).map(|n| resource(&format!("f{n:03}"), "x")).collect();
-    let huge = Resource { size_bytes: u64::MAX, ..resource("a", "x") };
+    let of = |resources| ListResourcesResponse {
+        resources,
+        ..ListResourcesResponse::default()
+    };
+    let many = (0..200)
+        .map(|n| resource(&format!("f{n:03}"), "x"))
+        .collect();
+    let huge = Resource {
+        size_bytes: u64::MAX,
+        ..resource("a", "x")
+    };
     cases.extend([
         ("is listed twice", of(twice)),
         ("is below another file", of(below)),
         ("more than 100 files", of(many)),
         (
             "more than 1048576 bytes",
-            of(vec![huge.clone(), Resource { resource: format!("{PACKAGE}/b"), ..huge }]),
+            of(vec![
+                huge.clone(),
+                Resource {
+                    resource: format!("{PACKAGE}/b"),
+                    ..huge
+                },
+            ]),
         ),
         (
             "has an invalid digest",
-            one(Resource { digest: "sha256:zz".into(), ..resource("a", "x") }),
+            one(Resource {
+                digest: "sha256:zz".into(),
+                ..resource("a", "x")
+            }),
         ),
-        ("has no digest", one(Resource { digest: String::new(), ..resource("a", "x") })),
-        ("omits files", ListResourcesResponse { truncated: true, ..named("a") }),
+        (
+            "has no digest",
+            one(Resource {
+                digest: String::new(),
+                ..resource("a", "x")
+            }),
+        ),
+        (
+            "omits files",
+            ListResourcesResponse {
+                truncated: true,
+                ..named("a")
+            },
+        ),
         (
             "a page token repeats",
-            ListResourcesResponse { next_page_token: "t".into(), ..of(Vec::new()) },
+            ListResourcesResponse {
+                next_page_token: "t".into(),
+                ..of(Vec::new())
+            },
         ),
     ]);
     for (says, list) in cases {
@@ -139,7 +201,9 @@ async fn lists_that_lie_are_rejected_and_write_nothing() {
             }),
             ..HostileDaemon::default()
         };
-        let error = pull(hostile, &fixture.path("out/dir")).await.expect_err(says);
+        let error = pull(hostile, &fixture.path("out/dir"))
+            .await
+            .expect_err(says);
         assert!(error.to_string().contains(says), "{error} for {list:?}");
         assert_eq!(names_in(&fixture.path("out")), ["keep"], "{says}");
         assert_eq!(names_in(fixture.top()), ["out"], "{says}");
@@ -158,15 +222,33 @@ async fn files_that_lie_are_rejected_and_write_nothing() {
     let pages = AtomicUsize::new(0);
     let endless = move |_: &ReadResourceRequest| {
         let next = format!("{}", pages.fetch_add(1, Ordering::Relaxed));
-        ReadResourceResponse { total_bytes: 1 << 40, ..answer("x", &next) }
+        ReadResourceResponse {
+            total_bytes: 1 << 40,
+            ..answer("x", &next)
+        }
     };
     let cases: Vec<(&str, Box<ReadResponder>)> = vec![
-        ("does not have its digest", Box::new(move |_| answer("evil", ""))),
+        (
+            "does not have its digest",
+            Box::new(move |_| answer("evil", "")),
+        ),
         ("smaller than the file", Box::new(move |_| answer("te", ""))),
-        ("larger than the file", Box::new(move |_| answer("text and more", ""))),
-        ("is empty, and more follows", Box::new(move |_| answer("", "1"))),
+        (
+            "larger than the file",
+            Box::new(move |_| answer("text and more", "")),
+        ),
+        (
+            "is empty, and more follows",
+            Box::new(move |_| answer("", "1")),
+        ),
         ("has too many pages", Box::new(endless)),
-        ("has no body", Box::new(move |_| ReadResourceResponse { body: None, ..answer("", "") })),
+        (
+            "has no body",
+            Box::new(move |_| ReadResourceResponse {
+                body: None,
+                ..answer("", "")
+            }),
+        ),
         (
             // The daemon sends a whole other file than it listed, again and again.
             "changed during each of 5 attempts",
@@ -178,8 +260,13 @@ async fn files_that_lie_are_rejected_and_write_nothing() {
     ];
     for (says, read) in cases {
         let fixture = Fixture::new("dir out");
-        let hostile = HostileDaemon { read, ..honest(files(&[("a/b", "text")])) };
-        let error = pull(hostile, &fixture.path("out/dir")).await.expect_err(says);
+        let hostile = HostileDaemon {
+            read,
+            ..honest(files(&[("a/b", "text")]))
+        };
+        let error = pull(hostile, &fixture.path("out/dir"))
+            .await
+            .expect_err(says);
         assert!(error.to_string().contains(says), "{error}");
         assert!(names_in(&fixture.path("out")).is_empty(), "{says}");
     }
@@ -190,7 +277,10 @@ async fn a_size_that_lies_is_rejected() {
     for size_bytes in [0, 3, 5] {
         let fixture = Fixture::new("dir out");
         let list = ListResourcesResponse {
-            resources: vec![Resource { size_bytes, ..resource("a", "text") }],
+            resources: vec![Resource {
+                size_bytes,
+                ..resource("a", "text")
+            }],
             ..ListResourcesResponse::default()
         };
         let hostile = HostileDaemon {
@@ -221,15 +311,27 @@ async fn tiny_pages_without_end_are_rejected() {
         read: Box::new(read),
         ..HostileDaemon::default()
     };
-    let error = pull(hostile, &fixture.path("out/dir")).await.expect_err("tiny pages");
+    let error = pull(hostile, &fixture.path("out/dir"))
+        .await
+        .expect_err("tiny pages");
     assert!(error.to_string().contains("has too many pages"), "{error}");
 }
 
 /// The package changes once, after each possible number of calls.
 #[tokio::test]
 async fn a_package_that_changes_is_never_mixed() {
-    let old = files(&[("SKILL.md", "old"), ("a", "old a"), ("gone/x", "old x"), ("same", "s")]);
-    let new = files(&[("SKILL.md", "new"), ("a", "new a"), ("more/y", "new y"), ("same", "s")]);
+    let old = files(&[
+        ("SKILL.md", "old"),
+        ("a", "old a"),
+        ("gone/x", "old x"),
+        ("same", "s"),
+    ]);
+    let new = files(&[
+        ("SKILL.md", "new"),
+        ("a", "new a"),
+        ("more/y", "new y"),
+        ("same", "s"),
+    ]);
     for change_after in 0..12 {
         let fixture = Fixture::new("dir out");
         let out = fixture.path("out/dir");
@@ -257,7 +359,10 @@ async fn a_package_that_changes_is_never_mixed() {
         let pulled: Files = read_tree(&out)
             .into_iter()
             .map(|(name, (bytes, _))| {
-                (String::from_utf8(name).expect("UTF-8"), String::from_utf8(bytes).expect("UTF-8"))
+                (
+                    String::from_utf8(name).expect("UTF-8"),
+                    String::from_utf8(bytes).expect("UTF-8"),
+                )
             })
             .collect();
         assert!(pulled == old || pulled == new, "{change_after}: {pulled:?}");
@@ -280,7 +385,10 @@ async fn a_package_that_never_rests_leaves_the_directory_as_it_is() {
         files: Box::new(move |_| {
             let names = names_in(&parent);
             let staging: Vec<_> = names.iter().filter(|name| *name != "dir").collect();
-            assert!(staging.len() <= 1, "at most one unfinished copy: {staging:?}");
+            assert!(
+                staging.len() <= 1,
+                "at most one unfinished copy: {staging:?}"
+            );
             for name in staging {
                 let mode = fs::metadata(parent.join(name)).expect("a directory").mode();
                 assert_eq!(mode & 0o7777, 0o700, "closed to other users");
@@ -291,7 +399,9 @@ async fn a_package_that_never_rests_leaves_the_directory_as_it_is() {
         read: Box::new(|request| content_of(&files(&[("SKILL.md", "second")]), request)),
         ..HostileDaemon::default()
     };
-    let error = pull(restless, &out).await.expect_err("changes all the time");
+    let error = pull(restless, &out)
+        .await
+        .expect_err("changes all the time");
     assert!(matches!(error, PullError::KeepsChanging), "{error}");
     assert_eq!(read_tree(&out), before);
     assert_eq!(names_in(&fixture.path("out")), ["dir"]);

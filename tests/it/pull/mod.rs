@@ -43,7 +43,12 @@ fn read_tree(top: &Path) -> FileTree {
                 continue;
             }
             assert!(meta.is_file(), "{} is no file", path.display());
-            let below = path.strip_prefix(top).expect("below").as_os_str().as_bytes().to_vec();
+            let below = path
+                .strip_prefix(top)
+                .expect("below")
+                .as_os_str()
+                .as_bytes()
+                .to_vec();
             if below != CHECKSUM_FILE.as_bytes() {
                 let is_executable = meta.mode() & 0o111 != 0;
                 files.insert(below, (fs::read(&path).expect("a file"), is_executable));
@@ -57,7 +62,13 @@ fn read_tree(top: &Path) -> FileTree {
 fn names_in(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).expect("a directory");
     let mut names: Vec<_> = entries
-        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .map(|entry| {
+            entry
+                .expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
         .collect();
     names.sort();
     names
@@ -84,7 +95,10 @@ async fn verify(fixture: &Fixture) -> (Option<i32>, Vec<String>) {
     let mut command = caproot(["verify"]);
     command.arg(fixture.path("out/dir"));
     let output = run_command(command).await;
-    (output.code, output.text().lines().map(str::to_owned).collect())
+    (
+        output.code,
+        output.text().lines().map(str::to_owned).collect(),
+    )
 }
 
 #[tokio::test]
@@ -112,7 +126,11 @@ async fn a_pull_writes_the_package_and_later_only_its_changes() {
         "limits": {"files": 10_000, "bytes": 1 << 30}, "written": [], "removed": [], "readFiles": 0,
         "conflicts": []});
     assert_eq!((output.code, &report), (Some(0), &expected));
-    assert_eq!(fs::metadata(&out).expect("a directory").ino(), before, "not replaced");
+    assert_eq!(
+        fs::metadata(&out).expect("a directory").ino(),
+        before,
+        "not replaced"
+    );
 
     // A moved file is linked, a changed mode is a new file, and the mode of the directory stays.
     fs::set_permissions(&out, fs::Permissions::from_mode(0o750)).expect("chmod");
@@ -130,11 +148,17 @@ async fn a_pull_writes_the_package_and_later_only_its_changes() {
         ]
     );
     assert_eq!(read_tree(&out), read_tree(&package));
-    assert_eq!(fs::metadata(&out).expect("a directory").mode() & 0o7777, 0o750);
+    assert_eq!(
+        fs::metadata(&out).expect("a directory").mode() & 0o7777,
+        0o750
+    );
     let (code, lines) = verify(&fixture).await;
     assert_eq!(
         (code, lines),
-        (Some(0), vec!["skill://r/pdf: 3 files, 62 bytes, 0 differences".to_owned(),])
+        (
+            Some(0),
+            vec!["skill://r/pdf: 3 files, 62 bytes, 0 differences".to_owned(),]
+        )
     );
     daemon.stop().await;
 }
@@ -156,7 +180,10 @@ async fn a_second_pull_reads_no_file() {
     fs::remove_file(fixture.path("out/dir/SKILL.md")).expect("remove");
     assert_eq!(pull(&fixture, &daemon, "pdf").await.code, Some(0));
     assert!((reads() - 4.0).abs() < 0.1, "only the missing file is read");
-    assert_eq!(read_tree(&fixture.path("out/dir")), read_tree(&fixture.path("r/pdf")));
+    assert_eq!(
+        read_tree(&fixture.path("out/dir")),
+        read_tree(&fixture.path("r/pdf"))
+    );
     daemon.stop().await;
 }
 
@@ -167,10 +194,17 @@ async fn files_with_equal_content_are_read_once_and_stay_separate_files() {
     fixture.replace("r/pdf/SKILL.md", skill_text("pdf", "Changed."));
     assert_eq!(fresh(&daemon).await, 1);
     let output = pull(&fixture, &daemon, "pdf").await;
-    assert!(output.text().ends_with(" bytes, 1 file read\n"), "{}", output.text());
+    assert!(
+        output.text().ends_with(" bytes, 1 file read\n"),
+        "{}",
+        output.text()
+    );
     let inode = |name: &str| fs::metadata(fixture.path(name)).expect("a file").ino();
     assert_ne!(inode("out/dir/a"), inode("out/dir/b"));
-    assert_eq!(read_tree(&fixture.path("out/dir")), read_tree(&fixture.path("r/pdf")));
+    assert_eq!(
+        read_tree(&fixture.path("out/dir")),
+        read_tree(&fixture.path("r/pdf"))
+    );
     daemon.stop().await;
 }
 
@@ -180,8 +214,14 @@ async fn a_directory_that_another_pull_writes_is_left_alone() {
     assert_eq!(pull(&fixture, &daemon, "pdf").await.code, Some(0));
     let other_pull = fs::File::open(fixture.path("out/dir")).expect("a directory");
     flock(&other_pull, FlockOperation::LockExclusive).expect("a lock");
-    pull(&fixture, &daemon, "pdf").await.exited_with(6, "another pull is writing");
-    assert_eq!(verify(&fixture).await.0, Some(0), "a comparison needs no lock");
+    pull(&fixture, &daemon, "pdf")
+        .await
+        .exited_with(6, "another pull is writing");
+    assert_eq!(
+        verify(&fixture).await.0,
+        Some(0),
+        "a comparison needs no lock"
+    );
     drop(other_pull);
     assert_eq!(pull(&fixture, &daemon, "pdf").await.code, Some(0));
     daemon.stop().await;
@@ -196,7 +236,10 @@ const CONFLICTS: [(&str, &str); 9] = [
     ("mkdir dir/empty", "extra    empty"),
     ("mkfifo dir/scripts/pipe", "extra    scripts/pipe"),
     ("ln -sf ../../outside/f dir/SKILL.md", "changed  SKILL.md"),
-    ("rm -r dir/scripts && ln -s ../../outside dir/scripts", "changed  scripts"),
+    (
+        "rm -r dir/scripts && ln -s ../../outside dir/scripts",
+        "changed  scripts",
+    ),
     ("ln -s ../../outside dir/more", "extra    more"),
 ];
 
@@ -206,25 +249,49 @@ async fn files_of_others_are_replaced_only_by_force() {
     fixture.add("file outside/f\n| mine\nfile outside/fill.py\n| mine");
     assert_eq!(pull(&fixture, &daemon, "pdf").await.code, Some(0));
     for (script, line) in CONFLICTS {
-        let shell =
-            Command::new("sh").current_dir(fixture.path("out")).args(["-euc", script]).status();
+        let shell = Command::new("sh")
+            .current_dir(fixture.path("out"))
+            .args(["-euc", script])
+            .status();
         assert!(shell.expect("a shell").success(), "{script}");
         fixture.write("r/pdf/SKILL.md", skill_text("pdf", script));
         assert_eq!(crate::harness::in_time(fresh(&daemon)).await, 2, "{script}");
         let (code, lines) = verify(&fixture).await;
-        assert!(code == Some(1) && lines.iter().any(|l| l == line), "{script}: {lines:?}");
+        assert!(
+            code == Some(1) && lines.iter().any(|l| l == line),
+            "{script}: {lines:?}"
+        );
 
         let output = pull(&fixture, &daemon, "pdf").await.exited_with(1, "");
-        assert_eq!(output.text().lines().collect::<Vec<_>>(), [line], "{script}");
-        assert!(output.stderr.contains("nothing is written: 1 file"), "{}", output.stderr);
-        assert_eq!(verify(&fixture).await.1, lines, "{script}: nothing is written");
+        assert_eq!(
+            output.text().lines().collect::<Vec<_>>(),
+            [line],
+            "{script}"
+        );
+        assert!(
+            output.stderr.contains("nothing is written: 1 file"),
+            "{}",
+            output.stderr
+        );
+        assert_eq!(
+            verify(&fixture).await.1,
+            lines,
+            "{script}: nothing is written"
+        );
 
         pull(&fixture, &daemon, "pdf --force").await.succeeded();
-        assert_eq!(read_tree(&fixture.path("out/dir")), read_tree(&fixture.path("r/pdf")));
+        assert_eq!(
+            read_tree(&fixture.path("out/dir")),
+            read_tree(&fixture.path("r/pdf"))
+        );
         assert_eq!(verify(&fixture).await.0, Some(0), "{script}");
         // No link was followed.
         for file in ["outside/f", "outside/fill.py"] {
-            assert_eq!(fs::read(fixture.path(file)).expect("a file"), b"mine\n", "{script}");
+            assert_eq!(
+                fs::read(fixture.path(file)).expect("a file"),
+                b"mine\n",
+                "{script}"
+            );
         }
     }
     assert_eq!(names_in(&fixture.path("out")), ["dir"]);
@@ -234,7 +301,10 @@ async fn files_of_others_are_replaced_only_by_force() {
 /// Waits until the daemon has seen each change. Returns the number of skills.
 async fn fresh(daemon: &Daemon) -> usize {
     let root = crate::harness::located("r", "published:r");
-    crate::watch_harness::fresh_list(daemon, &[root]).await.skills.len()
+    crate::watch_harness::fresh_list(daemon, &[root])
+        .await
+        .skills
+        .len()
 }
 
 #[tokio::test]
@@ -246,7 +316,10 @@ async fn verify_finds_missing_files() {
     assert_eq!(code, Some(1));
     assert_eq!(
         lines,
-        ["missing  scripts/fill.py", "skill://r/pdf: 3 files, 62 bytes, 1 difference",]
+        [
+            "missing  scripts/fill.py",
+            "skill://r/pdf: 3 files, 62 bytes, 1 difference",
+        ]
     );
     pull(&fixture, &daemon, "pdf").await.succeeded();
     assert_eq!(verify(&fixture).await.0, Some(0));
@@ -277,7 +350,9 @@ async fn unusable_directories_are_rejected_and_stay_as_they_are() {
     command.current_dir(fixture.path("out/full"));
     run_command(command).await.exited_with(78, "");
     let mut command = client_command(&daemon, "pull pdf --force --into");
-    command.arg(fixture.path("out")).env("HOME", fixture.path("out/full"));
+    command
+        .arg(fixture.path("out"))
+        .env("HOME", fixture.path("out/full"));
     run_command(command).await.exited_with(78, "");
     assert_eq!(names_in(&fixture.path("out")), ["file", "full", "link"]);
     // Another package needs --force, too.
@@ -289,10 +364,15 @@ async fn unusable_directories_are_rejected_and_stay_as_they_are() {
         output.stderr
     );
     assert_eq!(pull(&fixture, &daemon, "other --force").await.code, Some(0));
-    assert_eq!(read_tree(&fixture.path("out/dir")), read_tree(&fixture.path("r/other")));
+    assert_eq!(
+        read_tree(&fixture.path("out/dir")),
+        read_tree(&fixture.path("r/other"))
+    );
     // An unreadable checksum file.
-    fixture
-        .write(&format!("out/dir/{CHECKSUM_FILE}"), "{\"package\":\"x\",\"files\":{\"../x\":1}}");
+    fixture.write(
+        &format!("out/dir/{CHECKSUM_FILE}"),
+        "{\"package\":\"x\",\"files\":{\"../x\":1}}",
+    );
     assert_eq!(pull(&fixture, &daemon, "other").await.code, Some(78));
     assert_eq!(verify(&fixture).await.0, Some(78));
     assert_eq!(pull(&fixture, &daemon, "other --force").await.code, Some(0));
@@ -303,14 +383,24 @@ async fn unusable_directories_are_rejected_and_stay_as_they_are() {
 #[tokio::test]
 async fn packages_over_a_limit_are_rejected() {
     let (fixture, daemon) = start(TREE).await;
-    for (flag, says) in
-        [("--max-files 2", "more than 2 files"), ("--max-bytes 61", "more than 61 bytes")]
-    {
+    for (flag, says) in [
+        ("--max-files 2", "more than 2 files"),
+        ("--max-bytes 61", "more than 61 bytes"),
+    ] {
         let output = pull(&fixture, &daemon, &format!("pdf {flag}")).await;
-        assert!(output.code == Some(4) && output.stderr.contains(says), "{}", output.stderr);
+        assert!(
+            output.code == Some(4) && output.stderr.contains(says),
+            "{}",
+            output.stderr
+        );
     }
     assert!(names_in(&fixture.path("out")).is_empty());
-    assert_eq!(pull(&fixture, &daemon, "pdf --max-files 3 --max-bytes 62").await.code, Some(0));
+    assert_eq!(
+        pull(&fixture, &daemon, "pdf --max-files 3 --max-bytes 62")
+            .await
+            .code,
+        Some(0)
+    );
     daemon.stop().await;
 }
 

@@ -15,8 +15,15 @@ async fn files_of_a_mounted_filesystem_are_never_deleted() {
     fixture.write("out/dir/references/mine.txt", "Mine.");
     fixture.write("r/pdf/SKILL.md", skill_text("pdf", "Changed."));
     let output = pull(&fixture, &daemon, "pdf --force").await;
-    let output = output.exited_with(78, "/out/dir/references is a mount point, and the pull would");
-    assert!(output.stderr.contains("; unmount it, or pull into another directory"));
+    let output = output.exited_with(
+        78,
+        "/out/dir/references is a mount point, and the pull would",
+    );
+    assert!(
+        output
+            .stderr
+            .contains("; unmount it, or pull into another directory")
+    );
     drop(mounted);
     pull(&fixture, &daemon, "pdf").await.succeeded();
 
@@ -25,7 +32,9 @@ async fn files_of_a_mounted_filesystem_are_never_deleted() {
     fixture.add(files);
     let mounted = Mount::bind(&fixture.path("copy"), &fixture.path("out/dir/scripts"));
     fixture.write("r/pdf/SKILL.md", skill_text("pdf", "Changed again."));
-    pull(&fixture, &daemon, "pdf").await.exited_with(78, "/out/dir/scripts is a mount point");
+    pull(&fixture, &daemon, "pdf")
+        .await
+        .exited_with(78, "/out/dir/scripts is a mount point");
     assert!(fixture.path("copy/fill.py").exists());
     drop(mounted);
 
@@ -39,7 +48,9 @@ async fn files_of_a_mounted_filesystem_are_never_deleted() {
     pull(&fixture, &daemon, "pdf").await.succeeded();
     assert!(!left.exists());
     assert!(
-        fs::read_to_string(fixture.path("out/dir/SKILL.md")).expect("a file").contains("again")
+        fs::read_to_string(fixture.path("out/dir/SKILL.md"))
+            .expect("a file")
+            .contains("again")
     );
     daemon.stop().await;
 }

@@ -18,8 +18,18 @@ use crate::orchestrator::client;
 use crate::watch_harness::fresh_list;
 
 /// Names that need an encoding, or that mean something elsewhere.
-const NAMES: [&[u8]; 10] =
-    [b"a", b"a", b"b c", b"%41", b"%2e%2e", "\u{fc}".as_bytes(), b".h", b"...", b"\xff", b"-\n"];
+const NAMES: [&[u8]; 10] = [
+    b"a",
+    b"a",
+    b"b c",
+    b"%41",
+    b"%2e%2e",
+    "\u{fc}".as_bytes(),
+    b".h",
+    b"...",
+    b"\xff",
+    b"-\n",
+];
 
 fn trees() -> impl Strategy<Value = FileTree> {
     let name = proptest::sample::select(&NAMES[..]);
@@ -32,8 +42,11 @@ fn trees() -> impl Strategy<Value = FileTree> {
 fn write_tree(dir: &Path, tree: &FileTree) {
     fs::remove_dir_all(dir).expect("remove");
     fs::create_dir(dir).expect("create");
-    let skill: BTreeMap<_, _> =
-        [(b"SKILL.md".to_vec(), (b"---\ndescription: Does it.\n---\n".to_vec(), false))].into();
+    let skill: BTreeMap<_, _> = [(
+        b"SKILL.md".to_vec(),
+        (b"---\ndescription: Does it.\n---\n".to_vec(), false),
+    )]
+    .into();
     for (path, (content, executable)) in skill.iter().chain(tree) {
         let path = dir.join(OsStr::from_bytes(path));
         let parent = path.parent().expect("below the directory");
@@ -47,8 +60,11 @@ fn write_tree(dir: &Path, tree: &FileTree) {
 
 #[test]
 fn a_pulled_directory_equals_the_package() {
-    let config =
-        Config { cases: short_or_long(24, 200), failure_persistence: None, ..Config::default() };
+    let config = Config {
+        cases: short_or_long(24, 200),
+        failure_persistence: None,
+        ..Config::default()
+    };
     let property = |states: Vec<FileTree>| {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let fixture = Fixture::new("skill r/s\ndir out");
@@ -60,15 +76,28 @@ fn a_pulled_directory_equals_the_package() {
             for state in &states {
                 write_tree(&package, state);
                 let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
-                assert_eq!(list.skills.iter().filter(|s| s.package == "skill://r/s").count(), 1);
+                assert_eq!(
+                    list.skills
+                        .iter()
+                        .filter(|s| s.package == "skill://r/s")
+                        .count(),
+                    1
+                );
                 let request = PullRequest::new(root.clone(), "skill://r/s", &out);
-                let report = pull_package(&client, &request, &mut |_| {}).await.expect("a pull");
+                let report = pull_package(&client, &request, &mut |_| {})
+                    .await
+                    .expect("a pull");
                 let expected = read_tree(&package);
                 assert_eq!(read_tree(&out), expected);
                 assert_eq!(report.files, expected.len());
                 let verified = verify_dir(&out).expect("a pulled directory");
-                assert_eq!((verified.differences, verified.files), (vec![], expected.len()));
-                let again = pull_package(&client, &request, &mut |_| {}).await.expect("a pull");
+                assert_eq!(
+                    (verified.differences, verified.files),
+                    (vec![], expected.len())
+                );
+                let again = pull_package(&client, &request, &mut |_| {})
+                    .await
+                    .expect("a pull");
                 assert!(!again.is_replaced && again.written.is_empty(), "{again:?}");
             }
             daemon.stop().await;

@@ -47,9 +47,12 @@ impl ExchangeKind {
     fn places(self) -> &'static [&'static str] {
         match self {
             Self::Directories => &["a/docs", "a/agents", "b", "p/.codex-plugin"],
-            Self::Files => {
-                &["a/x.md", "a/agents/openai.yaml", "b/SKILL.md", "p/.codex-plugin/plugin.json"]
-            }
+            Self::Files => &[
+                "a/x.md",
+                "a/agents/openai.yaml",
+                "b/SKILL.md",
+                "p/.codex-plugin/plugin.json",
+            ],
             Self::Moved => &["a/docs", "b"],
         }
     }
@@ -81,8 +84,10 @@ impl RaceFixture {
             let sidecar = format!("interface:\n  display_name: {text}\n");
             fixture.write(&format!("{top}/a/agents/openai.yaml"), sidecar);
             fixture.write(&format!("{top}/b/SKILL.md"), skill("b", text));
-            let manifest =
-                format!("{{\"name\": \"{}\"}}", if top == "root" { "kit" } else { SECRET });
+            let manifest = format!(
+                "{{\"name\": \"{}\"}}",
+                if top == "root" { "kit" } else { SECRET }
+            );
             fixture.write(&format!("{top}/p/.codex-plugin/plugin.json"), manifest);
         }
         fixture.write(&format!("{SECRET}/a/docs/{SECRET}.md"), SECRET);
@@ -90,8 +95,12 @@ impl RaceFixture {
         // `up.md` leads here if its directory was moved out.
         fixture.write("away/x.md", SECRET);
         let mut secrets = vec![SECRET.as_bytes().to_vec()];
-        for file in ["a/x.md", "a/agents/openai.yaml", "b/SKILL.md", "p/.codex-plugin/plugin.json"]
-        {
+        for file in [
+            "a/x.md",
+            "a/agents/openai.yaml",
+            "b/SKILL.md",
+            "p/.codex-plugin/plugin.json",
+        ] {
             let content =
                 fs::read(fixture.path(&format!("{SECRET}/{file}"))).expect("just written");
             secrets.push(digest(&content).into_bytes());
@@ -112,8 +121,11 @@ impl RaceFixture {
     /// Starts exchanges that run until `ExchangeThread::stop`. Returns `None` if the filesystem
     /// cannot exchange files.
     pub(super) fn start_exchanges(&self, kind: ExchangeKind) -> Option<ExchangeThread> {
-        let pairs: Vec<_> =
-            kind.places().iter().map(|place| self.exchange_paths(kind, place)).collect();
+        let pairs: Vec<_> = kind
+            .places()
+            .iter()
+            .map(|place| self.exchange_paths(kind, place))
+            .collect();
         let [one, other] = ["x.md", "away/x.md"].map(|file| self.fixture.path(file));
         fs::write(&one, SECRET).expect("write");
         if let Err(error) = swap_entries(&one, &other) {
@@ -135,16 +147,31 @@ impl RaceFixture {
                 }
             })
         };
-        Some(ExchangeThread { stop, exchanges, thread })
+        Some(ExchangeThread {
+            stop,
+            exchanges,
+            thread,
+        })
     }
 
     fn exchange_paths(&self, kind: ExchangeKind, place: &str) -> ExchangePaths {
         let inside = self.fixture.path(&format!("root/{place}"));
         let outside = self.fixture.path(&format!("{SECRET}/{place}"));
         if kind == ExchangeKind::Moved {
-            let name = if outside.join("SKILL.md").exists() { "SKILL.md" } else { "x.md" };
-            let away = self.fixture.path(&format!("away/{}", place.replace('/', "-")));
-            return ExchangePaths::Moved { inside, away, secret: outside.join(name), name };
+            let name = if outside.join("SKILL.md").exists() {
+                "SKILL.md"
+            } else {
+                "x.md"
+            };
+            let away = self
+                .fixture
+                .path(&format!("away/{}", place.replace('/', "-")));
+            return ExchangePaths::Moved {
+                inside,
+                away,
+                secret: outside.join(name),
+                name,
+            };
         }
         let link = inside.with_extension("link");
         std::os::unix::fs::symlink(outside, &link).expect("a link");
@@ -155,14 +182,24 @@ impl RaceFixture {
 /// Paths of one exchange.
 enum ExchangePaths {
     Exchanged(PathBuf, PathBuf),
-    Moved { inside: PathBuf, away: PathBuf, secret: PathBuf, name: &'static str },
+    Moved {
+        inside: PathBuf,
+        away: PathBuf,
+        secret: PathBuf,
+        name: &'static str,
+    },
 }
 
 impl ExchangePaths {
     fn exchange_once(&self) {
         match self {
             Self::Exchanged(one, other) => swap_entries(one, other).expect("an exchange"),
-            Self::Moved { inside, away, secret, name } => {
+            Self::Moved {
+                inside,
+                away,
+                secret,
+                name,
+            } => {
                 fs::rename(inside, away).expect("move out");
                 swap_entries(secret, &away.join(name)).expect("an exchange");
                 swap_entries(secret, &away.join(name)).expect("an exchange");

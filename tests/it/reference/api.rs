@@ -43,7 +43,11 @@ fn link_kind(kind: &Kind) -> String {
 fn link_field_type(field: &FieldDescriptor) -> String {
     if let (true, Kind::Message(entry)) = (field.is_map(), field.kind()) {
         let [key, value] = [entry.map_entry_key_field(), entry.map_entry_value_field()];
-        return format!("map of {} to {}", link_kind(&key.kind()), link_kind(&value.kind()));
+        return format!(
+            "map of {} to {}",
+            link_kind(&key.kind()),
+            link_kind(&value.kind())
+        );
     }
     let kind = link_kind(&field.kind());
     let is_message = matches!(field.kind(), Kind::Message(_));
@@ -62,7 +66,11 @@ fn linked_comment(file: &FileDescriptor, path: &[i32]) -> String {
 
 /// Returns the streaming keyword and the link of a response.
 fn response(method: &MethodDescriptor) -> String {
-    let stream = if method.is_server_streaming() { "stream of " } else { "" };
+    let stream = if method.is_server_streaming() {
+        "stream of "
+    } else {
+        ""
+    };
     format!("{stream}{}", link_message(&method.output()))
 }
 
@@ -90,9 +98,13 @@ fn enum_section(values: &EnumDescriptor) -> String {
     for value in values.values() {
         let comment = linked_comment(&file, value.path());
         // `errors.md` has the comments of the reasons.
-        let reason = value.name().strip_prefix("ERROR_REASON_").filter(|_| value.number() > 0);
-        let about = reason
-            .map_or(cell(&comment), |reason| link_errors(&format!("`{reason}`"), "errors.md"));
+        let reason = value
+            .name()
+            .strip_prefix("ERROR_REASON_")
+            .filter(|_| value.number() > 0);
+        let about = reason.map_or(cell(&comment), |reason| {
+            link_errors(&format!("`{reason}`"), "errors.md")
+        });
         let (name, number) = (value.name(), value.number());
         writeln!(section, "| `{name}` | {number} | {about} |").expect("a string");
     }
@@ -128,21 +140,42 @@ fn page() -> String {
     let about = linked_comment(&file, service.path());
     let mut sections = format!("\n## {}\n\n{about}\n", service.name());
     for method in service.methods() {
-        let (name, request, response) =
-            (method.name(), link_message(&method.input()), response(&method));
-        writeln!(page, "| [{name}](#{}) | {request} | {response} |", anchor(name))
-            .expect("a string");
+        let (name, request, response) = (
+            method.name(),
+            link_message(&method.input()),
+            response(&method),
+        );
+        writeln!(
+            page,
+            "| [{name}](#{}) | {request} | {response} |",
+            anchor(name)
+        )
+        .expect("a string");
         let about = linked_comment(&file, method.path());
-        write!(sections, "\n### {name}\n\nRequest: {request}. Response: {response}.\n\n{about}\n")
-            .expect("a string");
+        write!(
+            sections,
+            "\n### {name}\n\nRequest: {request}. Response: {response}.\n\n{about}\n"
+        )
+        .expect("a string");
     }
     page.push_str(&sections);
-    let names = ["capability_service", "root", "skill", "plugin", "diagnostic"];
+    let names = [
+        "capability_service",
+        "root",
+        "skill",
+        "plugin",
+        "diagnostic",
+    ];
     for name in names {
-        let file = pool.get_file_by_name(&format!("caproot/v1/{name}.proto")).expect("a file");
+        let file = pool
+            .get_file_by_name(&format!("caproot/v1/{name}.proto"))
+            .expect("a file");
         page.push_str(&file_sections(&file));
     }
-    let files = pool.files().filter(|file| file.package_name() == "caproot.v1").count();
+    let files = pool
+        .files()
+        .filter(|file| file.package_name() == "caproot.v1")
+        .count();
     assert_eq!(files, names.len(), "the page has each file");
     page
 }

@@ -19,7 +19,11 @@ pub(super) fn cell(text: &str) -> String {
 }
 
 pub(super) fn with_full_stop(text: &str) -> String {
-    if text.ends_with('.') { text.to_owned() } else { format!("{text}.") }
+    if text.ends_with('.') {
+        text.to_owned()
+    } else {
+        format!("{text}.")
+    }
 }
 
 /// Returns the target of a link to a heading.
@@ -39,26 +43,40 @@ pub(super) fn command_names(set: CommandSet) -> String {
         return "all".to_owned();
     }
     let has_clients = CLIENT_COMMANDS.iter().all(|name| names.contains(name));
-    let others = names.iter().filter(|name| !has_clients || !CLIENT_COMMANDS.contains(name));
+    let others = names
+        .iter()
+        .filter(|name| !has_clients || !CLIENT_COMMANDS.contains(name));
     let others = others.map(|name| format!("`{name}`"));
     let clients = has_clients.then(|| "[client commands](cli.md#client-commands)".to_owned());
-    clients.into_iter().chain(others).collect::<Vec<_>>().join(", ")
+    clients
+        .into_iter()
+        .chain(others)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 /// Returns the commands that run, which are those without subcommands.
 pub(super) fn leaf_commands() -> Vec<CommandEntry> {
-    commands().into_iter().filter(|command| command.subcommands.is_empty()).collect()
+    commands()
+        .into_iter()
+        .filter(|command| command.subcommands.is_empty())
+        .collect()
 }
 
 /// Returns the synopsis. Groups of options are abbreviated by their heading.
 fn synopsis(command: &CommandEntry) -> String {
     let own = |option: &&OptionEntry| option.heading == OPTIONS_HEADING && !is_help(option);
-    let (arguments, flags): (Vec<_>, Vec<_>) =
-        command.options.iter().filter(own).partition(|option| option.flag.is_none());
+    let (arguments, flags): (Vec<_>, Vec<_>) = command
+        .options
+        .iter()
+        .filter(own)
+        .partition(|option| option.flag.is_none());
     let mut words = vec![command.program()];
     words.extend(flags.iter().map(|option| option.synopsis()));
     let groups = command.option_headings();
-    let groups = groups.into_iter().filter(|heading| *heading != OPTIONS_HEADING);
+    let groups = groups
+        .into_iter()
+        .filter(|heading| *heading != OPTIONS_HEADING);
     words.extend(groups.map(|heading| format!("[{}]", heading.to_uppercase())));
     words.extend(arguments.iter().map(|option| option.synopsis()));
     words.extend((!command.subcommands.is_empty()).then(|| "COMMAND".to_owned()));
@@ -70,7 +88,11 @@ fn is_help(option: &OptionEntry) -> bool {
 }
 
 fn options_of<'a>(command: &'a CommandEntry, heading: &str) -> Vec<&'a OptionEntry> {
-    command.options.iter().filter(|option| option.heading == heading && !is_help(option)).collect()
+    command
+        .options
+        .iter()
+        .filter(|option| option.heading == heading && !is_help(option))
+        .collect()
 }
 
 fn add_option_table(page: &mut String, options: &[&OptionEntry]) {
@@ -89,31 +111,52 @@ fn add_option_table(page: &mut String, options: &[&OptionEntry]) {
             write!(meaning, " Environment variable: `{variable}`.").expect("a String");
         }
         let default = option.default.as_deref().unwrap_or_default();
-        writeln!(page, "| `{}` | {} | {} |", cell(&spelling), cell(default), cell(&meaning))
-            .expect("a String");
+        writeln!(
+            page,
+            "| `{}` | {} | {} |",
+            cell(&spelling),
+            cell(default),
+            cell(&meaning)
+        )
+        .expect("a String");
     }
     page.push('\n');
 }
 
 fn add_command(page: &mut String, command: &CommandEntry) {
-    writeln!(page, "## {}\n\n{}\n", command.program(), with_full_stop(&command.about))
-        .expect("a String");
+    writeln!(
+        page,
+        "## {}\n\n{}\n",
+        command.program(),
+        with_full_stop(&command.about)
+    )
+    .expect("a String");
     writeln!(page, "```text\n{}\n```\n", synopsis(command)).expect("a String");
     for paragraph in &command.description {
         writeln!(page, "{paragraph}\n").expect("a String");
     }
     add_option_table(page, &options_of(command, OPTIONS_HEADING));
     let groups = command.option_headings();
-    let groups = groups.into_iter().filter(|heading| *heading != OPTIONS_HEADING);
+    let groups = groups
+        .into_iter()
+        .filter(|heading| *heading != OPTIONS_HEADING);
     let groups: Vec<_> = groups
         .map(|heading| format!("[{}]({})", heading.to_lowercase(), anchor(heading)))
         .collect();
     if !groups.is_empty() {
-        writeln!(page, "The command also has the {}.\n", groups.join(" and the "))
-            .expect("a String");
+        writeln!(
+            page,
+            "The command also has the {}.\n",
+            groups.join(" and the ")
+        )
+        .expect("a String");
     }
     for section in &command.sections {
-        let language = if section.heading == EXAMPLES_HEADING { "sh" } else { "text" };
+        let language = if section.heading == EXAMPLES_HEADING {
+            "sh"
+        } else {
+            "text"
+        };
         writeln!(
             page,
             "{}:\n\n```{language}\n{}\n```\n",
@@ -122,8 +165,10 @@ fn add_command(page: &mut String, command: &CommandEntry) {
         )
         .expect("a String");
     }
-    let codes: Vec<_> =
-        command.exit_codes().map(|entry| format!("`{}` {}", entry.code, entry.summary)).collect();
+    let codes: Vec<_> = command
+        .exit_codes()
+        .map(|entry| format!("`{}` {}", entry.code, entry.summary))
+        .collect();
     writeln!(page, "[Exit codes](exit-codes.md): {}.\n", codes.join(", ")).expect("a String");
 }
 
@@ -138,7 +183,10 @@ fn page() -> String {
          Each command has the option `-h, --help`.\n\n\
          | command | purpose |\n| --- | --- |\n",
     );
-    for command in commands.iter().filter(|command| command.subcommands.is_empty()) {
+    for command in commands
+        .iter()
+        .filter(|command| command.subcommands.is_empty())
+    {
         let (name, about) = (&command.name, with_full_stop(&command.about));
         let target = anchor(&command.program());
         writeln!(page, "| [`{name}`]({target}) | {} |", cell(&about)).expect("a String");
@@ -146,21 +194,32 @@ fn page() -> String {
     page.push_str("\nFirst steps:\n\n```sh\n");
     writeln!(page, "{}\n```\n", program.examples().join("\n")).expect("a String");
     page.push_str("## Client commands\n\nThese commands connect to a daemon: ");
-    let names: Vec<_> =
-        CLIENT_COMMANDS.iter().map(|name| format!("[`{name}`](#caproot-{name})")).collect();
+    let names: Vec<_> = CLIENT_COMMANDS
+        .iter()
+        .map(|name| format!("[`{name}`](#caproot-{name})"))
+        .collect();
     writeln!(page, "{}.\n", names.join(", ")).expect("a String");
     for heading in ["Connection options", "Root options"] {
-        let with = commands.iter().find(|command| !options_of(command, heading).is_empty());
+        let with = commands
+            .iter()
+            .find(|command| !options_of(command, heading).is_empty());
         let options = options_of(with.expect("a command with the options"), heading);
         writeln!(page, "### {heading}\n").expect("a String");
         add_option_table(&mut page, &options);
         // The commands differ only in whether they have the options.
         for command in commands {
             let same = options_of(command, heading);
-            assert!(same.is_empty() || same == options, "{heading} of {}", command.name);
+            assert!(
+                same.is_empty() || same == options,
+                "{heading} of {}",
+                command.name
+            );
         }
     }
-    for command in commands.iter().filter(|command| command.subcommands.is_empty()) {
+    for command in commands
+        .iter()
+        .filter(|command| command.subcommands.is_empty())
+    {
         add_command(&mut page, command);
     }
     format!("{}\n", page.trim_end())
@@ -175,7 +234,10 @@ fn the_page_of_the_commands_is_current() {
 fn client_commands_are_the_commands_with_an_endpoint() {
     let leaves = leaf_commands();
     let clients = leaves.iter().filter(|command| {
-        command.options.iter().any(|option| option.flag.as_deref() == Some("--endpoint"))
+        command
+            .options
+            .iter()
+            .any(|option| option.flag.as_deref() == Some("--endpoint"))
     });
     let clients: Vec<_> = clients.map(|command| command.name.as_str()).collect();
     assert_eq!(clients, CLIENT_COMMANDS);
@@ -190,15 +252,26 @@ fn client_commands_are_the_commands_with_an_endpoint() {
 #[test]
 fn each_command_has_examples_that_a_shell_accepts() {
     for command in commands() {
-        assert!(!command.examples().is_empty(), "`{}` has no example", command.name);
+        assert!(
+            !command.examples().is_empty(),
+            "`{}` has no example",
+            command.name
+        );
         for line in command.examples() {
-            assert!(line.chars().count() <= MAX_EXAMPLE_COLUMNS, "too wide: {line}");
+            assert!(
+                line.chars().count() <= MAX_EXAMPLE_COLUMNS,
+                "too wide: {line}"
+            );
         }
         let script = command.examples().join("\n");
         let mut shell = Command::new("bash");
         shell.args(["-n", "-c", &script]).stdin(Stdio::null());
         let output = shell.output().expect("bash runs");
-        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{script}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         assert!(script.contains("caproot"), "{script}");
     }
 }

@@ -29,12 +29,20 @@ check FILE` checks a file. [Change the config](../operate/reload.md) describes r
 
 /// Returns the anchor of a heading, as forges derive it.
 fn anchor(path: &str) -> String {
-    path.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '_').collect()
+    path.chars()
+        .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
+        .collect()
 }
 
 fn page(keys: &[KeyDescription]) -> String {
     let mut page = HEAD.to_owned();
-    for KeyDescription { path, default, reload, .. } in keys {
+    for KeyDescription {
+        path,
+        default,
+        reload,
+        ..
+    } in keys
+    {
         // The keys of a section without a default have the cells.
         let Some(default) = default else {
             writeln!(page, "| [`{path}`](#{}) | | |", anchor(path)).expect("a string");
@@ -47,10 +55,18 @@ fn page(keys: &[KeyDescription]) -> String {
     }
     for key in keys {
         let level = if key.path.contains('.') { "###" } else { "##" };
-        let KeyDescription { path, value_type, reload, .. } = key;
+        let KeyDescription {
+            path,
+            value_type,
+            reload,
+            ..
+        } = key;
         let meaning = link_names(&link_errors(key.meaning, "errors.md"), "api.md");
-        write!(page, "\n{level} `{path}`\n\n{meaning}\n\n- Type: {value_type}\n")
-            .expect("a string");
+        write!(
+            page,
+            "\n{level} `{path}`\n\n{meaning}\n\n- Type: {value_type}\n"
+        )
+        .expect("a string");
         for (name, text) in [
             ("Default", key.default.clone()),
             ("Example", key.example.map(|example| format!("`{example}`"))),
@@ -76,13 +92,17 @@ fn the_flags_are_those_of_serve() {
     let serve = command.find_subcommand("serve").expect("caproot serve");
     // These flags have no key.
     let others = ["config", "help"];
-    let visible = serve.get_arguments().filter(|argument| !argument.is_hide_set());
+    let visible = serve
+        .get_arguments()
+        .filter(|argument| !argument.is_hide_set());
     let flags: BTreeSet<_> = visible
         .filter_map(clap::Arg::get_long)
         .filter(|long| !others.contains(long))
         .map(|long| format!("--{long}"))
         .collect();
-    let in_table: BTreeSet<_> =
-        config_keys().into_iter().filter_map(|key| key.flag.map(str::to_owned)).collect();
+    let in_table: BTreeSet<_> = config_keys()
+        .into_iter()
+        .filter_map(|key| key.flag.map(str::to_owned))
+        .collect();
     assert_eq!(in_table, flags);
 }

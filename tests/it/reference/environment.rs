@@ -35,8 +35,13 @@ fn page() -> String {
     );
     for entry in ENVIRONMENT_VARIABLES {
         let commands = command_names(entry.commands);
-        writeln!(page, "| `{}` | {} | {commands} |", entry.name, cell(entry.meaning))
-            .expect("a String");
+        writeln!(
+            page,
+            "| `{}` | {} | {commands} |",
+            entry.name,
+            cell(entry.meaning)
+        )
+        .expect("a String");
     }
     page.push_str(
         "\n## Files\n\nThe program finds these files and directories by itself. A client without \
@@ -45,8 +50,13 @@ fn page() -> String {
     );
     for entry in FILES {
         let commands = command_names(entry.commands);
-        writeln!(page, "| `{}` | {} | {commands} |", entry.path, cell(entry.meaning))
-            .expect("a String");
+        writeln!(
+            page,
+            "| `{}` | {} | {commands} |",
+            entry.path,
+            cell(entry.meaning)
+        )
+        .expect("a String");
     }
     page
 }
@@ -116,7 +126,8 @@ impl Machine {
 
     fn fill(&self, text: &str) -> String {
         let top = self.fixture.top().to_str().expect("UTF-8");
-        text.replace("$TMP", top).replace("$DAEMON", self.daemon.endpoint())
+        text.replace("$TMP", top)
+            .replace("$DAEMON", self.daemon.endpoint())
     }
 
     /// Returns the outputs of a command without and with a variable, and the text that only one of
@@ -145,7 +156,13 @@ impl Machine {
                     "$TMP/none/x",
                     "$TMP/none/x",
                 ),
-                "CAPROOT_LOG" => (serve, "serve --listen tcp:127.0.0.1:0", &[], "warn", " INFO "),
+                "CAPROOT_LOG" => (
+                    serve,
+                    "serve --listen tcp:127.0.0.1:0",
+                    &[],
+                    "warn",
+                    " INFO ",
+                ),
                 "RUNTIME_DIRECTORY" => (
                     serve,
                     "serve --root $TMP/skills",
@@ -169,7 +186,13 @@ impl Machine {
                     "$TMP/codex",
                     "1 published root,",
                 ),
-                "TZ" => (first_change, "watch --endpoint $DAEMON", &[], "<+14>-14", "another hour"),
+                "TZ" => (
+                    first_change,
+                    "watch --endpoint $DAEMON",
+                    &[],
+                    "<+14>-14",
+                    "another hour",
+                ),
                 "NO_COLOR" => (on_terminal, "check $TMP/broken", terminal, "1", "\u{1b}["),
                 "TERM" => (on_terminal, "check $TMP/broken", &[], "xterm", "\u{1b}["),
                 "COLUMNS" => (on_terminal, "list --endpoint $DAEMON", &[], "40", "a-name…"),
@@ -187,17 +210,29 @@ fn each_variable_has_an_effect() {
     for variable in ENVIRONMENT_VARIABLES {
         let name = variable.name;
         if let Some((_, file)) = SHOWN_ELSEWHERE.iter().find(|(shown, _)| *shown == name) {
-            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it").join(file);
-            assert!(fs::read_to_string(path).expect("a test").contains(name), "{name} in {file}");
+            let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+                .join("tests/it")
+                .join(file);
+            assert!(
+                fs::read_to_string(path).expect("a test").contains(name),
+                "{name} in {file}"
+            );
             continue;
         }
         let (without, with, expected) = machine.outputs(name);
         if name == "TZ" {
-            assert_ne!(without.get(..2), with.get(..2), "the hour in {without} and {with}");
+            assert_ne!(
+                without.get(..2),
+                with.get(..2),
+                "the hour in {without} and {with}"
+            );
             continue;
         }
         let shown = [&without, &with].map(|output| output.contains(&expected));
-        assert!(shown[0] != shown[1], "{name}: {expected:?}\n{without}\n{with}");
+        assert!(
+            shown[0] != shown[1],
+            "{name}: {expected:?}\n{without}\n{with}"
+        );
     }
 }
 
@@ -208,7 +243,10 @@ fn names_after(marks: &[&str]) -> Vec<(String, PathBuf)> {
         let code = source.without_tests();
         for mark in marks {
             for (at, _) in code.match_indices(mark) {
-                let name = code[at + mark.len()..].split('"').next().unwrap_or_default();
+                let name = code[at + mark.len()..]
+                    .split('"')
+                    .next()
+                    .unwrap_or_default();
                 names.push((name.to_owned(), source.path.clone()));
             }
         }
@@ -218,11 +256,19 @@ fn names_after(marks: &[&str]) -> Vec<(String, PathBuf)> {
 
 #[test]
 fn each_variable_of_the_source_is_documented() {
-    let marks = ["env::var(\"", "env::var_os(\"", "env = \"", "directory(\"", "set(\""];
+    let marks = [
+        "env::var(\"",
+        "env::var_os(\"",
+        "env = \"",
+        "directory(\"",
+        "set(\"",
+    ];
     let names = names_after(&marks);
     assert!(names.len() > 10, "{names:?}");
     for (name, file) in names {
-        let is_known = ENVIRONMENT_VARIABLES.iter().any(|variable| variable.name == name);
+        let is_known = ENVIRONMENT_VARIABLES
+            .iter()
+            .any(|variable| variable.name == name);
         assert!(
             is_known || NOT_OF_USERS.contains(&name.as_str()) || name == "gnu",
             "{name} in {} is not in the table",

@@ -25,26 +25,35 @@ fn methods_with(reason: &str) -> Option<Vec<MethodDescriptor>> {
     }
     let names = |method: &MethodDescriptor| {
         let comment = comment(&service.parent_file(), method.path());
-        comment.split_once("Errors:").is_some_and(|(_, errors)| errors.contains(&quoted))
+        comment
+            .split_once("Errors:")
+            .is_some_and(|(_, errors)| errors.contains(&quoted))
     };
     Some(service.methods().filter(names).collect())
 }
 
 fn page() -> String {
-    let reasons = pool().get_enum_by_name("caproot.v1.ErrorReason").expect("an enum");
+    let reasons = pool()
+        .get_enum_by_name("caproot.v1.ErrorReason")
+        .expect("an enum");
     let introduction = comment(&reasons.parent_file(), reasons.path());
     let introduction = link_errors(&introduction, "");
     let mut page = format!("{HEAD}{introduction}\n\n");
     page.push_str("| reason | status | fix |\n| --- | --- | --- |\n");
     let mut sections = String::new();
     for error in enum_values(&reasons, "ERROR_REASON_") {
-        let (status, cause) =
-            split_at(&error.cause, "Status: ").1.split_once(". ").expect("a cause");
+        let (status, cause) = split_at(&error.cause, "Status: ")
+            .1
+            .split_once(". ")
+            .expect("a cause");
         let [cause, fix] = [cause, &error.fix].map(|text| link_names(text, "api.md"));
         let (name, metadata) = (&error.name, error.metadata.trim_end_matches('.'));
         writeln!(page, "| [`{name}`](#{}) | {status} | {fix} |", anchor(name)).expect("a string");
-        write!(sections, "\n## {name}\n\n{cause}\n\n- Status: {status}\n- Fix: {fix}\n")
-            .expect("a string");
+        write!(
+            sections,
+            "\n## {name}\n\n{cause}\n\n- Status: {status}\n- Fix: {fix}\n"
+        )
+        .expect("a string");
         if !metadata.is_empty() {
             writeln!(sections, "- Metadata: {metadata}").expect("a string");
         }

@@ -29,8 +29,12 @@ fn page() -> String {
     );
     for entry in EXIT_CODES {
         let (code, name, commands) = (entry.code, entry.name, command_names(entry.commands));
-        writeln!(page, "| {code} | `{name}` | {} | {commands} |", cell(entry.meaning))
-            .expect("a String");
+        writeln!(
+            page,
+            "| {code} | `{name}` | {} | {commands} |",
+            cell(entry.meaning)
+        )
+        .expect("a String");
     }
     page.push_str("\n[Commands](cli.md) lists the exit codes of each command.\n");
     page
@@ -39,7 +43,10 @@ fn page() -> String {
 #[test]
 fn the_page_of_the_exit_codes_is_current() {
     check_page("exit-codes", &page());
-    assert!(EXIT_CODES.is_sorted_by_key(|entry| entry.code), "in ascending order");
+    assert!(
+        EXIT_CODES.is_sorted_by_key(|entry| entry.code),
+        "in ascending order"
+    );
 }
 
 /// Starts a server that rejects each call of the daemon's service with one status. Returns the
@@ -92,7 +99,10 @@ impl Machine {
             file dead.yaml\n| executors: {local: {endpoint: 'unix:/nonexistent'}}",
         )
         .await;
-        let executor = format!("executors: {{local: {{endpoint: 'tcp:{}'}}}}", daemon.address);
+        let executor = format!(
+            "executors: {{local: {{endpoint: 'tcp:{}'}}}}",
+            daemon.address
+        );
         fixture.write("fleet.yaml", executor);
         Self { fixture, daemon }
     }
@@ -111,7 +121,9 @@ impl Machine {
 
     /// Writes the package of the skill to the directory `pulled`.
     async fn pull_package(&self) {
-        run_command(self.command(valid_args("pull"))).await.succeeded();
+        run_command(self.command(valid_args("pull")))
+            .await
+            .succeeded();
     }
 
     /// Command that listens on an address.
@@ -124,7 +136,11 @@ impl Machine {
             self.fixture.write("taken.yaml", text);
             return self.command("link --config $TMP/taken.yaml");
         }
-        let flag = if name == "mcp" { "--http " } else { "--listen tcp:" };
+        let flag = if name == "mcp" {
+            "--http "
+        } else {
+            "--listen tcp:"
+        };
         self.command(&format!("{name} {flag}{address}"))
     }
 
@@ -148,7 +164,10 @@ impl Machine {
             (0, other) if other != "verify" => self.command(valid),
             (1, "status") => {
                 let health = ServingStatus::NotServing;
-                self.command_for(&start_rejecting_server(Code::Unavailable, health).await, valid)
+                self.command_for(
+                    &start_rejecting_server(Code::Unavailable, health).await,
+                    valid,
+                )
             }
             (1, "pull") => self.command("pull skill://skills/pdf --into $TMP/broken"),
             (1, "verify") => {
@@ -168,7 +187,14 @@ impl Machine {
             (1, "path") => {
                 let mount = "mount -t tmpfs none \"$0\" && exec \"$@\"";
                 let skills = self.fixture.path("skills").display().to_string();
-                let unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"];
+                let unshare = [
+                    "unshare",
+                    "--user",
+                    "--map-root-user",
+                    "--mount",
+                    "sh",
+                    "-c",
+                ];
                 let wrapper = unshare.into_iter().chain([mount, &skills]);
                 let skipped = "path: user namespaces are not available";
                 wrap_command(wrapper, self.command(valid), skipped)?
@@ -184,9 +210,10 @@ impl Machine {
             (1, "fleet ping" | "fleet list") => self.command(&format!("{name} $TMP/dead.yaml")),
             (1, _) => self.command(&format!("{valid} --root $TMP/missing")),
             (2, _) => self.command(&format!("{valid} --unknown")),
-            (3, _) => {
-                self.command_for(&format!("unix:{}/none", self.fixture.top().display()), valid)
-            }
+            (3, _) => self.command_for(
+                &format!("unix:{}/none", self.fixture.top().display()),
+                valid,
+            ),
             (73, _) => {
                 let (_taken, address) = silent_listener();
                 let output = run_command(self.listening_command(name, &address)).await;
@@ -247,8 +274,9 @@ async fn each_command_exits_with_each_of_its_codes() {
     let machine = Machine::start().await;
     let (mut wrong, mut produced) = (Vec::new(), 0);
     for command in leaf_commands() {
-        for entry in
-            command.exit_codes().filter(|entry| !is_out_of_reach(entry.code, &command.name))
+        for entry in command
+            .exit_codes()
+            .filter(|entry| !is_out_of_reach(entry.code, &command.name))
         {
             let Some((code, log)) = machine.produce(entry.code, &command.name).await else {
                 continue;

@@ -25,7 +25,12 @@ limit is always reported by a diagnostic or an [error](errors.md).
 /// Formats a number with separators, such as `1,024`.
 fn with_separators(number: u64) -> String {
     let digits = number.to_string();
-    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    let groups: Vec<_> = digits
+        .as_bytes()
+        .rchunks(3)
+        .rev()
+        .map(String::from_utf8_lossy)
+        .collect();
     groups.join(",")
 }
 
@@ -34,8 +39,11 @@ fn format_default(name: &str, value: u64) -> String {
     if !name.ends_with("_bytes") {
         return with_separators(value);
     }
-    let (divisor, unit) =
-        if value.is_multiple_of(1 << 20) { (1 << 20, "MiB") } else { (1 << 10, "KiB") };
+    let (divisor, unit) = if value.is_multiple_of(1 << 20) {
+        (1 << 20, "MiB")
+    } else {
+        (1 << 10, "KiB")
+    };
     assert_eq!(value % divisor, 0, "{name} is a whole number of {unit}");
     format!("{} {unit}", with_separators(value / divisor))
 }
@@ -44,7 +52,11 @@ fn format_default(name: &str, value: u64) -> String {
 /// has the range.
 fn config_ranges() -> BTreeMap<String, String> {
     let example = run_blocking(caproot(["config", "example"]));
-    let section = example.text().lines().skip_while(|line| *line != "limits:").skip(1);
+    let section = example
+        .text()
+        .lines()
+        .skip_while(|line| *line != "limits:")
+        .skip(1);
     let bounds = Regex::new(r"(\d+)(\w*) to (\d+)(\w*)").expect("a pattern");
     let (mut ranges, mut comment) = (BTreeMap::new(), String::new());
     for line in section.map_while(|line| line.strip_prefix("  ")) {
@@ -53,11 +65,15 @@ fn config_ranges() -> BTreeMap<String, String> {
             continue;
         }
         let (key, _) = line.split_once(':').expect("a key");
-        let found = bounds.captures(comment.as_str()).expect("a search that ends");
+        let found = bounds
+            .captures(comment.as_str())
+            .expect("a search that ends");
         let found = found.unwrap_or_else(|| panic!("no range of {key}: {comment}"));
         let bound = |number: usize| {
             let value = with_separators(found[number].parse().expect("a number"));
-            format!("{value} {}", &found[number + 1]).trim_end().to_owned()
+            format!("{value} {}", &found[number + 1])
+                .trim_end()
+                .to_owned()
         };
         ranges.insert(key.to_owned(), format!("{} to {}", bound(1), bound(3)));
         comment.clear();
@@ -72,15 +88,24 @@ async fn the_page_is_current() {
     let executor = daemon.executor().await;
     daemon.stop().await;
     let executor = json::to_dynamic(&executor).expect("its descriptor");
-    let limits = executor.get_field_by_name("limits").expect("the field `limits`").into_owned();
+    let limits = executor
+        .get_field_by_name("limits")
+        .expect("the field `limits`")
+        .into_owned();
     let limits = limits.as_message().expect("a message");
     let mut page = HEAD.to_owned();
     let mut ranges = config_ranges();
     for field in limits.descriptor().fields() {
         let name = field.name();
         let value = limits.get_field(&field);
-        let value = value.as_u64().or_else(|| value.as_u32().map(u64::from)).expect("a number");
-        let about = cell(&comment(&field.parent_message().parent_file(), field.path()));
+        let value = value
+            .as_u64()
+            .or_else(|| value.as_u32().map(u64::from))
+            .expect("a number");
+        let about = cell(&comment(
+            &field.parent_message().parent_file(),
+            field.path(),
+        ));
         let about = link_names(&link_errors(&about, "errors.md"), "api.md");
         let default = format_default(name, value);
         let (name, range) = match ranges.remove(name) {
@@ -89,6 +114,9 @@ async fn the_page_is_current() {
         };
         writeln!(page, "| {name} | {default} | {range} | {about} |").expect("a string");
     }
-    assert!(ranges.is_empty(), "each key of `limits` is in the table: {ranges:?}");
+    assert!(
+        ranges.is_empty(),
+        "each key of `limits` is in the table: {ranges:?}"
+    );
     check_page("limits", &page);
 }

@@ -61,10 +61,14 @@ struct MetricFamily {
 
 impl MetricFamily {
     fn add_label(&mut self, name: &str, value: &str) {
-        let at = self.labels.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
-            self.labels.push((name.to_owned(), Vec::new()));
-            self.labels.len() - 1
-        });
+        let at = self
+            .labels
+            .iter()
+            .position(|(known, _)| known == name)
+            .unwrap_or_else(|| {
+                self.labels.push((name.to_owned(), Vec::new()));
+                self.labels.len() - 1
+            });
         let (_, values) = &mut self.labels[at];
         if !values.iter().any(|known| known == value) {
             values.push(value.to_owned());
@@ -97,7 +101,9 @@ fn parse_families(scrape: &str) -> Vec<MetricFamily> {
                 unit.clone_into(&mut families.last_mut().expect("HELP first").unit);
             }
             _ => {
-                let Some((_, labels)) = line.split_once('{') else { continue };
+                let Some((_, labels)) = line.split_once('{') else {
+                    continue;
+                };
                 let (labels, _) = labels.rsplit_once('}').expect("closed labels");
                 let family = families.last_mut().expect("HELP first");
                 assert!(line.starts_with(&family.name), "{line} in {}", family.name);
@@ -118,13 +124,19 @@ fn label_values(metric: &str, label: &str, scraped: &[String]) -> String {
     let fixed: Vec<&str> = match (metric, label) {
         (_, "version") => return "version of the daemon".to_owned(),
         (_, "method") => RPC_METHODS.into_iter().chain(["other"]).collect(),
-        ("caproot_calls_total", "code") => {
-            (0..=16).map(|n| grpc_code_name(Code::from_i32(n))).collect()
-        }
+        ("caproot_calls_total", "code") => (0..=16)
+            .map(|n| grpc_code_name(Code::from_i32(n)))
+            .collect(),
         _ => scraped.iter().map(|value| &**value).collect(),
     };
-    let others: Vec<_> = scraped.iter().filter(|value| !fixed.contains(&&***value)).collect();
-    assert!(others.is_empty() && !fixed.is_empty(), "{metric} {label}: {others:?}");
+    let others: Vec<_> = scraped
+        .iter()
+        .filter(|value| !fixed.contains(&&***value))
+        .collect();
+    assert!(
+        others.is_empty() && !fixed.is_empty(),
+        "{metric} {label}: {others:?}"
+    );
     let link = |value: &&str| match (metric, label) {
         ("caproot_diagnostics", "code") => {
             format!("[`{value}`](diagnostics.md#{})", value.to_lowercase())
@@ -142,13 +154,26 @@ fn label_values(metric: &str, label: &str, scraped: &[String]) -> String {
 
 fn page(families: &[MetricFamily], of_link: &[MetricFamily]) -> String {
     let mut page = HEAD.to_owned();
-    for MetricFamily { name, kind, unit, help, labels } in families {
-        let labels: Vec<_> = labels.iter().map(|(label, _)| format!("`{label}`")).collect();
+    for MetricFamily {
+        name,
+        kind,
+        unit,
+        help,
+        labels,
+    } in families
+    {
+        let labels: Vec<_> = labels
+            .iter()
+            .map(|(label, _)| format!("`{label}`"))
+            .collect();
         let labels = labels.join(", ");
         writeln!(page, "| `{name}` | {kind} | {unit} | {labels} | {help} |").expect("a string");
     }
     page.push_str(LINK);
-    for MetricFamily { name, kind, help, .. } in of_link {
+    for MetricFamily {
+        name, kind, help, ..
+    } in of_link
+    {
         writeln!(page, "| `{name}` | {kind} | {help} |").expect("a string");
     }
     page.push_str(LABELS);
@@ -157,7 +182,10 @@ fn page(families: &[MetricFamily], of_link: &[MetricFamily]) -> String {
         for (label, scraped) in &family.labels {
             let values = label_values(&family.name, label, scraped);
             let metric = format!("`{}`", family.name);
-            match rows.iter_mut().find(|row| row.0 == *label && row.2 == values) {
+            match rows
+                .iter_mut()
+                .find(|row| row.0 == *label && row.2 == values)
+            {
                 Some((_, metrics, _)) => metrics.push(metric),
                 None => rows.push((label.clone(), vec![metric], values)),
             }
@@ -174,14 +202,36 @@ async fn the_page_is_current() {
     let families = parse_families(&scrape_new_daemon().await);
     assert!(families.len() > 20);
     let helps: BTreeSet<_> = families.iter().map(|family| &family.help).collect();
-    assert_eq!(helps.len(), families.len(), "two metrics have the same HELP text");
+    assert_eq!(
+        helps.len(),
+        families.len(),
+        "two metrics have the same HELP text"
+    );
     for family in &families {
-        assert!(family.help.ends_with('.'), "{}: {}", family.name, family.help);
-        let (_, unit) = family.name.trim_end_matches("_total").rsplit_once('_').expect("a prefix");
-        assert_eq!(unit == "seconds", family.unit == "seconds", "unit of {}", family.name);
+        assert!(
+            family.help.ends_with('.'),
+            "{}: {}",
+            family.name,
+            family.help
+        );
+        let (_, unit) = family
+            .name
+            .trim_end_matches("_total")
+            .rsplit_once('_')
+            .expect("a prefix");
+        assert_eq!(
+            unit == "seconds",
+            family.unit == "seconds",
+            "unit of {}",
+            family.name
+        );
     }
     let of_link = parse_families(&scrape_new_link().await);
-    assert!(of_link.iter().all(|family| family.labels.is_empty() && family.unit.is_empty()));
+    assert!(
+        of_link
+            .iter()
+            .all(|family| family.labels.is_empty() && family.unit.is_empty())
+    );
     assert!(of_link.len() > 5);
     check_page("metrics", &page(&families, &of_link));
 }

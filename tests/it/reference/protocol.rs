@@ -20,7 +20,10 @@ pub(super) fn line_number(file: &FileDescriptor, path: &[i32]) -> i32 {
 pub(super) fn comment(file: &FileDescriptor, path: &[i32]) -> String {
     let (_, comment) = location(file, path);
     let mut lines: Vec<String> = Vec::new();
-    for line in comment.lines().map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end()) {
+    for line in comment
+        .lines()
+        .map(|line| line.strip_prefix(' ').unwrap_or(line).trim_end())
+    {
         let is_number = |(number, _): (&str, &str)| number.parse::<u8>().is_ok();
         let begins_item = line.starts_with("- ") || line.split_once(". ").is_some_and(is_number);
         match lines.last_mut() {
@@ -31,13 +34,24 @@ pub(super) fn comment(file: &FileDescriptor, path: &[i32]) -> String {
             _ => lines.push(line.to_owned()),
         }
     }
-    assert!(!lines.is_empty(), "a comment at {path:?} of {}", file.name());
+    assert!(
+        !lines.is_empty(),
+        "a comment at {path:?} of {}",
+        file.name()
+    );
     lines.join("\n")
 }
 
 fn location(file: &FileDescriptor, path: &[i32]) -> (i32, String) {
-    let source = file.file_descriptor_proto().source_code_info.as_ref().expect("comments");
-    let location = source.location.iter().find(|location| location.path == path);
+    let source = file
+        .file_descriptor_proto()
+        .source_code_info
+        .as_ref()
+        .expect("comments");
+    let location = source
+        .location
+        .iter()
+        .find(|location| location.path == path);
     let location = location.unwrap_or_else(|| panic!("no location {path:?} in {}", file.name()));
     (location.span[0], location.leading_comments().to_owned())
 }
@@ -60,7 +74,11 @@ pub(super) fn enum_values(values: &EnumDescriptor, prefix: &str) -> Vec<EnumValu
         let (comment, metadata) = split_at(&comment, "Metadata: ");
         let (cause, fix) = split_at(comment, "Fix: ");
         EnumValueDoc {
-            name: value.name().strip_prefix(prefix).expect("the prefix").to_owned(),
+            name: value
+                .name()
+                .strip_prefix(prefix)
+                .expect("the prefix")
+                .to_owned(),
             cause: cause.to_owned(),
             fix: capitalize(fix),
             metadata: metadata.to_owned(),
@@ -78,7 +96,9 @@ pub(super) fn split_at<'a>(text: &'a str, keyword: &str) -> (&'a str, &'a str) {
 
 fn capitalize(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(chars).collect()
+    })
 }
 
 /// Formats a comment for a cell of a table.
@@ -89,7 +109,9 @@ pub(super) fn cell(comment: &str) -> String {
 
 /// Returns the anchor of a heading, as forges derive it.
 pub(super) fn anchor(heading: &str) -> String {
-    heading.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric() && c != '_', "")
+    heading
+        .to_lowercase()
+        .replace(|c: char| !c.is_ascii_alphanumeric() && c != '_', "")
 }
 
 /// Links the reasons of errors between backticks to `errors.md`. `page` is the name of that page on
@@ -112,7 +134,10 @@ pub(super) fn link_names(text: &str, page: &str) -> String {
         .map(|message| message.name().to_owned())
         .chain(pool.all_enums().map(|values| values.name().to_owned()))
         .chain(pool.services().flat_map(|service| {
-            service.methods().map(|method| method.name().to_owned()).collect::<Vec<_>>()
+            service
+                .methods()
+                .map(|method| method.name().to_owned())
+                .collect::<Vec<_>>()
         }))
         .collect();
     let words =
@@ -127,7 +152,11 @@ pub(super) fn link_names(text: &str, page: &str) -> String {
     };
     // The odd parts are between backticks.
     let parts = text.split('`').enumerate().map(|(index, part)| {
-        if index % 2 == 0 { words.replace_all(part, link).into_owned() } else { part.to_owned() }
+        if index % 2 == 0 {
+            words.replace_all(part, link).into_owned()
+        } else {
+            part.to_owned()
+        }
     });
     parts.collect::<Vec<_>>().join("`")
 }

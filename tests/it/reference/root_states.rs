@@ -14,11 +14,16 @@ const HEAD: &str = "# Root states
 
 /// Returns a section with the comment of an enum and a table of its values.
 fn section(heading: &str, name: &str, prefix: &str) -> String {
-    let values = pool().get_enum_by_name(&format!("caproot.v1.{name}")).expect("an enum");
+    let values = pool()
+        .get_enum_by_name(&format!("caproot.v1.{name}"))
+        .expect("an enum");
     let introduction = link_names(&comment(&values.parent_file(), values.path()), "api.md");
     let mut section = format!("\n## {heading}\n\n{introduction}\n\n");
     section.push_str("| name | meaning | fix |\n| --- | --- | --- |\n");
-    for EnumValueDoc { name, cause, fix, .. } in enum_values(&values, prefix) {
+    for EnumValueDoc {
+        name, cause, fix, ..
+    } in enum_values(&values, prefix)
+    {
         let [cause, fix] = [cause, fix].map(|text| {
             link_names(&cell(&text), "api.md").replace("api.md#rootreason", "#reasons")
         });

@@ -32,18 +32,27 @@ impl RootStream {
             let value = format!("Bearer {token}").parse().expect("a header's value");
             request.metadata_mut().insert("authorization", value);
         }
-        in_time(client.watch_skills(request)).await.map(|answer| Self(answer.into_inner()))
+        in_time(client.watch_skills(request))
+            .await
+            .map(|answer| Self(answer.into_inner()))
     }
 
     /// Reads the next state. Returns the reset reason, and the added and removed packages.
     async fn read_state(&mut self) -> Result<(Option<ResetReason>, Vec<String>), Status> {
         let (mut reset, mut news) = (None, Vec::new());
         loop {
-            let response = in_time(self.0.message()).await?.expect("a status at the end");
+            let response = in_time(self.0.message())
+                .await?
+                .expect("a status at the end");
             match response.event.expect("an event") {
                 Event::Reset(why) => reset = Some(why.reason()),
                 Event::Delta(delta) => {
-                    news.extend(delta.removed.into_iter().map(|gone| format!("-{}", gone.package)));
+                    news.extend(
+                        delta
+                            .removed
+                            .into_iter()
+                            .map(|gone| format!("-{}", gone.package)),
+                    );
                     news.extend(delta.upserted.into_iter().map(|skill| skill.package));
                 }
                 Event::Synced(_) => return Ok((reset, news)),
@@ -69,12 +78,15 @@ async fn connect_unix(process: &ReloadingDaemon) -> Client {
     stream.set_nonblocking(true).expect("a socket");
     let mut stream = Some(tokio::net::UnixStream::from_std(stream).expect("a socket"));
     let connector = tower::service_fn(move |_| {
-        let stream = stream.take().ok_or_else(|| std::io::Error::other("connected once"));
+        let stream = stream
+            .take()
+            .ok_or_else(|| std::io::Error::other("connected once"));
         async move { stream.map(TokioIo::new) }
     });
     let endpoint = Endpoint::from_static("http://localhost");
-    let channel: Channel =
-        in_time(endpoint.connect_with_connector(connector)).await.expect("HTTP/2");
+    let channel: Channel = in_time(endpoint.connect_with_connector(connector))
+        .await
+        .expect("HTTP/2");
     Client::new(channel)
 }
 
@@ -96,9 +108,15 @@ async fn only_callers_without_a_rule_lose_their_streams() {
     let local_rule = format!("{{name: local, uids: [{uid}]}}");
     let mut process = start(&format!("callers: [{RULE_ONE}, {RULE_TWO}, {local_rule}]")).await;
     let tcp = process.daemon.client.clone();
-    let mut one = RootStream::open(tcp.clone(), Some("one")).await.expect("accepted");
-    let mut two = RootStream::open(tcp.clone(), Some("two")).await.expect("accepted");
-    let mut local = RootStream::open(connect_unix(&process).await, None).await.expect("accepted");
+    let mut one = RootStream::open(tcp.clone(), Some("one"))
+        .await
+        .expect("accepted");
+    let mut two = RootStream::open(tcp.clone(), Some("two"))
+        .await
+        .expect("accepted");
+    let mut local = RootStream::open(connect_unix(&process).await, None)
+        .await
+        .expect("accepted");
     for watch in [&mut one, &mut two, &mut local] {
         let all = ["skill://r/a", "skill://s/b"].map(str::to_owned).to_vec();
         assert_eq!(watch.read_state().await.expect("an open stream").1, all);
@@ -113,9 +131,14 @@ async fn only_callers_without_a_rule_lose_their_streams() {
     assert_eq!(one.read_to_end().await, unknown);
     let not_allowed = (Code::PermissionDenied, "CALLER_NOT_ALLOWED".to_owned());
     assert_eq!(local.read_to_end().await, not_allowed);
-    let again = RootStream::open(tcp.clone(), Some("one")).await.err().expect("refused");
+    let again = RootStream::open(tcp.clone(), Some("one"))
+        .await
+        .err()
+        .expect("refused");
     assert_eq!(again.code(), Code::Unauthenticated);
-    process.fixture.write("r/c/SKILL.md", skill_text("c", "New."));
+    process
+        .fixture
+        .write("r/c/SKILL.md", skill_text("c", "New."));
     // The file may be seen before its content.
     let expected = (None, vec!["skill://r/c".to_owned()]);
     while two.read_state().await.expect("an open stream") != expected {}
@@ -123,18 +146,27 @@ async fn only_callers_without_a_rule_lose_their_streams() {
     process.fixture.replace("2.token", "other\n");
     let mode = Permissions::from_mode(0o600);
     fs::set_permissions(process.fixture.path("2.token"), mode).expect("a mode");
-    process.try_reload(&format!("{CONFIG_HEAD}callers: [{RULE_TWO}]")).await;
+    process
+        .try_reload(&format!("{CONFIG_HEAD}callers: [{RULE_TWO}]"))
+        .await;
     assert_eq!(two.read_to_end().await, unknown);
     process.stop().await;
 }
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_loses_its_stream_too() {
-    let mut process = start(&format!("callers: [{RULE_ONE}]\nlimits: {{max_streams: 1}}")).await;
+    let mut process = start(&format!(
+        "callers: [{RULE_ONE}]\nlimits: {{max_streams: 1}}"
+    ))
+    .await;
     let tcp = process.daemon.client.clone();
-    let unread = RootStream::open(tcp.clone(), Some("one")).await.expect("accepted");
+    let unread = RootStream::open(tcp.clone(), Some("one"))
+        .await
+        .expect("accepted");
     process
-        .try_reload(&format!("{CONFIG_HEAD}callers: [{RULE_TWO}]\nlimits: {{max_streams: 1}}"))
+        .try_reload(&format!(
+            "{CONFIG_HEAD}callers: [{RULE_TWO}]\nlimits: {{max_streams: 1}}"
+        ))
         .await;
     // Its stream permit is free, although the client never read.
     in_time(async {
@@ -151,17 +183,23 @@ async fn a_client_that_reads_nothing_loses_its_stream_too() {
 async fn changed_roots_of_a_caller_reach_its_stream_as_a_delta() {
     let bound = |roots: &str| format!("callers: [{{name: one, token_file: 1.token, {roots}}}]");
     let mut process = start(&bound("roots: [r]")).await;
-    let mut one =
-        RootStream::open(process.daemon.client.clone(), Some("one")).await.expect("accepted");
+    let mut one = RootStream::open(process.daemon.client.clone(), Some("one"))
+        .await
+        .expect("accepted");
     let (reset, news) = one.read_state().await.expect("an open stream");
-    assert_eq!((reset, news), (Some(ResetReason::Initial), vec!["skill://r/a".to_owned()]));
+    assert_eq!(
+        (reset, news),
+        (Some(ResetReason::Initial), vec!["skill://r/a".to_owned()])
+    );
     for (roots, news) in [
         ("roots: [r, s]", "skill://s/b"),
         ("roots: [s]", "-skill://r/a"),
         ("roots: [r, s]", "skill://r/a"),
         ("roots: [r]", "-skill://s/b"),
     ] {
-        process.try_reload(&format!("{CONFIG_HEAD}{}", bound(roots))).await;
+        process
+            .try_reload(&format!("{CONFIG_HEAD}{}", bound(roots)))
+            .await;
         loop {
             let (reset, changes) = one.read_state().await.expect("an open stream");
             assert_eq!(reset, None);

@@ -36,7 +36,11 @@ impl ReloadingDaemon {
 
     async fn start_command(fixture: Fixture, command: impl BorrowMut<Command>) -> Self {
         let ConfiguredDaemon { process, daemon } = ConfiguredDaemon::start_command(command).await;
-        Self { fixture, process, daemon }
+        Self {
+            fixture,
+            process,
+            daemon,
+        }
     }
 
     /// Writes another config and waits until it is applied.
@@ -63,7 +67,11 @@ impl ReloadingDaemon {
     }
 
     async fn config(&self) -> ConfigStatus {
-        self.daemon.executor().await.config.expect("a config status")
+        self.daemon
+            .executor()
+            .await
+            .config
+            .expect("a config status")
     }
 
     /// Stops the daemon and returns the remaining log.

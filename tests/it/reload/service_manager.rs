@@ -16,7 +16,9 @@ async fn receive_message(socket: &UnixDatagram, prefix: &'static str) -> String 
     let message = tokio::task::spawn_blocking(move || {
         let mut buffer = [0; 4_096];
         loop {
-            let bytes = socket.recv(&mut buffer).unwrap_or_else(|e| panic!("{prefix}: {e}"));
+            let bytes = socket
+                .recv(&mut buffer)
+                .unwrap_or_else(|e| panic!("{prefix}: {e}"));
             let text = String::from_utf8_lossy(&buffer[..bytes]);
             if text.lines().any(|line| line.starts_with(prefix)) {
                 return text.into_owned();
@@ -31,15 +33,22 @@ async fn start(tree: &str, config: &str) -> (ReloadingDaemon, UnixDatagram) {
     let fixture = Fixture::new(&format!("dir run\nmode 0700 run\n{tree}"));
     fixture.write("etc/caproot.yaml", with_listener(config));
     let socket = UnixDatagram::bind(fixture.path("run/notify")).expect("a socket");
-    socket.set_read_timeout(Some(HANG_TIMEOUT)).expect("a time-out");
+    socket
+        .set_read_timeout(Some(HANG_TIMEOUT))
+        .expect("a time-out");
     let mut command = caproot(["serve", "--config"]);
     command.arg(fixture.path("etc/caproot.yaml"));
     command.env("NOTIFY_SOCKET", fixture.path("run/notify"));
-    (ReloadingDaemon::start_command(fixture, command).await, socket)
+    (
+        ReloadingDaemon::start_command(fixture, command).await,
+        socket,
+    )
 }
 
 fn write_config_and_hang_up(process: &ReloadingDaemon, config: &str) {
-    process.fixture.replace("etc/caproot.yaml", with_listener(config));
+    process
+        .fixture
+        .replace("etc/caproot.yaml", with_listener(config));
     process.process.send_signal(Signal::HUP);
 }
 
@@ -48,7 +57,10 @@ async fn the_service_manager_is_notified_of_reloads_and_their_outcome() {
     let plain = "roots: [{id: r, path: r}]";
     let (process, socket) = start("skill etc/r/a\nskill etc/r/b", plain).await;
     let ready = receive_message(&socket, "READY=1").await;
-    assert!(ready.contains("2 skills") && !ready.contains("RELOADING"), "{ready}");
+    assert!(
+        ready.contains("2 skills") && !ready.contains("RELOADING"),
+        "{ready}"
+    );
     for (more, expected, unexpected) in [
         ("disabled_skills: [{name: a}]", " 1 skills", "restart"),
         ("nonsense: 1", "the new config was rejected: ", "restart"),
@@ -56,10 +68,18 @@ async fn the_service_manager_is_notified_of_reloads_and_their_outcome() {
     ] {
         write_config_and_hang_up(&process, &format!("{plain}\n{more}"));
         let reloading = receive_message(&socket, "RELOADING=1").await;
-        let micros = reloading.lines().find_map(|line| line.strip_prefix("MONOTONIC_USEC="));
-        assert!(micros.is_some_and(|micros| micros.parse::<u64>().is_ok()), "{reloading}");
+        let micros = reloading
+            .lines()
+            .find_map(|line| line.strip_prefix("MONOTONIC_USEC="));
+        assert!(
+            micros.is_some_and(|micros| micros.parse::<u64>().is_ok()),
+            "{reloading}"
+        );
         let ready = receive_message(&socket, "READY=1").await;
-        assert!(ready.contains(expected) && !ready.contains(unexpected), "{more}: {ready}");
+        assert!(
+            ready.contains(expected) && !ready.contains(unexpected),
+            "{more}: {ready}"
+        );
         assert_eq!(ready.matches("STATUS=").count(), 1, "{ready}");
     }
     process.process.send_signal(Signal::TERM);
@@ -92,10 +112,16 @@ async fn a_key_that_needs_a_restart_ends_the_daemon_with_exit_code_75() {
         }
         write_config_and_hang_up(&process, &config);
         let line = process.process.wait_for_log("restarting to apply").await;
-        assert!(line.ends_with(&format!("restarting to apply: {keys}")), "{line}");
+        assert!(
+            line.ends_with(&format!("restarting to apply: {keys}")),
+            "{line}"
+        );
         receive_message(&socket, "RELOADING=1").await;
         let ready = receive_message(&socket, "READY=1").await;
-        assert!(ready.contains(&format!("STATUS=restarting for {keys}")), "{ready}");
+        assert!(
+            ready.contains(&format!("STATUS=restarting for {keys}")),
+            "{ready}"
+        );
         receive_message(&socket, "STOPPING=1").await;
         assert_eq!(process.process.exit().await.code, Some(75), "{keys}");
     }
@@ -112,13 +138,22 @@ async fn a_file_that_a_new_process_would_reject_does_not_end_the_daemon() {
     for (more, expected) in [
         (of_token("../out/empty"), "callers[0].token_file"),
         (of_token("../out/missing"), "callers[0].token_file"),
-        ("allow: [../out]\nnonsense: 1".to_owned(), "nonsense: unknown key"),
-        ("allow: [../out]\ncallers: [{name: a, uids: [no-such-user]}]".to_owned(), "uids"),
+        (
+            "allow: [../out]\nnonsense: 1".to_owned(),
+            "nonsense: unknown key",
+        ),
+        (
+            "allow: [../out]\ncallers: [{name: a, uids: [no-such-user]}]".to_owned(),
+            "uids",
+        ),
         (
             "listen: ['tcp:127.0.0.1:0', 'unix:../open/c.sock']".to_owned(),
             "writable for every user",
         ),
-        ("listen: ['tcp:127.0.0.1:0', 'unix:../none/run/c.sock']".to_owned(), "No such file"),
+        (
+            "listen: ['tcp:127.0.0.1:0', 'unix:../none/run/c.sock']".to_owned(),
+            "No such file",
+        ),
         // An address for documentation, RFC 5737, which no machine has.
         (
             "listen: ['tcp:127.0.0.1:0', 'tcp:192.0.2.1:7420']\ninsecure_tcp: true".to_owned(),
@@ -126,10 +161,16 @@ async fn a_file_that_a_new_process_would_reject_does_not_end_the_daemon() {
         ),
     ] {
         write_config_and_hang_up(&process, &format!("{plain}\n{more}"));
-        let line = process.process.wait_for_log("new configuration rejected").await;
+        let line = process
+            .process
+            .wait_for_log("new configuration rejected")
+            .await;
         assert!(line.contains(expected), "{more}: {line}");
         let ready = receive_message(&socket, "READY=1").await;
-        assert!(ready.contains("the new config was rejected: "), "{more}: {ready}");
+        assert!(
+            ready.contains("the new config was rejected: "),
+            "{more}: {ready}"
+        );
     }
     write_config_and_hang_up(&process, plain);
     process.process.wait_for_log(super::APPLIED).await;

@@ -24,9 +24,13 @@ async fn writes_in_place_and_by_rename_are_reloaded() {
     let mut process = ReloadingDaemon::start("skill r/a", WATCHED_CONFIG).await;
     for (id, in_place) in [("one", true), ("two", false), ("three", true)] {
         if in_place {
-            process.fixture.write("caproot.yaml", config_with_environment(id));
+            process
+                .fixture
+                .write("caproot.yaml", config_with_environment(id));
         } else {
-            process.fixture.replace("caproot.yaml", config_with_environment(id));
+            process
+                .fixture
+                .replace("caproot.yaml", config_with_environment(id));
         }
         wait_for_environment(&process, id).await;
     }
@@ -34,14 +38,22 @@ async fn writes_in_place_and_by_rename_are_reloaded() {
     process.fixture.replace("caproot.yaml", "nonsense: 1");
     process.process.wait_for_log(REJECTED).await;
     fs::remove_file(process.fixture.path("caproot.yaml")).expect("removed");
-    process.fixture.write("caproot.yaml", config_with_environment("four"));
+    process
+        .fixture
+        .write("caproot.yaml", config_with_environment("four"));
     wait_for_environment(&process, "four").await;
     // Without `watch_config`, a reload needs a signal. With the key again, it does not.
-    process.fixture.replace("caproot.yaml", with_listener("environment_ids: [five]"));
+    process
+        .fixture
+        .replace("caproot.yaml", with_listener("environment_ids: [five]"));
     wait_for_environment(&process, "five").await;
-    process.try_reload("environment_ids: [six]\nwatch_config: true").await;
+    process
+        .try_reload("environment_ids: [six]\nwatch_config: true")
+        .await;
     wait_for_environment(&process, "six").await;
-    process.fixture.replace("caproot.yaml", config_with_environment("seven"));
+    process
+        .fixture
+        .replace("caproot.yaml", config_with_environment("seven"));
     wait_for_environment(&process, "seven").await;
     process.stop().await;
 }
@@ -60,8 +72,11 @@ async fn the_flag_reloads_a_mounted_config_map_when_its_link_changes() {
     let process = ReloadingDaemon::start_command(fixture, command).await;
     wait_for_environment(&process, "one").await;
     symlink("..2", process.fixture.path("etc/..new")).expect("a link");
-    fs::rename(process.fixture.path("etc/..new"), process.fixture.path("etc/..data"))
-        .expect("renamed");
+    fs::rename(
+        process.fixture.path("etc/..new"),
+        process.fixture.path("etc/..data"),
+    )
+    .expect("renamed");
     wait_for_environment(&process, "two").await;
     process.stop().await;
 }
@@ -74,18 +89,34 @@ async fn a_timer_reloads_after_the_watcher_ended() {
         return;
     }
     let mut process = ReloadingDaemon::start("skill r/a", WATCHED_CONFIG).await;
-    process.fixture.replace("caproot.yaml", config_with_environment("one"));
+    process
+        .fixture
+        .replace("caproot.yaml", config_with_environment("one"));
     wait_for_environment(&process, "one").await;
     let tasks =
         fs::read_dir(format!("/proc/{}/task", process.process.pid())).expect("a task directory");
-    let thread = tasks.map(|task| task.expect("a thread").path()).find(|task| {
-        fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("notify-rs"))
-    });
+    let thread = tasks
+        .map(|task| task.expect("a thread").path())
+        .find(|task| {
+            fs::read_to_string(task.join("comm")).is_ok_and(|name| name.starts_with("notify-rs"))
+        });
     let thread = thread.expect("the watcher's thread");
-    let thread = thread.file_name().expect("a number").to_str().expect("a number");
+    let thread = thread
+        .file_name()
+        .expect("a number")
+        .to_str()
+        .expect("a number");
     // The next `epoll_wait` of the thread fails.
     let mut strace = Command::new("strace");
-    strace.args(["-qq", "-o", "/dev/null", "-p", thread, "-e", "trace=?epoll_wait,?epoll_pwait"]);
+    strace.args([
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-p",
+        thread,
+        "-e",
+        "trace=?epoll_wait,?epoll_pwait",
+    ]);
     strace.args(["-e", "inject=?epoll_wait,?epoll_pwait:error=EINVAL"]);
     let strace = Process::spawn(strace);
     let line = process
@@ -95,7 +126,9 @@ async fn a_timer_reloads_after_the_watcher_ended() {
     assert!(line.contains("WARN"), "{line}");
     // strace ends with the thread.
     strace.exit().await;
-    process.fixture.replace("caproot.yaml", config_with_environment("two"));
+    process
+        .fixture
+        .replace("caproot.yaml", config_with_environment("two"));
     wait_for_environment(&process, "two").await;
     process.stop().await;
 }

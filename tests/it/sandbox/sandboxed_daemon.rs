@@ -20,7 +20,9 @@ async fn start_sandboxed(fixture: &Fixture, flags: &[(&str, &str)]) -> Option<Co
     if !has_landlock() {
         return None;
     }
-    let flags = flags.iter().flat_map(|(flag, dir)| [PathBuf::from(flag), fixture.path(dir)]);
+    let flags = flags
+        .iter()
+        .flat_map(|(flag, dir)| [PathBuf::from(flag), fixture.path(dir)]);
     let command = serve(flags.chain(["--sandbox".into(), "required".into()]));
     Some(ConfiguredDaemon::start_command(command).await)
 }
@@ -32,12 +34,19 @@ async fn wait_until(replica: &mut Replica, condition: impl Fn(&Replica) -> bool)
 
 /// Returns the state of the only root.
 fn root_state(replica: &Replica) -> RootState {
-    replica.roots.values().next().map_or(RootState::Unspecified, RootStatus::state)
+    replica
+        .roots
+        .values()
+        .next()
+        .map_or(RootState::Unspecified, RootStatus::state)
 }
 
 /// Returns the description of a skill, or an empty text if the replica does not have it.
 fn description_of<'a>(replica: &'a Replica, package: &str) -> &'a str {
-    replica.skills.get(package).map_or("", |skill| &skill.description)
+    replica
+        .skills
+        .get(package)
+        .map_or("", |skill| &skill.description)
 }
 
 fn is_ready(replica: &Replica) -> bool {
@@ -51,7 +60,9 @@ fn is_gone(replica: &Replica) -> bool {
 #[tokio::test]
 async fn a_sandboxed_daemon_lists_reads_and_watches() {
     let fixture = Fixture::new("skill root/a\nfile root/a/x.md\n| text");
-    let Some(daemon) = start_sandboxed(&fixture, &[("--root", "root")]).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &[("--root", "root")]).await else {
+        return;
+    };
     let root = [published("root")];
     let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
     wait_until(&mut replica, is_ready).await;
@@ -70,15 +81,19 @@ async fn a_sandboxed_daemon_lists_reads_and_watches() {
 #[tokio::test]
 async fn a_published_root_can_be_removed_and_recreated() {
     let fixture = Fixture::new("skill root/a");
-    let Some(daemon) = start_sandboxed(&fixture, &[("--root", "root")]).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &[("--root", "root")]).await else {
+        return;
+    };
     let mut replica = Replica::open(&daemon, watch_request(vec![published("root")])).await;
     wait_until(&mut replica, is_ready).await;
     for description in ["Once.", "Twice."] {
         fs::remove_dir_all(fixture.path("root")).expect("remove");
         wait_until(&mut replica, is_gone).await;
         fixture.write("root/a/SKILL.md", skill_text("a", description));
-        wait_until(&mut replica, |held| description_of(held, "skill://root/a") == description)
-            .await;
+        wait_until(&mut replica, |held| {
+            description_of(held, "skill://root/a") == description
+        })
+        .await;
     }
     replica.catch_up(&daemon).await;
     daemon.stop().await;
@@ -87,7 +102,9 @@ async fn a_published_root_can_be_removed_and_recreated() {
 #[tokio::test]
 async fn a_published_link_can_change_its_target() {
     let fixture = Fixture::new("skill rel/1/a\nskill rel/2/b\ndir srv\nlink srv/r -> ../rel/1");
-    let Some(daemon) = start_sandboxed(&fixture, &[("--root", "srv/r")]).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &[("--root", "srv/r")]).await else {
+        return;
+    };
     let mut replica = Replica::open(&daemon, watch_request(vec![published("r")])).await;
     wait_until(&mut replica, is_ready).await;
     retarget(&fixture.path("srv/r"), "../rel/2");
@@ -104,7 +121,9 @@ async fn a_published_link_can_change_its_target() {
 async fn published_roots_may_appear_after_the_start() {
     let fixture = Fixture::new("dir top");
     let flags = [("--root", "top/one"), ("--root", "top/not/yet/two")];
-    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else {
+        return;
+    };
     for (id, dir) in [("one", "top/one"), ("two", "top/not/yet/two")] {
         let mut replica = Replica::open(&daemon, watch_request(vec![published(id)])).await;
         wait_until(&mut replica, is_gone).await;
@@ -120,15 +139,22 @@ async fn published_roots_may_appear_after_the_start() {
 async fn links_between_two_allowed_directories_are_followed() {
     let fixture = Fixture::new("skill one/r/a\nlink one/r/l -> ../../two/b\nskill two/b");
     let flags = [("--allow", "one"), ("--allow", "two")];
-    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else {
+        return;
+    };
     let root = selected("r", fixture.path("one/r"));
     let list = daemon.list(std::slice::from_ref(&root)).await;
     assert_eq!(packages(&list), ["skill://r/a", "skill://r/l"]);
-    let read = daemon.read(read_request(&root, "skill://r/l", "")).await.expect("the file");
+    let read = daemon
+        .read(read_request(&root, "skill://r/l", ""))
+        .await
+        .expect("the file");
     assert!(read.total_bytes > 0);
     // The selected directory is created after the start of the daemon.
     fixture.write("two/later/c/SKILL.md", skill_text("c", "Later."));
-    let list = daemon.list(&[selected("later", fixture.path("two/later"))]).await;
+    let list = daemon
+        .list(&[selected("later", fixture.path("two/later"))])
+        .await;
     assert_eq!(list.skills.len(), 1);
     daemon.stop().await;
 }
@@ -137,7 +163,9 @@ async fn links_between_two_allowed_directories_are_followed() {
 async fn a_recreated_allowed_directory_needs_a_restart() {
     let fixture = Fixture::new("skill allowed/r/a\ndir aside");
     let flags = [("--allow", "allowed")];
-    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else {
+        return;
+    };
     let root = [selected("r", fixture.path("allowed/r"))];
     let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
     wait_until(&mut replica, is_ready).await;
@@ -151,17 +179,27 @@ async fn a_recreated_allowed_directory_needs_a_restart() {
     // A new directory at the path is a different directory.
     fs::remove_dir_all(fixture.path("allowed")).expect("remove");
     fixture.write("allowed/r/a/SKILL.md", skill_text("a", "Anew."));
-    wait_until(&mut replica, |held| held.roots["r"].reason() == RootReason::PermissionDenied).await;
+    wait_until(&mut replica, |held| {
+        held.roots["r"].reason() == RootReason::PermissionDenied
+    })
+    .await;
     assert!(replica.skills.is_empty());
     let message = &replica.roots["r"].message;
     assert!(message.contains("restart"), "{message}");
-    assert_eq!(fresh_list(&daemon, &root).await.roots[0].reason(), RootReason::PermissionDenied);
+    assert_eq!(
+        fresh_list(&daemon, &root).await.roots[0].reason(),
+        RootReason::PermissionDenied
+    );
     drop(replica);
     let log = daemon.stop().await;
-    let warnings = log.lines().filter(|line| line.contains("WARN") && line.contains("restart"));
+    let warnings = log
+        .lines()
+        .filter(|line| line.contains("WARN") && line.contains("restart"));
     assert_eq!(warnings.count(), 1, "{log}");
 
-    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else {
+        return;
+    };
     assert_eq!(daemon.list(&root).await.skills.len(), 1);
     daemon.stop().await;
 }
@@ -170,7 +208,9 @@ async fn a_recreated_allowed_directory_needs_a_restart() {
 async fn a_link_into_a_recreated_directory_is_unreadable() {
     let fixture = Fixture::new("skill one/r/a\nlink one/r/l -> ../../two/b\nskill two/b");
     let flags = [("--allow", "one"), ("--allow", "two")];
-    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else {
+        return;
+    };
     let root = [selected("r", fixture.path("one/r"))];
     let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
     wait_until(&mut replica, |held| held.skills.len() == 2).await;
@@ -179,7 +219,11 @@ async fn a_link_into_a_recreated_directory_is_unreadable() {
     let of_link = |d: &&Diagnostic| d.resource.starts_with("skill://r/l");
     let unreadable = Some(DiagnosticCode::Unreadable);
     let is_unreadable = |held: &Replica| {
-        held.diagnostics["r"].iter().find(of_link).map(Diagnostic::code) == unreadable
+        held.diagnostics["r"]
+            .iter()
+            .find(of_link)
+            .map(Diagnostic::code)
+            == unreadable
     };
     wait_until(&mut replica, is_unreadable).await;
     assert!(replica.skills.keys().eq(["skill://r/a"]));
@@ -193,10 +237,18 @@ async fn denied_permissions_are_not_blamed_on_the_sandbox() {
         return println!("SKIPPED: root may open every directory");
     }
     let flags = [("--allow", "allowed")];
-    let Some(daemon) = start_sandboxed(&fixture, &flags).await else { return };
-    let list = daemon.list(&[selected("r", fixture.path("allowed/r"))]).await;
+    let Some(daemon) = start_sandboxed(&fixture, &flags).await else {
+        return;
+    };
+    let list = daemon
+        .list(&[selected("r", fixture.path("allowed/r"))])
+        .await;
     assert_eq!(list.roots[0].reason(), RootReason::PermissionDenied);
-    assert!(!list.roots[0].message.contains("restart"), "{}", list.roots[0].message);
+    assert!(
+        !list.roots[0].message.contains("restart"),
+        "{}",
+        list.roots[0].message
+    );
     daemon.stop().await;
 }
 
@@ -208,16 +260,24 @@ async fn a_sandboxed_daemon_polls_if_inotify_fails() {
     else {
         return;
     };
-    command.args(["--sandbox", "required", "--root"]).arg(fixture.path("root"));
+    command
+        .args(["--sandbox", "required", "--root"])
+        .arg(fixture.path("root"));
     let serving = Process::start(&mut command);
     let daemon = serving.connect().await;
     let mut replica = Replica::open(&daemon, watch_request(vec![published("root")])).await;
     wait_until(&mut replica, is_ready).await;
     assert_eq!(replica.roots["root"].watch_mode(), WatchMode::Polling);
     fixture.write("root/a/SKILL.md", skill_text("a", "Edited."));
-    wait_until(&mut replica, |held| description_of(held, "skill://root/a") == "Edited.").await;
+    wait_until(&mut replica, |held| {
+        description_of(held, "skill://root/a") == "Edited."
+    })
+    .await;
     fixture.write("root/a/SKILL.md", skill_text("a", "Again."));
-    assert_eq!(fresh_list(&daemon, &[published("root")]).await.skills[0].description, "Again.");
+    assert_eq!(
+        fresh_list(&daemon, &[published("root")]).await.skills[0].description,
+        "Again."
+    );
     serving.stop().await;
 }
 
@@ -236,7 +296,9 @@ async fn a_sandboxed_daemon_owns_its_socket_and_removes_it() {
     };
     let serving = Process::start(command());
     assert_eq!(run_command(command()).await.code, Some(73), "taken");
-    run_command(caproot(["list", "--endpoint", &listen])).await.succeeded();
+    run_command(caproot(["list", "--endpoint", &listen]))
+        .await
+        .succeeded();
     assert!(socket.exists());
     let log = serving.stop().await;
     assert!(!socket.exists() && !log.contains("WARN"), "{log}");

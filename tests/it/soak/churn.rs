@@ -54,7 +54,13 @@ pub(super) struct Churn {
 
 impl Churn {
     pub(super) fn new(tree: Arc<Tree>, seed: u64, counters: Arc<Counters>) -> Self {
-        Self { tree, dice: Rng::new(seed), version: 0, unreadable: None, counters }
+        Self {
+            tree,
+            dice: Rng::new(seed),
+            version: 0,
+            unreadable: None,
+            counters,
+        }
     }
 
     /// Changes the tree for this time.
@@ -69,12 +75,17 @@ impl Churn {
     fn change(&mut self) {
         self.restore_permissions();
         self.version += 1;
-        let mut remaining_weight =
-            self.dice.below(CHANGE_KINDS.iter().map(|(_, weight, _)| weight).sum());
+        let mut remaining_weight = self
+            .dice
+            .below(CHANGE_KINDS.iter().map(|(_, weight, _)| weight).sum());
         for (name, weight, change) in CHANGE_KINDS {
             if remaining_weight < weight {
                 let is_done = change(self).is_ok();
-                let name = if is_done { name } else { "skipped, its path is missing" };
+                let name = if is_done {
+                    name
+                } else {
+                    "skipped, its path is missing"
+                };
                 return self.counters.add(&format!("change: {name}"), 1);
             }
             remaining_weight -= weight;
@@ -99,7 +110,8 @@ impl Churn {
         let version = if is_last { 0 } else { self.version };
         for root in ROOTS {
             let text = file_contents::skill(root, "s00", version);
-            self.replace(&format!("{root}/g00/s00/SKILL.md"), text).expect("the first files exist");
+            self.replace(&format!("{root}/g00/s00/SKILL.md"), text)
+                .expect("the first files exist");
         }
     }
 
@@ -120,7 +132,10 @@ impl Churn {
 
     /// Picks a root, the directory of a skill in it, and the skill's name.
     fn pick_skill(&mut self) -> (&'static str, String, String) {
-        let ((root, group), name) = (self.pick_group(), format!("s{:02}", self.dice.below(SKILLS)));
+        let ((root, group), name) = (
+            self.pick_group(),
+            format!("s{:02}", self.dice.below(SKILLS)),
+        );
         (root, format!("{group}/{name}"), name)
     }
 
@@ -140,12 +155,18 @@ impl Churn {
 
     fn edit_in_place(&mut self) -> io::Result<()> {
         let (root, dir, name) = self.pick_skill();
-        self.write(&format!("{dir}/SKILL.md"), file_contents::skill(root, &name, self.version))
+        self.write(
+            &format!("{dir}/SKILL.md"),
+            file_contents::skill(root, &name, self.version),
+        )
     }
 
     fn edit_by_rename(&mut self) -> io::Result<()> {
         let (root, dir, name) = self.pick_skill();
-        self.replace(&format!("{dir}/SKILL.md"), file_contents::skill(root, &name, self.version))
+        self.replace(
+            &format!("{dir}/SKILL.md"),
+            file_contents::skill(root, &name, self.version),
+        )
     }
 
     fn add(&mut self) -> io::Result<()> {
@@ -169,12 +190,19 @@ impl Churn {
 
     fn break_skill(&mut self) -> io::Result<()> {
         let (root, dir, name) = self.pick_skill();
-        self.write(&format!("{dir}/SKILL.md"), file_contents::broken(root, &name, self.version))
+        self.write(
+            &format!("{dir}/SKILL.md"),
+            file_contents::broken(root, &name, self.version),
+        )
     }
 
     fn remove_permissions(&mut self) -> io::Result<()> {
         let (_, dir, _) = self.pick_skill();
-        let what = if self.dice.one_in(2) { dir } else { dir + "/SKILL.md" };
+        let what = if self.dice.one_in(2) {
+            dir
+        } else {
+            dir + "/SKILL.md"
+        };
         let path = self.path(&what);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o000))?;
         self.unreadable = Some(path);
@@ -183,16 +211,25 @@ impl Churn {
 
     fn retarget_link(&mut self) -> io::Result<()> {
         let (root, release) = (self.pick_root(), 1 + self.dice.below(2));
-        retarget(&self.path(&format!("{root}/current")), &format!("../v/{root}/{release}"));
+        retarget(
+            &self.path(&format!("{root}/current")),
+            &format!("../v/{root}/{release}"),
+        );
         let file = format!("v/{root}/{release}/t0/SKILL.md");
         self.replace(&file, file_contents::skill(root, "t0", self.version))
     }
 
     fn edit_notes(&mut self) -> io::Result<()> {
         let (root, dir, name) = self.pick_skill();
-        let (file, notes) =
-            (format!("{dir}/references/notes"), file_contents::notes(root, &name, self.version));
-        if self.dice.one_in(2) { self.write(&file, notes) } else { self.replace(&file, notes) }
+        let (file, notes) = (
+            format!("{dir}/references/notes"),
+            file_contents::notes(root, &name, self.version),
+        );
+        if self.dice.one_in(2) {
+            self.write(&file, notes)
+        } else {
+            self.replace(&file, notes)
+        }
     }
 
     fn change_sidecar(&mut self) -> io::Result<()> {
@@ -202,7 +239,10 @@ impl Churn {
             0 => fs::remove_file(self.path(&file)),
             1 => self.write(&file, "policy:\n  products: [chatgpt]\n"),
             2 => self.write(&file, "policy: [broken\n"),
-            _ => self.write(&file, format!("interface:\n  display_name: No. {}\n", self.version)),
+            _ => self.write(
+                &file,
+                format!("interface:\n  display_name: No. {}\n", self.version),
+            ),
         }
     }
 

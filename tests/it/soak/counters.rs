@@ -16,13 +16,23 @@ impl Counters {
 
     /// Returns a counter.
     pub(super) fn get(&self, name: &str) -> u64 {
-        self.0.lock().expect("no panic under the lock").get(name).copied().unwrap_or_default()
+        self.0
+            .lock()
+            .expect("no panic under the lock")
+            .get(name)
+            .copied()
+            .unwrap_or_default()
     }
 
     /// Formats all counters with this prefix.
     pub(super) fn format_prefix(&self, prefix: &str) -> String {
         let counts = self.0.lock().expect("no panic under the lock");
-        let counts = counts.iter().filter_map(|(name, n)| Some((name.strip_prefix(prefix)?, n)));
-        counts.map(|(name, n)| format!("{name} {n}")).collect::<Vec<_>>().join(", ")
+        let counts = counts
+            .iter()
+            .filter_map(|(name, n)| Some((name.strip_prefix(prefix)?, n)));
+        counts
+            .map(|(name, n)| format!("{name} {n}"))
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 }

@@ -51,25 +51,35 @@ impl SoakedDaemon {
         let serving = Process::start(command.arg(config));
         let address = serving.address().to_owned();
         let process_number = shared.daemon_state.borrow().process_number + 1;
-        shared.daemon_state.send_replace(DaemonState { process_number, address, is_ending: false });
+        shared.daemon_state.send_replace(DaemonState {
+            process_number,
+            address,
+            is_ending: false,
+        });
         Self(serving)
     }
 
     /// Ends the daemon, after telling the clients, and checks its log.
     pub(super) async fn stop(self, end_kind: EndKind, shared: &SharedState) {
-        shared.daemon_state.send_modify(|daemon_state| daemon_state.is_ending = true);
+        shared
+            .daemon_state
+            .send_modify(|daemon_state| daemon_state.is_ending = true);
         let (signal, expected_code) = match end_kind {
             EndKind::Terminated => (Signal::TERM, Some(0)),
             EndKind::Killed => (Signal::KILL, None),
         };
-        let Output { code, stderr: log, .. } = self.0.exit_on(signal).await;
+        let Output {
+            code, stderr: log, ..
+        } = self.0.exit_on(signal).await;
         assert_eq!(code, expected_code, "{log}");
         for bad in ["panicked", "internal error", " ERROR "] {
             assert!(!log.contains(bad), "{bad} in the log: {log}");
         }
         let warnings = log.lines().filter(|line| line.contains(" WARN ")).count();
         shared.counters.add("daemon: warnings in the log", warnings);
-        shared.counters.add(&format!("daemon: {end_kind:?}").to_lowercase(), 1);
+        shared
+            .counters
+            .add(&format!("daemon: {end_kind:?}").to_lowercase(), 1);
     }
 
     /// Returns the usage of an idle daemon, when idle threads have ended.
@@ -128,7 +138,15 @@ impl ResourceUsage {
 
 impl fmt::Display for ResourceUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { memory, descriptors, watches, threads } = self;
-        write!(f, "{memory} KiB, {descriptors} descriptors, {watches} watches, {threads} threads")
+        let Self {
+            memory,
+            descriptors,
+            watches,
+            threads,
+        } = self;
+        write!(
+            f,
+            "{memory} KiB, {descriptors} descriptors, {watches} watches, {threads} threads"
+        )
     }
 }

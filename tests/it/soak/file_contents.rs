@@ -30,7 +30,10 @@ pub(super) fn notes(root: &str, name: &str, version: u64) -> Vec<u8> {
 }
 
 fn head(root: &str, name: &str, version: u64) -> String {
-    format!("---\nname: {name}\ndescription: {}\n", description(root, version))
+    format!(
+        "---\nname: {name}\ndescription: {}\n",
+        description(root, version)
+    )
 }
 
 /// Returns the description in a version of a SKILL.md.
@@ -40,8 +43,10 @@ pub(super) fn description(root: &str, version: u64) -> String {
 
 /// Returns the version in a description, or `None` if the description is of another root.
 pub(super) fn version_of(description: &str, root: &str) -> Option<u64> {
-    let version =
-        description.strip_prefix("Of ")?.strip_prefix(root)?.strip_prefix(", version ")?;
+    let version = description
+        .strip_prefix("Of ")?
+        .strip_prefix(root)?
+        .strip_prefix(", version ")?;
     version.strip_suffix('.')?.parse().ok()
 }
 
@@ -62,7 +67,11 @@ pub(super) enum ContentKind {
 
 /// Recognizes the content of a file in `root`.
 pub(super) fn recognize(bytes: &[u8], root: &str) -> ContentKind {
-    let lines: Vec<_> = bytes.split(|b| *b == b'\n').take(4).map(|l| from_utf8(l).ok()).collect();
+    let lines: Vec<_> = bytes
+        .split(|b| *b == b'\n')
+        .take(4)
+        .map(|l| from_utf8(l).ok())
+        .collect();
     match lines[..] {
         [Some("---"), Some(name), Some(description), Some(_)] => {
             let name = name.strip_prefix("name: ");
@@ -86,12 +95,16 @@ pub(super) fn recognize(bytes: &[u8], root: &str) -> ContentKind {
             }
         }
         [Some(first), _, ..] if first.starts_with("Notes on ") => {
-            let parts = first.strip_prefix("Notes on ").and_then(|rest| rest.split_once(" of "));
+            let parts = first
+                .strip_prefix("Notes on ")
+                .and_then(|rest| rest.split_once(" of "));
             let version = parts.and_then(|(name, rest)| {
                 let rest = rest.strip_prefix(root)?.strip_prefix(", version ")?;
                 Some((name, rest.parse().ok()?))
             });
-            let Some((name, version)) = version else { return ContentKind::Unknown };
+            let Some((name, version)) = version else {
+                return ContentKind::Unknown;
+            };
             match notes(root, name, version) {
                 whole if whole == bytes => ContentKind::Notes,
                 whole if whole.starts_with(bytes) => ContentKind::Partial,
@@ -107,16 +120,33 @@ pub(super) fn recognize(bytes: &[u8], root: &str) -> ContentKind {
 #[test]
 fn complete_partial_and_foreign_contents_are_distinguished() {
     let (one, two) = (skill("r1", "s01", 17), notes("r1", "s01", 3));
-    assert_eq!(recognize(one.as_bytes(), "r1"), ContentKind::Skill(description("r1", 17)));
+    assert_eq!(
+        recognize(one.as_bytes(), "r1"),
+        ContentKind::Skill(description("r1", 17))
+    );
     assert_eq!(recognize(&two, "r1"), ContentKind::Notes);
-    assert_eq!(recognize(broken("r1", "s01", 4).as_bytes(), "r1"), ContentKind::Broken);
+    assert_eq!(
+        recognize(broken("r1", "s01", 4).as_bytes(), "r1"),
+        ContentKind::Broken
+    );
     assert_eq!(recognize(&two[..700], "r1"), ContentKind::Partial);
     assert_eq!(recognize(b"", "r1"), ContentKind::Partial);
     for bytes in [one.as_bytes(), &two] {
-        assert_eq!(recognize(bytes, "r2"), ContentKind::Unknown, "another root's");
-        assert_eq!(recognize(&[bytes, b"x"].concat(), "r1"), ContentKind::Unknown);
+        assert_eq!(
+            recognize(bytes, "r2"),
+            ContentKind::Unknown,
+            "another root's"
+        );
+        assert_eq!(
+            recognize(&[bytes, b"x"].concat(), "r1"),
+            ContentKind::Unknown
+        );
     }
     let other = notes("r1", "s01", 5);
     let joined = [&two[..1_000], &other[1_000..]].concat();
-    assert_eq!(recognize(&joined, "r1"), ContentKind::Unknown, "pages of two versions");
+    assert_eq!(
+        recognize(&joined, "r1"),
+        ContentKind::Unknown,
+        "pages of two versions"
+    );
 }

@@ -60,13 +60,23 @@ async fn clients_agree_with_the_tree_and_resource_usage_does_not_grow() {
     };
     let length = humantime::parse_duration(&length).expect("CAPROOT_SOAK is a duration");
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let seed = from_env("CAPROOT_SOAK_SEED", now.map_or(1, |d| u64::from(d.subsec_nanos())));
-    println!("CAPROOT_SOAK_SEED={seed}, for {}", humantime::format_duration(length));
+    let seed = from_env(
+        "CAPROOT_SOAK_SEED",
+        now.map_or(1, |d| u64::from(d.subsec_nanos())),
+    );
+    println!(
+        "CAPROOT_SOAK_SEED={seed}, for {}",
+        humantime::format_duration(length)
+    );
     let started_at = Instant::now();
     let mut soak = Soak::start(seed, ROUND.min(length / 4)).await;
     let first = soak.compare_all(true).await;
 
-    for end_kind in [EndKind::Killed, EndKind::Terminated].into_iter().cycle().enumerate() {
+    for end_kind in [EndKind::Killed, EndKind::Terminated]
+        .into_iter()
+        .cycle()
+        .enumerate()
+    {
         if end_kind.0 > 1 && started_at.elapsed() > length / 2 {
             break;
         }
@@ -96,7 +106,10 @@ async fn clients_agree_with_the_tree_and_resource_usage_does_not_grow() {
             (&last.skills, &last.roots),
             "same as at the beginning"
         );
-        assert_eq!(first.diagnostics, last.diagnostics, "same as at the beginning");
+        assert_eq!(
+            first.diagnostics, last.diagnostics,
+            "same as at the beginning"
+        );
     }
     let counters = soak.stop().await;
     for (what, prefix) in [
@@ -110,7 +123,11 @@ async fn clients_agree_with_the_tree_and_resource_usage_does_not_grow() {
     ] {
         println!("soak: {what}: {}", counters.format_prefix(prefix));
     }
-    for what in ["check: equal to a list", "check: equal in a calm", "read: whole"] {
+    for what in [
+        "check: equal to a list",
+        "check: equal in a calm",
+        "read: whole",
+    ] {
         assert!(counters.get(what) > 0, "nothing was compared: {what}");
     }
     println!("soak: {:.0?} in all", started_at.elapsed());
@@ -129,14 +146,29 @@ impl Soak {
         for number in 0..STREAMS {
             let seed = seeds.below(u64::MAX);
             clients.spawn(
-                WatchClient::new(shared.clone(), number, seed, report_sender.clone()).await.run(),
+                WatchClient::new(shared.clone(), number, seed, report_sender.clone())
+                    .await
+                    .run(),
             );
         }
         for _ in 0..RANDOM_CALLERS {
-            clients.spawn(RandomCaller::new(shared.clone(), seeds.below(u64::MAX)).await.run());
+            clients.spawn(
+                RandomCaller::new(shared.clone(), seeds.below(u64::MAX))
+                    .await
+                    .run(),
+            );
         }
         let churn = Some(Churn::new(tree.clone(), seeds.below(u64::MAX), counters));
-        Self { tree, shared, churn, process, clients, reports, dice: seeds, round }
+        Self {
+            tree,
+            shared,
+            churn,
+            process,
+            clients,
+            reports,
+            dice: seeds,
+            round,
+        }
     }
 
     fn process(&self) -> &SoakedDaemon {
@@ -172,7 +204,11 @@ impl Soak {
     }
 
     async fn restart(&mut self, end_kind: EndKind) {
-        self.process.take().expect("no concurrent use").stop(end_kind, &self.shared).await;
+        self.process
+            .take()
+            .expect("no concurrent use")
+            .stop(end_kind, &self.shared)
+            .await;
         let (tree, shared) = (self.tree.clone(), self.shared.clone());
         let process = spawn_blocking(move || SoakedDaemon::start(&tree, &shared)).await;
         self.process = Some(process.expect("the daemon starts"));
@@ -185,10 +221,15 @@ impl Soak {
         self.compare_all(false).await;
         let (_, daemon) = self.shared.connect(0, false).await;
         for n in (0..=HISTORY).rev() {
-            self.churn(move |churn| churn.edit_one_skill_per_root(n == 0)).await;
+            self.churn(move |churn| churn.edit_one_skill_per_root(n == 0))
+                .await;
             let all = &self.shared.requests[ROOTS.len() + 1];
             let consistency = Consistency::Fresh.into();
-            let request = ListSkillsRequest { page_size: 1, consistency, ..all.clone() };
+            let request = ListSkillsRequest {
+                page_size: 1,
+                consistency,
+                ..all.clone()
+            };
             daemon.try_list(request).await.expect("a fresh list");
         }
         drop(daemon);
@@ -201,9 +242,14 @@ impl Soak {
         let mut lists = Vec::new();
         for original in &self.shared.requests {
             let consistency = Consistency::Fresh.into();
-            let request = ListSkillsRequest { consistency, ..original.clone() };
+            let request = ListSkillsRequest {
+                consistency,
+                ..original.clone()
+            };
             lists.push(
-                list_all_pages(&daemon, &request).await.expect("a fresh list of a resting tree"),
+                list_all_pages(&daemon, &request)
+                    .await
+                    .expect("a fresh list of a resting tree"),
             );
         }
         drop(daemon);
@@ -211,14 +257,18 @@ impl Soak {
             self.tree.expected_skills(root).assert_listed(list, root);
         }
         let lists = Arc::new(lists);
-        self.shared.phase.send_replace(Phase::Calm(lists.clone(), all));
+        self.shared
+            .phase
+            .send_replace(Phase::Calm(lists.clone(), all));
         let started_at = Instant::now();
         let mut waiting: BTreeSet<_> = (0..STREAMS).collect();
         while !waiting.is_empty() {
             let number = self.wait_for_report(&waiting).await;
             assert!(waiting.remove(&number), "each client reports once");
         }
-        self.shared.counters.add("check: trees compared", ROOTS.len());
+        self.shared
+            .counters
+            .add("check: trees compared", ROOTS.len());
         let (revision, took) = (lists[ROOTS.len()].revision, started_at.elapsed());
         println!("soak: all clients agree at revision {revision} after {took:.1?}");
         lists

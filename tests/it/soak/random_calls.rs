@@ -27,8 +27,12 @@ pub(super) const RANDOM_CALLERS: usize = 4;
 const MAX_PAUSE_MS: u64 = 50;
 
 /// Errors for a file that never existed, was removed, or is being removed.
-const NOT_FOUND_REASONS: [&str; 4] =
-    ["PACKAGE_NOT_FOUND", "RESOURCE_NOT_FOUND", "RESOURCE_CHANGED", "ROOT_UNAVAILABLE"];
+const NOT_FOUND_REASONS: [&str; 4] = [
+    "PACKAGE_NOT_FOUND",
+    "RESOURCE_NOT_FOUND",
+    "RESOURCE_CHANGED",
+    "ROOT_UNAVAILABLE",
+];
 
 /// Client with random calls.
 pub(super) struct RandomCaller {
@@ -48,14 +52,26 @@ impl RandomCaller {
         let (process_number, daemon) = shared.connect(0, false).await;
         let (dice, phase, last_answer) =
             (Rng::new(seed), shared.phase.subscribe(), (String::new(), 0));
-        Self { shared, dice, daemon, process_number, last_answer, phase }
+        Self {
+            shared,
+            dice,
+            daemon,
+            process_number,
+            last_answer,
+            phase,
+        }
     }
 
     /// Makes calls while the tree changes.
     pub(super) async fn run(mut self) {
         loop {
             let busy = |phase: &Phase| matches!(phase, Phase::Busy | Phase::End);
-            let phase = self.phase.wait_for(busy).await.expect("the shared state exists").clone();
+            let phase = self
+                .phase
+                .wait_for(busy)
+                .await
+                .expect("the shared state exists")
+                .clone();
             if matches!(phase, Phase::End) {
                 return;
             }
@@ -81,7 +97,8 @@ impl RandomCaller {
             };
             self.shared.counters.add(&format!("call: {kind}"), 1);
             if let Err((status, allowed_reasons)) = result {
-                self.shared.assert_expected_error(self.process_number, &status, allowed_reasons);
+                self.shared
+                    .assert_expected_error(self.process_number, &status, allowed_reasons);
             }
             sleep(Duration::from_millis(self.dice.below(MAX_PAUSE_MS))).await;
         }
@@ -90,7 +107,10 @@ impl RandomCaller {
     /// Asserts one epoch and growing revisions for each daemon process.
     fn assert_not_older(&mut self, epoch: &str, revision: u64) {
         let (before, last) = &self.last_answer;
-        assert!(before.is_empty() || before == epoch, "one epoch for each process");
+        assert!(
+            before.is_empty() || before == epoch,
+            "one epoch for each process"
+        );
         assert!(revision >= *last, "revision {revision} after {last}");
         self.last_answer = (epoch.to_owned(), revision);
     }
@@ -149,14 +169,28 @@ impl RandomCaller {
         let mut first = None;
         loop {
             let answer = in_time(self.daemon.client.resolve_roots(request.clone())).await;
-            let answer = answer.map_err(allow_reasons(&["CATALOG_CHANGED"]))?.into_inner();
+            let answer = answer
+                .map_err(allow_reasons(&["CATALOG_CHANGED"]))?
+                .into_inner();
             let version = (answer.epoch.clone(), answer.revision);
-            assert_eq!(first.get_or_insert_with(|| version.clone()), &version, "of one revision");
-            assert!(answer.roots.iter().map(|root| &root.id).eq(&ids), "in request order");
-            for (root, plugin) in
-                answer.roots.iter().flat_map(|r| r.plugins.iter().map(move |p| (r, p)))
+            assert_eq!(
+                first.get_or_insert_with(|| version.clone()),
+                &version,
+                "of one revision"
+            );
+            assert!(
+                answer.roots.iter().map(|root| &root.id).eq(&ids),
+                "in request order"
+            );
+            for (root, plugin) in answer
+                .roots
+                .iter()
+                .flat_map(|r| r.plugins.iter().map(move |p| (r, p)))
             {
-                assert!(plugin.package.starts_with(&format!("skill://{}/", root.id)), "{plugin:?}");
+                assert!(
+                    plugin.package.starts_with(&format!("skill://{}/", root.id)),
+                    "{plugin:?}"
+                );
             }
             request.page_token = answer.next_page_token;
             if request.page_token.is_empty() {
@@ -191,11 +225,19 @@ impl RandomCaller {
         let mut last = String::new();
         loop {
             let page = in_time(self.daemon.client.list_resources(request.clone())).await;
-            let page = page.map_err(allow_reasons(&NOT_FOUND_REASONS))?.into_inner();
+            let page = page
+                .map_err(allow_reasons(&NOT_FOUND_REASONS))?
+                .into_inner();
             self.assert_not_older(&page.epoch, page.revision);
             for resource in page.resources {
-                assert!(resource.resource.starts_with(&format!("{package}/")), "{resource:?}");
-                assert!(resource.resource > last, "in order, each once: {resource:?} after {last}");
+                assert!(
+                    resource.resource.starts_with(&format!("{package}/")),
+                    "{resource:?}"
+                );
+                assert!(
+                    resource.resource > last,
+                    "in order, each once: {resource:?} after {last}"
+                );
                 last = resource.resource;
             }
             request.page_token = page.next_page_token;
@@ -208,7 +250,11 @@ impl RandomCaller {
     /// Reads a file page by page, sometimes with a pause in which the file may change.
     async fn read(&mut self, file: &str) -> Result<(), CallError> {
         let (root, package) = self.package();
-        let resource = if file.is_empty() { String::new() } else { format!("{package}{file}") };
+        let resource = if file.is_empty() {
+            String::new()
+        } else {
+            format!("{package}{file}")
+        };
         let consistency = *self.dice.pick(&[Consistency::Cached, Consistency::Fresh]);
         let mut request = ReadResourceRequest {
             consistency: consistency.into(),
@@ -224,10 +270,17 @@ impl RandomCaller {
                 .map_err(allow_reasons(&NOT_FOUND_REASONS))?;
             self.assert_not_older(&page.epoch, page.revision);
             joined.extend(bytes_of(&page));
-            assert!(page.resource.starts_with(&format!("{package}/")), "{page:?}");
+            assert!(
+                page.resource.starts_with(&format!("{package}/")),
+                "{page:?}"
+            );
             request.cursor = page.next_cursor;
             if request.cursor.is_empty() {
-                assert_eq!(joined.len() as u64, page.total_bytes, "pages joined are the file");
+                assert_eq!(
+                    joined.len() as u64,
+                    page.total_bytes,
+                    "pages joined are the file"
+                );
                 assert_eq!(digest(&joined), page.digest, "pages joined are the file");
                 let read = recognize(&joined, root_dir(&root.id));
                 assert_ne!(
@@ -237,7 +290,11 @@ impl RandomCaller {
                     page.resource,
                     joined.escape_ascii()
                 );
-                let name = if read == ContentKind::Partial { "half written" } else { "whole" };
+                let name = if read == ContentKind::Partial {
+                    "half written"
+                } else {
+                    "whole"
+                };
                 self.shared.counters.add(&format!("read: {name}"), 1);
                 return Ok(());
             }
@@ -251,11 +308,15 @@ impl RandomCaller {
     async fn drop_call(&mut self) -> Result<(), CallError> {
         let consistency = Consistency::Fresh.into();
         let request_index = self.pick_request();
-        let request =
-            ListSkillsRequest { consistency, ..self.shared.requests[request_index].clone() };
+        let request = ListSkillsRequest {
+            consistency,
+            ..self.shared.requests[request_index].clone()
+        };
         let call_timeout = Duration::from_millis(self.dice.below(20));
         let result = timeout(call_timeout, list_all_pages(&self.daemon, &request)).await;
-        result.map_or(Ok(()), |list| list.map(drop)).map_err(allow_reasons(&["CATALOG_CHANGED"]))
+        result
+            .map_or(Ok(()), |list| list.map(drop))
+            .map_err(allow_reasons(&["CATALOG_CHANGED"]))
     }
 }
 

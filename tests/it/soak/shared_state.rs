@@ -63,9 +63,18 @@ pub(super) fn root_dir(id: &str) -> &str {
 /// Asserts that a skill belongs to the root that it names.
 pub(super) fn assert_skill_of_its_root(skill: &Skill) {
     let id = &skill.authority.as_ref().expect("an authority").id;
-    let below = skill.package.strip_prefix("skill://").and_then(|rest| rest.strip_prefix(&**id));
-    assert!(below.is_some_and(|rest| rest.starts_with('/')), "of {id}: {skill:?}");
-    assert!(version_of(&skill.description, root_dir(id)).is_some(), "of {id}: {skill:?}");
+    let below = skill
+        .package
+        .strip_prefix("skill://")
+        .and_then(|rest| rest.strip_prefix(&**id));
+    assert!(
+        below.is_some_and(|rest| rest.starts_with('/')),
+        "of {id}: {skill:?}"
+    );
+    assert!(
+        version_of(&skill.description, root_dir(id)).is_some(),
+        "of {id}: {skill:?}"
+    );
 }
 
 impl SharedState {
@@ -77,11 +86,23 @@ impl SharedState {
         requests.push(list_request(&roots(&ROOTS)));
         requests.push(list_request(&roots(&["r0", TWIN])));
         let view = SkillView::Basic.into();
-        requests.push(ListSkillsRequest { view, ..list_request(&roots(&ROOTS)) });
+        requests.push(ListSkillsRequest {
+            view,
+            ..list_request(&roots(&ROOTS))
+        });
         let product = "codex".into();
-        requests.push(ListSkillsRequest { product, ..list_request(&[root("r2")]) });
+        requests.push(ListSkillsRequest {
+            product,
+            ..list_request(&[root("r2")])
+        });
         let (daemon_state, phase) = (watch::Sender::default(), watch::Sender::new(Phase::Busy));
-        Self { requests, daemon_state, phase, counters, digests: Mutex::default() }
+        Self {
+            requests,
+            daemon_state,
+            phase,
+            counters,
+            digests: Mutex::default(),
+        }
     }
 
     /// Returns the roots of a request.
@@ -104,7 +125,10 @@ impl SharedState {
             endpoint = endpoint.initial_connection_window_size(65_535);
         }
         let client = CapabilityServiceClient::new(endpoint.connect_lazy());
-        (daemon_state.process_number, Daemon::from_client(client, &daemon_state.address))
+        (
+            daemon_state.process_number,
+            Daemon::from_client(client, &daemon_state.address),
+        )
     }
 
     /// Whether that daemon process is ending or has ended.
@@ -125,14 +149,23 @@ impl SharedState {
         // A status from the daemon has no source. A status of the client library has one.
         let is_from_daemon = status.source().is_none();
         let is_internal_error = matches!(status.code(), Code::Internal | Code::Unknown);
-        assert!(!(is_from_daemon && is_internal_error), "internal error: {status:?}");
+        assert!(
+            !(is_from_daemon && is_internal_error),
+            "internal error: {status:?}"
+        );
         if !is_from_daemon {
-            assert!(self.is_over(process_number), "the connection broke: {status:?}");
+            assert!(
+                self.is_over(process_number),
+                "the connection broke: {status:?}"
+            );
             return self.counters.add("status: connection lost", 1);
         }
         let refusal = rpc_error(status);
         let is_shutdown = refusal.reason == "SHUTTING_DOWN" && self.is_over(process_number);
-        assert!(is_shutdown || allowed_reasons.contains(&&*refusal.reason), "{status:?}");
+        assert!(
+            is_shutdown || allowed_reasons.contains(&&*refusal.reason),
+            "{status:?}"
+        );
         self.counters.add(&format!("status: {}", refusal.reason), 1);
     }
 
@@ -152,14 +185,25 @@ impl SharedState {
         let mut digest = 0_u64;
         for skill in skills {
             let mut hasher = DefaultHasher::new();
-            let policy = skill.policy.as_ref().map(|p| (&p.products, p.allow_implicit_invocation));
-            (&skill.package, &skill.name, &skill.description, &skill.digest).hash(&mut hasher);
+            let policy = skill
+                .policy
+                .as_ref()
+                .map(|p| (&p.products, p.allow_implicit_invocation));
+            (
+                &skill.package,
+                &skill.name,
+                &skill.description,
+                &skill.digest,
+            )
+                .hash(&mut hasher);
             (skill.stale, skill.size_bytes, &skill.plugin, policy).hash(&mut hasher);
             // The order of skills does not matter.
             digest = digest.wrapping_add(hasher.finish());
         }
         let mut digests = self.digests.lock().expect("no panic under the lock");
-        let first = *digests.entry((process_number, request_index, revision)).or_insert(digest);
+        let first = *digests
+            .entry((process_number, request_index, revision))
+            .or_insert(digest);
         assert_eq!(
             first, digest,
             "request {request_index}, revision {revision}: one revision is one state"

@@ -87,7 +87,10 @@ impl WatchClient {
             product: shared.requests[request_index].product.clone(),
             view: shared.requests[request_index].view,
             // Bookmarks end the wait for a revision if no other event arrives.
-            bookmark_interval: Some(prost_types::Duration { seconds: 1, nanos: 0 }),
+            bookmark_interval: Some(prost_types::Duration {
+                seconds: 1,
+                nanos: 0,
+            }),
             ..watch_request(shared.roots(request_index).to_vec())
         };
         let replica = Replica::new(request);
@@ -136,7 +139,8 @@ impl WatchClient {
                     let is_over = self.shared.is_over(self.process_number);
                     assert!(is_over, "{:?}: the stream ended: {status:?}", self.behavior);
                     if let Some(status) = status {
-                        self.shared.assert_expected_error(self.process_number, &status, &[]);
+                        self.shared
+                            .assert_expected_error(self.process_number, &status, &[]);
                     }
                     self.process_number
                 }
@@ -176,7 +180,10 @@ impl WatchClient {
                             // compares again on its next stream.
                             equal.inspect_err(|_| self.phase.mark_changed())?;
                         }
-                        self.report_sender.send(self.number).await.expect("a receiver");
+                        self.report_sender
+                            .send(self.number)
+                            .await
+                            .expect("a receiver");
                     }
                     Phase::End => return Ok(LeaveReason::TestEnd),
                 }
@@ -240,10 +247,21 @@ impl WatchClient {
             );
         }
         // A package that came and went in one step is not in the replica.
-        for skill in step.upserted.iter().filter_map(|package| self.replica.skills.get(package)) {
+        for skill in step
+            .upserted
+            .iter()
+            .filter_map(|package| self.replica.skills.get(package))
+        {
             assert_skill_of_its_root(skill);
         }
-        counters.add(if step.is_bookmark { "stream: bookmarks" } else { "stream: states" }, 1);
+        counters.add(
+            if step.is_bookmark {
+                "stream: bookmarks"
+            } else {
+                "stream: states"
+            },
+            1,
+        );
         counters.add("stream: skills received", step.upserted.len());
         counters.add("stream: removals received", step.removed.len());
         (self.replica_process, self.is_unread) = (self.process_number, false);
@@ -263,8 +281,10 @@ impl WatchClient {
     /// merged states may skip the revision.
     async fn compare_with_list(&mut self) -> Result<(), Option<Status>> {
         let consistency = Consistency::Fresh.into();
-        let request =
-            ListSkillsRequest { consistency, ..self.shared.requests[self.request_index].clone() };
+        let request = ListSkillsRequest {
+            consistency,
+            ..self.shared.requests[self.request_index].clone()
+        };
         let list = match list_all_pages(&self.daemon, &request).await {
             Ok(list) => list,
             Err(status) => {
@@ -289,7 +309,11 @@ impl WatchClient {
         let is_comparable = self.replica.revision <= list.revision;
         let agrees = !is_comparable || self.replica.matches(&list);
         assert!(agrees, "the replica differs: {}", self.difference(&list));
-        let what = if is_comparable { "check: equal to a list" } else { "check: lists passed by" };
+        let what = if is_comparable {
+            "check: equal to a list"
+        } else {
+            "check: lists passed by"
+        };
         self.shared.counters.add(what, 1);
         Ok(())
     }
@@ -303,7 +327,11 @@ impl WatchClient {
                 || client.replica.revision < list.revision
         };
         while behind(self) || !self.replica.matches(list) {
-            assert!(Instant::now() < end, "the replica differs: {}", self.difference(list));
+            assert!(
+                Instant::now() < end,
+                "the replica differs: {}",
+                self.difference(list)
+            );
             self.read_state().await?;
         }
         self.replica.assert_plugins_match(&self.daemon).await;
@@ -313,11 +341,23 @@ impl WatchClient {
 
     /// Describes the difference between the replica and a list.
     fn difference(&self, list: &ListSkillsResponse) -> String {
-        let Self { replica, number, behavior, process_number, .. } = self;
-        let mut differing_roots: Vec<_> =
-            list.roots.iter().filter(|r| replica.roots.get(&r.id) != Some(*r)).collect();
+        let Self {
+            replica,
+            number,
+            behavior,
+            process_number,
+            ..
+        } = self;
+        let mut differing_roots: Vec<_> = list
+            .roots
+            .iter()
+            .filter(|r| replica.roots.get(&r.id) != Some(*r))
+            .collect();
         differing_roots.truncate(1);
-        let other = list.skills.iter().filter(|s| replica.skills.get(&s.package) != Some(*s));
+        let other = list
+            .skills
+            .iter()
+            .filter(|s| replica.skills.get(&s.package) != Some(*s));
         let other: Vec<_> = other.map(|s| (s, replica.skills.get(&s.package))).collect();
         let skills = (replica.skills.len(), list.skills.len());
         format!(

@@ -81,11 +81,14 @@ impl Tree {
         for n in 0..SKILLS {
             let name = format!("s{n:02}");
             let dir = format!("{at}/{name}");
-            self.fixture
-                .write(&format!("{dir}/SKILL.md"), file_contents::skill(root, &name, version));
+            self.fixture.write(
+                &format!("{dir}/SKILL.md"),
+                file_contents::skill(root, &name, version),
+            );
             if n % WITH_NOTES == 0 {
                 let notes = file_contents::notes(root, &name, version);
-                self.fixture.write(&format!("{dir}/{RESOURCE_DIR}/notes"), notes);
+                self.fixture
+                    .write(&format!("{dir}/{RESOURCE_DIR}/notes"), notes);
             }
         }
     }
@@ -95,7 +98,8 @@ impl Tree {
         for (release, version) in [("1", 0), ("2", 1)] {
             for name in ["t0", "t1"] {
                 let file = format!("v/{root}/{release}/{name}/SKILL.md");
-                self.fixture.write(&file, file_contents::skill(root, name, version));
+                self.fixture
+                    .write(&file, file_contents::skill(root, name, version));
             }
         }
     }
@@ -116,7 +120,11 @@ impl ExpectedSkills {
         };
         for entry in entries {
             let path = entry.expect("an entry").path();
-            let name = path.file_name().and_then(|name| name.to_str()).expect("UTF-8").to_owned();
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .expect("UTF-8")
+                .to_owned();
             if name == "SKILL.md" {
                 match fs::read(&path).map(|bytes| recognize(&bytes, root)) {
                     Ok(ContentKind::Skill(description)) => {
@@ -126,29 +134,44 @@ impl ExpectedSkills {
                     _ => drop(self.undefined.insert(relative.to_owned())),
                 }
             } else if name != RESOURCE_DIR && path.is_dir() {
-                let below = if relative.is_empty() { name } else { format!("{relative}/{name}") };
+                let below = if relative.is_empty() {
+                    name
+                } else {
+                    format!("{relative}/{name}")
+                };
                 self.scan_dir(&path, &below, root);
             }
         }
     }
 
     fn is_undefined(&self, package: &str) -> bool {
-        self.undefined.iter().any(|path| Path::new(package).starts_with(path))
+        self.undefined
+            .iter()
+            .any(|path| Path::new(package).starts_with(path))
     }
 
     /// Asserts that a list has exactly the expected skills of the root `id`.
     pub(super) fn assert_listed(&self, list: &ListSkillsResponse, id: &str) {
         let prefix = format!("skill://{id}/");
         let path = |skill: &Skill| skill.package.strip_prefix(&prefix).map(str::to_owned);
-        let listed = list.skills.iter().filter_map(|skill| Some((path(skill)?, skill)));
+        let listed = list
+            .skills
+            .iter()
+            .filter_map(|skill| Some((path(skill)?, skill)));
         let (stale, listed): (Vec<_>, Vec<_>) = listed.partition(|(_, skill)| skill.stale);
         for (path, skill) in stale {
             assert!(self.is_undefined(&path), "stale without a cause: {skill:?}");
         }
-        let listed: BTreeMap<_, _> = listed.into_iter().map(|(p, s)| (p, &s.description)).collect();
+        let listed: BTreeMap<_, _> = listed
+            .into_iter()
+            .map(|(p, s)| (p, &s.description))
+            .collect();
         let (revision, root) = (list.revision, list.roots.iter().find(|root| root.id == id));
-        let other: Vec<_> =
-            self.listable.iter().filter(|(p, s)| listed.get(*p) != Some(s)).collect();
+        let other: Vec<_> = self
+            .listable
+            .iter()
+            .filter(|(p, s)| listed.get(*p) != Some(s))
+            .collect();
         if let Some((path, description)) = other.first() {
             let package = format!("{prefix}{path}");
             let of_root = format!("skill://{id}");

@@ -57,7 +57,10 @@ impl Default for HostileDaemon {
 /// Returns a skill with this package of a root.
 pub(crate) fn hostile_skill(root: &str, package: &str) -> Skill {
     Skill {
-        authority: Some(Authority { kind: "executor".into(), id: root.into() }),
+        authority: Some(Authority {
+            kind: "executor".into(),
+            id: root.into(),
+        }),
         package: package.into(),
         main_resource: format!("{package}/SKILL.md"),
         name: "a".into(),
@@ -78,7 +81,11 @@ impl HostileDaemon {
 
     /// Serves the daemon until the end of the test. Returns its address.
     pub(crate) async fn start(self) -> String {
-        start_grpc(&free_port(), Routes::new(CapabilityServiceServer::new(self))).await
+        start_grpc(
+            &free_port(),
+            Routes::new(CapabilityServiceServer::new(self)),
+        )
+        .await
     }
 }
 
@@ -97,7 +104,10 @@ impl CapabilityService for HostileDaemon {
         _: Request<ListRootsRequest>,
     ) -> Result<Response<ListRootsResponse>, Status> {
         let roots = vec![PublishedRoot::default(); self.published];
-        Ok(Response::new(ListRootsResponse { roots, ..ListRootsResponse::default() }))
+        Ok(Response::new(ListRootsResponse {
+            roots,
+            ..ListRootsResponse::default()
+        }))
     }
 
     async fn list_skills(
@@ -108,7 +118,12 @@ impl CapabilityService for HostileDaemon {
             return Err(Status::unimplemented(""));
         }
         let (epoch, roots) = ("e".to_owned(), vec![self.ready_root()]);
-        Ok(Response::new(ListSkillsResponse { epoch, revision: 1, roots, ..Default::default() }))
+        Ok(Response::new(ListSkillsResponse {
+            epoch,
+            revision: 1,
+            roots,
+            ..Default::default()
+        }))
     }
 
     async fn watch_skills(
@@ -116,8 +131,11 @@ impl CapabilityService for HostileDaemon {
         request: Request<WatchSkillsRequest>,
     ) -> Result<Response<Self::WatchSkillsStream>, Status> {
         let ready = self.ready_root();
-        let delta =
-            SkillDelta { root_id: "r".into(), upserted: self.skills.clone(), ..Default::default() };
+        let delta = SkillDelta {
+            root_id: "r".into(),
+            upserted: self.skills.clone(),
+            ..Default::default()
+        };
         let mut events = vec![
             Event::Reset(Reset::default()),
             Event::RootStatus(ready),
@@ -132,8 +150,13 @@ impl CapabilityService for HostileDaemon {
         if names_known {
             events.clone_from(&self.known_events);
         }
-        let message =
-            |event| Ok(WatchSkillsResponse { epoch: "e".into(), revision: 1, event: Some(event) });
+        let message = |event| {
+            Ok(WatchSkillsResponse {
+                epoch: "e".into(),
+                revision: 1,
+                event: Some(event),
+            })
+        };
         let events = tokio_stream::iter(events.into_iter().map(message));
         if !self.known_events.is_empty() && !names_known {
             return Ok(Response::new(Box::pin(events)));

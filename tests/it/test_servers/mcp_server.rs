@@ -35,7 +35,10 @@ impl Default for MockOptions {
 impl MockOptions {
     /// Returns the options of a server that does not declare the skills extension.
     pub(crate) fn without_extension() -> Self {
-        Self { capabilities: json!({"resources": {}}), ..Self::default() }
+        Self {
+            capabilities: json!({"resources": {}}),
+            ..Self::default()
+        }
     }
 }
 
@@ -50,7 +53,9 @@ pub(crate) struct MockServer {
 /// Returns `sha256:` and the hash.
 pub(crate) fn digest(text: &str) -> String {
     let hash = Sha256::digest(text.as_bytes());
-    hash.iter().fold("sha256:".to_owned(), |digest, byte| format!("{digest}{byte:02x}"))
+    hash.iter().fold("sha256:".to_owned(), |digest, byte| {
+        format!("{digest}{byte:02x}")
+    })
 }
 
 /// Returns the SKILL.md of a served skill.
@@ -66,8 +71,12 @@ pub(crate) fn file(uri: &str, text: &str) -> Value {
 /// Returns an entry of `skills/list` with additional files.
 pub(crate) fn entry(name: &str, files: &[(&str, &str)]) -> Value {
     let uri = format!("skill://{name}/SKILL.md");
-    let others = files.iter().map(|(path, text)| file(&format!("skill://{name}/{path}"), text));
-    let resources: Vec<_> = std::iter::once(file(&uri, &skill_text(name))).chain(others).collect();
+    let others = files
+        .iter()
+        .map(|(path, text)| file(&format!("skill://{name}/{path}"), text));
+    let resources: Vec<_> = std::iter::once(file(&uri, &skill_text(name)))
+        .chain(others)
+        .collect();
     let frontmatter = json!({"name": name, "description": format!("Does {name}.")});
     json!({"uri": uri, "frontmatter": frontmatter, "resources": resources})
 }
@@ -95,7 +104,10 @@ pub(crate) fn not_found() -> Value {
 
 /// Starts a server that lists and serves these skills and files.
 pub(crate) async fn start_with_skills(skills: &[(&str, &[(&str, &str)])]) -> MockServer {
-    let entries: Vec<Value> = skills.iter().map(|(name, files)| entry(name, files)).collect();
+    let entries: Vec<Value> = skills
+        .iter()
+        .map(|(name, files)| entry(name, files))
+        .collect();
     let mut texts = HashMap::new();
     for (name, files) in skills {
         texts.insert(format!("skill://{name}/SKILL.md"), skill_text(name));
@@ -133,7 +145,11 @@ pub(crate) async fn start_with(
         async move { Ok(answer(request, &state.0, &state.1, &state.2).await) }
     };
     let server = start_http(address, answer).await;
-    MockServer { url: format!("http://{}/mcp", server.address), reads, _server: server }
+    MockServer {
+        url: format!("http://{}/mcp", server.address),
+        reads,
+        _server: server,
+    }
 }
 
 async fn answer(
@@ -153,11 +169,18 @@ async fn answer(
         *response.status_mut() = StatusCode::UNAUTHORIZED;
         if let Some(challenge) = options.challenge {
             let challenge = HeaderValue::from_static(challenge);
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, challenge);
         }
         return response;
     }
-    let body = request.into_body().collect().await.expect("a body").to_bytes();
+    let body = request
+        .into_body()
+        .collect()
+        .await
+        .expect("a body")
+        .to_bytes();
     let message: Value = serde_json::from_slice(&body).expect("JSON");
     let Some(id) = message.get("id") else {
         *response.status_mut() = StatusCode::ACCEPTED;
@@ -178,7 +201,9 @@ async fn answer(
             handler.lock().expect("no panic")(method, &message["params"])
         }
     };
-    let Some(result) = result else { return std::future::pending().await };
+    let Some(result) = result else {
+        return std::future::pending().await;
+    };
     let reply = match result.get("jsonrpcError") {
         Some(error) => json!({"jsonrpc": "2.0", "id": id, "error": error}),
         None => json!({"jsonrpc": "2.0", "id": id, "result": result}),

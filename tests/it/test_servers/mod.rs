@@ -66,7 +66,10 @@ where
                 .spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
         }
     });
-    HttpServer { address, _task: AbortOnDropHandle::new(task) }
+    HttpServer {
+        address,
+        _task: AbortOnDropHandle::new(task),
+    }
 }
 
 /// Serves gRPC services at an address until the end of the test. Returns the address with its port.

@@ -37,11 +37,17 @@ impl RecordingProxy {
                     continue;
                 }
                 // If the daemon is down, the client sees a closed connection.
-                let Ok(server) = TcpStream::connect(&server).await else { continue };
+                let Ok(server) = TcpStream::connect(&server).await else {
+                    continue;
+                };
                 tokio::spawn(forward(client, server, shared.clone()));
             }
         });
-        Self { address, record, _task: AbortOnDropHandle::new(task) }
+        Self {
+            address,
+            record,
+            _task: AbortOnDropHandle::new(task),
+        }
     }
 
     /// Closes each new connection at once, or forwards new connections again.
@@ -66,7 +72,9 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, record: Arc<Traff
     let (from_client, mut to_client) = client.split();
     let (from_server, mut to_server) = server.split();
     let mut from_client = InspectReader::new(from_client, |bytes: &[u8]| {
-        record.request_bytes.fetch_add(bytes.len(), Ordering::Relaxed);
+        record
+            .request_bytes
+            .fetch_add(bytes.len(), Ordering::Relaxed);
     });
     let mut from_server = InspectReader::new(from_server, |bytes: &[u8]| {
         record.responses.lock().expect("no panic").extend(bytes);

@@ -26,12 +26,21 @@ struct Script {
 impl ScriptedServer {
     /// Starts a server that closes the connection of each request after the last response.
     pub(crate) async fn start<const N: usize>(responses: [Response<Full<Bytes>>; N]) -> Self {
-        let script = Script { responses: responses.into(), requests: Vec::new() };
+        let script = Script {
+            responses: responses.into(),
+            requests: Vec::new(),
+        };
         let state = Arc::new(Mutex::new(script));
         let shared = state.clone();
-        let server =
-            start_http(&free_port(), move |request| respond(shared.clone(), request)).await;
-        Self { base_url: format!("http://{}", server.address), state, _server: server }
+        let server = start_http(&free_port(), move |request| {
+            respond(shared.clone(), request)
+        })
+        .await;
+        Self {
+            base_url: format!("http://{}", server.address),
+            state,
+            _server: server,
+        }
     }
 
     /// Returns the heads of the requests.
@@ -51,12 +60,19 @@ async fn respond(
     }
     let mut script = state.lock().expect("no panic");
     script.requests.push(head);
-    script.responses.pop_front().ok_or_else(|| io::Error::other("the script has ended"))
+    script
+        .responses
+        .pop_front()
+        .ok_or_else(|| io::Error::other("the script has ended"))
 }
 
 pub(crate) fn response(status: u16, content_type: &str, body: &str) -> Response<Full<Bytes>> {
-    let response = Response::builder().status(status).header(header::CONTENT_TYPE, content_type);
-    response.body(Full::from(body.to_owned())).expect("a response")
+    let response = Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, content_type);
+    response
+        .body(Full::from(body.to_owned()))
+        .expect("a response")
 }
 
 pub(crate) fn event_stream(body: &str) -> Response<Full<Bytes>> {

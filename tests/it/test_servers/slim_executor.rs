@@ -46,7 +46,10 @@ struct SlimService {
 
 /// Returns a skill of a root with this name.
 pub(crate) fn slim_skill(root: &str, name: &str) -> Skill {
-    Skill { name: name.to_owned(), ..hostile_skill(root, &format!("skill://{root}/{name}")) }
+    Skill {
+        name: name.to_owned(),
+        ..hostile_skill(root, &format!("skill://{root}/{name}"))
+    }
 }
 
 impl SlimExecutor {
@@ -54,7 +57,10 @@ impl SlimExecutor {
         let (sender, catalogs) = watch::channel(Arc::new(catalogs));
         let (listener, address) = bind(&free_port()).await;
         // Each start has its own address.
-        let service = SlimService { epoch: address.clone(), catalogs };
+        let service = SlimService {
+            epoch: address.clone(),
+            catalogs,
+        };
         let routes = Routes::new(CapabilityServiceServer::new(service));
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
@@ -64,7 +70,11 @@ impl SlimExecutor {
                 connections.spawn(server.serve_connection(TokioIo::new(stream), service));
             }
         });
-        Self { address, catalogs: sender, _task: AbortOnDropHandle::new(task) }
+        Self {
+            address,
+            catalogs: sender,
+            _task: AbortOnDropHandle::new(task),
+        }
     }
 
     /// Replaces all catalogs.
@@ -92,7 +102,9 @@ fn selected<'a>(
     roots: &'a [SelectedCapabilityRoot],
     catalogs: &'a SlimCatalogs,
 ) -> impl Iterator<Item = (&'a str, &'a [Skill])> {
-    roots.iter().map(|root| (root.id.as_str(), skills_of(catalogs, &root.id)))
+    roots
+        .iter()
+        .map(|root| (root.id.as_str(), skills_of(catalogs, &root.id)))
 }
 
 /// Returns the events of all roots that differ from the earlier catalogs, or of all roots.
@@ -101,8 +113,11 @@ fn events(
     before: Option<&SlimCatalogs>,
     now: &SlimCatalogs,
 ) -> Vec<Event> {
-    let mut events: Vec<_> =
-        before.is_none().then(|| Event::Reset(Reset::default())).into_iter().collect();
+    let mut events: Vec<_> = before
+        .is_none()
+        .then(|| Event::Reset(Reset::default()))
+        .into_iter()
+        .collect();
     for (id, skills) in selected(&request.selected_capability_roots, now) {
         let earlier = before.map(|before| skills_of(before, id));
         if earlier == Some(skills) {
@@ -117,7 +132,10 @@ fn events(
         events.push(Event::RootStatus(status));
         if !unchanged {
             let removed = earlier.unwrap_or_default().iter();
-            let removed = removed.map(|s| RemovedSkill { package: s.package.clone(), reason: 1 });
+            let removed = removed.map(|s| RemovedSkill {
+                package: s.package.clone(),
+                reason: 1,
+            });
             let (root_id, removed, upserted) = (id.to_owned(), removed.collect(), skills.to_vec());
             events.push(Event::Delta(SkillDelta {
                 root_id,
@@ -152,7 +170,12 @@ impl CapabilityService for SlimService {
         let roots = selected(&request.get_ref().selected_capability_roots, &catalogs);
         let roots = roots.map(|(id, skills)| root_status(id, skills)).collect();
         let epoch = self.epoch.clone();
-        Ok(Response::new(ListSkillsResponse { epoch, revision: 1, roots, ..Default::default() }))
+        Ok(Response::new(ListSkillsResponse {
+            epoch,
+            revision: 1,
+            roots,
+            ..Default::default()
+        }))
     }
 
     async fn watch_skills(
@@ -172,11 +195,20 @@ impl CapabilityService for SlimService {
             let revision = revision + 1;
             let message = |event| {
                 let (epoch, event) = (service.epoch.clone(), Some(event));
-                Ok(WatchSkillsResponse { epoch, revision, event })
+                Ok(WatchSkillsResponse {
+                    epoch,
+                    revision,
+                    event,
+                })
             };
             let messages: Vec<_> = events.into_iter().map(message).collect();
-            Some((futures_util::stream::iter(messages), (request, service, Some(now), revision)))
+            Some((
+                futures_util::stream::iter(messages),
+                (request, service, Some(now), revision),
+            ))
         });
-        Ok(Response::new(Box::pin(futures_util::StreamExt::flatten(states))))
+        Ok(Response::new(Box::pin(futures_util::StreamExt::flatten(
+            states,
+        ))))
     }
 }

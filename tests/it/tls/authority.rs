@@ -46,7 +46,10 @@ impl CertificateSpec {
     }
 
     pub(super) fn valid_years(self, from: i32, to: i32) -> Self {
-        Self { years: Some((from, to)), ..self }
+        Self {
+            years: Some((from, to)),
+            ..self
+        }
     }
 }
 
@@ -65,7 +68,10 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, name);
         let key = KeyPair::generate().expect("a key");
         let pem = params.self_signed(&key).expect("a certificate").pem();
-        Self { issuer: Issuer::new(params, key), pem }
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
     }
 
     pub(super) fn pem(&self) -> &str {
@@ -80,7 +86,9 @@ impl Authority {
 
     /// Issues a certificate in DER.
     pub(super) fn der(&self, spec: &CertificateSpec) -> Vec<u8> {
-        self.sign(spec, &KeyPair::generate().expect("a key")).der().to_vec()
+        self.sign(spec, &KeyPair::generate().expect("a key"))
+            .der()
+            .to_vec()
     }
 
     fn sign(&self, spec: &CertificateSpec, key: &KeyPair) -> rcgen::Certificate {

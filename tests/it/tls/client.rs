@@ -16,7 +16,9 @@ async fn a_list_over_tls_succeeds() {
         format!("https://localhost:{}/", daemon.port),
         format!("tls:127.0.0.1:{}", daemon.port),
     ] {
-        let output = list(["--endpoint", &endpoint, "--ca", &ca], &[]).await.succeeded();
+        let output = list(["--endpoint", &endpoint, "--ca", &ca], &[])
+            .await
+            .succeeded();
         assert!(output.text().contains("Does a."));
     }
     // The settings come from variables, with the authorities of the machine.
@@ -31,9 +33,15 @@ async fn a_list_over_tls_succeeds() {
 
 /// Asserts that `caproot list` fails with this message, a hint and this exit code.
 async fn assert_list_fails(flags: &[&str], code: i32, expected: &str) {
-    let output = list(flags, &[("SSL_CERT_FILE", "/dev/null")]).await.exited_with(code, "");
+    let output = list(flags, &[("SSL_CERT_FILE", "/dev/null")])
+        .await
+        .exited_with(code, "");
     assert!(output.stdout.is_empty());
-    assert!(output.stderr.lines().count() <= 2, "a sentence and a hint: {}", output.stderr);
+    assert!(
+        output.stderr.lines().count() <= 2,
+        "a sentence and a hint: {}",
+        output.stderr
+    );
     let first = output.stderr.lines().next().expect("a sentence");
     assert!(first.contains(expected), "{expected:?} in {first}");
 }
@@ -57,15 +65,24 @@ async fn servers_without_tls_are_reported() {
     let pki = Pki::new();
     let daemon = TlsDaemon::start(&pki.fixture, &[]);
     let ca = pki.path_arg("ca.pem");
-    assert_list_fails(&["--endpoint", &daemon.endpoint(), "--ca", &ca], 3, "does not speak TLS")
-        .await;
+    assert_list_fails(
+        &["--endpoint", &daemon.endpoint(), "--ca", &ca],
+        3,
+        "does not speak TLS",
+    )
+    .await;
     daemon.stop().await;
     let (taken, address) = silent_listener();
     let endpoint = format!("tls:{address}");
     let silent = ["--endpoint", &endpoint, "--ca", &ca, "--timeout", "300ms"];
     assert_list_fails(&silent, 3, "no connection within 300ms").await;
     drop(taken);
-    assert_list_fails(&["--endpoint", &endpoint, "--ca", &ca], 3, "no daemon answers").await;
+    assert_list_fails(
+        &["--endpoint", &endpoint, "--ca", &ca],
+        3,
+        "no daemon answers",
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -74,23 +91,45 @@ async fn untrusted_certificates_are_rejected() {
     let other = Authority::new("another");
     pki.fixture.write("other.pem", other.pem());
     let daemon = pki.serve(&[]);
-    let (endpoint, ca, other) =
-        (daemon.endpoint(), pki.path_arg("ca.pem"), pki.path_arg("other.pem"));
+    let (endpoint, ca, other) = (
+        daemon.endpoint(),
+        pki.path_arg("ca.pem"),
+        pki.path_arg("other.pem"),
+    );
     let unknown = "an authority that is not trusted";
     assert_list_fails(&["--endpoint", &endpoint, "--ca", &other], 3, unknown).await;
     let namesake = Authority::new("ours");
     pki.fixture.write("namesake.pem", namesake.pem());
     assert_list_fails(
-        &["--endpoint", &endpoint, "--ca", &pki.path_arg("namesake.pem")],
+        &[
+            "--endpoint",
+            &endpoint,
+            "--ca",
+            &pki.path_arg("namesake.pem"),
+        ],
         3,
         unknown,
     )
     .await;
     // The authority is not in the store of the machine, which is empty here.
     assert_list_fails(&["--endpoint", &endpoint], 78, "certificate store is empty").await;
-    let named = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "b.example"];
+    let named = [
+        "--endpoint",
+        &endpoint,
+        "--ca",
+        &ca,
+        "--server-name",
+        "b.example",
+    ];
     assert_list_fails(&named, 3, "not for b.example, but for localhost, 127.0.0.1").await;
-    let nonsense = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "no name"];
+    let nonsense = [
+        "--endpoint",
+        &endpoint,
+        "--ca",
+        &ca,
+        "--server-name",
+        "no name",
+    ];
     assert_list_fails(&nonsense, 78, "invalid server name \"no name\"").await;
     daemon.stop().await;
 }
@@ -107,14 +146,24 @@ async fn a_certificate_for_another_name_needs_server_name() {
         "not for localhost, but for exec",
     )
     .await;
-    let flags = ["--endpoint", &endpoint, "--ca", &ca, "--server-name", "executor.example"];
+    let flags = [
+        "--endpoint",
+        &endpoint,
+        "--ca",
+        &ca,
+        "--server-name",
+        "executor.example",
+    ];
     list(flags, &[]).await.succeeded();
     daemon.stop().await;
 }
 
 #[tokio::test]
 async fn expired_and_future_certificates_are_rejected() {
-    for (from, to, expected) in [(2000, 2001, "has expired"), (3000, 3001, "is not valid yet")] {
+    for (from, to, expected) in [
+        (2000, 2001, "has expired"),
+        (3000, 3001, "is not valid yet"),
+    ] {
         let pki = Pki::new();
         pki.issue("server", &CertificateSpec::server().valid_years(from, to));
         // The daemon starts: only clients reject the certificate.
@@ -122,7 +171,12 @@ async fn expired_and_future_certificates_are_rejected() {
         let warning = daemon.process.wait_for_log("WARN").await;
         assert!(warning.contains("server.pem"), "{warning}");
         assert_list_fails(
-            &["--endpoint", &daemon.endpoint(), "--ca", &pki.path_arg("ca.pem")],
+            &[
+                "--endpoint",
+                &daemon.endpoint(),
+                "--ca",
+                &pki.path_arg("ca.pem"),
+            ],
             3,
             expected,
         )
@@ -146,12 +200,17 @@ async fn unusable_credential_files_are_reported() {
             "is not the key of the certificate",
         ),
         (&["--ca", &ca, "--cert", &key, "--key", &client], "; "),
-        (&["--ca", &ca, "--cert", "/dev/zero", "--key", &key], "/dev/zero is not a regular file"),
+        (
+            &["--ca", &ca, "--cert", "/dev/zero", "--key", &key],
+            "/dev/zero is not a regular file",
+        ),
     ] {
         assert_list_fails(&[&["--endpoint", &endpoint], flags].concat(), 78, expected).await;
     }
     for half in [["--cert", client.as_str()], ["--key", key.as_str()]] {
-        list(["--endpoint", &endpoint].iter().chain(&half), &[]).await.exited_with(2, "");
+        list(["--endpoint", &endpoint].iter().chain(&half), &[])
+            .await
+            .exited_with(2, "");
     }
     daemon.stop().await;
 }

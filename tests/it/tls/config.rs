@@ -21,7 +21,10 @@ async fn check_config(pki: &Pki, config: &str, more: &[&str]) -> Output {
 #[test]
 fn config_check_reports_every_tls_error_with_its_position() {
     let pki = Pki::new();
-    pki.fixture.write("broken", "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n");
+    pki.fixture.write(
+        "broken",
+        "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n",
+    );
     pki.fixture.write(
         "locked",
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAA==\n-----END ENCRYPTED PRIVATE KEY-----\n",
@@ -48,8 +51,16 @@ async fn expired_nameless_or_readable_certificate_files_are_warnings() {
     key(0o640);
     let config = format!("{VALID_TLS}roots: [{{id: r, path: root}}]");
     let output = check_config(&pki, &config, &[]).await;
-    assert_eq!((output.code, output.text().lines().count()), (Some(0), 1), "{}", output.text());
-    pki.issue("server", &CertificateSpec::client("x:y").valid_years(2000, 2001));
+    assert_eq!(
+        (output.code, output.text().lines().count()),
+        (Some(0), 1),
+        "{}",
+        output.text()
+    );
+    pki.issue(
+        "server",
+        &CertificateSpec::client("x:y").valid_years(2000, 2001),
+    );
     key(0o644);
     let output = check_config(&pki, &config, &[]).await;
     let [expired, nameless, open, ok] = output.text().lines().collect::<Vec<_>>()[..] else {
@@ -58,13 +69,22 @@ async fn expired_nameless_or_readable_certificate_files_are_warnings() {
     let (certificate, key_file) = (pki.path_arg("server.pem"), pki.path_arg("server.key"));
     let start = format!("warning: the certificate in {certificate}");
     assert_eq!(expired, format!("{start} expired on 2001-01-01 00:00 UTC"));
-    assert!(nameless.starts_with(&format!("{start} names no host")), "{nameless}");
-    assert!(open.starts_with(&format!("warning: {key_file} can be read by every user")), "{open}");
+    assert!(
+        nameless.starts_with(&format!("{start} names no host")),
+        "{nameless}"
+    );
+    assert!(
+        open.starts_with(&format!("warning: {key_file} can be read by every user")),
+        "{open}"
+    );
     assert!(ok.starts_with("ok: ") && output.code == Some(0), "{ok}");
     let output = check_config(&pki, &config, &["--output", "json"]).await;
     let json: Value = serde_json::from_str(output.text()).expect("JSON");
     assert_eq!(json["warnings"].as_array().map(Vec::len), Some(3), "{json}");
-    pki.issue("server", &CertificateSpec::client("spiffe://example.org/executor/one"));
+    pki.issue(
+        "server",
+        &CertificateSpec::client("spiffe://example.org/executor/one"),
+    );
     let output = check_config(&pki, &config, &[]).await;
     let spiffe = output.text().lines().next().expect("a warning");
     assert_eq!(
@@ -74,12 +94,22 @@ async fn expired_nameless_or_readable_certificate_files_are_warnings() {
              accept the certificate"
         )
     );
-    pki.issue("server", &CertificateSpec::client("x:y").valid_years(2000, 2001));
+    pki.issue(
+        "server",
+        &CertificateSpec::client("x:y").valid_years(2000, 2001),
+    );
     key(0o644);
     // The daemon prints the same warnings.
     let mut daemon = pki.serve(&[]);
-    for part in ["expired on 2001", "names no host", "can be read by every user"] {
-        assert!(daemon.process.wait_for_log("WARN").await.contains(part), "{part}");
+    for part in [
+        "expired on 2001",
+        "names no host",
+        "can be read by every user",
+    ] {
+        assert!(
+            daemon.process.wait_for_log("WARN").await.contains(part),
+            "{part}"
+        );
     }
     daemon.stop().await;
 }
@@ -91,7 +121,9 @@ async fn flags_replace_the_certificate_of_the_config_file() {
     pki.fixture.write("c.yaml", VALID_TLS);
     let config = pki.path_arg("c.yaml");
     let daemon = TlsDaemon::start(&pki.fixture, &["--config", &config]);
-    daemon.connect_and_call(&pki.client_credentials("client")).await;
+    daemon
+        .connect_and_call(&pki.client_credentials("client"))
+        .await;
     daemon.stop().await;
     // Flags replace the certificate and keep the client authority.
     let (cert, key) = (pki.path_arg("second.pem"), pki.path_arg("second.key"));
@@ -112,12 +144,19 @@ async fn tcp_for_other_machines_needs_tls_or_insecure_tcp() {
     let daemon = pki.serve(&all);
     daemon.connect_and_call(&pki.ca_credentials()).await;
     daemon.stop().await;
-    pki.fixture.write("c.yaml", "insecure_tcp: true\nlisten: ['tcp:0.0.0.0:0']");
+    pki.fixture
+        .write("c.yaml", "insecure_tcp: true\nlisten: ['tcp:0.0.0.0:0']");
     let config = pki.path_arg("c.yaml");
-    for flags in [&[all[0], all[1], "--insecure-tcp"][..], &["--config", &config, all[0], all[1]]] {
+    for flags in [
+        &[all[0], all[1], "--insecure-tcp"][..],
+        &["--config", &config, all[0], all[1]],
+    ] {
         let mut daemon = TlsDaemon::start(&pki.fixture, flags);
         let warning = daemon.process.wait_for_log("WARN").await;
-        assert!(warning.contains("other machines can connect to tcp:"), "{warning}");
+        assert!(
+            warning.contains("other machines can connect to tcp:"),
+            "{warning}"
+        );
         connect(&format!("127.0.0.1:{}", daemon.port)).await;
         daemon.stop().await;
     }

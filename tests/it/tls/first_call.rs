@@ -16,25 +16,42 @@ async fn call_on_lazy_client(
     let endpoint: DaemonEndpoint = endpoint.parse().expect("an endpoint");
     let client = Client::connect_lazily(&endpoint, credentials, Duration::from_secs(30)).await;
     let mut client = client.map_err(|error| error.to_string())?;
-    in_time(client.get_executor()).await.map(drop).map_err(|error| error.to_string())
+    in_time(client.get_executor())
+        .await
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 #[tokio::test]
 async fn the_first_call_reports_tls_errors() {
     let pki = Pki::new();
-    pki.fixture.write("other.pem", Authority::new("other").pem());
+    pki.fixture
+        .write("other.pem", Authority::new("other").pem());
     let daemon = pki.serve_mutual();
     let (endpoint, good) = (daemon.endpoint(), pki.client_credentials("client"));
-    call_on_lazy_client(&endpoint, &good).await.expect("an answer");
-    let other_ca = ClientCredentials { ca: Some(pki.fixture.path("other.pem")), ..good.clone() };
-    let other_name = ClientCredentials { server_name: Some("else.example".into()), ..good.clone() };
-    let missing_ca = ClientCredentials { ca: Some(pki.fixture.path("none.pem")), ..good.clone() };
+    call_on_lazy_client(&endpoint, &good)
+        .await
+        .expect("an answer");
+    let other_ca = ClientCredentials {
+        ca: Some(pki.fixture.path("other.pem")),
+        ..good.clone()
+    };
+    let other_name = ClientCredentials {
+        server_name: Some("else.example".into()),
+        ..good.clone()
+    };
+    let missing_ca = ClientCredentials {
+        ca: Some(pki.fixture.path("none.pem")),
+        ..good.clone()
+    };
     for (credentials, part) in [
         (&other_ca, "authority that is not trusted here"),
         (&other_name, "its certificate is not for"),
         (&missing_ca, "none.pem"),
     ] {
-        let why = call_on_lazy_client(&endpoint, credentials).await.expect_err(part);
+        let why = call_on_lazy_client(&endpoint, credentials)
+            .await
+            .expect_err(part);
         assert!(why.contains(part), "{part}: {why}");
     }
     call_on_lazy_client(&endpoint, &pki.ca_credentials())
@@ -44,9 +61,13 @@ async fn the_first_call_reports_tls_errors() {
     call_on_lazy_client(&plain, &ClientCredentials::default())
         .await
         .expect_err("the client does not use TLS");
-    let token =
-        ClientCredentials { token: Some(ClientToken::File(pki.fixture.path("none"))), ..good };
-    let why = call_on_lazy_client(&endpoint, &token).await.expect_err("no token");
+    let token = ClientCredentials {
+        token: Some(ClientToken::File(pki.fixture.path("none"))),
+        ..good
+    };
+    let why = call_on_lazy_client(&endpoint, &token)
+        .await
+        .expect_err("no token");
     assert!(why.contains("none cannot be read"), "{why}");
     daemon.stop().await;
 }
@@ -56,7 +77,10 @@ async fn a_fleet_file_configures_tls() {
     let pki = Pki::new();
     let daemon: TlsDaemon = pki.serve_mutual();
     let keys = "ca: ca.pem, cert: client.pem, key: client.key";
-    let fleet = format!("executors:\n  local: {{endpoint: '{}', {keys}}}\n", daemon.endpoint());
+    let fleet = format!(
+        "executors:\n  local: {{endpoint: '{}', {keys}}}\n",
+        daemon.endpoint()
+    );
     // The paths in the file are relative to its directory.
     pki.fixture.write("fleet.yaml", fleet);
     for words in [["list", "--fleet"], ["call", "--fleet"]] {

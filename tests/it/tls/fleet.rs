@@ -23,17 +23,32 @@ use crate::harness::{in_time, published};
 
 /// Returns the error of a call to the executor of an environment.
 async fn call(fleet: &Fleet, environment_id: &str) -> Result<(), String> {
-    let client = fleet.client(environment_id).await.map_err(|error| error.to_string())?;
+    let client = fleet
+        .client(environment_id)
+        .await
+        .map_err(|error| error.to_string())?;
     let mut client = client.with_retry_policy(RetryPolicy::NONE);
-    in_time(client.get_executor()).await.map(drop).map_err(|error| error.to_string())
+    in_time(client.get_executor())
+        .await
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// Writes a fleet file whose executors `one` and `two` are one daemon, and opens the fleet.
 async fn open_fleet(pki: &Pki, daemon: &TlsDaemon, proof: &str) -> Fleet {
-    let line =
-        |id: &str| format!("  {id}: {{endpoint: '{}', ca: ca.pem, {proof}}}\n", daemon.endpoint());
-    pki.fixture.write("fleet.yaml", format!("executors:\n{}{}", line("one"), line("two")));
-    Fleet::from_file(&pki.fixture.path("fleet.yaml")).await.expect("a valid file")
+    let line = |id: &str| {
+        format!(
+            "  {id}: {{endpoint: '{}', ca: ca.pem, {proof}}}\n",
+            daemon.endpoint()
+        )
+    };
+    pki.fixture.write(
+        "fleet.yaml",
+        format!("executors:\n{}{}", line("one"), line("two")),
+    );
+    Fleet::from_file(&pki.fixture.path("fleet.yaml"))
+        .await
+        .expect("a valid file")
 }
 
 #[tokio::test]
@@ -45,7 +60,10 @@ async fn the_certificate_must_name_the_environment() {
     pki.issue("server", &spec);
     let daemon = pki.serve(&[]);
     for (proof, wrong) in [
-        ("server_name: '{id}.executors.example'", "is not for two.executors.example, but for"),
+        (
+            "server_name: '{id}.executors.example'",
+            "is not for two.executors.example, but for",
+        ),
         (
             "spiffe_id: 'spiffe://example.org/executor/{id}'",
             "is not for spiffe://example.org/executor/two, but for \
@@ -66,25 +84,41 @@ async fn certificates_without_one_spiffe_id_are_rejected() {
     let id = "spiffe://example.org/executor/one";
     let proof = "spiffe_id: 'spiffe://example.org/executor/{id}'";
     let several = CertificateSpec::client(id).with_name(uri("spiffe://example.org/executor/two"));
-    let authority = CertificateSpec { is_authority: true, ..CertificateSpec::client(id) };
+    let authority = CertificateSpec {
+        is_authority: true,
+        ..CertificateSpec::client(id)
+    };
     for (spec, wrong) in [
         (CertificateSpec::server(), "but for no URI"),
         (several, "but for several URIs"),
         (authority, "the certificate of an authority"),
-        (CertificateSpec::client(id).valid_years(2000, 2001), "has expired"),
+        (
+            CertificateSpec::client(id).valid_years(2000, 2001),
+            "has expired",
+        ),
     ] {
         let pki = Pki::new();
         pki.issue("server", &spec);
         let daemon = pki.serve(&[]);
-        let error = call(&open_fleet(&pki, &daemon, proof).await, "one").await.expect_err(wrong);
+        let error = call(&open_fleet(&pki, &daemon, proof).await, "one")
+            .await
+            .expect_err(wrong);
         assert!(error.contains(wrong), "{error}");
         daemon.stop().await;
     }
     let pki = Pki::new();
-    pki.write("server", &Authority::new("other").issue(&CertificateSpec::client(id)));
+    pki.write(
+        "server",
+        &Authority::new("other").issue(&CertificateSpec::client(id)),
+    );
     let daemon = pki.serve(&[]);
-    let error = call(&open_fleet(&pki, &daemon, proof).await, "one").await.expect_err("untrusted");
-    assert!(error.contains("from an authority that is not trusted"), "{error}");
+    let error = call(&open_fleet(&pki, &daemon, proof).await, "one")
+        .await
+        .expect_err("untrusted");
+    assert!(
+        error.contains("from an authority that is not trusted"),
+        "{error}"
+    );
     daemon.stop().await;
 }
 
@@ -102,7 +136,12 @@ struct PipeDialer {
 impl PipeDialer {
     fn new(port: u16) -> Self {
         let (dials, pipes, frozen) = (Arc::default(), Arc::default(), Arc::default());
-        Self { port, dials, pipes, frozen }
+        Self {
+            port,
+            dials,
+            pipes,
+            frozen,
+        }
     }
 
     /// Stops all pipes without closing them, as if the machine of the executor vanished.
@@ -119,7 +158,10 @@ impl ExecutorDialer for PipeDialer {
         environment_id: &'a str,
         endpoint: &'a DaemonEndpoint,
     ) -> DialFuture<'a> {
-        self.dials.lock().expect("no panic").push(format!("{environment_id} {endpoint}"));
+        self.dials
+            .lock()
+            .expect("no panic")
+            .push(format!("{environment_id} {endpoint}"));
         Box::pin(async {
             let mut connection = TcpStream::connect(("127.0.0.1", self.port)).await?;
             let (near, far) = tokio::io::duplex(1 << 16);
@@ -162,17 +204,29 @@ async fn a_dialer_carries_the_connection() {
     let plain = ExecutorConfig::new("tcp:localhost:1".parse().expect("an endpoint"));
     let executors = [
         ("one".to_owned(), config(id)),
-        ("two".to_owned(), config("spiffe://example.org/executor/two")),
+        (
+            "two".to_owned(),
+            config("spiffe://example.org/executor/two"),
+        ),
         ("plain".to_owned(), plain),
     ];
     let fleet = Fleet::from_executors(executors).with_dialer(dialer.clone());
     call(&fleet, "one").await.expect("an answer");
-    assert_eq!(*dialer.dials.lock().expect("no panic"), [format!("one {endpoint}")]);
+    assert_eq!(
+        *dialer.dials.lock().expect("no panic"),
+        [format!("one {endpoint}")]
+    );
     // The dialer leads to the executor of another environment.
     let error = call(&fleet, "two").await.expect_err("another executor");
-    assert!(error.contains("but for spiffe://example.org/executor/one"), "{error}");
+    assert!(
+        error.contains("but for spiffe://example.org/executor/one"),
+        "{error}"
+    );
     let error = call(&fleet, "plain").await.expect_err("no TLS");
-    assert!(error.contains("the stream of a dialer is not trusted"), "{error}");
+    assert!(
+        error.contains("the stream of a dialer is not trusted"),
+        "{error}"
+    );
     assert_eq!(
         dialer.dials.lock().expect("no panic").len(),
         2,
@@ -207,7 +261,9 @@ async fn a_connection_to_a_vanished_machine_is_closed() {
         tokio::task::yield_now().await;
     }
     tokio::time::resume();
-    call(&fleet, "one").await.expect("an answer on a new connection");
+    call(&fleet, "one")
+        .await
+        .expect("an answer on a new connection");
     assert_eq!((fleet.stats().connections, fleet.stats().dials), (1, 2));
     drop(client);
     daemon.stop().await;
@@ -237,7 +293,9 @@ impl ExecutorDialer for AnnouncingDialer {
     fn dial_executor<'a>(&'a self, _: &'a str, _: &'a DaemonEndpoint) -> DialFuture<'a> {
         // The test may have seen enough.
         let _ = self.0.send(Instant::now());
-        Box::pin(std::future::ready(Err(io::ErrorKind::ConnectionRefused.into())))
+        Box::pin(std::future::ready(Err(
+            io::ErrorKind::ConnectionRefused.into()
+        )))
     }
 
     fn executor_announced(&self, _: &str) -> BoxFuture<'static, ()> {
@@ -260,7 +318,11 @@ async fn a_mirror_connects_within_a_second_of_an_announcement() {
     let limit = Duration::from_millis(2_050);
     for number in 0..60 {
         let next = dials.recv().await.expect("a dial");
-        assert!(next.duration_since(last) <= limit, "{number}: {:?}", next - last);
+        assert!(
+            next.duration_since(last) <= limit,
+            "{number}: {:?}",
+            next - last
+        );
         last = next;
     }
     drop(mirror);
@@ -273,7 +335,10 @@ async fn dial_at_once(count: usize, delay: Duration) -> Vec<Duration> {
     executor.credentials = pki.ca_credentials();
     executor.timeout = Duration::from_hours(1);
     let ids: Vec<_> = (0..count).map(|number| format!("e{number}")).collect();
-    let dialer = SlowDialer { delay, starts: Arc::default() };
+    let dialer = SlowDialer {
+        delay,
+        starts: Arc::default(),
+    };
     let fleet = Fleet::from_executors(ids.iter().map(|id| (id.clone(), executor.clone())));
     let fleet = fleet.with_dialer(dialer.clone());
     let calls = ids.iter().map(|id| async {
@@ -283,10 +348,16 @@ async fn dial_at_once(count: usize, delay: Duration) -> Vec<Duration> {
     });
     futures_util::future::join_all(calls).await;
     let stats = fleet.stats();
-    assert_eq!((stats.dials, stats.failed_dials), (count as u64, count as u64));
+    assert_eq!(
+        (stats.dials, stats.failed_dials),
+        (count as u64, count as u64)
+    );
     assert_eq!((stats.dials_in_progress, stats.waiting_dials), (0, 0));
     let dials = dialer.starts.lock().expect("no panic").clone();
-    dials.iter().map(|start| start.duration_since(dials[0])).collect()
+    dials
+        .iter()
+        .map(|start| start.duration_since(dials[0]))
+        .collect()
 }
 
 #[tokio::test(start_paused = true)]

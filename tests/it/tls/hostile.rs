@@ -9,7 +9,9 @@ use super::{Pki, TlsDaemon};
 use crate::harness::in_time;
 
 async fn open_connection(daemon: &TlsDaemon) -> TcpStream {
-    in_time(TcpStream::connect(("127.0.0.1", daemon.port))).await.expect("a connection")
+    in_time(TcpStream::connect(("127.0.0.1", daemon.port)))
+        .await
+        .expect("a connection")
 }
 
 /// Reads until the daemon closes the connection. Returns the received bytes.
@@ -31,7 +33,10 @@ async fn silent_connections_are_closed_and_do_not_block_others() {
         silent.push(open_connection(&daemon).await);
     }
     // This handshake starts and never finishes.
-    silent[0].write_all(b"\x16\x03\x01\x02\x00\x01").await.expect("sent");
+    silent[0]
+        .write_all(b"\x16\x03\x01\x02\x00\x01")
+        .await
+        .expect("sent");
     let client = daemon.connect_and_call(&pki.ca_credentials()).await;
     let line = daemon.process.wait_for_log("timed out").await;
     assert!(line.contains("10s"), "{line}");
@@ -39,7 +44,9 @@ async fn silent_connections_are_closed_and_do_not_block_others() {
         assert!(read_until_closed(stream).await.is_empty());
     }
     // The limit applies to handshakes, so the established connection is still open.
-    in_time(client.clone().get_executor()).await.expect("an answer");
+    in_time(client.clone().get_executor())
+        .await
+        .expect("an answer");
     daemon.stop().await;
 }
 
@@ -55,13 +62,33 @@ async fn connections_with_invalid_bytes_are_closed_and_logged() {
     };
     let (plain, broken) = ("does not speak TLS", "TLS handshake failed");
     let nonsense: [(&str, Vec<u8>, &str, &str); 6] = [
-        ("HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), "WARN", plain),
+        (
+            "HTTP/2",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+            "WARN",
+            plain,
+        ),
         // The log has at most one warning per address and interval.
-        ("text", b"GET / HTTP/1.1\r\n\r\n".repeat(600), "DEBUG", plain),
+        (
+            "text",
+            b"GET / HTTP/1.1\r\n\r\n".repeat(600),
+            "DEBUG",
+            plain,
+        ),
         ("zeros", vec![0; 10_000], "DEBUG", plain),
-        ("a record of nothing", b"\x16\x03\x03\x00\x00".to_vec(), "DEBUG", broken),
+        (
+            "a record of nothing",
+            b"\x16\x03\x03\x00\x00".to_vec(),
+            "DEBUG",
+            broken,
+        ),
         ("a ClientHello of noise", hello_of(10_000), "DEBUG", broken),
-        ("an alert", b"\x15\x03\x03\x00\x02\x02\x28".to_vec(), "DEBUG", broken),
+        (
+            "an alert",
+            b"\x15\x03\x03\x00\x02\x02\x28".to_vec(),
+            "DEBUG",
+            broken,
+        ),
     ];
     for (what, bytes, level, why) in nonsense {
         let mut stream = open_connection(&daemon).await;
@@ -72,7 +99,9 @@ async fn connections_with_invalid_bytes_are_closed_and_logged() {
         let line = daemon.process.wait_for_log(why).await;
         assert!(line.contains(level), "{what}: {line}");
     }
-    daemon.connect_and_call(&pki.client_credentials("client")).await;
+    daemon
+        .connect_and_call(&pki.client_credentials("client"))
+        .await;
     daemon.stop().await;
 }
 

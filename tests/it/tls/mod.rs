@@ -58,13 +58,20 @@ impl Pki {
 
     /// Returns the path of a file as a command-line argument.
     fn path_arg(&self, file: &str) -> String {
-        self.fixture.path(file).into_os_string().into_string().expect("a path in UTF-8")
+        self.fixture
+            .path(file)
+            .into_os_string()
+            .into_string()
+            .expect("a path in UTF-8")
     }
 
     /// Starts a daemon with TLS.
     fn serve(&self, more: &[&str]) -> TlsDaemon {
         let (cert, key) = (self.path_arg("server.pem"), self.path_arg("server.key"));
-        TlsDaemon::start(&self.fixture, &[&["--tls-cert", &cert, "--tls-key", &key], more].concat())
+        TlsDaemon::start(
+            &self.fixture,
+            &[&["--tls-cert", &cert, "--tls-key", &key], more].concat(),
+        )
     }
 
     /// Starts a daemon with TLS that requires client certificates of the test authority.
@@ -74,13 +81,19 @@ impl Pki {
 
     /// Returns credentials that trust the test authority, without a client certificate.
     fn ca_credentials(&self) -> ClientCredentials {
-        ClientCredentials { ca: Some(self.fixture.path("ca.pem")), ..ClientCredentials::default() }
+        ClientCredentials {
+            ca: Some(self.fixture.path("ca.pem")),
+            ..ClientCredentials::default()
+        }
     }
 
     /// Returns credentials that trust the test authority and have the client certificate NAME.pem.
     fn client_credentials(&self, name: &str) -> ClientCredentials {
         let file = |end| self.fixture.path(&format!("{name}.{end}"));
-        ClientCredentials { identity: Some((file("pem"), file("key"))), ..self.ca_credentials() }
+        ClientCredentials {
+            identity: Some((file("pem"), file("key"))),
+            ..self.ca_credentials()
+        }
     }
 }
 
@@ -98,8 +111,15 @@ impl TlsDaemon {
             command.args(["--listen", "tcp:127.0.0.1:0"]);
         }
         let process = Process::start(command);
-        let port = process.endpoint().rsplit(':').next().and_then(|port| port.parse().ok());
-        Self { process, port: port.expect("listening tcp:HOST:PORT") }
+        let port = process
+            .endpoint()
+            .rsplit(':')
+            .next()
+            .and_then(|port| port.parse().ok());
+        Self {
+            process,
+            port: port.expect("listening tcp:HOST:PORT"),
+        }
     }
 
     /// Returns the TLS endpoint under a name that the certificate contains.
@@ -109,7 +129,12 @@ impl TlsDaemon {
 
     async fn connect(&self, credentials: &ClientCredentials) -> Result<Client, ConnectError> {
         let endpoint: DaemonEndpoint = self.endpoint().parse().expect("an endpoint");
-        in_time(Client::connect(&endpoint, credentials, Duration::from_secs(30))).await
+        in_time(Client::connect(
+            &endpoint,
+            credentials,
+            Duration::from_secs(30),
+        ))
+        .await
     }
 
     /// Connects, and calls the daemon once successfully.

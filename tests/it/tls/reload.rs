@@ -19,7 +19,9 @@ use crate::watch_harness::skill_text;
 /// Opens a stream of the published root and reads its first state.
 async fn open_watch(client: &mut Client) -> SkillWatch {
     let roots = client.list_roots().await.expect("roots").roots;
-    let selected = roots.into_iter().filter_map(|root| root.selected_capability_root);
+    let selected = roots
+        .into_iter()
+        .filter_map(|root| root.selected_capability_root);
     let request = WatchSkillsRequest {
         selected_capability_roots: selected.collect(),
         ..WatchSkillsRequest::default()
@@ -48,7 +50,8 @@ async fn read_new_descriptions(watch: &mut SkillWatch) -> Vec<String> {
 
 /// Asserts that the stream reports a skill change.
 async fn assert_stream_continues(watch: &mut SkillWatch, pki: &Pki, expected: &str) {
-    pki.fixture.write("root/a/SKILL.md", skill_text("a", expected));
+    pki.fixture
+        .write("root/a/SKILL.md", skill_text("a", expected));
     // A slow first scan and a half-written file are batches of their own.
     while read_new_descriptions(watch).await != [expected] {}
 }
@@ -66,8 +69,10 @@ async fn streams_continue_after_a_certificate_change() {
     let mut daemon = pki.serve(&[]);
     let mut watch = open_watch(&mut daemon.connect_and_call(&pki.ca_credentials()).await).await;
     let before = pki.ca_credentials();
-    let now =
-        ClientCredentials { ca: Some(pki.fixture.path("new.pem")), ..ClientCredentials::default() };
+    let now = ClientCredentials {
+        ca: Some(pki.fixture.path("new.pem")),
+        ..ClientCredentials::default()
+    };
     let mut found_by = String::new();
     for turn in ["by rename", "in place", "both at once"] {
         let authority = Authority::new("another");
@@ -94,10 +99,22 @@ async fn streams_continue_after_a_certificate_change() {
                 }
             }
         }
-        found_by.push_str(&daemon.process.wait_for_log("certificate files changed").await);
-        daemon.process.wait_for_log("the certificates changed").await;
+        found_by.push_str(
+            &daemon
+                .process
+                .wait_for_log("certificate files changed")
+                .await,
+        );
+        daemon
+            .process
+            .wait_for_log("the certificates changed")
+            .await;
         daemon.connect_and_call(&now).await;
-        assert_eq!(connect_error(&daemon, &before).await, TlsError::UnknownAuthority, "{turn}");
+        assert_eq!(
+            connect_error(&daemon, &before).await,
+            TlsError::UnknownAuthority,
+            "{turn}"
+        );
         assert_stream_continues(&mut watch, &pki, turn).await;
     }
     // The periodic check may find one change first, but hardly all three.
@@ -114,9 +131,15 @@ async fn a_bad_new_certificate_keeps_the_old_one() {
     let mut watch = open_watch(&mut daemon.connect_and_call(&client).await).await;
     let good = fs::read(pki.fixture.path("server.pem")).expect("the certificate");
     let other = pki.authority.issue(&CertificateSpec::server()).0;
-    let expired = pki.authority.issue(&CertificateSpec::server().valid_years(2000, 2001));
+    let expired = pki
+        .authority
+        .issue(&CertificateSpec::server().valid_years(2000, 2001));
     let bad: [(&str, &dyn Fn(), &str); 5] = [
-        ("another's", &|| pki.fixture.replace("server.pem", &other), "is not the key of the"),
+        (
+            "another's",
+            &|| pki.fixture.replace("server.pem", &other),
+            "is not the key of the",
+        ),
         (
             "half",
             &|| pki.fixture.write("server.pem", &good[..good.len() / 2]),
@@ -127,22 +150,41 @@ async fn a_bad_new_certificate_keeps_the_old_one() {
             &|| fs::remove_file(pki.fixture.path("server.pem")).expect("removed"),
             "not exist",
         ),
-        ("expired", &|| pki.write("server", &expired), "expired on 2001-01-01"),
-        ("no authority", &|| pki.fixture.write("ca.pem", "none"), "no PEM certificate"),
+        (
+            "expired",
+            &|| pki.write("server", &expired),
+            "expired on 2001-01-01",
+        ),
+        (
+            "no authority",
+            &|| pki.fixture.write("ca.pem", "none"),
+            "no PEM certificate",
+        ),
     ];
     for (what, spoil, expected) in bad {
         spoil();
         let line = daemon.process.wait_for_log(expected).await;
-        assert!(line.contains("ERROR") && line.contains("keeping the old ones"), "{what}: {line}");
+        assert!(
+            line.contains("ERROR") && line.contains("keeping the old ones"),
+            "{what}: {line}"
+        );
         // The daemon reads `ca.pem`, which may be spoiled here. The client uses an intact copy.
         let ca = pki.fixture.path("kept.pem");
         pki.fixture.write("kept.pem", pki.authority.pem());
-        daemon.connect_and_call(&ClientCredentials { ca: Some(ca), ..client.clone() }).await;
+        daemon
+            .connect_and_call(&ClientCredentials {
+                ca: Some(ca),
+                ..client.clone()
+            })
+            .await;
         assert_stream_continues(&mut watch, &pki, what).await;
     }
     pki.fixture.write("ca.pem", pki.authority.pem());
     pki.issue("server", &CertificateSpec::server());
-    daemon.process.wait_for_log("the certificates changed").await;
+    daemon
+        .process
+        .wait_for_log("the certificates changed")
+        .await;
     daemon.connect_and_call(&client).await;
     assert_stream_continues(&mut watch, &pki, "mended").await;
     daemon.stop().await;
@@ -162,9 +204,17 @@ async fn after_a_client_ca_change_old_clients_stay_connected_but_cannot_reconnec
         TlsError::CertificateRejected(_)
     ));
     pki.fixture.replace("clients.pem", next.pem());
-    daemon.process.wait_for_log("the certificates changed").await;
-    daemon.connect_and_call(&pki.client_credentials("next")).await;
-    assert!(matches!(connect_error(&daemon, &old).await, TlsError::CertificateRejected(_)));
+    daemon
+        .process
+        .wait_for_log("the certificates changed")
+        .await;
+    daemon
+        .connect_and_call(&pki.client_credentials("next"))
+        .await;
+    assert!(matches!(
+        connect_error(&daemon, &old).await,
+        TlsError::CertificateRejected(_)
+    ));
     assert_stream_continues(&mut watch, &pki, "still here").await;
     daemon.stop().await;
 }
@@ -177,7 +227,10 @@ async fn a_client_reads_its_new_ca_file_when_it_reconnects() {
     let authority = Authority::new("another");
     pki.write("server", &authority.issue(&CertificateSpec::server()));
     pki.fixture.write("ca.pem", authority.pem());
-    daemon.process.wait_for_log("the certificates changed").await;
+    daemon
+        .process
+        .wait_for_log("the certificates changed")
+        .await;
     let port = daemon.port;
     daemon.stop().await;
     let listen = format!("tcp:127.0.0.1:{port}");
@@ -207,19 +260,30 @@ async fn a_reloaded_config_can_name_other_certificate_files() {
     let authority = Authority::new("another");
     pki.write("other", &authority.issue(&CertificateSpec::server()));
     pki.fixture.write("new.pem", authority.pem());
-    let now =
-        ClientCredentials { ca: Some(pki.fixture.path("new.pem")), ..ClientCredentials::default() };
+    let now = ClientCredentials {
+        ca: Some(pki.fixture.path("new.pem")),
+        ..ClientCredentials::default()
+    };
     write("other");
     daemon.process.send_signal(Signal::HUP);
-    daemon.process.wait_for_log("the configuration was reloaded").await;
+    daemon
+        .process
+        .wait_for_log("the configuration was reloaded")
+        .await;
     daemon.connect_and_call(&now).await;
-    assert_eq!(connect_error(&daemon, &pki.ca_credentials()).await, TlsError::UnknownAuthority);
+    assert_eq!(
+        connect_error(&daemon, &pki.ca_credentials()).await,
+        TlsError::UnknownAuthority
+    );
     assert_stream_continues(&mut watch, &pki, "still here").await;
     // The daemon watches the files of the new config.
     let authority = Authority::new("a third");
     pki.write("other", &authority.issue(&CertificateSpec::server()));
     pki.fixture.write("new.pem", authority.pem());
-    daemon.process.wait_for_log("the certificates changed").await;
+    daemon
+        .process
+        .wait_for_log("the certificates changed")
+        .await;
     daemon.connect_and_call(&now).await;
     // Removing `tls` needs a restart.
     pki.fixture.replace("caproot.yaml", "audit: false\n");
@@ -243,7 +307,10 @@ async fn a_metric_has_the_expiry_of_the_certificate_in_use() {
     // 2050-01-01 and 2060-01-01, at 00:00 UTC.
     assert!((expiry() - 2_524_608_000.0).abs() < 0.1, "{}", expiry());
     pki.issue("server", &CertificateSpec::server().valid_years(2020, 2060));
-    daemon.process.wait_for_log("the certificates changed").await;
+    daemon
+        .process
+        .wait_for_log("the certificates changed")
+        .await;
     assert!((expiry() - 2_840_140_800.0).abs() < 0.1, "{}", expiry());
     daemon.stop().await;
 }

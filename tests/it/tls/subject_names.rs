@@ -40,7 +40,10 @@ fn too_many_or_too_long_names_are_rejected() {
     assert_eq!(many(65), Err(SubjectNamesError::TooMany));
     assert_eq!(many(2_000), Err(SubjectNamesError::TooMany));
     let long = |bytes: usize| {
-        names_from_list([dns("a.example"), uri(&format!("x:{}", "y".repeat(bytes - 2)))])
+        names_from_list([
+            dns("a.example"),
+            uri(&format!("x:{}", "y".repeat(bytes - 2))),
+        ])
     };
     assert_eq!(long(256).expect("names").len(), 2);
     assert_eq!(long(257), Err(SubjectNamesError::TooMany));
@@ -48,17 +51,34 @@ fn too_many_or_too_long_names_are_rejected() {
 
 #[test]
 fn dns_names_and_uris_cannot_pass_for_each_other() {
-    for bad in [dns("spiffe://example.org/a"), dns("a b"), dns("a\n"), dns(""), dns("a\0.example")]
-    {
+    for bad in [
+        dns("spiffe://example.org/a"),
+        dns("a b"),
+        dns("a\n"),
+        dns(""),
+        dns("a\0.example"),
+    ] {
         assert_eq!(
             names_from_list([dns("good.example"), bad.clone()]),
             Err(SubjectNamesError::InvalidName),
             "{bad:?}"
         );
     }
-    for bad in ["good.example", "//example.org/a", ":a", "1:a", "a b:c", "a:b c", "a:\u{1b}[2J", ""]
-    {
-        assert_eq!(names_from_list([uri(bad)]), Err(SubjectNamesError::InvalidName), "{bad:?}");
+    for bad in [
+        "good.example",
+        "//example.org/a",
+        ":a",
+        "1:a",
+        "a b:c",
+        "a:b c",
+        "a:\u{1b}[2J",
+        "",
+    ] {
+        assert_eq!(
+            names_from_list([uri(bad)]),
+            Err(SubjectNamesError::InvalidName),
+            "{bad:?}"
+        );
     }
 }
 
@@ -73,7 +93,11 @@ fn invalid_name_lists_are_rejected() {
     };
     // `rcgen` encodes names like this, so the changed bytes cause the errors below.
     assert_eq!(san(b"\x30\x03\x82\x01a").expect("a name"), ["a"]);
-    assert_eq!(san(b"\x30\x03\x82\x01\xff"), Err(SubjectNamesError::InvalidName), "not even text");
+    assert_eq!(
+        san(b"\x30\x03\x82\x01\xff"),
+        Err(SubjectNamesError::InvalidName),
+        "not even text"
+    );
     assert_eq!(
         san(b"\x30\x7f\x82\x01a"),
         Err(SubjectNamesError::Unreadable),
@@ -81,10 +105,18 @@ fn invalid_name_lists_are_rejected() {
     );
     assert_eq!(san(b""), Err(SubjectNamesError::Unreadable));
     assert_eq!(subject_names(b""), Err(SubjectNamesError::Unreadable));
-    assert_eq!(subject_names(&[0x30; 5_000]), Err(SubjectNamesError::Unreadable));
+    assert_eq!(
+        subject_names(&[0x30; 5_000]),
+        Err(SubjectNamesError::Unreadable)
+    );
     // This certificate has two lists of names.
     let extension = CustomExtension::from_oid_content(&[2, 5, 29, 17], b"\x30\x03\x82\x01a".into());
-    let twice =
-        CertificateSpec { extension: Some(extension), ..CertificateSpec::for_host("b.example") };
-    assert_eq!(names_of_certificate(&twice), Err(SubjectNamesError::Unreadable));
+    let twice = CertificateSpec {
+        extension: Some(extension),
+        ..CertificateSpec::for_host("b.example")
+    };
+    assert_eq!(
+        names_of_certificate(&twice),
+        Err(SubjectNamesError::Unreadable)
+    );
 }

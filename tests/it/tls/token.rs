@@ -32,20 +32,30 @@ impl HealthServer {
         let (_, health) = tonic_health::server::health_reporter();
         let record = received.clone();
         let record = move |request: Request<()>| -> Result<_, Status> {
-            record.lock().expect("no panic").push(request.metadata().clone());
+            record
+                .lock()
+                .expect("no panic")
+                .push(request.metadata().clone());
             Ok(request)
         };
         let service = InterceptedService::new(health, record);
         let services = Routes::new(service);
         serve_grpc(UnixListenerStream::new(unix), services.clone());
-        Self { received, address: start_grpc(bind, services).await }
+        Self {
+            received,
+            address: start_grpc(bind, services).await,
+        }
     }
 
     /// Returns the token of the only call.
     fn take_only_token(&self) -> Option<String> {
         let mut received = self.received.lock().expect("no panic");
-        let [only] = received.as_slice() else { panic!("one call: {received:?}") };
-        let token = only.get("authorization").map(|v| v.to_str().expect("text").to_owned());
+        let [only] = received.as_slice() else {
+            panic!("one call: {received:?}")
+        };
+        let token = only
+            .get("authorization")
+            .map(|v| v.to_str().expect("text").to_owned());
         received.clear();
         token
     }
@@ -63,30 +73,58 @@ async fn a_token_is_sent_with_calls_within_this_machine() {
     let fixture = Fixture::new("file token\n| \\tabc.def-~+/==\\r");
     let server = HealthServer::start(&fixture, "127.0.0.1:0").await;
     let token = Some(ClientToken::File(fixture.path("token")));
-    let credentials = ClientCredentials { token, ..ClientCredentials::default() };
+    let credentials = ClientCredentials {
+        token,
+        ..ClientCredentials::default()
+    };
     let socket = format!("unix:{}", fixture.path("h.sock").display());
     let tcp = format!("tcp:{}", server.address);
     let (_, port) = server.address.split_once(':').expect("a port");
     for endpoint in [tcp.clone(), format!("http://localhost:{port}"), socket] {
-        check_health(&endpoint, &credentials).await.expect("a connection");
-        assert_eq!(server.take_only_token().as_deref(), Some("Bearer abc.def-~+/=="), "{endpoint}");
+        check_health(&endpoint, &credentials)
+            .await
+            .expect("a connection");
+        assert_eq!(
+            server.take_only_token().as_deref(),
+            Some("Bearer abc.def-~+/=="),
+            "{endpoint}"
+        );
     }
-    check_health(&tcp, &ClientCredentials::default()).await.expect("a connection");
+    check_health(&tcp, &ClientCredentials::default())
+        .await
+        .expect("a connection");
     assert_eq!(server.take_only_token(), None);
     let text = format!("{credentials:?}");
     assert!(!text.contains("abc"), "{text}");
 
     // A program can hold the token itself.
     let token = Some(ClientToken::Value(" from-memory\n".to_owned()));
-    let credentials = ClientCredentials { token, ..ClientCredentials::default() };
-    check_health(&tcp, &credentials).await.expect("a connection");
-    assert_eq!(server.take_only_token().as_deref(), Some("Bearer from-memory"));
+    let credentials = ClientCredentials {
+        token,
+        ..ClientCredentials::default()
+    };
+    check_health(&tcp, &credentials)
+        .await
+        .expect("a connection");
+    assert_eq!(
+        server.take_only_token().as_deref(),
+        Some("Bearer from-memory")
+    );
     let text = format!("{credentials:?}");
-    assert!(!text.contains("from-memory") && text.contains("redacted"), "{text}");
+    assert!(
+        !text.contains("from-memory") && text.contains("redacted"),
+        "{text}"
+    );
     for invalid in ["", "two words", &"a".repeat(9_000)] {
         let token = Some(ClientToken::Value(invalid.to_owned()));
-        let credentials = ClientCredentials { token, ..ClientCredentials::default() };
-        let error = check_health(&tcp, &credentials).await.expect_err("no token").to_string();
+        let credentials = ClientCredentials {
+            token,
+            ..ClientCredentials::default()
+        };
+        let error = check_health(&tcp, &credentials)
+            .await
+            .expect_err("no token")
+            .to_string();
         assert!(error.starts_with("the value of the token "), "{error}");
     }
 }
@@ -96,7 +134,10 @@ fn own_address() -> Option<SocketAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     // `connect` on UDP sends nothing and makes the kernel choose a source address.
     socket.connect("192.0.2.1:9").ok()?;
-    socket.local_addr().ok().filter(|address| !address.ip().is_loopback())
+    socket
+        .local_addr()
+        .ok()
+        .filter(|address| !address.ip().is_loopback())
 }
 
 #[tokio::test]
@@ -143,16 +184,30 @@ async fn invalid_token_files_are_rejected() {
         (&[b'a'; 9_000], "over 8 KiB"),
     ] {
         pki.fixture.write("token", content);
-        let (endpoint, ca, token) =
-            (daemon.endpoint(), pki.path_arg("ca.pem"), pki.path_arg("token"));
-        list(["--endpoint", &endpoint, "--ca", &ca, "--token-file", &token], &[])
-            .await
-            .exited_with(78, expected);
+        let (endpoint, ca, token) = (
+            daemon.endpoint(),
+            pki.path_arg("ca.pem"),
+            pki.path_arg("token"),
+        );
+        list(
+            ["--endpoint", &endpoint, "--ca", &ca, "--token-file", &token],
+            &[],
+        )
+        .await
+        .exited_with(78, expected);
     }
     pki.fixture.write("token", "good\n");
-    let (endpoint, ca, token) = (daemon.endpoint(), pki.path_arg("ca.pem"), pki.path_arg("token"));
+    let (endpoint, ca, token) = (
+        daemon.endpoint(),
+        pki.path_arg("ca.pem"),
+        pki.path_arg("token"),
+    );
     let flags = ["--endpoint", &endpoint, "--ca", &ca, "--token-file"];
-    list(flags.iter().chain(&[token.as_str()]), &[]).await.succeeded();
-    list(flags.iter().chain(&["/nonexistent"]), &[]).await.exited_with(78, "");
+    list(flags.iter().chain(&[token.as_str()]), &[])
+        .await
+        .succeeded();
+    list(flags.iter().chain(&["/nonexistent"]), &[])
+        .await
+        .exited_with(78, "");
     daemon.stop().await;
 }

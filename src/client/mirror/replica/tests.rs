@@ -29,17 +29,27 @@ fn apply(
 }
 
 fn selection(ids: &[&str]) -> MirrorSelection {
-    let root = |id: &&str| SelectedCapabilityRoot { id: (*id).into(), location: None };
+    let root = |id: &&str| SelectedCapabilityRoot {
+        id: (*id).into(),
+        location: None,
+    };
     MirrorSelection::new(ids.iter().map(root).collect())
 }
 
 fn event(event: Event) -> WatchSkillsResponse {
-    WatchSkillsResponse { epoch: "e".into(), revision: 7, event: Some(event) }
+    WatchSkillsResponse {
+        epoch: "e".into(),
+        revision: 7,
+        event: Some(event),
+    }
 }
 
 fn skill(root: &str, name: &str) -> Skill {
     Skill {
-        authority: Some(Authority { kind: "executor".into(), id: root.into() }),
+        authority: Some(Authority {
+            kind: "executor".into(),
+            id: root.into(),
+        }),
         package: format!("skill://{root}/{name}"),
         main_resource: format!("skill://{root}/{name}/SKILL.md"),
         name: name.into(),
@@ -48,9 +58,17 @@ fn skill(root: &str, name: &str) -> Skill {
 }
 
 fn delta(root: &str, upserted: Vec<Skill>, removed: &[&str]) -> Event {
-    let gone = |name: &&str| RemovedSkill { package: format!("skill://{root}/{name}"), reason: 1 };
+    let gone = |name: &&str| RemovedSkill {
+        package: format!("skill://{root}/{name}"),
+        reason: 1,
+    };
     let removed = removed.iter().map(gone).collect();
-    Event::Delta(SkillDelta { root_id: root.into(), upserted, removed, ..SkillDelta::default() })
+    Event::Delta(SkillDelta {
+        root_id: root.into(),
+        upserted,
+        removed,
+        ..SkillDelta::default()
+    })
 }
 
 fn reset() -> Event {
@@ -62,14 +80,22 @@ fn synced() -> Event {
 }
 
 fn names(replica: &MirrorReplica) -> Vec<String> {
-    replica.catalog().skills().map(|skill| skill.package.clone()).collect()
+    replica
+        .catalog()
+        .skills()
+        .map(|skill| skill.package.clone())
+        .collect()
 }
 
 #[test]
 fn skills_are_in_list_order() {
     let mut replica = new_replica(&selection(&["z", "a", "z"]));
-    let status =
-        |id: &str| Event::RootStatus(RootStatus { id: id.into(), ..RootStatus::default() });
+    let status = |id: &str| {
+        Event::RootStatus(RootStatus {
+            id: id.into(),
+            ..RootStatus::default()
+        })
+    };
     for part in [
         reset(),
         status("a"),
@@ -81,37 +107,82 @@ fn skills_are_in_list_order() {
     }
     let state = |changed| Ok(Some(("e".into(), 7, "".into(), changed)));
     assert_eq!(apply(&mut replica, event(synced())), state(true));
-    assert_eq!(names(&replica), ["skill://z/c", "skill://a/b", "skill://a/y"]);
-    let roots: Vec<_> = replica.catalog().roots().iter().map(|root| root.id.clone()).collect();
+    assert_eq!(
+        names(&replica),
+        ["skill://z/c", "skill://a/b", "skill://a/y"]
+    );
+    let roots: Vec<_> = replica
+        .catalog()
+        .roots()
+        .iter()
+        .map(|root| root.id.clone())
+        .collect();
     assert_eq!(roots, ["z", "a"]);
-    assert_eq!(apply(&mut replica, event(Event::Bookmark(Bookmark::default()))), state(false));
+    assert_eq!(
+        apply(&mut replica, event(Event::Bookmark(Bookmark::default()))),
+        state(false)
+    );
     assert!(
         replica
             .apply_event(event(delta(
                 "a",
-                vec![Skill { name: "x".into(), ..skill("a", "b") }],
+                vec![Skill {
+                    name: "x".into(),
+                    ..skill("a", "b")
+                }],
                 &["y"]
             )))
             .is_ok()
     );
     assert_eq!(names(&replica), ["skill://z/c", "skill://a/b"]);
-    assert_eq!(replica.catalog().skill("skill://a/b").expect("it is replica").name, "x");
-    assert!(replica.apply_event(event(delta("a", vec![], &["b", "none"]))).is_ok());
-    assert!(replica.apply_event(event(delta("z", vec![], &["c"]))).is_ok());
+    assert_eq!(
+        replica
+            .catalog()
+            .skill("skill://a/b")
+            .expect("it is replica")
+            .name,
+        "x"
+    );
+    assert!(
+        replica
+            .apply_event(event(delta("a", vec![], &["b", "none"])))
+            .is_ok()
+    );
+    assert!(
+        replica
+            .apply_event(event(delta("z", vec![], &["c"])))
+            .is_ok()
+    );
     let plugin = |root: &str| {
         let package = format!("skill://{root}/p");
-        let upserted_plugins = vec![Plugin { package, ..Plugin::default() }];
-        let marketplaces = Some(MarketplaceList { marketplaces: vec![Marketplace::default()] });
+        let upserted_plugins = vec![Plugin {
+            package,
+            ..Plugin::default()
+        }];
+        let marketplaces = Some(MarketplaceList {
+            marketplaces: vec![Marketplace::default()],
+        });
         let root_id = "a".to_owned();
-        Event::Delta(SkillDelta { root_id, upserted_plugins, marketplaces, ..Default::default() })
+        Event::Delta(SkillDelta {
+            root_id,
+            upserted_plugins,
+            marketplaces,
+            ..Default::default()
+        })
     };
     let before = replica.bytes();
     assert!(replica.apply_event(event(plugin("a"))).is_ok());
     assert_eq!(
-        (replica.catalog().plugins().count(), replica.catalog().marketplaces().count()),
+        (
+            replica.catalog().plugins().count(),
+            replica.catalog().marketplaces().count()
+        ),
         (1, 1)
     );
-    assert!(replica.apply_event(event(plugin("z"))).is_err(), "a plugin of another root");
+    assert!(
+        replica.apply_event(event(plugin("z"))).is_err(),
+        "a plugin of another root"
+    );
     let gone = SkillDelta {
         root_id: "a".to_owned(),
         removed_plugins: vec!["skill://a/p".to_owned()],
@@ -119,15 +190,28 @@ fn skills_are_in_list_order() {
         ..SkillDelta::default()
     };
     assert!(replica.apply_event(event(Event::Delta(gone))).is_ok());
-    assert_eq!((replica.catalog().plugins().count(), replica.bytes()), (0, before));
+    assert_eq!(
+        (replica.catalog().plugins().count(), replica.bytes()),
+        (0, before)
+    );
     assert_eq!(apply(&mut replica, event(reset())), Ok(None));
-    assert_eq!((names(&replica).len(), replica.bytes()), (0, 0), "nothing is counted twice");
+    assert_eq!(
+        (names(&replica).len(), replica.bytes()),
+        (0, 0),
+        "nothing is counted twice"
+    );
 }
 
 #[test]
 fn foreign_roots_are_rejected() {
-    let stranger = Skill { package: "skill://b/x".into(), ..skill("a", "x") };
-    let resource = Skill { main_resource: "skill://b/x".into(), ..skill("a", "x") };
+    let stranger = Skill {
+        package: "skill://b/x".into(),
+        ..skill("a", "x")
+    };
+    let resource = Skill {
+        main_resource: "skill://b/x".into(),
+        ..skill("a", "x")
+    };
     for bad in [
         delta("b", vec![], &[]),
         delta("a", vec![skill("b", "x")], &[]),
@@ -145,27 +229,46 @@ fn foreign_roots_are_rejected() {
 #[test]
 fn partial_state_cannot_be_resumed() {
     let mut replica = new_replica(&selection(&["a"]));
-    assert!(replica.apply_event(event(synced())).is_err(), "no state yet");
+    assert!(
+        replica.apply_event(event(synced())).is_err(),
+        "no state yet"
+    );
     assert!(
         replica.apply_event(event(reset())).is_ok() && replica.apply_event(event(synced())).is_ok()
     );
     replica.handle_disconnect();
-    assert!(replica.apply_event(event(synced())).is_ok(), "resumed after the last complete state");
-    assert!(replica.apply_event(event(delta("a", vec![skill("a", "x")], &[]))).is_ok());
+    assert!(
+        replica.apply_event(event(synced())).is_ok(),
+        "resumed after the last complete state"
+    );
+    assert!(
+        replica
+            .apply_event(event(delta("a", vec![skill("a", "x")], &[])))
+            .is_ok()
+    );
     replica.handle_disconnect();
-    assert!(replica.apply_event(event(synced())).is_err(), "an incomplete state");
+    assert!(
+        replica.apply_event(event(synced())).is_err(),
+        "an incomplete state"
+    );
     assert!(replica.apply_event(WatchSkillsResponse::default()).is_err());
 }
 
 #[test]
 fn byte_limit_is_enforced() {
-    let mut replica = new_replica(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
+    let mut replica = new_replica(&MirrorSelection {
+        max_bytes: 10_000,
+        ..selection(&["a"])
+    });
     assert!(replica.apply_event(event(reset())).is_ok());
     let one_more = |n| event(delta("a", vec![skill("a", &format!("s{n}"))], &[]));
     let refused = (0..100).find(|n| replica.apply_event(one_more(*n)).is_err());
     assert!(refused.is_some_and(|n| n > 10), "{refused:?}");
     // A skill that is sent again replaces its earlier size.
-    let mut replica = new_replica(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
+    let mut replica = new_replica(&MirrorSelection {
+        max_bytes: 10_000,
+        ..selection(&["a"])
+    });
     assert!(replica.apply_event(event(reset())).is_ok());
     assert!((0..1_000).all(|_| replica.apply_event(one_more(1)).is_ok()));
 }
@@ -175,21 +278,40 @@ fn removal_reasons_last_until_the_state_is_complete() {
     let mut replica = new_replica(&selection(&["a"]));
     let both = vec![skill("a", "x"), skill("a", "y")];
     for part in [reset(), delta("a", both, &["x"])] {
-        assert!(replica.apply_event(event(part)).is_ok_and(|update| update.is_none()));
+        assert!(
+            replica
+                .apply_event(event(part))
+                .is_ok_and(|update| update.is_none())
+        );
     }
     let mut complete = |parts: Vec<Event>| {
         for part in parts {
-            assert!(replica.apply_event(event(part)).is_ok_and(|update| update.is_none()));
+            assert!(
+                replica
+                    .apply_event(event(part))
+                    .is_ok_and(|update| update.is_none())
+            );
         }
-        replica.apply_event(event(synced())).expect("valid").expect("a state")
+        replica
+            .apply_event(event(synced()))
+            .expect("valid")
+            .expect("a state")
     };
     let first = complete(vec![]);
     assert!(first.is_reset && first.changed && first.removed.is_empty());
     let second = complete(vec![delta("a", vec![], &["x", "none"])]);
-    assert_eq!(second.removed.into_iter().collect::<Vec<_>>(), [("skill://a/x".into(), 1)]);
+    assert_eq!(
+        second.removed.into_iter().collect::<Vec<_>>(),
+        [("skill://a/x".into(), 1)]
+    );
     assert!(!second.is_reset && !Arc::ptr_eq(&first.catalog, &second.catalog));
     let unknown = WatchSkillsResponse::default();
-    assert!(replica.apply_event(unknown).is_ok_and(|update| update.is_none()), "a newer daemon's");
+    assert!(
+        replica
+            .apply_event(unknown)
+            .is_ok_and(|update| update.is_none()),
+        "a newer daemon's"
+    );
     let third = replica.apply_event(event(Event::Bookmark(Bookmark::default())));
     let third = third.expect("valid").expect("a state");
     assert!(third.is_bookmark && third.removed.is_empty() && !third.changed);
@@ -198,7 +320,10 @@ fn removal_reasons_last_until_the_state_is_complete() {
 
 #[test]
 fn removals_count_towards_the_byte_limit() {
-    let mut replica = new_replica(&MirrorSelection { max_bytes: 10_000, ..selection(&["a"]) });
+    let mut replica = new_replica(&MirrorSelection {
+        max_bytes: 10_000,
+        ..selection(&["a"])
+    });
     assert!(replica.apply_event(event(reset())).is_ok());
     let mut add_and_remove = |n: usize| {
         let name = format!("s{n}");
@@ -210,7 +335,10 @@ fn removals_count_towards_the_byte_limit() {
 
 /// State of the root with the digest of its contents.
 fn status(replica: &mut MirrorReplica, id: &str, unchanged: bool) -> Event {
-    let known = replica.offer_catalogs().into_iter().find(|known| known.root_id == id);
+    let known = replica
+        .offer_catalogs()
+        .into_iter()
+        .find(|known| known.root_id == id);
     let catalog_digest = known.expect("a complete root").catalog_digest;
     let state = RootState::Ready.into();
     Event::RootStatus(RootStatus {
@@ -226,18 +354,37 @@ fn status(replica: &mut MirrorReplica, id: &str, unchanged: bool) -> Event {
 fn lost_replica() -> MirrorReplica {
     let mut replica = new_replica(&selection(&["a", "b"]));
     assert!(replica.offer_catalogs().is_empty(), "there is no state yet");
-    let plugin = Plugin { package: "skill://a/p".into(), ..Plugin::default() };
+    let plugin = Plugin {
+        package: "skill://a/p".into(),
+        ..Plugin::default()
+    };
     let with_plugin = SkillDelta {
         root_id: "a".into(),
         upserted: vec![skill("a", "x"), skill("a", "y")],
         upserted_plugins: vec![plugin],
-        marketplaces: Some(MarketplaceList { marketplaces: vec![Marketplace::default()] }),
+        marketplaces: Some(MarketplaceList {
+            marketplaces: vec![Marketplace::default()],
+        }),
         ..SkillDelta::default()
     };
-    let problems = vec![Diagnostic { root_id: "a".into(), ..Diagnostic::default() }];
-    let list = DiagnosticList { root_id: "a".into(), diagnostics: problems, continued: false };
-    let deltas = [Event::Delta(with_plugin), delta("b", vec![skill("b", "z")], &[])];
-    for part in [reset()].into_iter().chain(deltas).chain([Event::Diagnostics(list), synced()]) {
+    let problems = vec![Diagnostic {
+        root_id: "a".into(),
+        ..Diagnostic::default()
+    }];
+    let list = DiagnosticList {
+        root_id: "a".into(),
+        diagnostics: problems,
+        continued: false,
+    };
+    let deltas = [
+        Event::Delta(with_plugin),
+        delta("b", vec![skill("b", "z")], &[]),
+    ];
+    for part in [reset()]
+        .into_iter()
+        .chain(deltas)
+        .chain([Event::Diagnostics(list), synced()])
+    {
         assert!(replica.apply_event(event(part)).is_ok());
     }
     for id in ["a", "b"] {
@@ -263,8 +410,14 @@ fn unchanged_roots_keep_their_contents() {
     for part in [reset(), statuses[1].clone(), statuses[0].clone()] {
         assert_eq!(apply(&mut replica, event(part)), Ok(None));
     }
-    let update = replica.apply_event(event(synced())).expect("valid").expect("a state");
-    assert!(!update.changed && Arc::ptr_eq(&update.catalog, &before), "the same catalog");
+    let update = replica
+        .apply_event(event(synced()))
+        .expect("valid")
+        .expect("a state");
+    assert!(
+        !update.changed && Arc::ptr_eq(&update.catalog, &before),
+        "the same catalog"
+    );
     assert_eq!(replica.bytes(), bytes);
     // The contents can be changed and sent again.
     for part in [delta("a", vec![], &["x"]), synced()] {
@@ -272,7 +425,10 @@ fn unchanged_roots_keep_their_contents() {
     }
     assert_eq!(names(&replica), ["skill://a/y", "skill://b/z"]);
     assert_eq!(
-        (replica.catalog().plugins().count(), replica.catalog().diagnostics().count()),
+        (
+            replica.catalog().plugins().count(),
+            replica.catalog().diagnostics().count()
+        ),
         (1, 1)
     );
 }
@@ -284,9 +440,15 @@ fn a_changed_root_is_replaced_next_to_an_unchanged_root() {
     for part in [reset(), unchanged, delta("b", vec![skill("b", "new")], &[])] {
         assert_eq!(apply(&mut replica, event(part)), Ok(None));
     }
-    let update = replica.apply_event(event(synced())).expect("valid").expect("a state");
+    let update = replica
+        .apply_event(event(synced()))
+        .expect("valid")
+        .expect("a state");
     assert!(update.changed);
-    assert_eq!(names(&replica), ["skill://a/x", "skill://a/y", "skill://b/new"]);
+    assert_eq!(
+        names(&replica),
+        ["skill://a/x", "skill://a/y", "skill://b/new"]
+    );
 }
 
 /// The offered contents stay until the root is first ready, also over the next loss of the stream.
@@ -296,9 +458,18 @@ fn a_root_that_is_ready_later_can_be_unchanged() {
     let before = replica.complete.clone();
     let unchanged = ["a", "b"].map(|id| status(&mut replica, id, true));
     let state = RootState::Pending.into();
-    let pending = RootStatus { id: "a".into(), state, ..RootStatus::default() };
+    let pending = RootStatus {
+        id: "a".into(),
+        state,
+        ..RootStatus::default()
+    };
     for _ in 0..2 {
-        let events = [reset(), Event::RootStatus(pending.clone()), unchanged[1].clone(), synced()];
+        let events = [
+            reset(),
+            Event::RootStatus(pending.clone()),
+            unchanged[1].clone(),
+            synced(),
+        ];
         for part in events {
             assert!(replica.apply_event(event(part)).is_ok());
         }
@@ -320,21 +491,43 @@ fn a_listed_state_is_taken() {
     let Some(Event::RootStatus(status)) = Some(status(&mut lost_replica(), "a", false)) else {
         unreachable!()
     };
-    let contents = lost_replica().complete.contents("a").expect("a root").clone();
+    let contents = lost_replica()
+        .complete
+        .contents("a")
+        .expect("a root")
+        .clone();
     let mut replica = new_replica(&selection(&["a"]));
-    let other = RootStatus { id: "b".into(), ..status.clone() };
-    assert!(!replica.adopt_state(vec![(other, contents.clone())]), "another root");
+    let other = RootStatus {
+        id: "b".into(),
+        ..status.clone()
+    };
+    assert!(
+        !replica.adopt_state(vec![(other, contents.clone())]),
+        "another root"
+    );
     assert!(!replica.adopt_state(vec![]), "a missing root");
     let state = || vec![(status.clone(), contents.clone())];
     assert!(replica.adopt_state(state()));
     replica.handle_disconnect();
-    assert!(replica.apply_event(event(synced())).is_err(), "the state is not complete");
+    assert!(
+        replica.apply_event(event(synced())).is_err(),
+        "the state is not complete"
+    );
     assert!(replica.adopt_state(state()));
-    assert_eq!(apply(&mut replica, event(synced())), Ok(Some(("e".into(), 7, "".into(), true))));
+    assert_eq!(
+        apply(&mut replica, event(synced())),
+        Ok(Some(("e".into(), 7, "".into(), true)))
+    );
     assert_eq!(names(&replica), ["skill://a/x", "skill://a/y"]);
     let update = replica.apply_event(event(delta("a", vec![], &["x"])));
-    assert!(update.is_ok() && contents.skill_count() == 2, "shared contents are copied");
-    let mut small = new_replica(&MirrorSelection { max_bytes: 500, ..selection(&["a"]) });
+    assert!(
+        update.is_ok() && contents.skill_count() == 2,
+        "shared contents are copied"
+    );
+    let mut small = new_replica(&MirrorSelection {
+        max_bytes: 500,
+        ..selection(&["a"])
+    });
     assert!(!small.adopt_state(state()), "over the size limit");
 }
 
@@ -343,8 +536,13 @@ type Part = fn(&mut MirrorReplica) -> Event;
 #[test]
 fn catalogs_that_the_mirror_does_not_hold_are_rejected() {
     let wrong = |replica: &mut MirrorReplica| {
-        let Event::RootStatus(other) = status(replica, "b", true) else { unreachable!() };
-        Event::RootStatus(RootStatus { id: "a".into(), ..other })
+        let Event::RootStatus(other) = status(replica, "b", true) else {
+            unreachable!()
+        };
+        Event::RootStatus(RootStatus {
+            id: "a".into(),
+            ..other
+        })
     };
     let right = |replica: &mut MirrorReplica| status(replica, "a", true);
     let nothing = |_: &mut MirrorReplica| synced();
@@ -354,7 +552,16 @@ fn catalogs_that_the_mirror_does_not_hold_are_rejected() {
         // The same root twice.
         (&[|_| reset(), right], right),
         // After the first state, and after an event without a `reset`.
-        (&[|_| reset(), right, |replica| status(replica, "b", true), nothing, |_| reset()], right),
+        (
+            &[
+                |_| reset(),
+                right,
+                |replica| status(replica, "b", true),
+                nothing,
+                |_| reset(),
+            ],
+            right,
+        ),
         (&[], wrong),
     ];
     for (parts, last) in cases {
@@ -374,11 +581,21 @@ fn catalogs_that_the_mirror_does_not_hold_are_rejected() {
 #[test]
 fn a_changed_copy_is_not_offered() {
     let mut replica = lost_replica();
-    assert_eq!(apply(&mut replica, event(delta("a", vec![skill("a", "new")], &[]))), Ok(None));
+    assert_eq!(
+        apply(
+            &mut replica,
+            event(delta("a", vec![skill("a", "new")], &[]))
+        ),
+        Ok(None)
+    );
     replica.handle_disconnect();
     let unchanged = status(&mut replica, "a", true);
     for part in [reset(), unchanged, synced()] {
         assert!(replica.apply_event(event(part)).is_ok());
     }
-    assert_eq!(names(&replica), ["skill://a/x", "skill://a/y"], "the last complete state");
+    assert_eq!(
+        names(&replica),
+        ["skill://a/x", "skill://a/y"],
+        "the last complete state"
+    );
 }

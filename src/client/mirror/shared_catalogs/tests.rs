@@ -13,18 +13,33 @@ use tokio::time::{Instant, advance};
 
 fn key(root_id: &str) -> SharedCatalogKey {
     let (root_id, catalog_digest) = (root_id.to_owned(), format!("sha256:{root_id}"));
-    SharedCatalogKey { root_id, catalog_digest, product: String::new(), view: SkillView::Basic }
+    SharedCatalogKey {
+        root_id,
+        catalog_digest,
+        product: String::new(),
+        view: SkillView::Basic,
+    }
 }
 
 fn contents(text: &str) -> Arc<RootContents<Skill>> {
     let mut contents = RootContents::default();
     let (package, description) = ("skill://r/a".to_owned(), text.to_owned());
-    contents.insert_skill(Skill { package, description, ..Skill::default() }, |skill| skill);
+    contents.insert_skill(
+        Skill {
+            package,
+            description,
+            ..Skill::default()
+        },
+        |skill| skill,
+    );
     Arc::new(contents)
 }
 
 fn obtain(shared: &SharedCatalogs, roots: &[&str]) -> JoinHandle<ObtainedCatalogs<Skill>> {
-    let (shared, keys) = (shared.clone(), roots.iter().map(|id| key(id)).collect::<Vec<_>>());
+    let (shared, keys) = (
+        shared.clone(),
+        roots.iter().map(|id| key(id)).collect::<Vec<_>>(),
+    );
     tokio::spawn(async move { shared.obtain(&keys).await })
 }
 
@@ -64,7 +79,10 @@ async fn mirrors_wait_for_one_transfer() {
         assert!(Arc::ptr_eq(&obtained.stored["r"], &stored) && obtained.transfers.is_empty());
     }
     // Equal contents of another executor are replaced.
-    assert!(Arc::ptr_eq(&shared.share(&key("r"), &contents("text")), &stored));
+    assert!(Arc::ptr_eq(
+        &shared.share(&key("r"), &contents("text")),
+        &stored
+    ));
     assert_eq!(shared.counts().hits, 9);
     drop(other);
 }
@@ -177,7 +195,10 @@ async fn idle_catalogs_are_limited_in_bytes() {
         shared.share(&keys[0], &catalogs[0]);
     }
     assert_eq!(shared.counts().catalogs, 10, "catalogs in use are found");
-    assert_eq!(shared.counts().retained_bytes, 3 * catalogs[0].memory_bytes());
+    assert_eq!(
+        shared.counts().retained_bytes,
+        3 * catalogs[0].memory_bytes()
+    );
     drop(catalogs);
     assert_eq!(shared.counts().catalogs, 3);
     let obtained = shared.obtain(&keys).await;
@@ -186,5 +207,8 @@ async fn idle_catalogs_are_limited_in_bytes() {
     assert_eq!(found, ["0", "8", "9"]);
     let none = SharedCatalogs::new(0);
     none.retain(&keys[0], &contents("x"));
-    assert_eq!((none.counts().catalogs, none.counts().retained_bytes), (0, 0));
+    assert_eq!(
+        (none.counts().catalogs, none.counts().retained_bytes),
+        (0, 0)
+    );
 }

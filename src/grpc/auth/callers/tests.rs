@@ -33,16 +33,27 @@ fn rule(name: &str, text: &str) -> CallerRule {
 
 fn callers(rules: &[&str]) -> CallerPolicy {
     let rules = rules.iter().enumerate();
-    CallerPolicy { rules: rules.map(|(at, text)| rule(&at.to_string(), text)).collect() }
+    CallerPolicy {
+        rules: rules
+            .map(|(at, text)| rule(&at.to_string(), text))
+            .collect(),
+    }
 }
 
 fn local(uid: u32, gids: &[u32]) -> PeerIdentity {
-    PeerIdentity::Local { pid: 1, uid, gids: gids.into() }
+    PeerIdentity::Local {
+        pid: 1,
+        uid,
+        gids: gids.into(),
+    }
 }
 
 fn remote(names: &[&str]) -> PeerIdentity {
     let names = names.iter().map(|&name| name.to_owned()).collect();
-    PeerIdentity::Remote { address: ([127, 0, 0, 1], 1).into(), names }
+    PeerIdentity::Remote {
+        address: ([127, 0, 0, 1], 1).into(),
+        names,
+    }
 }
 
 /// Returns the names of the rules that match the peer.
@@ -52,13 +63,21 @@ fn matched_rule_names(
     token: TokenCheck<'_>,
 ) -> Result<String, AuthDenial> {
     let caller = callers(rules).authorize(peer, token)?;
-    Ok(caller.matched_rules.iter().map(|name| &**name).collect::<Vec<_>>().join(" "))
+    Ok(caller
+        .matched_rules
+        .iter()
+        .map(|name| &**name)
+        .collect::<Vec<_>>()
+        .join(" "))
 }
 
 #[test]
 fn rules_authorize_matching_peers() {
-    let (none, unknown, not_allowed) =
-        (TokenCheck::Missing, Err(AuthDenial::Unauthenticated), Err(AuthDenial::NotAllowed));
+    let (none, unknown, not_allowed) = (
+        TokenCheck::Missing,
+        Err(AuthDenial::Unauthenticated),
+        Err(AuthDenial::NotAllowed),
+    );
     let in_by = |rules: &str| Ok(rules.to_owned());
     let (user, group) = (local(7, &[8]), local(9, &[1, 2, 8]));
     for (rules, peer, token, expected) in [
@@ -74,17 +93,57 @@ fn rules_authorize_matching_peers() {
         (&["uid 7", "uid 1", "gid 8"], &user, none, in_by("0 2")),
         // A token is required in addition to a listed identity, and enough without one.
         (&["uid 7 token"], &user, none, unknown.clone()),
-        (&["uid 7 token"], &user, TokenCheck::Presented(&[false]), unknown.clone()),
-        (&["uid 7 token"], &user, TokenCheck::Presented(&[true]), in_by("0")),
-        (&["uid 7 token"], &group, TokenCheck::Presented(&[true]), not_allowed.clone()),
+        (
+            &["uid 7 token"],
+            &user,
+            TokenCheck::Presented(&[false]),
+            unknown.clone(),
+        ),
+        (
+            &["uid 7 token"],
+            &user,
+            TokenCheck::Presented(&[true]),
+            in_by("0"),
+        ),
+        (
+            &["uid 7 token"],
+            &group,
+            TokenCheck::Presented(&[true]),
+            not_allowed.clone(),
+        ),
         (&["uid 7 token"], &group, none, not_allowed.clone()),
         (&["token"], &user, none, not_allowed.clone()),
-        (&["token"], &user, TokenCheck::Presented(&[true]), in_by("0")),
-        (&["token"], &remote(&[]), TokenCheck::Presented(&[true]), in_by("0")),
-        (&["token"], &remote(&[]), TokenCheck::Presented(&[false]), unknown.clone()),
+        (
+            &["token"],
+            &user,
+            TokenCheck::Presented(&[true]),
+            in_by("0"),
+        ),
+        (
+            &["token"],
+            &remote(&[]),
+            TokenCheck::Presented(&[true]),
+            in_by("0"),
+        ),
+        (
+            &["token"],
+            &remote(&[]),
+            TokenCheck::Presented(&[false]),
+            unknown.clone(),
+        ),
         (&["token"], &remote(&[]), none, unknown.clone()),
-        (&["token", "uid 7"], &user, TokenCheck::Presented(&[false, false]), in_by("1")),
-        (&["token", "token"], &remote(&[]), TokenCheck::Presented(&[false, true]), in_by("1")),
+        (
+            &["token", "uid 7"],
+            &user,
+            TokenCheck::Presented(&[false, false]),
+            in_by("1"),
+        ),
+        (
+            &["token", "token"],
+            &remote(&[]),
+            TokenCheck::Presented(&[false, true]),
+            in_by("1"),
+        ),
         // A TCP peer has no uid, and a peer of a Unix socket has no certificate.
         (&["uid 0", "gid 0"], &remote(&[]), none, unknown.clone()),
         (&["san a"], &user, none, not_allowed.clone()),
@@ -159,27 +218,38 @@ type RuleSpec = (Vec<u32>, Vec<u32>, bool, bool, Option<u8>);
 fn rule_specs() -> impl Strategy<Value = Vec<RuleSpec>> {
     let few = || prop::collection::vec(0..4_u32, 0..3);
     prop::collection::vec(
-        (few(), few(), any::<bool>(), any::<bool>(), prop::option::of(0..4_u8)),
+        (
+            few(),
+            few(),
+            any::<bool>(),
+            any::<bool>(),
+            prop::option::of(0..4_u8),
+        ),
         0..5,
     )
 }
 
 fn policy_from_specs(rules: &[RuleSpec]) -> CallerPolicy {
-    let rules = rules.iter().enumerate().map(|(at, (uids, gids, san, token, dir))| CallerRule {
-        name: at.to_string().into(),
-        uids: uids.clone(),
-        gids: gids.clone(),
-        sans: if *san {
-            vec![SanPattern::parse("spiffe://a/b/*").expect("a name")]
-        } else {
-            Vec::new()
-        },
-        needs_token: *token,
-        access_scope: dir.map_or(AccessScope::All, |dir| {
-            AccessScope::Directories([vec![b'/', b'a' + dir].into()].into())
-        }),
-    });
-    CallerPolicy { rules: rules.collect() }
+    let rules = rules
+        .iter()
+        .enumerate()
+        .map(|(at, (uids, gids, san, token, dir))| CallerRule {
+            name: at.to_string().into(),
+            uids: uids.clone(),
+            gids: gids.clone(),
+            sans: if *san {
+                vec![SanPattern::parse("spiffe://a/b/*").expect("a name")]
+            } else {
+                Vec::new()
+            },
+            needs_token: *token,
+            access_scope: dir.map_or(AccessScope::All, |dir| {
+                AccessScope::Directories([vec![b'/', b'a' + dir].into()].into())
+            }),
+        });
+    CallerPolicy {
+        rules: rules.collect(),
+    }
 }
 
 fn peers() -> impl Strategy<Value = PeerIdentity> {

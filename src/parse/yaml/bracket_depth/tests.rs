@@ -40,7 +40,11 @@ impl<'de> DeserializeSeed<'de> for DepthProbe<'_> {
 
 impl DepthProbe<'_> {
     fn inside(self, position: ProbePosition) -> Self {
-        Self { depth: self.depth + 1, position, ..self }
+        Self {
+            depth: self.depth + 1,
+            position,
+            ..self
+        }
     }
 }
 
@@ -76,13 +80,17 @@ impl<'de> Visitor<'de> for DepthProbe<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let other = Self { position: ProbePosition::Other, ..self };
+        let other = Self {
+            position: ProbePosition::Other,
+            ..self
+        };
         let mut index = 0;
         loop {
             let item = match self.position {
-                ProbePosition::List(at) if at == index => {
-                    Self { position: ProbePosition::Whole, ..self }
-                }
+                ProbePosition::List(at) if at == index => Self {
+                    position: ProbePosition::Whole,
+                    ..self
+                },
                 ProbePosition::Other | ProbePosition::List(_) => other,
                 ProbePosition::Whole | ProbePosition::Inside | ProbePosition::Item => {
                     self.inside(ProbePosition::Item)
@@ -97,11 +105,15 @@ impl<'de> Visitor<'de> for DepthProbe<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         let mut inside = match self.position {
-            ProbePosition::Whole | ProbePosition::List(_) | ProbePosition::Other => {
-                Self { position: ProbePosition::Other, ..self }
-            }
+            ProbePosition::Whole | ProbePosition::List(_) | ProbePosition::Other => Self {
+                position: ProbePosition::Other,
+                ..self
+            },
             ProbePosition::Inside => self.inside(ProbePosition::Inside),
-            ProbePosition::Item => Self { position: ProbePosition::Inside, ..self },
+            ProbePosition::Item => Self {
+                position: ProbePosition::Inside,
+                ..self
+            },
         };
         while entries.next_key_seed(inside)?.is_some() {
             entries.next_value_seed(inside)?;
@@ -121,7 +133,11 @@ impl<'de> Visitor<'de> for DepthProbe<'_> {
 
 fn library_depth(yaml: &str, position: ProbePosition) -> usize {
     let deepest = Cell::new(0);
-    let probe = DepthProbe { depth: 0, deepest: &deepest, position };
+    let probe = DepthProbe {
+        depth: 0,
+        deepest: &deepest,
+        position,
+    };
     let _ = probe.deserialize(serde_yaml::Deserializer::from_str(yaml));
     deepest.get()
 }
@@ -188,7 +204,11 @@ fn shallow_texts_are_not_reported() {
         "[^\"]+ ",
         "[0-9'] ",
     ] {
-        assert_eq!(find_bracket_deeper_than(64, &unit.repeat(3_000)), None, "{unit:?}");
+        assert_eq!(
+            find_bracket_deeper_than(64, &unit.repeat(3_000)),
+            None,
+            "{unit:?}"
+        );
     }
 }
 
@@ -197,7 +217,10 @@ fn the_maximum_depth_is_allowed() {
     let nest = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     assert_eq!(find_bracket_deeper_than(9, &nest(9)), None);
     assert_eq!(find_bracket_deeper_than(9, &nest(10)), Some(9));
-    assert_eq!(find_bracket_deeper_than(9, &format!("a: {}", nest(10))), Some(12));
+    assert_eq!(
+        find_bracket_deeper_than(9, &format!("a: {}", nest(10))),
+        Some(12)
+    );
 }
 
 proptest! {

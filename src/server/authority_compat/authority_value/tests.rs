@@ -27,7 +27,12 @@ fn codes() -> impl Iterator<Item = (char, String)> {
 }
 
 fn encode(text: &str) -> Vec<u8> {
-    let code = |c| codes().find(|(known, _)| *known == c).expect("a character with a code").1;
+    let code = |c| {
+        codes()
+            .find(|(known, _)| *known == c)
+            .expect("a character with a code")
+            .1
+    };
     let bits: String = text.chars().map(code).collect();
     let padded = bits.len().next_multiple_of(8);
     let bits = format!("{bits:1<padded$}");
@@ -45,7 +50,10 @@ fn decode(bytes: &[u8]) -> String {
         text.push(c);
         rest = &rest[code.len()..];
     }
-    assert!(rest.len() < 8 && !rest.contains('0'), "padding: {rest:?} after {text:?}");
+    assert!(
+        rest.len() < 8 && !rest.contains('0'),
+        "padding: {rest:?} after {text:?}"
+    );
     text
 }
 
@@ -63,18 +71,39 @@ fn huffman(value: &str) -> String {
 
 #[test]
 fn paths_become_valid_authorities() {
-    assert_eq!(plain("run%2Fcaproot%2Fa-b.c%20d.sock"), "run-2Fcaproot-2Fa-b.c-20d.sock");
-    assert_eq!(plain("/run/a@b:c:[d]/ü.sock"), "-run-a-b-c--d---".to_owned() + "-.sock");
-    assert_eq!(huffman("run%2Fcaproot%2Fa-b.c%20d.sock"), "run.2Fcaproot.2Fa-b.c.20d.sock");
+    assert_eq!(
+        plain("run%2Fcaproot%2Fa-b.c%20d.sock"),
+        "run-2Fcaproot-2Fa-b.c-20d.sock"
+    );
+    assert_eq!(
+        plain("/run/a@b:c:[d]/ü.sock"),
+        "-run-a-b-c--d---".to_owned() + "-.sock"
+    );
+    assert_eq!(
+        huffman("run%2Fcaproot%2Fa-b.c%20d.sock"),
+        "run.2Fcaproot.2Fa-b.c.20d.sock"
+    );
     assert_eq!(huffman("/run/~a b.sock"), "3run3~a-b.sock");
 }
 
 #[test]
 fn valid_authorities_stay_unchanged() {
-    for value in ["localhost", "localhost:80", "[::1]:50051", "[fe80::1%25eth0]", "me@host:1"] {
+    for value in [
+        "localhost",
+        "localhost:80",
+        "[::1]:50051",
+        "[fe80::1%25eth0]",
+        "me@host:1",
+    ] {
         assert_eq!(plain(value), value);
     }
-    for value in ["localhost", "localhost:80", "[::1]:50051", "me@host:1", "~!$&'()*+,;=_"] {
+    for value in [
+        "localhost",
+        "localhost:80",
+        "[::1]:50051",
+        "me@host:1",
+        "~!$&'()*+,;=_",
+    ] {
         assert_eq!(huffman(value), value);
     }
 }

@@ -13,7 +13,10 @@ struct RewriteCase {
 
 impl RewriteCase {
     fn unchanged(bytes: &[u8]) -> Self {
-        Self { sent: bytes.to_vec(), expected: bytes.to_vec() }
+        Self {
+            sent: bytes.to_vec(),
+            expected: bytes.to_vec(),
+        }
     }
 
     fn push(&mut self, other: &Self) {
@@ -22,7 +25,10 @@ impl RewriteCase {
     }
 
     fn slice(&self, range: std::ops::Range<usize>) -> Self {
-        Self { sent: self.sent[range.clone()].to_vec(), expected: self.expected[range].to_vec() }
+        Self {
+            sent: self.sent[range.clone()].to_vec(),
+            expected: self.expected[range].to_vec(),
+        }
     }
 
     /// Rewrites the bytes in pieces of these sizes, and the rest in one piece.
@@ -55,7 +61,11 @@ fn integer(bits: u32, head: u8, value: usize) -> Vec<u8> {
 }
 
 fn string(huffman: bool, bytes: &[u8]) -> Vec<u8> {
-    [integer(7, if huffman { 0x80 } else { 0 }, bytes.len()), bytes.to_vec()].concat()
+    [
+        integer(7, if huffman { 0x80 } else { 0 }, bytes.len()),
+        bytes.to_vec(),
+    ]
+    .concat()
 }
 
 /// First byte of a literal for each kind of indexing, and the bits of the index in this byte.
@@ -72,7 +82,10 @@ fn name_of(path: &str) -> String {
     let at = path.find(['%', '/']).expect("a path");
     let stays = |c: char| c.is_ascii_alphanumeric() || ['-', '.', '_', '~'].contains(&c);
     let (before, after) = path.split_at(at);
-    before.chars().chain(after.chars().map(|c| if stays(c) { c } else { '-' })).collect()
+    before
+        .chars()
+        .chain(after.chars().map(|c| if stays(c) { c } else { '-' }))
+        .collect()
 }
 
 fn authority() -> impl Strategy<Value = RewriteCase> {
@@ -93,7 +106,12 @@ fn authority() -> impl Strategy<Value = RewriteCase> {
 
 /// Any field except a literal of `:authority`. The value may look like a path.
 fn other_field() -> impl Strategy<Value = RewriteCase> {
-    let value = || prop_oneof![vec(any::<u8>(), 0..300), path().prop_map(String::into_bytes)];
+    let value = || {
+        prop_oneof![
+            vec(any::<u8>(), 0..300),
+            path().prop_map(String::into_bytes)
+        ]
+    };
     prop_oneof![
         (1_usize..5_000).prop_map(|index| RewriteCase::unchanged(&integer(7, 0x80, index))),
         (0_usize..5_000).prop_map(|size| RewriteCase::unchanged(&integer(5, 0x20, size))),
@@ -109,7 +127,8 @@ fn other_field() -> impl Strategy<Value = RewriteCase> {
             any::<bool>(),
             value()
         )
-            .prop_filter("another name", |(_, name, huffman, ..)| *huffman || name != ":authority")
+            .prop_filter("another name", |(_, name, huffman, ..)| *huffman
+                || name != ":authority")
             .prop_map(|((head, _), name, coded, h, v)| {
                 RewriteCase::unchanged(
                     &[vec![head], string(coded, name.as_bytes()), string(h, &v)].concat(),
@@ -119,7 +138,9 @@ fn other_field() -> impl Strategy<Value = RewriteCase> {
 }
 
 fn frame(kind: u8, flags: u8, stream: u8, payload: &RewriteCase) -> RewriteCase {
-    let length = u32::try_from(payload.sent.len()).expect("a frame").to_be_bytes();
+    let length = u32::try_from(payload.sent.len())
+        .expect("a frame")
+        .to_be_bytes();
     let mut bytes =
         RewriteCase::unchanged(&[&length[1..], &[kind, flags, 0, 0, 0, stream]].concat());
     bytes.push(payload);
@@ -154,7 +175,9 @@ fn headers() -> impl Strategy<Value = RewriteCase> {
             }
             let mut payload = RewriteCase::default();
             if padded {
-                payload.push(&RewriteCase::unchanged(&[u8::try_from(padding).expect("short")]));
+                payload.push(&RewriteCase::unchanged(&[
+                    u8::try_from(padding).expect("short")
+                ]));
             }
             if priority {
                 payload.push(&RewriteCase::unchanged(b"%/%/%"));
@@ -242,10 +265,20 @@ fn parsing_stops_at_unexpected_frames() {
     untouched(&frame(0, 0, 1, &RewriteCase::unchanged(&vec![0; 16_385])));
     untouched(&frame(5, END_HEADERS, 1, &RewriteCase::unchanged(&[0; 4])));
     untouched(&headers(0, &[0x82]));
-    untouched(&frame(CONTINUATION, END_HEADERS, 1, &RewriteCase::unchanged(&[0x82])));
+    untouched(&frame(
+        CONTINUATION,
+        END_HEADERS,
+        1,
+        &RewriteCase::unchanged(&[0x82]),
+    ));
     // Continuation on another stream.
     let mut stray = headers(0, &[0x82]);
-    stray.push(&frame(CONTINUATION, END_HEADERS, 3, &RewriteCase::unchanged(&[0x82])));
+    stray.push(&frame(
+        CONTINUATION,
+        END_HEADERS,
+        3,
+        &RewriteCase::unchanged(&[0x82]),
+    ));
     untouched(&stray);
     // Padding longer than the frame, no space for the priority, incomplete field, integer without
     // an end.
@@ -253,5 +286,8 @@ fn parsing_stops_at_unexpected_frames() {
     untouched(&headers(END_HEADERS | PADDED, &[]));
     untouched(&headers(END_HEADERS | PRIORITY, &[0; 4]));
     untouched(&headers(END_HEADERS, &[0x41, 0x05, b'a']));
-    untouched(&headers(END_HEADERS, &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00]));
+    untouched(&headers(
+        END_HEADERS,
+        &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x00],
+    ));
 }

@@ -88,13 +88,21 @@ impl CallListener {
     /// Returns a listener that begins with the events that the manager sends first.
     #[must_use]
     pub fn new(manager: Arc<HttpManager>) -> Self {
-        Self { manager, last_event_id: None, requested_delay: Duration::ZERO, has_progress: false }
+        Self {
+            manager,
+            last_event_id: None,
+            requested_delay: Duration::ZERO,
+            has_progress: false,
+        }
     }
 
     /// Sets the id of the last known event, such as from an earlier process.
     #[must_use]
     pub fn resume_after(self, event_id: impl Into<String>) -> Self {
-        Self { last_event_id: Some(event_id.into()), ..self }
+        Self {
+            last_event_id: Some(event_id.into()),
+            ..self
+        }
     }
 
     /// Returns the id of the last event whose call the dispatcher has.
@@ -150,7 +158,10 @@ impl CallListener {
         &mut self,
         dispatcher: &CallDispatcher,
     ) -> Result<StreamEnd, ListenError> {
-        let response = match self.open_stream(dispatcher.context.options.manager_timeout).await {
+        let response = match self
+            .open_stream(dispatcher.context.options.manager_timeout)
+            .await
+        {
             Err(reason) => return Ok(StreamEnd::Lost(reason)),
             Ok(response) => response,
         };
@@ -164,7 +175,10 @@ impl CallListener {
         } else if !status.is_success() {
             return Err(ListenError::Rejected(failure(response).await));
         }
-        let content_type = response.headers().get(CONTENT_TYPE).and_then(|t| t.to_str().ok());
+        let content_type = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|t| t.to_str().ok());
         let content_type = content_type.unwrap_or_default();
         if !content_type.starts_with("text/event-stream") {
             let reason = format!("the manager responds with the content type {content_type:?}");
@@ -213,7 +227,10 @@ impl CallListener {
         let message = event.data.and_then(|data| serde_json::from_str(&data).ok());
         let call = message.and_then(|message| self.manager.read_call(message));
         if let Some((request_id, job)) = call.and_then(|call| dispatcher.job_for_call(call)) {
-            match dispatcher.start_call(DeliveryMode::Pushed, request_id, job).await {
+            match dispatcher
+                .start_call(DeliveryMode::Pushed, request_id, job)
+                .await
+            {
                 // The receiver is dropped: the record goes to `on_dispatch_ended`.
                 Ok(_) => {}
                 // The event comes again with the next stream.
@@ -259,7 +276,10 @@ fn limited_chunks(
             let chunk = chunk.map_err(|error| io::Error::other(root_cause(&error)))?;
             let Some(chunk) = chunk else { return Ok(None) };
             if unread.fetch_add(chunk.len(), Ordering::Relaxed) + chunk.len() > MAX_EVENT_BYTES {
-                return Err(io::Error::new(ErrorKind::FileTooLarge, "an event is over 2 MiB"));
+                return Err(io::Error::new(
+                    ErrorKind::FileTooLarge,
+                    "an event is over 2 MiB",
+                ));
             }
             Ok(Some((Frame::data(chunk), response)))
         }

@@ -76,7 +76,12 @@ impl HttpManagerConfig {
     #[must_use]
     pub fn new(base_url: impl Into<String>, session_id: impl Into<String>) -> Self {
         let (base_url, session_id) = (base_url.into(), session_id.into());
-        Self { base_url, session_id, token: None, paths: ManagerPaths::default() }
+        Self {
+            base_url,
+            session_id,
+            token: None,
+            paths: ManagerPaths::default(),
+        }
     }
 }
 
@@ -176,7 +181,12 @@ struct StatusMessage {
 impl HttpManager {
     /// Returns a manager. Connects with the first request.
     pub async fn new(config: HttpManagerConfig) -> Result<Self, HttpManagerError> {
-        let HttpManagerConfig { base_url, session_id, token, paths } = config;
+        let HttpManagerConfig {
+            base_url,
+            session_id,
+            token,
+            paths,
+        } = config;
         let invalid = || HttpManagerError::InvalidUrl(base_url.clone());
         let url = reqwest::Url::parse(&base_url).map_err(|_| invalid())?;
         let host = url.host_str().ok_or_else(invalid)?;
@@ -190,25 +200,43 @@ impl HttpManager {
         if token.is_some() && url.scheme() == "http" && !is_loopback_host(host) {
             return Err(HttpManagerError::TokenInCleartext(base_url));
         }
-        let token = BearerToken::read(token).await.map_err(HttpManagerError::Client)?;
-        let builder = http_client_builder(&base_url).await.map_err(HttpManagerError::Client)?;
+        let token = BearerToken::read(token)
+            .await
+            .map_err(HttpManagerError::Client)?;
+        let builder = http_client_builder(&base_url)
+            .await
+            .map_err(HttpManagerError::Client)?;
         let client = builder.tcp_keepalive(KEEPALIVE).build();
         let client = client.map_err(|error| HttpManagerError::Client(no_client(&error)))?;
         let base_url = base_url.trim_end_matches('/').to_owned();
-        Ok(Self { client, token, session_id, base_url, paths, observer: None })
+        Ok(Self {
+            client,
+            token,
+            session_id,
+            base_url,
+            paths,
+            observer: None,
+        })
     }
 
     /// Sets a function that receives the record of each dispatch, such as for metrics.
     #[must_use]
     pub fn with_observer(self, observer: impl Fn(&DispatchRecord) + Send + Sync + 'static) -> Self {
-        Self { observer: Some(Arc::new(observer)), ..self }
+        Self {
+            observer: Some(Arc::new(observer)),
+            ..self
+        }
     }
 
     /// Returns the URL of a path.
     fn url(&self, path: &str, request_id: &str) -> String {
         let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
         let path = path.replace("{session}", &encode(&self.session_id));
-        format!("{}{}", self.base_url, path.replace("{request_id}", &encode(request_id)))
+        format!(
+            "{}{}",
+            self.base_url,
+            path.replace("{request_id}", &encode(request_id))
+        )
     }
 
     /// Sends a request. If the manager rejects the token and the token's file has changed, sends
@@ -242,7 +270,9 @@ impl HttpManager {
         let text = body.to_string();
         let build = || {
             let request = self.client.request(Method::POST, url);
-            request.header(CONTENT_TYPE, "application/json").body(text.clone())
+            request
+                .header(CONTENT_TYPE, "application/json")
+                .body(text.clone())
         };
         self.send(build).await
     }
@@ -255,9 +285,20 @@ impl HttpManager {
             id.map(|id| (id, call)).map_err(|error| error.to_string())
         });
         match call {
-            Ok((request_id, CallMessage { tool_name: name, arguments, .. })) => {
+            Ok((
+                request_id,
+                CallMessage {
+                    tool_name: name,
+                    arguments,
+                    ..
+                },
+            )) => {
                 let kind = CallKind::Tool { name, arguments };
-                Some(PendingCall { request_id, session_id: self.session_id.clone(), kind })
+                Some(PendingCall {
+                    request_id,
+                    session_id: self.session_id.clone(),
+                    kind,
+                })
             }
             Err(reason) => {
                 tracing::warn!(session = self.session_id, "invalid pending call: {reason}");
@@ -278,8 +319,14 @@ impl CallManager for HttpManager {
                 PendingMessage::Page { tool_calls } => tool_calls,
                 PendingMessage::List(calls) => calls,
             };
-            let calls = calls.into_iter().filter_map(|call| self.read_call(call)).collect();
-            Ok(PendingPage { calls, next_token: None })
+            let calls = calls
+                .into_iter()
+                .filter_map(|call| self.read_call(call))
+                .collect();
+            Ok(PendingPage {
+                calls,
+                next_token: None,
+            })
         })
     }
 
@@ -313,7 +360,11 @@ impl AgentThread for HttpManager {
     fn send_turn<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
             let response = self.post(&self.url(&self.paths.turns, ""), turn).await?;
-            if response.status().is_success() { Ok(()) } else { Err(failure(response).await) }
+            if response.status().is_success() {
+                Ok(())
+            } else {
+                Err(failure(response).await)
+            }
         })
     }
 
@@ -335,12 +386,25 @@ impl fmt::Debug for HttpManager {
 }
 
 fn check_paths(paths: &ManagerPaths) -> Result<(), HttpManagerError> {
-    let ManagerPaths { pending_calls, call_events, call_response, turns, session } = paths;
+    let ManagerPaths {
+        pending_calls,
+        call_events,
+        call_response,
+        turns,
+        session,
+    } = paths;
     for path in [pending_calls, call_events, call_response, turns, session] {
         let needs_id = path == call_response && !path.contains("{request_id}");
         if !path.starts_with('/') || needs_id {
-            let needs = if needs_id { " and contains `{request_id}`" } else { "" };
-            return Err(HttpManagerError::InvalidPath { path: path.clone(), needs });
+            let needs = if needs_id {
+                " and contains `{request_id}`"
+            } else {
+                ""
+            };
+            return Err(HttpManagerError::InvalidPath {
+                path: path.clone(),
+                needs,
+            });
         }
     }
     Ok(())
@@ -369,8 +433,12 @@ async fn read_body(mut response: Response, limit: usize) -> Result<Vec<u8>, Stri
 /// Returns the status and the first bytes of a response that is not a success.
 async fn failure(response: Response) -> String {
     let status = response.status();
-    let body = read_body(response, MAX_BODY_BYTES).await.unwrap_or_default();
-    let text = String::from_utf8_lossy(&body[..body.len().min(MAX_SHOWN_BYTES)]).trim().to_owned();
+    let body = read_body(response, MAX_BODY_BYTES)
+        .await
+        .unwrap_or_default();
+    let text = String::from_utf8_lossy(&body[..body.len().min(MAX_SHOWN_BYTES)])
+        .trim()
+        .to_owned();
     let separator = if text.is_empty() { "" } else { ": " };
     format!("the manager responds {status}{separator}{text}")
 }

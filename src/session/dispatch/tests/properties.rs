@@ -40,7 +40,9 @@ fn fault() -> impl Strategy<Value = Fault> {
 
 fn page_fault() -> impl Strategy<Value = PageFault> {
     use PageFault::{Backwards, Fails, Foreign, Hangs, None, Panics, Stale, Twice};
-    prop::sample::select(vec![None, Fails, Hangs, Panics, Twice, Backwards, Foreign, Stale, Stale])
+    prop::sample::select(vec![
+        None, Fails, Hangs, Panics, Twice, Backwards, Foreign, Stale, Stale,
+    ])
 }
 
 fn tool() -> impl Strategy<Value = Tool> {
@@ -69,15 +71,28 @@ fn step() -> impl Strategy<Value = Step> {
 /// Runs a future with the clock paused.
 fn paused<T>(test: impl Future<Output = T>) -> T {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.enable_time().start_paused(true).build().expect("a runtime").block_on(test)
+    runtime
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .expect("a runtime")
+        .block_on(test)
 }
 
 /// Checks the invariants.
 fn check_invariants(model: &Model, at_once: usize) {
     let state = model.state();
     assert_eq!(state.violations, [""; 0]);
-    assert!(state.runs.values().all(|runs| *runs == 1), "{:?}", state.runs);
-    assert!(state.most_at_once <= at_once, "{} at once", state.most_at_once);
+    assert!(
+        state.runs.values().all(|runs| *runs == 1),
+        "{:?}",
+        state.runs
+    );
+    assert!(
+        state.most_at_once <= at_once,
+        "{} at once",
+        state.most_at_once
+    );
 }
 
 async fn run_steps(steps: Vec<Step>, at_once: usize, page: usize) {
@@ -106,15 +121,23 @@ async fn run_steps(steps: Vec<Step>, at_once: usize, page: usize) {
                 current = dispatcher(&model, options);
             }
             Step::Drain => {
-                let Ok(drained) = current.drain().await else { continue };
-                let reported: BTreeSet<String> =
-                    drained.failures.iter().map(|r| r.request_id.to_string()).collect();
+                let Ok(drained) = current.drain().await else {
+                    continue;
+                };
+                let reported: BTreeSet<String> = drained
+                    .failures
+                    .iter()
+                    .map(|r| r.request_id.to_string())
+                    .collect();
                 let unreported: Vec<_> = model
                     .pending_names()
                     .into_iter()
                     .filter(|name| !reported.contains(name))
                     .collect();
-                assert!(drained.complete && unreported.is_empty(), "{unreported:?} of {drained:?}");
+                assert!(
+                    drained.complete && unreported.is_empty(),
+                    "{unreported:?} of {drained:?}"
+                );
                 assert_eq!(drained.failed, drained.failures.len());
             }
         }
@@ -151,7 +174,10 @@ async fn push_calls(calls: Vec<(u8, usize)>, faults: Vec<Fault>, remembered: usi
             model.state().accepted.remove(&name);
         }
         let all = join_all((0..times).map(|_| dispatcher.dispatch_call(call(&name)))).await;
-        let ended = all.iter().filter(|r| matches!(r, Ok(DispatchOutcome::Ended(_)))).count();
+        let ended = all
+            .iter()
+            .filter(|r| matches!(r, Ok(DispatchOutcome::Ended(_))))
+            .count();
         if all.iter().all(Result::is_ok) {
             assert_eq!(runs() - before, usize::from(!known));
             assert!(known || ended >= 1);

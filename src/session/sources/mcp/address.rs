@@ -25,7 +25,9 @@ pub fn is_server_name(name: &str) -> bool {
 /// fragment, and no segment that is empty, `.` or `..`, or contains an encoded slash. A percent
 /// sign begins two upper-case digits that encode no unreserved character (RFC 3986, section 6.2.2).
 pub fn is_file_uri(uri: &str) -> bool {
-    let Some((scheme, path)) = uri.split_once("://") else { return false };
+    let Some((scheme, path)) = uri.split_once("://") else {
+        return false;
+    };
     let is_scheme = scheme.starts_with(|c: char| c.is_ascii_lowercase())
         && scheme
             .bytes()
@@ -34,7 +36,9 @@ pub fn is_file_uri(uri: &str) -> bool {
     let plain = |b: u8| b.is_ascii_graphic() && !b"?#\\<>\"{}|^`".contains(&b);
     let is_plain_segment = |segment: &str| {
         let decoded = percent_decode_str(segment).collect::<Vec<u8>>();
-        let hides = decoded.iter().any(|b| *b == b'/' || *b == b'\\' || b.is_ascii_control());
+        let hides = decoded
+            .iter()
+            .any(|b| *b == b'/' || *b == b'\\' || b.is_ascii_control());
         !decoded.is_empty() && decoded != b"." && decoded != b".." && !hides
     };
     uri.len() <= MAX_URI_BYTES
@@ -47,7 +51,9 @@ pub fn is_file_uri(uri: &str) -> bool {
 
 /// Returns whether the text after a percent sign begins with a canonical escape.
 fn has_canonical_escape(rest: &str) -> bool {
-    let Some(digits) = rest.get(..2) else { return false };
+    let Some(digits) = rest.get(..2) else {
+        return false;
+    };
     let is_digit = |b: u8| b.is_ascii_digit() || (b'A'..=b'F').contains(&b);
     let is_unreserved = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
     digits.bytes().all(is_digit)
@@ -56,7 +62,8 @@ fn has_canonical_escape(rest: &str) -> bool {
 
 /// Returns the directory of a SKILL.md.
 pub fn skill_dir(uri: &str) -> Option<&str> {
-    uri.strip_suffix(MAIN_FILE_SUFFIX).filter(|_| is_file_uri(uri))
+    uri.strip_suffix(MAIN_FILE_SUFFIX)
+        .filter(|_| is_file_uri(uri))
 }
 
 /// Returns whether a file is below a directory.

@@ -31,8 +31,18 @@ const CLOSE_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Environment variables that a server in a child process inherits, as with the official SDKs. Other
 /// variables of this process may be secrets of other programs.
-const INHERITED_VARIABLES: [&str; 10] =
-    ["HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR"];
+const INHERITED_VARIABLES: [&str; 10] = [
+    "HOME",
+    "LANG",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+    "XDG_RUNTIME_DIR",
+];
 
 /// Endpoint of an MCP server.
 #[derive(Clone)]
@@ -73,7 +83,11 @@ impl McpEndpoint {
     /// Returns an HTTP endpoint without headers.
     #[must_use]
     pub fn http(url: &str) -> Self {
-        Self::Http { url: url.to_owned(), headers: Vec::new(), token: None }
+        Self::Http {
+            url: url.to_owned(),
+            headers: Vec::new(),
+            token: None,
+        }
     }
 
     /// Returns the endpoint of a program without arguments and additional environment variables.
@@ -91,12 +105,14 @@ impl McpEndpoint {
 impl fmt::Debug for McpEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Http { url, .. } => {
-                f.debug_struct("Http").field("url", url).finish_non_exhaustive()
-            }
-            Self::Process { program, .. } => {
-                f.debug_struct("Process").field("program", program).finish_non_exhaustive()
-            }
+            Self::Http { url, .. } => f
+                .debug_struct("Http")
+                .field("url", url)
+                .finish_non_exhaustive(),
+            Self::Process { program, .. } => f
+                .debug_struct("Process")
+                .field("program", program)
+                .finish_non_exhaustive(),
             Self::Connected(_) => f.debug_tuple("Connected").finish_non_exhaustive(),
         }
     }
@@ -130,15 +146,28 @@ pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpC
         preferred_versions: vec![ProtocolVersion::V_2026_07_28],
         legacy_version: None,
     };
-    let failed = |error| format!("it cannot be connected to: {}", initialize_error_reason(&error));
+    let failed = |error| {
+        format!(
+            "it cannot be connected to: {}",
+            initialize_error_reason(&error)
+        )
+    };
     let (running, child) = match endpoint {
         McpEndpoint::Connected(peer) if peer.is_transport_closed() => {
             return Err("the program closed the connection".to_owned());
         }
         McpEndpoint::Connected(peer) => {
-            return Ok(McpConnection { peer: peer.clone(), _service: None, _child: None });
+            return Ok(McpConnection {
+                peer: peer.clone(),
+                _service: None,
+                _child: None,
+            });
         }
-        McpEndpoint::Http { url, headers, token } => {
+        McpEndpoint::Http {
+            url,
+            headers,
+            token,
+        } => {
             let headers: HashMap<_, _> = headers.iter().cloned().collect();
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers)
@@ -148,9 +177,18 @@ pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpC
             let running = host.serve_with_lifecycle(transport, lifecycle).await;
             (running.map_err(failed)?, None)
         }
-        McpEndpoint::Process { program, arguments, environment, working_directory } => {
+        McpEndpoint::Process {
+            program,
+            arguments,
+            environment,
+            working_directory,
+        } => {
             let mut command = Command::new(program);
-            command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).env_clear();
+            command
+                .args(arguments)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .env_clear();
             let inherited = INHERITED_VARIABLES.iter();
             command.envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))));
             command.envs(environment);
@@ -169,9 +207,16 @@ pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpC
         }
     };
     // Files are verified, so a cached old version is of no use.
-    running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
+    running
+        .peer()
+        .set_response_cache_config(ClientCacheConfig::disabled())
+        .await;
     let peer = running.peer().clone();
-    Ok(McpConnection { peer, _service: Some(running), _child: child })
+    Ok(McpConnection {
+        peer,
+        _service: Some(running),
+        _child: child,
+    })
 }
 
 /// Returns the reason of a failed initialization, without the names of the transport's types.
@@ -187,7 +232,10 @@ fn initialize_error_reason(error: &ClientInitializeError) -> String {
 
 async fn http_client(url: &str) -> Result<reqwest::Client, String> {
     let builder = http_client_builder(url).await?;
-    builder.pool_max_idle_per_host(0).build().map_err(|error| no_client(&error))
+    builder
+        .pool_max_idle_per_host(0)
+        .build()
+        .map_err(|error| no_client(&error))
 }
 
 /// Handler of the notifications of a server.

@@ -34,8 +34,10 @@ pub struct VerifiedFileCache(VecDeque<(String, VerifiedFile)>);
 impl VerifiedFileCache {
     /// Returns the file at a URI, if this version is cached.
     fn get(&self, uri: &str, digest: &str) -> Option<VerifiedFile> {
-        let found =
-            self.0.iter().find(|(cached_uri, file)| cached_uri == uri && file.digest == digest);
+        let found = self
+            .0
+            .iter()
+            .find(|(cached_uri, file)| cached_uri == uri && file.digest == digest);
         found.map(|(_, file)| file.clone())
     }
 
@@ -57,7 +59,10 @@ pub async fn fetch_file(
     let declared = match entry.expected_file(uri) {
         ExpectedFile::Missing => {
             let message = "the skill has no such file";
-            return Err(ToolError::from_code(ToolErrorCode::ResourceNotFound, message));
+            return Err(ToolError::from_code(
+                ToolErrorCode::ResourceNotFound,
+                message,
+            ));
         }
         ExpectedFile::Declared { digest, size } => Some((digest, size)),
         ExpectedFile::Undeclared => None,
@@ -97,25 +102,41 @@ pub async fn read_contents(
     uri: &str,
     max_bytes: u64,
 ) -> Result<Vec<u8>, ToolError> {
-    let response = peer.read_resource_once(ReadResourceRequestParams::new(uri)).await;
+    let response = peer
+        .read_resource_once(ReadResourceRequestParams::new(uri))
+        .await;
     let contents = match response.map_err(|error| tool_error(&error))? {
         ReadResourceResponse::Complete(result) => result.contents,
-        _ => return Err(invalid_response("it asks for input before it returns a file")),
+        _ => {
+            return Err(invalid_response(
+                "it asks for input before it returns a file",
+            ));
+        }
     };
     let Ok([contents]) = <[ResourceContents; 1]>::try_from(contents) else {
-        return Err(invalid_response("it returns several contents or none for a file"));
+        return Err(invalid_response(
+            "it returns several contents or none for a file",
+        ));
     };
     let (returned_uri, bytes) = match contents {
         ResourceContents::TextResourceContents { uri, text, .. } => (uri, Ok(text.into_bytes())),
         ResourceContents::BlobResourceContents { uri, blob, .. } => (uri, STANDARD.decode(blob)),
-        _ => return Err(invalid_response("the contents of a file are neither text nor bytes")),
+        _ => {
+            return Err(invalid_response(
+                "the contents of a file are neither text nor bytes",
+            ));
+        }
     };
     if returned_uri != uri {
         return Err(invalid_response("it returns another file"));
     }
     let bytes = bytes.map_err(|_| invalid_response("the base64 of a file is invalid"))?;
     let size = bytes.len() as u64;
-    if size > max_bytes { Err(too_large_error(size, max_bytes)) } else { Ok(bytes) }
+    if size > max_bytes {
+        Err(too_large_error(size, max_bytes))
+    } else {
+        Ok(bytes)
+    }
 }
 
 /// Returns the file, if it matches the list and is text.
@@ -139,7 +160,9 @@ fn verify_file(
         if let Some(listed) = listed
             && size != listed
         {
-            return Err(reject(&format!("the file has {size} bytes; the list declares {listed}")));
+            return Err(reject(&format!(
+                "the file has {size} bytes; the list declares {listed}"
+            )));
         }
         if sha256_digest(&bytes) != digest {
             return Err(reject("the digest of the file differs from the list"));
@@ -151,7 +174,12 @@ fn verify_file(
         Err(error) if is_main => {
             return Err(reject(&format!("the SKILL.md is not text: {error}")));
         }
-        Err(_) => return Err(ToolError::from_code(ToolErrorCode::NotText, "the file is not text")),
+        Err(_) => {
+            return Err(ToolError::from_code(
+                ToolErrorCode::NotText,
+                "the file is not text",
+            ));
+        }
     };
     if is_main
         && let Some(difference) = find_difference(&text, &entry.frontmatter, entry.has_all_fields)
@@ -159,7 +187,10 @@ fn verify_file(
         let reason = format!("the SKILL.md differs from the list: {difference}");
         return Err(reject(&reason));
     }
-    Ok(VerifiedFile { digest, text: text.into() })
+    Ok(VerifiedFile {
+        digest,
+        text: text.into(),
+    })
 }
 
 fn too_large_error(size: u64, limit: u64) -> ToolError {
@@ -219,7 +250,10 @@ impl Cursor for McpFileCursor {
     }
 
     fn read_fields(fields: &mut CursorReader<'_>) -> Option<Self> {
-        Some(Self { offset: fields.read_small()?, version: fields.read_hash()? })
+        Some(Self {
+            offset: fields.read_small()?,
+            version: fields.read_hash()?,
+        })
     }
 }
 
@@ -228,11 +262,16 @@ pub fn parse_cursor(text: &str, uri: &str) -> Result<Option<McpFileCursor>, Tool
     if text.is_empty() {
         return Ok(None);
     }
-    McpFileCursor::decode(text, uri.as_bytes()).map(Some).ok_or_else(invalid_cursor)
+    McpFileCursor::decode(text, uri.as_bytes())
+        .map(Some)
+        .ok_or_else(invalid_cursor)
 }
 
 fn invalid_cursor() -> ToolError {
-    ToolError::from_code(ToolErrorCode::InvalidCursor, "the cursor is not of this file")
+    ToolError::from_code(
+        ToolErrorCode::InvalidCursor,
+        "the cursor is not of this file",
+    )
 }
 
 impl VerifiedFile {
@@ -248,16 +287,28 @@ impl VerifiedFile {
         let cursor = cursor.unwrap_or(McpFileCursor { offset: 0, version });
         if cursor.version != version {
             let message = "the file changed since the cursor was made";
-            return Err(ToolError::from_code(ToolErrorCode::ResourceChanged, message));
+            return Err(ToolError::from_code(
+                ToolErrorCode::ResourceChanged,
+                message,
+            ));
         }
         let text = &*self.text;
         if cursor.offset > text.len() || !text.is_char_boundary(cursor.offset) {
             return Err(invalid_cursor());
         }
         let end = text.floor_char_boundary(cursor.offset.saturating_add(max_bytes));
-        let next = (end < text.len()).then_some(McpFileCursor { offset: end, version });
-        let next_cursor = next.map(|next| next.encode(uri.as_bytes())).unwrap_or_default();
-        Ok(TextPage { resource, contents: text[cursor.offset..end].to_owned(), next_cursor })
+        let next = (end < text.len()).then_some(McpFileCursor {
+            offset: end,
+            version,
+        });
+        let next_cursor = next
+            .map(|next| next.encode(uri.as_bytes()))
+            .unwrap_or_default();
+        Ok(TextPage {
+            resource,
+            contents: text[cursor.offset..end].to_owned(),
+            next_cursor,
+        })
     }
 }
 
@@ -272,7 +323,10 @@ mod tests {
     const URI: &str = "skill://a/SKILL.md";
 
     fn file(text: &str) -> VerifiedFile {
-        VerifiedFile { digest: sha256_digest(text.as_bytes()), text: text.into() }
+        VerifiedFile {
+            digest: sha256_digest(text.as_bytes()),
+            text: text.into(),
+        }
     }
 
     #[test]
@@ -286,11 +340,17 @@ mod tests {
         }
         let begin = parse_cursor(&first.next_cursor, URI).expect("a cursor of this file");
         let changed = file("another").cut_page(begin, URI, String::new(), 4);
-        assert_eq!(changed.expect_err("changed").code(), ToolErrorCode::ResourceChanged);
+        assert_eq!(
+            changed.expect_err("changed").code(),
+            ToolErrorCode::ResourceChanged
+        );
         // The offset is inside a character, or after the end.
         let next = McpFileCursor::decode(&first.next_cursor, URI.as_bytes()).expect("a cursor");
         for offset in [1, 100] {
-            let forged = McpFileCursor { offset, version: next.version };
+            let forged = McpFileCursor {
+                offset,
+                version: next.version,
+            };
             let result = text.cut_page(Some(forged), URI, String::new(), 4);
             let error = result.expect_err("an invalid offset");
             assert_eq!(error.code(), ToolErrorCode::InvalidCursor);

@@ -36,7 +36,9 @@ pub async fn follow_server(
         let started_at = Instant::now();
         let connect = async {
             let connected = timeout(CONNECT_TIMEOUT, connect(&server.endpoint, relist.clone()));
-            connected.await.unwrap_or_else(|_| Err("it does not answer".to_owned()))
+            connected
+                .await
+                .unwrap_or_else(|_| Err("it does not answer".to_owned()))
         };
         let reason = match requests.count(connect).await {
             Ok(connected) => {
@@ -98,7 +100,10 @@ async fn relist_until_lost(
             let is_same = *state.listing == listing
                 && state.entries.len() == entries.len()
                 && entries.iter().all(|(package, entry)| {
-                    state.entries.get(package).is_some_and(|known| Arc::ptr_eq(known, entry))
+                    state
+                        .entries
+                        .get(package)
+                        .is_some_and(|known| Arc::ptr_eq(known, entry))
                 });
             let is_changed = !is_same || state.unavailable_reason.is_some();
             if !is_same {
@@ -126,9 +131,12 @@ fn logged_text(text: &str) -> String {
 /// Logs the declarations of a connected server that decide how its skills are listed.
 fn log_declarations(server: &str, peer: &Peer<RoleClient>) {
     let Some(info) = peer.peer_info() else { return };
-    let implementation = info.server_info.as_ref().map_or_else(String::new, |server| {
-        logged_text(&format!("{} {}", server.name, server.version))
-    });
+    let implementation = info
+        .server_info
+        .as_ref()
+        .map_or_else(String::new, |server| {
+            logged_text(&format!("{} {}", server.name, server.version))
+        });
     let resources = info.capabilities.resources.as_ref();
     tracing::info!(
         server,
@@ -136,8 +144,12 @@ fn log_declarations(server: &str, peer: &Peer<RoleClient>) {
         protocol = info.protocol_version.as_str(),
         skills_extension = SkillOrigin::of_server(peer) == SkillOrigin::Extension,
         resources = resources.is_some(),
-        list_changed = resources.and_then(|resources| resources.list_changed).unwrap_or(false),
-        subscribe = resources.and_then(|resources| resources.subscribe).unwrap_or(false),
+        list_changed = resources
+            .and_then(|resources| resources.list_changed)
+            .unwrap_or(false),
+        subscribe = resources
+            .and_then(|resources| resources.subscribe)
+            .unwrap_or(false),
         "MCP server is connected"
     );
 }
@@ -169,7 +181,10 @@ async fn subscribe_to_changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
         return None;
     }
     let filter = filter.build();
-    timeout(SUBSCRIBE_TIMEOUT, peer.listen(filter)).await.ok()?.ok()
+    timeout(SUBSCRIBE_TIMEOUT, peer.listen(filter))
+        .await
+        .ok()?
+        .ok()
 }
 
 /// Waits for a change or for the end of the subscription. Without a subscription, waits forever.

@@ -28,7 +28,10 @@ pub fn find_difference(
     let mut seen = HashSet::new();
     for entry in entries {
         if !seen.insert(&*entry.key) {
-            return Some(format!("its field {} is duplicated", quote_value(&entry.key)));
+            return Some(format!(
+                "its field {} is duplicated",
+                quote_value(&entry.key)
+            ));
         }
         match listed.get(&*entry.key) {
             // Some JSON writers omit null values.
@@ -64,7 +67,11 @@ fn is_same_value(node: &DocumentNode, value: &Value) -> bool {
             listed.eq_ignore_ascii_case(&truth.to_string())
         }
         (Yaml::Text(text), Value::Bool(listed)) => {
-            let words = if *listed { ["yes", "on"] } else { ["no", "off"] };
+            let words = if *listed {
+                ["yes", "on"]
+            } else {
+                ["no", "off"]
+            };
             words.iter().any(|word| text.eq_ignore_ascii_case(word))
         }
         (Yaml::Number(number), Value::Number(listed)) => {
@@ -80,7 +87,9 @@ fn is_same_value(node: &DocumentNode, value: &Value) -> bool {
         (Yaml::Map(entries), Value::Object(listed)) => {
             entries.len() == listed.len()
                 && entries.iter().all(|entry| {
-                    listed.get(&*entry.key).is_some_and(|value| is_same_value(&entry.node, value))
+                    listed
+                        .get(&*entry.key)
+                        .is_some_and(|value| is_same_value(&entry.node, value))
                 })
         }
         _ => false,
@@ -106,7 +115,11 @@ mod tests {
         let more = good.replace("name: a", "name: a\nmore: 1");
         assert_eq!(find_difference(&more, listed, false), None);
         assert_eq!(
-            find_difference(&format!("\u{feff}{}", good.replace('\n', "\r\n")), listed, true),
+            find_difference(
+                &format!("\u{feff}{}", good.replace('\n', "\r\n")),
+                listed,
+                true
+            ),
             None
         );
         for (from, to) in [

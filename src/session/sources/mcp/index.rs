@@ -48,7 +48,11 @@ struct IndexFrontmatter {
 impl IndexEntry {
     /// Returns the entry, or its URI and the reason if the entry is invalid.
     pub fn parse(entry: Value) -> Result<Self, (String, String)> {
-        let url = entry["url"].as_str().or(entry["uri"].as_str()).unwrap_or_default().to_owned();
+        let url = entry["url"]
+            .as_str()
+            .or(entry["uri"].as_str())
+            .unwrap_or_default()
+            .to_owned();
         serde_json::from_value(entry).map_err(|error| (url, error.to_string()))
     }
 
@@ -67,10 +71,16 @@ impl IndexEntry {
 
 /// Reads the entries of the index. Returns `None` if the server has no index.
 pub async fn read_index(peer: &Peer<RoleClient>) -> Result<Option<Vec<Value>>, String> {
-    if peer.peer_info().is_none_or(|info| info.capabilities.resources.is_none()) {
+    if peer
+        .peer_info()
+        .is_none_or(|info| info.capabilities.resources.is_none())
+    {
         return Ok(None);
     }
-    let read = timeout(PAGE_TIMEOUT, read_contents(peer, INDEX_URI, MAX_LISTING_BYTES as u64));
+    let read = timeout(
+        PAGE_TIMEOUT,
+        read_contents(peer, INDEX_URI, MAX_LISTING_BYTES as u64),
+    );
     let bytes = match read.await {
         Err(_) => return Err(format!("it does not return {INDEX_URI} in time")),
         Ok(Err(error)) if error.code() == ToolErrorCode::ResourceNotFound => return Ok(None),

@@ -31,8 +31,14 @@ pub enum SkillOrigin {
 
 impl SkillOrigin {
     pub fn of_server(peer: &Peer<RoleClient>) -> Self {
-        let is_declared = peer.peer_info().is_some_and(|info| info.capabilities.supports_skills());
-        if is_declared { Self::Extension } else { Self::Index }
+        let is_declared = peer
+            .peer_info()
+            .is_some_and(|info| info.capabilities.supports_skills());
+        if is_declared {
+            Self::Extension
+        } else {
+            Self::Index
+        }
     }
 }
 
@@ -60,7 +66,10 @@ async fn list_index(
         let warning = format!(
             "{phrase} has no skills: it declares no skills extension and has no {INDEX_URI}"
         );
-        let listing = SkillListing { warnings: vec![warning], ..SkillListing::default() };
+        let listing = SkillListing {
+            warnings: vec![warning],
+            ..SkillListing::default()
+        };
         return Ok((listing, RemoteSkills::new()));
     };
     let cut_reason =
@@ -146,9 +155,13 @@ impl ListingBuilder {
             Ok(entry) => {
                 self.dynamic_count += usize::from(entry.is_dynamic());
                 let package = entry.skill.package.clone();
-                let known = before.get(&package).filter(|known| known.is_same(&entry)).cloned();
+                let known = before
+                    .get(&package)
+                    .filter(|known| known.is_same(&entry))
+                    .cloned();
                 let entry = known.unwrap_or_else(|| Arc::new(entry));
-                self.entries.insert((entry.skill.name.clone(), package.clone()), entry.clone());
+                self.entries
+                    .insert((entry.skill.name.clone(), package.clone()), entry.clone());
                 self.by_package.insert(package, entry);
             }
             Err(reason) => self.record_invalid(uri, &reason),
@@ -174,9 +187,22 @@ impl ListingBuilder {
         }
         if self.dynamic_count > 0 {
             let count = self.dynamic_count;
-            warnings.push(format!("{phrase} declares no digests for {count} of its skills"));
+            warnings.push(format!(
+                "{phrase} declares no digests for {count} of its skills"
+            ));
         }
-        let skills = self.entries.values().map(|entry| entry.skill.clone()).collect();
-        (SkillListing { skills, warnings, truncated: cut_reason.is_some() }, self.by_package)
+        let skills = self
+            .entries
+            .values()
+            .map(|entry| entry.skill.clone())
+            .collect();
+        (
+            SkillListing {
+                skills,
+                warnings,
+                truncated: cut_reason.is_some(),
+            },
+            self.by_package,
+        )
     }
 }

@@ -172,7 +172,10 @@ impl McpSourceState {
     }
 
     fn disabled() -> Self {
-        Self { disabled: true, ..Self::without_listing("it is disabled") }
+        Self {
+            disabled: true,
+            ..Self::without_listing("it is disabled")
+        }
     }
 
     fn to_snapshot(&self) -> SourceSnapshot {
@@ -240,15 +243,23 @@ impl McpSource {
     #[must_use]
     pub fn files(&self, package: &str) -> Vec<McpSkillFile> {
         let state = self.state.borrow();
-        state.entries.get(package).map_or_else(Vec::new, |entry| entry.files(&self.name))
+        state
+            .entries
+            .get(package)
+            .map_or_else(Vec::new, |entry| entry.files(&self.name))
     }
 
     async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
         let state = self.state.borrow().clone();
         if let Some(reason) = &state.unavailable_reason {
-            let message =
-                format!("{} cannot be used: {reason}", SourceKind::Mcp.describe(&self.name));
-            return Err(ToolError::from_code(ToolErrorCode::SourceUnavailable, &message));
+            let message = format!(
+                "{} cannot be used: {reason}",
+                SourceKind::Mcp.describe(&self.name)
+            );
+            return Err(ToolError::from_code(
+                ToolErrorCode::SourceUnavailable,
+                &message,
+            ));
         }
         if address::handle_server(&request.package) != Some(self.name.as_str()) {
             let message = "the package belongs to another authority";
@@ -266,21 +277,31 @@ impl McpSource {
             resource => resource.to_owned(),
         };
         let uri = address::handle_to_uri(&resource).ok_or_else(|| {
-            ToolError::from_code(ToolErrorCode::InvalidArguments, "the resource is not a handle")
+            ToolError::from_code(
+                ToolErrorCode::InvalidArguments,
+                "the resource is not a handle",
+            )
         })?;
         if let Some(error) = entry.rejection() {
             return Err(error);
         }
         let cursor = fetch::parse_cursor(&request.cursor, &uri)?;
         let file = fetch::fetch_file(&state, entry, &uri, &self.file_cache, &self.requests);
-        let file = tokio::time::timeout(self.read_timeout, file).await.unwrap_or_else(|_| {
-            let message = "the MCP server does not answer in time";
-            Err(ToolError::from_code(ToolErrorCode::SourceUnavailable, message))
-        });
+        let file = tokio::time::timeout(self.read_timeout, file)
+            .await
+            .unwrap_or_else(|_| {
+                let message = "the MCP server does not answer in time";
+                Err(ToolError::from_code(
+                    ToolErrorCode::SourceUnavailable,
+                    message,
+                ))
+            });
         let file = file.inspect_err(|error| {
             // The server may have a new list, or may be gone.
-            if matches!(error.code(), ToolErrorCode::NotVerified | ToolErrorCode::SourceUnavailable)
-            {
+            if matches!(
+                error.code(),
+                ToolErrorCode::NotVerified | ToolErrorCode::SourceUnavailable
+            ) {
                 self.relist.notify_one();
             }
         })?;

@@ -60,7 +60,12 @@ pub enum ExpectedFile<'a> {
 impl RemoteSkill {
     /// Returns the entry, or the reason for its rejection.
     pub fn from_listed(server: &str, listed: Listed) -> Result<Self, String> {
-        let Listed { uri, frontmatter, resources, .. } = listed;
+        let Listed {
+            uri,
+            frontmatter,
+            resources,
+            ..
+        } = listed;
         let directory = checked_skill_dir(&uri)?;
         let files = match resources {
             SkillResources::Files(files) => Some(check_declared_files(&uri, &directory, files)?),
@@ -69,7 +74,10 @@ impl RemoteSkill {
         };
         let mut fields = frontmatter.extra;
         fields.insert("name".to_owned(), Value::String(frontmatter.name.clone()));
-        fields.insert("description".to_owned(), Value::String(frontmatter.description.clone()));
+        fields.insert(
+            "description".to_owned(),
+            Value::String(frontmatter.description.clone()),
+        );
         let main = files.as_ref().and_then(|files| files.get(&uri));
         let (digest, size) =
             main.map_or((String::new(), 0), |main| (main.digest.clone(), main.size));
@@ -94,7 +102,11 @@ impl RemoteSkill {
     pub fn from_index(server: &str, entry: IndexEntry) -> Result<Self, String> {
         let (name, description) = entry.name_and_description()?;
         let directory = checked_skill_dir(&entry.url)?;
-        if entry.digest.as_deref().is_some_and(|digest| !is_digest(digest)) {
+        if entry
+            .digest
+            .as_deref()
+            .is_some_and(|digest| !is_digest(digest))
+        {
             return Err("its digest is not a SHA-256".to_owned());
         }
         let skill = Skill {
@@ -140,9 +152,14 @@ impl RemoteSkill {
     /// Returns the declaration of a file.
     pub fn expected_file(&self, uri: &str) -> ExpectedFile<'_> {
         match &self.files {
-            Some(files) => files.get(uri).map_or(ExpectedFile::Missing, |file| {
-                ExpectedFile::Declared { digest: &file.digest, size: Some(file.size) }
-            }),
+            Some(files) => {
+                files
+                    .get(uri)
+                    .map_or(ExpectedFile::Missing, |file| ExpectedFile::Declared {
+                        digest: &file.digest,
+                        size: Some(file.size),
+                    })
+            }
             None if uri == self.uri && self.index_digest.is_some() => ExpectedFile::Declared {
                 digest: self.index_digest.as_deref().unwrap_or_default(),
                 size: None,
@@ -165,8 +182,19 @@ impl RemoteSkill {
     /// Returns whether the list has the same values.
     pub fn is_same(&self, other: &Self) -> bool {
         let fields = |entry: &Self| (entry.has_all_fields, entry.index_digest.clone());
-        (&self.skill, &self.uri, &self.frontmatter, &self.files, fields(self))
-            == (&other.skill, &other.uri, &other.frontmatter, &other.files, fields(other))
+        (
+            &self.skill,
+            &self.uri,
+            &self.frontmatter,
+            &self.files,
+            fields(self),
+        ) == (
+            &other.skill,
+            &other.uri,
+            &other.frontmatter,
+            &other.files,
+            fields(other),
+        )
     }
 }
 
@@ -207,7 +235,9 @@ fn check_declared_files(
     if files.len() > MAX_SKILL_FILES {
         return Err(format!("it has over {MAX_SKILL_FILES} files"));
     }
-    let total = files.iter().fold(0_u64, |total, file| total.saturating_add(file.size));
+    let total = files
+        .iter()
+        .fold(0_u64, |total, file| total.saturating_add(file.size));
     if total > MAX_SKILL_BYTES {
         return Err(format!("its files are over {MAX_SKILL_BYTES} bytes"));
     }
@@ -231,7 +261,9 @@ fn check_declared_files(
 
 fn is_digest(digest: &str) -> bool {
     let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    digest.strip_prefix("sha256:").is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hex))
+    digest
+        .strip_prefix("sha256:")
+        .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hex))
 }
 
 #[cfg(test)]
@@ -241,7 +273,10 @@ mod tests {
 
     fn entry(uri: &str, files: Vec<SkillResource>) -> Result<RemoteSkill, String> {
         let frontmatter = SkillFrontmatter::new("a", "Does\n a.");
-        RemoteSkill::from_listed("s", Listed::new(uri, frontmatter, SkillResources::Files(files)))
+        RemoteSkill::from_listed(
+            "s",
+            Listed::new(uri, frontmatter, SkillResources::Files(files)),
+        )
     }
 
     #[test]
@@ -257,7 +292,10 @@ mod tests {
             good.expected_file("skill://a/b/c"),
             ExpectedFile::Declared { size: Some(1), .. }
         ));
-        assert!(matches!(good.expected_file("skill://a/b"), ExpectedFile::Missing));
+        assert!(matches!(
+            good.expected_file("skill://a/b"),
+            ExpectedFile::Missing
+        ));
         for (uri, files) in [
             ("file:///a/SKILL.md", vec![main()]),
             ("https://a/b/SKILL.md", vec![main()]),
@@ -265,17 +303,29 @@ mod tests {
             ("skill://a/README.md", vec![main()]),
             ("skill://a/SKILL.md", vec![]),
             ("skill://a/SKILL.md", vec![main(), main()]),
-            ("skill://a/SKILL.md", vec![main(), file("file:///etc/passwd")]),
-            ("skill://a/SKILL.md", vec![main(), file("skill://b/x")]),
-            ("skill://a/SKILL.md", vec![main(), file("skill://a/../b/x")]),
-            ("skill://a/SKILL.md", vec![main(), SkillResource::new("skill://a/x", "md5:1", 1)]),
             (
                 "skill://a/SKILL.md",
-                vec![main(), SkillResource::new("skill://a/x", main().digest, u64::MAX)],
+                vec![main(), file("file:///etc/passwd")],
+            ),
+            ("skill://a/SKILL.md", vec![main(), file("skill://b/x")]),
+            ("skill://a/SKILL.md", vec![main(), file("skill://a/../b/x")]),
+            (
+                "skill://a/SKILL.md",
+                vec![main(), SkillResource::new("skill://a/x", "md5:1", 1)],
             ),
             (
                 "skill://a/SKILL.md",
-                (0..600).map(|n| file(&format!("skill://a/{n}"))).chain([main()]).collect(),
+                vec![
+                    main(),
+                    SkillResource::new("skill://a/x", main().digest, u64::MAX),
+                ],
+            ),
+            (
+                "skill://a/SKILL.md",
+                (0..600)
+                    .map(|n| file(&format!("skill://a/{n}")))
+                    .chain([main()])
+                    .collect(),
             ),
         ] {
             assert!(entry(uri, files).is_err(), "{uri}");

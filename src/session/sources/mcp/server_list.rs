@@ -120,12 +120,17 @@ impl McpServerList {
     pub async fn start(self, start_timeout: Duration) -> Vec<Arc<dyn SkillSource>> {
         let servers = self.servers.into_iter();
         let started = join_all(servers.map(|server| {
-            let server = McpServerConfig { start_timeout, ..server };
+            let server = McpServerConfig {
+                start_timeout,
+                ..server
+            };
             McpSource::start(server)
         }));
         // The names were checked.
         let sources = started.await.into_iter().flatten();
-        sources.map(|source| Arc::new(source) as Arc<dyn SkillSource>).collect()
+        sources
+            .map(|source| Arc::new(source) as Arc<dyn SkillSource>)
+            .collect()
     }
 }
 
@@ -138,7 +143,11 @@ fn type_error(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
         }
         _ => reason,
     };
-    if path == "." { reason } else { format!("`{path}`: {reason}") }
+    if path == "." {
+        reason
+    } else {
+        format!("`{path}`: {reason}")
+    }
 }
 
 /// Returns the server, `None` if its transport is not supported, or the reason for an error.
@@ -151,26 +160,40 @@ fn read_server(
 ) -> Result<Option<McpServerConfig>, String> {
     let expand = |text: &str| expand_variables(text, variable);
     if !entry.unused.is_empty() {
-        let keys: Vec<_> =
-            entry.unused.keys().map(|key| format!("`{}`", key.escape_debug())).collect();
-        warnings.push(format!("{key}: these keys are not used: {}", keys.join(", ")));
+        let keys: Vec<_> = entry
+            .unused
+            .keys()
+            .map(|key| format!("`{}`", key.escape_debug()))
+            .collect();
+        warnings.push(format!(
+            "{key}: these keys are not used: {}",
+            keys.join(", ")
+        ));
     }
     if let Some(kind) = entry
         .r#type
         .as_deref()
         .filter(|kind| !["stdio", "http", "streamable-http", "streamableHttp"].contains(kind))
     {
-        warnings.push(format!("{key} is omitted: its type {kind:?} is not supported"));
+        warnings.push(format!(
+            "{key} is omitted: its type {kind:?} is not supported"
+        ));
         return Ok(None);
     }
     let token = match (&entry.token_file, &entry.token_command) {
         (None, None) => None,
         (Some(file), None) => Some(McpToken::File(PathBuf::from(expand(file)?))),
         (None, Some(words)) => {
-            let mut words =
-                words.iter().map(|word| expand(word)).collect::<Result<Vec<_>, _>>()?.into_iter();
+            let mut words = words
+                .iter()
+                .map(|word| expand(word))
+                .collect::<Result<Vec<_>, _>>()?
+                .into_iter();
             let program = words.next().ok_or("`tokenCommand` has no program")?;
-            Some(McpToken::Command { program, arguments: words.collect() })
+            Some(McpToken::Command {
+                program,
+                arguments: words.collect(),
+            })
         }
         (Some(_), Some(_)) => return Err("has `tokenFile` and `tokenCommand`; set one".to_owned()),
     };
@@ -187,15 +210,24 @@ fn read_server(
             });
             McpEndpoint::Process {
                 program: expand(command)?,
-                arguments: entry.args.iter().map(|word| expand(word)).collect::<Result<_, _>>()?,
+                arguments: entry
+                    .args
+                    .iter()
+                    .map(|word| expand(word))
+                    .collect::<Result<_, _>>()?,
                 environment: variables.collect::<Result<_, _>>()?,
-                working_directory: entry.cwd.as_deref().map(expand).transpose()?.map(PathBuf::from),
+                working_directory: entry
+                    .cwd
+                    .as_deref()
+                    .map(expand)
+                    .transpose()?
+                    .map(PathBuf::from),
             }
         }
         (None, Some(url)) => {
             if !entry.args.is_empty() || !entry.env.is_empty() || entry.cwd.is_some() {
                 return Err(
-                    "`args`, `env` and `cwd` are only for a server with `command`".to_owned()
+                    "`args`, `env` and `cwd` are only for a server with `command`".to_owned(),
                 );
             }
             let headers = entry.headers.iter().map(|(name, value)| {
@@ -206,12 +238,19 @@ fn read_server(
                 Ok((header, value))
             });
             let headers = headers.collect::<Result<_, String>>()?;
-            McpEndpoint::Http { url: expand(url)?, headers, token }
+            McpEndpoint::Http {
+                url: expand(url)?,
+                headers,
+                token,
+            }
         }
         (Some(_), Some(_)) => return Err("has `command` and `url`; set one".to_owned()),
         (None, None) => return Err("has no `command` and no `url`; set one".to_owned()),
     };
-    Ok(Some(McpServerConfig { enabled: !entry.disabled, ..McpServerConfig::new(name, endpoint) }))
+    Ok(Some(McpServerConfig {
+        enabled: !entry.disabled,
+        ..McpServerConfig::new(name, endpoint)
+    }))
 }
 
 /// Replaces `${NAME}` and `${NAME:-default}`. A variable without a value and a default is an error.
@@ -254,28 +293,44 @@ mod tests {
             "two words": {"command": "x"},
         }});
         let list = McpServerList::parse(&text.to_string(), &variable).expect("a list");
-        let names: Vec<_> =
-            list.servers.iter().map(|server| (&*server.name, server.enabled)).collect();
+        let names: Vec<_> = list
+            .servers
+            .iter()
+            .map(|server| (&*server.name, server.enabled))
+            .collect();
         assert_eq!(names, [("file", true), ("kit", false), ("web", true)]);
-        let McpEndpoint::Process { program, arguments, environment, working_directory } =
-            &list.servers[1].endpoint
+        let McpEndpoint::Process {
+            program,
+            arguments,
+            environment,
+            working_directory,
+        } = &list.servers[1].endpoint
         else {
             panic!("{list:?}")
         };
-        assert_eq!((&**program, &arguments[..]), ("/opt/kit", &["-v".to_owned()][..]));
+        assert_eq!(
+            (&**program, &arguments[..]),
+            ("/opt/kit", &["-v".to_owned()][..])
+        );
         assert_eq!(environment["A"], "s3cret");
         assert_eq!(working_directory.as_deref(), Some("/srv".as_ref()));
         let McpEndpoint::Http { headers, .. } = &list.servers[2].endpoint else {
             panic!("{list:?}")
         };
         assert_eq!(headers[0].1, "ks3cret");
-        let McpEndpoint::Http { token: Some(McpToken::File(file)), .. } = &list.servers[0].endpoint
+        let McpEndpoint::Http {
+            token: Some(McpToken::File(file)),
+            ..
+        } = &list.servers[0].endpoint
         else {
             panic!("{list:?}")
         };
         assert_eq!(file.as_os_str(), "/run/token");
         assert_eq!(list.warnings.len(), 3, "{:?}", list.warnings);
-        assert!(!format!("{list:?}").contains("s3cret"), "secrets are not shown");
+        assert!(
+            !format!("{list:?}").contains("s3cret"),
+            "secrets are not shown"
+        );
     }
 
     #[test]
@@ -289,11 +344,19 @@ mod tests {
         }});
         let error = McpServerList::parse(&text.to_string(), &variable).expect_err("invalid");
         let keys: Vec<_> = error.iter().map(|error| &*error.key).collect();
-        let expected: Vec<_> = ('a'..='m').map(|name| format!("mcpServers.{name}")).collect();
+        let expected: Vec<_> = ('a'..='m')
+            .map(|name| format!("mcpServers.{name}"))
+            .collect();
         assert_eq!(keys, expected, "{error}");
         let wrong_type = "mcpServers.m: `headers`: invalid type: string …, expected a map";
         assert_eq!(error[12].to_string(), wrong_type);
-        for bad in ["", "[]", "{}", r#"{"mcpServers": []}"#, &" ".repeat(2 << 20)] {
+        for bad in [
+            "",
+            "[]",
+            "{}",
+            r#"{"mcpServers": []}"#,
+            &" ".repeat(2 << 20),
+        ] {
             assert!(McpServerList::parse(bad, &variable).is_err());
         }
     }

@@ -49,9 +49,10 @@ impl fmt::Debug for McpToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(file) => f.debug_tuple("File").field(file).finish(),
-            Self::Command { program, .. } => {
-                f.debug_struct("Command").field("program", program).finish_non_exhaustive()
-            }
+            Self::Command { program, .. } => f
+                .debug_struct("Command")
+                .field("program", program)
+                .finish_non_exhaustive(),
             Self::Callback(_) => f.debug_tuple("Callback").finish_non_exhaustive(),
         }
     }
@@ -83,22 +84,40 @@ impl McpToken {
 /// Runs a program and returns its stdout.
 async fn run_program(program: &str, arguments: &[String]) -> Result<Vec<u8>, String> {
     let mut command = Command::new(program);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| format!("it cannot be started: {error}"))?;
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("it cannot be started: {error}"))?;
     let stdout = child.stdout.take().ok_or("its stdout cannot be opened")?;
     let mut output = Vec::new();
-    let read = stdout.take(MAX_TOKEN_BYTES + 1).read_to_end(&mut output).await;
+    let read = stdout
+        .take(MAX_TOKEN_BYTES + 1)
+        .read_to_end(&mut output)
+        .await;
     read.map_err(|error| format!("its output cannot be read: {error}"))?;
     if output.len() as u64 > MAX_TOKEN_BYTES {
         return Err("its output is over 8 KiB, too large for a token".to_owned());
     }
-    let status = child.wait().await.map_err(|error| format!("it cannot be waited for: {error}"))?;
-    if status.success() { Ok(output) } else { Err(format!("it ended with {status}")) }
+    let status = child
+        .wait()
+        .await
+        .map_err(|error| format!("it cannot be waited for: {error}"))?;
+    if status.success() {
+        Ok(output)
+    } else {
+        Err(format!("it ended with {status}"))
+    }
 }
 
 /// Returns whether a token may be sent to a URL.
 fn is_protected(url: &str) -> bool {
-    url.parse::<reqwest::Url>().is_ok_and(|url| url.scheme() == "https") || is_loopback_url(url)
+    url.parse::<reqwest::Url>()
+        .is_ok_and(|url| url.scheme() == "https")
+        || is_loopback_url(url)
 }
 
 /// HTTP client that adds the token to each request.
@@ -128,8 +147,16 @@ impl TokenClient {
             let reason = "its token is sent only over https or to a loopback address";
             return Err(reason.to_owned());
         }
-        let cache = |origin| Arc::new(CachedToken { origin, latest: Mutex::default() });
-        Ok(Self { client, token: token.map(cache) })
+        let cache = |origin| {
+            Arc::new(CachedToken {
+                origin,
+                latest: Mutex::default(),
+            })
+        };
+        Ok(Self {
+            client,
+            token: token.map(cache),
+        })
     }
 
     /// Sends a request with the token. If the server rejects the token, sends the request once more
@@ -142,7 +169,9 @@ impl TokenClient {
     where
         F: Future<Output = Result<T, HttpError>> + Send,
     {
-        let Some(token) = &self.token else { return request(headers).await };
+        let Some(token) = &self.token else {
+            return request(headers).await;
+        };
         let with_token = |value: HeaderValue| {
             let mut headers = headers.clone();
             headers.insert(AUTHORIZATION, value);
@@ -152,7 +181,11 @@ impl TokenClient {
         match request(with_token(sent.clone())).await {
             Err(error) if is_unauthorized(&error) => {
                 let renewed = token.current(Some(&sent)).await?;
-                if renewed == sent { Err(error) } else { request(with_token(renewed)).await }
+                if renewed == sent {
+                    Err(error)
+                } else {
+                    request(with_token(renewed)).await
+                }
             }
             outcome => outcome,
         }

@@ -66,7 +66,9 @@ impl RegisteredTool {
                 return Err(ToolRegistryError::Reserved(name));
             }
         }
-        let full_name = namespace.as_ref().map_or(name.clone(), |space| format!("{space}.{name}"));
+        let full_name = namespace
+            .as_ref()
+            .map_or(name.clone(), |space| format!("{space}.{name}"));
         let invalid = |part, reason: String| ToolRegistryError::InvalidPart {
             tool: full_name.clone(),
             part,
@@ -82,7 +84,9 @@ impl RegisteredTool {
         }
         let described = |text: Option<String>| {
             let text = text.filter(|text| !text.trim().is_empty());
-            let is_long = text.as_ref().is_some_and(|text| text.len() > MAX_DESCRIPTION_BYTES);
+            let is_long = text
+                .as_ref()
+                .is_some_and(|text| text.len() > MAX_DESCRIPTION_BYTES);
             if is_long {
                 Err(format!("it is over {MAX_DESCRIPTION_BYTES} bytes"))
             } else {
@@ -147,7 +151,13 @@ impl RegisteredTool {
         let name = names.flat_name(self.namespace.as_deref(), &self.name)?;
         let result_text = self.result_text.clone().map(|text| text.with_name(&name));
         let full_name = name.clone();
-        Ok(Self { full_name, namespace: None, name, result_text, ..self.clone() })
+        Ok(Self {
+            full_name,
+            namespace: None,
+            name,
+            result_text,
+            ..self.clone()
+        })
     }
 
     /// Returns the tool as a platform registers it. Platforms take no schema of the output.
@@ -189,7 +199,9 @@ impl RegisteredTool {
             // thread.
             let _permit = permit;
             tool.check_arguments(&arguments)?;
-            (tool.handler)(arguments).await.map_err(|failure| tool.tool_error(failure))
+            (tool.handler)(arguments)
+                .await
+                .map_err(|failure| tool.tool_error(failure))
         });
         // Dropping the set aborts the task.
         match timeout(self.time_limit, task.join_next()).await {
@@ -253,7 +265,10 @@ impl RegisteredTool {
                 &format!("{} failed: {error}", self.quoted_name()),
             ),
             ToolFailure::InternalError(reason) => {
-                tracing::error!(tool = self.full_name(), "internal error of a tool: {reason}");
+                tracing::error!(
+                    tool = self.full_name(),
+                    "internal error of a tool: {reason}"
+                );
                 self.internal_error("has an internal error")
             }
             ToolFailure::TooLarge => self.too_large_error(),
@@ -279,13 +294,22 @@ impl RegisteredTool {
     /// Returns the error of a panic. The panic message goes to the log of the program, not to the
     /// model.
     fn panic_error(&self, error: JoinError) -> ToolError {
-        let Ok(panic) = error.try_into_panic() else { return self.aborted_error() };
-        tracing::error!(tool = self.full_name(), "a tool panicked: {}", panic_message(&*panic));
+        let Ok(panic) = error.try_into_panic() else {
+            return self.aborted_error();
+        };
+        tracing::error!(
+            tool = self.full_name(),
+            "a tool panicked: {}",
+            panic_message(&*panic)
+        );
         self.internal_error("panicked")
     }
 
     fn internal_error(&self, predicate: &str) -> ToolError {
-        let message = format!("{} {predicate}; this is a bug in the tool", self.quoted_name());
+        let message = format!(
+            "{} {predicate}; this is a bug in the tool",
+            self.quoted_name()
+        );
         ToolError::from_code(ToolErrorCode::ToolInternalError, &message)
     }
 
@@ -304,17 +328,32 @@ impl RegisteredTool {
     fn to_result(&self, outcome: Result<String, ToolError>, names: &ToolNames) -> ToolResult {
         let object = outcome.map(|json| {
             let is_object = !self.wraps_result && json.starts_with('{');
-            if is_object { json } else { format!("{{\"result\":{json}}}") }
+            if is_object {
+                json
+            } else {
+                format!("{{\"result\":{json}}}")
+            }
         });
         let object = object.and_then(|json| {
-            if json.len() > MAX_RESULT_BYTES { Err(self.too_large_error()) } else { Ok(json) }
+            if json.len() > MAX_RESULT_BYTES {
+                Err(self.too_large_error())
+            } else {
+                Ok(json)
+            }
         });
         let external_context = self.external_context;
         match object {
-            Ok(json) => ToolResult { success: true, external_context, json },
+            Ok(json) => ToolResult {
+                success: true,
+                external_context,
+                json,
+            },
             Err(error) => {
                 let result = ToolResult::from_outcome(Err::<&(), _>(&error), names);
-                ToolResult { external_context, ..result }
+                ToolResult {
+                    external_context,
+                    ..result
+                }
             }
         }
     }
@@ -322,7 +361,9 @@ impl RegisteredTool {
 
 impl fmt::Debug for RegisteredTool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("RegisteredTool").field(&self.full_name).finish()
+        f.debug_tuple("RegisteredTool")
+            .field(&self.full_name)
+            .finish()
     }
 }
 
@@ -331,25 +372,40 @@ fn check_name(name: &str) -> Result<(), ToolRegistryError> {
     if (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain) {
         return Ok(());
     }
-    Err(ToolRegistryError::InvalidName(truncate_with_ellipsis(name, 2 * MAX_NAME_BYTES)))
+    Err(ToolRegistryError::InvalidName(truncate_with_ellipsis(
+        name,
+        2 * MAX_NAME_BYTES,
+    )))
 }
 
 /// Compiles a schema. References to other documents are not fetched.
 fn compile_schema(schema: &Value) -> Result<Validator, String> {
     check_json_bounds(schema, MAX_SCHEMA_BYTES)?;
-    jsonschema::options().offline().build(schema).map_err(|error| {
-        let at = error.instance_path().as_str();
-        let at = if at.is_empty() { String::new() } else { format!("at {at}: ") };
-        format!("{at}{error}")
-    })
+    jsonschema::options()
+        .offline()
+        .build(schema)
+        .map_err(|error| {
+            let at = error.instance_path().as_str();
+            let at = if at.is_empty() {
+                String::new()
+            } else {
+                format!("at {at}: ")
+            };
+            format!("{at}{error}")
+        })
 }
 
 /// Returns the position of an error, as a JSON Pointer.
 fn pointer_text(pointer: &str) -> String {
-    if pointer.is_empty() { "at the top".to_owned() } else { format!("at {pointer}") }
+    if pointer.is_empty() {
+        "at the top".to_owned()
+    } else {
+        format!("at {pointer}")
+    }
 }
 
 fn panic_message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
 }

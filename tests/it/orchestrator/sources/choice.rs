@@ -13,37 +13,68 @@ use crate::process::{client_command, run_command};
 use crate::test_servers::mcp_server;
 
 fn choice(include: &[&str], exclude: &[&str]) -> SkillChoice {
-    let rules = |texts: &[&str]| texts.iter().map(|text| text.parse().expect("a rule")).collect();
-    SkillChoice { include: rules(include), exclude: rules(exclude) }
+    let rules = |texts: &[&str]| {
+        texts
+            .iter()
+            .map(|text| text.parse().expect("a rule"))
+            .collect()
+    };
+    SkillChoice {
+        include: rules(include),
+        exclude: rules(exclude),
+    }
 }
 
 #[tokio::test]
 async fn a_choice_includes_and_excludes_skills() {
-    let (fixture, daemon) =
-        serve_tree("r", "skill r/pdf\nskill r/kit/mail\nskill r/kit/draw\nskill mine/notes").await;
+    let (fixture, daemon) = serve_tree(
+        "r",
+        "skill r/pdf\nskill r/kit/mail\nskill r/kit/draw\nskill mine/notes",
+    )
+    .await;
     let mock = mcp_server::start_with_skills(&[("pdf", &[]), ("more", &[])]).await;
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
     let start = async |choice: SkillChoice| {
-        let others =
-            vec![local_source(&fixture, &["mine"]).await, mcp_source("docs", &mock.url).await];
-        let options = SessionOptions { choice, ..options() };
+        let others = vec![
+            local_source(&fixture, &["mine"]).await,
+            mcp_source("docs", &mock.url).await,
+        ];
+        let options = SessionOptions {
+            choice,
+            ..options()
+        };
         Session::start_with(&fleet, vec![published("r")], others, &options).await
     };
     for (include, exclude, expected) in [
         (&["name:notes"][..], &[][..], &["skill://mine/notes"][..]),
-        (&["source:mcp/docs"], &[], &["mcp+skill://docs/more", "mcp+skill://docs/pdf"]),
-        (&["handle:skill://r/kit"], &["name:draw"], &["skill://r/kit/mail"]),
+        (
+            &["source:mcp/docs"],
+            &[],
+            &["mcp+skill://docs/more", "mcp+skill://docs/pdf"],
+        ),
+        (
+            &["handle:skill://r/kit"],
+            &["name:draw"],
+            &["skill://r/kit/mail"],
+        ),
         (
             &["handle:skill://r/pdf/SKILL.md", "name:more"],
             &[],
             &["skill://r/pdf", "mcp+skill://docs/more"],
         ),
-        (&[], &["source:executor/r", "source:local/here", "name:more"], &["mcp+skill://docs/pdf"]),
+        (
+            &[],
+            &["source:executor/r", "source:local/here", "name:more"],
+            &["mcp+skill://docs/pdf"],
+        ),
     ] {
         let session = start(choice(include, exclude)).await.expect("sources");
         let (packages, warnings) = list_all(&session).await;
         assert_eq!(packages, expected, "{include:?} {exclude:?}");
-        assert!(!warnings.iter().any(|warning| warning.contains("chosen")), "{warnings:?}");
+        assert!(
+            !warnings.iter().any(|warning| warning.contains("chosen")),
+            "{warnings:?}"
+        );
         let text = session.instruction_text(8_000);
         assert_eq!((text.listed, text.omitted), (expected.len(), 0));
     }
@@ -52,7 +83,10 @@ async fn a_choice_includes_and_excludes_skills() {
     let chosen = choice(&[], &["handle:skill://r/pdf"]);
     let session = start(chosen).await.expect("sources");
     let excluded = arguments("executor", "r", "skill://r/pdf", "");
-    assert_eq!(read_error(&session, excluded.clone()).await.0, "PACKAGE_NOT_FOUND");
+    assert_eq!(
+        read_error(&session, excluded.clone()).await.0,
+        "PACKAGE_NOT_FOUND"
+    );
     let prompt = UserPrompt::from("$pdf [$pdf](skill://r/pdf)");
     let injected = in_time(session.inject(&prompt)).await;
     assert!(injected.fragments.is_empty(), "{injected:?}");
@@ -64,17 +98,30 @@ async fn a_choice_includes_and_excludes_skills() {
     // A fork and a restored session have the choice, although the options have none.
     let fork = session.fork(ForkScope::Only(&["r"])).expect("a fork");
     let saved = session.save().expect("a small session");
-    let restored = Session::restore(&fleet, &saved, &options()).await.expect("a saved session");
+    let restored = Session::restore(&fleet, &saved, &options())
+        .await
+        .expect("a saved session");
     for other in [fork, restored.session] {
         let expected = ["skill://r/kit/draw", "skill://r/kit/mail"];
         assert_eq!(list_all(&other).await.0, expected);
-        assert_eq!(read_error(&other, excluded.clone()).await.0, "PACKAGE_NOT_FOUND");
+        assert_eq!(
+            read_error(&other, excluded.clone()).await.0,
+            "PACKAGE_NOT_FOUND"
+        );
     }
 
-    let session = start(choice(&["name:pfd", "name:more"], &[])).await.expect("sources");
-    assert_eq!(list_all(&session).await.1, ["no skill matches the chosen `name:pfd`"]);
+    let session = start(choice(&["name:pfd", "name:more"], &[]))
+        .await
+        .expect("sources");
+    assert_eq!(
+        list_all(&session).await.1,
+        ["no skill matches the chosen `name:pfd`"]
+    );
     let many = vec!["name:x"; 300];
-    let error = start(choice(&many, &[])).await.expect_err("too many rules").to_string();
+    let error = start(choice(&many, &[]))
+        .await
+        .expect_err("too many rules")
+        .to_string();
     assert!(error.contains("300 rules"), "{error}");
     daemon.stop().await;
 }
@@ -90,6 +137,8 @@ async fn flags_choose_the_skills() {
     let packages: Vec<_> = packages.iter().map(|skill| &skill["package"]).collect();
     assert_eq!(packages, ["skill://local/kit/mail", "skill://local/pdf"]);
     assert_eq!(process.end().await, Some(0));
-    run_command(client_command(&daemon, "call --include pdf")).await.exited_with(2, "name:NAME");
+    run_command(client_command(&daemon, "call --include pdf"))
+        .await
+        .exited_with(2, "name:NAME");
     daemon.stop().await;
 }

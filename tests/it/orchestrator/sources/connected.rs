@@ -20,22 +20,38 @@ async fn a_connection_of_the_program_is_used() {
     let (mut fixture, daemon) = serve_tree("r", "skill r/a").await;
     let mut command = Command::new(env!("CARGO_BIN_EXE_caproot"));
     command.args(["mcp", "--endpoint", &format!("tcp:{}", daemon.address)]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
     let mut child = command.spawn().expect("the binary runs");
-    let (stdout, stdin) = (child.stdout.take().expect("piped"), child.stdin.take().expect("piped"));
+    let (stdout, stdin) = (
+        child.stdout.take().expect("piped"),
+        child.stdin.take().expect("piped"),
+    );
     let program = ().serve(AsyncRwTransport::new_client(stdout, stdin)).await.expect("a server");
 
     let endpoint = McpEndpoint::Connected(program.peer().clone());
-    let server =
-        McpServerConfig { start_timeout: HANG_TIMEOUT, ..McpServerConfig::new("own", endpoint) };
+    let server = McpServerConfig {
+        start_timeout: HANG_TIMEOUT,
+        ..McpServerConfig::new("own", endpoint)
+    };
     let source = Arc::new(McpSource::start(server).await.expect("a name"));
     let session = start_session(vec![source.clone() as Arc<dyn SkillSource>]).await;
     assert_eq!(list_all(&session).await.0, ["mcp+skill://own/r/a"]);
     let read = arguments("mcp", "own", "mcp+skill://own/r/a", "");
     assert!(read_all(&session, read.clone()).await.contains("Does a."));
     // The program calls the same server.
-    let listed = program.list_resources(Some(PaginatedRequestParams::default())).await;
-    assert!(listed.expect("a list").resources.iter().any(|r| r.uri == "skill://r/a/SKILL.md"));
+    let listed = program
+        .list_resources(Some(PaginatedRequestParams::default()))
+        .await;
+    assert!(
+        listed
+            .expect("a list")
+            .resources
+            .iter()
+            .any(|r| r.uri == "skill://r/a/SKILL.md")
+    );
 
     let mut changes = session.watch();
     fixture.add("skill r/b");

@@ -32,7 +32,13 @@ struct CustomSource {
 impl CustomSource {
     fn new(kind: SourceKind, id: &str, names: &[&str]) -> Self {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
-        Self { kind, id: id.to_owned(), names, unavailable: false, page: |_| None }
+        Self {
+            kind,
+            id: id.to_owned(),
+            names,
+            unavailable: false,
+            page: |_| None,
+        }
     }
 
     fn package(&self, name: &str) -> String {
@@ -57,7 +63,10 @@ impl SkillSource for CustomSource {
         let kind = self.kind.name().to_owned();
         let skill = |name: &String| {
             Arc::new(Skill {
-                authority: Some(Authority { kind: kind.clone(), id: self.id.clone() }),
+                authority: Some(Authority {
+                    kind: kind.clone(),
+                    id: self.id.clone(),
+                }),
                 package: self.package(name),
                 main_resource: format!("{}/SKILL.md", self.package(name)),
                 name: name.clone(),
@@ -66,7 +75,10 @@ impl SkillSource for CustomSource {
         };
         let skills = self.names.iter().map(skill).collect();
         SourceSnapshot {
-            listing: Arc::new(SkillListing { skills, ..SkillListing::default() }),
+            listing: Arc::new(SkillListing {
+                skills,
+                ..SkillListing::default()
+            }),
             unavailable_reason: self.unavailable.then(|| "it is away".to_owned()),
         }
     }
@@ -95,7 +107,10 @@ fn any_source(at: usize) -> impl Strategy<Value = CustomSource> {
     let kind = prop::sample::select(SourceKind::ALL.to_vec());
     (kind, names, prop::bool::weighted(0.3)).prop_map(move |(kind, names, unavailable)| {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        CustomSource { unavailable, ..CustomSource::new(kind, &format!("s{at}"), &names) }
+        CustomSource {
+            unavailable,
+            ..CustomSource::new(kind, &format!("s{at}"), &names)
+        }
     })
 }
 
@@ -144,22 +159,38 @@ async fn invalid_pages_of_a_custom_source_are_rejected() {
             |request| Some(text_page(request, "x".to_owned(), &"c".repeat(513))),
             Some("INVALID_RESPONSE"),
         ),
-        (|request| Some(text_page(request, String::new(), "more")), Some("INVALID_RESPONSE")),
-        (|request| Some(text_page(request, "\u{1}".repeat(request.max_bytes), "")), None),
+        (
+            |request| Some(text_page(request, String::new(), "more")),
+            Some("INVALID_RESPONSE"),
+        ),
+        (
+            |request| Some(text_page(request, "\u{1}".repeat(request.max_bytes), "")),
+            None,
+        ),
     ];
     for (page, code) in cases {
-        let source = CustomSource { page, ..CustomSource::new(SourceKind::Mcp, "odd", &["a"]) };
+        let source = CustomSource {
+            page,
+            ..CustomSource::new(SourceKind::Mcp, "odd", &["a"])
+        };
         let read = arguments("mcp", "odd", &source.package("a"), "");
         let session = start_session(vec![Arc::new(source)]).await;
         match code {
             Some(code) => assert_eq!(read_error(&session, read).await.0, code),
             None => assert!(call(&session, "skills.read", read).await["contents"].is_string()),
         }
-        assert_eq!(call(&session, "skills.list", json!({})).await["skills"][0]["name"], "a");
+        assert_eq!(
+            call(&session, "skills.list", json!({})).await["skills"][0]["name"],
+            "a"
+        );
     }
 }
 
 fn text_page(request: &TextPageRequest, contents: String, next_cursor: &str) -> TextPage {
     let resource = format!("{}/SKILL.md", request.package);
-    TextPage { resource, contents, next_cursor: next_cursor.to_owned() }
+    TextPage {
+        resource,
+        contents,
+        next_cursor: next_cursor.to_owned(),
+    }
 }

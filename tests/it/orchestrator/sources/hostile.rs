@@ -33,7 +33,10 @@ async fn files_are_fetched_only_when_they_are_read() {
     let large = "ä\"\u{1}x".repeat(20_000);
     let mock = start_with_skills(&[("a", &[("ref/large.md", &large)]), ("b", &[])]).await;
     let session = session(&mock.url).await;
-    assert_eq!(list_all(&session).await.0, ["mcp+skill://s/a", "mcp+skill://s/b"]);
+    assert_eq!(
+        list_all(&session).await.0,
+        ["mcp+skill://s/a", "mcp+skill://s/b"]
+    );
     assert!(!session.instruction_text(8_000).text.is_empty());
     assert_eq!(mock.reads.load(Ordering::SeqCst), 0);
     assert_eq!(read_all(&session, read("")).await, skill_text("a"));
@@ -48,12 +51,20 @@ async fn files_are_fetched_only_when_they_are_read() {
         ("skill://a/SKILL.md", "RESOURCE_NOT_FOUND"),
         ("file:///etc/passwd", "RESOURCE_NOT_FOUND"),
     ] {
-        assert_eq!(read_error(&session, read(resource)).await.0, code, "{resource}");
+        assert_eq!(
+            read_error(&session, read(resource)).await.0,
+            code,
+            "{resource}"
+        );
     }
     let mut other = read("");
     other["cursor"] = call(&session, "skills.read", read(at)).await["next_cursor"].clone();
     assert_eq!(read_error(&session, other).await.0, "INVALID_CURSOR");
-    assert_eq!(mock.reads.load(Ordering::SeqCst), 2, "no request reached the server");
+    assert_eq!(
+        mock.reads.load(Ordering::SeqCst),
+        2,
+        "no request reached the server"
+    );
 }
 
 /// Starts a server with one skill `a` and one file `x`. `change` modifies the entry, and `response`
@@ -76,7 +87,11 @@ async fn start_lying_server(
 #[tokio::test]
 async fn content_with_another_digest_is_rejected() {
     let poisoned = |uri: &str| {
-        let text = if uri.ends_with("/x") { "good".to_owned() } else { skill_text("a") };
+        let text = if uri.ends_with("/x") {
+            "good".to_owned()
+        } else {
+            skill_text("a")
+        };
         // The text has the same length and another digest.
         Some(contents(uri, &text.replace("Served a.", "Stolen a.")))
     };
@@ -96,13 +111,22 @@ async fn content_with_another_digest_is_rejected() {
         assert_eq!(list_all(&session).await.0.len(), 1);
         let (code, error) = read_error(&session, read("")).await;
         assert_eq!(code, "NOT_VERIFIED", "{error}");
-        assert!(!error.contains(POISON) && !error.contains("Stolen"), "{error}");
+        assert!(
+            !error.contains(POISON) && !error.contains("Stolen"),
+            "{error}"
+        );
         // Other files of the skill are rejected without a request.
         let requests = mock.reads.load(Ordering::SeqCst);
-        assert_eq!(read_error(&session, read("mcp+skill://s/a/x")).await.0, "NOT_VERIFIED");
+        assert_eq!(
+            read_error(&session, read("mcp+skill://s/a/x")).await.0,
+            "NOT_VERIFIED"
+        );
         assert_eq!(mock.reads.load(Ordering::SeqCst), requests);
         let injected = in_time(session.inject(&"$a".into())).await;
-        assert!(injected.fragments.is_empty() && injected.omitted.len() == 1, "{injected:?}");
+        assert!(
+            injected.fragments.is_empty() && injected.omitted.len() == 1,
+            "{injected:?}"
+        );
     }
 }
 
@@ -110,9 +134,18 @@ async fn content_with_another_digest_is_rejected() {
 async fn invalid_responses_are_rejected() {
     for (response, code) in [
         (json!({"contents": []}), "INVALID_RESPONSE"),
-        (contents("skill://a/other", &skill_text("a")), "INVALID_RESPONSE"),
-        (contents("file:///etc/passwd", &skill_text("a")), "INVALID_RESPONSE"),
-        (json!({"contents": [{"uri": "skill://a/SKILL.md", "blob": "?"}]}), "INVALID_RESPONSE"),
+        (
+            contents("skill://a/other", &skill_text("a")),
+            "INVALID_RESPONSE",
+        ),
+        (
+            contents("file:///etc/passwd", &skill_text("a")),
+            "INVALID_RESPONSE",
+        ),
+        (
+            json!({"contents": [{"uri": "skill://a/SKILL.md", "blob": "?"}]}),
+            "INVALID_RESPONSE",
+        ),
         (json!({"tools": []}), "INVALID_RESPONSE"),
     ] {
         let shown = response.to_string();
@@ -129,7 +162,10 @@ async fn invalid_responses_are_rejected() {
     };
     let mock = start_lying_server(change, move |_| Some(bytes.clone())).await;
     let session = session(&mock.url).await;
-    assert_eq!(read_error(&session, read("mcp+skill://s/a/x")).await.0, "NOT_TEXT");
+    assert_eq!(
+        read_error(&session, read("mcp+skill://s/a/x")).await.0,
+        "NOT_TEXT"
+    );
 }
 
 #[tokio::test]
@@ -151,10 +187,16 @@ async fn invalid_entries_are_omitted() {
         assert_eq!(packages, ["mcp+skill://s/fine"], "{named}");
         assert!(warnings[0].contains("skill://a/SKILL.md"), "{warnings:?}");
     }
-    let mock =
-        start_lying_server(|entry| entry["resources"][1]["size"] = json!(2 << 20), |_| None).await;
+    let mock = start_lying_server(
+        |entry| entry["resources"][1]["size"] = json!(2 << 20),
+        |_| None,
+    )
+    .await;
     let large = session(&mock.url).await;
-    assert_eq!(read_error(&large, read("mcp+skill://s/a/x")).await.0, "TOO_LARGE");
+    assert_eq!(
+        read_error(&large, read("mcp+skill://s/a/x")).await.0,
+        "TOO_LARGE"
+    );
     assert_eq!(mock.reads.load(Ordering::SeqCst), 0);
 }
 
@@ -171,20 +213,32 @@ async fn an_endless_list_is_truncated() {
     let (packages, warnings) = list_all(&session_).await;
     assert_eq!(packages.len(), limits::MAX_PAGES);
     assert!(warnings[0].contains("over 64 pages"), "{warnings:?}");
-    assert_eq!(call(&session_, "skills.list", json!({})).await["truncated"], true);
+    assert_eq!(
+        call(&session_, "skills.list", json!({})).await["truncated"],
+        true
+    );
     assert_eq!(requests.load(Ordering::SeqCst), limits::MAX_PAGES);
 
     let many: Vec<Value> = (0..6_000).map(|n| entry(&format!("a{n}"), &[])).collect();
     let pages: Vec<Vec<Value>> = many.chunks(600).map(<[Value]>::to_vec).collect();
     let mock = start(move |_, params| {
-        let at: usize = params["cursor"].as_str().map_or(0, |at| at.parse().expect("a number"));
-        Some(page(&pages[at], Some(&((at + 1) % pages.len()).to_string())))
+        let at: usize = params["cursor"]
+            .as_str()
+            .map_or(0, |at| at.parse().expect("a number"));
+        Some(page(
+            &pages[at],
+            Some(&((at + 1) % pages.len()).to_string()),
+        ))
     })
     .await;
     let session_ = session(&mock.url).await;
     let listed = session_.sources()[0].snapshot().listing;
     assert!(listed.truncated && listed.skills.len() <= limits::MAX_SKILLS);
-    assert!(listed.warnings[0].contains("is truncated: it "), "{:?}", listed.warnings);
+    assert!(
+        listed.warnings[0].contains("is truncated: it "),
+        "{:?}",
+        listed.warnings
+    );
 
     let long = "x".repeat(3 << 20);
     let mock = start(move |_, _| {
@@ -202,7 +256,10 @@ async fn an_endless_list_is_truncated() {
 
 #[tokio::test]
 async fn changed_content_is_rejected_until_the_list_changes() {
-    let (listed, given) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (listed, given) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicBool::new(false)),
+    );
     let is_new = [listed.clone(), given.clone()];
     let texts = ["old ".repeat(5_000), "new ".repeat(5_000)];
     let mock = start(move |method, params| {
@@ -210,7 +267,10 @@ async fn changed_content_is_rejected_until_the_list_changes() {
         let text = |new: &AtomicBool| &texts[usize::from(new.load(Ordering::SeqCst))];
         match method {
             "skills/list" => Some(page(&[entry("a", &[("x", text(listed))])], None)),
-            _ => Some(contents(params["uri"].as_str().expect("a URI"), text(given))),
+            _ => Some(contents(
+                params["uri"].as_str().expect("a URI"),
+                text(given),
+            )),
         }
     })
     .await;
@@ -266,7 +326,10 @@ async fn a_restarted_server_is_available_again() {
         Some(contents(params["uri"].as_str()?, &skill_text("a")))
     };
     let mock = start(answers).await;
-    let address = mock.url.strip_prefix("http://").and_then(|url| url.strip_suffix("/mcp"));
+    let address = mock
+        .url
+        .strip_prefix("http://")
+        .and_then(|url| url.strip_suffix("/mcp"));
     let address = address.expect("an address").to_owned();
     let session = session(&mock.url).await;
     let mut changes = session.watch();

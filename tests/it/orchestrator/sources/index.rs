@@ -25,19 +25,30 @@ fn indexed(name: &str, url: &str) -> Value {
 
 /// Starts a server with this index. Each SKILL.md is `skill_text` of its directory.
 async fn start_indexed(index: impl Fn() -> String + Send + 'static) -> MockServer {
-    start_with(&free_port(), MockOptions::without_extension(), move |method, params| {
-        assert_eq!(method, "resources/read", "the server declares no other method");
-        let uri = params["uri"].as_str().expect("a URI");
-        if uri == "skill://index.json" {
-            return Some(contents(uri, &index()));
-        }
-        let Some(directory) = uri.strip_suffix("/SKILL.md") else {
-            let is_file = uri.ends_with("/ref.md");
-            return Some(if is_file { contents(uri, "More.") } else { not_found() });
-        };
-        let name = directory.rsplit('/').next().expect("a name");
-        Some(contents(uri, &skill_text(name)))
-    })
+    start_with(
+        &free_port(),
+        MockOptions::without_extension(),
+        move |method, params| {
+            assert_eq!(
+                method, "resources/read",
+                "the server declares no other method"
+            );
+            let uri = params["uri"].as_str().expect("a URI");
+            if uri == "skill://index.json" {
+                return Some(contents(uri, &index()));
+            }
+            let Some(directory) = uri.strip_suffix("/SKILL.md") else {
+                let is_file = uri.ends_with("/ref.md");
+                return Some(if is_file {
+                    contents(uri, "More.")
+                } else {
+                    not_found()
+                });
+            };
+            let name = directory.rsplit('/').next().expect("a name");
+            Some(contents(uri, &skill_text(name)))
+        },
+    )
     .await
 }
 
@@ -81,33 +92,59 @@ async fn an_index_is_read() {
     assert_eq!(packages, expected);
     assert_eq!(warnings.len(), 1, "skills without digests: {warnings:?}");
 
-    assert_eq!(read_all(&session, read("mcp+skill://s/a", "")).await, skill_text("a"));
+    assert_eq!(
+        read_all(&session, read("mcp+skill://s/a", "")).await,
+        skill_text("a")
+    );
     let more = read("mcp+skill://s/a", "mcp+skill://s/a/ref.md");
     assert_eq!(read_all(&session, more).await, "More.");
     let github = "mcp+github://s/Org/repo/b";
     assert_eq!(read_all(&session, read(github, "")).await, skill_text("b"));
-    assert_eq!(read_all(&session, read("mcp+skill://s/d", "")).await, skill_text("d"));
+    assert_eq!(
+        read_all(&session, read("mcp+skill://s/d", "")).await,
+        skill_text("d")
+    );
     let injected = in_time(session.inject(&format!("[$b]({github})").as_str().into())).await;
     assert_eq!(injected.fragments[0].package, github);
     for (package, resource, code) in [
         ("mcp+skill://s/c", "", "NOT_VERIFIED"),
         ("mcp+skill://s/e", "", "NOT_VERIFIED"),
-        ("mcp+skill://s/a", "mcp+skill://s/a/none", "RESOURCE_NOT_FOUND"),
-        ("mcp+skill://s/a", "mcp+skill://s/b/ref.md", "RESOURCE_NOT_FOUND"),
+        (
+            "mcp+skill://s/a",
+            "mcp+skill://s/a/none",
+            "RESOURCE_NOT_FOUND",
+        ),
+        (
+            "mcp+skill://s/a",
+            "mcp+skill://s/b/ref.md",
+            "RESOURCE_NOT_FOUND",
+        ),
         ("mcp+skill://s/index.json", "", "PACKAGE_NOT_FOUND"),
         ("mcp+github://s/a", "", "PACKAGE_NOT_FOUND"),
     ] {
-        assert_eq!(read_error(&session, read(package, resource)).await.0, code, "{package}");
+        assert_eq!(
+            read_error(&session, read(package, resource)).await.0,
+            code,
+            "{package}"
+        );
     }
 
     let metrics = session.metrics();
-    let [source] = &metrics.sources[..] else { panic!("{metrics:?}") };
+    let [source] = &metrics.sources[..] else {
+        panic!("{metrics:?}")
+    };
     assert_eq!((&*source.source_kind, &*source.source_id), ("mcp", "s"));
     assert!(source.available && source.skills == 5, "{source:?}");
     // One connection, one index and seven files. A failed verification causes another list.
     let requests = source.requests;
-    assert!(requests.requests >= 9 && requests.requests == requests.buckets[8], "{source:?}");
-    assert_eq!(requests.failures, 3, "two files differ from the index, and one is missing");
+    assert!(
+        requests.requests >= 9 && requests.requests == requests.buckets[8],
+        "{source:?}"
+    );
+    assert_eq!(
+        requests.failures, 3,
+        "two files differ from the index, and one is missing"
+    );
 }
 
 #[tokio::test]
@@ -120,8 +157,11 @@ async fn skills_of_other_schemes_are_listed() {
                 entry["resources"] = json!([file(uri, &skill_text("a"))]);
                 entry
             };
-            let uris =
-                ["github://Org/repo/a/SKILL.md", "https://h/a/SKILL.md", "file://h/a/SKILL.md"];
+            let uris = [
+                "github://Org/repo/a/SKILL.md",
+                "https://h/a/SKILL.md",
+                "file://h/a/SKILL.md",
+            ];
             return Some(page(&uris.map(listed), None));
         }
         Some(contents(params["uri"].as_str()?, &skill_text("a")))
@@ -134,7 +174,10 @@ async fn skills_of_other_schemes_are_listed() {
         warnings[0].starts_with("2 skills of the MCP server \"s\" are omitted"),
         "{warnings:?}"
     );
-    assert_eq!(read_all(&session, read("mcp+github://s/Org/repo/a", "")).await, skill_text("a"));
+    assert_eq!(
+        read_all(&session, read("mcp+github://s/Org/repo/a", "")).await,
+        skill_text("a")
+    );
 }
 
 #[tokio::test]
@@ -169,8 +212,15 @@ async fn entries_that_are_no_skills_are_omitted() {
     let mock = start_indexed(move || index.clone()).await;
     let (packages, warnings) = list_all(&session(&mock.url).await).await;
     assert_eq!(packages, ["mcp+skill://s/fine"]);
-    assert!(warnings[0].starts_with(&format!("{count} skills of ")), "{warnings:?}");
-    assert_eq!(mock.reads.load(Ordering::SeqCst), 1, "no entry causes a request");
+    assert!(
+        warnings[0].starts_with(&format!("{count} skills of ")),
+        "{warnings:?}"
+    );
+    assert_eq!(
+        mock.reads.load(Ordering::SeqCst),
+        1,
+        "no entry causes a request"
+    );
 }
 
 #[tokio::test]
@@ -187,14 +237,21 @@ async fn an_unusable_index_makes_the_server_unavailable() {
         let mock = start_indexed(move || index.clone()).await;
         let session = session(&mock.url).await;
         let (packages, warnings) = list_all(&session).await;
-        assert!(packages.is_empty() && warnings[0].contains("cannot be used"), "{warnings:?}");
+        assert!(
+            packages.is_empty() && warnings[0].contains("cannot be used"),
+            "{warnings:?}"
+        );
         let metrics = session.metrics();
         let reason = metrics.sources[0].reason.as_deref().unwrap_or_default();
-        assert!(!metrics.sources[0].available && reason.contains(part), "{reason}");
+        assert!(
+            !metrics.sources[0].available && reason.contains(part),
+            "{reason}"
+        );
     }
 
-    let many: Vec<Value> =
-        (0..6_000).map(|n| indexed("a", &format!("skill://a{n}/SKILL.md"))).collect();
+    let many: Vec<Value> = (0..6_000)
+        .map(|n| indexed("a", &format!("skill://a{n}/SKILL.md")))
+        .collect();
     let index = json!({ "skills": many }).to_string();
     let mock = start_indexed(move || index.clone()).await;
     let listed = session(&mock.url).await.sources()[0].snapshot().listing;
@@ -204,20 +261,32 @@ async fn an_unusable_index_makes_the_server_unavailable() {
 #[tokio::test]
 async fn a_server_without_skills_stays_connected() {
     for capabilities in [json!({"tools": {}}), json!({"resources": {}})] {
-        let options = MockOptions { capabilities, ..MockOptions::default() };
+        let options = MockOptions {
+            capabilities,
+            ..MockOptions::default()
+        };
         let mock = start_with(&free_port(), options, |_, _| Some(not_found())).await;
         let session = session(&mock.url).await;
         let (packages, warnings) = list_all(&session).await;
-        assert!(packages.is_empty() && warnings[0].contains("has no skills"), "{warnings:?}");
+        assert!(
+            packages.is_empty() && warnings[0].contains("has no skills"),
+            "{warnings:?}"
+        );
         let source = &session.metrics().sources[0];
-        assert!(source.available && source.requests.failures == 0, "{source:?}");
+        assert!(
+            source.available && source.requests.failures == 0,
+            "{source:?}"
+        );
     }
 }
 
 #[tokio::test]
 async fn a_log_line_has_the_declarations_of_a_server() {
     let lines = LogLines::default();
-    let subscriber = tracing_subscriber::fmt().json().with_writer(lines.clone()).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .json()
+        .with_writer(lines.clone())
+        .finish();
     let _guard = tracing::subscriber::set_default(subscriber);
     let with_extension = start(|_, _| Some(page(&[], None))).await;
     let without = start_indexed(|| json!({"skills": []}).to_string()).await;
@@ -229,12 +298,19 @@ async fn a_log_line_has_the_declarations_of_a_server() {
         let session = session(&mock.url).await;
         let written = String::from_utf8(lines.0.lock().expect("no panic").split_off(0));
         let written = written.expect("text");
-        let parsed = written.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let parsed = written
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
         let line = parsed.map(|line| line["fields"].clone());
-        let line = line.into_iter().find(|line| line["message"] == "MCP server is connected");
+        let line = line
+            .into_iter()
+            .find(|line| line["message"] == "MCP server is connected");
         let line = line.unwrap_or_else(|| panic!("no line: {written}"));
         assert_eq!(line["skills_extension"], is_declared, "{line}");
-        assert_eq!((&line["server"], &line["implementation"]), (&json!("s"), &json!("mock 1")));
+        assert_eq!(
+            (&line["server"], &line["implementation"]),
+            (&json!("s"), &json!("mock 1"))
+        );
         drop(session);
     }
 }
@@ -257,15 +333,35 @@ async fn a_changed_index_is_followed() {
     };
     let source = Arc::new(McpSource::start(server).await.expect("a name"));
     let session = start_session(vec![source.clone() as Arc<dyn SkillSource>]).await;
-    assert_eq!(list_all(&session).await.0, ["mcp+skill://s/a", "mcp+skill://s/0/new"]);
-    assert_eq!(read_all(&session, read("mcp+skill://s/a", "")).await, skill_text("a"));
+    assert_eq!(
+        list_all(&session).await.0,
+        ["mcp+skill://s/a", "mcp+skill://s/0/new"]
+    );
+    assert_eq!(
+        read_all(&session, read("mcp+skill://s/a", "")).await,
+        skill_text("a")
+    );
     let mut changes = session.watch();
     version.store(1, Ordering::SeqCst);
     source.refresh();
     in_time(changes.next()).await;
-    assert_eq!(list_all(&session).await.0, ["mcp+skill://s/1/new", "mcp+skill://s/a"]);
+    assert_eq!(
+        list_all(&session).await.0,
+        ["mcp+skill://s/1/new", "mcp+skill://s/a"]
+    );
     // The name of the new index differs from the SKILL.md.
-    assert_eq!(read_error(&session, read("mcp+skill://s/a", "")).await.0, "NOT_VERIFIED");
-    assert_eq!(read_error(&session, read("mcp+skill://s/0/new", "")).await.0, "PACKAGE_NOT_FOUND");
-    assert_eq!(read_all(&session, read("mcp+skill://s/1/new", "")).await, skill_text("new"));
+    assert_eq!(
+        read_error(&session, read("mcp+skill://s/a", "")).await.0,
+        "NOT_VERIFIED"
+    );
+    assert_eq!(
+        read_error(&session, read("mcp+skill://s/0/new", ""))
+            .await
+            .0,
+        "PACKAGE_NOT_FOUND"
+    );
+    assert_eq!(
+        read_all(&session, read("mcp+skill://s/1/new", "")).await,
+        skill_text("new")
+    );
 }

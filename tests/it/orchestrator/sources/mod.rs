@@ -36,7 +36,9 @@ fn options() -> SessionOptions {
 }
 
 async fn local_source(fixture: &Fixture, directories: &[&str]) -> Arc<dyn SkillSource> {
-    let directories = directories.iter().map(|dir| ((*dir).to_owned(), fixture.path(dir)));
+    let directories = directories
+        .iter()
+        .map(|dir| ((*dir).to_owned(), fixture.path(dir)));
     let source = LocalSource::start("here", directories.collect(), &options()).await;
     Arc::new(source.expect("good directories"))
 }
@@ -64,7 +66,13 @@ fn arguments(kind: &str, id: &str, package: &str, resource: &str) -> Value {
 async fn read_error(session: &Session, arguments: Value) -> (String, String) {
     let result = in_time(session.call("skills.read", &arguments)).await;
     assert!(!result.success, "{arguments}: {}", result.json);
-    (value(&result)["error"]["code"].as_str().expect("a code").to_owned(), result.json)
+    (
+        value(&result)["error"]["code"]
+            .as_str()
+            .expect("a code")
+            .to_owned(),
+        result.json,
+    )
 }
 
 #[tokio::test]
@@ -78,8 +86,10 @@ async fn sources_are_merged_by_kind() {
     let mock = mcp_server::start_with_skills(&[("pdf", &[]), ("notes", &[]), ("draw", &[])]).await;
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&daemon.address))]);
     // The order of the sources does not matter.
-    let others =
-        vec![mcp_source("docs", &mock.url).await, local_source(&fixture, &["mine", "more"]).await];
+    let others = vec![
+        mcp_source("docs", &mock.url).await,
+        local_source(&fixture, &["mine", "more"]).await,
+    ];
     let session = Session::start_with(&fleet, vec![published("r")], others, &options()).await;
     let session = session.expect("sources");
 
@@ -92,20 +102,48 @@ async fn sources_are_merged_by_kind() {
         "mcp+skill://docs/draw",
     ];
     assert_eq!(packages, expected);
-    let [of_local, of_mcp] = &warnings[..] else { panic!("{warnings:?}") };
-    assert!(of_local.contains("\"here\"") && of_local.ends_with(": pdf"), "{of_local}");
-    assert!(of_mcp.contains("\"docs\"") && of_mcp.ends_with(": notes, pdf"), "{of_mcp}");
+    let [of_local, of_mcp] = &warnings[..] else {
+        panic!("{warnings:?}")
+    };
+    assert!(
+        of_local.contains("\"here\"") && of_local.ends_with(": pdf"),
+        "{of_local}"
+    );
+    assert!(
+        of_mcp.contains("\"docs\"") && of_mcp.ends_with(": notes, pdf"),
+        "{of_mcp}"
+    );
     let list = call(&session, "skills.list", json!({})).await;
     let kinds: Vec<_> = list["skills"].as_array().expect("a list").iter().collect();
-    assert_eq!(kinds[2]["authority"], json!({"kind": "local", "id": "mine"}));
+    assert_eq!(
+        kinds[2]["authority"],
+        json!({"kind": "local", "id": "mine"})
+    );
     assert_eq!(kinds[4]["authority"], json!({"kind": "mcp", "id": "docs"}));
 
     // Each skill is read from its own authority only, also if it is not listed.
     let read = |kind, id, package: &str| read_all(&session, arguments(kind, id, package, ""));
-    assert!(read("executor", "r", "skill://r/pdf").await.contains("Does pdf."));
-    assert!(read("local", "mine", "skill://mine/pdf").await.contains("Does pdf."));
-    assert!(read("mcp", "docs", "mcp+skill://docs/pdf").await.contains("Served pdf."));
-    let file = arguments("local", "mine", "skill://mine/notes", "skill://mine/notes/x.md");
+    assert!(
+        read("executor", "r", "skill://r/pdf")
+            .await
+            .contains("Does pdf.")
+    );
+    assert!(
+        read("local", "mine", "skill://mine/pdf")
+            .await
+            .contains("Does pdf.")
+    );
+    assert!(
+        read("mcp", "docs", "mcp+skill://docs/pdf")
+            .await
+            .contains("Served pdf.")
+    );
+    let file = arguments(
+        "local",
+        "mine",
+        "skill://mine/notes",
+        "skill://mine/notes/x.md",
+    );
     assert_eq!(read_all(&session, file).await, "of mine\n");
     for (kind, id, package, code) in [
         ("executor", "mine", "skill://mine/pdf", "UNKNOWN_AUTHORITY"),
@@ -125,11 +163,17 @@ async fn sources_are_merged_by_kind() {
     // A name refers to a listed skill. Two listed skills of one kind are ambiguous.
     let prompt = UserPrompt::from("$pdf $draw $notes [$x](mcp+skill://docs/draw)");
     let injected = in_time(session.inject(&prompt)).await;
-    let packages: Vec<_> =
-        injected.fragments.iter().map(|fragment| fragment.package.as_str()).collect();
+    let packages: Vec<_> = injected
+        .fragments
+        .iter()
+        .map(|fragment| fragment.package.as_str())
+        .collect();
     assert_eq!(packages, ["skill://r/pdf", "mcp+skill://docs/draw"]);
     let candidates = &injected.ambiguous[0].candidates;
-    let roots: Vec<_> = candidates.iter().map(|c| (c.kind.as_str(), c.root.as_str())).collect();
+    let roots: Vec<_> = candidates
+        .iter()
+        .map(|c| (c.kind.as_str(), c.root.as_str()))
+        .collect();
     assert_eq!(roots, [("local", "mine"), ("local", "more")]);
     daemon.stop().await;
 }
@@ -152,7 +196,10 @@ async fn a_local_source_follows_its_directories() {
     })
     .await;
     let (packages, warnings) = list_all(&session).await;
-    assert_eq!(packages, ["skill://mine/a", "skill://mine/d", "skill://later/c"]);
+    assert_eq!(
+        packages,
+        ["skill://mine/a", "skill://mine/d", "skill://later/c"]
+    );
     assert!(warnings.is_empty(), "{warnings:?}");
     for bad in [Vec::new(), vec![("..".to_owned(), fixture.path("mine"))]] {
         assert!(LocalSource::start("x", bad, &options()).await.is_err());
@@ -165,12 +212,19 @@ async fn unusable_sources_are_warnings() {
     let r = start_daemon("r", fixture.path("r"), None).await;
     let fleet = Fleet::from_executors([("r".to_owned(), executor(&r.address))]);
     let nowhere = format!("http://{}/mcp", unused_address());
-    let others = vec![local_source(&fixture, &["mine"]).await, mcp_source("gone", &nowhere).await];
+    let others = vec![
+        local_source(&fixture, &["mine"]).await,
+        mcp_source("gone", &nowhere).await,
+    ];
     let session = Session::start_with(&fleet, vec![published("r")], others, &options()).await;
     let session = session.expect("sources");
     let (packages, warnings) = list_all(&session).await;
     assert_eq!(packages, ["skill://r/pdf", "skill://mine/b"]);
-    assert!(warnings.iter().any(|w| w.contains("the MCP server \"gone\" cannot be used")));
+    assert!(
+        warnings
+            .iter()
+            .any(|w| w.contains("the MCP server \"gone\" cannot be used"))
+    );
     let gone = arguments("mcp", "gone", "mcp+skill://gone/pdf", "");
     assert_eq!(read_error(&session, gone).await.0, "SOURCE_UNAVAILABLE");
 
@@ -184,17 +238,28 @@ async fn unusable_sources_are_warnings() {
     })
     .await;
     let (_, warnings) = list_all(&session).await;
-    assert!(warnings.iter().any(|w| w.contains("environment \"r\" cannot be used")));
+    assert!(
+        warnings
+            .iter()
+            .any(|w| w.contains("environment \"r\" cannot be used"))
+    );
     let read = arguments("executor", "r", "skill://r/pdf", "");
     assert_eq!(read_error(&session, read).await.0, "EXECUTOR_UNAVAILABLE");
-    assert!(in_time(session.inject(&UserPrompt::from("$pdf"))).await.fragments.is_empty());
+    assert!(
+        in_time(session.inject(&UserPrompt::from("$pdf")))
+            .await
+            .fragments
+            .is_empty()
+    );
 }
 
 #[tokio::test]
 async fn two_sources_of_one_authority_are_an_error() {
     let fixture = Fixture::new("skill mine/a");
-    let twice =
-        vec![local_source(&fixture, &["mine"]).await, local_source(&fixture, &["mine"]).await];
+    let twice = vec![
+        local_source(&fixture, &["mine"]).await,
+        local_source(&fixture, &["mine"]).await,
+    ];
     let session =
         Session::start_with(&Fleet::from_executors([]), Vec::new(), twice, &options()).await;
     let error = session.expect_err("one authority twice").to_string();

@@ -24,7 +24,9 @@ async fn a_session_uses_caproot_mcp_as_a_source() {
     let script = r#"pwd > here.txt; env > env.txt; exec "$0" mcp --endpoint "$ENDPOINT""#;
     let endpoint_config = McpEndpoint::Process {
         program: "sh".to_owned(),
-        arguments: ["-c", script, env!("CARGO_BIN_EXE_caproot")].map(str::to_owned).to_vec(),
+        arguments: ["-c", script, env!("CARGO_BIN_EXE_caproot")]
+            .map(str::to_owned)
+            .to_vec(),
         environment: [("ENDPOINT".to_owned(), endpoint)].into(),
         working_directory: Some(fixture.path("scratch")),
     };
@@ -35,7 +37,11 @@ async fn a_session_uses_caproot_mcp_as_a_source() {
     let source = Arc::new(McpSource::start(server).await.expect("a name"));
     let session = start_session(vec![source.clone() as Arc<dyn SkillSource>]).await;
     let (packages, warnings) = list_all(&session).await;
-    assert_eq!(packages, ["mcp+skill://own/r/a", "mcp+skill://own/r/b"], "{warnings:?}");
+    assert_eq!(
+        packages,
+        ["mcp+skill://own/r/a", "mcp+skill://own/r/b"],
+        "{warnings:?}"
+    );
     assert!(warnings.is_empty(), "{warnings:?}");
     for (file, text) in [("deep/x%2520y.md", "hello\n"), ("large.md", &large)] {
         let resource = format!("mcp+skill://own/r/a/{file}");

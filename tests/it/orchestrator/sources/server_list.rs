@@ -21,7 +21,9 @@ async fn servers_of_a_file_are_sources() {
     }});
     fixture.write("mcp.json", servers.to_string());
     let mut command = client_command(&daemon, "call --events --connect-timeout 1m --mcp-servers");
-    command.arg(fixture.path("mcp.json")).env("MOCK_URL", &mock.url);
+    command
+        .arg(fixture.path("mcp.json"))
+        .env("MOCK_URL", &mock.url);
     let mut process = CallProcess::start(command);
     let list = process.call("skills.list", &json!({})).await;
     let authority = json!({"kind": "mcp", "id": "own"});
@@ -30,9 +32,18 @@ async fn servers_of_a_file_are_sources() {
     let read = process.call("skills.read", &read).await;
     let packages: Vec<_> = list["skills"].as_array().expect("a list").iter().collect();
     let packages: Vec<_> = packages.iter().map(|skill| &skill["package"]).collect();
-    let expected = ["skill://local/pdf", "mcp+skill://own/other/notes", "mcp+skill://web/draw"];
+    let expected = [
+        "skill://local/pdf",
+        "mcp+skill://own/other/notes",
+        "mcp+skill://web/draw",
+    ];
     assert_eq!(packages, expected, "{list}");
-    assert!(read["contents"].as_str().expect("text").contains("Does notes."));
+    assert!(
+        read["contents"]
+            .as_str()
+            .expect("text")
+            .contains("Does notes.")
+    );
     fixture.add("skill other/more");
     let changed = json!({"event": "changed", "source": {"kind": "mcp", "id": "own"}});
     while process.next().await != changed {}
@@ -48,8 +59,16 @@ async fn servers_of_a_file_are_sources() {
     let mut command = client_command(&daemon, "call --mcp-servers");
     command.arg(fixture.path("bad.json"));
     let output = run_command(command).await;
-    assert_eq!((output.code, output.stdout.len()), (Some(78), 0), "{}", output.stderr);
-    for part in ["bad.json: mcpServers.a: has no", "mcpServers.b: the environment variable"] {
+    assert_eq!(
+        (output.code, output.stdout.len()),
+        (Some(78), 0),
+        "{}",
+        output.stderr
+    );
+    for part in [
+        "bad.json: mcpServers.a: has no",
+        "mcpServers.b: the environment variable",
+    ] {
         assert!(output.stderr.contains(part), "{}", output.stderr);
     }
     daemon.stop().await;

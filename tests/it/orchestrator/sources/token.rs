@@ -23,13 +23,20 @@ async fn start_server(accepted: &Arc<AtomicUsize>, challenge: Option<&'static st
     let is_authorized =
         move |header: &str| header == format!("Bearer t{}", accepted.load(Ordering::SeqCst));
     let is_authorized = Box::new(is_authorized);
-    let options = MockOptions { is_authorized, challenge, ..MockOptions::default() };
+    let options = MockOptions {
+        is_authorized,
+        challenge,
+        ..MockOptions::default()
+    };
     start_with(&free_port(), options, |method, params| {
         if method == "skills/list" {
             return Some(page(&[entry("a", &[("x", "text")])], None));
         }
         let uri = params["uri"].as_str()?;
-        Some(contents(uri, if uri.ends_with("/x") { "text" } else { SKILL }))
+        Some(contents(
+            uri,
+            if uri.ends_with("/x") { "text" } else { SKILL },
+        ))
     })
     .await
 }
@@ -37,10 +44,15 @@ async fn start_server(accepted: &Arc<AtomicUsize>, challenge: Option<&'static st
 const SKILL: &str = "---\nname: a\ndescription: Does a.\n---\nServed a.\n";
 
 async fn session(url: &str, token: McpToken) -> Session {
-    let endpoint =
-        McpEndpoint::Http { url: url.to_owned(), headers: Vec::new(), token: Some(token) };
-    let server =
-        McpServerConfig { start_timeout: HANG_TIMEOUT, ..McpServerConfig::new("s", endpoint) };
+    let endpoint = McpEndpoint::Http {
+        url: url.to_owned(),
+        headers: Vec::new(),
+        token: Some(token),
+    };
+    let server = McpServerConfig {
+        start_timeout: HANG_TIMEOUT,
+        ..McpServerConfig::new("s", endpoint)
+    };
     let source: Arc<dyn SkillSource> = Arc::new(McpSource::start(server).await.expect("a name"));
     start_session(vec![source]).await
 }
@@ -67,9 +79,11 @@ async fn an_expired_token_is_renewed() {
         arguments: vec![file.to_str().expect("text").to_owned()],
     };
     let challenge = Some("Bearer error=\"invalid_token\"");
-    for (token, challenge) in
-        [(McpToken::File(file.clone()), None), (command, challenge), (callback, None)]
-    {
+    for (token, challenge) in [
+        (McpToken::File(file.clone()), None),
+        (command, challenge),
+        (callback, None),
+    ] {
         let accepted = Arc::new(AtomicUsize::new(1));
         fixture.write("token", "t1\n");
         let mock = start_server(&accepted, challenge).await;
@@ -79,9 +93,17 @@ async fn an_expired_token_is_renewed() {
         fixture.write("token", "t2\n");
         assert_eq!(read_all(&session, read("")).await, SKILL);
         assert_eq!(read_all(&session, read("mcp+skill://s/a/x")).await, "text");
-        assert_eq!(session.metrics().sources[0].requests.failures, 0, "no request failed");
+        assert_eq!(
+            session.metrics().sources[0].requests.failures,
+            0,
+            "no request failed"
+        );
     }
-    assert_eq!(calls.load(Ordering::SeqCst), 2, "one token at the start, one after 401");
+    assert_eq!(
+        calls.load(Ordering::SeqCst),
+        2,
+        "one token at the start, one after 401"
+    );
 }
 
 #[tokio::test]
@@ -92,7 +114,10 @@ async fn a_token_that_stays_rejected_makes_the_server_unavailable() {
     let session_ = session(&mock.url, McpToken::File(fixture.path("token"))).await;
     accepted.store(2, Ordering::SeqCst);
     let (code, error) = read_error(&session_, read("")).await;
-    assert!(code == "SOURCE_UNAVAILABLE" && !error.contains("t1"), "{error}");
+    assert!(
+        code == "SOURCE_UNAVAILABLE" && !error.contains("t1"),
+        "{error}"
+    );
     // Once there is a new token, the server is used again.
     fixture.write("token", "t2");
     let mut changes = session_.watch();
@@ -108,11 +133,19 @@ async fn a_token_that_stays_rejected_makes_the_server_unavailable() {
         arguments: vec!["-c".to_owned(), script.to_owned()],
     };
     for (url, token, part) in [
-        (mock.url.as_str(), McpToken::File(fixture.path("none")), "none cannot be read"),
+        (
+            mock.url.as_str(),
+            McpToken::File(fixture.path("none")),
+            "none cannot be read",
+        ),
         (&mock.url, command("echo t1; exit 3"), "exit status: 3"),
         (&mock.url, command("yes"), "over 8 KiB"),
         (&mock.url, command("true"), "holds no token"),
-        ("http://192.0.2.1/mcp", command("echo t2"), "only over https"),
+        (
+            "http://192.0.2.1/mcp",
+            command("echo t2"),
+            "only over https",
+        ),
     ] {
         let session = session(url, token).await;
         let metrics = session.metrics();

@@ -44,7 +44,10 @@ async fn a_panic_affects_only_its_own_call() {
             tool_error(&session, tool, json!({})),
             tool_value(&session, "echo", json!({"a": 1})),
         );
-        assert_eq!((broken.0.as_str(), fine), ("TOOL_INTERNAL_ERROR", json!({"a": 1})));
+        assert_eq!(
+            (broken.0.as_str(), fine),
+            ("TOOL_INTERNAL_ERROR", json!({"a": 1}))
+        );
         assert!(!broken.1.contains("secret"), "{}", broken.1);
     }
 }
@@ -57,9 +60,9 @@ async fn a_tool_of_data_fails_with_or_without_a_text_for_the_model() {
         CustomTool::from_schema("data", "Does it.", schema.clone(), |arguments| async move {
             match arguments["how"].as_str() {
                 Some("fails") => Err(ToolFunctionError::Failed("the disk is full".to_owned())),
-                Some("breaks") => {
-                    Err(ToolFunctionError::Internal("a secret of the program".to_owned()))
-                }
+                Some("breaks") => Err(ToolFunctionError::Internal(
+                    "a secret of the program".to_owned(),
+                )),
                 _ => Ok(json!({"how": arguments["how"]})),
             }
         });
@@ -77,7 +80,10 @@ async fn a_tool_of_data_fails_with_or_without_a_text_for_the_model() {
     assert!(message.contains("the disk is full"), "{message}");
     let (code, message) = tool_error(&session, "own.data", json!({"how": "breaks"})).await;
     assert_eq!(code, "TOOL_INTERNAL_ERROR");
-    assert!(!message.contains("secret") && message.contains("a bug in the tool"), "{message}");
+    assert!(
+        !message.contains("secret") && message.contains("a bug in the tool"),
+        "{message}"
+    );
     let (code, _) = tool_error(&session, "own.data", json!({})).await;
     assert_eq!(code, "INVALID_ARGUMENTS");
 }
@@ -108,8 +114,12 @@ fn endless(name: &str) -> (CustomTool, mpsc::UnboundedReceiver<()>) {
 async fn a_tool_that_never_ends_times_out() {
     let (default, mut default_dropped) = endless("default");
     let (own, mut own_dropped) = endless("own");
-    let session =
-        start_session_with([default, own.time_limit(Duration::from_secs(7)), echo("echo")]).await;
+    let session = start_session_with([
+        default,
+        own.time_limit(Duration::from_secs(7)),
+        echo("echo"),
+    ])
+    .await;
     let started = tokio::time::Instant::now();
     let (default, own, fine) = tokio::join!(
         tool_error(&session, "default", json!({})),
@@ -122,7 +132,10 @@ async fn a_tool_that_never_ends_times_out() {
         (default.0.as_str(), own.0.as_str(), fine),
         ("TOOL_TIMED_OUT", "TOOL_TIMED_OUT", json!({}))
     );
-    assert!(default.1.contains("within 1m") && own.1.contains("within 7s"), "{default:?} {own:?}");
+    assert!(
+        default.1.contains("within 1m") && own.1.contains("within 7s"),
+        "{default:?} {own:?}"
+    );
     assert!(default_dropped.recv().await.is_some() && own_dropped.recv().await.is_some());
     // A call is also dropped if its caller goes away.
     drop(tokio::time::timeout(Duration::from_secs(1), session.call("default", &json!({}))).await);
@@ -141,19 +154,32 @@ async fn too_large_results_are_errors() {
     let failing = json_tool("failing", |_| async { Err("\u{1}\"".repeat(1 << 20)) });
     let odd = || ByteKeys(BTreeMap::from([(vec![7], 1)]));
     let odd = CustomTool::new("odd", move |_: Bytes| async move { Ok::<_, String>(odd()) });
-    let session =
-        start_session_with([large.description("Large."), failing, odd.description("Odd.")]).await;
+    let session = start_session_with([
+        large.description("Large."),
+        failing,
+        odd.description("Odd."),
+    ])
+    .await;
     let frame = r#"{"result":""}"#.len();
     let most = MAX_RESULT_BYTES - frame;
     let result = tool_value(&session, "large", json!({"bytes": most})).await;
     assert_eq!(result["result"].as_str().map(str::len), Some(most));
     for bytes in [most + 1, MAX_RESULT_BYTES, 1 << 26] {
         let (code, message) = tool_error(&session, "large", json!({"bytes": bytes})).await;
-        assert!(code == "TOO_LARGE" && message.contains("8192 bytes"), "{message}");
+        assert!(
+            code == "TOO_LARGE" && message.contains("8192 bytes"),
+            "{message}"
+        );
     }
-    assert_eq!(tool_error(&session, "failing", json!({})).await.0, "TOOL_FAILED");
+    assert_eq!(
+        tool_error(&session, "failing", json!({})).await.0,
+        "TOOL_FAILED"
+    );
     let (code, message) = tool_error(&session, "odd", json!({"bytes": 1})).await;
-    assert!(code == "TOOL_FAILED" && message.contains("not JSON"), "{message}");
+    assert!(
+        code == "TOOL_FAILED" && message.contains("not JSON"),
+        "{message}"
+    );
 }
 
 /// Map whose keys JSON cannot represent.
@@ -192,7 +218,11 @@ async fn a_thousand_calls_run_64_at_a_time() {
     drop(open);
     let mut answered = HashSet::new();
     for call in calls {
-        answered.insert(in_time(call).await.expect("no panic")["n"].as_u64().expect("a number"));
+        answered.insert(
+            in_time(call).await.expect("no panic")["n"]
+                .as_u64()
+                .expect("a number"),
+        );
     }
     assert_eq!((answered.len(), most.load(Ordering::SeqCst)), (1_000, 64));
 }
@@ -219,5 +249,8 @@ async fn calls_over_the_limit_are_overloaded() {
     while let Some(code) = calls.join_next().await {
         assert_eq!(code.expect("no panic"), "TOOL_TIMED_OUT");
     }
-    assert_eq!(tool_value(&session, "echo", json!({"free": "again"})).await["free"], "again");
+    assert_eq!(
+        tool_value(&session, "echo", json!({"free": "again"})).await["free"],
+        "again"
+    );
 }

@@ -42,9 +42,14 @@ fn sign_claims(issuer: &KeyPair, subject: &KeyPair, name: &str, nats: &Value) ->
 
 /// Returns the value of a flag on the page as a list of subjects. An absent flag has none.
 fn subjects(command: &[&str], flag: &str) -> Vec<String> {
-    let value = command.iter().position(|word| *word == flag).map(|at| command[at + 1]);
+    let value = command
+        .iter()
+        .position(|word| *word == flag)
+        .map(|at| command[at + 1]);
     let value = value.map(|value| value.trim_matches('\''));
-    value.map_or_else(Vec::new, |value| value.split(',').map(str::to_owned).collect())
+    value.map_or_else(Vec::new, |value| {
+        value.split(',').map(str::to_owned).collect()
+    })
 }
 
 impl NatsAccount {
@@ -53,7 +58,10 @@ impl NatsAccount {
         let (operator, account) = (KeyPair::new_operator(), KeyPair::new_account());
         let text = file("account.sh").replace("\\\n", " ");
         let (mut signing_keys, mut scopes) = (Vec::new(), Vec::new());
-        for line in text.lines().filter(|line| line.starts_with("nsc edit signing-key")) {
+        for line in text
+            .lines()
+            .filter(|line| line.starts_with("nsc edit signing-key"))
+        {
             let words: Vec<_> = line.split_whitespace().collect();
             let key = KeyPair::new_account();
             let role = subjects(&words, "--role").remove(0);
@@ -76,7 +84,12 @@ impl NatsAccount {
         });
         let claims = json!({"type": "account", "limits": limits, "signing_keys": scopes});
         let jwt = sign_claims(&operator, &account, "fleet", &claims);
-        Self { operator, account, signing_keys, jwt }
+        Self {
+            operator,
+            account,
+            signing_keys,
+            jwt,
+        }
     }
 
     /// Returns the file that `nsc generate config` writes.
@@ -91,7 +104,11 @@ impl NatsAccount {
 
     /// Returns the credentials file of a user with the permissions of a signing key.
     fn credentials(&self, role: &str, name: &str) -> String {
-        let (_, key) = self.signing_keys.iter().find(|(known, _)| known == role).expect(role);
+        let (_, key) = self
+            .signing_keys
+            .iter()
+            .find(|(known, _)| known == role)
+            .expect(role);
         let user = KeyPair::new_user();
         let claims = json!({"type": "user", "issuer_account": self.account.public_key()});
         let jwt = sign_claims(key, &user, name, &claims);
@@ -105,9 +122,14 @@ impl NatsAccount {
 
 /// Replaces the certificate in the `nats` section of a file of the page by credentials.
 fn with_credentials(text: &str, name: &str) -> String {
-    let section = file("nats-creds").lines().find(|line| line.contains("creds:")).expect("creds");
+    let section = file("nats-creds")
+        .lines()
+        .find(|line| line.contains("creds:"))
+        .expect("creds");
     let (section, _) = section.split_once('#').expect("a comment");
-    let section = section.trim_end().replace("one.creds", &format!("{name}.creds"));
+    let section = section
+        .trim_end()
+        .replace("one.creds", &format!("{name}.creds"));
     let (mut text, mut is_section) = (text.to_owned(), false);
     let lines: Vec<_> = text.lines().map(str::to_owned).collect();
     text.clear();
@@ -116,7 +138,11 @@ fn with_credentials(text: &str, name: &str) -> String {
         if is_section && line.starts_with("  key:") {
             continue;
         }
-        text += if is_section && line.starts_with("  cert:") { &section } else { &line };
+        text += if is_section && line.starts_with("  cert:") {
+            &section
+        } else {
+            &line
+        };
         text.push('\n');
     }
     text
@@ -126,18 +152,29 @@ fn with_credentials(text: &str, name: &str) -> String {
 #[tokio::test]
 async fn signing_keys_keep_executors_apart() {
     let (pki, account) = (Pki::new(), NatsAccount::new());
-    pki.issue("one", &CertificateSpec::client("spiffe://example.org/executor/one"));
+    pki.issue(
+        "one",
+        &CertificateSpec::client("spiffe://example.org/executor/one"),
+    );
     pki.fixture.write("account.conf", account.broker_config());
     let dir = pki.fixture.path("").display().to_string();
     let config = file("nats-account.conf").replace("/etc/nats", dir.trim_end_matches('/'));
-    let config: Vec<_> = config.lines().filter(|line| !line.starts_with("listen:")).collect();
+    let config: Vec<_> = config
+        .lines()
+        .filter(|line| !line.starts_with("listen:"))
+        .collect();
     pki.fixture.write("nats.conf", config.join("\n"));
     let flags = format!("-a 127.0.0.1 -c {}", pki.path_arg("nats.conf"));
-    let Some(broker) = NatsServer::start(&flags).await else { return };
-    for (role, name) in
-        [("executor", "one"), ("executor", "two"), ("orchestrator", "orchestrators")]
-    {
-        pki.fixture.write(&format!("{name}.creds"), account.credentials(role, name));
+    let Some(broker) = NatsServer::start(&flags).await else {
+        return;
+    };
+    for (role, name) in [
+        ("executor", "one"),
+        ("executor", "two"),
+        ("orchestrator", "orchestrators"),
+    ] {
+        pki.fixture
+            .write(&format!("{name}.creds"), account.credentials(role, name));
     }
     let config = adapt(&pki, "caproot.yaml", &broker, "127.0.0.1:0");
     let daemon = Process::start(caproot(["serve", "--config", &config]));
@@ -155,7 +192,8 @@ async fn signing_keys_keep_executors_apart() {
     assert_eq!(one.line().await, "linked one");
     let fleet = adapt(&pki, "fleet.yaml", &broker, "");
     let text = std::fs::read_to_string(&fleet).expect("a file");
-    pki.fixture.write("fleet.yaml", with_credentials(&text, "orchestrators"));
+    pki.fixture
+        .write("fleet.yaml", with_credentials(&text, "orchestrators"));
     let list = ["list", "--fleet", &fleet, "--environment-id", "one"];
     let list = run_command(caproot(list)).await.succeeded();
     assert!(list.text().contains("team"), "{}", list.text());
@@ -169,11 +207,18 @@ async fn signing_keys_keep_executors_apart() {
     .await;
 
     // A user of another executor, and a user of the orchestrators, cannot serve an environment.
-    let fleet = Fleet::from_file(&pki.fixture.path("fleet.yaml")).await.expect("a fleet");
+    let fleet = Fleet::from_file(&pki.fixture.path("fleet.yaml"))
+        .await
+        .expect("a fleet");
     for (environment_id, user) in [("two", "one"), ("one", "two"), ("two", "orchestrators")] {
         let mut intruder = link(environment_id, user);
-        let denied = intruder.wait_for_log("Permissions Violation for Subscription").await;
-        assert!(denied.contains(&format!("caproot.v1.in.{environment_id}.")), "{denied}");
+        let denied = intruder
+            .wait_for_log("Permissions Violation for Subscription")
+            .await;
+        assert!(
+            denied.contains(&format!("caproot.v1.in.{environment_id}.")),
+            "{denied}"
+        );
         if environment_id == "two" {
             let error = call(&fleet, "two").await.expect_err("no link");
             assert!(error.contains("no link serves the environment"), "{error}");
@@ -184,7 +229,12 @@ async fn signing_keys_keep_executors_apart() {
     // Another user with the name of the executor serves, so the name is what counts.
     let mut two = link("two", "two");
     assert_eq!(two.line().await, "linked two");
-    let error = call(&fleet, "two").await.expect_err("the certificate of another executor");
-    assert!(error.contains("is not for spiffe://example.org/executor/two"), "{error}");
+    let error = call(&fleet, "two")
+        .await
+        .expect_err("the certificate of another executor");
+    assert!(
+        error.contains("is not for spiffe://example.org/executor/two"),
+        "{error}"
+    );
     assert!(one.is_running());
 }

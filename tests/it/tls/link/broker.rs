@@ -31,7 +31,12 @@ impl NatsServer {
         let host = free_port();
         let host = host.strip_suffix(":0").expect("port 0");
         let (process, address) = start_process(&program, &format!("-a {host} -p -1 {flags}")).await;
-        Some(Self { process, address, program, flags: flags.to_owned() })
+        Some(Self {
+            process,
+            address,
+            program,
+            flags: flags.to_owned(),
+        })
     }
 
     pub(super) fn kill(&self) {
@@ -64,7 +69,10 @@ impl NatsServer {
         let mut stream = TcpStream::connect(&self.address).await.expect("a server");
         let hello = b"CONNECT {\"verbose\":false}\r\nSUB > 1\r\nPING\r\n";
         stream.write_all(hello).await.expect("a server");
-        let mut recorder = Recorder { stream, recorded: Vec::new() };
+        let mut recorder = Recorder {
+            stream,
+            recorded: Vec::new(),
+        };
         recorder.read_until(b"PONG\r\n").await;
         recorder
     }
@@ -87,10 +95,16 @@ impl Recorder {
 
     async fn read_until(&mut self, end: &[u8]) {
         let mut searched = 0;
-        while !self.recorded[searched..].windows(end.len()).any(|bytes| bytes == end) {
+        while !self.recorded[searched..]
+            .windows(end.len())
+            .any(|bytes| bytes == end)
+        {
             searched = self.recorded.len().saturating_sub(end.len());
             let read = in_time(self.stream.read_buf(&mut self.recorded)).await;
-            assert!(read.expect("a server") > 0, "the broker closed the connection");
+            assert!(
+                read.expect("a server") > 0,
+                "the broker closed the connection"
+            );
         }
     }
 }
@@ -100,7 +114,9 @@ async fn start_process(path: &Path, flags: &str) -> (Process, String) {
     let mut command = program(path);
     command.args(flags.split_whitespace());
     let mut process = Process::spawn(command);
-    let line = process.wait_for_log("Listening for client connections on").await;
+    let line = process
+        .wait_for_log("Listening for client connections on")
+        .await;
     let address = line.rsplit(' ').next().expect("an address").to_owned();
     process.wait_for_log("Server is ready").await;
     (process, address)

@@ -10,7 +10,9 @@ use crate::process::{Process, caproot};
 /// serves again.
 #[tokio::test]
 async fn the_newest_link_serves() {
-    let Some(executor) = LinkedExecutor::start().await else { return };
+    let Some(executor) = LinkedExecutor::start().await else {
+        return;
+    };
     let mut older = executor.start_link("one", "").await;
     older.wait_for_log("environment claimed").await;
     let fleet = executor.open_fleet().await;
@@ -19,7 +21,9 @@ async fn the_newest_link_serves() {
     call(&fleet, "one").await.expect("an answer");
     for signal in [Signal::TERM, Signal::KILL] {
         let newer = executor.start_link("one", "").await;
-        older.wait_for_log("a newer link serves the environment").await;
+        older
+            .wait_for_log("a newer link serves the environment")
+            .await;
         call_until_success(&fleet, "one").await;
         newer.send_signal(signal);
         older.wait_for_log("environment claimed").await;
@@ -32,7 +36,9 @@ async fn the_newest_link_serves() {
 /// A link with the metrics counts its environments and tunnels.
 #[tokio::test]
 async fn metrics_count_environments_and_tunnels() {
-    let Some(executor) = LinkedExecutor::start().await else { return };
+    let Some(executor) = LinkedExecutor::start().await else {
+        return;
+    };
     let mut command = caproot(["link", "--config"]);
     let more = "metrics: {listen: 'tcp:127.0.0.1:0'}\n";
     command.arg(executor.write_link("one", more));
@@ -54,9 +60,13 @@ async fn metrics_count_environments_and_tunnels() {
         assert!(text.lines().any(|found| found == line), "{line}: {text}");
     }
     let newer = executor.start_link("one", "").await;
-    link.wait_for_log("a newer link serves the environment").await;
+    link.wait_for_log("a newer link serves the environment")
+        .await;
     let text = scrape_address(&address).await;
     assert!(text.contains("caproot_link_superseded_total 1"), "{text}");
-    assert!(text.contains("caproot_link_served_environments 0"), "{text}");
+    assert!(
+        text.contains("caproot_link_served_environments 0"),
+        "{text}"
+    );
     drop((client, newer));
 }

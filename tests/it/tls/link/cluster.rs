@@ -42,7 +42,9 @@ async fn call_until_unserved(fleet: &Fleet, environment_id: &str) {
 /// Each server is killed in turn, so also the servers of the link and of the orchestrator.
 #[tokio::test]
 async fn a_mirror_goes_on_through_the_other_servers() {
-    let Some((cluster, _configs)) = start_cluster().await else { return };
+    let Some((cluster, _configs)) = start_cluster().await else {
+        return;
+    };
     let mut executor = LinkedExecutor::behind(cluster);
     let servers = executor.broker.urls().join(", ");
     let link = executor.start_link_to(&servers, "one", "").await;
@@ -62,7 +64,9 @@ async fn a_mirror_goes_on_through_the_other_servers() {
 /// through the frozen server keeps its catalog, and is live once the server continues.
 #[tokio::test]
 async fn a_link_leaves_a_frozen_server() {
-    let Some((cluster, _configs)) = start_cluster().await else { return };
+    let Some((cluster, _configs)) = start_cluster().await else {
+        return;
+    };
     let mut executor = LinkedExecutor::behind(cluster);
     let servers = executor.broker.urls().join(", ");
     // The link can only connect to the first server.
@@ -71,8 +75,12 @@ async fn a_link_leaves_a_frozen_server() {
     let mut link = executor.start_link_to(&servers, "one", "").await;
     executor.broker.revive(1).await.expect("a server");
     executor.broker.revive(2).await.expect("a server");
-    let outside = executor.open_fleet_to(&executor.broker.urls()[1], "outside.yaml").await;
-    let inside = executor.open_fleet_to(&executor.broker.urls()[0], "inside.yaml").await;
+    let outside = executor
+        .open_fleet_to(&executor.broker.urls()[1], "outside.yaml")
+        .await;
+    let inside = executor
+        .open_fleet_to(&executor.broker.urls()[0], "inside.yaml")
+        .await;
     // The servers may still connect to each other.
     call_until_success(&outside, "one").await;
     let (mut moving, mut waiting) = (mirror_one(&outside), mirror_one(&inside));
@@ -100,10 +108,14 @@ async fn a_link_leaves_a_frozen_server() {
 /// serves both sides.
 #[tokio::test]
 async fn the_greatest_link_serves_after_a_partition() {
-    let Some((cluster, _configs)) = start_cluster().await else { return };
+    let Some((cluster, _configs)) = start_cluster().await else {
+        return;
+    };
     let mut executor = LinkedExecutor::behind(cluster);
     let servers = executor.broker.urls();
-    let [left, right, far] = &servers[..] else { panic!("three servers") };
+    let [left, right, far] = &servers[..] else {
+        panic!("three servers")
+    };
     let mut older = executor.start_link_to(left, "one", "").await;
     older.wait_for_log("environment claimed").await;
     let left = executor.open_fleet_to(left, "left.yaml").await;
@@ -119,13 +131,19 @@ async fn the_greatest_link_serves_after_a_partition() {
     call_until_success(&left, "one").await;
     executor.broker.set_cut(0, false);
     // The newer link repeats its claim.
-    older.wait_for_log("a newer link serves the environment").await;
+    older
+        .wait_for_log("a newer link serves the environment")
+        .await;
     call_until_success(&left, "one").await;
     call_until_success(&far, "one").await;
     // Only the newer link serves.
     let output = newer.exit_on(Signal::TERM).await;
     assert_eq!(output.code, Some(0), "{}", output.stderr);
-    assert!(!output.stderr.contains("a newer link serves"), "{}", output.stderr);
+    assert!(
+        !output.stderr.contains("a newer link serves"),
+        "{}",
+        output.stderr
+    );
     older.wait_for_log("environment claimed").await;
     call_until_success(&left, "one").await;
     call_until_success(&far, "one").await;

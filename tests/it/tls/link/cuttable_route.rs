@@ -42,7 +42,11 @@ impl CuttableRoute {
                 });
             }
         });
-        Self { pair, is_cut, _task: AbortOnDropHandle::new(task) }
+        Self {
+            pair,
+            is_cut,
+            _task: AbortOnDropHandle::new(task),
+        }
     }
 
     /// Whether the server is at one end of the route.

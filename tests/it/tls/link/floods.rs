@@ -20,7 +20,9 @@ use crate::process_usage::{descriptors, resident};
 fn token(number: usize) -> String {
     let letter =
         |at: u32| char::from(b'a' + u8::try_from((number >> (4 * at)) % 16).expect("a letter"));
-    (0..26).map(|at| if at < 8 { letter(at) } else { 'a' }).collect()
+    (0..26)
+        .map(|at| if at < 8 { letter(at) } else { 'a' })
+        .collect()
 }
 
 /// Orchestrator with a connection of its own to the broker.
@@ -56,7 +58,10 @@ impl RawOrchestrator {
                     Some(&"MSG") => {
                         let size: usize = words[words.len() - 1].parse().expect("a size");
                         let mut payload = vec![0; size + 2];
-                        self.stream.read_exact(&mut payload).await.expect("a server");
+                        self.stream
+                            .read_exact(&mut payload)
+                            .await
+                            .expect("a server");
                         payload.truncate(size);
                         return (words[1].to_owned(), payload);
                     }
@@ -89,8 +94,12 @@ impl RawOrchestrator {
         self.tunnels += 1;
         let (orchestrator, tunnel) = (token(1), token(self.tunnels));
         let own = format!("caproot.v1.out.one.{orchestrator}.{tunnel}");
-        let request = DialRequest { orchestrator, tunnel: tunnel.clone() };
-        self.publish("caproot.v1.in.one.dial", &request.encode_to_vec()).await;
+        let request = DialRequest {
+            orchestrator,
+            tunnel: tunnel.clone(),
+        };
+        self.publish("caproot.v1.in.one.dial", &request.encode_to_vec())
+            .await;
         loop {
             let (subject, payload) = self.next_message().await;
             if subject != own {
@@ -113,8 +122,13 @@ impl RawOrchestrator {
     }
 
     async fn reset(&mut self, tunnel: &str) {
-        let reset = TunnelReset { reason: TunnelResetReason::Closed.into() };
-        let frame = TunnelFrame { seq: 1, content: Some(Content::Reset(reset)) };
+        let reset = TunnelReset {
+            reason: TunnelResetReason::Closed.into(),
+        };
+        let frame = TunnelFrame {
+            seq: 1,
+            content: Some(Content::Reset(reset)),
+        };
         self.publish(tunnel, &frame.encode_to_vec()).await;
     }
 }
@@ -122,8 +136,12 @@ impl RawOrchestrator {
 /// A thousand tunnels that were opened and reset leave no descriptor, no tunnel and little memory.
 #[tokio::test]
 async fn a_thousand_dials_leave_nothing_behind() {
-    let Some(executor) = LinkedExecutor::start().await else { return };
-    let link = executor.start_link("one", "max_dials_per_second: 100000\nmax_tunnels: 8\n").await;
+    let Some(executor) = LinkedExecutor::start().await else {
+        return;
+    };
+    let link = executor
+        .start_link("one", "max_dials_per_second: 100000\nmax_tunnels: 8\n")
+        .await;
     let mut orchestrator = RawOrchestrator::connect(executor.broker.address()).await;
     let mut usage = Vec::new();
     for dials in [100, 900] {
@@ -144,7 +162,9 @@ async fn a_thousand_dials_leave_nothing_behind() {
 /// Floods of messages that are no frames, no dials and no claims change nothing for others.
 #[tokio::test]
 async fn floods_do_not_disturb_another_tunnel() {
-    let Some(executor) = LinkedExecutor::start().await else { return };
+    let Some(executor) = LinkedExecutor::start().await else {
+        return;
+    };
     let link = executor.start_link("one", "max_tunnels: 512\n").await;
     let fleet = executor.open_fleet().await;
     let client = fleet.client("one").await.expect("a client");
@@ -152,8 +172,9 @@ async fn floods_do_not_disturb_another_tunnel() {
     let mut hostile = RawOrchestrator::connect(executor.broker.address()).await;
     let tunnel = hostile.dial().await;
     for number in 0..2_000_usize {
-        let garbage: Vec<u8> =
-            (0..number % 700).map(|n| u8::try_from(n * number % 256).expect("a byte")).collect();
+        let garbage: Vec<u8> = (0..number % 700)
+            .map(|n| u8::try_from(n * number % 256).expect("a byte"))
+            .collect();
         let subjects = [
             &*tunnel,
             "caproot.v1.in.one.dial",
@@ -164,8 +185,13 @@ async fn floods_do_not_disturb_another_tunnel() {
     }
     for number in 0..200 {
         let (orchestrator, tunnel) = (token(2), token(number));
-        let request = DialRequest { orchestrator, tunnel };
-        hostile.publish("caproot.v1.in.one.dial", &request.encode_to_vec()).await;
+        let request = DialRequest {
+            orchestrator,
+            tunnel,
+        };
+        hostile
+            .publish("caproot.v1.in.one.dial", &request.encode_to_vec())
+            .await;
     }
     // The dials above the limit of a second are refused; the tunnel that is open carries calls.
     let mut client = client.with_retry_policy(RetryPolicy::NONE);

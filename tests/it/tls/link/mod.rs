@@ -39,7 +39,11 @@ impl<B> LinkedExecutor<B> {
             .with_name(uri("spiffe://example.org/executor/one"));
         pki.issue("server", &spec);
         let daemon = pki.serve(&["--environment-id", "one", "--environment-id", "two"]);
-        Self { pki, daemon, broker }
+        Self {
+            pki,
+            daemon,
+            broker,
+        }
     }
 
     /// Writes the config of a link for an environment to servers. `more` has further lines.
@@ -76,13 +80,17 @@ impl<B> LinkedExecutor<B> {
 
     /// Opens a fleet with a file of its own, because a fleet follows the changes of its file.
     async fn open_fleet_to(&self, servers: &str, name: &str) -> Fleet {
-        Fleet::from_file(&self.write_fleet_to(servers, name)).await.expect("a valid file")
+        Fleet::from_file(&self.write_fleet_to(servers, name))
+            .await
+            .expect("a valid file")
     }
 
     /// Adds a skill to the root of the daemon.
     fn add_skill(&self, name: &str) {
         let text = format!("---\nname: {name}\ndescription: A skill. Use it.\n---\n");
-        self.pki.fixture.write(&format!("root/{name}/SKILL.md"), text);
+        self.pki
+            .fixture
+            .write(&format!("root/{name}/SKILL.md"), text);
     }
 }
 
@@ -97,7 +105,8 @@ impl LinkedExecutor {
     }
 
     async fn start_link(&self, environment_id: &str, more: &str) -> Process {
-        self.start_link_to(&self.broker.url(), environment_id, more).await
+        self.start_link_to(&self.broker.url(), environment_id, more)
+            .await
     }
 
     fn write_fleet(&self) -> PathBuf {
@@ -138,7 +147,9 @@ async fn wait_until_live_within(limit: Duration, mirror: &mut Mirror, skills: us
     let is_live = |now: &MirrorSnapshot| {
         now.state == MirrorState::Live && now.catalog.skill_count() == skills
     };
-    tokio::time::timeout(limit, reach(mirror, is_live)).await.expect("no hang");
+    tokio::time::timeout(limit, reach(mirror, is_live))
+        .await
+        .expect("no hang");
 }
 
 fn is_stale(snapshot: &MirrorSnapshot) -> bool {
@@ -147,9 +158,15 @@ fn is_stale(snapshot: &MirrorSnapshot) -> bool {
 
 /// Returns the error of a call to the executor of an environment.
 async fn call(fleet: &Fleet, environment_id: &str) -> Result<(), String> {
-    let client = fleet.client(environment_id).await.map_err(|error| error.to_string())?;
+    let client = fleet
+        .client(environment_id)
+        .await
+        .map_err(|error| error.to_string())?;
     let mut client = client.with_retry_policy(RetryPolicy::NONE);
-    in_time(client.get_executor()).await.map(drop).map_err(|error| error.to_string())
+    in_time(client.get_executor())
+        .await
+        .map(drop)
+        .map_err(|error| error.to_string())
 }
 
 /// Calls the executor of an environment until a call succeeds.
@@ -167,7 +184,9 @@ const SECRET: &str = "only the orchestrator reads this sentence";
 
 #[tokio::test]
 async fn a_tunnel_carries_the_bytes_of_a_direct_connection() {
-    let Some(executor) = LinkedExecutor::start().await else { return };
+    let Some(executor) = LinkedExecutor::start().await else {
+        return;
+    };
     let body = format!("{SECRET}\n").repeat(20_000);
     let skill = format!("---\nname: a\ndescription: A skill. Use it.\n---\n{body}");
     executor.pki.fixture.write("root/a/SKILL.md", skill);
@@ -182,14 +201,19 @@ async fn a_tunnel_carries_the_bytes_of_a_direct_connection() {
         let mut tunnel = caproot(words().chain(tunnel));
         let tunnel = run_command(tunnel.arg(&fleet)).await.succeeded();
         let direct = ["--ca", &direct, "--endpoint", &endpoint];
-        let direct = run_command(caproot(words().chain(direct))).await.succeeded();
+        let direct = run_command(caproot(words().chain(direct)))
+            .await
+            .succeeded();
         assert!(!direct.stdout.is_empty() && tunnel.stdout == direct.stdout);
     }
     // A link has opened the tunnels, and the broker has seen their bytes.
     let messages = recorder.stop().await;
     let text = String::from_utf8_lossy(&messages);
     assert!(text.contains("caproot.v1.in.one.dial") && messages.len() > body.len());
-    assert!(!text.contains(&SECRET[..12]), "the broker sees ciphertext only");
+    assert!(
+        !text.contains(&SECRET[..12]),
+        "the broker sees ciphertext only"
+    );
     let log = link.exit_on(rustix::process::Signal::TERM).await;
     assert_eq!(log.code, Some(0), "{}", log.stderr);
     executor.daemon.stop().await;
@@ -197,10 +221,15 @@ async fn a_tunnel_carries_the_bytes_of_a_direct_connection() {
 
 #[tokio::test]
 async fn an_executor_is_the_one_that_its_certificate_names() {
-    let Some(executor) = LinkedExecutor::start().await else { return };
+    let Some(executor) = LinkedExecutor::start().await else {
+        return;
+    };
     let fleet = executor.open_fleet().await;
     let error = call(&fleet, "one").await.expect_err("no link");
-    assert!(error.contains("no link serves the environment: start `caproot link`"), "{error}");
+    assert!(
+        error.contains("no link serves the environment: start `caproot link`"),
+        "{error}"
+    );
     let one = executor.start_link("one", "").await;
     // A link that claims the environment of another executor.
     let two = executor.start_link("two", "").await;
@@ -223,20 +252,27 @@ async fn an_executor_is_the_one_that_its_certificate_names() {
         } else {
             3
         };
-        run_command(command).await.exited_with(code, "no link serves the environment");
+        run_command(command)
+            .await
+            .exited_with(code, "no link serves the environment");
     }
 }
 
 #[tokio::test]
 async fn the_limits_of_a_link_refuse_dials() {
-    let Some(executor) = LinkedExecutor::start().await else { return };
+    let Some(executor) = LinkedExecutor::start().await else {
+        return;
+    };
     let link = executor.start_link("one", "max_tunnels: 1\n").await;
     let (first, second) = (executor.open_fleet().await, executor.open_fleet().await);
     // The client keeps its tunnel open.
     let client = first.client("one").await.expect("a client");
     call(&first, "one").await.expect("an answer");
     let error = call(&second, "one").await.expect_err("a second tunnel");
-    assert!(error.contains("the link has its maximum number of tunnels"), "{error}");
+    assert!(
+        error.contains("the link has its maximum number of tunnels"),
+        "{error}"
+    );
     drop((client, first));
     // The tunnel of the first fleet ends.
     call_until_success(&second, "one").await;
@@ -246,13 +282,22 @@ async fn the_limits_of_a_link_refuse_dials() {
 /// The daemon is away when a dial comes, and the link says so.
 #[tokio::test]
 async fn a_stopped_daemon_refuses_dials() {
-    let Some(executor) = LinkedExecutor::start().await else { return };
+    let Some(executor) = LinkedExecutor::start().await else {
+        return;
+    };
     let link = executor.start_link("one", "").await;
     let fleet = executor.open_fleet().await;
-    let LinkedExecutor { pki, daemon, broker } = executor;
+    let LinkedExecutor {
+        pki,
+        daemon,
+        broker,
+    } = executor;
     daemon.stop().await;
     let error = call(&fleet, "one").await.expect_err("no daemon");
-    assert!(error.contains("the link cannot connect to the daemon on its machine"), "{error}");
+    assert!(
+        error.contains("the link cannot connect to the daemon on its machine"),
+        "{error}"
+    );
     drop((link, pki, broker));
 }
 
@@ -262,18 +307,29 @@ async fn a_link_file_is_checked_without_a_connection() {
     let valid = "environment_ids: [one]\ndaemon: tls:127.0.0.1:1\nnats: {servers: [tls://n]}\n";
     pki.fixture.write("link.yaml", valid);
     let file = pki.path_arg("link.yaml");
-    let checked = run_command(caproot(["link", "--check", "--config", &file])).await.succeeded();
+    let checked = run_command(caproot(["link", "--check", "--config", &file]))
+        .await
+        .succeeded();
     assert_eq!(checked.text(), format!("ok: {file}\n"));
-    pki.fixture.write("link.yaml", valid.replace("tls:127", "tcp:127"));
-    let checked = run_command(caproot(["link", "--check", "--config", &file])).await;
-    checked
-        .exited_with(78, "link.yaml:2:9: daemon: invalid value \"tcp:127.0.0.1:1\": expected tls");
     pki.fixture
-        .write("link.yaml", format!("{valid}  \n").replace("tls://n", "tls://n], creds: [x"));
+        .write("link.yaml", valid.replace("tls:127", "tcp:127"));
+    let checked = run_command(caproot(["link", "--check", "--config", &file])).await;
+    checked.exited_with(
+        78,
+        "link.yaml:2:9: daemon: invalid value \"tcp:127.0.0.1:1\": expected tls",
+    );
+    pki.fixture.write(
+        "link.yaml",
+        format!("{valid}  \n").replace("tls://n", "tls://n], creds: [x"),
+    );
     let checked = run_command(caproot(["link", "--config", &file])).await;
     checked.exited_with(78, "nats.creds: expected text, found a list");
-    let example = run_command(caproot(["config", "example", "--link"])).await.succeeded();
+    let example = run_command(caproot(["config", "example", "--link"]))
+        .await
+        .succeeded();
     pki.fixture.write("link.yaml", example.stdout);
-    let checked = run_command(caproot(["link", "--check", "--config", &file])).await.succeeded();
+    let checked = run_command(caproot(["link", "--check", "--config", &file]))
+        .await
+        .succeeded();
     assert_eq!(checked.text(), format!("ok: {file}\n"));
 }

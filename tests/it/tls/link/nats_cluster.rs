@@ -17,8 +17,11 @@ use tokio::process::{Child, Command};
 use super::cuttable_route::CuttableRoute;
 
 /// Places of the program.
-const PROGRAMS: [&str; 3] =
-    ["/usr/sbin/nats-server", "/usr/bin/nats-server", "/usr/local/bin/nats-server"];
+const PROGRAMS: [&str; 3] = [
+    "/usr/sbin/nats-server",
+    "/usr/bin/nats-server",
+    "/usr/local/bin/nats-server",
+];
 /// How long a server may take to start.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -42,7 +45,10 @@ pub(crate) struct ClusterServer {
 
 /// Returns the program, if it is installed.
 pub(crate) fn find_nats_server() -> Option<PathBuf> {
-    PROGRAMS.into_iter().map(PathBuf::from).find(|path| path.exists())
+    PROGRAMS
+        .into_iter()
+        .map(PathBuf::from)
+        .find(|path| path.exists())
 }
 
 impl NatsCluster {
@@ -55,7 +61,11 @@ impl NatsCluster {
         ping_interval: &str,
         dir: &Path,
     ) -> io::Result<Self> {
-        let mut cluster = Self { program, servers: Vec::new(), routes: Vec::new() };
+        let mut cluster = Self {
+            program,
+            servers: Vec::new(),
+            routes: Vec::new(),
+        };
         let mut route_addresses: Vec<String> = Vec::new();
         for (at, host) in hosts.iter().enumerate() {
             let (address, own_routes) = (free_address(host).await?, free_address(host).await?);
@@ -64,7 +74,9 @@ impl NatsCluster {
                 let listener = TcpListener::bind("127.0.0.1:0").await?;
                 write!(urls, "\"nats://{}\",", listener.local_addr()?).map_err(io::Error::other)?;
                 let target = Arc::new(Mutex::new(target.clone()));
-                cluster.routes.push(CuttableRoute::start(listener, (other, at), target));
+                cluster
+                    .routes
+                    .push(CuttableRoute::start(listener, (other, at), target));
             }
             // Servers tell each other the advertised address. Nothing is there, so that all routes
             // are those of the proxies.
@@ -91,7 +103,10 @@ impl NatsCluster {
 
     /// URL of each server.
     pub(crate) fn urls(&self) -> Vec<String> {
-        self.servers.iter().map(|server| format!("nats://{}", server.address)).collect()
+        self.servers
+            .iter()
+            .map(|server| format!("nats://{}", server.address))
+            .collect()
     }
 
     /// Starts a killed server again, and waits until it accepts connections.
@@ -101,9 +116,16 @@ impl NatsCluster {
             return Ok(());
         }
         let mut command = Command::new(&self.program);
-        command.arg("-c").arg(&server.config).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+            .arg("-c")
+            .arg(&server.config)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
         let mut process = command.kill_on_drop(true).spawn()?;
-        let stderr = process.stderr.take().ok_or_else(|| io::Error::other("stderr is piped"))?;
+        let stderr = process
+            .stderr
+            .take()
+            .ok_or_else(|| io::Error::other("stderr is piped"))?;
         let mut log = BufReader::new(stderr).lines();
         let ready = async {
             while let Some(line) = log.next_line().await? {
@@ -133,10 +155,19 @@ impl NatsCluster {
     /// Freezes a server, or lets it continue.
     pub(crate) fn set_frozen(&mut self, at: usize, is_frozen: bool) -> io::Result<()> {
         let server = &mut self.servers[at];
-        let process = server.process.as_ref().filter(|_| server.is_frozen != is_frozen);
-        let id = process.and_then(Child::id).and_then(|id| Pid::from_raw(id.cast_signed()));
+        let process = server
+            .process
+            .as_ref()
+            .filter(|_| server.is_frozen != is_frozen);
+        let id = process
+            .and_then(Child::id)
+            .and_then(|id| Pid::from_raw(id.cast_signed()));
         if let Some(id) = id {
-            let signal = if is_frozen { Signal::STOP } else { Signal::CONT };
+            let signal = if is_frozen {
+                Signal::STOP
+            } else {
+                Signal::CONT
+            };
             kill_process(id, signal)?;
             server.is_frozen = is_frozen;
         }
@@ -160,5 +191,8 @@ impl NatsCluster {
 
 /// Returns an address whose port was free a moment ago.
 async fn free_address(host: &str) -> io::Result<String> {
-    Ok(TcpListener::bind((host, 0)).await?.local_addr()?.to_string())
+    Ok(TcpListener::bind((host, 0))
+        .await?
+        .local_addr()?
+        .to_string())
 }

@@ -10,7 +10,9 @@ use super::{
 /// the program.
 #[tokio::test]
 async fn a_mirror_resumes_after_the_broker_and_after_the_link() {
-    let Some(mut executor) = LinkedExecutor::start().await else { return };
+    let Some(mut executor) = LinkedExecutor::start().await else {
+        return;
+    };
     let link = executor.start_link("one", "").await;
     let fleet = executor.open_fleet().await;
     let mut mirror = mirror_one(&fleet);

@@ -17,7 +17,9 @@ const PAGE: &str = include_str!("../../../../docs/operate/link.md");
 
 /// Returns the text of a file of the page.
 pub(super) fn file(name: &str) -> &'static str {
-    let (_, rest) = PAGE.split_once(&format!("<!-- file {name} -->\n```")).expect(name);
+    let (_, rest) = PAGE
+        .split_once(&format!("<!-- file {name} -->\n```"))
+        .expect(name);
     let (_, text) = rest.split_once('\n').expect("a block");
     text.split_once("\n```").expect("the end of a block").0
 }
@@ -26,11 +28,17 @@ pub(super) fn file(name: &str) -> &'static str {
 async fn start_broker() -> Option<(Pki, NatsServer)> {
     let pki = Pki::new();
     for name in ["one", "link"] {
-        pki.issue(name, &CertificateSpec::client("spiffe://example.org/executor/one"));
+        pki.issue(
+            name,
+            &CertificateSpec::client("spiffe://example.org/executor/one"),
+        );
     }
     let dir = pki.fixture.path("").display().to_string();
     let config = file("nats.conf").replace("/etc/nats", dir.trim_end_matches('/'));
-    let config: Vec<_> = config.lines().filter(|line| !line.starts_with("listen:")).collect();
+    let config: Vec<_> = config
+        .lines()
+        .filter(|line| !line.starts_with("listen:"))
+        .collect();
     pki.fixture.write("nats.conf", config.join("\n"));
     let broker =
         NatsServer::start(&format!("-a 127.0.0.1 -c {}", pki.path_arg("nats.conf"))).await?;
@@ -50,7 +58,9 @@ pub(super) fn adapt(pki: &Pki, name: &str, broker: &NatsServer, daemon: &str) ->
 
 #[tokio::test]
 async fn the_files_of_the_page_give_a_list_over_a_tunnel() {
-    let Some((pki, broker)) = start_broker().await else { return };
+    let Some((pki, broker)) = start_broker().await else {
+        return;
+    };
     let config = adapt(&pki, "caproot.yaml", &broker, "127.0.0.1:0");
     let daemon = Process::start(caproot(["serve", "--config", &config]));
     let config = adapt(&pki, "link.yaml", &broker, daemon.address());
@@ -60,24 +70,35 @@ async fn the_files_of_the_page_give_a_list_over_a_tunnel() {
     let list = ["list", "--fleet", &fleet, "--environment-id", "one"];
     let list = run_command(caproot(list)).await.succeeded();
     assert!(list.text().contains("team"), "{}", list.text());
-    let ping = run_command(caproot(["fleet", "ping", &fleet, "one"])).await.succeeded();
+    let ping = run_command(caproot(["fleet", "ping", &fleet, "one"]))
+        .await
+        .succeeded();
     assert!(ping.text().contains("one"), "{}", ping.text());
 
     // The broker denies the subjects of another executor to the link, and of claims to orchestrators.
-    let other = file("link.yaml").replace("[one]", "[two]").replace("metrics:\n  listen", "#");
+    let other = file("link.yaml")
+        .replace("[one]", "[two]")
+        .replace("metrics:\n  listen", "#");
     let other = other
         .replace("tls://nats.example:4222", &broker.tls_url())
         .replace("127.0.0.1:7420", daemon.address())
         .replace("# tcp:127.0.0.1:9465", "");
-    let other: Vec<_> = other.lines().filter(|line| !line.starts_with('#')).collect();
+    let other: Vec<_> = other
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .collect();
     pki.fixture.write("two.yaml", other.join("\n"));
     let mut two = Process::spawn(caproot(["link", "--config", &pki.path_arg("two.yaml")]));
     two.wait_for_log("Permissions Violation").await;
-    let fleet = Fleet::from_file(&pki.fixture.path("fleet.yaml")).await.expect("a fleet");
+    let fleet = Fleet::from_file(&pki.fixture.path("fleet.yaml"))
+        .await
+        .expect("a fleet");
     let error = call(&fleet, "two").await.expect_err("no link");
     assert!(error.contains("no link serves the environment"), "{error}");
     let client = fleet.client("one").await.expect("a client");
-    in_time(client.with_retry_policy(RetryPolicy::NONE).get_executor()).await.expect("an answer");
+    in_time(client.with_retry_policy(RetryPolicy::NONE).get_executor())
+        .await
+        .expect("an answer");
     assert!(file("nats.conf").contains(CLIENT));
     // The broker lets orchestrators hear claims.
     let identity = ["client.pem", "client.key"].map(|name| pki.fixture.path(name));
@@ -93,25 +114,34 @@ async fn the_files_of_the_page_give_a_list_over_a_tunnel() {
 /// The link opens its config and its credentials, and no other file than those of any program.
 #[tokio::test]
 async fn the_link_opens_no_file_but_its_own() {
-    let Some((pki, broker)) = start_broker().await else { return };
+    let Some((pki, broker)) = start_broker().await else {
+        return;
+    };
     let config = adapt(&pki, "caproot.yaml", &broker, "127.0.0.1:0");
     let daemon = Process::start(caproot(["serve", "--config", &config]));
     let config = adapt(&pki, "link.yaml", &broker, daemon.address());
     let log = pki.fixture.path("strace.log");
     let options = ["-e", "trace=open,openat,openat2"];
     let command = caproot(["link", "--config", &config]);
-    let Some(command) = strace::trace_command(&log, &options, command) else { return };
+    let Some(command) = strace::trace_command(&log, &options, command) else {
+        return;
+    };
     let mut link = Process::start_until(command, |endpoints| !endpoints.is_empty());
     assert_eq!(link.line().await, "linked one");
     adapt(&pki, "fleet.yaml", &broker, "");
-    let fleet = Fleet::from_file(&pki.fixture.path("fleet.yaml")).await.expect("a fleet");
+    let fleet = Fleet::from_file(&pki.fixture.path("fleet.yaml"))
+        .await
+        .expect("a fleet");
     call(&fleet, "one").await.expect("an answer");
     let output = link.exit_on(Signal::TERM).await;
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     let log = std::fs::read_to_string(&log).expect("the log");
     let own = ["link.yaml", "ca.pem", "link.pem", "link.key"].map(|name| pki.path_arg(name));
     let of_any_program = ["/lib", "/usr/lib", "/etc/ld.so", "/proc/", "/sys/"];
-    let opened: Vec<_> = log.lines().filter_map(|line| line.split('"').nth(1)).collect();
+    let opened: Vec<_> = log
+        .lines()
+        .filter_map(|line| line.split('"').nth(1))
+        .collect();
     for own in &own {
         assert!(opened.contains(&&**own), "{own}: {log}");
     }
