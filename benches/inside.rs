@@ -67,7 +67,7 @@ fn bench_search(criterion: &mut Criterion) {
         .throughput(Throughput::Elements(SKILLS as u64))
         .sample_size(20);
     group.bench_function("10,000 skills that are listed", |bencher| {
-        bencher.iter(|| tree.search())
+        bencher.iter(|| tree.search());
     });
 }
 

@@ -27,8 +27,8 @@ use std::time::Duration;
 use caproot::client::ChangesSince;
 use caproot::session::dispatch::{CallDispatcher, DispatchOptions};
 use caproot::session::{
-    CustomTool, DEFAULT_BUDGET, ForkScope, MemoryStore, Session, SessionOptions, SessionStore as _,
-    ToolRegistry,
+    CustomTool, DEFAULT_BUDGET, ForkScope, MemoryStore, RestoredSession, Session, SessionOptions,
+    SessionStore as _, ToolRegistry,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -81,6 +81,7 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     )
     .await?;
     let session = Arc::new(session.with_store(store.clone()));
+
     let text = session.instruction_text(DEFAULT_BUDGET);
     lines.push(format!(
         "told: {} skills, and warned {:?}",
@@ -111,17 +112,13 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
         .as_array()
         .cloned()
         .unwrap_or_default();
-    for skill in &skills {
-        lines.push(format!(
-            "listed: {} {}",
-            skill["authority"]["kind"], skill["name"]
-        ));
-    }
     lines.extend(
-        answers
+        skills
             .iter()
-            .map(|answer| format!("own tool: {}", summary(answer))),
+            .map(|skill| format!("listed: {} {}", skill["authority"]["kind"], skill["name"])),
     );
+    let own = answers.iter().map(summary);
+    lines.extend(own.map(|answer| format!("own tool: {answer}")));
 
     // One skill of each source is read.
     let read_of = |kind: &str, id: &str| {
@@ -168,40 +165,17 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
     thread.services.add_release()?;
     thread.services.start_docs().await?;
     thread.services.start_mcp().await?;
-    let options = SessionOptions {
-        tools: options.tools.copy(),
-        ..SessionOptions::default()
-    };
-    let other_sources = thread.services.other_sources(&options).await?;
-    let saved = store
-        .get(THREAD)
-        .await?
-        .ok_or("the store has no such session")?;
-    let restored =
-        Session::restore_with(&thread.services.fleet, &saved, other_sources, &options).await?;
+    let restored = restore_session(thread.services, &store, options.tools.copy()).await?;
     lines.extend(
         restored
             .warnings
             .iter()
             .map(|warning| format!("warned: {warning}")),
     );
-    for executor in &restored.changes_since_save {
-        let since = match executor.changes.as_deref() {
-            Some(ChangesSince::Known {
-                upserted, removed, ..
-            }) => {
-                format!("{upserted:?}, gone {removed:?}")
-            }
-            Some(ChangesSince::Unknown { reason, roots }) => {
-                format!("read {roots:?} again: {reason}")
-            }
-            None => "the executor does not answer yet".to_owned(),
-        };
-        lines.push(format!(
-            "since then in {}: {since}",
-            executor.environment_id
-        ));
-    }
+    lines.extend(restored.changes_since_save.iter().map(|executor| {
+        let since = describe_changes(executor.changes.as_deref());
+        format!("since then in {}: {since}", executor.environment_id)
+    }));
     let session = Arc::new(restored.session.with_store(store.clone()));
     thread.set_session(session.clone());
     for answer in thread.turn(&reads).await? {
@@ -210,25 +184,58 @@ pub(crate) async fn run(mcp: &[String]) -> Result<Vec<String>, Box<dyn Error>> {
 
     // The subagent has one root, and the tools.
     let fork = session.fork(ForkScope::Only(&["build"]))?;
-    let list = fork.call("skills.list", &json!({})).await;
-    let list: Value = serde_json::from_str(&list.json)?;
-    let names = list["skills"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|skill| &skill["name"]);
-    lines.push(format!("the fork has: {:?}", names.collect::<Vec<_>>()));
-    for series in session.metrics().invocations {
-        lines.push(format!(
+    lines.push(format!("the fork has: {:?}", listed_names(&fork).await?));
+
+    lines.extend(session.metrics().invocations.iter().map(|series| {
+        format!(
             "counted: {} {} {:?} {} {}",
             series.source_kind, series.source_id, series.kind, series.outcome, series.count
-        ));
-    }
+        )
+    }));
     lines.push(format!("deleted: {}", session.close(true).await.deleted));
     let Thread { services, .. } = thread;
     lines.push(format!("answered twice: {:?}", services.service.repeated()));
     lines.push(format!("still pending: {:?}", services.service.pending()));
     Ok(lines)
+}
+
+/// Restores the session that the store has.
+async fn restore_session(
+    services: &ExampleServices,
+    store: &MemoryStore,
+    tools: ToolRegistry,
+) -> Result<RestoredSession, Box<dyn Error>> {
+    let options = SessionOptions {
+        tools,
+        ..SessionOptions::default()
+    };
+    let other_sources = services.other_sources(&options).await?;
+
+    let saved = store
+        .get(THREAD)
+        .await?
+        .ok_or("the store has no such session")?;
+    Ok(Session::restore_with(&services.fleet, &saved, other_sources, &options).await?)
+}
+
+/// Returns the changes of an executor since a session was saved, as text.
+fn describe_changes(changes: Option<&ChangesSince>) -> String {
+    match changes {
+        Some(ChangesSince::Known {
+            upserted, removed, ..
+        }) => format!("{upserted:?}, gone {removed:?}"),
+        Some(ChangesSince::Unknown { reason, roots }) => format!("read {roots:?} again: {reason}"),
+        None => "the executor does not answer yet".to_owned(),
+    }
+}
+
+/// Returns the names of the first page of a session's skills.
+async fn listed_names(session: &Session) -> Result<Vec<Value>, Box<dyn Error>> {
+    let list = session.call("skills.list", &json!({})).await;
+    let list: Value = serde_json::from_str(&list.json)?;
+
+    let skills = list["skills"].as_array().into_iter().flatten();
+    Ok(skills.map(|skill| skill["name"].clone()).collect())
 }
 
 /// Registers the tools of this program: one counts words, one never ends and one panics.

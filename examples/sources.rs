@@ -12,10 +12,10 @@
 
 use caproot::client::{ExecutorConfig, Fleet};
 use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::local_source::LocalSource;
 use caproot::net::endpoint::ProcessEnv;
 use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use caproot::server;
-use caproot::session::sources::LocalSource;
 use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpServerList};
 use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions, SkillSource};
 use serde_json::json;

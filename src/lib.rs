@@ -170,6 +170,8 @@ pub mod fs;
 pub mod grpc;
 #[cfg(feature = "nats")]
 pub mod link;
+#[cfg(all(feature = "client", feature = "daemon"))]
+pub mod local_source;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 #[cfg(any(feature = "client", feature = "daemon"))]

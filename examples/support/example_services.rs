@@ -8,11 +8,11 @@ use std::{fs, io};
 
 use caproot::client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot::local_source::LocalSource;
 use caproot::net::endpoint::ProcessEnv;
 use caproot::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot::server;
 use caproot::session::dispatch::{HttpManager, HttpManagerConfig};
-use caproot::session::sources::LocalSource;
 use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::session::{SessionOptions, SkillSource};
 use serde_json::json;

@@ -15,10 +15,10 @@ use super::root_arg::RootArg;
 use super::signals::run_until_signal;
 use super::{exit, fleet};
 use crate::client::Fleet;
+use crate::local_source::LocalSource;
 use crate::model::text::escape_json;
 use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
-use crate::session::sources::LocalSource;
 use crate::session::{
     ChangedSource, ChoiceRule, Session, SessionOptions, SessionPluginChanges, SkillChoice,
     SkillSource, SourceKind, ToolNames, ToolRegistry,

@@ -3,9 +3,9 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
 #[cfg(feature = "nats")]
-use crate::config::LINK_EXAMPLE;
+use super::link::LINK_EXAMPLE;
+use super::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
 use crate::config::{Config, ConfigError, ConfigErrors, ServeFlags, TextPosition, example_file};
 use crate::model::text::{EscapedText, escape_text};
 use crate::net::endpoint::ProcessEnv;

@@ -1,15 +1,21 @@
 //! `caproot link`: connects the daemon of this machine to a NATS broker.
 
+mod link_file;
+mod link_metrics;
+
+pub(super) use link_file::LINK_EXAMPLE;
+
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::{ignore_closed_stdout, write_stdout};
 use super::signals::DaemonSignals;
-use crate::config::LinkFile;
 use crate::link::LinkService;
 use crate::model::text::{EscapedText, escape_text};
 use crate::server::{notify_ready_with, serve_metrics_at};
-use crate::telemetry::{link_metrics, logs};
+use crate::telemetry::logs;
 use clap::Args;
+use link_file::LinkFile;
+use link_metrics::link_metrics;
 use std::path::PathBuf;
 use tokio::sync::{Notify, oneshot};
 

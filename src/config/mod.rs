@@ -13,8 +13,6 @@ mod flags;
 mod inherited_sockets;
 mod keys;
 mod limits;
-#[cfg(feature = "nats")]
-mod link_file;
 mod project_roots;
 mod reload;
 mod roots;
@@ -28,14 +26,15 @@ pub use self::callers::CallerRules;
 pub use self::example::example_file;
 pub use self::flags::{RootFlag, ServeFlags};
 pub use self::keys::{KeyDescription, config_keys};
-#[cfg(feature = "nats")]
-pub use self::link_file::{LINK_EXAMPLE, LinkFile};
 pub use self::reload::RestartRequired;
 pub use self::socket_access::{SocketAccess, SocketAccessRules};
 pub use self::tls::{TlsFiles, TlsFlags};
 pub use crate::net::endpoint::{InheritedSocketInfo, ProcessEnv};
 pub use crate::parse::document::{ConfigError, ConfigErrors, TextPosition};
 pub use crate::telemetry::{LogConfig, LogFormat, TraceConfig};
+
+pub(crate) use self::file::read as read_config_file;
+pub(crate) use self::settings::read_log_section;
 
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot, RootId};

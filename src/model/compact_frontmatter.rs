@@ -169,7 +169,7 @@ impl From<SkillMdFrontmatter> for CompactFrontmatter {
         };
         if let Some(value) = all_fields {
             builder.append_field(FrontmatterField::AllFields, |out| {
-                compact::encode_into(value, out)
+                compact::encode_into(value, out);
             });
         }
         let texts = [

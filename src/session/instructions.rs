@@ -259,9 +259,9 @@ fn max_description_len(lines: &[SkillLine], room: usize) -> usize {
     while over - fits > 1 {
         let middle = fits.midpoint(over);
         if total(middle) <= room {
-            fits = middle
+            fits = middle;
         } else {
-            over = middle
+            over = middle;
         }
     }
     if fits < MIN_DESCRIPTION_BYTES {

@@ -2,7 +2,7 @@
 
 use super::call_metrics::{CallMetrics, CallMetricsLayer};
 use super::scrape_endpoint::ScrapeEndpoint;
-use crate::catalog::{CatalogStats, CatalogStore};
+use crate::catalog::{CatalogStats, CatalogStore, WatchStats};
 use crate::model::{ConfigState, DiagnosticCode, RootReason};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -88,25 +88,9 @@ impl Collector for ScrapeCollector {
             skills,
             diagnostics,
         } = self.store.stats();
-        let unix_seconds = |time: SystemTime| {
-            time.duration_since(UNIX_EPOCH)
-                .unwrap_or_default()
-                .as_secs()
-        };
-        let started_at = unix_seconds(self.started_at);
-        let expiry = self
-            .certificate_expiry
-            .as_ref()
-            .map_or(0, |time| unix_seconds(*time.borrow()));
         let mut writer = MetricWriter(&mut encoder);
-        let help = "Unix time of the daemon's start";
-        writer.write_time("start_time", help, started_at)?;
-        writer.write_config_metrics(&self.config.borrow())?;
-        writer.write_time(
-            "tls_certificate_expiry_timestamp",
-            "Unix time at which the daemon's certificate expires; 0 without TLS",
-            expiry,
-        )?;
+        self.write_process_metrics(&mut writer)?;
+
         writer.write_counter("revisions", "Published revisions of all catalogs", revision)?;
         writer.write_gauge_family(
             "roots",
@@ -130,11 +114,7 @@ impl Collector for ScrapeCollector {
             "reason",
             &reasons,
         )?;
-        writer.write_gauge(
-            "roots_polling",
-            "Roots that are polled, because inotify does not report all their changes",
-            watch.polling_roots as u64,
-        )?;
+
         writer.write_gauge("skills", "Skills in all catalogs", skills)?;
         let codes: Vec<_> = DiagnosticCode::ALL
             .into_iter()
@@ -147,6 +127,7 @@ impl Collector for ScrapeCollector {
             "code",
             &codes,
         )?;
+
         writer.write_counter_family(
             "scans",
             "Completed scans: full scans of a root, and partial scans of changed directories",
@@ -157,38 +138,40 @@ impl Collector for ScrapeCollector {
         let help = "Total duration of all scans, including waits for the disk";
         let unit = Some(&Unit::Seconds);
         scan_seconds.encode(writer.begin("scan", help, unit, MetricType::Counter)?)?;
-        let is_running = u64::from(watch.has_inotify);
-        writer.write_gauge(
-            "watcher_running",
-            "Whether the daemon has an inotify instance: 1 or 0",
-            is_running,
-        )?;
-        let watches = watch.watches_used as u64;
-        writer.write_gauge(
-            "watches",
-            "Watched directories, and watched files with hard links",
-            watches,
-        )?;
-        writer.write_gauge(
-            "watches_limit",
-            "inotify watches that the user of the daemon may have; 0 if unknown",
-            watch.watches_limit,
-        )?;
-        writer.write_counter(
-            "watch_overflows",
-            "Overflows of the kernel's event queue; a full scan follows each overflow",
-            watch.overflows,
-        )?;
-        writer.write_counter(
-            "missed_changes",
-            "Changes that only a periodic full scan found",
-            watch.missed_changes,
+
+        writer.write_watch_metrics(&watch)
+    }
+}
+
+impl ScrapeCollector {
+    /// Writes the metrics of the process: its start, its configuration and its certificate.
+    fn write_process_metrics(&self, writer: &mut MetricWriter<'_, '_>) -> Result<(), Error> {
+        let help = "Unix time of the daemon's start";
+        writer.write_time("start_time", help, unix_seconds(self.started_at))?;
+
+        writer.write_config_metrics(&self.config.borrow())?;
+
+        let expiry = self
+            .certificate_expiry
+            .as_ref()
+            .map_or(0, |time| unix_seconds(*time.borrow()));
+        writer.write_time(
+            "tls_certificate_expiry_timestamp",
+            "Unix time at which the daemon's certificate expires; 0 without TLS",
+            expiry,
         )
     }
 }
 
+fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
+
 /// Writes metrics to an encoder.
-pub(super) struct MetricWriter<'a, 'b>(pub(super) &'a mut DescriptorEncoder<'b>);
+#[derive(Debug)]
+pub(crate) struct MetricWriter<'a, 'b>(pub(crate) &'a mut DescriptorEncoder<'b>);
 
 impl MetricWriter<'_, '_> {
     fn write_config_metrics(&mut self, config: &ConfigState) -> Result<(), Error> {
@@ -212,6 +195,42 @@ impl MetricWriter<'_, '_> {
         self.write_gauge("config_keys_pending_restart", help, pending)
     }
 
+    /// Writes the metrics of the watcher.
+    fn write_watch_metrics(&mut self, watch: &WatchStats) -> Result<(), Error> {
+        self.write_gauge(
+            "roots_polling",
+            "Roots that are polled, because inotify does not report all their changes",
+            watch.polling_roots as u64,
+        )?;
+        let is_running = u64::from(watch.has_inotify);
+        self.write_gauge(
+            "watcher_running",
+            "Whether the daemon has an inotify instance: 1 or 0",
+            is_running,
+        )?;
+        let watches = watch.watches_used as u64;
+        self.write_gauge(
+            "watches",
+            "Watched directories, and watched files with hard links",
+            watches,
+        )?;
+        self.write_gauge(
+            "watches_limit",
+            "inotify watches that the user of the daemon may have; 0 if unknown",
+            watch.watches_limit,
+        )?;
+        self.write_counter(
+            "watch_overflows",
+            "Overflows of the kernel's event queue; a full scan follows each overflow",
+            watch.overflows,
+        )?;
+        self.write_counter(
+            "missed_changes",
+            "Changes that only a periodic full scan found",
+            watch.missed_changes,
+        )
+    }
+
     /// Writes name, type, unit and HELP text of a metric. The text gets a full stop, as in the
     /// registry.
     fn begin<'s>(
@@ -231,12 +250,12 @@ impl MetricWriter<'_, '_> {
         metric.encode(self.begin(name, help, Some(&Unit::Seconds), MetricType::Gauge)?)
     }
 
-    pub(super) fn write_gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
+    pub(crate) fn write_gauge(&mut self, name: &str, help: &str, value: u64) -> Result<(), Error> {
         let metric = ConstGauge::new(value);
         metric.encode(self.begin(name, help, None, MetricType::Gauge)?)
     }
 
-    pub(super) fn write_counter(
+    pub(crate) fn write_counter(
         &mut self,
         name: &str,
         help: &str,

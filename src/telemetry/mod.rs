@@ -1,8 +1,6 @@
 //! Logs, metrics and traces for the operator's monitoring.
 
 mod call_metrics;
-#[cfg(feature = "nats")]
-mod link_metrics;
 pub mod log_config;
 pub mod logs;
 mod metrics;
@@ -16,10 +14,9 @@ mod traces;
 mod traces;
 
 pub use call_metrics::{CallMetricsLayer, CallMetricsService, RPC_METHODS};
-#[cfg(feature = "nats")]
-pub use link_metrics::link_metrics;
 pub use log_config::{LogConfig, LogFormat, TraceConfig};
 pub use logs::LogHandle;
+pub(crate) use metrics::MetricWriter;
 pub use metrics::Metrics;
 pub use rate_limited_log::RateLimitedLog;
 pub use root_health::log_root_health;

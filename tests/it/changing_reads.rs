@@ -46,10 +46,10 @@ async fn an_edit_between_pages_is_reported_with_the_new_digest(opener: OpenMetho
     let edits: [(&str, &dyn Fn()); 3] = [
         (&in_place, &|| fixture.write("root/a/x", &in_place)),
         ("no longer as long", &|| {
-            fixture.replace("root/a/x", "no longer as long")
+            fixture.replace("root/a/x", "no longer as long");
         }),
         ("grown again, in place", &|| {
-            fixture.write("root/a/x", "grown again, in place")
+            fixture.write("root/a/x", "grown again, in place");
         }),
     ];
     for (content, edit) in edits {

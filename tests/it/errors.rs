@@ -396,28 +396,28 @@ async fn add_lists_of_files(table: &mut AnswerTable) {
         ("page_size -1", &|r| r.page_size = -1),
         ("page_size -2147483648", &|r| r.page_size = i32::MIN),
         ("package \"skill://r/a/\"", &|r| {
-            r.package = "skill://r/a/".into()
+            r.package = "skill://r/a/".into();
         }),
         ("package \"skill://s/a\"", &|r| {
-            r.package = "skill://s/a".into()
+            r.package = "skill://s/a".into();
         }),
         ("package \"\"", &|r| r.package = String::new()),
         ("package \"skill://r/gone\"", &|r| {
-            r.package = "skill://r/gone".into()
+            r.package = "skill://r/gone".into();
         }),
         ("package \"skill://r/a/x.md\"", &|r| {
-            r.package = "skill://r/a/x.md".into()
+            r.package = "skill://r/a/x.md".into();
         }),
         ("package \"skill://r\"", &|r| r.package = "skill://r".into()),
         ("id \"..\"", &|r| {
-            r.root.as_mut().expect("set").id = "..".into()
+            r.root.as_mut().expect("set").id = "..".into();
         }),
         ("page_token \"x\"", &|r| r.page_token = "x".into()),
         ("page_token of 100,000 bytes", &|r| {
-            r.page_token = "A".repeat(100_000)
+            r.page_token = "A".repeat(100_000);
         }),
         ("page_token that is too long", &|r| {
-            r.page_token = format!("{token}A")
+            r.page_token = format!("{token}A");
         }),
         ("page_token of another package", &|r| {
             (r.page_token, r.package) = (token.clone(), "skill://r/b".into());
@@ -426,13 +426,13 @@ async fn add_lists_of_files(table: &mut AnswerTable) {
             (r.page_token, r.include_digests) = (token.clone(), true);
         }),
         ("authority of the root", &|r| {
-            r.authority = Some(authority("executor", "r"))
+            r.authority = Some(authority("executor", "r"));
         }),
         ("authority of another root", &|r| {
-            r.authority = Some(authority("executor", "s"))
+            r.authority = Some(authority("executor", "s"));
         }),
         ("authority without a kind", &|r| {
-            r.authority = Some(authority("", "r"))
+            r.authority = Some(authority("", "r"));
         }),
         ("root outside", &|r| r.root = Some(outside.clone())),
         ("missing root", &|r| r.root = Some(gone.clone())),

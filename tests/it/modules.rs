@@ -40,12 +40,15 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "file_watch",
             "link",
             "mcp",
+            "local_source",
+            "parse::document",
             "parse::similar",
             "proto",
             "pull",
             "sandbox",
             "session",
-            "telemetry::link_metrics",
+            "telemetry::MetricWriter",
+            "telemetry::ScrapeEndpoint",
             "telemetry::log_config",
             "telemetry::logs",
             "sync",
@@ -69,7 +72,6 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             "grpc::auth",
             "parse::document",
-            "link",
             "model",
             "net",
             "catalog::FaultInjector",
@@ -93,6 +95,17 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("catalog", &["fs", "model", "scan", "watch", "sync"]),
     ("lib", &[]),
     ("link", &["net", "parse::document", "proto", "sync"]),
+    (
+        "local_source",
+        &[
+            "client",
+            "config",
+            "net::endpoint",
+            "proto",
+            "server::EmbeddedDaemon",
+            "session",
+        ],
+    ),
     ("main", &["cli", "net"]),
     ("mcp", &["client", "model", "proto", "session", "sync"]),
     ("proto", &[]),
@@ -116,9 +129,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "session",
         &[
-            "server::EmbeddedDaemon",
             "client",
-            "config",
             "model",
             "net",
             "parse::document",
@@ -136,13 +147,33 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "catalog::CatalogStore",
             "catalog::RootState",
             "catalog::WatchMode",
-            "link",
+            "catalog::WatchStats",
             "proto",
             "sync",
         ],
     ),
     ("sync", &[]),
     ("watch", &["parse::mountinfo", "sync"]),
+];
+
+/// Modules of the library of an orchestrator.
+const CLIENT_MODULES: &[&str] = &["client", "link", "pull", "session"];
+
+/// Modules of the daemon and its commands. The library of an orchestrator names none of them.
+const DAEMON_MODULES: &[&str] = &[
+    "catalog",
+    "check",
+    "cli",
+    "config",
+    "fs",
+    "grpc",
+    "local_source",
+    "mcp",
+    "sandbox",
+    "scan",
+    "server",
+    "telemetry",
+    "watch",
 ];
 
 /// Libraries and types that a module must not name outside its tests.
@@ -380,6 +411,27 @@ fn modules_depend_only_on_modules_of_the_table() {
             .map(|(from, to)| format!("the table: `{from}` names no `{to}`")),
     );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_client_names_nothing_of_the_daemon() {
+    let table: BTreeMap<_, _> = DEPENDENCIES.iter().copied().collect();
+    let shared = table
+        .keys()
+        .filter(|module| !DAEMON_MODULES.contains(module) && !["lib", "main"].contains(module));
+
+    // What the client names, and what that names in turn, is no module of the daemon.
+    for module in shared {
+        let allowed = table[module].iter().map(|path| ident(path));
+        let wrong: Vec<_> = allowed.filter(|to| DAEMON_MODULES.contains(to)).collect();
+        assert!(wrong.is_empty(), "`{module}` may name {wrong:?}");
+    }
+    for module in CLIENT_MODULES.iter().chain(DAEMON_MODULES) {
+        assert!(
+            table.contains_key(module),
+            "`{module}` has no row in the table"
+        );
+    }
 }
 
 #[test]

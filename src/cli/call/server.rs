@@ -221,12 +221,10 @@ impl CallServer {
             "call" => {
                 let CallParams { tool, arguments } = parse_params(params)?;
                 let result = session?.call(&tool, &arguments).await;
-                let (success, json) = (result.success, result.json);
-                let external_context = result.external_context;
                 return Ok(RequestOutcome::Tool {
-                    success,
-                    external_context,
-                    json,
+                    success: result.success,
+                    external_context: result.external_context,
+                    json: result.json,
                 });
             }
             "tool_result" => {

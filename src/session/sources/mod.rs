@@ -2,16 +2,12 @@
 //! changes, and returns pages of files.
 
 mod daemon;
-#[cfg(feature = "daemon")]
-mod local;
 #[cfg(feature = "mcp")]
 pub mod mcp;
 mod mirror_watch;
 
 pub(super) use daemon::mirrored_view;
 pub use daemon::{DaemonSource, ExecutorState};
-#[cfg(feature = "daemon")]
-pub use local::{LocalError, LocalSource};
 
 use super::metrics::RequestMetrics;
 use super::result::{ToolError, ToolErrorCode};

@@ -204,7 +204,7 @@ fn manifests_are_read_in_linear_time() {
         )
     };
     assert_in_proportion("keys", 255 << 10, keys, |text| {
-        drop(json::parse(text.as_bytes()))
+        drop(json::parse(text.as_bytes()));
     });
 }
 
@@ -276,7 +276,7 @@ fn handles_are_parsed_in_linear_time() {
         // The text is far longer than the limit of handles, to measure the limit as well.
         let make = |size| format!("skill://r/{}", repeated(shape, size));
         assert_in_proportion(shape, 1 << 20, make, |text| {
-            drop(ResourceHandle::parse(text))
+            drop(ResourceHandle::parse(text));
         });
         assert_in_proportion(shape, 2_000, make, |text| {
             for _ in 0..200 {

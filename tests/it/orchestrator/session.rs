@@ -236,28 +236,28 @@ async fn each_error_has_its_code() {
         ("INVALID_ARGUMENTS", &|a| *a = json!({})),
         ("INVALID_ARGUMENTS", &|a| *a = json!("text")),
         ("INVALID_ARGUMENTS", &|a| {
-            a["package"] = json!("x".repeat(100_000))
+            a["package"] = json!("x".repeat(100_000));
         }),
         ("UNKNOWN_AUTHORITY", &|a| a["authority"]["id"] = json!("q")),
         ("UNKNOWN_AUTHORITY", &|a| {
-            a["authority"]["kind"] = json!("host")
+            a["authority"]["kind"] = json!("host");
         }),
         ("WRONG_AUTHORITY", &|a| a["authority"]["id"] = json!("s")),
         ("WRONG_AUTHORITY", &|a| a["package"] = json!("/etc")),
         ("PACKAGE_NOT_FOUND", &|a| {
-            a["package"] = json!("skill://r/none")
+            a["package"] = json!("skill://r/none");
         }),
         ("PACKAGE_NOT_FOUND", &|a| {
-            a["package"] = json!("skill://r/a/../a")
+            a["package"] = json!("skill://r/a/../a");
         }),
         ("RESOURCE_NOT_FOUND", &|a| {
-            a["resource"] = json!("skill://s/b/SKILL.md")
+            a["resource"] = json!("skill://s/b/SKILL.md");
         }),
         ("RESOURCE_NOT_FOUND", &|a| {
-            a["resource"] = json!("skill://r/a/none")
+            a["resource"] = json!("skill://r/a/none");
         }),
         ("INVALID_ARGUMENTS", &|a| {
-            a["resource"] = json!("skill://r/a/../a/SKILL.md")
+            a["resource"] = json!("skill://r/a/../a/SKILL.md");
         }),
         ("INVALID_CURSOR", &|a| a["cursor"] = json!("garbage")),
         ("INVALID_CURSOR", &|a| a["cursor"] = json!("")),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use caproot::client::Fleet;
-use caproot::session::sources::LocalSource;
+use caproot::local_source::LocalSource;
 use caproot::session::{
     ComponentChangeKind, ForkScope, Session, SessionOptions, SkillChoice, SkillSource, SourceKind,
 };

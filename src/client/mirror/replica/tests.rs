@@ -87,6 +87,22 @@ fn names(replica: &MirrorReplica) -> Vec<String> {
         .collect()
 }
 
+/// Returns an event of root `a` with a plugin of `root`.
+fn plugin_delta(root: &str) -> Event {
+    let plugin = Plugin {
+        package: format!("skill://{root}/p"),
+        ..Plugin::default()
+    };
+    Event::Delta(SkillDelta {
+        root_id: "a".to_owned(),
+        upserted_plugins: vec![plugin],
+        marketplaces: Some(MarketplaceList {
+            marketplaces: vec![Marketplace::default()],
+        }),
+        ..SkillDelta::default()
+    })
+}
+
 #[test]
 fn skills_are_in_list_order() {
     let mut replica = new_replica(&selection(&["z", "a", "z"]));
@@ -105,6 +121,7 @@ fn skills_are_in_list_order() {
     ] {
         assert_eq!(apply(&mut replica, event(part)), Ok(None));
     }
+
     let state = |changed| Ok(Some(("e".into(), 7, "".into(), changed)));
     assert_eq!(apply(&mut replica, event(synced())), state(true));
     assert_eq!(
@@ -153,25 +170,9 @@ fn skills_are_in_list_order() {
             .apply_event(event(delta("z", vec![], &["c"])))
             .is_ok()
     );
-    let plugin = |root: &str| {
-        let package = format!("skill://{root}/p");
-        let upserted_plugins = vec![Plugin {
-            package,
-            ..Plugin::default()
-        }];
-        let marketplaces = Some(MarketplaceList {
-            marketplaces: vec![Marketplace::default()],
-        });
-        let root_id = "a".to_owned();
-        Event::Delta(SkillDelta {
-            root_id,
-            upserted_plugins,
-            marketplaces,
-            ..Default::default()
-        })
-    };
+
     let before = replica.bytes();
-    assert!(replica.apply_event(event(plugin("a"))).is_ok());
+    assert!(replica.apply_event(event(plugin_delta("a"))).is_ok());
     assert_eq!(
         (
             replica.catalog().plugins().count(),
@@ -180,9 +181,10 @@ fn skills_are_in_list_order() {
         (1, 1)
     );
     assert!(
-        replica.apply_event(event(plugin("z"))).is_err(),
+        replica.apply_event(event(plugin_delta("z"))).is_err(),
         "a plugin of another root"
     );
+
     let gone = SkillDelta {
         root_id: "a".to_owned(),
         removed_plugins: vec!["skill://a/p".to_owned()],
@@ -194,6 +196,7 @@ fn skills_are_in_list_order() {
         (replica.catalog().plugins().count(), replica.bytes()),
         (0, before)
     );
+
     assert_eq!(apply(&mut replica, event(reset())), Ok(None));
     assert_eq!(
         (names(&replica).len(), replica.bytes()),

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caproot::client::Fleet;
-use caproot::session::sources::LocalSource;
+use caproot::local_source::LocalSource;
 use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 use caproot::session::{Session, SessionOptions, SkillSource, UserPrompt};
 use serde_json::{Value, json};

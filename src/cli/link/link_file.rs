@@ -1,10 +1,9 @@
 //! Config file of `caproot link`.
 
-use super::{file, settings};
+use crate::config::{self, LogConfig};
 use crate::link::{LinkConfig, read_broker_config};
 use crate::model::RootId;
 use crate::parse::document::{self, ConfigError, ConfigErrors, DocumentReader};
-use crate::telemetry::LogConfig;
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -19,7 +18,7 @@ const LINK_KEYS: [&str; 7] = [
     "metrics",
 ];
 /// Example of the file, with every key.
-pub const LINK_EXAMPLE: &str = include_str!("link_example.yaml");
+pub(in crate::cli) const LINK_EXAMPLE: &str = include_str!("link_example.yaml");
 /// Default maximum number of open tunnels.
 const MAX_TUNNELS: u64 = 512;
 /// Default maximum number of dials within a second.
@@ -40,7 +39,7 @@ impl LinkFile {
     /// Reads a file. Returns all errors at once. Relative paths in the file start at the file's
     /// directory.
     pub fn load(path: &Path) -> Result<Self, ConfigErrors> {
-        Self::parse(path, &file::read(path)?)
+        Self::parse(path, &config::read_config_file(path)?)
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigErrors> {
@@ -69,7 +68,7 @@ impl LinkFile {
         let max_tunnels = count("max_tunnels", MAX_TUNNELS).unwrap_or(MAX_TUNNELS);
         let max_dials = count("max_dials_per_second", MAX_DIALS_PER_SECOND);
         let max_dials = max_dials.unwrap_or(MAX_DIALS_PER_SECOND);
-        let log = settings::read_log_section(&top, &mut reader);
+        let log = config::read_log_section(&top, &mut reader);
         let metrics = top.get("metrics").and_then(|item| {
             let section = reader.section(&item, ["listen"])?;
             let listen = reader.required(&section, "listen")?;

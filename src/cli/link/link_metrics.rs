@@ -1,8 +1,7 @@
 //! Metrics of `caproot link`.
 
-use super::metrics::MetricWriter;
-use super::scrape_endpoint::ScrapeEndpoint;
 use crate::link::{BrokerState, LinkStats};
+use crate::telemetry::{MetricWriter, ScrapeEndpoint};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
@@ -18,7 +17,6 @@ struct LinkCollector {
 }
 
 /// Returns the metrics of a link.
-#[must_use]
 pub fn link_metrics(stats: Arc<LinkStats>, broker: watch::Receiver<BrokerState>) -> ScrapeEndpoint {
     let mut registry = Registry::with_prefix("caproot_link");
     registry.register_collector(Box::new(LinkCollector { stats, broker }));

@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use caproot::client::Fleet;
-//! use caproot::session::sources::LocalSource;
+//! use caproot::local_source::LocalSource;
 //! use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions};
 //! use std::sync::Arc;
 //!
@@ -23,14 +23,14 @@
 //! # }
 //! ```
 
-use super::{
-    DaemonSource, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
-};
 use crate::client::{Client, RetryPolicy};
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
 use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{CapabilityRootLocation, Plugin, SelectedCapabilityRoot};
 use crate::server::EmbeddedDaemon;
+use crate::session::sources::{
+    DaemonSource, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+};
 use crate::session::{RequestMetrics, SessionOptions, ToolError};
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
