@@ -5,7 +5,7 @@ use super::args::root_arg_parser;
 use super::config_check::{self, ConfigChecker};
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::{ignore_closed_stdout, write_stdout};
+use super::output::{print_ready_lines, write_stdout};
 use super::root_arg::RootArg;
 use super::signals::DaemonSignals;
 use crate::config::{
@@ -266,7 +266,7 @@ pub async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
     let logs = Arc::new(logs);
     log_sandbox(&restricted);
     let app = server::build_daemon_on(listeners, config, restricted.status).await?;
-    print_listeners(&app)?;
+    print_listeners(&app).await?;
     // The flags replace the values of the file on each reload, too.
     let load = again.map(|(args, env)| Arc::new(move || load_config(&args, &env)) as ConfigLoader);
     let may_read = restricted.is_restricted().then(|| {
@@ -368,18 +368,15 @@ fn log_sandbox(restricted: &ProcessSandbox) {
     }
 }
 
-/// Prints the addresses of the listeners. A closed stdout is no failure.
-fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
-    let outcome = write_stdout(|stdout| {
-        let scraped = app.metrics_address();
-        app.listen_addresses()
-            .iter()
-            .try_for_each(|address| writeln!(stdout, "listening {address}"))?;
-        scraped
-            .iter()
-            .try_for_each(|address| writeln!(stdout, "metrics {address}"))
-    });
-    ignore_closed_stdout(outcome)
+/// Prints the addresses of the listeners.
+async fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
+    let addresses = app.listen_addresses();
+    let served = addresses
+        .iter()
+        .map(|address| format!("listening {address}"));
+    let scraped = app.metrics_address();
+    let scraped = scraped.iter().map(|address| format!("metrics {address}"));
+    print_ready_lines(served.chain(scraped).collect()).await
 }
 
 /// Prints one JSON object for each attempt. The exit code is 0 only if all attempts were denied.

@@ -1,6 +1,7 @@
 //! Metrics of the daemon.
 
 use super::call_metrics::{CallMetrics, CallMetricsLayer};
+use super::logs::dropped_log_lines;
 use super::scrape_endpoint::ScrapeEndpoint;
 use crate::catalog::{CatalogStats, CatalogStore};
 use crate::model::{ConfigState, DiagnosticCode, RootReason};
@@ -183,7 +184,8 @@ impl Collector for ScrapeCollector {
             "missed_changes",
             "Changes that only a periodic full scan found",
             watch.missed_changes,
-        )
+        )?;
+        writer.write_dropped_log_lines()
     }
 }
 
@@ -210,6 +212,14 @@ impl MetricWriter<'_, '_> {
         let pending = config.restart_required.len() as u64;
         let help = "Keys of the config file whose new values require a restart";
         self.write_gauge("config_keys_pending_restart", help, pending)
+    }
+
+    pub(super) fn write_dropped_log_lines(&mut self) -> Result<(), Error> {
+        self.write_counter(
+            "dropped_log_lines",
+            "Lines of the log that were dropped, because the reader of the log was too slow or away",
+            dropped_log_lines(),
+        )
     }
 
     /// Writes name, type, unit and HELP text of a metric. The text gets a full stop, as in the

@@ -1,9 +1,11 @@
 //! Logs, metrics and traces for the operator's monitoring.
 
 mod call_metrics;
+mod journal;
 #[cfg(feature = "nats")]
 mod link_metrics;
 pub mod log_config;
+mod log_queue;
 pub mod logs;
 mod metrics;
 mod rate_limited_log;
