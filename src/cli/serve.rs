@@ -9,7 +9,8 @@ use super::output::{print_ready_lines, write_stdout};
 use super::root_arg::RootArg;
 use super::signals::DaemonSignals;
 use crate::config::{
-    Config, ConfigErrors, ListenAddress, RootFlag, ServeFlags, TlsFiles, TlsFlags,
+    Config, ConfigError, ConfigErrors, ListenAddress, READ_TIMEOUT, ReadProgress, RootFlag,
+    ServeFlags, TlsFiles, TlsFlags, record_reading,
 };
 use crate::file_watch::FileStamp;
 use crate::model::{LandlockMode, LandlockState, SandboxStatus};
@@ -30,6 +31,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -174,11 +177,7 @@ pub fn prepare_daemon(
         inherited_sockets: handed_over,
         ..env.clone()
     };
-    let file = args.config.clone().map(|path| {
-        let stamp = FileStamp::of_path(&path);
-        ConfigFile { path, stamp }
-    });
-    let config = load_config(&args, env).map_err(|errors| {
+    let LoadedConfig { config, file } = load_config_in_time(&args, env).map_err(|errors| {
         let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
         CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
     })?;
@@ -212,6 +211,47 @@ pub fn prepare_daemon(
         file,
         checker,
     })))
+}
+
+/// Configuration of the start.
+struct LoadedConfig {
+    config: Config,
+    file: Option<ConfigFile>,
+}
+
+/// Loads the configuration on another thread, so that a file that hangs is an error. The thread has
+/// ended when the function succeeds: the sandbox restricts one thread only.
+fn load_config_in_time(args: &ServeArgs, env: &ProcessEnv) -> Result<LoadedConfig, ConfigErrors> {
+    let progress = ReadProgress::default();
+    let (sender, receiver) = mpsc::channel();
+    let loading = {
+        let (args, env, progress) = (args.clone(), env.clone(), progress.clone());
+        let load = move || {
+            if let Some(path) = &args.config {
+                record_reading(&[path]);
+            }
+            let file = args.config.clone().map(|path| {
+                let stamp = FileStamp::of_path(&path);
+                ConfigFile { path, stamp }
+            });
+            let config = load_config(&args, &env)?;
+            Ok(LoadedConfig { config, file })
+        };
+        thread::spawn(move || drop(sender.send(progress.follow(load))))
+    };
+
+    match receiver.recv_timeout(READ_TIMEOUT) {
+        Ok(loaded) => {
+            // The thread has sent its result, and cannot fail any longer.
+            drop(loading.join());
+            loaded
+        }
+        Err(RecvTimeoutError::Timeout) => Err(Config::read_timeout_error(&progress).into()),
+        Err(RecvTimeoutError::Disconnected) => match loading.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => Err(ConfigError::key("the configuration", "was not loaded").into()),
+        },
+    }
 }
 
 /// Loads the config file and the flags, at the start and for each reload.
