@@ -6,11 +6,16 @@ use super::failure::CommandFailure;
 #[cfg(feature = "nats")]
 use super::link::LINK_EXAMPLE;
 use super::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
-use crate::config::{Config, ConfigError, ConfigErrors, ServeFlags, TextPosition, example_file};
+use crate::config::{
+    Config, ConfigError, ConfigErrors, MAX_FILE_BYTES, ServeFlags, TextPosition, example_file,
+};
 use crate::model::text::{EscapedText, escape_text};
 use crate::net::endpoint::ProcessEnv;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 /// Check a config file, or print an example file with every key
@@ -85,7 +90,7 @@ pub fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
 }
 
 fn check_config_file(args: &ConfigCheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let mut loaded = Config::load(ServeFlags::default(), Some(&args.file), env);
+    let mut loaded = load_file_or_pipe(&args.file, env);
     if let Ok(config) = &mut loaded {
         config.warnings.extend(config.advice(env));
     }
@@ -115,6 +120,21 @@ fn check_config_file(args: &ConfigCheckArgs, env: &ProcessEnv) -> Result<u8, Com
     } else {
         exit::BAD_CONFIG
     })
+}
+
+/// Loads a file. A pipe, such as `/dev/stdin`, is read to its end.
+fn load_file_or_pipe(file: &Path, env: &ProcessEnv) -> Result<Config, ConfigErrors> {
+    let flags = ServeFlags::default();
+    let is_pipe = fs::metadata(file).is_ok_and(|metadata| metadata.file_type().is_fifo());
+    if !is_pipe {
+        return Config::load(flags, Some(file), env);
+    }
+
+    let mut bytes = Vec::new();
+    File::open(file)
+        .and_then(|pipe| pipe.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(|error| ConfigError::file(file, format!("cannot be read: {error}")))?;
+    Config::from_bytes(flags, file, bytes, env)
 }
 
 /// Returns the number of entries of each kind.

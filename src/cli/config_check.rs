@@ -40,7 +40,8 @@ impl ConfigChecker {
 
     /// Returns every error that would keep a new process from starting with the file. Blocks.
     pub fn check(&self) -> io::Result<ConfigErrors> {
-        let mut child = self.0.lock();
+        let busy = || io::Error::other("an earlier check still waits for a file");
+        let mut child = self.0.try_lock().ok_or_else(busy)?;
         let Child { stdin, stdout, .. } = &mut *child;
         let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
             return Err(io::ErrorKind::BrokenPipe.into());

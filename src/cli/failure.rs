@@ -4,6 +4,7 @@ use super::exit;
 use super::output::print_stderr;
 use crate::client::{CallError, ConnectError, TlsError, TlsRequired};
 use crate::model::text::{escape_text, is_misleading};
+use crate::telemetry::logs::flush_log;
 use std::error::Error as _;
 use std::fmt::Display;
 use std::io;
@@ -247,13 +248,19 @@ fn local_call_failure(status: &Status) -> Option<LocalCallFailure> {
     }
 }
 
-/// Reports the outcome on stderr and returns the exit code of the process.
+/// Reports the outcome on stderr, after the log, and returns the exit code of the process.
 #[must_use]
 pub fn report_outcome(outcome: Result<u8, CommandFailure>) -> ExitCode {
+    let is_log_written = flush_log();
     let failure = match outcome {
         Ok(code) => return ExitCode::from(code),
         Err(failure) => failure,
     };
+    // If the log is not read, a write to stderr blocks.
+    if !is_log_written {
+        return ExitCode::from(failure.exit_code);
+    }
+
     let mut lines: Vec<String> = failure
         .messages
         .iter()

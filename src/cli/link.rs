@@ -7,7 +7,7 @@ pub(super) use link_file::LINK_EXAMPLE;
 
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::{ignore_closed_stdout, write_stdout};
+use super::output::{print_ready_lines, write_stdout};
 use super::signals::DaemonSignals;
 use crate::link::LinkService;
 use crate::model::text::{EscapedText, escape_text};
@@ -79,7 +79,7 @@ pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
                 let sentence = format!("cannot listen on {address} for metrics: {error}");
                 CommandFailure::new(exit::CANNOT_LISTEN, sentence)
             })?;
-            print_lines(&[format!("metrics tcp:{address}")])?;
+            print_ready_lines(vec![format!("metrics tcp:{address}")]).await?;
             Some(task)
         }
     };
@@ -89,8 +89,9 @@ pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
             .iter()
             .map(|id| format!("linked {}", escape_text(id)))
             .collect();
-        let printed = print_lines(&lines);
-        notify_ready_with(&lines.join(", "));
+        let summary = lines.join(", ");
+        let printed = print_ready_lines(lines).await;
+        notify_ready_with(&summary);
         match printed {
             Ok(()) => std::future::pending().await,
             Err(failure) => failure,
@@ -108,11 +109,4 @@ pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
         failure = report_ready => return Err(failure),
     }
     Ok(exit::OK)
-}
-
-/// Prints lines. A closed stdout is no failure.
-fn print_lines(lines: &[String]) -> Result<(), CommandFailure> {
-    let printed =
-        write_stdout(|stdout| lines.iter().try_for_each(|line| writeln!(stdout, "{line}")));
-    ignore_closed_stdout(printed)
 }

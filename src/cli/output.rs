@@ -9,6 +9,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde::Serialize;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::time::Duration;
+
+/// Longest wait for the reader of stdout before a daemon serves.
+const READY_LINES_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -51,6 +55,17 @@ pub async fn write_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
     written
         .await
         .unwrap_or_else(|error| Err(CommandFailure::new(exit::INTERNAL, error)))
+}
+
+/// Prints the lines with which a daemon says that it is ready. A closed stdout is no failure. If stdout
+/// is not read, the daemon goes on without the lines.
+pub async fn print_ready_lines(lines: Vec<String>) -> Result<(), CommandFailure> {
+    let printed = tokio::time::timeout(READY_LINES_TIMEOUT, write_lines(lines)).await;
+    let Ok(outcome) = printed else {
+        tracing::warn!("stdout is not read; the first lines wait for the reader");
+        return Ok(());
+    };
+    ignore_closed_stdout(outcome)
 }
 
 /// Waits until the reader of stdout is gone. Never returns if that cannot be known, as for a file.

@@ -5,11 +5,12 @@ use super::args::root_arg_parser;
 use super::config_check::{self, ConfigChecker};
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::{ignore_closed_stdout, write_stdout};
+use super::output::{print_ready_lines, write_stdout};
 use super::root_arg::RootArg;
 use super::signals::DaemonSignals;
 use crate::config::{
-    Config, ConfigErrors, ListenAddress, RootFlag, ServeFlags, TlsFiles, TlsFlags,
+    Config, ConfigError, ConfigErrors, ListenAddress, READ_TIMEOUT, ReadProgress, RootFlag,
+    ServeFlags, TlsFiles, TlsFlags, record_reading,
 };
 use crate::file_watch::FileStamp;
 use crate::model::{LandlockMode, LandlockState, SandboxStatus};
@@ -30,6 +31,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -174,11 +177,7 @@ pub fn prepare_daemon(
         inherited_sockets: handed_over,
         ..env.clone()
     };
-    let file = args.config.clone().map(|path| {
-        let stamp = FileStamp::of_path(&path);
-        ConfigFile { path, stamp }
-    });
-    let config = load_config(&args, env).map_err(|errors| {
+    let LoadedConfig { config, file } = load_config_in_time(&args, env).map_err(|errors| {
         let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
         CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
     })?;
@@ -212,6 +211,47 @@ pub fn prepare_daemon(
         file,
         checker,
     })))
+}
+
+/// Configuration of the start.
+struct LoadedConfig {
+    config: Config,
+    file: Option<ConfigFile>,
+}
+
+/// Loads the configuration on another thread, so that a file that hangs is an error. The thread has
+/// ended when the function succeeds: the sandbox restricts one thread only.
+fn load_config_in_time(args: &ServeArgs, env: &ProcessEnv) -> Result<LoadedConfig, ConfigErrors> {
+    let progress = ReadProgress::default();
+    let (sender, receiver) = mpsc::channel();
+    let loading = {
+        let (args, env, progress) = (args.clone(), env.clone(), progress.clone());
+        let load = move || {
+            if let Some(path) = &args.config {
+                record_reading(&[path]);
+            }
+            let file = args.config.clone().map(|path| {
+                let stamp = FileStamp::of_path(&path);
+                ConfigFile { path, stamp }
+            });
+            let config = load_config(&args, &env)?;
+            Ok(LoadedConfig { config, file })
+        };
+        thread::spawn(move || drop(sender.send(progress.follow(load))))
+    };
+
+    match receiver.recv_timeout(READ_TIMEOUT) {
+        Ok(loaded) => {
+            // The thread has sent its result, and cannot fail any longer.
+            drop(loading.join());
+            loaded
+        }
+        Err(RecvTimeoutError::Timeout) => Err(Config::read_timeout_error(&progress).into()),
+        Err(RecvTimeoutError::Disconnected) => match loading.join() {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => Err(ConfigError::key("the configuration", "was not loaded").into()),
+        },
+    }
 }
 
 /// Loads the config file and the flags, at the start and for each reload.
@@ -266,7 +306,7 @@ pub async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
     let logs = Arc::new(logs);
     log_sandbox(&restricted);
     let app = server::build_daemon_on(listeners, config, restricted.status).await?;
-    print_listeners(&app)?;
+    print_listeners(&app).await?;
     // The flags replace the values of the file on each reload, too.
     let load = again.map(|(args, env)| Arc::new(move || load_config(&args, &env)) as ConfigLoader);
     let may_read = restricted.is_restricted().then(|| {
@@ -368,18 +408,15 @@ fn log_sandbox(restricted: &ProcessSandbox) {
     }
 }
 
-/// Prints the addresses of the listeners. A closed stdout is no failure.
-fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
-    let outcome = write_stdout(|stdout| {
-        let scraped = app.metrics_address();
-        app.listen_addresses()
-            .iter()
-            .try_for_each(|address| writeln!(stdout, "listening {address}"))?;
-        scraped
-            .iter()
-            .try_for_each(|address| writeln!(stdout, "metrics {address}"))
-    });
-    ignore_closed_stdout(outcome)
+/// Prints the addresses of the listeners.
+async fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
+    let addresses = app.listen_addresses();
+    let served = addresses
+        .iter()
+        .map(|address| format!("listening {address}"));
+    let scraped = app.metrics_address();
+    let scraped = scraped.iter().map(|address| format!("metrics {address}"));
+    print_ready_lines(served.chain(scraped).collect()).await
 }
 
 /// Prints one JSON object for each attempt. The exit code is 0 only if all attempts were denied.

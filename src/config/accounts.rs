@@ -37,12 +37,12 @@ fn id(
             .ok_or_else(|| format!("expected the number of a {kind}, 4294967294 at most"));
     }
     let name = (kind, text.to_owned());
-    let mut cache = ID_CACHE.lock();
-    if let Some(number) = cache.get(&name) {
+    if let Some(number) = ID_CACHE.lock().get(&name) {
         return Ok(*number);
     }
+    // Without the lock: the system's user database may hang.
     match find(text) {
-        Ok(Some(number)) => Ok(*cache.entry(name).or_insert(number)),
+        Ok(Some(number)) => Ok(*ID_CACHE.lock().entry(name).or_insert(number)),
         Ok(None) => Err(format!(
             "no {kind} of this name on this machine; create the {kind}, or give a number"
         )),

@@ -2,7 +2,7 @@
 
 use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::roots::parse_directory;
-use super::{accounts, address};
+use super::{accounts, address, record_reading};
 use crate::grpc::auth::{CallerPolicy, CallerRule, SanPattern, TokenFile};
 use crate::model::{AccessScope, PublishedRoot, RootId};
 use crate::parse::document::{ConfigError, ConfigErrors, DocumentField, DocumentReader};
@@ -257,6 +257,7 @@ fn token_file(
 ) -> Option<TokenFile> {
     reader.parsed(item, |text| {
         let file = TokenFile::new(address::absolute_path(text.as_ref(), base)?);
+        record_reading(&[file.path()]);
         file.check().map_err(|error| error.to_string())?;
         Ok::<_, String>(file)
     })

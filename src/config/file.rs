@@ -1,25 +1,27 @@
 //! Reads a config file and turns its text into settings.
 
-use super::{FileSettings, address, settings};
+use super::{FileSettings, address, record_reading, settings};
 use crate::model::RootId;
 use crate::net::endpoint::ProcessEnv;
 use crate::parse::document::{self, ConfigError, ConfigErrors};
-use std::fs::File;
-use std::io::{ErrorKind, Read as _};
+use std::fs::OpenOptions;
+use std::io::{self, ErrorKind, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 /// Most bytes of a config file.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Reads the text of a file.
 pub fn read(path: &Path) -> Result<String, ConfigError> {
-    let mut bytes = Vec::new();
-    // Not by the size in the metadata: a pipe has none.
-    let outcome = File::open(path).and_then(|f| f.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes));
-    outcome.map_err(|error| {
+    record_reading(&[path]);
+    let bytes = read_regular_file(path).map_err(|error| {
         let reason = match error.kind() {
             ErrorKind::NotFound => "no such file".to_owned(),
             ErrorKind::IsADirectory => "is a directory; name the file in it".to_owned(),
+            ErrorKind::InvalidInput => {
+                "is not a regular file; write the configuration to a file".to_owned()
+            }
             ErrorKind::PermissionDenied => {
                 "permission denied; let the user of the daemon read the \
                                             file"
@@ -30,6 +32,27 @@ pub fn read(path: &Path) -> Result<String, ConfigError> {
         ConfigError::file(path, reason)
     })?;
     decode(path, bytes)
+}
+
+/// Reads at most one byte more than the limit. The kind of the error is `InvalidInput` if the file is
+/// a pipe or a device, which might never end.
+fn read_regular_file(path: &Path) -> io::Result<Vec<u8>> {
+    // Opening a fifo must not block.
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(ErrorKind::IsADirectory.into());
+    }
+    if !metadata.is_file() {
+        return Err(ErrorKind::InvalidInput.into());
+    }
+
+    let mut bytes = Vec::new();
+    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Decodes the bytes of a file as UTF-8.

@@ -14,6 +14,7 @@ mod inherited_sockets;
 mod keys;
 mod limits;
 mod project_roots;
+mod read_progress;
 mod reload;
 mod roots;
 mod settings;
@@ -24,8 +25,10 @@ mod traces;
 
 pub use self::callers::CallerRules;
 pub use self::example::example_file;
+pub use self::file::MAX_FILE_BYTES;
 pub use self::flags::{RootFlag, ServeFlags};
 pub use self::keys::{KeyDescription, config_keys};
+pub use self::read_progress::{ReadProgress, record_reading};
 pub use self::reload::RestartRequired;
 pub use self::socket_access::{SocketAccess, SocketAccessRules};
 pub use self::tls::{TlsFiles, TlsFlags};
@@ -47,6 +50,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tls::TlsSettings;
+
+/// Longest time for reading the config file and the files that it names.
+pub const READ_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Checked configuration of a daemon.
 #[derive(Debug, Clone)]
@@ -283,6 +289,25 @@ impl Config {
             traces: file.traces,
             warnings,
         })
+    }
+
+    /// Returns the error of a load that did not end within [`READ_TIMEOUT`].
+    #[must_use]
+    pub fn read_timeout_error(progress: &ReadProgress) -> ConfigError {
+        let files = progress.current_files();
+        let named: Vec<_> = files.iter().map(|file| file.to_string_lossy()).collect();
+        let named = match &*named {
+            [] => "a file of the configuration".into(),
+            files => files.join(" or "),
+        };
+        let limit = READ_TIMEOUT.as_secs();
+        ConfigError::key(
+            &named,
+            format!(
+                "does not answer: reading took over {limit} s; repair its filesystem or use another \
+                 path, and then load the configuration again"
+            ),
+        )
     }
 
     /// Returns the roots that a config file publishes. Ignores errors in other keys: the user may

@@ -1,7 +1,7 @@
 //! Reads the TLS files and `insecure_tcp` of flags and config files.
 
 use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
-use super::{ListenAddress, address};
+use super::{ListenAddress, address, record_reading};
 use crate::net::certs::{self, CertFileError, CertFileKind};
 use crate::parse::document::{
     ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
@@ -194,10 +194,20 @@ fn check_files(
     certificate_and_key: Option<&(PathBuf, PathBuf)>,
     client_ca: Option<&Path>,
 ) -> Vec<CertFileError> {
-    let identity = certificate_and_key
-        .map(|(certificate, key)| certs::load_identity(certificate, key).map(drop));
-    let mut errors = identity.and_then(Result::err).unwrap_or_default();
-    errors.extend(client_ca.and_then(|file| certs::load_authorities(file).err()));
+    let mut errors = Vec::new();
+    if let Some((certificate, key)) = certificate_and_key {
+        record_reading(&[certificate, key]);
+        errors.extend(
+            certs::load_identity(certificate, key)
+                .err()
+                .into_iter()
+                .flatten(),
+        );
+    }
+    if let Some(file) = client_ca {
+        record_reading(&[file]);
+        errors.extend(certs::load_authorities(file).err());
+    }
     errors
 }
 
@@ -236,6 +246,7 @@ pub fn merge_flags_and_file(
 /// TLS.
 pub fn warnings(tls: Option<&TlsFiles>, listeners: &[ListenAddress]) -> Vec<String> {
     if let Some(files) = tls {
+        record_reading(&[&files.certificate, &files.key]);
         let identity = certs::load_identity(&files.certificate, &files.key);
         return identity
             .map(|identity| identity.warnings)

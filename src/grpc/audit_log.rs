@@ -1,29 +1,25 @@
 //! Audit log of denied calls, and of all calls if the operator enables it. Never logs bodies,
 //! tokens or paths. Untrusted text is escaped and truncated here; the log formatter quotes it.
 
+mod denial_limit;
+
 use super::auth::Caller;
 use super::dispatch::METHOD_PATH_PREFIX;
 use crate::catalog::CatalogView;
 use crate::model::text::truncate_escaped;
-use crate::model::{PeerIdentity, RootReason};
+use crate::model::{PeerIdentity, QuotaKey, RootReason};
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use crate::proto::grpc_code_name;
-use crate::telemetry::RateLimitedLog;
+use denial_limit::{DENIAL_WINDOW, DenialDecision, DenialLimit, DeniedCaller, SuppressedDenials};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tonic::{Code, Extensions, Status};
 use tonic_types::StatusExt as _;
 use tracing::{info, warn};
 
 /// Log target for filters. Audit lines have no parent span, so they stand alone.
 const TARGET: &str = "caproot::audit";
-/// Limit of lines about denied calls within the interval. Further lines are only counted, so that
-/// an unauthorized client cannot fill the disk.
-const MAX_REFUSALS: usize = 10;
-const REFUSAL_INTERVAL: Duration = Duration::from_secs(1);
-
 /// Maximum bytes of each logged text, enough for every valid value.
 const MAX_METHOD_BYTES: usize = 128;
 const MAX_ROOT_ID_BYTES: usize = 256;
@@ -37,7 +33,8 @@ pub struct AuditLog(Arc<AuditLogInner>);
 #[derive(Debug)]
 struct AuditLogInner {
     log_every_call: AtomicBool,
-    refusals: RateLimitedLog,
+    /// Limit of lines about denied calls, so that an unauthorized client cannot fill the disk.
+    denial_limit: DenialLimit,
 }
 
 /// Call in flight.
@@ -75,11 +72,9 @@ impl AuditLog {
     /// Creates an audit log of denied calls. If `every_call` is set, it includes all other calls.
     #[must_use]
     pub fn new(every_call: bool) -> Self {
-        let log_every_call = AtomicBool::new(every_call);
-        let refusals = RateLimitedLog::new(REFUSAL_INTERVAL, MAX_REFUSALS);
         Self(Arc::new(AuditLogInner {
-            log_every_call,
-            refusals,
+            log_every_call: AtomicBool::new(every_call),
+            denial_limit: DenialLimit::new(),
         }))
     }
 
@@ -128,7 +123,7 @@ impl AuditLog {
         root: Option<&str>,
         reason: Option<&str>,
     ) {
-        if !self.check_refusal_limit() {
+        if !self.check_denial_limit(subject.denied_caller()) {
             return;
         }
         let AuditFields {
@@ -153,39 +148,54 @@ impl AuditLog {
     }
 
     /// Whether the rate limit allows another line. Otherwise counts the line; the count is logged
-    /// after the interval.
-    fn check_refusal_limit(&self) -> bool {
-        match self.0.refusals.record_event() {
-            Ok(suppressed) => {
-                log_suppressed(suppressed);
-                return true;
-            }
-            Err(1) => {
+    /// after the window.
+    fn check_denial_limit(&self, caller: DeniedCaller) -> bool {
+        match self.0.denial_limit.record_denial(caller) {
+            DenialDecision::Log => true,
+            DenialDecision::Suppress => false,
+            DenialDecision::SuppressFirst => {
                 let inner = Arc::downgrade(&self.0);
                 tokio::spawn(async move {
-                    tokio::time::sleep(REFUSAL_INTERVAL).await;
+                    tokio::time::sleep(DENIAL_WINDOW).await;
                     if let Some(inner) = inner.upgrade() {
-                        log_suppressed(inner.refusals.take_suppressed());
+                        log_suppressed(&inner.denial_limit.take_suppressed());
                     }
                 });
+                false
             }
-            Err(_) => {}
         }
-        false
     }
 }
 
 impl Drop for AuditLogInner {
-    /// Logs the last count when the daemon stops.
+    /// Logs the last counts when the daemon stops.
     fn drop(&mut self) {
-        log_suppressed(self.refusals.take_suppressed());
+        log_suppressed(&self.denial_limit.take_suppressed());
     }
 }
 
-/// Logs how many lines were suppressed.
-fn log_suppressed(suppressed: u64) {
-    if suppressed > 0 {
-        warn!(target: TARGET, parent: None, suppressed, "further denied calls not logged");
+/// Logs for each caller how many lines were suppressed.
+fn log_suppressed(suppressed: &[SuppressedDenials]) {
+    for SuppressedDenials { caller, count } in suppressed {
+        let AuditFields {
+            rules,
+            uid,
+            pid: _,
+            address,
+            certificate_names,
+        } = caller
+            .as_ref()
+            .map(denied_caller_fields)
+            .unwrap_or_default();
+        warn!(
+            target: TARGET, parent: None,
+            suppressed = count,
+            rules = rules.as_deref(),
+            uid,
+            address = address.as_deref(),
+            certificate_names = certificate_names.as_deref(),
+            "further denied calls not logged"
+        );
     }
 }
 
@@ -268,19 +278,9 @@ impl AuditedCall {
 
 impl AuditSubject {
     fn audit_fields(&self) -> AuditFields {
-        let join = |names: &[&str]| {
-            (!names.is_empty()).then(|| truncate_escaped(&names.join(","), MAX_LIST_BYTES))
-        };
         let rules = self.caller.as_ref();
-        let rules = rules.map(|caller| {
-            caller
-                .matched_rules
-                .iter()
-                .map(|name| &**name)
-                .collect::<Vec<_>>()
-        });
         let fields = AuditFields {
-            rules: rules.and_then(|rules| join(&rules)),
+            rules: rules.and_then(|caller| join_names(&caller.matched_rules)),
             ..AuditFields::default()
         };
         match &self.peer {
@@ -290,16 +290,49 @@ impl AuditSubject {
                 pid: Some(*pid),
                 ..fields
             },
-            Some(PeerIdentity::Remote { address, names }) => {
-                let names: Vec<&str> = names.iter().map(|name| &**name).collect();
-                AuditFields {
-                    address: Some(address.to_string()),
-                    certificate_names: join(&names),
-                    ..fields
-                }
-            }
+            Some(PeerIdentity::Remote { address, names }) => AuditFields {
+                address: Some(address.to_string()),
+                certificate_names: join_names(names),
+                ..fields
+            },
         }
     }
+
+    fn denied_caller(&self) -> DeniedCaller {
+        let caller = self.caller.clone().unwrap_or_default();
+        DeniedCaller {
+            peer: self.peer.as_ref().map(PeerIdentity::quota_key),
+            matched_rules: caller.matched_rules,
+        }
+    }
+}
+
+fn denied_caller_fields(caller: &DeniedCaller) -> AuditFields {
+    let fields = AuditFields {
+        rules: join_names(&caller.matched_rules),
+        ..AuditFields::default()
+    };
+    match &caller.peer {
+        None => fields,
+        Some(QuotaKey::User(uid)) => AuditFields {
+            uid: Some(*uid),
+            ..fields
+        },
+        Some(QuotaKey::CertificateNames(names)) => AuditFields {
+            certificate_names: join_names(names),
+            ..fields
+        },
+        Some(QuotaKey::Address(address)) => AuditFields {
+            address: Some(address.to_string()),
+            ..fields
+        },
+    }
+}
+
+/// Returns names for a line, or `None` if there are none.
+fn join_names(names: &[impl AsRef<str>]) -> Option<String> {
+    let names: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+    (!names.is_empty()).then(|| truncate_escaped(&names.join(","), MAX_LIST_BYTES))
 }
 
 /// Returns the ids of the roots of a call, or `None` if there are none.

@@ -2,24 +2,28 @@
 //! reload; this module applies or rejects the result. Reloads run one at a time.
 
 use super::reload_plan::{
-    ConfigFileCheck, ConfigLoader, ReloadPlan, SandboxReadCheck, plan_reload,
+    ConfigFileCheck, ConfigLoader, NewConfig, ReloadPlan, SandboxReadCheck, plan_reload,
 };
 use super::{ReloadTargets, service_manager};
 use crate::catalog::{ConsistencyLevel, PolicyConfig, WaitBudget};
-use crate::config::{Config, ConfigError, RestartRequired};
+use crate::config::{
+    Config, ConfigError, ConfigErrors, READ_TIMEOUT, ReadProgress, record_reading,
+};
 use crate::file_watch::{FileChanges, FileStamp};
 use crate::grpc::AuthRules;
 use crate::grpc::auth::{CallerPolicy, RuleTokens};
 use crate::model::text::truncate_with_ellipsis;
 use crate::model::{ConfigState, Limits, RejectedReload};
 use crate::scan::search::SearchRules;
-use crate::sync::run_blocking;
+use crate::sync::Mutex;
 use crate::telemetry::LogHandle;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::timeout;
 
 /// Longest wait for the scans after a reload.
 const RESCAN_TIMEOUT: Duration = Duration::from_secs(5);
@@ -28,6 +32,9 @@ const MAX_REPORTED_ERRORS: usize = 20;
 const MAX_LOCATION_BYTES: usize = 120;
 /// Most bytes of the first error in the status of the service manager.
 const MAX_FIRST_ERROR_BYTES: usize = 400;
+/// Most earlier reloads that still wait for a file. Each of them keeps a thread.
+const MAX_HUNG_READS: usize = 4;
+
 /// Source of new configurations. The default has no file, so every reload fails.
 #[derive(Clone, Default)]
 pub struct ReloadSource {
@@ -64,6 +71,8 @@ pub struct ConfigReloader {
     /// Limit of connections in use, which may be lower than the configured one.
     max_connections: usize,
     config_state: watch::Sender<ConfigState>,
+    /// Earlier reloads that were rejected because a file did not answer.
+    hung_reads: Vec<JoinHandle<()>>,
 }
 
 impl ConfigReloader {
@@ -78,6 +87,7 @@ impl ConfigReloader {
             config,
             max_connections,
             config_state,
+            hung_reads: Vec::new(),
         }
     }
 
@@ -116,28 +126,10 @@ impl ConfigReloader {
 
     /// Reads the file, and applies or rejects it. Returns whether a new process is needed.
     async fn reload_config(&mut self, load: ConfigLoader, reloads: &mut ReloadSource) -> bool {
-        let (old, tls) = (self.config.clone(), self.targets.tls.clone());
-        let may_read = reloads.may_read.clone();
         // Without a service manager, the sandbox denies files in new directories until a restart.
-        let needs_restart_to_read = may_read.is_some() && reloads.check_file.is_none();
-        let (mut file, check_file) = (reloads.config_file.clone(), reloads.check_file.clone());
-        let read = run_blocking(move || {
-            if let Some(file) = &mut file {
-                file.stamp = FileStamp::of_path(&file.path);
-            }
-            let may_read = |dir: &Path| may_read.as_ref().is_none_or(|may_read| may_read(dir));
-            (plan_reload(&load, &old, may_read, tls, check_file), file)
-        });
-        let (plan, file) = read.await.unwrap_or_else(|panic| {
-            tracing::error!(%panic, "internal error: reading the configuration panicked");
-            let error = ConfigError::key("the configuration", "cannot be read: internal error");
-            (Err(error.into()), reloads.config_file.clone())
-        });
-        reloads.config_file = file;
-        match plan {
-            Ok(ReloadPlan::Apply(config, restart)) => {
-                self.apply_config(*config, restart, reloads).await;
-            }
+        let needs_restart_to_read = reloads.may_read.is_some() && reloads.check_file.is_none();
+        match self.plan_in_time(load, reloads).await {
+            Ok(ReloadPlan::Apply(new)) => self.apply_config(*new, reloads).await,
             Ok(ReloadPlan::Restart(keys)) => {
                 tracing::warn!("restarting to apply: {}", keys.join(", "));
                 service_manager::notify_restarting(&keys);
@@ -146,6 +138,66 @@ impl ConfigReloader {
             Err(errors) => self.report_rejection(&errors, needs_restart_to_read),
         }
         false
+    }
+
+    /// Reads the file on a blocking thread. If a file does not answer in time, returns an error that
+    /// names the file, and discards the result of the thread.
+    async fn plan_in_time(
+        &mut self,
+        load: ConfigLoader,
+        reloads: &mut ReloadSource,
+    ) -> Result<ReloadPlan, ConfigErrors> {
+        self.hung_reads.retain(|read| !read.is_finished());
+        if self.hung_reads.len() >= MAX_HUNG_READS {
+            let reason = format!(
+                "cannot be read: {MAX_HUNG_READS} earlier reloads still wait for a file; repair its \
+                 filesystem, or restart the daemon"
+            );
+            return Err(ConfigError::key("the configuration", reason).into());
+        }
+
+        let progress = ReadProgress::default();
+        let stamp = Arc::new(Mutex::new(None));
+        let (sender, receiver) = oneshot::channel();
+        let read = {
+            let (old, tls) = (self.config.clone(), self.targets.tls.clone());
+            let (may_read, check_file) = (reloads.may_read.clone(), reloads.check_file.clone());
+            let path = reloads.config_file.as_ref().map(|file| file.path.clone());
+            let (progress, stamp) = (progress.clone(), stamp.clone());
+            let plan = move || {
+                if let Some(path) = &path {
+                    record_reading(&[path]);
+                    *stamp.lock() = Some(FileStamp::of_path(path));
+                }
+                let may_read = |dir: &Path| may_read.as_ref().is_none_or(|may_read| may_read(dir));
+                plan_reload(&load, &old, may_read, tls, check_file)
+            };
+            // The receiver is gone if the file answered too late.
+            tokio::task::spawn_blocking(move || drop(sender.send(progress.follow(plan))))
+        };
+
+        let planned = timeout(READ_TIMEOUT, receiver).await;
+        // Even if the file does not answer: only a further change of the file starts a reload.
+        if let (Some(file), Some(stamp)) = (&mut reloads.config_file, *stamp.lock()) {
+            file.stamp = stamp;
+        }
+        match planned {
+            Ok(Ok(plan)) => plan,
+            Ok(Err(_)) => {
+                let panic = read.await.err();
+                if panic.as_ref().is_some_and(JoinError::is_cancelled) {
+                    // The runtime shuts down.
+                    std::future::pending::<()>().await;
+                }
+                tracing::error!(?panic, "internal error: reading the configuration panicked");
+                let reason = "cannot be read: internal error";
+                Err(ConfigError::key("the configuration", reason).into())
+            }
+            Err(_) => {
+                self.hung_reads.push(read);
+                Err(Config::read_timeout_error(&progress).into())
+            }
+        }
     }
 
     fn report_rejection(&self, errors: &[ConfigError], needs_restart_to_read: bool) {
@@ -176,12 +228,12 @@ impl ConfigReloader {
         });
     }
 
-    async fn apply_config(
-        &mut self,
-        config: Config,
-        restart: RestartRequired,
-        reloads: &ReloadSource,
-    ) {
+    async fn apply_config(&mut self, new: NewConfig, reloads: &ReloadSource) {
+        let NewConfig {
+            config,
+            restart,
+            tls: new_tls,
+        } = new;
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
@@ -192,10 +244,13 @@ impl ConfigReloader {
             load_limit,
             connection_limiter,
             stream_quota,
-            tls: _,
+            tls,
         } = &self.targets;
         let mut limits = config.limits.clone();
         limits.max_connections = self.max_connections;
+        if let Some((tls, new_tls)) = tls.as_ref().zip(new_tls) {
+            tls.install(new_tls);
+        }
         // Before the policy of the store, so that no caller sees new roots under the old rules.
         auth_layer.replace_rules(auth_config(&config));
         audit.set_log_every_call(config.audit);

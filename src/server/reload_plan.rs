@@ -1,7 +1,7 @@
 //! Decision about a new config file: apply it, reject it, or leave it to a new process, always as a
 //! whole.
 
-use super::tls::ReloadableTls;
+use super::tls::{NewTls, ReloadableTls};
 use crate::config::{Config, ConfigError, ConfigErrors, RestartRequired};
 use std::io;
 use std::path::Path;
@@ -20,9 +20,17 @@ pub type ConfigFileCheck = Arc<dyn Fn() -> io::Result<ConfigErrors> + Send + Syn
 /// Outcome of reading a new config file.
 pub enum ReloadPlan {
     /// Apply the configuration; some keys keep their values until the next start.
-    Apply(Box<Config>, RestartRequired),
+    Apply(Box<NewConfig>),
     /// End this process: these keys need a new one.
     Restart(Vec<String>),
+}
+
+/// New configuration. Applying it cannot fail.
+pub struct NewConfig {
+    pub config: Config,
+    pub restart: RestartRequired,
+    /// `None` if TLS stays as it is.
+    pub tls: Option<NewTls>,
 }
 
 /// Reads the file and decides whether to apply it, reject it, or leave it to a new process. Blocks.
@@ -67,7 +75,10 @@ pub fn plan_reload(
             }
         }
         Err(errors) => {
-            let elsewhere = errors.iter().filter(|error| error.file.is_none()).cloned();
+            // The check does not see inherited sockets, but sees the same flags.
+            let elsewhere = errors.iter().filter(|error| error.file.is_none());
+            let elsewhere = elsewhere.filter(|error| !found.contains(error));
+            let elsewhere: Vec<_> = elsewhere.cloned().collect();
             return Err(found.into_iter().chain(elsewhere).collect());
         }
     };
@@ -78,14 +89,20 @@ pub fn plan_reload(
     Ok(ReloadPlan::Restart(keys))
 }
 
-/// Reloads the certificate files, which is the last step that can fail.
+/// Reads the certificate files, which is the last step that can fail.
 fn plan_apply(
     (config, restart): (Config, RestartRequired),
     tls: Option<Arc<ReloadableTls>>,
 ) -> Result<ReloadPlan, ConfigErrors> {
-    if let Some((tls, files)) = tls.zip(config.tls.clone()) {
-        tls.reload_files(files)
-            .map_err(|unusable| ConfigError::key("tls", unusable.to_string()))?;
-    }
-    Ok(ReloadPlan::Apply(Box::new(config), restart))
+    let tls = match tls.zip(config.tls.clone()) {
+        None => None,
+        Some((tls, files)) => tls
+            .read_files(files)
+            .map_err(|unusable| ConfigError::key("tls", unusable.to_string()))?,
+    };
+    Ok(ReloadPlan::Apply(Box::new(NewConfig {
+        config,
+        restart,
+        tls,
+    })))
 }

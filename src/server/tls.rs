@@ -1,7 +1,7 @@
 //! TLS configuration of the daemon. When the certificate files change, new connections use the new
 //! files.
 
-use crate::config::TlsFiles;
+use crate::config::{TlsFiles, record_reading};
 use crate::file_watch::{FileChanges, FileStamps, HintCause, stamp_files};
 use crate::net::certs::{self, CertFileError, TlsIdentity, format_time};
 use crate::sync::Mutex;
@@ -14,6 +14,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -36,8 +37,9 @@ pub struct ReloadableTls {
     current: Mutex<CurrentTls>,
     /// Expiry of the certificate in use.
     expires_at: watch::Sender<SystemTime>,
-    /// Held while reading files, so that concurrent readers install files in the order of reading.
-    read_lock: Mutex<()>,
+    /// Number of the last read. Concurrent readers install files in the order in which the reads
+    /// began. No lock is held during a read, because a disk may hang.
+    last_read: AtomicU64,
     /// Rate limit of messages about failed handshakes, by address and cause.
     pub handshake_log: RateLimitedLog<(IpAddr, String)>,
 }
@@ -49,6 +51,31 @@ struct CurrentTls {
     /// Stamps of the files at the last read, whether the files were usable or not.
     stamps: FileStamps,
     is_usable: bool,
+    /// Number of the read of the stamps.
+    read_number: u64,
+}
+
+/// Files of one read, and their stamps from before the read.
+#[derive(Debug)]
+struct TlsRead {
+    number: u64,
+    files: TlsFiles,
+    stamps: FileStamps,
+}
+
+/// Configuration from new files, which is not in use yet.
+#[derive(Debug)]
+pub struct NewTls {
+    read: TlsRead,
+    config: ServerConfig,
+    identity: TlsIdentity,
+}
+
+/// New files that cannot be used.
+#[derive(Debug)]
+struct RejectedTls {
+    read: Box<TlsRead>,
+    unusable: UnusableTlsFiles,
 }
 
 /// Errors of certificate files. Prints on one line.
@@ -58,84 +85,117 @@ pub struct UnusableTlsFiles(Vec<CertFileError>);
 impl ReloadableTls {
     /// Reads the files and builds the first configuration.
     pub fn load(files: TlsFiles) -> Result<Self, UnusableTlsFiles> {
-        let new_stamps = stamp_files(&file_paths(&files));
+        let stamps = stamp_files(&file_paths(&files));
         let (config, identity) = build_tls_config(&files)?;
         log_loaded("serving TLS", &identity, files.client_ca.is_some());
-        let config = Arc::new(config);
         let current = CurrentTls {
             files,
-            config,
-            stamps: new_stamps,
+            config: Arc::new(config),
+            stamps,
             is_usable: true,
+            read_number: 0,
         };
         Ok(Self {
             current: Mutex::new(current),
             expires_at: watch::Sender::new(identity.expires_at),
-            read_lock: Mutex::default(),
+            last_read: AtomicU64::new(0),
             handshake_log: RateLimitedLog::new(HANDSHAKE_LOG_INTERVAL, MAX_HANDSHAKE_MESSAGES),
         })
     }
 
-    /// Replaces the files. Does nothing if the files are the last ones read. If the new files are
-    /// unusable, keeps the old configuration. Logs the result. Blocks on the disk.
-    pub fn reload_files(&self, files: TlsFiles) -> Result<(), UnusableTlsFiles> {
-        let _reading = self.read_lock.lock();
-        let new_stamps = stamp_files(&file_paths(&files));
-        if self.with_current(|current| {
-            current.files == files && current.stamps == new_stamps && current.is_usable
-        }) {
-            return Ok(());
+    /// Reads files for [`Self::install`]. Returns `None` if the files are the last ones read. Blocks on
+    /// the disk.
+    pub fn read_files(&self, files: TlsFiles) -> Result<Option<NewTls>, UnusableTlsFiles> {
+        record_reading(&files.paths().collect::<Vec<_>>());
+        let read = self.begin_read(files);
+        let is_known = self.with_current(|current| {
+            current.files == read.files && current.stamps == read.stamps && current.is_usable
+        });
+        if is_known {
+            return Ok(None);
         }
-        match self.build_newer_config(&files) {
-            Ok(built) => {
-                self.install_config(files, new_stamps, built);
-                Ok(())
-            }
-            Err(unusable) => {
-                self.report_unusable(&files, new_stamps, &unusable);
-                Err(unusable)
-            }
+        self.build_newer_config(read).map(Some).map_err(|rejected| {
+            self.record_unusable(&rejected.read);
+            rejected.unusable
+        })
+    }
+
+    fn begin_read(&self, files: TlsFiles) -> TlsRead {
+        // Before the stamps: a later read must not have earlier stamps.
+        let number = self.last_read.fetch_add(1, Ordering::Relaxed) + 1;
+        let stamps = stamp_files(&file_paths(&files));
+        TlsRead {
+            number,
+            files,
+            stamps,
         }
     }
 
     /// Builds a configuration, unless its certificate expired before the certificate in use.
-    fn build_newer_config(
-        &self,
-        files: &TlsFiles,
-    ) -> Result<(ServerConfig, TlsIdentity), UnusableTlsFiles> {
-        let (config, identity) = build_tls_config(files)?;
+    fn build_newer_config(&self, read: TlsRead) -> Result<NewTls, RejectedTls> {
+        let (config, identity) = match build_tls_config(&read.files) {
+            Ok(built) => built,
+            Err(unusable) => {
+                let read = Box::new(read);
+                return Err(RejectedTls { read, unusable });
+            }
+        };
         let expired = identity.expires_at < SystemTime::now();
         if !expired || identity.expires_at >= *self.expires_at.borrow() {
-            return Ok((config, identity));
+            return Ok(NewTls {
+                read,
+                config,
+                identity,
+            });
         }
-        let subject = files.certificate.display().to_string();
+
         let reason = format!(
             "expired on {}, before the certificate in use",
             format_time(identity.expires_at)
         );
-        Err(UnusableTlsFiles(vec![CertFileError {
+        let error = CertFileError {
             kind: certs::CertFileKind::Certificate,
-            subject,
+            subject: read.files.certificate.display().to_string(),
             reason,
-        }]))
+        };
+        Err(RejectedTls {
+            read: Box::new(read),
+            unusable: UnusableTlsFiles(vec![error]),
+        })
     }
 
-    fn install_config(
-        &self,
-        files: TlsFiles,
-        new_stamps: FileStamps,
-        (config, identity): (ServerConfig, TlsIdentity),
-    ) {
-        let config = Arc::new(config);
-        let verifies_clients = files.client_ca.is_some();
-        self.with_current(|current| {
-            *current = CurrentTls {
-                files,
-                config,
-                stamps: new_stamps,
-                is_usable: true,
+    /// Uses the files of a new configuration for new connections.
+    pub fn install(&self, new: NewTls) {
+        self.install_if(new, |_| true);
+    }
+
+    /// Uses new files for new connections, if they are newer than the current files and the current
+    /// files satisfy a condition.
+    fn install_if(&self, new: NewTls, may_replace: impl FnOnce(&TlsFiles) -> bool) {
+        let NewTls {
+            read,
+            config,
+            identity,
+        } = new;
+        let verifies_clients = read.files.client_ca.is_some();
+        let is_installed = self.with_current(|current| {
+            let is_older = current.files == read.files && read.number < current.read_number;
+            if is_older || !may_replace(&current.files) {
+                return false;
             }
+            *current = CurrentTls {
+                files: read.files,
+                config: Arc::new(config),
+                stamps: read.stamps,
+                is_usable: true,
+                read_number: read.number,
+            };
+            true
         });
+        if !is_installed {
+            return;
+        }
+
         self.expires_at.send_replace(identity.expires_at);
         // Logged after the change, because a reader of the log may connect at once.
         log_loaded(
@@ -145,17 +205,14 @@ impl ReloadableTls {
         );
     }
 
-    fn report_unusable(
-        &self,
-        files: &TlsFiles,
-        new_stamps: FileStamps,
-        unusable: &UnusableTlsFiles,
-    ) {
-        tracing::error!("invalid new certificates, keeping the old ones: {unusable}");
+    /// Records that files cannot be used, so that the same files are not reported again.
+    fn record_unusable(&self, read: &TlsRead) {
         self.with_current(|current| {
             // Files of a rejected configuration are not watched.
-            if current.files == *files {
-                (current.stamps, current.is_usable) = (new_stamps, false);
+            if current.files == read.files && read.number >= current.read_number {
+                current.stamps.clone_from(&read.stamps);
+                current.is_usable = false;
+                current.read_number = read.number;
             }
         });
     }
@@ -170,35 +227,34 @@ impl ReloadableTls {
             let tls = self.clone();
             // On a blocking thread, because a disk may hang.
             let reloaded = tokio::task::spawn_blocking(move || tls.reload_changed_files(cause));
-            let Ok(Some((files, stamps, unusable))) = reloaded.await else {
+            let Ok(Some(RejectedTls { read, unusable })) = reloaded.await else {
                 continue;
             };
             // A program may still be writing the other file.
-            let next_change = changes.wait_for_change(|| (file_paths(&files), stamps.clone()));
+            let next_change =
+                changes.wait_for_change(|| (file_paths(&read.files), read.stamps.clone()));
             if timeout(WRITE_GRACE, next_change).await.is_err() {
-                self.report_unusable(&files, stamps, &unusable);
+                tracing::error!("invalid new certificates, keeping the old ones: {unusable}");
+                self.record_unusable(&read);
             }
         }
     }
 
     /// Reloads changed files. Returns unusable files.
-    fn reload_changed_files(
-        &self,
-        cause: HintCause,
-    ) -> Option<(TlsFiles, FileStamps, UnusableTlsFiles)> {
-        let _reading = self.read_lock.lock();
-        let files = self.with_current(|current| current.files.clone());
-        let new_stamps = stamp_files(&file_paths(&files));
-        if self.with_current(|current| current.stamps == new_stamps) {
+    fn reload_changed_files(&self, cause: HintCause) -> Option<RejectedTls> {
+        let read = self.begin_read(self.with_current(|current| current.files.clone()));
+        if self.with_current(|current| current.stamps == read.stamps) {
             return None;
         }
-        match self.build_newer_config(&files) {
-            Ok(built) => {
+        match self.build_newer_config(read) {
+            Ok(new) => {
                 tracing::debug!(found_by = cause.as_str(), "certificate files changed");
-                self.install_config(files, new_stamps, built);
+                // A reload may have replaced the paths meanwhile.
+                let files = new.read.files.clone();
+                self.install_if(new, |current| *current == files);
                 None
             }
-            Err(unusable) => Some((files, new_stamps, unusable)),
+            Err(rejected) => Some(rejected),
         }
     }
 

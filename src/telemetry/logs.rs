@@ -1,8 +1,14 @@
 //! Setup of logging and of the export of spans.
 
+use super::journal::JournalSocket;
 use super::log_config::{LogConfig, LogFormat, TraceConfig};
+use super::log_queue::{LogQueue, LogSink};
 use super::traces::{self, SpanProvider};
+use crate::model::text::escape_text;
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _};
+use std::sync::OnceLock;
+use std::time::Duration;
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
@@ -15,26 +21,21 @@ pub struct LogHandle {
     span_provider: Option<SpanProvider>,
 }
 
-/// Installs the global subscriber of log lines and, if configured, spans. The export of spans needs
-/// a tokio runtime. A second call in a process, as in tests, keeps the first subscriber.
+/// Queue of the global subscriber.
+static LOG_QUEUE: OnceLock<LogQueue> = OnceLock::new();
+
+/// Longest wait for the reader of the log at the end of the process.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Installs the global subscriber of log lines and, if configured, spans. From then on, panics are
+/// lines of the log, too. The export of spans needs a tokio runtime. A second call in a process, as
+/// in tests, keeps the first subscriber.
 pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<LogHandle, String> {
     let (filter, handle) = reload::Layer::new(EnvFilter::new(&log.filter));
-    let lines: Box<dyn Layer<Registry> + Send + Sync> = match log.format {
-        LogFormat::Text => Box::new(
-            fmt::layer()
-                .with_writer(io::stderr)
-                .with_ansi(io::stderr().is_terminal()),
-        ),
-        LogFormat::Json => Box::new(fmt::layer().with_writer(io::stderr).with_ansi(false).json()),
-        LogFormat::Journald => {
-            let journal = tracing_journald::layer();
-            let journal = journal.map_err(|error| {
-                format!("cannot log to the journal: {error}; set log.format to text or json")
-            })?;
-            // The default prefix of the library is `F`.
-            Box::new(journal.with_field_prefix(Some("CAPROOT".to_owned())))
-        }
-    };
+    let queue = LogQueue::default();
+    let sink = open_log_sink(log.format)?;
+    let lines = log_line_layer(log.format, &queue);
+
     let provider = traces.map(traces::build_span_provider).transpose()?;
     let spans = provider.as_ref().map(|provider| {
         let layer = traces::span_layer(provider);
@@ -43,14 +44,72 @@ pub fn init_logging(log: &LogConfig, traces: Option<&TraceConfig>) -> Result<Log
             tracing_subscriber::filter::Targets::new().with_target("caproot", LevelFilter::INFO);
         layer.with_filter(calls)
     });
+
     let subscriber = tracing_subscriber::registry()
         .with(lines.with_filter(filter))
         .with(spans);
-    let _ = subscriber.try_init();
+    if subscriber.try_init().is_ok() {
+        queue
+            .start_writer(sink)
+            .map_err(|error| format!("cannot start the thread of the log: {error}"))?;
+        LOG_QUEUE.get_or_init(|| queue);
+        std::panic::set_hook(Box::new(log_panic));
+    }
     Ok(LogHandle {
         filter: handle,
         span_provider: provider,
     })
+}
+
+fn open_log_sink(format: LogFormat) -> Result<LogSink, String> {
+    match format {
+        LogFormat::Text => Ok(LogSink::TextStderr),
+        LogFormat::Json => Ok(LogSink::JsonStderr),
+        LogFormat::Journald => JournalSocket::open()
+            .map(LogSink::Journal)
+            .map_err(|error| {
+                format!("cannot log to the journal: {error}; set log.format to text or json")
+            }),
+    }
+}
+
+/// Returns the layer that formats lines for a queue.
+fn log_line_layer(format: LogFormat, queue: &LogQueue) -> Box<dyn Layer<Registry> + Send + Sync> {
+    let layer = fmt::layer().with_writer(queue.clone());
+    match format {
+        LogFormat::Text => Box::new(layer.with_ansi(io::stderr().is_terminal())),
+        LogFormat::Json => Box::new(layer.with_ansi(false).json()),
+        LogFormat::Journald => {
+            let layer = layer
+                .with_ansi(false)
+                .with_file(true)
+                .with_line_number(true);
+            Box::new(layer.json().with_current_span(false))
+        }
+    }
+}
+
+/// Logs a panic. The default hook writes to stderr itself, and would block if stderr is not read.
+fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    let message = escape_text(&panic.to_string());
+    let backtrace = Backtrace::capture();
+    let is_captured = backtrace.status() == BacktraceStatus::Captured;
+    let backtrace = is_captured.then(|| tracing::field::display(backtrace));
+    tracing::error!(backtrace, "{message}");
+}
+
+/// Waits until the log is written, at most for a short time. Returns whether the log is written, or
+/// the process has no log.
+#[must_use]
+pub fn flush_log() -> bool {
+    LOG_QUEUE
+        .get()
+        .is_none_or(|queue| queue.flush(FLUSH_TIMEOUT))
+}
+
+/// Returns how many lines of the log were dropped.
+pub fn dropped_log_lines() -> u64 {
+    LOG_QUEUE.get().map_or(0, LogQueue::dropped_lines)
 }
 
 impl LogHandle {

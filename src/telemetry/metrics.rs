@@ -1,6 +1,7 @@
 //! Metrics of the daemon.
 
 use super::call_metrics::{CallMetrics, CallMetricsLayer};
+use super::logs::dropped_log_lines;
 use super::scrape_endpoint::ScrapeEndpoint;
 use crate::catalog::{CatalogStats, CatalogStore, WatchStats};
 use crate::model::{ConfigState, DiagnosticCode, RootReason};
@@ -139,7 +140,8 @@ impl Collector for ScrapeCollector {
         let unit = Some(&Unit::Seconds);
         scan_seconds.encode(writer.begin("scan", help, unit, MetricType::Counter)?)?;
 
-        writer.write_watch_metrics(&watch)
+        writer.write_watch_metrics(&watch)?;
+        writer.write_dropped_log_lines()
     }
 }
 
@@ -228,6 +230,14 @@ impl MetricWriter<'_, '_> {
             "missed_changes",
             "Changes that only a periodic full scan found",
             watch.missed_changes,
+        )
+    }
+
+    pub(crate) fn write_dropped_log_lines(&mut self) -> Result<(), Error> {
+        self.write_counter(
+            "dropped_log_lines",
+            "Lines of the log that were dropped, because the reader of the log was too slow or away",
+            dropped_log_lines(),
         )
     }
 

@@ -1,7 +1,9 @@
 //! Logs, metrics and traces for the operator's monitoring.
 
 mod call_metrics;
+mod journal;
 pub mod log_config;
+mod log_queue;
 pub mod logs;
 mod metrics;
 mod rate_limited_log;

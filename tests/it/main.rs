@@ -88,6 +88,7 @@ mod terminal;
 mod test_servers;
 mod tls;
 mod trees;
+mod unread_log;
 mod unsized_files;
 mod watch_command;
 mod watch_degraded;

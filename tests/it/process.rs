@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::ops::Deref;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -287,10 +287,32 @@ impl Process {
         process
     }
 
+    /// Starts a daemon, and waits for its `listening` line. The caller reads stderr, or does not.
+    pub(crate) fn start_with_unread_log(command: impl BorrowMut<Command>) -> (Self, ChildStderr) {
+        let (mut process, stdout, stderr) = Self::spawn_pipes(command);
+        let mut lines = stdout.lines();
+        let line = lines.next().expect("a line").expect("text");
+        let endpoint = parse_endpoint(&line).expect("a line `listening …`");
+        process.endpoints.push(endpoint.to_owned());
+        process.stdout = PipeLines::new(lines);
+        (process, stderr)
+    }
+
+    /// Reads stderr from now on.
+    pub(crate) fn read_log(&mut self, stderr: ChildStderr) {
+        self.stderr = PipeLines::new(BufReader::new(stderr).lines());
+    }
+
     /// Starts a program whose stdout the caller reads.
-    pub(crate) fn spawn_unread(
+    pub(crate) fn spawn_unread(command: impl BorrowMut<Command>) -> (Self, BufReader<ChildStdout>) {
+        let (mut process, stdout, stderr) = Self::spawn_pipes(command);
+        process.read_log(stderr);
+        (process, stdout)
+    }
+
+    fn spawn_pipes(
         mut command: impl BorrowMut<Command>,
-    ) -> (Self, BufReader<ChildStdout>) {
+    ) -> (Self, BufReader<ChildStdout>, ChildStderr) {
         let command = command.borrow_mut();
         command
             .stdin(Stdio::piped())
@@ -299,17 +321,17 @@ impl Process {
         let mut child = command.spawn().expect("the program runs");
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
-        let stderr = PipeLines::new(BufReader::new(child.stderr.take().expect("piped")).lines());
-        let unread = PipeLines::new(std::iter::empty());
+        let stderr = child.stderr.take().expect("piped");
         (
             Self {
                 child,
                 stdin,
-                stdout: unread,
-                stderr,
+                stdout: PipeLines::new(std::iter::empty()),
+                stderr: PipeLines::new(std::iter::empty()),
                 endpoints: Vec::new(),
             },
             stdout,
+            stderr,
         )
     }
 

@@ -49,6 +49,7 @@ impl Collector for LinkCollector {
         writer.write_gauge("open_tunnels", "Open tunnels", open_tunnels.get())?;
         writer.write_counter("dials", "Requests for tunnels", dials.get())?;
         let help = "Requests for tunnels that the link refused";
-        writer.write_counter("refused_dials", help, refused_dials.get())
+        writer.write_counter("refused_dials", help, refused_dials.get())?;
+        writer.write_dropped_log_lines()
     }
 }

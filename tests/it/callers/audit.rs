@@ -1,5 +1,6 @@
 //! The audit log of the real binary: rejected calls and, if enabled, every call.
 
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use caproot::proto::caproot::v1::{
@@ -14,7 +15,7 @@ use tonic::{Code, Request};
 use super::{with_token, write_token};
 use crate::fixture::Fixture;
 use crate::harness::{
-    Client, files_request, in_time, list_request, located, read_request, selected,
+    Client, connect, files_request, in_time, list_request, located, read_request, selected,
 };
 use crate::process::ConfiguredDaemon;
 
@@ -399,4 +400,57 @@ async fn a_flood_of_rejected_calls_is_counted() {
     in_time(client.list_roots(with_token("s3cret", ListRootsRequest {})))
         .await
         .expect("accepted");
+}
+
+#[tokio::test]
+async fn a_flood_of_wrong_tokens_does_not_hide_the_denied_calls_of_another_caller() {
+    let fixture = fixture();
+    let mut logging = ConfiguredDaemon::start(&fixture, RULES).await;
+    let address = logging.process.address().to_owned();
+    let (rejected, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let floods = (0..4).map(|_| async {
+        let mut client = connect(&address).await;
+        while !is_over.load(Ordering::Relaxed) {
+            let request = with_token("wr0ng", GetExecutorRequest {});
+            client.get_executor(request).await.expect_err("rejected");
+            rejected.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let other_caller = async {
+        let mut client = connect(&address).await;
+        let theirs = selected("theirs", fixture.path("theirs"));
+        for n in 1..=5 {
+            // The flood uses up its own lines before each call.
+            while rejected.load(Ordering::Relaxed) < 50 * n {
+                tokio::task::yield_now().await;
+            }
+            let read = read_request(&theirs, "skill://theirs/b", "");
+            client
+                .read_resource(with_token("s3cret", read))
+                .await
+                .expect_err("rejected");
+        }
+        is_over.store(true, Ordering::Relaxed);
+    };
+    in_time(futures_util::future::join(
+        futures_util::future::join_all(floods),
+        other_caller,
+    ))
+    .await;
+
+    let rejected = rejected.load(Ordering::Relaxed) as u64;
+    let (mut logged, mut suppressed, mut others) = (0, 0, 0);
+    while logged + suppressed < rejected || others < 5 {
+        let line = audit_line(&mut logging).await;
+        if line.contains("further denied calls not logged") {
+            assert!(line.ends_with(" address=\"127.0.0.1\""), "{line}");
+            suppressed += suppressed_count(&line);
+        } else if line.contains("rules=\"me\"") {
+            others += 1;
+        } else {
+            logged += 1;
+        }
+    }
+    assert_eq!((logged + suppressed, others), (rejected, 5));
+    assert!(suppressed > 0, "{rejected} calls are no flood");
 }

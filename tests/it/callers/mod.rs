@@ -55,7 +55,7 @@ fn write_token_as(fixture: &Fixture, path: &str, token: &str, mode: u32) {
 }
 
 /// Builds a request with a bearer token.
-fn with_token<T>(token: &str, message: T) -> Request<T> {
+pub(crate) fn with_token<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     let value = format!("Bearer {token}").parse().expect("a header's value");
     request.metadata_mut().insert("authorization", value);

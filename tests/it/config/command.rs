@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::arg;
 use crate::fixture::Fixture;
-use crate::process::{Process, caproot, run_blocking};
+use crate::process::{Process, caproot, program, run_blocking};
 
 /// Runs `config check` for a file. Returns the exit code and the output.
 fn check_config(file: &str, more: &[&str]) -> (Option<i32>, String) {
@@ -160,7 +160,7 @@ fn unreadable_files_are_rejected() {
         ),
         (
             "/dev/zero".to_owned(),
-            ": is larger than 1 MiB, the limit of config files",
+            ": is not a regular file; write the configuration to a file",
         ),
     ] {
         let (code, output) = check_config(&file, &[]);
@@ -189,4 +189,21 @@ async fn a_closed_pipe_keeps_the_exit_code() {
             "{args:?}"
         );
     }
+}
+
+#[test]
+fn a_pipe_is_checked() {
+    let binary = env!("CARGO_BIN_EXE_caproot");
+    let script = format!("{binary} config example | {binary} config check /dev/stdin");
+    let ended = run_blocking(program("sh").args(["-c", &script])).succeeded();
+    assert!(
+        ended.text().contains("ok: /dev/stdin: "),
+        "{}",
+        ended.text()
+    );
+    let script = format!("echo 'limts: 1' | {binary} config check /dev/stdin");
+    let ended = run_blocking(program("sh").args(["-c", &script]));
+    assert_eq!(ended.code, Some(78), "{}", ended.stderr);
+    let error = "/dev/stdin:1:1: limts: unknown key";
+    assert!(ended.text().contains(error), "{}", ended.text());
 }

@@ -4,6 +4,7 @@ mod applied;
 mod callers;
 mod rejected;
 mod service_manager;
+mod unreadable;
 mod watch_config;
 
 use std::borrow::BorrowMut;

@@ -11,7 +11,7 @@ use crate::harness::HANG_TIMEOUT;
 use crate::process::{caproot, with_listener};
 
 /// Returns the next message with a line that starts with this text.
-async fn receive_message(socket: &UnixDatagram, prefix: &'static str) -> String {
+pub(super) async fn receive_message(socket: &UnixDatagram, prefix: &'static str) -> String {
     let socket = socket.try_clone().expect("a socket");
     let message = tokio::task::spawn_blocking(move || {
         let mut buffer = [0; 4_096];
