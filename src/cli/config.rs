@@ -6,7 +6,9 @@ use super::failure::CommandFailure;
 use super::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
 #[cfg(feature = "nats")]
 use crate::config::LINK_EXAMPLE;
-use crate::config::{Config, ConfigError, ConfigErrors, ServeFlags, TextPosition, example_file};
+use crate::config::{
+    Config, ConfigError, ConfigErrors, ServeFlags, TextPosition, example_file, unit_socket_group,
+};
 use crate::model::text::{EscapedText, escape_text};
 use crate::net::endpoint::ProcessEnv;
 use clap::{Args, Subcommand};
@@ -85,9 +87,13 @@ pub fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
 }
 
 fn check_config_file(args: &ConfigCheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let mut loaded = Config::load(ServeFlags::default(), Some(&args.file), env);
+    let env = ProcessEnv {
+        unit_socket_group: unit_socket_group(env),
+        ..env.clone()
+    };
+    let mut loaded = Config::load(ServeFlags::default(), Some(&args.file), &env);
     if let Ok(config) = &mut loaded {
-        config.warnings.extend(config.advice(env));
+        config.warnings.extend(config.advice(&env));
     }
     let printed = match args.output {
         OutputFormat::Json => print_json(&config_check_json(&args.file, &loaded)),
