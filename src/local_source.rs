@@ -82,6 +82,7 @@ impl LocalSource {
         // Sockets that this process inherited are not for the embedded daemon.
         let env = ProcessEnv {
             inherited_sockets: Vec::new(),
+            unit_socket_group: None,
             ..ProcessEnv::from_process()
         };
         let config = if ids.is_empty() {

@@ -8,6 +8,7 @@ use super::link::LINK_EXAMPLE;
 use super::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
 use crate::config::{
     Config, ConfigError, ConfigErrors, MAX_FILE_BYTES, ServeFlags, TextPosition, example_file,
+    unit_socket_group,
 };
 use crate::model::text::{EscapedText, escape_text};
 use crate::net::endpoint::ProcessEnv;
@@ -90,9 +91,13 @@ pub fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
 }
 
 fn check_config_file(args: &ConfigCheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let mut loaded = load_file_or_pipe(&args.file, env);
+    let env = ProcessEnv {
+        unit_socket_group: unit_socket_group(env),
+        ..env.clone()
+    };
+    let mut loaded = load_file_or_pipe(&args.file, &env);
     if let Ok(config) = &mut loaded {
-        config.warnings.extend(config.advice(env));
+        config.warnings.extend(config.advice(&env));
     }
     let printed = match args.output {
         OutputFormat::Json => print_json(&config_check_json(&args.file, &loaded)),

@@ -83,9 +83,10 @@ impl From<PullError> for CommandFailure {
         let code = match error {
             PullError::Call(error) => return Self::from(error),
             PullError::InvalidResponse(_) => exit::INTERNAL,
-            PullError::TooLarge(_) | PullError::Truncated | PullError::NoDigest(_) => {
-                exit::REJECTED
-            }
+            PullError::TooLarge(_)
+            | PullError::Truncated
+            | PullError::ForbiddenName(_)
+            | PullError::NoDigest(_) => exit::REJECTED,
             PullError::KeepsChanging | PullError::InUse(_) => exit::TRY_LATER,
             PullError::Conflicts(_) => exit::PROBLEMS_FOUND,
             PullError::OtherPackage(_) => {

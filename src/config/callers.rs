@@ -6,7 +6,7 @@ use super::{accounts, address, record_reading};
 use crate::grpc::auth::{CallerPolicy, CallerRule, SanPattern, TokenFile};
 use crate::model::{AccessScope, PublishedRoot, RootId};
 use crate::parse::document::{ConfigError, ConfigErrors, DocumentField, DocumentReader};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -52,8 +52,8 @@ pub const KEYS: [ConfigKey; 6] = [
         KeyValue::Text("file"),
         KeyDefault::Effect { effect: "no token", example: "/etc/caproot/token" },
         "File with a token, which the caller sends as `authorization: Bearer TOKEN`. Only the owner and \
-         the group of the file may have access. The daemon reads the file for each call that sends a \
-         token.",
+         the group of the file may have access, and the group must not be the group of a Unix socket. \
+         The daemon reads the file for each call that sends a token.",
     )
     .with_reload(KeyReload::Section),
     ConfigKey::new(
@@ -82,9 +82,17 @@ pub struct CallerRules {
 #[derive(Debug)]
 pub struct RuleDraft {
     rule: CallerRule,
-    token_file: Option<TokenFile>,
+    token_file: Option<RuleTokenFile>,
     /// Roots that the rule grants; `None` for all.
     roots: Option<Vec<RuleRoot>>,
+}
+
+/// Token file of a rule that is not compared with the sockets yet.
+#[derive(Debug)]
+struct RuleTokenFile {
+    file: TokenFile,
+    /// Error to report, with a reason, if a socket makes the file unusable.
+    rejection: ConfigError,
 }
 
 /// Root that a rule grants.
@@ -162,11 +170,13 @@ pub fn read(
     drafts
 }
 
-/// Resolves the roots of the rules to directories.
+/// Resolves the roots of the rules to directories. Rejects token files that a group of
+/// `socket_groups` may access.
 pub fn resolve_rules(
     drafts: Vec<RuleDraft>,
     published: &[PublishedRoot],
     allowed: &[PathBuf],
+    socket_groups: &BTreeSet<u32>,
 ) -> Result<CallerRules, ConfigErrors> {
     let bytes = |dir: &Path| -> Box<[u8]> { dir.as_os_str().as_bytes().into() };
     let all = AccessScope::Directories(allowed.iter().map(|dir| bytes(dir)).collect());
@@ -201,6 +211,16 @@ pub fn resolve_rules(
             });
             rule.access_scope = AccessScope::Directories(dirs.collect());
         }
+        let token_file = token_file.map(|RuleTokenFile { file, rejection }| {
+            if let Err(error) = file.check(socket_groups) {
+                let reason = error.to_string();
+                errors.add(ConfigError {
+                    reason,
+                    ..rejection
+                });
+            }
+            file
+        });
         rules.callers.rules.push(rule);
         rules.token_files.push(token_file);
     }
@@ -254,11 +274,14 @@ fn token_file(
     item: &DocumentField<'_>,
     base: Option<&Path>,
     reader: &mut DocumentReader<'_>,
-) -> Option<TokenFile> {
-    reader.parsed(item, |text| {
+) -> Option<RuleTokenFile> {
+    let rejection = reader.error_for(item, "");
+    let file = reader.parsed(item, |text| {
         let file = TokenFile::new(address::absolute_path(text.as_ref(), base)?);
         record_reading(&[file.path()]);
-        file.check().map_err(|error| error.to_string())?;
+        file.check(&BTreeSet::new())
+            .map_err(|error| error.to_string())?;
         Ok::<_, String>(file)
-    })
+    })?;
+    Some(RuleTokenFile { file, rejection })
 }

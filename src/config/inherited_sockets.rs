@@ -73,6 +73,7 @@ pub fn open_socket_warnings(env: &ProcessEnv) -> Vec<String> {
                 path,
                 open_to_all: true,
                 for_metrics: false,
+                ..
             } => Some(path.display()),
             InheritedSocketInfo::Unix { .. } | InheritedSocketInfo::Tcp { .. } => None,
         });

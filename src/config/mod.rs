@@ -19,6 +19,7 @@ mod reload;
 mod roots;
 mod settings;
 mod socket_access;
+mod socket_groups;
 mod tls;
 mod top_keys;
 mod traces;
@@ -31,6 +32,7 @@ pub use self::keys::{KeyDescription, config_keys};
 pub use self::read_progress::{ReadProgress, record_reading};
 pub use self::reload::RestartRequired;
 pub use self::socket_access::{SocketAccess, SocketAccessRules};
+pub use self::socket_groups::{group_of_socket, unit_socket_group};
 pub use self::tls::{TlsFiles, TlsFlags};
 pub use crate::net::endpoint::{InheritedSocketInfo, ProcessEnv};
 pub use crate::parse::document::{ConfigError, ConfigErrors, TextPosition};
@@ -43,6 +45,7 @@ use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot, RootId};
 use crate::scan::search::SearchRules;
 use callers::RuleDraft;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -71,6 +74,8 @@ pub struct Config {
     pub published_roots: Vec<PublishedRoot>,
     /// Modes and groups of Unix sockets.
     pub socket_access: SocketAccessRules,
+    /// Groups whose members can connect to a Unix socket.
+    pub socket_groups: BTreeSet<u32>,
     /// Rules that callers must match. `None` admits every caller that can connect.
     pub callers: Option<CallerRules>,
     /// Whether the health service answers callers that no rule matches.
@@ -232,9 +237,6 @@ impl Config {
         let root_dirs = published_roots.iter().map(|root| native_path(&root.path));
         let allowed_dirs: Vec<_> = root_dirs.chain(extra_dirs.unwrap_or_default()).collect();
         let environment_ids = flags.environment_ids.or(file.environment_ids);
-        let callers = file
-            .callers
-            .map(|drafts| callers::resolve_rules(drafts, &published_roots, &allowed_dirs));
         let listeners = flags.listeners.or(file.listeners).unwrap_or_else(|| {
             let needs_own = inherited_sockets::has_no_grpc_sockets(env);
             needs_own
@@ -242,8 +244,16 @@ impl Config {
                 .into_iter()
                 .collect()
         });
+        let socket_access = SocketAccessRules::new(file.socket, env);
+        let own = listeners.iter().chain(&file.metrics);
+        let socket_groups = socket_groups::connecting_groups(own, &socket_access, env);
+        let callers = file.callers.map(|drafts| {
+            callers::resolve_rules(drafts, &published_roots, &allowed_dirs, &socket_groups)
+        });
         let all_listeners = [&listeners[..], &inherited_sockets::grpc_listeners(env)].concat();
         let mut warnings = tls::warnings(tls.as_ref(), &all_listeners);
+        let key = tls.as_ref().map(|files| &*files.key);
+        warnings.extend(key.and_then(|key| socket_groups::key_warning(key, &socket_groups)));
         if callers.is_none() {
             warnings.extend(inherited_sockets::open_socket_warnings(env));
         }
@@ -265,7 +275,8 @@ impl Config {
             tls,
             allowed_dirs,
             published_roots,
-            socket_access: SocketAccessRules::new(file.socket, env),
+            socket_access,
+            socket_groups,
             callers: callers.transpose()?,
             open_health: file.open_health.unwrap_or(true),
             open_reflection: file.open_reflection.unwrap_or(false),

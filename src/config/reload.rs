@@ -52,6 +52,8 @@ pub fn restrict(
     let merged = Config {
         allowed_dirs: root_dirs.chain(extra_dirs).collect(),
         published_roots,
+        // The sockets stay until a restart.
+        socket_groups: old.socket_groups.clone(),
         faults: old.faults.clone(),
         opener: old.opener,
         keepalive: old.keepalive,

@@ -5,7 +5,7 @@ mod callers;
 mod tokens;
 
 pub use callers::{AuthDenial, Caller, CallerPolicy, CallerRule, SanPattern, TokenCheck};
-pub use tokens::{RuleTokens, TokenDigest, TokenFile, TokenFileError};
+pub use tokens::{RuleTokens, TokenDigest, TokenFile, TokenFileError, exposed_group};
 
 use super::audit_log::AuditLog;
 use super::errors::caller_denied;

@@ -59,6 +59,9 @@ pub struct ProcessEnv {
     pub gid: u32,
     /// Listening sockets that the process inherited by socket activation.
     pub inherited_sockets: Vec<InheritedSocketInfo>,
+    /// Group of the socket that a systemd unit will pass to the daemon whose config this process
+    /// checks.
+    pub unit_socket_group: Option<u32>,
 }
 
 /// Address of an inherited socket. The service manager sets its mode and group.
@@ -70,6 +73,8 @@ pub enum InheritedSocketInfo {
         path: PathBuf,
         /// Whether the mode of the socket allows every user to connect.
         open_to_all: bool,
+        /// Group of the socket, if its mode allows the members to connect.
+        group: Option<u32>,
         /// Whether the socket serves metrics instead of gRPC.
         for_metrics: bool,
     },
@@ -101,6 +106,7 @@ impl ProcessEnv {
             uid: effective_ids().0,
             gid: effective_ids().1,
             inherited_sockets: Vec::new(),
+            unit_socket_group: None,
         }
     }
 }
@@ -349,6 +355,7 @@ mod tests {
             uid: 7,
             gid: 7,
             inherited_sockets: Vec::new(),
+            unit_socket_group: None,
         };
         let unit = PathBuf::from("/run/caproot/caproot.sock");
         let session = PathBuf::from("/run/user/7/caproot.sock");

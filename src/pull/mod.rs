@@ -178,6 +178,13 @@ pub enum PullError {
     /// The daemon's list is incomplete.
     #[error("a limit of the daemon omits files of the package, so the package cannot be pulled")]
     Truncated,
+    /// A file has a component that a pull never writes: `.git`, `.hg` or `.svn` in any letter case,
+    /// or a name that begins with `..`.
+    #[error(
+        "the package has the file {0:?}, and a pull never writes .git, .hg, .svn or a name that \
+         begins with `..`; move the file out of the package"
+    )]
+    ForbiddenName(String),
     /// The daemon cannot send a file.
     #[error(
         "the daemon has no digest of {0}: the file is over its limit max_file_bytes, or changes all the \

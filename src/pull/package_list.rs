@@ -6,8 +6,8 @@ use super::{PackageFiles, PullError, PullRequest, total_bytes};
 use crate::client::Client;
 use crate::proto::caproot::v1::{ListResourcesRequest, Resource};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
-use std::os::unix::ffi::OsStringExt as _;
-use std::path::PathBuf;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
 
 /// Bytes that are percent-encoded in a segment of a handle.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
@@ -21,6 +21,10 @@ const PATH_MAX: usize = 4_095;
 /// Maximum number of components of a path. Reading and removing a tree takes open directories for
 /// each level, and a process has 1,024 by default.
 const MAX_COMPONENTS: usize = 128;
+
+/// Names of directories that version control reads. A `.git` in the pulled directory would let the
+/// daemon choose commands that git runs there, such as `core.fsmonitor`: git-config(1).
+const VERSION_CONTROL_DIRS: [&str; 3] = [".git", ".hg", ".svn"];
 
 /// Lists the files of the package with their digests.
 pub async fn list_files(client: &Client, request: &PullRequest) -> Result<PackageFiles, PullError> {
@@ -74,7 +78,10 @@ fn checked_file(package: &str, resource: Resource) -> Result<(String, FileChecks
     let Some(name) = below else {
         return Err(PullError::invalid(&handle, "is outside the package"));
     };
-    parse_name(name).map_err(|reason| PullError::invalid(name, reason))?;
+    let path = parse_name(name).map_err(|reason| PullError::invalid(name, reason))?;
+    if has_forbidden_component(&path) {
+        return Err(PullError::ForbiddenName(name.to_owned()));
+    }
     if digest.is_empty() {
         return Err(PullError::NoDigest(name.to_owned()));
     }
@@ -89,6 +96,18 @@ fn checked_file(package: &str, resource: Resource) -> Result<(String, FileChecks
             executable,
         },
     ))
+}
+
+/// Whether a component of the path is a directory of version control, in any letter case because
+/// the directory may later be copied to a filesystem that ignores the case, or begins with `..`,
+/// as the versions of a Kubernetes volume do.
+fn has_forbidden_component(path: &Path) -> bool {
+    path.iter().any(|component| {
+        component.as_bytes().starts_with(b"..")
+            || VERSION_CONTROL_DIRS
+                .iter()
+                .any(|name| component.eq_ignore_ascii_case(name))
+    })
 }
 
 /// Decodes the name of a file to its relative path. The path never leaves its directory. Each path

@@ -2,7 +2,7 @@
 //! Source: `sd_listen_fds(3)`.
 
 use super::StartError;
-use crate::config::InheritedSocketInfo;
+use crate::config::{InheritedSocketInfo, group_of_socket};
 use crate::model::text::quote_value;
 use listenfd::ListenFd;
 use rustix::net::sockopt::socket_acceptconn;
@@ -10,7 +10,7 @@ use std::fs::symlink_metadata;
 use std::iter::repeat;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixListener;
 
 /// Name of the socket for metrics. All other sockets serve gRPC.
@@ -112,13 +112,14 @@ impl InheritedListener {
             }
             Self::Unix(listener) => {
                 let path = listener.local_addr().ok()?.as_pathname()?.to_owned();
-                let mode = symlink_metadata(&path).map(|meta| meta.permissions().mode());
                 // If the path is not visible, such as behind a mount, other users cannot connect by
                 // this path either.
-                let open_to_all = mode.is_ok_and(|mode| mode & 0o002 != 0);
+                let meta = symlink_metadata(&path).ok();
+                let open_to_all = meta.as_ref().is_some_and(|meta| meta.mode() & 0o002 != 0);
                 InheritedSocketInfo::Unix {
                     path,
                     open_to_all,
+                    group: meta.as_ref().and_then(group_of_socket),
                     for_metrics,
                 }
             }

@@ -319,7 +319,10 @@ pub fn auth_config(config: &Config) -> AuthRules {
         let callers: CallerPolicy = rules.callers.clone();
         (
             callers,
-            Arc::new(RuleTokens::new(names.zip(files).collect())),
+            Arc::new(RuleTokens::new(
+                names.zip(files).collect(),
+                config.socket_groups.clone(),
+            )),
         )
     });
     let Config {

@@ -181,6 +181,30 @@ async fn callers_on_an_inherited_socket_are_identified_by_the_kernel() {
 }
 
 #[tokio::test]
+async fn the_group_of_an_inherited_socket_must_not_read_a_token() {
+    let starter = ServiceManager::new().unix("caproot");
+    starter.fixture.write("token", "secret");
+    let uid = rustix::process::geteuid().as_raw();
+    let text = format!("callers: [{{name: a, uids: [{uid}], token_file: token}}]");
+    starter.fixture.write("config.yaml", text);
+    let config = starter.fixture.path("config.yaml");
+    let flags = ["--config", config.to_str().expect("UTF-8")];
+    let set_mode = |mode| {
+        let token = starter.fixture.path("token");
+        fs::set_permissions(token, fs::Permissions::from_mode(mode)).expect("a mode");
+    };
+    set_mode(0o640);
+    let Output { code, stderr, .. } = starter.start_and_fail(&flags).await;
+    assert_eq!(code, Some(78), "{stderr}");
+    assert!(
+        stderr.contains("callers[0].token_file: ") && stderr.contains("`chmod 0600`"),
+        "{stderr}"
+    );
+    set_mode(0o600);
+    starter.serve(1, &flags).await.stop().await;
+}
+
+#[tokio::test]
 async fn configured_listeners_are_served_in_addition() {
     let starter = ServiceManager::new().unix("caproot");
     let own = format!("unix:{}", starter.fixture.path("run/own.sock").display());

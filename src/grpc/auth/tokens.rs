@@ -3,8 +3,9 @@
 
 use crate::telemetry::RateLimitedLog;
 use sha2::{Digest as _, Sha256};
+use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,13 @@ pub enum TokenFileError {
     NotRegular,
     /// Users other than its owner and group may access the file; its mode.
     WorldAccessible(u32),
+    /// A group whose members can connect to a Unix socket may access the file.
+    SocketGroupAccessible {
+        /// Mode of the file.
+        mode: u32,
+        /// Group of the file and of the socket.
+        group: u32,
+    },
     /// Larger than the limit.
     TooLong,
     /// Only white space.
@@ -44,6 +52,8 @@ pub enum TokenFileError {
 pub struct RuleTokens {
     /// Name of each rule, and its token file if the rule requires a token.
     rules: Vec<(Box<str>, Option<TokenFile>)>,
+    /// Groups whose members can connect to a Unix socket.
+    socket_groups: BTreeSet<u32>,
     /// Rate limit of messages about errors, by the index of the rule.
     error_log: RateLimitedLog<(usize, TokenFileError)>,
 }
@@ -62,6 +72,14 @@ impl TokenDigest {
     }
 }
 
+/// Returns the group of a file if the group can read or write the file, and is one of
+/// `socket_groups`. Callers are members of these groups, so the file is not a secret.
+#[must_use]
+pub fn exposed_group(meta: &Metadata, socket_groups: &BTreeSet<u32>) -> Option<u32> {
+    let group = meta.gid();
+    (meta.mode() & 0o060 != 0 && socket_groups.contains(&group)).then_some(group)
+}
+
 impl TokenFile {
     /// Creates a token file from its absolute path.
     #[must_use]
@@ -75,13 +93,14 @@ impl TokenFile {
         &self.0
     }
 
-    /// Checks that the file contains a token.
-    pub fn check(&self) -> Result<(), TokenFileError> {
-        self.read_digest().map(drop)
+    /// Checks that the file contains a token, and that neither every user nor a group of a socket
+    /// may access the file.
+    pub fn check(&self, socket_groups: &BTreeSet<u32>) -> Result<(), TokenFileError> {
+        self.read_digest(socket_groups).map(drop)
     }
 
     /// Reads the token and returns its digest.
-    fn read_digest(&self) -> Result<DigestBytes, TokenFileError> {
+    fn read_digest(&self, socket_groups: &BTreeSet<u32>) -> Result<DigestBytes, TokenFileError> {
         let unreadable = |error: io::Error| TokenFileError::Unreadable(error.kind());
         // Opening a fifo must not block.
         let open = OpenOptions::new()
@@ -95,6 +114,10 @@ impl TokenFile {
         }
         if meta.mode() & 0o007 != 0 {
             return Err(TokenFileError::WorldAccessible(meta.mode() & 0o7777));
+        }
+        if let Some(group) = exposed_group(&meta, socket_groups) {
+            let mode = meta.mode() & 0o7777;
+            return Err(TokenFileError::SocketGroupAccessible { mode, group });
         }
         let mut bytes = Vec::new();
         file.take(MAX_FILE_BYTES + 1)
@@ -113,10 +136,12 @@ impl TokenFile {
 
 impl RuleTokens {
     /// Creates the token files of rules. Each rule has a name, and a file if it requires a token.
+    /// `socket_groups` can connect to a Unix socket, and must not have access to the files.
     #[must_use]
-    pub fn new(rules: Vec<(Box<str>, Option<TokenFile>)>) -> Self {
+    pub fn new(rules: Vec<(Box<str>, Option<TokenFile>)>, socket_groups: BTreeSet<u32>) -> Self {
         Self {
             rules,
+            socket_groups,
             error_log: RateLimitedLog::new(ERROR_LOG_INTERVAL, MAX_LOGGED_ERRORS),
         }
     }
@@ -125,10 +150,10 @@ impl RuleTokens {
     /// timing leaks neither the length nor a prefix of a token.
     #[must_use]
     pub fn matching_rules(&self, presented: &TokenDigest) -> Vec<bool> {
-        let digests = self
-            .rules
-            .iter()
-            .map(|(_, file)| file.as_ref().map(TokenFile::read_digest));
+        let digests = self.rules.iter().map(|(_, file)| {
+            let file = file.as_ref()?;
+            Some(file.read_digest(&self.socket_groups))
+        });
         let digests: Vec<Option<Result<DigestBytes, TokenFileError>>> = digests.collect();
         self.report_errors(&digests);
         let matches = |digest: &DigestBytes| digest.ct_eq(&presented.0).into();
@@ -169,6 +194,11 @@ impl fmt::Display for TokenFileError {
                     "is accessible to all users (mode {mode:04o}); run `chmod 0600` on it"
                 )
             }
+            Self::SocketGroupAccessible { mode, group } => write!(
+                f,
+                "is accessible to group {group} (mode {mode:04o}), whose members can connect to a \
+                 socket of the daemon; run `chmod 0600` on it, or give it another group"
+            ),
             Self::TooLong => write!(f, "is over {MAX_FILE_BYTES} bytes, too long for a token"),
             Self::Empty => f.write_str("is empty; write a token into it"),
             Self::InvalidToken => f.write_str(
@@ -181,9 +211,10 @@ impl fmt::Display for TokenFileError {
 #[cfg(test)]
 mod tests {
     use crate::grpc::auth::{RuleTokens, TokenDigest, TokenFile, TokenFileError};
+    use std::collections::BTreeSet;
     use std::fs::{self, Permissions};
     use std::io::ErrorKind;
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     use std::path::Path;
 
     fn write(path: &Path, mode: u32, content: &[u8]) {
@@ -199,10 +230,11 @@ mod tests {
         let file = TokenFile::new(path.clone());
         let matching_rules = |token: &str| {
             let rules = vec![("a".into(), None), ("b".into(), Some(file.clone()))];
-            RuleTokens::new(rules).matching_rules(&TokenDigest::new(token.as_bytes()))
+            RuleTokens::new(rules, BTreeSet::new())
+                .matching_rules(&TokenDigest::new(token.as_bytes()))
         };
         assert_eq!(
-            file.check(),
+            file.check(&BTreeSet::new()),
             Err(TokenFileError::Unreadable(ErrorKind::NotFound))
         );
         assert_eq!(matching_rules(""), [false, false]);
@@ -226,7 +258,7 @@ mod tests {
             (0o600, &[b'x'; 4_097], Some(TokenFileError::TooLong)),
         ] {
             write(&path, mode, content);
-            assert_eq!(file.check().err(), error);
+            assert_eq!(file.check(&BTreeSet::new()).err(), error);
             assert_eq!(
                 matching_rules("s3cret"),
                 [false, error.is_none()],
@@ -237,8 +269,34 @@ mod tests {
             }
         }
         assert_eq!(
-            TokenFile::new(dir.path().into()).check(),
+            TokenFile::new(dir.path().into()).check(&BTreeSet::new()),
             Err(TokenFileError::NotRegular)
         );
+    }
+
+    #[test]
+    fn the_group_of_a_socket_must_not_have_access() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("token");
+        for (mode, is_exposed) in [
+            (0o600, false),
+            (0o640, true),
+            (0o620, true),
+            (0o440, true),
+            (0o610, false),
+        ] {
+            write(&path, mode, b"s3cret");
+            let group = fs::metadata(&path).expect("a file").gid();
+            let rules = vec![("a".into(), Some(TokenFile::new(path.clone())))];
+            for (socket_group, is_own) in [(group, true), (group + 1, false)] {
+                let groups = BTreeSet::from([socket_group]);
+                let error = (is_exposed && is_own)
+                    .then_some(TokenFileError::SocketGroupAccessible { mode, group });
+                assert_eq!(TokenFile::new(path.clone()).check(&groups).err(), error);
+                let token = TokenDigest::new(b"s3cret");
+                let matching = RuleTokens::new(rules.clone(), groups).matching_rules(&token);
+                assert_eq!(matching, [error.is_none()], "{mode:o}");
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! `caproot config check`, `caproot config example`, and invalid files given to `caproot serve`.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use serde_json::Value;
 
@@ -38,6 +39,37 @@ fn the_example_is_valid() {
         (code, &report["ok"], &report["summary"]["listeners"]),
         (Some(0), &true.into(), &1.into())
     );
+}
+
+#[test]
+fn secrets_that_the_group_of_a_socket_can_read_are_found() {
+    let fixture = Fixture::new("dir run\nmode 0700 run\nfile token\n| secret");
+    let token = fixture.path("token");
+    let group = fs::metadata(&token).expect("a file").gid();
+    let file = arg(fixture.path("c.yaml"));
+    for (socket, mode, is_exposed) in [
+        ("{mode: '0600'}".to_owned(), 0o640, false),
+        ("{mode: '0660'}".to_owned(), 0o640, true),
+        (format!("{{group: {group}}}"), 0o640, true),
+        (format!("{{group: {group}}}"), 0o600, false),
+        (format!("{{group: {}}}", group + 1), 0o640, false),
+    ] {
+        fs::set_permissions(&token, Permissions::from_mode(mode)).expect("a mode");
+        let config = format!(
+            "listen: ['unix:run/c.sock']\nsocket: {socket}\n\
+             callers: [{{name: operator, uids: [0]}}, {{name: job, token_file: token}}]\n"
+        );
+        fixture.write("c.yaml", config);
+        let (code, output) = check_config(&file, &[]);
+        let expected = format!(
+            "{file}:3:64: callers[1].token_file: invalid value \"token\": is accessible to group \
+             {group} (mode {mode:04o}), whose members can connect to a socket of the daemon; run \
+             `chmod 0600` on it, or give it another group\n"
+        );
+        let is_rejected = (code, &*output) == (Some(78), &*expected);
+        assert_eq!(is_rejected, is_exposed, "{socket} {mode:o}: {output}");
+        assert!(is_exposed || code == Some(0), "{output}");
+    }
 }
 
 #[test]

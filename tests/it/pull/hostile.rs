@@ -126,6 +126,27 @@ async fn lists_that_lie_are_rejected_and_write_nothing() {
         cases.push(("has a name", named(name)));
     }
     cases.push(("has the reserved name", named(".caproot-checksums.json")));
+    let forbidden = [
+        ".git",
+        ".git/config",
+        "a/b/.GIT/hooks/post-checkout",
+        "a/.gIt",
+        ".hg/hgrc",
+        "a/.Hg/b",
+        ".svn/entries",
+        "a/.SVN",
+        "..data/SKILL.md",
+        "a/..2026_11_22/b",
+        "...",
+        "a/..%FF",
+    ];
+    let says_path = forbidden.map(|name| format!("the package has the file {name:?}, and"));
+    cases.extend(
+        forbidden
+            .iter()
+            .zip(&says_path)
+            .map(|(name, says)| (says.as_str(), named(name))),
+    );
     for handle in [
         "/etc/evil",
         "../evil",
@@ -208,6 +229,30 @@ async fn lists_that_lie_are_rejected_and_write_nothing() {
         assert_eq!(names_in(&fixture.path("out")), ["keep"], "{says}");
         assert_eq!(names_in(fixture.top()), ["out"], "{says}");
     }
+}
+
+/// The error comes from the list: the good files are neither read nor written.
+#[tokio::test]
+async fn a_forbidden_name_is_found_before_the_first_read() {
+    let fixture = Fixture::new("dir out");
+    let hostile = HostileDaemon {
+        read: Box::new(|request| panic!("read {request:?}")),
+        ..honest(files(&[("SKILL.md", "text"), ("x/.git/config", "evil")]))
+    };
+    let error = pull(hostile, &fixture.path("out/dir"))
+        .await
+        .expect_err("a forbidden name");
+    assert!(matches!(&error, PullError::ForbiddenName(name) if name == "x/.git/config"));
+    assert!(names_in(&fixture.path("out")).is_empty());
+    // Similar names are ordinary.
+    let similar = files(&[
+        (".gitignore", "a"),
+        ("a/.github/b", "b"),
+        ("git/c", "c"),
+        ("x..", "d"),
+    ]);
+    let report = pull(honest(similar), &fixture.path("out/dir")).await;
+    assert_eq!(report.expect("a pull").files, 4);
 }
 
 #[tokio::test]

@@ -26,7 +26,7 @@ const NAMES: [&[u8]; 10] = [
     b"%2e%2e",
     "\u{fc}".as_bytes(),
     b".h",
-    b"...",
+    b".h..",
     b"\xff",
     b"-\n",
 ];

@@ -1,7 +1,7 @@
 //! Changes to `callers` while clients have open streams.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::UnixStream;
 
 use caproot::proto::caproot::v1::watch_skills_response::Event;
@@ -10,7 +10,7 @@ use hyper_util::rt::TokioIo;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 
-use super::ReloadingDaemon;
+use super::{APPLIED, REJECTED, ReloadingDaemon};
 use crate::fixture::Fixture;
 use crate::harness::{Client, in_time, located, rpc_error};
 use crate::process::serve_config;
@@ -210,5 +210,33 @@ async fn changed_roots_of_a_caller_reach_its_stream_as_a_delta() {
             }
         }
     }
+    process.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_that_callers_can_read_is_rejected() {
+    let token = Fixture::new("file token");
+    let group = fs::metadata(token.path("token")).expect("a file").gid();
+    let rules = format!("socket: {{group: {group}}}\ncallers: [{RULE_ONE}]");
+    let mut process = start(&rules).await;
+    let file = process.fixture.path("1.token");
+    let set_mode = |mode| {
+        fs::set_permissions(&file, Permissions::from_mode(mode)).expect("a mode");
+    };
+    let tcp = process.daemon.client.clone();
+    RootStream::open(tcp.clone(), Some("one"))
+        .await
+        .expect("accepted");
+
+    // Each call compares the file again.
+    set_mode(0o640);
+    let refused = RootStream::open(tcp.clone(), Some("one")).await.err();
+    assert_eq!(refused.expect("refused").code(), Code::Unauthenticated);
+    let config = format!("{CONFIG_HEAD}{rules}");
+    assert!(process.try_reload(&config).await.contains(REJECTED));
+
+    set_mode(0o600);
+    assert!(process.try_reload(&config).await.contains(APPLIED));
+    RootStream::open(tcp, Some("one")).await.expect("accepted");
     process.stop().await;
 }

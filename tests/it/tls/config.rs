@@ -57,6 +57,16 @@ async fn expired_nameless_or_readable_certificate_files_are_warnings() {
         "{}",
         output.text()
     );
+    // The group of the key is the group of the test, and of the socket.
+    let shared = format!("{config}\nsocket: {{mode: '0660'}}\nmetrics: {{listen: 'unix:m.sock'}}");
+    let output = check_config(&pki, &shared, &[]).await;
+    let (key_file, first) = (pki.path_arg("server.key"), output.text().lines().next());
+    let start = format!("warning: {key_file} can be read by group ");
+    assert!(
+        first.is_some_and(|line| line.starts_with(&start)) && output.code == Some(0),
+        "{}",
+        output.text()
+    );
     pki.issue(
         "server",
         &CertificateSpec::client("x:y").valid_years(2000, 2001),

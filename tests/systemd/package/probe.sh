@@ -90,6 +90,23 @@ reloads() {
   [[ $(property MainPID) == "$pid" && $(grep -c ' = synced' /run/watched) == 1 ]] || fail "the daemon was restarted"
 }
 
+rejects_shared_tokens() {
+  say 'rejects a token that callers can read, and takes the token of the daemon alone'
+  local token=/etc/caproot/job.token
+  echo secret | install -o root -g caproot -m 0640 /dev/stdin $token
+  echo '  - {name: job, token_file: job.token}' >>$config
+  caproot config check $config >"$log" 2>&1
+  (($? == 78)) && grep -q 'job.token.*members can connect .*chmod 0600' "$log" || fail "config check accepts the token"
+  systemctl reload caproot || fail "no reload"
+  until_true 20 status_has 'new config was rejected: .*token_file' || fail "the reload accepts the token"
+  echo secret | install -o caproot -m 0400 /dev/stdin $token
+  caproot config check $config >"$log" 2>&1 || fail "config check rejects the token of the daemon"
+  systemctl reload caproot || fail "no reload"
+  until_true 20 eval '! status_has rejected' || fail "the reload rejects the token of the daemon"
+  sed -i '$d' $config
+  systemctl reload caproot || fail "no reload without the token"
+}
+
 stops() {
   say 'stops in time, even if a client does not read'
   # The client of `follows` no longer reads its stream.
@@ -246,6 +263,7 @@ purges() {
   serves
   follows
   reloads
+  rejects_shared_tokens
   stops
   heals
   has_tcp
