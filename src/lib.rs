@@ -114,7 +114,8 @@
 //! 3. `fs` opens the file below the allowed directory with openat2(2), or component by component
 //!    if the kernel has no openat2(2). It checks that the file is a regular file of the expected
 //!    version, takes its digest from a bounded cache or computes it, reads one page, and compares
-//!    the version again.
+//!    the version again. If the page is the whole file, the digest of the page replaces another
+//!    digest in the cache.
 //! 4. `grpc` encodes the page into an HTTP body with fewer copies than tonic's codec makes.
 //!
 //! # How the daemon starts and reloads

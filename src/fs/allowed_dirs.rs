@@ -3,7 +3,6 @@
 use super::configured_dirs::{ConfiguredDirs, OpenDirFn};
 use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use super::open_beneath::OpenMethod;
-use super::path_resolution::resolve_path;
 use crate::model::ResolvedPath;
 use crate::sync::Mutex;
 use std::collections::HashMap;
@@ -104,7 +103,7 @@ impl AllowedDirs {
         if unresponsive.is_empty() {
             return snapshot;
         }
-        let located = snapshot.locate_absolute(&resolve_path(path).real);
+        let located = snapshot.locate_root(path);
         for index in &*unresponsive {
             // A path that seems to lead outside may lead into any directory that did not respond.
             let is_home = located
@@ -165,10 +164,15 @@ impl AllowedDirs {
     /// Resolves the path of a root. Uses the cached snapshot if the root's allowed directory is
     /// still at its path.
     pub fn resolve(&self, path: &[u8]) -> Result<ResolvedRootDir, ResolveError> {
-        let snapshot = self.cache.lock().snapshot.clone();
-        let resolved = match snapshot.resolve(path) {
-            Ok(path) if snapshot.is_current(&path) => ResolvedRootDir { snapshot, path },
-            _ => {
+        let last = self.cache.lock().last_snapshot();
+        let resolved = last.and_then(|snapshot| {
+            let path = snapshot.resolve(path).ok()?;
+            let is_current = snapshot.is_current(&path);
+            is_current.then_some(ResolvedRootDir { snapshot, path })
+        });
+        let resolved = match resolved {
+            Some(resolved) => resolved,
+            None => {
                 let snapshot = self.snapshot_for_path(path);
                 let path = snapshot.resolve(path)?;
                 ResolvedRootDir { snapshot, path }
@@ -193,6 +197,11 @@ impl AllowedDirs {
 impl SnapshotCache {
     fn outcome(&self) -> RefreshOutcome {
         (self.snapshot.clone(), self.unresponsive.clone())
+    }
+
+    /// Returns the snapshot of the last refresh; `None` before the first refresh.
+    fn last_snapshot(&self) -> Option<Arc<AllowedDirsSnapshot>> {
+        self.started_at.map(|_| self.snapshot.clone())
     }
 
     fn replace_snapshot(&mut self, snapshot: AllowedDirsSnapshot) {

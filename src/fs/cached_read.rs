@@ -40,12 +40,7 @@ pub fn read_page_cached(
         return None;
     }
     let Some(offset) = page.start_offset(&version, &known.digest).ok()? else {
-        return Some(FilePage {
-            version,
-            digest: known.digest,
-            body: None,
-            next: None,
-        });
+        return Some(FilePage::not_modified(version, known.digest));
     };
     let len = usize::try_from(version.size - offset)
         .unwrap_or(usize::MAX)
@@ -57,8 +52,10 @@ pub fn read_page_cached(
     let file = resolved.snapshot.open_cached(&file_path, flags).ok()?;
     let bytes = read_bytes_cached(&file, offset, len)?;
     // Nothing is returned if the file is not regular or was replaced in the meantime.
-    let is_still = file_version(&file) == Some(version);
-    is_still.then(|| FilePage::new(version, known.digest, known.utf8, offset, bytes.into()).ok())?
+    if file_version(&file) != Some(version) {
+        return None;
+    }
+    FilePage::new(version, known, offset, bytes.into(), digests).ok()
 }
 
 /// Returns the version of a file without opening the file, if the root's path leads to the same
@@ -101,10 +98,7 @@ fn still_resolves(root: &ResolvedRootDir, path: &[u8]) -> Option<bool> {
     if at(path_or_slash(&dir.path).as_os_str().as_encoded_bytes())? != dir.identity? {
         return Some(false);
     }
-    let file = root
-        .snapshot
-        .open_cached(&root.path, OFlags::PATH | OFlags::NOFOLLOW);
-    Some(at(path)? == identity(file.ok()?)?)
+    Some(root.snapshot.leads_to_cached(path, &root.path))
 }
 
 fn identity(fd: OwnedFd) -> Option<(u64, u64)> {

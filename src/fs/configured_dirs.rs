@@ -3,7 +3,9 @@
 //! directory.
 
 use super::dirs_snapshot::identity;
-use super::path_resolution::{ResolveStop, resolve_path};
+use super::path_resolution::{
+    LookupRecorder, NameLookup, OperatorLookup, PathStart, ResolveStop, resolve_path_with,
+};
 use crate::sync::Mutex;
 use rustix::fs::fstat;
 use rustix::io::{Errno, Result as Io};
@@ -33,6 +35,8 @@ pub struct ConfiguredDirs {
 pub struct AllowedDir {
     /// Absolute path without links, as raw bytes without trailing `/`.
     pub path: Vec<u8>,
+    /// Absolute paths of the entries that the configured path leads through.
+    pub steps: Vec<Vec<u8>>,
     /// Reason why the resolution of the configured path stopped early.
     pub stop: Option<ResolveStop>,
     /// Descriptor of the directory, or the error of opening it.
@@ -169,8 +173,11 @@ impl ConfiguredDir {
             let path = self.path.as_os_str().as_bytes();
             let path = path.strip_suffix(b"/").unwrap_or(path).to_vec();
             let fd = Err(Errno::TIMEDOUT);
+            let slashes = (1..=path.len()).filter(|end| path.get(*end).is_none_or(|b| *b == b'/'));
+            let steps = slashes.map(|end| path[..end].to_vec()).collect();
             Arc::new(AllowedDir {
                 path,
+                steps,
                 stop: Some(ResolveStop::Failed),
                 fd,
                 identity: None,
@@ -186,12 +193,15 @@ impl ConfiguredDir {
 
 impl AllowedDir {
     fn open_now(path: &[u8], open: impl OpenDirFn) -> Self {
-        let walked = resolve_path(path);
+        let mut recorder = LookupRecorder::new(OperatorLookup);
+        let walked = resolve_path_with(PathStart::absolute(path), &mut recorder);
+        let steps = recorder.lookups.iter().map(NameLookup::entry_path);
         let fd = open(&walked.real);
         let stat = fd.as_ref().ok().and_then(|fd| fstat(fd).ok());
         let identity = stat.map(|stat| identity(&stat));
         Self {
             path: walked.real,
+            steps: steps.collect(),
             stop: walked.stop,
             fd,
             identity,
@@ -199,11 +209,11 @@ impl AllowedDir {
     }
 
     fn is_same_as(&self, other: &Self) -> bool {
-        let of = |base: &Self| {
-            let error = base.fd.as_ref().err().copied();
-            (base.path.clone(), base.stop, error, base.identity)
-        };
-        of(self) == of(other)
+        self.path == other.path
+            && self.steps == other.steps
+            && self.stop == other.stop
+            && self.fd.as_ref().err() == other.fd.as_ref().err()
+            && self.identity == other.identity
     }
 }
 

@@ -103,6 +103,11 @@ pub fn read_digested_page(
     })
 }
 
+/// Digests the content of a file.
+pub fn digest_bytes(bytes: &[u8]) -> ContentDigest {
+    ContentDigest(Sha256::digest(bytes).into())
+}
+
 /// Digests a file of `size` bytes. Returns the digest and whether the file is UTF-8; `None` if the
 /// file has another size. Cancellation is an error.
 pub fn digest_file(

@@ -18,7 +18,7 @@ const MAX_CACHED_DIGESTS: NonZero<usize> = NonZero::new(16_384).expect("not zero
 pub struct DigestCache(Mutex<LruCache<FileVersion, KnownDigest>>);
 
 /// Digest of a file version.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KnownDigest {
     pub digest: ContentDigest,
     pub utf8: bool,
@@ -37,16 +37,37 @@ impl DigestCache {
         self.0.lock().get(version).copied()
     }
 
-    /// Returns the digest of an open file and whether the file is UTF-8. Reads the file if its
-    /// digest is not cached. Returns `None` if the file changed in the meantime or its size is not
-    /// the reported size.
+    /// Returns the digest of a page that is a whole file. If the digest differs from the known one,
+    /// the file was changed by a write through a shared mapping, which may change no time: the known
+    /// digest is replaced.
+    pub(super) fn verify_whole_file(
+        &self,
+        version: &FileVersion,
+        known: KnownDigest,
+        bytes: &[u8],
+    ) -> KnownDigest {
+        let digest = content::digest_bytes(bytes);
+        if digest == known.digest {
+            return known;
+        }
+        let changed = KnownDigest {
+            digest,
+            utf8: std::str::from_utf8(bytes).is_ok(),
+            ..known
+        };
+        self.0.lock().put(*version, changed);
+        changed
+    }
+
+    /// Returns the digest of an open file. Reads the file if its digest is not cached. Returns
+    /// `None` if the file changed in the meantime or its size is not the reported size.
     pub(super) fn get_or_digest(
         &self,
         opened: &OpenFile,
         cancel_token: &CancellationToken,
-    ) -> Result<Option<(ContentDigest, bool)>, FileReadError> {
-        if let Some(KnownDigest { digest, utf8, .. }) = self.get(&opened.version) {
-            return Ok(Some((digest, utf8)));
+    ) -> Result<Option<KnownDigest>, FileReadError> {
+        if let Some(known) = self.get(&opened.version) {
+            return Ok(Some(known));
         }
         match content::digest_file(&opened.file, opened.version.size, cancel_token) {
             Ok(Some((digest, utf8))) if opened.is_unchanged()? => {
@@ -57,7 +78,7 @@ impl DigestCache {
                 };
                 let mut cache = self.0.lock();
                 cache.put(opened.version, known);
-                Ok(Some((digest, utf8)))
+                Ok(Some(known))
             }
             Ok(_) => Ok(None),
             Err(_) => Err(FileReadError::Failed),

@@ -2,10 +2,11 @@
 //! descriptors of a snapshot.
 
 use super::configured_dirs::AllowedDir;
+use super::confined_lookup::ConfinedLookup;
 use super::open_beneath::OpenMethod;
 use super::path_resolution::{
-    PathResolution, ResolveStop, path_lookups_from, resolve_path, resolve_path_from,
-    resolve_path_reporting_exits,
+    LookupRecorder, NameLookup, OperatorLookup, PathResolution, PathStart, ResolveStop,
+    SegmentOrigin, resolve_path, resolve_path_with,
 };
 use crate::model::{PublishedRoot, RelPath, ResolvedPath, RootReason};
 use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, statat};
@@ -18,6 +19,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
+/// Maximum number of attempts to resolve a path whose directories are replaced in the meantime.
+const TRIES: usize = 4;
+
 /// Open descriptors of the allowed directories.
 #[derive(Debug)]
 pub struct AllowedDirsSnapshot {
@@ -28,9 +32,20 @@ pub struct AllowedDirsSnapshot {
     index_by_path: Arc<HashMap<Box<[u8]>, usize>>,
     /// Allowed directories that lie in no other allowed directory, sorted by path segments.
     outermost: Arc<[Arc<AllowedDir>]>,
+    /// Entries that the configured paths of the allowed directories lead through.
+    configured_steps: Arc<HashSet<Vec<u8>>>,
     /// Directories outside which nothing is resolved or opened; `None` if there is no such limit.
-    access_scope: Option<Box<[ResolvedPath]>>,
+    access_scope: Option<ScopedDirs>,
     published_paths: OnceLock<(Arc<[PublishedRoot]>, Arc<PublishedPaths>)>,
+}
+
+/// Directories of an access scope.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct ScopedDirs {
+    paths: Vec<ResolvedPath>,
+    /// Entries that the configured paths of these directories, and of the allowed directories around
+    /// or inside them, lead through.
+    configured_steps: HashSet<Vec<u8>>,
 }
 
 /// Resolved paths of the published roots.
@@ -77,8 +92,10 @@ impl AllowedDirsSnapshot {
                 outermost.push(dir.clone());
             }
         }
+        let configured_steps = configured.iter().flat_map(|dir| dir.steps.iter().cloned());
         Self {
             opener,
+            configured_steps: Arc::new(configured_steps.collect()),
             configured: configured.into(),
             index_by_path,
             outermost: outermost.into(),
@@ -98,20 +115,31 @@ impl AllowedDirsSnapshot {
 
     /// Resolves the directories of an access scope. A directory above allowed directories stands
     /// for these allowed directories.
-    fn resolve_access_scope(&self, dirs: &[PathBuf]) -> Box<[ResolvedPath]> {
-        let paths = dirs.iter().flat_map(|dir| {
-            let real = resolve_path(dir.as_os_str().as_bytes()).real;
+    fn resolve_access_scope(&self, dirs: &[PathBuf]) -> ScopedDirs {
+        let mut scope = ScopedDirs::default();
+        for dir in dirs {
+            let mut recorder = LookupRecorder::new(OperatorLookup);
+            let start = PathStart::absolute(dir.as_os_str().as_bytes());
+            let real = resolve_path_with(start, &mut recorder).real;
+
             let inside = (0..self.outermost.len())
                 .filter(|index| strip_dir_prefix(&self.outermost[*index].path, &real).is_some());
-            let inside = inside.map(|index| ResolvedPath {
+            scope.paths.extend(inside.map(|index| ResolvedPath {
                 dir_index: index,
                 rel_path: RelPath::root(),
+            }));
+            scope.paths.extend(self.locate_absolute(&real));
+
+            let steps = recorder.lookups.iter().map(NameLookup::entry_path);
+            scope.configured_steps.extend(steps);
+            let related = self.configured.iter().filter(|dir| {
+                strip_dir_prefix(&dir.path, &real).is_some()
+                    || strip_dir_prefix(&real, &dir.path).is_some()
             });
-            inside
-                .chain(self.locate_absolute(&real))
-                .collect::<Vec<_>>()
-        });
-        paths.collect()
+            let steps = related.flat_map(|dir| dir.steps.iter().cloned());
+            scope.configured_steps.extend(steps);
+        }
+        scope
     }
 
     /// Returns the snapshot without its access scope, for names and disable rules: they are the
@@ -122,6 +150,7 @@ impl AllowedDirsSnapshot {
             configured: self.configured.clone(),
             index_by_path: self.index_by_path.clone(),
             outermost: self.outermost.clone(),
+            configured_steps: self.configured_steps.clone(),
             access_scope: None,
             published_paths: OnceLock::new(),
         }
@@ -134,8 +163,10 @@ impl AllowedDirsSnapshot {
 
     /// Whether a path may be served.
     pub(crate) fn is_in_access_scope(&self, path: &ResolvedPath) -> bool {
-        let is_in = |dirs: &[ResolvedPath]| dirs.iter().any(|dir| path.strip_prefix(dir).is_some());
-        self.access_scope.as_deref().is_none_or(is_in)
+        self.access_scope.as_ref().is_none_or(|scope| {
+            let mut dirs = scope.paths.iter();
+            dirs.any(|dir| path.strip_prefix(dir).is_some())
+        })
     }
 
     /// Whether the snapshot has exactly these descriptors.
@@ -183,7 +214,46 @@ impl AllowedDirsSnapshot {
     /// Resolves an absolute path.
     pub fn resolve(&self, path: &[u8]) -> Result<ResolvedPath, ResolveError> {
         // A path from the configuration may leave the allowed directories on the way.
-        self.resolve_without_escape(Vec::new(), path, 0, self.index_by_path.contains_key(path))
+        let resolution = if self.index_by_path.contains_key(path) {
+            resolve_path(path)
+        } else {
+            self.resolve_confined(PathStart::absolute(path))
+        };
+        self.finish_resolution(&resolution)
+    }
+
+    /// Resolves a path that a caller or a link provides.
+    fn resolve_confined(&self, start: PathStart<'_>) -> PathResolution {
+        let mut lookup = ConfinedLookup {
+            snapshot: self,
+            cached_only: false,
+        };
+        let mut resolution = resolve_path_with(start.clone(), &mut lookup);
+        for _ in 1..TRIES {
+            if resolution.stop != Some(ResolveStop::Replaced) {
+                break;
+            }
+            resolution = resolve_path_with(start.clone(), &mut lookup);
+        }
+        resolution
+    }
+
+    /// Resolves the path of a root to the place that it may have if a directory does not respond.
+    pub(super) fn locate_root(&self, path: &[u8]) -> Option<ResolvedPath> {
+        let resolution = self.resolve_confined(PathStart::absolute(path));
+        let is_outside = resolution.stop == Some(ResolveStop::Outside);
+        self.locate_absolute(&resolution.real)
+            .filter(|_| !is_outside)
+    }
+
+    /// Whether the path of a root leads to this directory, by names that the kernel has cached.
+    pub(super) fn leads_to_cached(&self, path: &[u8], dir: &ResolvedPath) -> bool {
+        let mut lookup = ConfinedLookup {
+            snapshot: self,
+            cached_only: true,
+        };
+        let resolution = resolve_path_with(PathStart::absolute(path), &mut lookup);
+        self.finish_resolution(&resolution).as_ref() == Ok(dir)
     }
 
     /// Returns the resolved paths of the published roots. The result is cached for one list of
@@ -238,17 +308,19 @@ impl AllowedDirsSnapshot {
         }
     }
 
-    /// Resolves a path relative to a directory.
+    /// Resolves a path relative to a directory. All components are confined like those of a link: an
+    /// earlier component may be a link to a directory above.
     pub(super) fn resolve_below(
         &self,
         dir: &ResolvedPath,
         walked: &RelPath,
     ) -> Result<ResolvedPath, ResolveError> {
-        self.finish_resolution(&resolve_path_from(
-            self.absolute_bytes(dir),
-            walked.as_bytes(),
-            0,
-        ))
+        self.finish_resolution(&self.resolve_confined(PathStart {
+            real: self.absolute_bytes(dir),
+            path: walked.as_bytes(),
+            origin: SegmentOrigin::InsideLink,
+            links: 0,
+        }))
     }
 
     /// Resolves the target of a link in the directory `holder`.
@@ -257,41 +329,46 @@ impl AllowedDirsSnapshot {
         holder: &ResolvedPath,
         target: &[u8],
     ) -> Result<ResolvedPath, ResolveError> {
-        self.resolve_without_escape(self.absolute_bytes(holder), target, 1, false)
+        self.finish_resolution(&self.resolve_confined(self.link_start(holder, target)))
     }
 
-    /// Resolves a path that a caller or a link provides. A path that leaves the allowed directories
-    /// and returns by `..` is rejected even if it exists: otherwise the result would reveal whether
-    /// a directory outside exists.
-    fn resolve_without_escape(
-        &self,
-        real: Vec<u8>,
-        path: &[u8],
-        links: u32,
-        may_leave: bool,
-    ) -> Result<ResolvedPath, ResolveError> {
-        let mut has_left = false;
-        let resolution = resolve_path_reporting_exits(real, path, links, |dir| {
-            has_left |= !self.is_inside_or_above(dir);
-        });
-        if has_left && !may_leave {
-            return Err(ResolveError::Outside);
+    fn link_start<'a>(&self, holder: &ResolvedPath, target: &'a [u8]) -> PathStart<'a> {
+        PathStart {
+            real: self.absolute_bytes(holder),
+            path: target,
+            origin: SegmentOrigin::InsideLink,
+            links: 1,
         }
-        self.finish_resolution(&resolution)
     }
 
     /// Whether a directory lies in an allowed directory, or above one or above the access scope.
-    fn is_inside_or_above(&self, dir: &[u8]) -> bool {
-        let is_above_scope = || {
-            let mut scope = self.access_scope.iter().flatten();
-            scope.any(|path| strip_dir_prefix(&self.absolute_bytes(path), dir).is_some())
-        };
+    pub(super) fn is_inside_or_above(&self, dir: &[u8]) -> bool {
+        let mut scope = self.access_scope.iter().flat_map(|scope| &scope.paths);
         self.locate_absolute(dir).is_some()
             || self
                 .outermost
                 .iter()
                 .any(|outer| strip_dir_prefix(&outer.path, dir).is_some())
-            || is_above_scope()
+            || scope.any(|path| strip_dir_prefix(&self.absolute_bytes(path), dir).is_some())
+    }
+
+    /// Whether an entry is on the configured path of an allowed directory.
+    pub(super) fn is_configured_step(&self, entry: &[u8]) -> bool {
+        match &self.access_scope {
+            Some(scope) => scope.configured_steps.contains(entry),
+            None => self.configured_steps.contains(entry),
+        }
+    }
+
+    /// Returns each name that is looked up when the path of a root is resolved.
+    pub(crate) fn root_lookups(&self, path: &[u8]) -> Vec<NameLookup> {
+        let start = PathStart::absolute(path);
+        if self.index_by_path.contains_key(path) {
+            let mut recorder = LookupRecorder::new(OperatorLookup);
+            resolve_path_with(start, &mut recorder);
+            return recorder.lookups;
+        }
+        self.confined_lookups(start)
     }
 
     /// Returns each directory in which a name is looked up when a link's target is followed, with
@@ -301,10 +378,19 @@ impl AllowedDirsSnapshot {
         holder: &ResolvedPath,
         target: &[u8],
     ) -> Vec<(ResolvedPath, Vec<u8>)> {
-        let lookups = path_lookups_from(self.absolute_bytes(holder), target).into_iter();
-        lookups
-            .filter_map(|(dir, name)| Some((self.locate_absolute(&dir)?, name)))
+        self.confined_lookups(self.link_start(holder, target))
+            .into_iter()
+            .filter_map(|NameLookup { dir, name }| Some((self.locate_absolute(&dir)?, name)))
             .collect()
+    }
+
+    fn confined_lookups(&self, start: PathStart<'_>) -> Vec<NameLookup> {
+        let mut recorder = LookupRecorder::new(ConfinedLookup {
+            snapshot: self,
+            cached_only: false,
+        });
+        resolve_path_with(start, &mut recorder);
+        recorder.lookups
     }
 
     /// Returns the absolute path of a resolved path, without trailing `/`.
@@ -320,21 +406,48 @@ impl AllowedDirsSnapshot {
     /// Returns the resolved path of an absolute path without links; `None` outside the allowed
     /// directories and the access scope.
     pub(crate) fn locate_absolute(&self, path: &[u8]) -> Option<ResolvedPath> {
+        let (dir_index, rel_path) = self.split_at_dir(path)?;
+        let located = Some(ResolvedPath {
+            dir_index,
+            rel_path: RelPath::new(rel_path)?,
+        });
+        located.filter(|path| self.is_in_access_scope(path))
+    }
+
+    /// Splits an absolute path without links into the index of the allowed directory that holds it,
+    /// and the rest. Ignores the access scope.
+    pub(super) fn split_at_dir<'a>(&self, path: &'a [u8]) -> Option<(usize, &'a [u8])> {
         // The last directory that sorts before the path is the only one that can hold it.
         let after = self
             .outermost
             .partition_point(|outer| cmp_by_segments(&outer.path, path).is_le());
         let dir_index = after.checked_sub(1)?;
-        let rel_path = RelPath::new(strip_dir_prefix(path, &self.outermost[dir_index].path)?)?;
-        let located = Some(ResolvedPath {
-            dir_index,
-            rel_path,
-        });
-        located.filter(|path| self.is_in_access_scope(path))
+        let rel_path = strip_dir_prefix(path, &self.outermost[dir_index].path)?;
+        Some((dir_index, rel_path))
+    }
+
+    /// Opens the entry at an absolute path beneath its allowed directory. Ignores the access scope:
+    /// use the descriptor only to read the target of a link.
+    pub(super) fn open_entry(&self, entry: &[u8], flags: OFlags, cached_only: bool) -> Io<OwnedFd> {
+        let (dir_index, rel_path) = self.split_at_dir(entry).ok_or(Errno::XDEV)?;
+        let dir = self.outermost[dir_index].fd.as_ref();
+        let dir = dir.map_err(|error| *error)?;
+        if cached_only {
+            self.opener.open_cached(dir, rel_path, flags)
+        } else {
+            self.opener.open(dir, rel_path, flags)
+        }
+    }
+
+    pub(super) fn opener(&self) -> OpenMethod {
+        self.opener
     }
 
     /// Returns the same error for every path outside, whether it exists or not.
     fn finish_resolution(&self, resolution: &PathResolution) -> Result<ResolvedPath, ResolveError> {
+        if resolution.stop == Some(ResolveStop::Outside) {
+            return Err(ResolveError::Outside);
+        }
         let path = self
             .locate_absolute(&resolution.real)
             .ok_or(ResolveError::Outside)?;
@@ -344,8 +457,9 @@ impl AllowedDirsSnapshot {
             Some(ResolveStop::NotADirectory) => Err(ResolveError::NotADirectory),
             Some(ResolveStop::Denied) => Err(ResolveError::Denied),
             Some(ResolveStop::Loop) => Err(ResolveError::Loop),
-            Some(ResolveStop::MagicLink) => Err(ResolveError::Outside),
-            Some(ResolveStop::Failed) => Err(ResolveError::Failed),
+            Some(ResolveStop::MagicLink | ResolveStop::Outside) => Err(ResolveError::Outside),
+            Some(ResolveStop::TooManyOpenFiles) => Err(ResolveError::TooManyOpenFiles),
+            Some(ResolveStop::Replaced | ResolveStop::Failed) => Err(ResolveError::Failed),
         }
     }
 

@@ -231,7 +231,8 @@ impl FileListWalk<'_> {
             if self.digests.get(&version).is_none() {
                 self.digested_bytes += version.size;
             }
-            digest = self.digests.get_or_digest(&opened, self.cancel_token)?;
+            let known = self.digests.get_or_digest(&opened, self.cancel_token)?;
+            digest = known.map(|known| (known.digest, known.utf8));
             if digest.is_some() {
                 break;
             }

@@ -2,7 +2,7 @@
 
 use super::allowed_dirs::ResolvedRootDir;
 use super::content;
-use super::digest_cache::DigestCache;
+use super::digest_cache::{DigestCache, KnownDigest};
 use super::dirs_snapshot::ResolveError;
 use super::open_file::{OpenError, OpenFile};
 use super::package::{ReadRules, ResolvedPackage};
@@ -17,7 +17,7 @@ pub struct FilePageRequest<'a> {
     pub package: &'a RelPath,
     /// File, as walked from the package.
     pub resource: &'a RelPath,
-    /// Version and offset of the page; `None` for the first page.
+    /// Version of the earlier pages and offset of the page; `None` for the first page.
     pub from: Option<(FileVersion, u64)>,
     /// Maximum size of the page, at least 4 bytes.
     pub max_bytes: usize,
@@ -32,9 +32,9 @@ pub struct FilePageRequest<'a> {
 /// Page of a file.
 #[derive(Debug)]
 pub struct FilePage {
-    /// Version of the file.
+    /// Version of the file for a cursor, mixed with the digest.
     pub version: FileVersion,
-    /// Digest of the whole file.
+    /// Digest of the whole file. If the page is the whole file, the digest of the page.
     pub digest: ContentDigest,
     /// Content; `None` if the caller has it already.
     pub body: Option<PageBody>,
@@ -94,20 +94,15 @@ pub fn read_page(
         if version.size > page.max_file_bytes {
             return Err(FileReadError::TooLarge { size: version.size });
         }
-        let Some((digest, utf8)) = digests.get_or_digest(&opened, cancel_token)? else {
+        let Some(known) = digests.get_or_digest(&opened, cancel_token)? else {
             // The file did not change, so its reported size is wrong.
             if opened.is_unchanged()? {
                 return read_page_of_unknown_size(&opened, page, cancel_token);
             }
             continue;
         };
-        let Some(offset) = page.start_offset(&version, &digest)? else {
-            return Ok(FilePage {
-                version,
-                digest,
-                body: None,
-                next: None,
-            });
+        let Some(offset) = page.start_offset(&version, &known.digest)? else {
+            return Ok(FilePage::not_modified(version, known.digest));
         };
         let len = usize::try_from(version.size - offset)
             .unwrap_or(usize::MAX)
@@ -117,7 +112,7 @@ pub fn read_page(
         if !opened.is_unchanged()? || bytes.len() < len {
             continue;
         }
-        return FilePage::new(version, digest, utf8, offset, bytes);
+        return FilePage::new(version, known, offset, bytes, digests);
     }
     Err(FileReadError::Changed(None))
 }
@@ -148,19 +143,14 @@ fn read_page_of_unknown_size(
         .version
         .with_content_digest(page_read.size, &page_read.digest);
     match page.start_offset(&version, &page_read.digest)? {
-        Some(offset) => FilePage::new(
+        Some(offset) => FilePage::with_digest(
             version,
             page_read.digest,
             page_read.utf8,
             offset,
             page_read.page.into(),
         ),
-        None => Ok(FilePage {
-            version,
-            digest: page_read.digest,
-            body: None,
-            next: None,
-        }),
+        None => Ok(FilePage::not_modified(version, page_read.digest)),
     }
 }
 
@@ -172,7 +162,7 @@ impl FilePageRequest<'_> {
         digest: &ContentDigest,
     ) -> Result<Option<u64>, FileReadError> {
         match self.from {
-            Some((expected, _)) if expected != *version => {
+            Some((expected, _)) if expected != version.with_mixed_digest(digest) => {
                 Err(FileReadError::Changed(Some(*digest)))
             }
             Some((_, offset)) => Ok(Some(offset)),
@@ -188,7 +178,35 @@ impl FilePageRequest<'_> {
 }
 
 impl FilePage {
+    /// Creates a page of a file with a known digest. If the page is the whole file, the bytes decide
+    /// on the digest.
     pub(super) fn new(
+        version: FileVersion,
+        known: KnownDigest,
+        offset: u64,
+        bytes: PageBytes,
+        digests: &DigestCache,
+    ) -> Result<Self, FileReadError> {
+        let is_whole = offset == 0 && bytes.len() as u64 == version.size;
+        let KnownDigest { digest, utf8, .. } = if is_whole {
+            digests.verify_whole_file(&version, known, bytes.as_ref())
+        } else {
+            known
+        };
+        Self::with_digest(version, digest, utf8, offset, bytes)
+    }
+
+    /// Creates a page without content.
+    pub(super) fn not_modified(version: FileVersion, digest: ContentDigest) -> Self {
+        Self {
+            version: version.with_mixed_digest(&digest),
+            digest,
+            body: None,
+            next: None,
+        }
+    }
+
+    fn with_digest(
         version: FileVersion,
         digest: ContentDigest,
         utf8: bool,
@@ -203,7 +221,7 @@ impl FilePage {
         };
         let end = offset + taken as u64;
         Ok(Self {
-            version,
+            version: version.with_mixed_digest(&digest),
             digest,
             body: Some(body),
             next: (end < version.size).then_some(end),

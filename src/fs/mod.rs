@@ -4,6 +4,7 @@
 pub(crate) mod allowed_dirs;
 mod cached_read;
 mod configured_dirs;
+mod confined_lookup;
 pub(crate) mod content;
 mod digest_cache;
 pub(crate) mod dirs_snapshot;

@@ -28,96 +28,221 @@ pub enum ResolveStop {
     /// At a link in procfs. Such a link leads to an open file of a process, and its text is not a
     /// path.
     MagicLink,
+    /// Before a name that may not be looked up.
+    Outside,
+    /// At a directory that was replaced by a link during the resolution.
+    Replaced,
+    TooManyOpenFiles,
     Failed,
 }
 
-/// Resolves an absolute path.
+/// Origin of a component of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SegmentOrigin {
+    /// The path itself.
+    Request,
+    /// A link outside the allowed directories, reached by the path itself.
+    OutsideLink,
+    /// A link below an allowed directory, or a link that such a link leads to.
+    InsideLink,
+}
+
+/// Start of a resolution.
+#[derive(Clone)]
+pub struct PathStart<'a> {
+    /// Directory without links in its path, to which `path` is relative.
+    pub real: Vec<u8>,
+    pub path: &'a [u8],
+    pub origin: SegmentOrigin,
+    /// Number of links that were followed before.
+    pub links: u32,
+}
+
+/// Target of a link.
+pub struct LinkTarget {
+    pub path: Vec<u8>,
+    pub origin: SegmentOrigin,
+}
+
+/// A name that a resolution looks up in a directory without links in its path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NameLookup {
+    pub dir: Vec<u8>,
+    pub name: Vec<u8>,
+}
+
+/// Access of a resolution to the file system.
+pub trait PathLookup {
+    /// Looks up a name. Returns the target if the entry is a link.
+    fn read_link(
+        &mut self,
+        dir: &[u8],
+        name: &[u8],
+        origin: SegmentOrigin,
+    ) -> Result<Option<LinkTarget>, ResolveStop>;
+
+    /// Checks whether a `..` may leave a directory.
+    fn leave_dir(&mut self, dir: &[u8], origin: SegmentOrigin) -> Result<(), ResolveStop>;
+}
+
+/// Lookup of every name, for paths of the operator.
+pub struct OperatorLookup;
+
+/// Lookup that records each name that may be looked up. A change of such an entry may change the
+/// resolution. A missing component is recorded with its deepest existing ancestor.
+pub struct LookupRecorder<L> {
+    pub inner: L,
+    pub lookups: Vec<NameLookup>,
+}
+
+/// Component of a path in progress.
+struct PendingSegment {
+    name: Vec<u8>,
+    origin: SegmentOrigin,
+}
+
+impl<'a> PathStart<'a> {
+    /// Start of an absolute path.
+    pub fn absolute(path: &'a [u8]) -> Self {
+        Self {
+            real: Vec::new(),
+            path,
+            origin: SegmentOrigin::Request,
+            links: 0,
+        }
+    }
+}
+
+impl NameLookup {
+    /// Absolute path of the entry.
+    pub fn entry_path(&self) -> Vec<u8> {
+        join_name(&self.dir, &self.name)
+    }
+}
+
+impl<L: PathLookup> LookupRecorder<L> {
+    pub fn new(inner: L) -> Self {
+        Self {
+            inner,
+            lookups: Vec::new(),
+        }
+    }
+}
+
+impl PathLookup for OperatorLookup {
+    fn read_link(
+        &mut self,
+        dir: &[u8],
+        name: &[u8],
+        origin: SegmentOrigin,
+    ) -> Result<Option<LinkTarget>, ResolveStop> {
+        let target = read_link_by_path(dir, name)?;
+        Ok(target.map(|path| LinkTarget { path, origin }))
+    }
+
+    fn leave_dir(&mut self, _: &[u8], _: SegmentOrigin) -> Result<(), ResolveStop> {
+        Ok(())
+    }
+}
+
+impl<L: PathLookup> PathLookup for LookupRecorder<L> {
+    fn read_link(
+        &mut self,
+        dir: &[u8],
+        name: &[u8],
+        origin: SegmentOrigin,
+    ) -> Result<Option<LinkTarget>, ResolveStop> {
+        let target = self.inner.read_link(dir, name, origin);
+        if !matches!(target, Err(ResolveStop::Outside)) {
+            self.lookups.push(NameLookup {
+                dir: dir.to_vec(),
+                name: name.to_vec(),
+            });
+        }
+        target
+    }
+
+    fn leave_dir(&mut self, dir: &[u8], origin: SegmentOrigin) -> Result<(), ResolveStop> {
+        self.inner.leave_dir(dir, origin)
+    }
+}
+
+/// Resolves an absolute path of the operator.
 pub fn resolve_path(path: &[u8]) -> PathResolution {
-    resolve_path_from(Vec::new(), path, 0)
+    resolve_path_with(PathStart::absolute(path), &mut OperatorLookup)
 }
 
-/// Returns each directory in which the resolution of an absolute path looks up a name, with the
-/// name. A change of such an entry may change the resolution. A missing component is looked up in
-/// its deepest existing ancestor.
-pub fn path_lookups(path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
-    path_lookups_from(Vec::new(), path)
-}
+/// Resolves a path. Looks up a name only if `lookup` permits it.
+pub fn resolve_path_with(start: PathStart<'_>, lookup: &mut impl PathLookup) -> PathResolution {
+    let PathStart {
+        mut real,
+        path,
+        origin,
+        mut links,
+    } = start;
+    let mut stop = None;
+    let mut pending = Vec::new();
+    push_segments(&mut pending, path, origin, &mut real);
 
-/// Returns the lookups of a path relative to `real`, a directory without links in its path.
-pub fn path_lookups_from(real: Vec<u8>, path: &[u8]) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut steps = Vec::new();
-    let note = |dir: &[u8], name: &[u8]| steps.push((dir.to_vec(), name.to_vec()));
-    resolve_path_with(real, path, 0, note, |_| {});
-    steps
-}
-
-/// Resolves a path relative to `real`, a directory without links in its path. `links` is the number
-/// of links that were followed before.
-pub fn resolve_path_from(real: Vec<u8>, path: &[u8], links: u32) -> PathResolution {
-    resolve_path_with(real, path, links, |_, _| {}, |_| {})
-}
-
-/// Resolves a path, and calls `left` with each directory that a `..` of the path itself leaves. A
-/// `..` in the target of a link is not reported.
-pub fn resolve_path_reporting_exits(
-    real: Vec<u8>,
-    path: &[u8],
-    links: u32,
-    left: impl FnMut(&[u8]),
-) -> PathResolution {
-    resolve_path_with(real, path, links, |_, _| {}, left)
-}
-
-fn resolve_path_with(
-    mut real: Vec<u8>,
-    path: &[u8],
-    mut links: u32,
-    mut note: impl FnMut(&[u8], &[u8]),
-    mut left: impl FnMut(&[u8]),
-) -> PathResolution {
-    let mut stopped = None;
-    // The components of the path itself lie below the components of links.
-    let mut pending: Vec<Vec<u8>> = Vec::new();
-    push_segments(&mut pending, path, &mut real);
-    let mut own = pending.len();
-    while let Some(segment) = pending.pop() {
-        let is_own = pending.len() < own;
-        own = own.min(pending.len());
-        if segment == b".." {
-            if is_own {
-                left(&real);
+    while let Some(PendingSegment { name, origin }) = pending.pop() {
+        if name == b".." {
+            if let Err(outside) = lookup.leave_dir(&real, origin) {
+                return PathResolution {
+                    real,
+                    stop: Some(outside),
+                };
             }
             let parent = real.iter().rposition(|b| *b == b'/').unwrap_or(0);
             real.truncate(parent);
             continue;
         }
+
         let parent = real.len();
         real.push(b'/');
-        real.extend(&segment);
-        if stopped.is_some() {
+        real.extend(&name);
+        if stop.is_some() {
             continue;
         }
-        note(&real[..parent], &segment);
-        match readlinkat(CWD, &*real, Vec::new()) {
-            Ok(_) if is_procfs(&real[..parent]) => stopped = Some(ResolveStop::MagicLink),
-            Ok(target) => {
+
+        match lookup.read_link(&real[..parent], &name, origin) {
+            Ok(None) => {}
+            Ok(Some(target)) => {
                 links += 1;
                 if links > MAX_LINKS {
-                    stopped = Some(ResolveStop::Loop);
+                    stop = Some(ResolveStop::Loop);
                     continue;
                 }
                 real.truncate(parent);
-                push_segments(&mut pending, target.as_bytes(), &mut real);
+                push_segments(&mut pending, &target.path, target.origin, &mut real);
             }
-            // The component exists and is not a link.
-            Err(Errno::INVAL) => {}
-            Err(error) => stopped = Some(stop_from_errno(error)),
+            // The result must not depend on the rest of the path.
+            Err(outside @ ResolveStop::Outside) => {
+                return PathResolution {
+                    real,
+                    stop: Some(outside),
+                };
+            }
+            Err(error) => stop = Some(error),
         }
     }
-    PathResolution {
-        real,
-        stop: stopped,
+
+    PathResolution { real, stop }
+}
+
+/// Returns the target of the entry at an absolute path if the entry is a link.
+pub fn read_link_by_path(dir: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>, ResolveStop> {
+    match readlinkat(CWD, join_name(dir, name), Vec::new()) {
+        Ok(_) if is_procfs(dir) => Err(ResolveStop::MagicLink),
+        Ok(target) => Ok(Some(target.into_bytes())),
+        // The entry exists and is not a link.
+        Err(Errno::INVAL) => Ok(None),
+        Err(error) => Err(stop_from_errno(error)),
     }
+}
+
+/// Returns the path of an entry of a directory.
+fn join_name(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    [dir, b"/", name].concat()
 }
 
 /// Whether a directory is in procfs.
@@ -128,22 +253,32 @@ fn is_procfs(dir: &[u8]) -> bool {
 
 /// Pushes the components of a path on top of the pending components. An absolute path clears
 /// `real`.
-fn push_segments(pending: &mut Vec<Vec<u8>>, path: &[u8], real: &mut Vec<u8>) {
+fn push_segments(
+    pending: &mut Vec<PendingSegment>,
+    path: &[u8],
+    origin: SegmentOrigin,
+    real: &mut Vec<u8>,
+) {
     if path.first() == Some(&b'/') {
         real.clear();
     }
     let segments = path
         .split(|b| *b == b'/')
         .filter(|s| !s.is_empty() && *s != b".");
-    pending.extend(segments.rev().map(<[u8]>::to_vec));
+    pending.extend(segments.rev().map(|name| PendingSegment {
+        name: name.to_vec(),
+        origin,
+    }));
 }
 
-fn stop_from_errno(error: Errno) -> ResolveStop {
+pub fn stop_from_errno(error: Errno) -> ResolveStop {
     match error {
         Errno::NOENT => ResolveStop::Missing,
         Errno::NOTDIR => ResolveStop::NotADirectory,
         Errno::ACCESS | Errno::PERM => ResolveStop::Denied,
         Errno::LOOP => ResolveStop::Loop,
+        Errno::XDEV => ResolveStop::Outside,
+        Errno::MFILE | Errno::NFILE => ResolveStop::TooManyOpenFiles,
         _ => ResolveStop::Failed,
     }
 }

@@ -36,6 +36,18 @@ pub struct FileVersion {
 }
 
 impl FileVersion {
+    /// Returns the version for a cursor. A write through a shared mapping may change the content
+    /// without a change of the times, so the digest is a part of the version.
+    #[must_use]
+    pub fn with_mixed_digest(self, digest: &ContentDigest) -> Self {
+        let (parts, _) = digest.0.as_chunks::<8>();
+        let (seconds, nanos) = self.ctime;
+        Self {
+            ctime: (seconds ^ i64::from_be_bytes(parts[0]), nanos),
+            ..self
+        }
+    }
+
     /// Replaces the times by parts of the digest, for files whose size and times do not change with
     /// the content.
     #[must_use]

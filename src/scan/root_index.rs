@@ -13,6 +13,7 @@ use super::unreported::{has_unreported_change, outdated_tokens, unreported_chang
 use super::watches::{DirWatcher, NoDirWatcher};
 use super::watches::{PathChange, RootWatches};
 use crate::fs::allowed_dirs::AllowedDirs;
+use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::model::skill::Skill;
 use crate::model::{Catalog, ResolvedPath, RootReason};
 use std::collections::HashSet;
@@ -97,6 +98,27 @@ impl RootIndex {
         }
     }
 
+    /// Watches the path of the root, and returns a snapshot that is newer than the watches.
+    fn watch_root_path(
+        &mut self,
+        allowed: &AllowedDirs,
+        watcher: &dyn DirWatcher,
+    ) -> Arc<AllowedDirsSnapshot> {
+        let path = &self.target.path;
+        let before = allowed.recent_snapshot();
+        self.watches
+            .watch_root_path(&before, path, &self.next_token, watcher);
+
+        let snapshot = allowed.snapshot_for_path(path);
+        if !Arc::ptr_eq(&before, &snapshot) {
+            // The path may lead through other directories now.
+            self.watches = RootWatches::default();
+            self.watches
+                .watch_root_path(&snapshot, path, &self.next_token, watcher);
+        }
+        snapshot
+    }
+
     /// Scans the whole root, starting with its path. From the last scan, only the last good version
     /// of files that no longer parse is used.
     pub fn rescan_all(
@@ -106,9 +128,7 @@ impl RootIndex {
         progress: &ScanProgress,
     ) -> ScanOutcome {
         let old_watches = std::mem::take(&mut self.watches);
-        self.watches
-            .watch_root_path(&self.target.path, &self.next_token, watcher);
-        let snapshot = allowed.snapshot_for_path(&self.target.path);
+        let snapshot = self.watch_root_path(allowed, watcher);
         let catalog = match ScannedRoot::resolve(&self.target, snapshot) {
             Err(reason) => {
                 if reason == RootReason::SandboxDenied && self.unusable_reason != Some(reason) {

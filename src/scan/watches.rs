@@ -3,7 +3,7 @@
 use super::namespaces::{MANIFEST_DIRECTORIES, manifest_file};
 use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::fs::open_file::{self, FileFingerprint, OpenFile};
-use crate::fs::path_resolution::path_lookups;
+use crate::fs::path_resolution::NameLookup;
 use crate::model::ResolvedPath;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::collections::{HashMap, HashSet};
@@ -236,13 +236,14 @@ impl RootWatches {
     /// Watches each directory on the path to the root, for the entry of the next component.
     pub fn watch_root_path(
         &mut self,
+        snapshot: &AllowedDirsSnapshot,
         path: &[u8],
         next_token: &AtomicU64,
         watcher: &dyn DirWatcher,
     ) {
         let token = self.register(WatchRole::RootPath, next_token);
         let mut recorder = WatchRecorder::new(watcher, token);
-        for (dir, name) in path_lookups(path) {
+        for NameLookup { dir, name } in snapshot.root_lookups(path) {
             let dir = if dir.is_empty() { b"/" } else { &*dir };
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let path = Path::new(OsStr::from_bytes(dir));

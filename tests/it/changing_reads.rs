@@ -2,6 +2,8 @@
 //! daemon.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,6 +16,7 @@ use crate::harness::{
     Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, read_request, rpc_error,
 };
 use crate::reads::digest;
+use crate::shared_mapping::SharedMapping;
 
 by_both_openers! {
     async fn an_edit_between_pages_is_reported_with_the_new_digest;
@@ -23,6 +26,8 @@ by_both_openers! {
     async fn a_cursor_outlives_the_daemon;
     async fn a_cursor_gives_no_access_to_a_disallowed_root;
     async fn a_read_during_rewrites_is_one_version_or_an_error;
+    async fn a_write_through_a_mapping_changes_the_digest_of_a_read;
+    async fn a_noticed_write_through_a_mapping_ends_the_old_version;
 }
 
 /// Daemon with a package `a` that has a file of 100 bytes, and a request for the first 10 bytes.
@@ -82,6 +87,84 @@ async fn an_edit_between_pages_is_reported_with_the_new_digest(opener: OpenMetho
             .await
             .expect("from the start");
         assert_eq!(again, content.as_bytes());
+    }
+    daemon.stop().await;
+}
+
+/// Times of a file, in nanoseconds.
+fn file_times(path: &Path) -> (i64, i64) {
+    let now = fs::metadata(path).expect("the file");
+    (now.mtime_nsec(), now.ctime_nsec())
+}
+
+async fn a_write_through_a_mapping_changes_the_digest_of_a_read(opener: OpenMethod) {
+    let (fixture, daemon, request) = serve_hundred_bytes(opener).await;
+    let file = fixture.path("root/a/x");
+    let mut mapping = SharedMapping::new(&file);
+    let request = ReadResourceRequest {
+        max_bytes: 1 << 10,
+        ..request
+    };
+    let (mut unreported, mut times) = (0, (0, 0));
+    for round in 0..30 {
+        // The first write to a page changes the times, and later writes do not.
+        let content = format!("{round:0100}");
+        mapping.write(content.as_bytes());
+        let page = daemon.read(request.clone()).await.expect("the file");
+        assert_eq!(bytes_of(&page), content.as_bytes());
+        assert_eq!(page.digest, digest(content.as_bytes()), "round {round}");
+        let before = std::mem::replace(&mut times, file_times(&file));
+        unreported += u32::from(before == times);
+    }
+    assert!(unreported > 0, "each write changed the times");
+    // Text that becomes binary is no text any more.
+    mapping.write(&[0xff; 100]);
+    let page = daemon.read(request).await.expect("the file");
+    assert_eq!(
+        (bytes_of(&page), page.digest),
+        (vec![0xff; 100], digest(&[0xff; 100]))
+    );
+    daemon.stop().await;
+}
+
+async fn a_noticed_write_through_a_mapping_ends_the_old_version(opener: OpenMethod) {
+    let (fixture, daemon, first_page) = serve_hundred_bytes(opener).await;
+    let mut mapping = SharedMapping::new(&fixture.path("root/a/x"));
+    let whole = ReadResourceRequest {
+        max_bytes: 1 << 10,
+        ..first_page.clone()
+    };
+    let (mut old, mut new) = ([b'0'; 100], [b'1'; 100]);
+    for _ in 0..10 {
+        mapping.write(&old);
+        let old_digest = daemon.read(whole.clone()).await.expect("the file").digest;
+        let first = daemon.read(first_page.clone()).await.expect("a page");
+        assert_eq!(first.digest, old_digest);
+        mapping.write(&new);
+        let noticed = daemon.read(whole.clone()).await.expect("the file");
+        assert_eq!(noticed.digest, digest(&new));
+
+        let next = ReadResourceRequest {
+            cursor: first.next_cursor,
+            ..first_page.clone()
+        };
+        let refused = assert_rpc_error(
+            daemon.read(next).await,
+            Code::Aborted,
+            "RESOURCE_CHANGED",
+            None,
+        );
+        assert_eq!(refused.metadata.get("digest"), Some(&digest(&new)));
+        let conditional = ReadResourceRequest {
+            if_none_match: old_digest,
+            ..whole.clone()
+        };
+        let again = daemon.read(conditional).await.expect("the file");
+        assert_eq!(
+            (again.not_modified, bytes_of(&again)),
+            (false, new.to_vec())
+        );
+        std::mem::swap(&mut old, &mut new);
     }
     daemon.stop().await;
 }

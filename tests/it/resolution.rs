@@ -5,29 +5,39 @@
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use caproot::catalog::OpenMethod;
 use caproot::proto::caproot::v1::{
     ListResourcesRequest, ListSkillsResponse, ReadResourceRequest, RootReason,
+    SelectedCapabilityRoot,
 };
 use prost::Message as _;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use tonic::Code;
 
+use crate::callers::{parse_config, with_token, write_token};
+use crate::fixture::Fixture;
 use crate::harness::{
-    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, files_request, packages,
-    read_request, rpc_error, selected, short_or_long,
+    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, files_request, isolated_env,
+    list_request, packages, published, read_request, rpc_error, selected, short_or_long,
 };
 use crate::reads::digest;
-use crate::watch_harness::{BusyThread, fresh_list};
+use crate::watch_harness::{BusyThread, fresh_list, retarget};
 
 by_both_openers! {
     async fn up_to_forty_links_are_followed;
     async fn links_of_procfs_are_not_followed;
     async fn devices_are_never_opened;
     async fn responses_disclose_nothing_outside_the_root;
+    async fn a_link_through_a_name_outside_is_never_read;
+    async fn a_link_through_a_name_outside_is_never_listed;
+    async fn diagnostics_do_not_depend_on_names_outside;
+    async fn a_root_behind_a_name_outside_is_never_allowed;
+    async fn a_scoped_caller_learns_nothing_of_other_directories;
+    async fn links_through_configured_paths_are_followed;
     async fn a_file_that_grows_and_shrinks_is_one_version_or_an_error;
     async fn a_file_replaced_after_the_list_is_read_in_its_new_version;
 }
@@ -259,6 +269,233 @@ async fn responses_disclose_nothing_outside_the_root(opener: OpenMethod) {
         };
         assert_eq!(answers.iter().find(contains_secret), None, "{secret}");
     }
+    daemon.stop().await;
+}
+
+/// Names outside, and whether a link could pass through them. `alias` is a link to an allowed
+/// directory.
+const NAMES_OUTSIDE: [&str; 4] = ["there", "gone", "file", "alias"];
+
+/// Tree with links that lead out of the root `root` and back, through each of the names outside.
+fn tree_with_detours() -> String {
+    let mut tree = "skill root/a\nskill root/s\ndir outside/there/deep\nfile outside/file\n\
+                    link outside/alias -> ../root/s\nlink outside/to-alias -> alias\n\
+                    link root/a/up -> ../..\n"
+        .to_owned();
+    for name in NAMES_OUTSIDE {
+        let detour = format!("outside/{name}/../../root/s");
+        let lines = [
+            format!("link root/a/{name}.md -> ../../{detour}/SKILL.md"),
+            format!("link root/a/hop-{name}.md -> {name}.md"),
+            format!("link root/a/absolute-{name}.md -> $TMP/{detour}/SKILL.md"),
+            format!("link root/a/dir-{name} -> ../../{detour}"),
+            format!("link root/a/by-{name} -> ../../outside/{name}"),
+            format!("link root/a/by-hop-{name} -> ../../outside/to-{name}"),
+            format!("link root/d-{name} -> ../{detour}"),
+            format!("link root/hop-d-{name} -> d-{name}"),
+            format!("link root/m-{name}/SKILL.md -> ../../{detour}/SKILL.md"),
+        ];
+        tree += &(lines.join("\n") + "\n");
+    }
+    tree
+}
+
+async fn a_link_through_a_name_outside_is_never_read(opener: OpenMethod) {
+    let (_fixture, daemon, root) = Setup::default()
+        .with_opener(opener)
+        .serve(&tree_with_detours())
+        .await;
+    for name in NAMES_OUTSIDE {
+        for file in [
+            format!("{name}.md"),
+            format!("hop-{name}.md"),
+            format!("absolute-{name}.md"),
+            format!("dir-{name}/SKILL.md"),
+            format!("by-{name}/SKILL.md"),
+            format!("by-hop-{name}/SKILL.md"),
+            format!("up/outside/{name}/SKILL.md"),
+        ] {
+            let resource = format!("skill://r/a/{file}");
+            let answer = daemon
+                .read(read_request(&root, "skill://r/a", &resource))
+                .await;
+            let refused = rpc_error(&answer.expect_err(&file));
+            let expected = (Code::PermissionDenied, "OUTSIDE_ROOT");
+            assert_eq!((refused.code, &*refused.reason), expected, "{file}");
+        }
+    }
+    // A link may pass through a directory above the root by name, and back into the root.
+    let back = read_request(&root, "skill://r/a", "skill://r/a/up/root/s/SKILL.md");
+    daemon.read_all(back).await.expect("inside");
+    daemon.stop().await;
+}
+
+async fn a_link_through_a_name_outside_is_never_listed(opener: OpenMethod) {
+    let (_fixture, daemon, root) = Setup::default()
+        .with_opener(opener)
+        .serve(&tree_with_detours())
+        .await;
+    let files = daemon
+        .list_resources(files_request(&root, "skill://r/a"))
+        .await
+        .expect("files");
+    let names: Vec<_> = files.resources.iter().map(|file| &*file.resource).collect();
+    assert_eq!(names, ["skill://r/a/SKILL.md"]);
+    daemon.stop().await;
+}
+
+async fn diagnostics_do_not_depend_on_names_outside(opener: OpenMethod) {
+    let (_fixture, daemon, root) = Setup::default()
+        .with_opener(opener)
+        .serve(&tree_with_detours())
+        .await;
+    let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
+    assert_eq!(packages(&list), ["skill://r/a", "skill://r/s"]);
+    let found = diagnostics(&list);
+    assert_eq!(found.len(), 1 + 9 * NAMES_OUTSIDE.len(), "{found:?}");
+    assert!(
+        found.iter().all(|(code, ..)| *code == "OUTSIDE_ROOT"),
+        "{found:?}"
+    );
+    daemon.stop().await;
+}
+
+async fn a_root_behind_a_name_outside_is_never_allowed(opener: OpenMethod) {
+    let (fixture, daemon, _) = Setup::default()
+        .with_opener(opener)
+        .serve(&tree_with_detours())
+        .await;
+    for name in NAMES_OUTSIDE {
+        for path in [
+            format!("root/d-{name}"),
+            format!("root/hop-d-{name}"),
+            format!("root/a/dir-{name}"),
+            format!("root/a/by-{name}"),
+            format!("root/a/by-hop-{name}"),
+        ] {
+            let root = selected("same", fixture.path(&path));
+            let list = fresh_list(&daemon, &[root]).await;
+            assert_eq!(list.roots[0].reason(), RootReason::NotAllowed, "{path}");
+        }
+    }
+    // A path of the caller leaves the allowed directories only to enter one by a link.
+    for name in ["there", "gone", "file"] {
+        let path = format!("root/s/../../outside/{name}/../../root/s");
+        let root = selected("same", fixture.path(&path));
+        let list = fresh_list(&daemon, &[root]).await;
+        assert_eq!(list.roots[0].reason(), RootReason::NotAllowed, "{path}");
+    }
+    // The author of a skill cannot change a link outside, so a root may be selected by such a link.
+    for path in ["outside/alias", "outside/to-alias"] {
+        let root = selected("alias", fixture.path(path));
+        let list = fresh_list(&daemon, &[root]).await;
+        assert_eq!(packages(&list), ["skill://alias"], "{path}");
+    }
+    daemon.stop().await;
+}
+
+/// A link that changes to a detour is followed neither from the kernel's cache nor from the daemon's.
+#[tokio::test]
+async fn a_root_link_that_is_changed_to_a_detour_is_not_followed() {
+    let (fixture, daemon, _) = Setup::default()
+        .serve("skill root/s\ndir outside/there\nlink root/now -> s")
+        .await;
+    let root = selected("now", fixture.path("root/now"));
+    let request = read_request(&root, "skill://now", "");
+    fresh_list(&daemon, std::slice::from_ref(&root)).await;
+    for _ in 0..3 {
+        daemon.read(request.clone()).await.expect("inside");
+    }
+    retarget(&fixture.path("root/now"), "../outside/there/../../root/s");
+    let answer = daemon.read(request).await;
+    assert_rpc_error(answer, Code::PermissionDenied, "ROOT_NOT_ALLOWED", None);
+    daemon.stop().await;
+}
+
+async fn a_scoped_caller_learns_nothing_of_other_directories(opener: OpenMethod) {
+    let mut tree = "skill srv/mine/a\nfile srv/mine/a/x.md\n| Mine.\n\
+                    skill srv/theirs/there\nlink srv/theirs/alias -> ../mine/a\n"
+        .to_owned();
+    for name in ["there", "gone", "alias"] {
+        tree += &format!(
+            "link srv/mine/a/{name}.md -> ../../theirs/{name}/../../mine/a/x.md\n\
+             link srv/mine/a/by-{name} -> ../../theirs/{name}\n\
+             link srv/mine/d-{name} -> ../theirs/{name}/../../mine/a\n"
+        );
+    }
+    let fixture = Fixture::new(&tree);
+    for token in ["me", "all"] {
+        write_token(&fixture, token, token);
+    }
+    let rules = "roots: [{id: mine, path: srv/mine}]\nallow: [srv]\ncallers:\n\
+                 - {name: me, token_file: me, roots: [mine]}\n- {name: all, token_file: all}\n";
+    let mut config = parse_config(&fixture, rules, &isolated_env(Path::new("/nonexistent")));
+    config.opener = Some(opener);
+    let daemon = Daemon::start_with(config).await;
+    let mine = published("mine");
+    let list = async |token, root: &SelectedCapabilityRoot| {
+        let request = with_token(token, list_request(std::slice::from_ref(root)));
+        daemon.try_list(request).await.expect("ListSkills")
+    };
+
+    let scoped = list("me", &mine).await;
+    assert_eq!(packages(&scoped), ["skill://mine/a"]);
+    let found = diagnostics(&scoped);
+    assert_eq!(found.len(), 9, "{found:?}");
+    assert!(
+        found.iter().all(|(code, ..)| *code == "OUTSIDE_ROOT"),
+        "{found:?}"
+    );
+    for name in ["there", "gone", "alias"] {
+        for file in [format!("{name}.md"), format!("by-{name}/x.md")] {
+            let resource = format!("skill://mine/a/{file}");
+            let request = read_request(&mine, "skill://mine/a", &resource);
+            let answer = daemon.read(with_token("me", request)).await;
+            assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+        }
+        for path in [format!("srv/theirs/{name}"), format!("srv/mine/d-{name}")] {
+            let root = selected("r", fixture.path(&path));
+            let listed = list("me", &root).await;
+            assert_eq!(listed.roots[0].reason(), RootReason::NotAllowed, "{path}");
+        }
+    }
+
+    // For a caller without a limit, the same links stay inside the allowed directory.
+    for file in ["there.md", "alias.md", "by-alias/x.md"] {
+        let resource = format!("skill://mine/a/{file}");
+        let request = with_token("all", read_request(&mine, "skill://mine/a", &resource));
+        daemon.read(request).await.expect(file);
+    }
+    daemon.stop().await;
+}
+
+/// The operator's paths may lead through links. A link below a root may use the same paths.
+async fn links_through_configured_paths_are_followed(opener: OpenMethod) {
+    let fixture = Fixture::new(
+        "skill releases/1/skills/a\nfile releases/1/skills/a/x.md\n| Inside.\n\
+         link hop -> current\nlink current -> releases/1\n\
+         skill root/b\nlink root/b/x.md -> $TMP/hop/skills/a/x.md\n\
+         link root/b/dir -> ../../hop/skills/a\nlink root/now -> ../current/skills/a\n\
+         link root/b/real.md -> ../../releases/1/skills/a/x.md\n\
+         link root/b/other.md -> ../../releases/2/../1/skills/a/x.md",
+    );
+    let setup = Setup::allowing([fixture.path("hop/skills"), fixture.path("root")]);
+    let daemon = Daemon::start(setup.with_opener(opener)).await;
+    let root = selected("r", fixture.path("root"));
+    let list = fresh_list(&daemon, std::slice::from_ref(&root)).await;
+    // The skills are sorted by name, and the linked skill is named `a`.
+    assert_eq!(packages(&list), ["skill://r/now", "skill://r/b"]);
+    for file in ["x.md", "dir/x.md", "real.md"] {
+        let request = read_request(&root, "skill://r/b", &format!("skill://r/b/{file}"));
+        assert_eq!(daemon.read_all(request).await.expect(file), b"Inside.\n");
+    }
+    let other = read_request(&root, "skill://r/b", "skill://r/b/other.md");
+    let answer = daemon.read(other).await;
+    assert_rpc_error(answer, Code::PermissionDenied, "OUTSIDE_ROOT", None);
+    // A directory below the configured path may be selected by that path.
+    let below = selected("below", fixture.path("hop/skills/a"));
+    let list = fresh_list(&daemon, &[below]).await;
+    assert_eq!(packages(&list), ["skill://below"]);
     daemon.stop().await;
 }
 

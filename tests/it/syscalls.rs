@@ -207,6 +207,79 @@ async fn the_daemon_only_reads_below_a_root() {
     }
 }
 
+/// Name outside the allowed directory, which must never be an argument of a system call.
+const OUTSIDE: &str = "never-looked-up";
+
+/// Returns the path arguments of a call: its first text, and the paths of its descriptors.
+fn path_arguments(about: &str) -> impl Iterator<Item = &str> {
+    let text = about.split('"').nth(1);
+    let descriptors = about.split('<').skip(1).filter_map(|d| d.split('>').next());
+    text.into_iter().chain(descriptors)
+}
+
+#[tokio::test]
+async fn no_name_outside_is_looked_up_for_a_link() {
+    let detour = format!("outside/{OUTSIDE}/../../root/s");
+    let fixture = Fixture::new(&format!(
+        "dir logs\nskill root/a\nskill root/s\nskill outside/{OUTSIDE}\n\
+         link root/a/x.md -> ../../{detour}/SKILL.md\nlink root/a/hop.md -> x.md\n\
+         link root/a/y.md -> $TMP/{detour}/SKILL.md\nlink root/a/dir -> ../../outside/{OUTSIDE}\n\
+         link root/d -> ../{detour}\nlink root/m/SKILL.md -> ../../outside/{OUTSIDE}/SKILL.md\n\
+         link root/a/up -> ../.."
+    ));
+    let root = selected("r", fixture.path("root"));
+    let by_link = selected("d", fixture.path("root/d"));
+    for inject in [None, Some("inject=openat2:error=ENOSYS")] {
+        let log = fixture.path("logs/strace");
+        let mut options = vec!["-y", "-s", "4096", "-e", "trace=%file,%desc"];
+        options.extend(inject.iter().flat_map(|inject| ["-e", *inject]));
+        let Some(mut command) = strace::trace_daemon(&log, &options) else {
+            return;
+        };
+        command
+            .arg("--root")
+            .arg(format!("r={}", fixture.path("root").display()));
+        let serving = Process::start(&mut command);
+        let daemon = serving.connect().await;
+        let list = fresh_list(&daemon, &[root.clone(), by_link.clone()]).await;
+        assert_eq!(list.skills.len(), 2, "a and s");
+        daemon
+            .list_resources(files_request(&root, "skill://r/a"))
+            .await
+            .expect("files");
+        let above = format!("up/outside/{OUTSIDE}/SKILL.md");
+        for file in ["x.md", "hop.md", "y.md", "dir/SKILL.md", &above] {
+            let resource = format!("skill://r/a/{file}");
+            let answer = daemon
+                .read(read_request(&root, "skill://r/a", &resource))
+                .await;
+            answer.expect_err(file);
+        }
+        drop(daemon);
+        serving.stop().await;
+
+        let text = fs::read_to_string(&log).expect("strace's log");
+        assert!(text.contains(OUTSIDE), "the targets of the links are read");
+        // The text of a resumed readlinkat is the target of the link.
+        let calls = text.lines().filter(|line| !line.contains("<... readlink"));
+        let calls: Vec<_> = calls.filter_map(parse_call).collect();
+        // The kernel ends such a call at the link `up`, before the names behind it.
+        let ends_at_link = |about: &str, path: &str| {
+            path.contains("a/up/outside/") && about.contains("RESOLVE_NO_SYMLINKS")
+        };
+        let looked_up = calls.iter().find(|(_, about)| {
+            path_arguments(about).any(|path| path.contains(OUTSIDE) && !ends_at_link(about, path))
+        });
+        assert_eq!(looked_up, None, "{inject:?}");
+        // The names before it are not looked up either.
+        let outside = fixture.path("outside").display().to_string();
+        let looked_up = calls
+            .iter()
+            .find(|(_, about)| path_arguments(about).any(|path| path.starts_with(&outside)));
+        assert_eq!(looked_up, None, "{inject:?}");
+    }
+}
+
 /// Asserts that no call in the log does more than read below the root or opens a rejected path.
 fn assert_only_reads(log: &str, fixture: &Fixture) {
     let root = fixture.path("root").display().to_string();

@@ -1,5 +1,6 @@
 //! Property of access scopes, on random trees full of links: at every selected root, a scoped
-//! caller gets files in its scope only, and every file in its scope that no link leads to.
+//! caller gets files in its scope only, and every file in its scope that no link leads to. The caller
+//! cannot select a root by a link outside the scope.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -84,6 +85,29 @@ fn create_tree(fixture: &Fixture, rng: &mut SeededRng) -> Vec<PathBuf> {
     targets
 }
 
+/// Whether a caller may follow each link of a path: the link lies in the scope of the caller, or on
+/// the path of a directory that the caller's rule names.
+fn may_follow(path: &Path, is_in_scope: &dyn Fn(&Path) -> bool, named: &[PathBuf]) -> bool {
+    links_of(path).iter().all(|link| {
+        let holder = link.parent().expect("a directory");
+        is_in_scope(holder) || named.contains(link)
+    })
+}
+
+/// Returns the links through which a path leads, if its directories are no links.
+fn links_of(path: &Path) -> Vec<PathBuf> {
+    let mut links = Vec::new();
+    let mut at = path.to_owned();
+    while let Ok(target) = fs::read_link(&at) {
+        let target = at.parent().expect("a directory").join(target);
+        let holder = target.parent().expect("a directory").canonicalize();
+        let name = target.file_name().expect("a name");
+        links.push(at);
+        at = holder.expect("a directory").join(name);
+    }
+    links
+}
+
 /// File that was read: its package, its handle, and the path that it holds.
 #[derive(PartialEq)]
 struct ReadFile {
@@ -154,6 +178,7 @@ async fn check_seed(seed: u64) -> usize {
     );
     let daemon = start_daemon(&fixture, &rules).await;
     let real = |path: &Path| path.canonicalize().expect("an existing path");
+    let named: Vec<_> = scope.iter().flat_map(|dir| links_of(dir)).collect();
     let scope: Vec<_> = scope.iter().map(|dir| real(dir)).collect();
     let is_in_scope = |path: &Path| scope.iter().any(|dir| real(path).starts_with(dir));
     let mut held_back = 0;
@@ -161,7 +186,7 @@ async fn check_seed(seed: u64) -> usize {
         let context = format!("seed {seed}, scope {scope:?}, root {}", dir.display());
         let (state, reason, mine) = read_all(&daemon, "me", dir).await;
         let (_, _, all) = read_all(&daemon, "all", dir).await;
-        if !is_in_scope(dir) {
+        if !is_in_scope(dir) || !may_follow(dir, &is_in_scope, &named) {
             let denied = (RootState::Unavailable, RootReason::NotAllowed);
             assert_eq!(((state, reason), mine.len()), (denied, 0), "{context}");
             continue;

@@ -36,14 +36,14 @@ async fn start_daemon(fixture: &Fixture, config: &str) -> Daemon {
     .await
 }
 
-fn parse_config(fixture: &Fixture, config: &str, env: &ProcessEnv) -> Config {
+pub(crate) fn parse_config(fixture: &Fixture, config: &str, env: &ProcessEnv) -> Config {
     let file = fixture.path("caproot.yaml");
     let text = with_listener(config).into_bytes();
     Config::from_bytes(ServeFlags::default(), &file, text, env).expect("a valid configuration")
 }
 
 /// Writes a token file by renaming a new file over it, as tools that replace secrets do.
-fn write_token(fixture: &Fixture, path: &str, token: &str) {
+pub(crate) fn write_token(fixture: &Fixture, path: &str, token: &str) {
     write_token_as(fixture, path, token, 0o600);
 }
 

@@ -1,0 +1,107 @@
+//! Lookup of names for paths of callers and links, confined to the allowed directories.
+//!
+//! A link must not reveal which files exist outside. So a link ends at the first name outside, before
+//! the name is looked up. `RESOLVE_BENEATH` of openat2(2) does the same. The names on the configured
+//! path of an allowed directory are the only exception: a link may pass through them to an allowed
+//! directory.
+//!
+//! The path of a root may be an alias: a path outside that leads to an allowed directory by links.
+//! Nobody who writes below an allowed directory can change such a path.
+
+use super::dirs_snapshot::AllowedDirsSnapshot;
+use super::path_resolution::{
+    LinkTarget, PathLookup, ResolveStop, SegmentOrigin, read_link_by_path, stop_from_errno,
+};
+use rustix::fs::{OFlags, PROC_SUPER_MAGIC, fstatfs, readlinkat};
+use rustix::io::{Errno, Result as Io};
+use std::os::fd::OwnedFd;
+
+/// Lookup in a snapshot.
+pub struct ConfinedLookup<'a> {
+    pub snapshot: &'a AllowedDirsSnapshot,
+    /// Whether a lookup fails if the kernel does not have the name in its cache.
+    pub cached_only: bool,
+}
+
+impl ConfinedLookup<'_> {
+    /// Whether a name may be looked up in a directory without links in its path.
+    fn may_look_up(&self, dir: &[u8], name: &[u8], origin: SegmentOrigin) -> bool {
+        if self.snapshot.locate_absolute(dir).is_some()
+            || self
+                .snapshot
+                .is_configured_step(&[dir, b"/", name].concat())
+        {
+            return true;
+        }
+        match origin {
+            SegmentOrigin::InsideLink => false,
+            // The rest of an allowed directory belongs to other callers.
+            SegmentOrigin::Request | SegmentOrigin::OutsideLink => {
+                self.snapshot.split_at_dir(dir).is_none()
+            }
+        }
+    }
+
+    /// Opens an entry of a directory with `O_PATH`. Below an allowed directory, a component that was
+    /// replaced by a link is not followed.
+    fn open_entry(&self, dir: &[u8], name: &[u8]) -> Option<Io<OwnedFd>> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW;
+        let entry = [dir, b"/", name].concat();
+        match (self.snapshot.split_at_dir(dir), self.cached_only) {
+            (Some(_), cached_only) => Some(self.snapshot.open_entry(&entry, flags, cached_only)),
+            (None, true) => Some(self.snapshot.opener().open_path_cached_no_links(&entry)),
+            (None, false) => None,
+        }
+    }
+}
+
+impl PathLookup for ConfinedLookup<'_> {
+    fn read_link(
+        &mut self,
+        dir: &[u8],
+        name: &[u8],
+        origin: SegmentOrigin,
+    ) -> Result<Option<LinkTarget>, ResolveStop> {
+        if !self.may_look_up(dir, name, origin) {
+            return Err(ResolveStop::Outside);
+        }
+        let target = match self.open_entry(dir, name) {
+            Some(opened) => read_open_link(opened)?,
+            None => read_link_by_path(dir, name)?,
+        };
+        let is_inside = self.snapshot.split_at_dir(dir).is_some();
+        let origin = match origin {
+            SegmentOrigin::Request | SegmentOrigin::OutsideLink if !is_inside => {
+                SegmentOrigin::OutsideLink
+            }
+            _ => SegmentOrigin::InsideLink,
+        };
+        Ok(target.map(|path| LinkTarget { path, origin }))
+    }
+
+    /// A path that leaves the allowed directories and returns by `..` is rejected even if it exists:
+    /// otherwise the result would reveal whether a directory outside exists.
+    fn leave_dir(&mut self, dir: &[u8], origin: SegmentOrigin) -> Result<(), ResolveStop> {
+        if origin == SegmentOrigin::Request && !self.snapshot.is_inside_or_above(dir) {
+            return Err(ResolveStop::Outside);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the target of an entry that was opened with `O_PATH`, if the entry is a link.
+fn read_open_link(opened: Io<OwnedFd>) -> Result<Option<Vec<u8>>, ResolveStop> {
+    let entry = opened.map_err(|error| match error {
+        Errno::LOOP | Errno::AGAIN => ResolveStop::Replaced,
+        error => stop_from_errno(error),
+    })?;
+    match readlinkat(&entry, c"", Vec::new()) {
+        Ok(_) if fstatfs(&entry).is_ok_and(|stat| stat.f_type == PROC_SUPER_MAGIC) => {
+            Err(ResolveStop::MagicLink)
+        }
+        Ok(target) => Ok(Some(target.into_bytes())),
+        // readlinkat(2): with an empty path, the error of an entry that is not a link is ENOENT.
+        Err(Errno::NOENT | Errno::INVAL) => Ok(None),
+        Err(error) => Err(stop_from_errno(error)),
+    }
+}
