@@ -3,7 +3,9 @@
 
 use caproot::cli::{self, CommandFailure, exit};
 use caproot::net::endpoint::ProcessEnv;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::process::ExitCode;
+use tokio::runtime::{Builder, Runtime};
 
 fn main() -> ExitCode {
     let cli = match cli::parse_command_line() {
@@ -18,19 +20,33 @@ fn main() -> ExitCode {
     cli::report_outcome(outcome)
 }
 
+/// Builds a runtime. The error is a message to the user. tokio panics if the system refuses a thread,
+/// so the panic hook is off meanwhile. The process has no other thread yet.
+fn build_quietly(builder: &mut Builder) -> Result<Runtime, String> {
+    let hook = take_hook();
+    set_hook(Box::new(|_| {}));
+    let built = catch_unwind(AssertUnwindSafe(|| builder.build()));
+    set_hook(hook);
+
+    match built {
+        Ok(built) => built.map_err(|error| format!("cannot start the runtime: {error}")),
+        Err(_) => Err(
+            "cannot start the runtime: the system refuses a thread; raise the limit of threads \
+             (TasksMax= of a systemd unit, pids.max of a container, RLIMIT_NPROC of a user)"
+                .to_owned(),
+        ),
+    }
+}
+
 /// Runs a future on a runtime with this number of threads.
 fn run_in_runtime(
     threads: usize,
     run: impl Future<Output = Result<u8, CommandFailure>>,
 ) -> Result<u8, CommandFailure> {
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    let runtime = runtime
-        .worker_threads(threads)
-        .enable_all()
-        .build()
-        .map_err(|error| {
-            CommandFailure::new(exit::INTERNAL, format!("cannot start the runtime: {error}"))
-        })?;
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(threads).enable_all();
+    let runtime = build_quietly(&mut builder)
+        .map_err(|reason| CommandFailure::new(exit::INTERNAL, reason))?;
     let outcome = runtime.block_on(run);
     // A thread that hangs on a dead mount must not block the end of the process.
     runtime.shutdown_background();

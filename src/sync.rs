@@ -1,6 +1,12 @@
 //! Locks that a panic does not poison. The data behind a lock of this crate is valid between
 //! statements, so that other threads can go on after a panic of the thread that held the lock.
-//! Also work on other threads whose only failure is a panic.
+//! Also work on other threads, which continues if the system refuses a thread.
+
+#[cfg(feature = "daemon")]
+mod blocking;
+
+#[cfg(feature = "daemon")]
+pub use blocking::{BlockingError, report_refused_thread, run_blocking, try_thread};
 
 use std::sync::{MutexGuard, PoisonError};
 #[cfg(feature = "daemon")]
@@ -25,18 +31,6 @@ pub fn processor_count() -> usize {
     *COUNT
 }
 
-/// Runs work on a blocking thread. The error is a panic of the work. The runtime cancels work that
-/// waits for a thread only when the runtime shuts down; the returned future then never ends.
-#[cfg(feature = "daemon")]
-pub async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, tokio::task::JoinError> {
-    match tokio::task::spawn_blocking(work).await {
-        Err(error) if error.is_cancelled() => std::future::pending().await,
-        result => result,
-    }
-}
-
 /// Maps consecutive chunks of a slice, one on each processor, and returns the results in order.
 /// Maps a slice of at most `max_inline` items on this thread. If the system has no further thread,
 /// its chunk is mapped on this thread too.
@@ -57,6 +51,7 @@ pub fn map_chunks<T: Sync, R: Send>(
         let spawn = |chunk| {
             Builder::new()
                 .spawn_scoped(scope, move || map(chunk))
+                .inspect_err(report_refused_thread)
                 .map_err(|_| chunk)
         };
         let others: Vec<_> = chunks.map(spawn).collect();

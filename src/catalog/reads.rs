@@ -13,7 +13,7 @@ use crate::model::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_READ_BYTES};
 use crate::model::{
     AccessScope, Catalog, FileVersion, RelPath, RootReason, SelectedRoot, handle, skill_file_name,
 };
-use crate::sync::run_blocking;
+use crate::sync::{BlockingError, run_blocking};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -74,6 +74,8 @@ pub enum PackageReadError {
     File(FileReadError),
     /// The wait budget ended before a fresh scan.
     DeadlineExceeded,
+    /// The system refused a thread for the read.
+    NoThread,
 }
 
 /// Catalog that lists the requested package.
@@ -244,10 +246,14 @@ async fn run_disk_read<T: Send + 'static>(
             cancel_token,
         })
     });
-    task.await.unwrap_or_else(|panic| {
-        tracing::error!(%panic, "internal error: read of a package panicked");
-        Err(PackageReadError::File(FileReadError::Failed))
-    })
+    match task.await {
+        Ok(result) => result,
+        Err(BlockingError::NoThread(_)) => Err(PackageReadError::NoThread),
+        Err(error) => {
+            tracing::error!(%error, "internal error: read of a package panicked");
+            Err(PackageReadError::File(FileReadError::Failed))
+        }
+    }
 }
 
 /// Returns the catalog of a root if the catalog lists the package.

@@ -7,8 +7,9 @@ use super::root_task_handle::{InFlightWork, RootTaskHandle};
 use super::{CatalogStore, PollReason, WatchMode};
 use crate::model::{AccessScope, Catalog, RootReason};
 use crate::scan::{DirWatcher, DirtyDirs, RootIndex, ScanOutcome, ScanProgress, WatchGuard};
-use crate::sync::{Mutex, run_blocking};
+use crate::sync::{BlockingError, Mutex, run_blocking};
 use crate::watch::{DebounceTimer, InotifyWatch, InotifyWatcher, WatchError, WatchListener};
+use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 use std::collections::HashSet;
 use std::hash::BuildHasher as _;
 use std::os::fd::BorrowedFd;
@@ -17,11 +18,21 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::task::JoinError;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// Changed mount points that are stored for one root. More mount changes cause a full rescan.
 const MAX_CHANGED_MOUNTS: usize = 1_000;
+
+/// First and longest wait until a scan that failed is tried again.
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
+
+/// Time without progress after which a scan no longer counts as a concurrent scan. Its filesystem
+/// may hang, and must not delay other roots.
+const SLOW_AFTER: Duration = Duration::from_millis(500);
+
+/// Longest wait for the events of changes that a scan found.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Changes below one root since the last rescan.
 #[derive(Debug, Default)]
@@ -61,6 +72,12 @@ impl PendingChanges {
 
     fn record_dirty_dirs(&self, tokens: impl IntoIterator<Item = u64>) {
         self.record_change(|changes| changes.dirty_tokens.extend(tokens));
+    }
+
+    /// Whether inotify reported a change that was not taken.
+    fn has_reported_change(&self) -> bool {
+        let changes = self.changes.lock();
+        changes.needs_full_rescan || !changes.dirty_tokens.is_empty()
     }
 
     fn take_changed_mounts(&self) -> HashSet<Box<[u8]>> {
@@ -166,6 +183,8 @@ enum ScanKind {
 enum RescanReason {
     Requested,
     Periodic,
+    /// The last scan failed.
+    Retry,
 }
 
 struct RootTask {
@@ -186,6 +205,8 @@ struct RootTask {
     has_full_scan: bool,
     next_recheck_at: Instant,
     next_full_scan_at: Instant,
+    /// Waits until the next attempts; `None` unless the last scan failed.
+    retry_delays: Option<ExponentialBackoff>,
 }
 
 /// Returns a future that keeps the catalog of a root up to date until the root is idle.
@@ -211,6 +232,7 @@ pub fn run_root_task(
         has_full_scan: false,
         next_recheck_at: now,
         next_full_scan_at: now,
+        retry_delays: None,
     };
     task.run()
 }
@@ -245,7 +267,11 @@ impl RootTask {
                 Err(due_at) => due_at,
             };
             if now >= self.next_full_scan_at {
-                return RootAction::Scan(ScanKind::Full(RescanReason::Periodic));
+                let reason = match self.retry_delays {
+                    Some(_) => RescanReason::Retry,
+                    None => RescanReason::Periodic,
+                };
+                return RootAction::Scan(ScanKind::Full(reason));
             }
             if now >= self.next_recheck_at {
                 return RootAction::Recheck;
@@ -291,6 +317,8 @@ impl RootTask {
             }
             WatchMode::Events => with_jitter(timing.full_scan_interval, &self.key),
         };
+        let retry_delay = self.retry_delays.as_mut().and_then(Iterator::next);
+        let wait = retry_delay.map_or(wait, |delay| delay.min(wait));
         let now = Instant::now();
         self.next_recheck_at = now + timing.recheck_interval;
         self.next_full_scan_at = now + wait;
@@ -320,16 +348,22 @@ impl RootTask {
             }
             kind => self.scan_on_disk(kind).await,
         };
-        if is_full {
-            self.has_full_scan = self.index.is_some();
+        let has_failed = self.retry_delays.is_some();
+        if is_full || has_failed {
+            self.has_full_scan = !has_failed;
         }
-        // A root whose watch mode becomes polling must not wait for the interval of full scans.
-        if is_full || self.watch_mode != previous_watch_mode {
+        // A root whose scan failed, or whose watch mode becomes polling, must not wait for the
+        // interval of full scans.
+        if is_full || has_failed || self.watch_mode != previous_watch_mode {
             self.schedule_full_scan();
         }
         let was_stuck = self.is_stuck;
         let changed = self.publish_scan_result(outcome.catalog);
-        if changed && is_periodic && !was_stuck && self.watch_mode == WatchMode::Events {
+        // While a root is polled, inotify does not report its changes. The first scan that sets all
+        // watches finds the last of them.
+        let had_events = [previous_watch_mode, self.watch_mode] == [WatchMode::Events; 2];
+        let may_be_missed = changed && is_periodic && had_events && !was_stuck && !has_failed;
+        if may_be_missed && !self.is_change_reported().await {
             self.store
                 .inner
                 .missed_changes
@@ -343,6 +377,14 @@ impl RootTask {
         if let Some(handle) = state.task_handle_mut(&self.key) {
             handle.complete_scan();
         }
+    }
+
+    /// Waits for the events that the kernel queued, and returns whether a change below the root was
+    /// reported since the last scan by events. The full scan was then only faster.
+    async fn is_change_reported(&self) -> bool {
+        let watcher = &self.store.inner.watcher;
+        let is_current = timeout(EVENT_TIMEOUT, watcher.barrier()).await;
+        !is_current.unwrap_or(false) || self.changes.has_reported_change()
     }
 
     async fn scan_on_disk(&mut self, kind: ScanKind) -> ScanOutcome {
@@ -377,14 +419,23 @@ impl RootTask {
             .record_scan(is_full, started_at.elapsed());
         match result {
             Ok((index, outcome, failure)) => {
+                self.retry_delays = None;
                 self.watch_mode = watch_mode_after_scan(&index, failure, is_full, self.watch_mode);
                 self.index = Some(index);
                 outcome
             }
-            Err(panic) => {
-                tracing::error!(%panic, "internal error: scan panicked");
+            Err(error) => {
+                self.retry_delays.get_or_insert_with(retry_delays);
+                let reason = match error {
+                    // Logged for all roots at once.
+                    BlockingError::NoThread(_) => RootReason::NoThread,
+                    BlockingError::Panicked(_) => {
+                        tracing::error!(%error, "internal error: scan panicked");
+                        RootReason::ScanFailed
+                    }
+                };
                 ScanOutcome {
-                    catalog: Some(Err(RootReason::IoError)),
+                    catalog: Some(Err(reason)),
                     unstable: Vec::new(),
                 }
             }
@@ -411,17 +462,22 @@ impl RootTask {
         let Some(index) = self.index.take() else {
             return;
         };
+        // Without a thread, the root keeps its index until the next recheck.
+        let kept = Arc::new(Mutex::new(Some(index)));
+        let taken = kept.clone();
         let (store, changes) = (self.store.clone(), self.changes.clone());
         let scope = self.scope.clone();
         let recheck = move |progress: &ScanProgress| {
+            let index = taken.lock().take()?;
             // The watcher reports mount changes to all roots, also to this root.
             store.inner.watcher.report_mount_changes();
             let mounts = changes.take_changed_mounts();
             let dirty = index.unreported_changes(&scope.allowed_dirs, &mounts, progress);
-            (index, dirty)
+            Some((index, dirty))
         };
         match self.run_disk_work(recheck).await {
-            Ok((index, dirty)) => {
+            Ok(None) => {}
+            Ok(Some((index, dirty))) => {
                 self.index = Some(index);
                 match dirty {
                     None => self.changes.require_full_rescan(),
@@ -429,34 +485,47 @@ impl RootTask {
                     Some(dirty) => self.changes.record_dirty_dirs(dirty),
                 }
             }
-            Err(panic) => {
-                tracing::error!(%panic, "internal error: recheck of links and mounts panicked");
+            Err(BlockingError::NoThread(_)) => self.index = kept.lock().take(),
+            Err(error) => {
+                tracing::error!(%error, "internal error: recheck of links and mounts panicked");
+                self.changes.require_full_rescan();
             }
         }
     }
 
-    /// Runs blocking disk work. If the work makes no progress for long, publishes the root as
-    /// unavailable. The next published result makes the root available again.
+    /// Runs blocking disk work, after a wait for a permit. If the work makes no progress for long,
+    /// publishes the root as unavailable. The next published result makes the root available again.
     async fn run_disk_work<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&ScanProgress) -> T + Send + 'static,
-    ) -> Result<T, JoinError> {
+    ) -> Result<T, BlockingError> {
+        let store = self.store.clone();
+        // The semaphore is never closed.
+        let mut permit = store.inner.scan_permits.acquire().await.ok();
         let progress = self.in_flight.start();
         let work_progress = progress.clone();
         let mut task = pin!(run_blocking(move || work(&work_progress)));
         let stuck_timeout = self.policy.timing.stuck_timeout;
+        let check_interval = stuck_timeout.min(SLOW_AFTER);
+
         let result = loop {
-            match timeout(stuck_timeout, &mut task).await {
+            match timeout(check_interval, &mut task).await {
                 Ok(result) => break result,
                 Err(_) if progress.idle_time() >= stuck_timeout => {
-                    self.is_stuck = true;
+                    permit = None;
+                    if std::mem::replace(&mut self.is_stuck, true) {
+                        continue;
+                    }
                     let result = Some(Err(RootReason::Timeout));
                     self.store
                         .publish_snapshot(&self.key, result, self.watch_mode);
                 }
+                Err(_) if progress.idle_time() >= SLOW_AFTER => permit = None,
                 Err(_) => {}
             }
         };
+
+        drop(permit);
         self.in_flight.finish();
         result
     }
@@ -489,6 +558,16 @@ fn watch_mode_after_scan(
         (None, None) if is_full => WatchMode::Events,
         (None, None) => before,
     }
+}
+
+/// Returns the waits until further attempts of a scan that failed.
+fn retry_delays() -> ExponentialBackoff {
+    ExponentialBuilder::new()
+        .with_min_delay(MIN_RETRY_DELAY)
+        .with_max_delay(MAX_RETRY_DELAY)
+        .with_jitter()
+        .without_max_times()
+        .build()
 }
 
 /// Changes a wait by up to 10 % up or down, so that roots do not all scan at the same time.

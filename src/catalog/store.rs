@@ -16,7 +16,11 @@ use crate::watch::{FaultInjector, InotifyWatcher};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
+
+/// Maximum number of concurrent scans. Each scan has up to 8 threads, so more scans would only wait
+/// for each other.
+const MAX_SCANS: usize = 16;
 
 /// Configuration of a [`CatalogStore`].
 #[derive(Debug)]
@@ -59,6 +63,8 @@ pub struct StoreInner {
     revisions: watch::Sender<u64>,
     /// Changes that a periodic full scan found and inotify did not report.
     pub missed_changes: AtomicU64,
+    /// Permits of scans that make progress.
+    pub scan_permits: Semaphore,
     pub scan_counters: ScanCounters,
 }
 
@@ -103,6 +109,7 @@ impl CatalogStore {
             state: Mutex::new(StoreState::new(max_history)),
             revisions: watch::Sender::new(0),
             missed_changes: AtomicU64::new(0),
+            scan_permits: Semaphore::new(MAX_SCANS),
             scan_counters: ScanCounters::default(),
         };
         Self {

@@ -334,9 +334,10 @@ fn reason_sentence(reason: RootReason, dir: &Path) -> &'static str {
         RootReason::PermissionDenied | RootReason::SandboxDenied => {
             "permission denied: the directory needs read and search permission"
         }
-        RootReason::Timeout | RootReason::IoError => {
-            "the filesystem failed, or its links form a loop"
-        }
+        RootReason::Timeout
+        | RootReason::IoError
+        | RootReason::NoThread
+        | RootReason::ScanFailed => "the filesystem failed, or its links form a loop",
         RootReason::WrongEnvironment
         | RootReason::MissingEnvironment
         | RootReason::InvalidPath

@@ -15,6 +15,7 @@ use crate::sync::Mutex;
 use serde_json::Value;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
+use std::thread::{Builder, JoinHandle};
 
 /// Maximum size of a response: 100 errors, each with a bounded value.
 const MAX_ANSWER_BYTES: u64 = 1 << 20;
@@ -85,21 +86,20 @@ fn start_errors(config: &Config) -> ConfigErrors {
     }
     if config.landlock == LandlockMode::Required {
         // The sandbox applies only to this thread, which then ends.
-        let tried = std::thread::scope(|scope| {
-            let needs = SandboxPolicy {
-                landlock: LandlockMode::Required,
-                ..SandboxPolicy::default()
-            };
-            scope
-                .spawn(move || restrict_process(&needs).map(drop))
-                .join()
-        });
-        if let Ok(Err(error)) = tried {
-            errors.add(ConfigError::key(
-                "sandbox.landlock",
-                format!("cannot be applied: {error}"),
-            ));
-        }
+        let needs = SandboxPolicy {
+            landlock: LandlockMode::Required,
+            ..SandboxPolicy::default()
+        };
+        let tried = Builder::new().spawn(move || restrict_process(&needs).map(drop));
+        let error = match tried.map(JoinHandle::join) {
+            Ok(Ok(Err(error))) => error.to_string(),
+            Err(error) => format!("no thread to check it: {error}"),
+            Ok(_) => return errors,
+        };
+        errors.add(ConfigError::key(
+            "sandbox.landlock",
+            format!("cannot be applied: {error}"),
+        ));
     }
     errors
 }

@@ -77,8 +77,8 @@ exit_codes! {
     /// The daemon has another version and does not know the call.
     VERSION_MISMATCH = 76, "version mismatch", CommandSet::Client;
     /// The configuration is invalid: a file or directory that the command names cannot be used,
-    /// values conflict, or the kernel lacks a required sandbox. The command also refuses to send a
-    /// token or to serve skills where others could read them.
+    /// values conflict, the limit of open files is too low, or the kernel lacks a required sandbox.
+    /// The command also refuses to send a token or to serve skills where others could read them.
     BAD_CONFIG = 78, "invalid configuration",
         CommandSet::ClientAnd(&[
             "serve", "link", "config check", "new", "check", "verify", "fleet check", "fleet ping",

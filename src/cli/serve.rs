@@ -22,6 +22,7 @@ use crate::server::{
     self, BoundDaemon, BoundListeners, ConfigFile, ConfigFileCheck, ConfigLoader, ExitReason,
     ReloadSource, SandboxReadCheck, StartError,
 };
+use crate::sync::run_blocking;
 use crate::telemetry::{log_config, logs};
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
@@ -337,7 +338,7 @@ pub async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
         .await;
     // Blocks for a moment, so it must not run on a thread of the runtime. With the timeout, a
     // thread that hangs on a dead mount does not delay the exit.
-    let ended = tokio::task::spawn_blocking(move || logs.flush_spans());
+    let ended = run_blocking(move || logs.flush_spans());
     drop(tokio::time::timeout(TRACE_FLUSH_TIMEOUT, ended).await);
     let ending = outcome.unwrap_or_else(|| {
         tracing::warn!("second stop signal: calls in flight are aborted");

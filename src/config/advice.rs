@@ -7,6 +7,7 @@ use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use std::ffi::CString;
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::thread::{Builder, scope};
 
 /// Warning if no directory is published or allowed.
 pub const NOTHING_PUBLISHED: &str = "nothing is published, so callers find no skills: list \
@@ -103,15 +104,17 @@ impl DaemonUser {
             return list();
         };
         // Linux has credentials per thread: credentials(7).
-        std::thread::scope(|scope| {
-            let as_account = scope.spawn(|| {
+        scope(|scope| {
+            let list_as_account = || {
                 if become_user(account).is_ok() {
                     list()
                 } else {
                     Ok(())
                 }
-            });
-            as_account.join().unwrap_or(Ok(()))
+            };
+            // Without a thread there is no advice.
+            let as_account = Builder::new().spawn_scoped(scope, list_as_account);
+            as_account.map_or(Ok(()), |thread| thread.join().unwrap_or(Ok(())))
         })
     }
 

@@ -4,6 +4,7 @@ use super::{
     COMPARE_INTERVAL, DEBOUNCE, FileHints, FileStamp, HintCause, MAX_DEBOUNCE, ReportFn,
     WatchedDirs, parent_dirs, start_file_watcher,
 };
+use crate::sync::run_blocking;
 use std::path::PathBuf;
 use tokio::time::{Instant, sleep};
 
@@ -44,7 +45,7 @@ impl FileChanges {
             let (paths, known) = last_read();
             let watched = self.watched.clone();
             // On a blocking thread, because a disk may hang.
-            let compared = tokio::task::spawn_blocking(move || {
+            let compared = run_blocking(move || {
                 watched.watch_only(&parent_dirs(paths.iter().map(PathBuf::as_path)));
                 stamp_files(&paths)
             });

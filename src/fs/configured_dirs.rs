@@ -6,7 +6,7 @@ use super::dirs_snapshot::identity;
 use super::path_resolution::{
     LookupRecorder, NameLookup, OperatorLookup, PathStart, ResolveStop, resolve_path_with,
 };
-use crate::sync::Mutex;
+use crate::sync::{Mutex, report_refused_thread};
 use rustix::fs::fstat;
 use rustix::io::{Errno, Result as Io};
 use std::collections::HashMap;
@@ -104,7 +104,7 @@ impl ConfiguredDirs {
                 }
             };
             if let Err(error) = thread::Builder::new().spawn(look_up) {
-                tracing::warn!(%error, "cannot start a thread to look up the allowed directories");
+                report_refused_thread(&error);
                 unresponsive.extend(next..self.dirs.len());
                 break;
             }

@@ -10,7 +10,7 @@ pub use tokens::{RuleTokens, TokenDigest, TokenFile, TokenFileError, exposed_gro
 use super::audit_log::AuditLog;
 use super::errors::caller_denied;
 use crate::model::{AccessScope, PeerIdentity};
-use crate::sync::run_blocking;
+use crate::sync::{BlockingError, run_blocking};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use std::convert::Infallible;
@@ -141,11 +141,15 @@ impl CallerCredentials {
             return Err(AuthDenial::Unauthenticated);
         };
         let tokens = tokens.clone();
-        let matching = run_blocking(move || tokens.matching_rules(&digest)).await;
-        let matching = matching.unwrap_or_else(|panic| {
-            tracing::error!(%panic, "internal error: a token comparison panicked");
-            Vec::new()
-        });
+        let compared = run_blocking(move || tokens.matching_rules(&digest)).await;
+        let matching = match compared {
+            Ok(matching) => matching,
+            Err(BlockingError::NoThread(_)) => return Err(AuthDenial::NoThread),
+            Err(error) => {
+                tracing::error!(%error, "internal error: a token comparison panicked");
+                Vec::new()
+            }
+        };
         callers.authorize(peer, TokenCheck::Presented(&matching))
     }
 

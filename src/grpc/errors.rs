@@ -129,6 +129,7 @@ impl RpcError {
                 "the first scan of the root is running; try again later",
             ),
             Self::Read(PackageReadError::RootUnavailable(reason)) => root_error(reason),
+            Self::Read(PackageReadError::NoThread) => return no_thread(),
             Self::Read(PackageReadError::PackageNotFound) => (
                 ErrorReason::PackageNotFound,
                 "the package is not in the root's catalog now; list again",
@@ -153,7 +154,9 @@ fn root_error(reason: RootReason) -> (ErrorReason, &'static str) {
         | RootReason::PathTooLong
         | RootReason::UnsupportedLocation
         | RootReason::Timeout
-        | RootReason::IoError => ErrorReason::RootUnavailable,
+        | RootReason::IoError
+        | RootReason::NoThread
+        | RootReason::ScanFailed => ErrorReason::RootUnavailable,
     };
     (error, reason.message())
 }
@@ -208,12 +211,24 @@ pub fn caller_denied(denial: AuthDenial) -> Status {
             "the caller has no valid credentials; present a client certificate, or the right token \
              as `authorization: Bearer TOKEN`",
         ),
+        AuthDenial::NoThread => return no_thread(),
         AuthDenial::NotAllowed => (
             ErrorReason::CallerNotAllowed,
             "no rule matches this caller; ask the executor's operator to add a rule to `callers`",
         ),
     };
     error_status(reason, message, HashMap::new(), None)
+}
+
+/// Returns the status of a call for which the system refused the daemon a thread.
+fn no_thread() -> Status {
+    error_status(
+        ErrorReason::Overloaded,
+        "the system refuses the daemon a thread; retry later, or have the executor's operator raise \
+         the limit of threads",
+        HashMap::new(),
+        Some(retry_after(Duration::from_secs(1))),
+    )
 }
 
 /// Returns the status of a call during shutdown.
@@ -332,12 +347,14 @@ mod tests {
                 .into(),
             caller_denied(AuthDenial::Unauthenticated),
             caller_denied(AuthDenial::NotAllowed),
+            caller_denied(AuthDenial::NoThread),
             RpcError::CatalogChanged.into_status(None),
             RpcError::DeadlineExceeded.into_status(None),
             of_root(RpcError::AuthorityMismatch),
             of_root(RpcError::Read(PackageReadError::DeadlineExceeded)),
             of_root(RpcError::Read(PackageReadError::RootPending)),
             of_root(RpcError::Read(PackageReadError::PackageNotFound)),
+            of_root(RpcError::Read(PackageReadError::NoThread)),
             call_deadline_exceeded(),
             request_timed_out(),
             too_many_streams(exceeded),

@@ -334,7 +334,9 @@ fn root_reason(reason: RootReason) -> pb::RootReason {
         RootReason::InvalidPath | RootReason::PathTooLong => pb::RootReason::InvalidPath,
         RootReason::UnsupportedLocation => pb::RootReason::UnsupportedLocation,
         RootReason::Timeout => pb::RootReason::Timeout,
-        RootReason::IoError => pb::RootReason::IoError,
+        RootReason::IoError | RootReason::NoThread | RootReason::ScanFailed => {
+            pb::RootReason::IoError
+        }
     }
 }
 

@@ -132,6 +132,10 @@ pub enum RootReason {
     UnsupportedLocation,
     Timeout,
     IoError,
+    /// The system refused a thread for the scan.
+    NoThread,
+    /// The scan failed by a fault of the daemon.
+    ScanFailed,
 }
 
 impl RootReason {
@@ -160,7 +164,7 @@ impl RootReason {
             Self::InvalidPath | Self::PathTooLong => "INVALID_PATH",
             Self::UnsupportedLocation => "UNSUPPORTED_LOCATION",
             Self::Timeout => "TIMEOUT",
-            Self::IoError => "IO_ERROR",
+            Self::IoError | Self::NoThread | Self::ScanFailed => "IO_ERROR",
         }
     }
 
@@ -199,6 +203,14 @@ impl RootReason {
             Self::IoError => {
                 "the filesystem below the root failed, or the daemon has no file descriptor left; \
                  check the disk or mount, and the daemon's limit of open files"
+            }
+            Self::NoThread => {
+                "the system refuses the daemon a thread for the scan, which is tried again; have the \
+                 executor's operator raise the limit of threads"
+            }
+            Self::ScanFailed => {
+                "the scan failed by a fault of the daemon, and is tried again; have the executor's \
+                 operator report the error in the daemon's log"
             }
         }
     }

@@ -1,5 +1,5 @@
 //! Sandbox of the daemon process: Landlock rules and `no_new_privs`. The process can read below
-//! some directories and remove its sockets. It cannot open other files, execute programs, bind TCP
+//! some directories, remove its sockets and make them again. It cannot open other files, execute programs, bind TCP
 //! ports, or connect to other TCP ports. Source: landlock(7).
 //!
 //! Landlock applies to the calling thread and to threads that it starts later, so call
@@ -36,7 +36,7 @@ pub struct SandboxPolicy {
     pub roots: Vec<PathBuf>,
     /// Single files that the daemon reads. Each file may be replaced.
     pub files: Vec<PathBuf>,
-    /// Sockets that the daemon removes at its end.
+    /// Sockets that the daemon removes at its end, and makes again if their file was removed.
     pub sockets: Vec<PathBuf>,
     /// TCP ports that the daemon connects to, at any address.
     pub connect_ports: Vec<u16>,

@@ -12,7 +12,7 @@ pub struct SandboxPaths {
     pub read_dirs: BTreeSet<PathBuf>,
     /// Single files that the process can read.
     pub files: BTreeSet<PathBuf>,
-    /// Directories in which the process can remove sockets.
+    /// Directories in which the process can create sockets and remove files.
     pub socket_dirs: BTreeSet<PathBuf>,
 }
 

@@ -87,7 +87,11 @@ fn apply_rules(
         AccessFs::ReadFile | AccessFs::ReadDir,
     )?;
     ruleset = add_path_rules(ruleset, &paths.files, AccessFs::ReadFile.into())?;
-    ruleset = add_path_rules(ruleset, &paths.socket_dirs, AccessFs::RemoveFile.into())?;
+    ruleset = add_path_rules(
+        ruleset,
+        &paths.socket_dirs,
+        AccessFs::RemoveFile | AccessFs::MakeSock,
+    )?;
     for file in procfs {
         ruleset = ruleset.add_rule(PathBeneath::new(file, AccessFs::ReadFile))?;
     }

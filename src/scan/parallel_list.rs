@@ -3,9 +3,9 @@
 use super::dir_lister::{DirLister, ListBuffers};
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{DirToScan, ListedDir};
-use crate::sync::{Mutex, processor_count};
+use crate::sync::{Mutex, processor_count, report_refused_thread};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::thread::scope;
+use std::thread::{Builder, scope};
 
 /// Maximum number of threads. More threads would only wait for the disk.
 const MAX_THREADS: usize = 8;
@@ -31,7 +31,7 @@ pub fn list_dirs(
 
 /// Processes items with `work`, on several threads if there are more than `max_inline` items. Calls
 /// `take` on this thread in the order of `items`, as soon as all earlier items are processed. `work`
-/// gets a buffer of its thread.
+/// gets a buffer of its thread. If the system refuses a thread, the other threads do all the work.
 pub fn process_in_order<T: Sync, B: Default, R: Send>(
     items: &[T],
     max_inline: usize,
@@ -61,10 +61,14 @@ pub fn process_in_order<T: Sync, B: Default, R: Send>(
     let threads = if is_parallel { processor_count() } else { 1 };
     scope(|scope| {
         for _ in 1..threads.min(MAX_THREADS) {
-            scope.spawn(|| {
+            let process_rest = || {
                 let mut buffer = B::default();
                 while process_one(&mut buffer).is_some() {}
-            });
+            };
+            if let Err(error) = Builder::new().spawn_scoped(scope, process_rest) {
+                report_refused_thread(&error);
+                break;
+            }
         }
         let mut buffer = B::default();
         while process_one(&mut buffer).is_some() {

@@ -9,7 +9,9 @@ use super::plugin_reader::PluginReader;
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{DirChange, ListingEntryKind};
 use super::scanned_root::{ScanContext, ScanTarget, ScannedRoot};
-use super::unreported::{has_unreported_change, outdated_tokens, unreported_changes};
+use super::unreported::{
+    has_unreported_change, outdated_tokens, transient_failures, unreported_changes,
+};
 use super::watches::{DirWatcher, NoDirWatcher};
 use super::watches::{PathChange, RootWatches};
 use crate::fs::allowed_dirs::AllowedDirs;
@@ -181,6 +183,7 @@ impl RootIndex {
         let mut tokens = dirty.tokens.clone();
         if dirty.compare_files {
             tokens.extend(self.outdated_tokens(progress));
+            tokens.extend(self.scanned_root.iter().flat_map(transient_failures));
         }
         let places = self.watches.dirty_places(&tokens, &dirty.moved);
         let path = &self.target.path;

@@ -75,6 +75,23 @@ pub fn outdated_tokens(
         .collect()
 }
 
+/// Returns the tokens of directories and plugins of which a read failed that may succeed now.
+pub fn transient_failures(root: &ScannedRoot) -> HashSet<u64> {
+    let has_failure = |dir: &&ScannedDir| match dir.listing() {
+        Ok(listing) => listing.entries.iter().any(|entry| match &entry.kind {
+            ListingEntryKind::File(Some(file)) | ListingEntryKind::LinkedFile(_, Some(file)) => {
+                has_transient_error(file)
+            }
+            _ => false,
+        }),
+        Err(problem) => is_transient(problem),
+    };
+    let dirs = root.dirs.values().filter(has_failure);
+    dirs.map(ScannedDir::token)
+        .chain(root.plugins.failed_tokens())
+        .collect()
+}
+
 /// Whether a new listing of a directory may differ although inotify reported nothing: a link target
 /// moved, or a read failed that may succeed now.
 pub fn has_unreported_change(

@@ -4,6 +4,7 @@
 use super::connection::AcceptedConnection;
 use super::heap::HeapTrimmer;
 use super::http::Http2Server;
+use super::listen::ReplaceableListener;
 use super::tls::ReloadableTls;
 use crate::grpc::{Quota, QuotaExceeded, QuotaPermit};
 use crate::model::Limits;
@@ -13,7 +14,7 @@ use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixStream};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -46,7 +47,7 @@ struct AcceptLogs {
 /// Source of connections.
 #[derive(Debug)]
 pub enum ConnectionSource {
-    Unix(UnixListener),
+    Unix(ReplaceableListener),
     /// Uses TLS if a certificate is configured.
     Tcp(TcpListener, Option<Arc<ReloadableTls>>),
     /// Connections from this process.

@@ -4,10 +4,10 @@
 //! small free blocks between used ones, so the daemon trims the heap after connections were closed.
 #![cfg_attr(target_env = "gnu", allow(unsafe_code))]
 
+use crate::sync::run_blocking;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 /// Smallest block that glibc allocates with mmap: the initial threshold of glibc.
@@ -35,7 +35,7 @@ impl HeapTrimmer {
                 let before = closed.load(Ordering::Relaxed);
                 sleep(TRIM_DELAY).await;
                 // Takes some milliseconds per hundred megabytes.
-                drop(spawn_blocking(trim).await);
+                drop(run_blocking(trim).await);
                 // If more connections were closed meanwhile, repeat.
                 let reset =
                     closed.compare_exchange(before, 0, Ordering::Relaxed, Ordering::Relaxed);

@@ -4,6 +4,7 @@
 use super::StartError;
 use super::inherited::InheritedListener;
 use crate::config::{Config, ListenAddress, SocketAccess, SocketAccessRules};
+use crate::sync::Mutex;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, chmod, chownat, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_reuseaddr;
@@ -11,13 +12,18 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
 use std::fs::{DirBuilder, File, Metadata, symlink_metadata};
+use std::future::pending;
 use std::io;
-use std::net::SocketAddr;
+use std::net::SocketAddr as TcpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
-use tokio::net::{TcpListener, UnixListener};
+use std::sync::Arc;
+use std::time::SystemTime;
+use tokio::net::unix::SocketAddr;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::watch;
 
 /// Most connections that wait in the kernel to be accepted.
 const BACKLOG: i32 = 1_024;
@@ -33,22 +39,59 @@ pub enum BoundListener {
 /// Bound listener of the current runtime.
 #[derive(Debug)]
 pub enum RuntimeListener {
-    /// Without a lock, the socket is inherited, and its owner removes the socket file.
-    Unix(UnixListener, Option<SocketLock>),
+    /// Without a socket file of the daemon, the socket is inherited, and its owner removes the file.
+    Unix(ReplaceableListener, Option<OwnedSocket>),
     Tcp(TcpListener),
+}
+
+/// Unix listener that is replaced if its socket file was removed.
+#[derive(Debug)]
+pub struct ReplaceableListener(watch::Receiver<Arc<UnixListener>>);
+
+/// Socket file of this daemon, and its listener.
+#[derive(Debug)]
+pub struct OwnedSocket {
+    pub lock: Arc<Mutex<SocketLock>>,
+    listener: watch::Sender<Arc<UnixListener>>,
 }
 
 /// Lock of a socket path. Removes the socket file when dropped.
 #[derive(Debug)]
 pub struct SocketLock {
+    file: SocketFile,
+    address: ListenAddress,
+    access: SocketAccess,
+    /// Locked file; the lock permits replacing a stale socket.
+    _lock_file: File,
+}
+
+/// Socket file that the daemon made.
+#[derive(Debug)]
+struct SocketFile {
     path: PathBuf,
-    /// Device and inode of the socket file.
-    file_id: (u64, u64),
+    identity: FileIdentity,
     /// Default group of the unit, if the user of the daemon is not a member and the socket is
     /// therefore accessible to this user only.
     missing_group: Option<u32>,
-    /// Locked file; the lock permits replacing a stale socket.
-    _lock_file: File,
+}
+
+/// Device, inode and birth of a file. Many filesystems use an inode number again at once. Some
+/// filesystems store no birth.
+#[derive(Debug, PartialEq, Eq)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+    created: Option<SystemTime>,
+}
+
+/// State of a socket path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SocketPathState {
+    /// The path has the socket file of this daemon.
+    Own,
+    Missing,
+    /// The path has a file that this daemon did not make, such as the socket of another daemon.
+    Foreign,
 }
 
 impl BoundListener {
@@ -57,13 +100,8 @@ impl BoundListener {
         access_rules: &SocketAccessRules,
     ) -> Result<Self, StartError> {
         match listener {
-            ListenAddress::Unix(path) => {
-                create_missing_directory(directory(path))?;
-                bind_unix(path, access_rules.access_at(path))
-            }
-            ListenAddress::UnixInOwnDir(path) => {
-                create_own_directory(directory(path))?;
-                bind_unix(path, access_rules.access_at(path))
+            ListenAddress::Unix(path) | ListenAddress::UnixInOwnDir(path) => {
+                bind_unix(path, listener, access_rules.access_at(path))
             }
             ListenAddress::Tcp(address) => {
                 let bound = bind_tcp_socket(*address)
@@ -81,19 +119,20 @@ impl RuntimeListener {
     pub fn from_bound(bound: BoundListener) -> Result<Self, StartError> {
         let registered = match bound {
             BoundListener::Unix(fd, socket_lock) => {
-                if let Some(group) = socket_lock.missing_group {
-                    tracing::warn!(
-                        group,
-                        "only the user of the daemon can connect: this user is not in the group, or a \
-                         seccomp filter denies fchownat(2)"
-                    );
-                }
-                UnixListener::from_std(fd.into())
-                    .map(|listener| Self::Unix(listener, Some(socket_lock)))
+                socket_lock.file.warn_about_missing_group();
+                UnixListener::from_std(fd.into()).map(|listener| {
+                    let (listener, replaceable) = watch::channel(Arc::new(listener));
+                    let lock = Arc::new(Mutex::new(socket_lock));
+                    let owned = OwnedSocket { lock, listener };
+                    Self::Unix(ReplaceableListener(replaceable), Some(owned))
+                })
             }
             BoundListener::Tcp(fd) => TcpListener::from_std(fd.into()).map(Self::Tcp),
             BoundListener::Inherited(InheritedListener::Unix(listener)) => {
-                UnixListener::from_std(listener).map(|listener| Self::Unix(listener, None))
+                UnixListener::from_std(listener).map(|listener| {
+                    let (_, never_replaced) = watch::channel(Arc::new(listener));
+                    Self::Unix(ReplaceableListener(never_replaced), None)
+                })
             }
             BoundListener::Inherited(InheritedListener::Tcp(listener)) => {
                 TcpListener::from_std(listener).map(Self::Tcp)
@@ -102,11 +141,19 @@ impl RuntimeListener {
         registered.map_err(|e| StartError::internal(&format!("registering a listener failed: {e}")))
     }
 
+    /// Takes the socket file, so that it can outlive the listener.
+    pub fn take_owned_socket(&mut self) -> Option<OwnedSocket> {
+        match self {
+            Self::Unix(_, owned) => owned.take(),
+            Self::Tcp(_) => None,
+        }
+    }
+
     /// Returns the address, as `unix:/…` or `tcp:127.0.0.1:43210`.
     pub fn address(&self) -> String {
         match self {
             Self::Unix(listener, _) => {
-                let address = listener.local_addr().ok();
+                let address = listener.0.borrow().local_addr().ok();
                 let path = address.as_ref().and_then(|address| address.as_pathname());
                 format!("unix:{}", path.unwrap_or(Path::new("")).display())
             }
@@ -141,7 +188,7 @@ pub fn check_listeners(config: &Config) -> Result<(), (&'static str, StartError)
     Ok(())
 }
 
-fn bind_tcp_socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+fn bind_tcp_socket(address: TcpAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
         AddressFamily::INET
     } else {
@@ -155,18 +202,49 @@ fn bind_tcp_socket(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-fn tcp_error(address: SocketAddr, errno: Errno) -> StartError {
+fn tcp_error(address: TcpAddr, errno: Errno) -> StartError {
     let error = io::Error::from(errno);
     StartError::listener(format!("cannot listen on tcp:{address}: {error}"))
 }
 
-fn bind_unix(path: &Path, access: SocketAccess) -> Result<BoundListener, StartError> {
-    check_directory(directory(path))?;
+fn bind_unix(
+    path: &Path,
+    address: &ListenAddress,
+    access: SocketAccess,
+) -> Result<BoundListener, StartError> {
+    prepare_directory(address)?;
+    let lock_file = lock_socket_path(path)?;
+    remove_stale_socket(path)?;
+    let (socket, file) = create_socket(path, access)?;
+    let socket_lock = SocketLock {
+        file,
+        address: address.clone(),
+        access,
+        _lock_file: lock_file,
+    };
+    Ok(BoundListener::Unix(socket, socket_lock))
+}
+
+/// Creates the directory of a socket if the address permits it, and checks the directory.
+fn prepare_directory(address: &ListenAddress) -> Result<(), StartError> {
+    match address {
+        ListenAddress::Unix(path) => {
+            create_missing_directory(directory(path))?;
+            check_directory(directory(path))
+        }
+        ListenAddress::UnixInOwnDir(path) => {
+            create_own_directory(directory(path))?;
+            check_directory(directory(path))
+        }
+        ListenAddress::Tcp(_) => Ok(()),
+    }
+}
+
+/// Binds a socket at a path without a file, and listens. After an error, the path has no file.
+fn create_socket(path: &Path, access: SocketAccess) -> Result<(OwnedFd, SocketFile), StartError> {
     let error = |e: io::Error| {
         StartError::listener(format!("cannot listen on unix:{}: {e}", path.display()))
     };
-    let lock_file = lock_socket_path(path)?;
-    remove_stale_socket(path)?;
     let address = SocketAddrUnix::new(path).map_err(|_| {
         StartError::listener(format!(
             "cannot listen on unix:{}: the path is longer than 107 bytes; choose a shorter one",
@@ -179,19 +257,22 @@ fn bind_unix(path: &Path, access: SocketAccess) -> Result<BoundListener, StartEr
     // Before bind, so that other users cannot connect in between.
     fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| error(e.into()))?;
     bind(&socket, &address).map_err(|e| error(e.into()))?;
-    let file_id = symlink_metadata(path)
-        .map(|m| (m.dev(), m.ino()))
-        .map_err(error)?;
-    let mut socket_lock = SocketLock {
+    let mut file = SocketFile {
         path: path.to_owned(),
-        file_id,
+        identity: FileIdentity::of_path(path).map_err(error)?,
         missing_group: None,
-        _lock_file: lock_file,
     };
+
     // Before listen, so that permitted users are never denied.
-    socket_lock.missing_group = set_socket_access(path, access)?;
-    listen(&socket, BACKLOG).map_err(|e| error(e.into()))?;
-    Ok(BoundListener::Unix(socket, socket_lock))
+    let opened = set_socket_access(path, access).and_then(|missing_group| {
+        file.missing_group = missing_group;
+        listen(&socket, BACKLOG).map_err(|e| error(e.into()))
+    });
+    if let Err(error) = opened {
+        file.remove();
+        return Err(error);
+    }
+    Ok((socket, file))
 }
 
 /// Sets group and mode of a socket file. This is only possible after bind, because of the umask.
@@ -347,7 +428,7 @@ fn remove_stale_socket(path: &Path) -> Result<(), StartError> {
         }
         Ok(_) => {}
     }
-    match UnixStream::connect(path) {
+    match StdUnixStream::connect(path) {
         Ok(_) => Err(in_use_error(path)),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
             std::fs::remove_file(path).map_err(|e| error(e.to_string()))
@@ -363,11 +444,91 @@ fn in_use_error(path: &Path) -> StartError {
     ))
 }
 
-impl Drop for SocketLock {
-    fn drop(&mut self) {
-        let is_own = symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.file_id);
+impl ReplaceableListener {
+    /// Accepts the next connection of the current listener.
+    pub async fn accept(&self) -> io::Result<(UnixStream, SocketAddr)> {
+        let mut listeners = self.0.clone();
+        loop {
+            let listener = listeners.borrow_and_update().clone();
+            let replaced = async {
+                if listeners.changed().await.is_err() {
+                    // The listener is inherited, or the daemon stops.
+                    pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                accepted = listener.accept() => return accepted,
+                () = replaced => {}
+            }
+        }
+    }
+}
+
+impl OwnedSocket {
+    /// Makes new connections arrive at another listener.
+    pub fn replace_listener(&self, socket: OwnedFd) -> io::Result<()> {
+        let listener = UnixListener::from_std(socket.into())?;
+        self.listener.send_replace(Arc::new(listener));
+        Ok(())
+    }
+}
+
+impl SocketLock {
+    pub fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    /// Looks at the socket path. Blocks on the disk.
+    pub fn path_state(&self) -> SocketPathState {
+        match FileIdentity::of_path(&self.file.path) {
+            Ok(identity) if identity == self.file.identity => SocketPathState::Own,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => SocketPathState::Missing,
+            Ok(_) | Err(_) => SocketPathState::Foreign,
+        }
+    }
+
+    /// Makes the socket file again, with the access that it had. Fails if the path has a file.
+    pub fn bind_again(&mut self) -> Result<OwnedFd, StartError> {
+        prepare_directory(&self.address)?;
+        let (socket, file) = create_socket(&self.file.path, self.access)?;
+        file.warn_about_missing_group();
+        self.file = file;
+        Ok(socket)
+    }
+}
+
+impl SocketFile {
+    fn warn_about_missing_group(&self) {
+        if let Some(group) = self.missing_group {
+            tracing::warn!(
+                group,
+                "only the user of the daemon can connect: this user is not in the group, or a \
+                 seccomp filter denies fchownat(2)"
+            );
+        }
+    }
+
+    /// Removes the file, unless the path has another file.
+    fn remove(&self) {
+        let is_own = FileIdentity::of_path(&self.path).is_ok_and(|found| found == self.identity);
         if is_own && let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(%error, "removing the socket failed");
         }
+    }
+}
+
+impl FileIdentity {
+    fn of_path(path: &Path) -> io::Result<Self> {
+        symlink_metadata(path).map(|metadata| Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            created: metadata.created().ok(),
+        })
+    }
+}
+
+impl Drop for SocketLock {
+    fn drop(&mut self) {
+        self.file.remove();
     }
 }

@@ -52,6 +52,7 @@ mod reflection;
 mod reload;
 mod reload_plan;
 mod service_manager;
+mod socket_watch;
 mod tls;
 mod unread;
 
@@ -155,6 +156,7 @@ pub fn bind_listeners(
     config: &Config,
     inherited: InheritedSockets,
 ) -> Result<BoundListeners, StartError> {
+    open_file_limit::require_open_files(config)?;
     let bind = |address| BoundListener::bind(address, &config.socket_access);
     let inherited_grpc = inherited
         .grpc
@@ -332,19 +334,21 @@ impl BoundDaemon {
         } = self;
         // Ends the streams if this future is dropped.
         let _shutdown_guard = shutdown.clone().drop_guard();
+        // Dropped last, so that the socket files exist until draining has ended.
+        let mut sockets = Vec::new();
+        let metrics_listener = metrics_listener.map(|mut listener| {
+            sockets.extend(listener.take_owned_socket());
+            listener
+        });
         // Both tasks are aborted when this function returns.
         let _metrics_task = metrics_listener
             .map(|listener| metrics_server::serve_metrics(listener, metrics.endpoint()));
         let _health_log = AbortOnDropHandle::new(tokio::spawn(log_root_health(store.clone())));
         let mut servers = JoinSet::new();
-        // Dropped last, so that the socket files exist until draining has ended.
-        let mut socket_locks = Vec::new();
-        for listener in grpc_listeners {
+        for mut listener in grpc_listeners {
+            sockets.extend(listener.take_owned_socket());
             let source = match listener {
-                RuntimeListener::Unix(listener, lock) => {
-                    socket_locks.extend(lock);
-                    ConnectionSource::Unix(listener)
-                }
+                RuntimeListener::Unix(listener, _) => ConnectionSource::Unix(listener),
                 RuntimeListener::Tcp(listener) => ConnectionSource::Tcp(listener, tls.clone()),
             };
             servers.spawn(connection_limiter.clone().serve_connections(
@@ -370,6 +374,7 @@ impl BoundDaemon {
             () = stop => ExitReason::Stopped,
             () = reloading => ExitReason::NeedsRestart,
             () = certificates => ExitReason::Stopped,
+            () = socket_watch::keep_socket_files(&sockets) => ExitReason::Stopped,
             Some(ended) = servers.join_next() => {
                 return Err(StartError::internal(&format!("a listener task ended: {ended:?}")));
             }

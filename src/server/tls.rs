@@ -4,7 +4,7 @@
 use crate::config::{TlsFiles, record_reading};
 use crate::file_watch::{FileChanges, FileStamps, HintCause, stamp_files};
 use crate::net::certs::{self, CertFileError, TlsIdentity, format_time};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, run_blocking};
 use crate::telemetry::RateLimitedLog;
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
@@ -226,7 +226,7 @@ impl ReloadableTls {
             let (_, cause) = changes.wait_for_change(last_read).await;
             let tls = self.clone();
             // On a blocking thread, because a disk may hang.
-            let reloaded = tokio::task::spawn_blocking(move || tls.reload_changed_files(cause));
+            let reloaded = run_blocking(move || tls.reload_changed_files(cause));
             let Ok(Some(RejectedTls { read, unusable })) = reloaded.await else {
                 continue;
             };

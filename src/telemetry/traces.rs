@@ -1,6 +1,7 @@
 //! Export of spans, and the trace of each call. Source: W3C Trace Context.
 
 use super::log_config::TraceConfig;
+use crate::sync::try_thread;
 use http::HeaderMap;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
@@ -28,6 +29,8 @@ pub fn build_span_provider(traces: &TraceConfig) -> Result<SpanProvider, String>
         .with_timeout(EXPORT_TIMEOUT)
         .build()
         .map_err(|error| format!("cannot send spans to {}: {error}", traces.otlp))?;
+    // The library panics if the system refuses the thread.
+    try_thread().map_err(|error| format!("cannot start the thread that sends spans: {error}"))?;
     let version = opentelemetry::KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
     let resource = Resource::builder()
         .with_service_name("caproot")

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::fixture::Fixture;
 use crate::harness::{in_time, read_request, rpc_error, selected};
-use crate::process::{Process, serve};
+use crate::process::{Process, serve, wrap_command};
 use crate::replica::Replica;
 use crate::watch_harness::{fresh_list, skill_text, watch_request};
 
@@ -135,6 +135,13 @@ async fn without_free_descriptors_the_daemon_reports_the_shortage_and_recovers()
         // The daemon has handled the changes, and the stream has reached the same revision.
         replica.catch_up(&daemon).await;
         limited.restore();
+        if spare % 2 == 0 {
+            // A fresh list does not wait until the daemon tries again by itself.
+            let healed = fresh_list(&daemon, &root).await;
+            let names: BTreeSet<_> = healed.skills.iter().map(|s| s.name.as_str()).collect();
+            assert_eq!(names, NAMES.into(), "{spare} spare: {healed:?}");
+            assert!(healed.diagnostics.is_empty(), "{spare} spare: {healed:?}");
+        }
         // Failed reads are repeated although nothing changes below the root.
         let is_complete = |replica: &Replica| {
             let names: BTreeSet<_> = replica.skills.values().map(|s| s.name.as_str()).collect();
@@ -151,6 +158,40 @@ async fn without_free_descriptors_the_daemon_reports_the_shortage_and_recovers()
     }
     assert!(cut > 0, "the limit never had an effect");
     replica.catch_up(&daemon).await;
+    drop(daemon);
+    serving.stop().await;
+}
+
+#[tokio::test]
+async fn a_start_with_too_few_descriptors_says_how_many_are_needed() {
+    let fixture = Fixture::new("skill r/a");
+    let command = |files: u64| {
+        let mut command = serve(["--allow"]);
+        command.arg(fixture.path("r"));
+        let limit = format!("--nofile={files}:{files}");
+        let skipped = "prlimit(1) is missing, so open files cannot be limited";
+        wrap_command(["prlimit", &limit], command, skipped)
+    };
+    let Some(refused) = command(40) else {
+        return;
+    };
+    let output = Process::start_failure(refused).await;
+    assert_eq!(output.code, Some(78), "{output:?}");
+    let words = output.stderr.split(|c: char| !c.is_alphanumeric());
+    let mut after_name = words.skip_while(|word| *word != "LimitNOFILE").skip(1);
+    let needed = after_name.next().and_then(|word| word.parse().ok());
+    let needed = needed.unwrap_or_else(|| panic!("the number: {output:?}"));
+
+    let too_few = command(needed - 1).expect("prlimit");
+    assert_eq!(Process::start_failure(too_few).await.code, Some(78));
+    let serving = Process::start(command(needed).expect("prlimit"));
+    let daemon = serving.connect().await;
+    let list = fresh_list(&daemon, &[selected("r", fixture.path("r"))]).await;
+    assert_eq!(
+        (list.skills.len(), list.diagnostics.len()),
+        (1, 0),
+        "{list:?}"
+    );
     drop(daemon);
     serving.stop().await;
 }

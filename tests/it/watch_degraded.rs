@@ -98,6 +98,13 @@ async fn a_root_whose_watches_run_out_later_is_polled() {
     replica
         .wait_while(|replica| replica.roots["r"].watch_mode() == WatchMode::Polling)
         .await;
+    // The poll that found the removal is no evidence of a missed event.
+    assert_eq!(watch_status(&daemon).await.missed_changes, 0);
+    fixture.write("r/a/SKILL.md", skill_text("a", "By events."));
+    replica
+        .wait_while(|replica| replica.skills["skill://r/a"].description != "By events.")
+        .await;
+    assert_eq!(watch_status(&daemon).await.missed_changes, 0);
     serving.stop().await;
 }
 

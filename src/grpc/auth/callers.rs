@@ -70,6 +70,8 @@ pub enum AuthDenial {
     Unauthenticated,
     /// The peer proved an identity that no rule lists.
     NotAllowed,
+    /// The token could not be compared, because the system refused a thread.
+    NoThread,
 }
 
 impl CallerPolicy {
