@@ -14,6 +14,7 @@
 //!
 //! | term | meaning |
 //! | --- | --- |
+//! | accepted call | call whose caller the rules of `callers` accept; without rules, each call |
 //! | allowed directory | directory of the config key `allow`; no file outside the allowed directories is opened |
 //! | bookmark | event of a stream without a change; its token resumes the stream later |
 //! | caller | client of a call as authenticated: a Unix user, the names of a certificate, or the holder of a token |
@@ -60,10 +61,11 @@
 //!
 //! # How a call travels
 //!
-//! 1. `server` accepts the connection, takes a permit for it, and authenticates the peer by its
-//!    certificate or by `SO_PEERCRED`.
-//! 2. The layers of `grpc` count the call, check the caller's quota, match the caller with the
-//!    rules of `callers`, and attach the authenticated caller to the request.
+//! 1. `server` accepts the connection into the pool of connections without an accepted call, and
+//!    authenticates the peer by its certificate or by `SO_PEERCRED`.
+//! 2. The layers of `grpc` count the call, admit the connection with its first accepted call, check
+//!    the caller's quota, match the caller with the rules of `callers`, and attach the
+//!    authenticated caller to the request.
 //! 3. `grpc` turns the request into types of `model`. A bad field ends the call with
 //!    `INVALID_ARGUMENT`.
 //! 4. [`catalog::CatalogStore`] returns the snapshot of each root in the caller's scope. If a root

@@ -5,6 +5,7 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::{print_stderr, write_stdout};
 use super::signals::run_until_signal;
+use crate::client::CallError;
 use crate::mcp::{HttpAllowlist, HttpListener, ServerTransport, SkillSubscription, serve};
 use crate::model::text::escape_text;
 use crate::net::endpoint::ProcessEnv;
@@ -151,15 +152,26 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
     };
     let report = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     // Boxed, because the future is large and would enlarge the future of every command.
-    Box::pin(serve(
+    let served = Box::pin(serve(
         executor.client,
         subscription,
         transport,
         tools,
         report,
-    ))
-    .await?;
+    ));
+    served.await.map_err(serve_failure)?;
     Ok(exit::OK)
+}
+
+/// Converts a failure of the server. A host that closes its end of stdout first is a failure.
+fn serve_failure(error: CallError) -> CommandFailure {
+    match error {
+        CallError::Output(error) => CommandFailure::new(
+            exit::OUTPUT_FAILED,
+            format!("cannot write to the MCP host: {error}"),
+        ),
+        error => error.into(),
+    }
 }
 
 fn bind_listener(address: SocketAddr) -> Result<HttpListener, CommandFailure> {

@@ -104,8 +104,8 @@ pub struct Config {
     /// Method of opening files; `None` takes the best that the kernel has. Set by tests only.
     #[doc(hidden)]
     pub opener: Option<OpenMethod>,
-    /// Intervals of HTTP/2 keepalive pings.
-    pub keepalive: KeepaliveConfig,
+    /// Time limits of connections.
+    pub connection_timing: ConnectionTiming,
     /// Filter and format of the log.
     pub log: LogConfig,
     /// Address that Prometheus scrapes.
@@ -116,20 +116,23 @@ pub struct Config {
     pub warnings: Vec<String>,
 }
 
-/// Intervals of the HTTP/2 pings that detect dead connections.
+/// Time limits of connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KeepaliveConfig {
-    /// Time without traffic after which the daemon pings.
-    pub interval: Duration,
+pub struct ConnectionTiming {
+    /// Time without traffic after which the daemon sends an HTTP/2 ping.
+    pub ping_interval: Duration,
     /// Time that the client has to answer a ping.
-    pub timeout: Duration,
+    pub ping_timeout: Duration,
+    /// Time until a new connection must have an accepted call.
+    pub first_call_timeout: Duration,
 }
 
-impl Default for KeepaliveConfig {
+impl Default for ConnectionTiming {
     fn default() -> Self {
         Self {
-            interval: Duration::from_secs(30),
-            timeout: Duration::from_secs(20),
+            ping_interval: Duration::from_secs(10),
+            ping_timeout: Duration::from_secs(10),
+            first_call_timeout: Duration::from_secs(30),
         }
     }
 }
@@ -294,7 +297,7 @@ impl Config {
             faults: FaultInjector::default(),
             landlock: file.landlock,
             opener: None,
-            keepalive: KeepaliveConfig::default(),
+            connection_timing: ConnectionTiming::default(),
             log: file.log,
             metrics: file.metrics,
             traces: file.traces,

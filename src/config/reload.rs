@@ -56,7 +56,7 @@ pub fn restrict(
         socket_groups: old.socket_groups.clone(),
         faults: old.faults.clone(),
         opener: old.opener,
-        keepalive: old.keepalive,
+        connection_timing: old.connection_timing,
         ..new
     };
     (merged, restart)

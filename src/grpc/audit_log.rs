@@ -322,10 +322,12 @@ fn denied_caller_fields(caller: &DeniedCaller) -> AuditFields {
             certificate_names: join_names(names),
             ..fields
         },
-        Some(QuotaKey::Address(address)) => AuditFields {
-            address: Some(address.to_string()),
-            ..fields
-        },
+        Some(key @ (QuotaKey::Loopback | QuotaKey::Address(_) | QuotaKey::Connection(_))) => {
+            AuditFields {
+                address: Some(key.to_string()),
+                ..fields
+            }
+        }
     }
 }
 

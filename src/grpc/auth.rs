@@ -125,7 +125,7 @@ impl AuthLayer {
 
 impl CallerCredentials {
     /// Authenticates the caller by the active rules.
-    async fn authenticate(&mut self) -> Result<Caller, AuthDenial> {
+    pub(super) async fn authenticate(&mut self) -> Result<Caller, AuthDenial> {
         let rules = self.rules.borrow_and_update().clone();
         let Some((callers, tokens)) = &rules.callers else {
             return Ok(Caller::default());

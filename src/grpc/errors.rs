@@ -268,6 +268,25 @@ pub fn overloaded(exceeded: QuotaExceeded) -> Status {
     )
 }
 
+/// Returns the status of the first call on a connection over the quota of connections.
+pub fn too_many_connections(exceeded: QuotaExceeded) -> Status {
+    let QuotaExceeded { limit_name, limit } = exceeded;
+    let message = format!("{limit_name} is {limit}, and all are open; close one, or retry later");
+    quota_exceeded(
+        ErrorReason::Overloaded,
+        exceeded,
+        &message,
+        Duration::from_secs(1),
+    )
+}
+
+/// Returns the status of a call whose metadata is over the limit.
+pub fn too_much_metadata(bytes: usize, limit: usize) -> Status {
+    Status::resource_exhausted(format!(
+        "the request has {bytes} bytes of metadata, and the limit is {limit}; send less metadata"
+    ))
+}
+
 fn quota_exceeded(
     reason: ErrorReason,
     exceeded: QuotaExceeded,

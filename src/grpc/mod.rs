@@ -5,6 +5,8 @@ mod audit_log;
 pub mod auth;
 mod catalog_digests;
 mod change_events;
+mod connection_admission;
+mod connection_pool;
 mod dispatch;
 mod encoded_body;
 mod errors;
@@ -23,6 +25,9 @@ mod watch_stream;
 
 pub use audit_log::AuditLog;
 pub use auth::{AuthLayer, AuthRules, AuthService, CallerCredentials};
+pub use connection_admission::{
+    ConnectionAdmission, ConnectionGuard, ConnectionQuota, ListenerCapacity, ListenerPermits,
+};
 pub use dispatch::RpcDispatcher;
 pub use executor_info::DaemonInfo;
 pub use load_limit::{LoadLimit, LoadLimitLayer};

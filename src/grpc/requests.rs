@@ -19,6 +19,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 use tonic::{Request, Status};
 
+/// Header with the timeout of a call.
+const GRPC_TIMEOUT: &str = "grpc-timeout";
 /// Tag that distinguishes page tokens of `ResolveRoots` from those of `ListSkills`.
 const RESOLVE_TOKEN_TAG: u8 = 2;
 /// Tag that distinguishes lists of root states from lists of skills.
@@ -444,15 +446,30 @@ fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadFi
 
 /// Returns the wait budget of a call with this deadline.
 pub fn wait_budget<T>(request: &Request<T>) -> WaitBudget {
-    WaitBudget::new(grpc_timeout(request.metadata().as_ref()))
+    // The load limit has rejected a call with an invalid timeout.
+    WaitBudget::new(grpc_timeout(request.metadata().as_ref()).unwrap_or_default())
 }
 
-/// Returns the timeout in the `grpc-timeout` header: up to 8 digits and a unit. Source: gRPC over
+/// Returns the timeout in the `grpc-timeout` header: 1 to 8 digits and a unit. Source: gRPC over
 /// HTTP/2, "Timeout".
-pub fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+pub fn grpc_timeout(headers: &HeaderMap) -> Result<Option<Duration>, BadField> {
+    let Some(value) = headers.get(GRPC_TIMEOUT) else {
+        return Ok(None);
+    };
+    let timeout = value.to_str().ok().and_then(parse_timeout);
+    timeout.map(Some).ok_or_else(|| {
+        BadField::new(
+            GRPC_TIMEOUT,
+            "is not a timeout; send 1 to 8 digits and one of the units H, M, S, m, u and n, such as \
+             `5S` for 5 seconds or `500m` for 500 milliseconds",
+        )
+    })
+}
+
+fn parse_timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    if digits.len() > 8 {
+    // `parse` also accepts a sign.
+    if digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
     }
     let value: u64 = digits.parse().ok()?;

@@ -3,18 +3,20 @@
 
 use super::backend::McpBackend;
 use super::handler::McpHandler;
-use super::limits::{MAX_CONNECTIONS, MAX_REQUEST_BYTES};
+use super::limits::{MAX_CONNECTIONS, MAX_REQUEST_BYTES, REQUEST_BODY_TIMEOUT};
 use super::sessions::LimitedSessionManager;
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode};
+use http::header::CONNECTION;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use std::convert::Infallible;
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,7 +35,7 @@ const LOOPBACK_ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*",
 const BACKLOG: u32 = 1024;
 /// How long the head of a request may take.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a request may take until its response begins, including the body of the request.
+/// How long a request may take until its response begins.
 const RESPONSE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Delay after a failed accept, for example without free descriptors.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(200);
@@ -70,6 +72,7 @@ impl HttpListener {
     }
 }
 
+type HttpResponse = Response<BoxBody<Bytes, Infallible>>;
 type McpHttpService = StreamableHttpService<McpHandler, LimitedSessionManager>;
 
 /// Serves until the future is dropped. The connections are dropped with it.
@@ -121,7 +124,7 @@ async fn serve_connection(
 async fn handle_request(
     service: McpHttpService,
     request: Request<Incoming>,
-) -> Result<Response<BoxBody<Bytes, Infallible>>, Infallible> {
+) -> Result<HttpResponse, Infallible> {
     if request.uri().path() != PATH {
         return Ok(text_response(
             StatusCode::NOT_FOUND,
@@ -129,6 +132,12 @@ async fn handle_request(
         ));
     }
     let ends_a_session = request.method() == Method::DELETE;
+    let (head, body) = request.into_parts();
+    let request = match read_body(body).await {
+        Ok(body) => Request::from_parts(head, Full::new(body)),
+        Err(response) => return Ok(response),
+    };
+
     let answered = tokio::time::timeout(RESPONSE_TIMEOUT, service.handle(request)).await;
     let Ok(mut answer) = answered else {
         return Ok(text_response(
@@ -143,8 +152,96 @@ async fn handle_request(
     Ok(answer)
 }
 
-fn text_response(status: StatusCode, text: &'static str) -> Response<BoxBody<Bytes, Infallible>> {
+/// Reads the body of a request within the limits of bytes and time. Otherwise returns the response,
+/// after which the connection ends.
+async fn read_body<B>(body: B) -> Result<Bytes, HttpResponse>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let too_large = || closing_response(StatusCode::PAYLOAD_TOO_LARGE, "the body is too large\n");
+    if body.size_hint().lower() > MAX_REQUEST_BYTES as u64 {
+        return Err(too_large());
+    }
+
+    let read = Limited::new(body, MAX_REQUEST_BYTES).collect();
+    match tokio::time::timeout(REQUEST_BODY_TIMEOUT, read).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(closing_response(
+            StatusCode::BAD_REQUEST,
+            "the body cannot be read\n",
+        )),
+        Err(_) => Err(closing_response(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not arrive in time\n",
+        )),
+    }
+}
+
+fn text_response(status: StatusCode, text: &'static str) -> HttpResponse {
     let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())).boxed());
     *response.status_mut() = status;
     response
+}
+
+/// Returns a response to a request that was not read to its end.
+fn closing_response(status: StatusCode, text: &'static str) -> HttpResponse {
+    let mut response = text_response(status, text);
+    let headers = response.headers_mut();
+    headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_REQUEST_BYTES, REQUEST_BODY_TIMEOUT, read_body};
+    use bytes::Bytes;
+    use futures_util::StreamExt as _;
+    use futures_util::stream::{iter, unfold};
+    use http::StatusCode;
+    use http_body_util::{Full, StreamBody};
+    use hyper::body::Frame;
+    use std::convert::Infallible;
+    use std::time::Duration;
+    use tokio::time::{Instant, sleep};
+
+    type TestFrame = Result<Frame<Bytes>, Infallible>;
+
+    fn frame(bytes: &'static [u8]) -> TestFrame {
+        Ok(Frame::data(Bytes::from_static(bytes)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_a_body_and_a_slow_body_time_out() {
+        let half = iter([frame(b"{")]).chain(futures_util::stream::pending());
+        let slow = unfold((), |()| async {
+            sleep(Duration::from_secs(1)).await;
+            Some((frame(b" "), ()))
+        });
+        for body in [half.boxed(), slow.boxed()] {
+            let begun = Instant::now();
+            let response = read_body(StreamBody::new(body))
+                .await
+                .expect_err("too slow");
+            assert_eq!(begun.elapsed(), REQUEST_BODY_TIMEOUT);
+            assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
+            assert_eq!(response.headers()["connection"], "close");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_up_to_the_limit() {
+        let full = |len| Full::new(Bytes::from(vec![b' '; len]));
+        let whole = read_body(full(MAX_REQUEST_BYTES)).await.expect("a body");
+        assert_eq!(whole.len(), MAX_REQUEST_BYTES);
+        // The length of the second body is not known in advance.
+        let known = read_body(full(MAX_REQUEST_BYTES + 1)).await;
+        let pieces = iter((0..=MAX_REQUEST_BYTES / 16).map(|_| frame(b"0123456789abcdef")));
+        let unknown = read_body(StreamBody::new(pieces)).await;
+        for response in [known, unknown] {
+            let response = response.expect_err("too large");
+            assert_eq!(response.status(), StatusCode::PAYLOAD_TOO_LARGE);
+        }
+    }
 }

@@ -37,6 +37,10 @@ pub const MAX_LISTENS: usize = 32;
 pub const MAX_SUBSCRIBED_URIS: usize = 1_000;
 /// Bytes of a request.
 pub const MAX_REQUEST_BYTES: usize = 256 << 10;
+/// How long the body of an HTTP request may take.
+pub const REQUEST_BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a host on stdio may take none of the bytes that the server writes.
+pub const HOST_READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections over HTTP.
 pub const MAX_CONNECTIONS: usize = 128;
 /// HTTP sessions of clients of the older protocol. Beyond the limit, the oldest session ends.

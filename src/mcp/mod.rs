@@ -61,7 +61,6 @@ use crate::client::{CallError, Client};
 use crate::session::Session;
 use backend::McpBackend;
 use handler::McpHandler;
-use rmcp::ServiceExt as _;
 use std::sync::Arc;
 use tokio::sync::watch;
 
@@ -76,7 +75,7 @@ pub enum ServerTransport {
 
 /// Serves the subscribed skills: over stdio until stdin ends, over HTTP until the future is
 /// dropped. With a session, also serves its tools. `say` receives a message if the daemon is lost
-/// or connected again. Fails if the daemon rejects the first watch.
+/// or connected again. Fails if the daemon rejects the first watch, or if stdout cannot be written.
 pub async fn serve(
     client: Client,
     subscription: SkillSubscription,
@@ -88,23 +87,15 @@ pub async fn serve(
     let executor = Arc::new(McpBackend::new(client.clone(), receiver, tools));
     let served = async {
         match transport {
-            ServerTransport::Stdio => {
-                // A peer that is not an MCP client, or that leaves before its first message, is not
-                // served.
-                if let Ok(running) = McpHandler::new(executor)
-                    .serve(stdio::stdio_transport())
-                    .await
-                {
-                    let _ = running.waiting().await;
-                }
-            }
+            ServerTransport::Stdio => stdio::serve_stdio(McpHandler::new(executor)).await,
             ServerTransport::Http(listener, allowed) => {
                 http::serve_http(executor, listener, allowed).await;
+                Ok(())
             }
         }
     };
     tokio::select! {
-        () = served => Ok(()),
+        served = served => served.map_err(CallError::Output),
         refused = feed::follow_daemon(client, subscription, sender, say) => refused,
     }
 }

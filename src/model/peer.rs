@@ -36,9 +36,13 @@ pub enum QuotaKey {
     User(u32),
     /// Names of a verified certificate.
     CertificateNames(Arc<[String]>),
+    /// All loopback addresses, because a local process may use each of them.
+    Loopback,
     /// IPv4 address, or the /64 network of an IPv6 address, because one host may use the whole
     /// network.
     Address(IpAddr),
+    /// Connection without an accepted call, by its number.
+    Connection(u64),
 }
 
 impl PeerIdentity {
@@ -50,12 +54,14 @@ impl PeerIdentity {
             Self::Remote { names, .. } if !names.is_empty() => {
                 QuotaKey::CertificateNames(names.clone())
             }
-            Self::Remote { address, .. } => QuotaKey::Address(match address.ip().to_canonical() {
-                IpAddr::V4(address) => address.into(),
+            Self::Remote { address, .. } => match address.ip().to_canonical() {
+                address if address.is_loopback() => QuotaKey::Loopback,
+                IpAddr::V4(address) => QuotaKey::Address(address.into()),
                 IpAddr::V6(address) => {
-                    Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into()
+                    let network = address.to_bits() & !u128::from(u64::MAX);
+                    QuotaKey::Address(Ipv6Addr::from_bits(network).into())
                 }
-            }),
+            },
         }
     }
 }
@@ -65,7 +71,9 @@ impl fmt::Display for QuotaKey {
         match self {
             Self::User(uid) => write!(f, "uid {uid}"),
             Self::CertificateNames(names) => f.write_str(&names.join(", ")),
+            Self::Loopback => f.write_str("loopback"),
             Self::Address(address) => address.fmt(f),
+            Self::Connection(number) => write!(f, "connection {number}"),
         }
     }
 }
@@ -110,6 +118,15 @@ mod tests {
             remote("[::ffff:10.0.0.1]:1", &[]),
             remote("10.0.0.1:1", &[])
         );
+        for loopback in [
+            "127.0.0.2:1",
+            "127.255.1.7:1",
+            "[::1]:1",
+            "[::ffff:127.0.0.3]:1",
+        ] {
+            assert_eq!(remote(loopback, &[]), remote("127.0.0.1:1", &[]));
+            assert_ne!(remote(loopback, &["a"]), remote("127.0.0.1:1", &[]));
+        }
         assert_eq!(remote("10.0.0.1:1", &["a"]), remote("10.0.0.2:2", &["a"]));
         assert_ne!(remote("10.0.0.1:1", &["a"]), remote("10.0.0.1:1", &["b"]));
     }

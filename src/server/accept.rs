@@ -6,8 +6,8 @@ use super::heap::HeapTrimmer;
 use super::http::Http2Server;
 use super::listen::ReplaceableListener;
 use super::tls::ReloadableTls;
-use crate::grpc::{Quota, QuotaExceeded, QuotaPermit};
-use crate::model::Limits;
+use crate::grpc::{ConnectionGuard, ConnectionQuota, ListenerCapacity, ListenerPermits};
+use crate::model::QuotaKey;
 use crate::telemetry::RateLimitedLog;
 use std::future::pending;
 use std::io;
@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, UnixStream};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
@@ -24,14 +24,12 @@ use tokio_util::sync::CancellationToken;
 const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
 
-/// Limit of open connections of all listeners. Clones share their state.
+/// Limits of open connections of all listeners. Clones share their state.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimiter {
-    /// Permits of all connections. One accepted connection per listener waits for a permit; further
-    /// connections wait in the backlog of the kernel.
-    connection_permits: Arc<Semaphore>,
-    max_connections: usize,
-    caller_quota: Quota,
+    quota: ConnectionQuota,
+    /// Connections of each listener, so that the clients of one listener take no permit of another.
+    capacity: ListenerCapacity,
     heap_trimmer: HeapTrimmer,
     logs: Arc<AcceptLogs>,
 }
@@ -39,8 +37,7 @@ pub struct ConnectionLimiter {
 /// Rate limits of log messages about connections.
 #[derive(Debug, Default)]
 struct AcceptLogs {
-    waiting_connections: RateLimitedLog,
-    closed_connections: RateLimitedLog,
+    displaced_connections: RateLimitedLog,
     accept_failures: RateLimitedLog,
 }
 
@@ -54,99 +51,71 @@ pub enum ConnectionSource {
     InProcess(Mutex<mpsc::Receiver<UnixStream>>),
 }
 
-/// Permit of one open connection; released on drop.
-struct ConnectionPermit {
-    _total: OwnedSemaphorePermit,
-    _caller: QuotaPermit,
+/// Connection that is about to be served. A connection from this process has no limits.
+struct LimitedConnection {
+    accepted: AcceptedConnection,
+    guard: Option<ConnectionGuard>,
 }
 
 impl ConnectionLimiter {
-    pub fn new(limits: &Limits) -> Self {
-        let each = (
-            "max_connections_per_caller",
-            limits.max_connections_per_caller,
-        );
+    pub fn new(quota: ConnectionQuota, capacity: ListenerCapacity) -> Self {
         Self {
-            connection_permits: Arc::new(Semaphore::new(limits.max_connections)),
-            max_connections: limits.max_connections,
-            // `connection_permits` limits the total, because waiting for a semaphore is possible.
-            caller_quota: Quota::new(("max_connections", usize::MAX), each),
+            quota,
+            capacity,
             heap_trimmer: HeapTrimmer::default(),
             logs: Arc::default(),
         }
     }
 
-    /// Changes the limit of connections of one caller. The total limit is fixed.
-    pub fn set_limits(&self, limits: &Limits) {
-        self.caller_quota
-            .set_limits(usize::MAX, limits.max_connections_per_caller);
-    }
-
-    /// Accepts the next connection within the limit of its caller, and waits for a permit.
-    async fn accept_with_permit(
+    /// Accepts the next connection. Closes another connection if too many have no accepted call.
+    async fn accept_within_limits(
         &self,
         source: &ConnectionSource,
-    ) -> (AcceptedConnection, ConnectionPermit) {
+        permits: &Arc<ListenerPermits>,
+    ) -> LimitedConnection {
         let mut pause = Duration::ZERO;
         loop {
-            match source.accept().await {
-                Ok(accepted) => {
-                    pause = Duration::ZERO;
-                    let Some(caller) = self.acquire_caller_permit(&accepted) else {
-                        continue;
-                    };
-                    self.warn_if_limit_reached();
-                    // The semaphore is never closed.
-                    let Ok(total) = self.connection_permits.clone().acquire_owned().await else {
-                        continue;
-                    };
-                    return (
-                        accepted,
-                        ConnectionPermit {
-                            _total: total,
-                            _caller: caller,
-                        },
-                    );
-                }
+            let accepted = match source.accept().await {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     if let Ok(suppressed) = self.logs.accept_failures.record_event() {
                         tracing::warn!(%error, suppressed, "accepting a connection failed");
                     }
                     sleep(pause).await;
                     pause = (pause * 2).clamp(MIN_ACCEPT_BACKOFF, MAX_ACCEPT_BACKOFF);
+                    continue;
                 }
+            };
+            pause = Duration::ZERO;
+
+            if matches!(source, ConnectionSource::InProcess(_)) {
+                return LimitedConnection {
+                    accepted,
+                    guard: None,
+                };
             }
+            let Ok(caller) = accepted.quota_key() else {
+                continue;
+            };
+            let (guard, displaced) = permits.enter_pool(&caller, is_operator(&caller)).await;
+            if let Some(displaced) = displaced {
+                self.log_displaced_connection(&displaced, permits.max_pending());
+            }
+            return LimitedConnection {
+                accepted,
+                guard: Some(guard),
+            };
         }
     }
 
-    fn warn_if_limit_reached(&self) {
-        if self.connection_permits.available_permits() == 0
-            && let Ok(suppressed) = self.logs.waiting_connections.record_event()
-        {
-            let limit = self.max_connections;
+    fn log_displaced_connection(&self, caller: &QuotaKey, limit: usize) {
+        if let Ok(suppressed) = self.logs.displaced_connections.record_event() {
             tracing::warn!(
+                %caller,
                 suppressed,
-                "a connection waits: max_connections, {limit}, is reached"
+                "a connection was closed for a newer one: it had no accepted call, and {limit} such \
+                 connections are open"
             );
-        }
-    }
-
-    /// Acquires a permit from the quota of the caller. Returns `None` if the connection must be
-    /// closed.
-    fn acquire_caller_permit(&self, accepted: &AcceptedConnection) -> Option<QuotaPermit> {
-        let caller = accepted.quota_key().ok()?;
-        match self.caller_quota.acquire(&caller, 1) {
-            Ok(permit) => Some(permit),
-            Err(QuotaExceeded { limit_name, limit }) => {
-                if let Ok(suppressed) = self.logs.closed_connections.record_event() {
-                    tracing::warn!(
-                        %caller,
-                        suppressed,
-                        "a connection was closed: {limit_name}, {limit}, is reached"
-                    );
-                }
-                None
-            }
         }
     }
 
@@ -166,21 +135,21 @@ impl ConnectionLimiter {
         server: Http2Server,
         shutdown: CancellationToken,
     ) {
+        let permits = ListenerPermits::new(self.quota.clone(), self.capacity);
         let mut connections = JoinSet::new();
         {
-            let mut next = pin!(self.accept_with_permit(&source));
+            let mut next = pin!(self.accept_within_limits(&source, &permits));
             let mut shutdown_begun = pin!(shutdown.cancelled());
             loop {
                 tokio::select! {
                     () = &mut shutdown_begun => break,
                     Some(ended) = connections.join_next() => self.handle_connection_end(ended),
-                    (accepted, permit) = &mut next => {
-                        next.set(self.accept_with_permit(&source));
+                    LimitedConnection { accepted, guard } = &mut next => {
+                        next.set(self.accept_within_limits(&source, &permits));
                         let server = server.clone();
                         let shutdown = shutdown.clone();
                         connections.spawn(async move {
-                            let _permit = permit;
-                            server.serve_connection(accepted, &shutdown).await;
+                            server.serve_connection(accepted, guard.as_ref(), &shutdown).await;
                         });
                     }
                 }
@@ -191,6 +160,14 @@ impl ConnectionLimiter {
             self.handle_connection_end(ended);
         }
     }
+}
+
+/// Whether the caller is root or the daemon's own user, on a Unix socket.
+fn is_operator(caller: &QuotaKey) -> bool {
+    let QuotaKey::User(uid) = caller else {
+        return false;
+    };
+    *uid == 0 || *uid == rustix::process::geteuid().as_raw()
 }
 
 impl ConnectionSource {

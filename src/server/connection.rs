@@ -5,11 +5,13 @@ use super::handshake::{accept_tls, lingering_close};
 use super::tls::ReloadableTls;
 use crate::model::{PeerIdentity, QuotaKey};
 use crate::net::byte_stream::{ByteStream, delegate_async_write};
+use rustix::net::sockopt::set_tcp_user_timeout;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
@@ -44,6 +46,16 @@ impl AcceptedConnection {
             }
             .quota_key(),
         })
+    }
+
+    /// Sets how long a TCP peer may leave data unacknowledged. HTTP/2 pings detect a peer that is
+    /// gone only once the connection is set up.
+    pub fn set_user_timeout(&self, timeout: Duration) -> io::Result<()> {
+        let Self::Tcp(stream, ..) = self else {
+            return Ok(());
+        };
+        let millis = u32::try_from(timeout.as_millis()).unwrap_or(u32::MAX);
+        Ok(set_tcp_user_timeout(stream, millis)?)
     }
 
     /// Does the TLS handshake and reads the HTTP/2 preface. Runs in the task of the connection.

@@ -3,8 +3,8 @@
 use super::coalescing_io::CoalescingIo;
 use super::connection::AcceptedConnection;
 use super::unread::split_unread;
-use crate::config::KeepaliveConfig;
-use crate::grpc::{LoadLimit, LoadLimitLayer};
+use crate::config::ConnectionTiming;
+use crate::grpc::{ConnectionGuard, LoadLimit, LoadLimitLayer};
 use crate::model::PeerIdentity;
 use crate::telemetry::{CallMetricsLayer, CallMetricsService};
 use http::Request;
@@ -13,6 +13,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::any::Any;
+use std::future::pending;
 use std::pin::pin;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -25,12 +26,14 @@ use tower_http::catch_panic::{CatchPanic, CatchPanicLayer, ResponseForPanic};
 
 /// Longest time until the HTTP/2 preface of a connection arrived, with the TLS handshake.
 const CONNECTION_SETUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for the last bytes of a connection that is closed because it had no accepted call.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Concurrent calls on one connection. Suffices for a mirror of hundreds of roots with all reads
 /// that the daemon does concurrently.
 const MAX_CALLS: u32 = 1_024;
-/// Most bytes of the headers of a request, names and values together. Common clients send under 1
-/// KiB.
-const MAX_HEADER_BYTES: u32 = 16 << 10;
+/// Most bytes of the headers of a request, as HTTP/2 counts them. A request over this limit gets
+/// HTTP status 431; the load limit rejects smaller requests with a gRPC status.
+const MAX_HEADER_BYTES: u32 = 64 << 10;
 /// Most calls that the client reset before the daemon accepted them, and most calls that the daemon
 /// reset for protocol errors. More resets count as an attack and end the connection.
 const MAX_PENDING_RESETS: usize = 20;
@@ -53,6 +56,8 @@ const REFLECTION: &str = "/grpc.reflection.";
 #[derive(Debug, Clone)]
 pub struct Http2Server {
     http: http2::Builder<TokioExecutor>,
+    /// Time after which the kernel drops a TCP connection whose peer acknowledges nothing.
+    tcp_user_timeout: Duration,
     service: CallMetricsService<CatchPanic<LoadLimit<Routes>, PanicResponder>>,
 }
 
@@ -61,12 +66,12 @@ impl Http2Server {
         routes: Routes,
         load_limit: &LoadLimitLayer,
         calls: &CallMetricsLayer,
-        keepalive: KeepaliveConfig,
+        timing: ConnectionTiming,
     ) -> Self {
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
-            .keep_alive_interval(keepalive.interval)
-            .keep_alive_timeout(keepalive.timeout)
+            .keep_alive_interval(timing.ping_interval)
+            .keep_alive_timeout(timing.ping_timeout)
             .max_concurrent_streams(MAX_CALLS)
             .max_header_list_size(MAX_HEADER_BYTES)
             .max_pending_accept_reset_streams(MAX_PENDING_RESETS)
@@ -78,20 +83,29 @@ impl Http2Server {
         let service =
             CatchPanicLayer::custom(PanicResponder).layer(load_limit.layer(routes.prepare()));
         let service = calls.layer(service);
-        Self { http, service }
+        Self {
+            http,
+            tcp_user_timeout: timing.ping_interval + timing.ping_timeout,
+            service,
+        }
     }
 
     /// Sets up one connection and serves it until either side closes it. After `shutdown`, drains
-    /// calls in flight.
+    /// calls in flight. Closes the connection if `guard` requires it.
     pub async fn serve_connection(
         &self,
         accepted: AcceptedConnection,
+        guard: Option<&ConnectionGuard>,
         shutdown: &CancellationToken,
     ) {
+        if let Err(error) = accepted.set_user_timeout(self.tcp_user_timeout) {
+            return tracing::debug!(%error, "setting up a connection failed");
+        }
         let setup = tokio::select! {
             setup = timeout(CONNECTION_SETUP_TIMEOUT, accepted.establish_http2()) => setup,
             // No call was received yet.
             () = shutdown.cancelled() => return,
+            () = wait_until_displaced(guard) => return,
         };
         let connection = match setup {
             Ok(Ok(connection)) => connection,
@@ -109,6 +123,9 @@ impl Http2Server {
             let is_reflection = head.uri.path().starts_with(REFLECTION);
             let mut request = Request::from_parts(head, body);
             request.extensions_mut().insert(peer.clone());
+            if let Some(guard) = guard {
+                request.extensions_mut().insert(guard.admission().clone());
+            }
             let response = self.service.clone().oneshot(request);
             // Boxed, because the task that sends the response of a stream lives on, and would keep
             // the memory of this future.
@@ -134,12 +151,36 @@ impl Http2Server {
                 served.as_mut().graceful_shutdown();
                 io.drive_connection(served).await
             }
+            () = wait_until_displaced(guard) => return,
+            () = wait_until_overdue(guard, Duration::ZERO) => {
+                tracing::debug!("a connection was closed: it had no accepted call in time");
+                served.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = io.drive_connection(served) => ended,
+                    () = wait_until_displaced(guard) => return,
+                    () = wait_until_overdue(guard, CLOSE_TIMEOUT) => return,
+                }
+            }
         };
         match ended {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a connection failed"),
             Err(error) => tracing::debug!(%error, "sending to a connection failed"),
         }
+    }
+}
+
+async fn wait_until_displaced(guard: Option<&ConnectionGuard>) {
+    match guard {
+        Some(guard) => guard.wait_until_displaced().await,
+        None => pending().await,
+    }
+}
+
+async fn wait_until_overdue(guard: Option<&ConnectionGuard>, grace: Duration) {
+    match guard {
+        Some(guard) => guard.wait_until_overdue(grace).await,
+        None => pending().await,
     }
 }
 

@@ -68,7 +68,8 @@ pub use service_manager::{has_service_manager, notify_ready_with};
 use crate::catalog::{CatalogStore, CatalogStoreConfig};
 use crate::config::Config;
 use crate::grpc::{
-    AuditLog, AuthLayer, AuthRules, DaemonInfo, GrpcService, LoadLimitLayer, Quota, RpcDispatcher,
+    AuditLog, AuthLayer, AuthRules, ConnectionQuota, DaemonInfo, GrpcService, LoadLimitLayer,
+    Quota, RpcDispatcher,
 };
 use crate::model::{ConfigState, SandboxStatus};
 use crate::proto::caproot::v1::capability_service_server::SERVICE_NAME;
@@ -144,7 +145,7 @@ struct ReloadTargets {
     auth_layer: AuthLayer,
     audit: AuditLog,
     load_limit: LoadLimitLayer,
-    connection_limiter: ConnectionLimiter,
+    connection_quota: ConnectionQuota,
     stream_quota: Quota,
     tls: Option<Arc<ReloadableTls>>,
 }
@@ -198,7 +199,7 @@ pub async fn build_daemon_on(
     let tls = tls
         .map_err(|e| StartError::config(e.to_string()))?
         .map(Arc::new);
-    let grpc_listeners = listeners
+    let grpc_listeners: Vec<_> = listeners
         .grpc
         .into_iter()
         .map(RuntimeListener::from_bound)
@@ -211,12 +212,14 @@ pub async fn build_daemon_on(
         random().map_err(|e| StartError::internal(&format!("reading random bytes failed: {e}")))?;
     heap::set_mmap_threshold();
     let mut limits = config.limits.clone();
-    open_file_limit::raise_open_file_limit(&mut limits);
+    let capacity = open_file_limit::raise_open_file_limit(&mut limits, grpc_listeners.len());
     let max_connections = limits.max_connections;
     let audit = AuditLog::new(config.audit);
     let auth_layer = AuthLayer::new(auth_config(&config), audit.clone());
-    let load_limit = LoadLimitLayer::new(&limits);
-    let connection_limiter = ConnectionLimiter::new(&limits);
+    let load_limit = LoadLimitLayer::new(&limits, auth_layer.clone());
+    let first_call_timeout = config.connection_timing.first_call_timeout;
+    let connection_quota = ConnectionQuota::new(&limits, first_call_timeout);
+    let connection_limiter = ConnectionLimiter::new(connection_quota.clone(), capacity);
     let stream_quota = Quota::for_streams(&limits);
     let store_config = CatalogStoreConfig {
         fault_injector: config.faults.clone(),
@@ -258,14 +261,14 @@ pub async fn build_daemon_on(
         routes.routes(),
         &load_limit,
         &metrics.layer(),
-        config.keepalive,
+        config.connection_timing,
     );
     let targets = ReloadTargets {
         store: store.clone(),
         auth_layer,
         audit,
         load_limit,
-        connection_limiter: connection_limiter.clone(),
+        connection_quota,
         stream_quota,
         tls: tls.clone(),
     };

@@ -242,7 +242,7 @@ impl ConfigReloader {
             auth_layer,
             audit,
             load_limit,
-            connection_limiter,
+            connection_quota,
             stream_quota,
             tls,
         } = &self.targets;
@@ -255,7 +255,7 @@ impl ConfigReloader {
         auth_layer.replace_rules(auth_config(&config));
         audit.set_log_every_call(config.audit);
         load_limit.set_limits(&limits);
-        connection_limiter.set_limits(&limits);
+        connection_quota.set_limits(&limits);
         stream_quota.set_limits(limits.max_streams, limits.max_streams_per_caller);
         store.apply_policy(policy_config(&config, limits));
         // From here on, responses show the new configuration.

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use caproot::config::KeepaliveConfig;
+use caproot::config::ConnectionTiming;
 use caproot::model::Limits;
 use caproot::proto::caproot::v1::WatchSkillsRequest;
 use tonic::Code;
@@ -45,9 +45,10 @@ async fn the_permit_of_a_dead_client_is_released() {
         return;
     }
     let fixture = Fixture::new("skill r/a");
-    let keepalive = KeepaliveConfig {
-        interval: Duration::from_millis(300),
-        timeout: Duration::from_secs(2),
+    let connection_timing = ConnectionTiming {
+        ping_interval: Duration::from_millis(300),
+        ping_timeout: Duration::from_secs(2),
+        ..ConnectionTiming::default()
     };
     let limits = Limits {
         max_streams: 1,
@@ -56,7 +57,7 @@ async fn the_permit_of_a_dead_client_is_released() {
     let allow = Setup::allowing([fixture.top().to_owned()]);
     let daemon = Daemon::start(Setup {
         limits,
-        keepalive,
+        connection_timing,
         ..allow
     })
     .await;

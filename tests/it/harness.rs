@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use caproot::catalog::{FaultInjector, OpenMethod, WatchTiming};
-use caproot::config::{Config, KeepaliveConfig, RootFlag, ServeFlags};
+use caproot::config::{Config, ConnectionTiming, RootFlag, ServeFlags};
 use caproot::model::Limits;
 use caproot::net::endpoint::ProcessEnv;
 use caproot::proto::caproot::v1::{
@@ -61,8 +61,8 @@ pub(crate) struct Setup {
     pub faults: FaultInjector,
     /// Method to open files. `None` probes the kernel.
     pub opener: Option<OpenMethod>,
-    /// Keepalive settings of connections.
-    pub keepalive: KeepaliveConfig,
+    /// Time limits of connections.
+    pub connection_timing: ConnectionTiming,
 }
 
 impl Default for Setup {
@@ -76,7 +76,7 @@ impl Default for Setup {
             timing: WatchTiming::default(),
             faults: FaultInjector::default(),
             opener: None,
-            keepalive: KeepaliveConfig::default(),
+            connection_timing: ConnectionTiming::default(),
         }
     }
 }
@@ -161,7 +161,7 @@ impl Daemon {
         config.timing = setup.timing;
         config.faults = setup.faults;
         config.opener = setup.opener;
-        config.keepalive = setup.keepalive;
+        config.connection_timing = setup.connection_timing;
         Self::start_with(config).await
     }
 

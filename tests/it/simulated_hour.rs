@@ -54,7 +54,7 @@ fn build_client(fixture: &Fixture, stopping: &CancellationToken) -> Client {
         timing,
     };
     let streams = Quota::for_streams(&policy.rules.limits);
-    let limit_layer = LoadLimitLayer::new(&policy.rules.limits);
+    let limit_layer = LoadLimitLayer::new(&policy.rules.limits, open_auth_layer());
     let store = CatalogStore::new(
         CatalogStoreConfig {
             policy,
@@ -74,6 +74,16 @@ fn build_client(fixture: &Fixture, stopping: &CancellationToken) -> Client {
     CapabilityServiceClient::new(limit_layer.layer(dispatcher))
 }
 
+/// Authentication without rules.
+fn open_auth_layer() -> AuthLayer {
+    let rules = AuthRules {
+        callers: None,
+        public_health: true,
+        public_reflection: true,
+    };
+    AuthLayer::new(rules, AuditLog::new(false))
+}
+
 /// Request of a local caller with valid credentials.
 fn local_request<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
@@ -82,12 +92,7 @@ fn local_request<T>(message: T) -> Request<T> {
         uid: 0,
         gids: [].into(),
     };
-    let rules = AuthRules {
-        callers: None,
-        public_health: true,
-        public_reflection: true,
-    };
-    let auth_layer = AuthLayer::new(rules, AuditLog::new(false));
+    let auth_layer = open_auth_layer();
     let credentials = auth_layer.request_credentials(Some(&peer), &http::HeaderMap::new());
     request.extensions_mut().insert(credentials);
     request.extensions_mut().insert(peer);

@@ -1,7 +1,9 @@
 use super::{
-    Body, Bytes, Duration, LoadLimitLayer, PeerIdentity, Quota, Request, Response, Status,
+    Body, Bytes, Duration, LoadLimitLayer, LoadQuotas, PeerIdentity, Quota, Request, Response,
+    Status,
 };
 use crate::grpc::encoded_body::encode_with_field;
+use crate::grpc::{AuditLog, AuthLayer, AuthRules};
 use crate::proto::caproot::v1 as pb;
 use http_body::{Body as _, Frame};
 use std::convert::Infallible;
@@ -33,9 +35,19 @@ impl http_body::Body for ChunkedBody {
 }
 
 fn test_layer(calls: usize, bytes: usize) -> LoadLimitLayer {
+    let quotas = LoadQuotas {
+        calls: Quota::new(("calls", calls), ("own calls", calls)),
+        bytes: Quota::new(("bytes", bytes), ("own bytes", bytes)),
+    };
+    let rules = AuthRules {
+        callers: None,
+        public_health: true,
+        public_reflection: true,
+    };
     LoadLimitLayer {
-        call_quota: Quota::new(("calls", calls), ("own calls", calls)),
-        byte_quota: Quota::new(("bytes", bytes), ("own bytes", bytes)),
+        new_connection_quotas: quotas.clone(),
+        quotas,
+        auth: AuthLayer::new(rules, AuditLog::new(false)),
         request_timeout: Duration::from_millis(20),
     }
 }
@@ -111,8 +123,9 @@ async fn deadline_cancels_method() {
         }
     }
     let is_dropped = Arc::new(AtomicBool::new(false));
-    let method = |_| {
-        let dropped = Dropped(is_dropped.clone());
+    let dropped_flag = is_dropped.clone();
+    let method = move |_| {
+        let dropped = Dropped(dropped_flag.clone());
         async move {
             let _dropped = dropped;
             pending::<Result<Response<Body>, Infallible>>().await
@@ -129,6 +142,26 @@ async fn deadline_cancels_method() {
         .expect("infallible service");
     assert_eq!(status_code(&response), Code::DeadlineExceeded);
     assert!(is_dropped.load(Ordering::Relaxed));
+}
+
+#[tokio::test]
+async fn malformed_metadata_is_rejected() {
+    for timeout in ["", "5", "S", "+5S", "5s", "1.5S", "123456789S", "5 S"] {
+        let mut request = request(Vec::new());
+        let value = timeout.parse().expect("valid header");
+        request.headers_mut().insert("grpc-timeout", value);
+        let response = call_method(&test_layer(1, 99), request, 1).await;
+        let status = Status::from_header_map(response.headers()).expect("gRPC status");
+        assert_eq!(status.code(), Code::InvalidArgument, "{timeout:?}");
+        assert!(status.message().contains("such as `5S`"), "{status:?}");
+    }
+    for (len, code) in [(16_000, Code::Ok), (16_400, Code::ResourceExhausted)] {
+        let mut request = request(Vec::new());
+        let value = "x".repeat(len).parse().expect("valid header");
+        request.headers_mut().insert("x-long", value);
+        let response = call_method(&test_layer(1, 99), request, 1).await;
+        assert_eq!(status_code(&response), code, "{len}");
+    }
 }
 
 #[tokio::test]

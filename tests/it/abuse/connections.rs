@@ -3,120 +3,124 @@
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
-use std::os::unix::net::UnixStream;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::model::Limits;
 use caproot::proto::caproot::v1::GetExecutorRequest;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{Victim, client_from, is_served, root, serve_command, wait_until};
+use super::{
+    Victim, client_from, client_on, is_served, root, serve_command, serve_with_socket, user,
+    wait_until,
+};
+use crate::callers::ProcessUser;
 use crate::fixture::{Fixture, is_root};
-use crate::harness::{Daemon, Setup, assert_rpc_error, in_time, list_request, rpc_error, selected};
-use crate::process::{Process, caproot, wrap_command};
-use crate::process_usage::{descriptors, processor_time};
+use crate::harness::{
+    Client, Daemon, assert_rpc_error, in_time, isolated_env, list_request, rpc_error, selected,
+};
+use crate::process::wrap_command;
+use crate::process_usage::processor_time;
+use crate::test_servers::free_port;
 use crate::watch_harness::{skill_text, watch_request};
 
-#[tokio::test]
-async fn further_connections_wait_until_one_is_closed() {
-    let (_fixture, victim) = Victim::with_tree("skill root/a", "max_connections: 3").await;
-    let other = client_from("127.0.0.2", victim.address).await;
-    let silent = TcpStream::connect(victim.address).expect("a connection");
-    wait_until("all connection permits are taken", || {
-        victim.open_descriptors() > 12
-    })
-    .await;
-    let waiting = async {
-        let begun = Instant::now();
-        // The kernel completes the connection at once: the request waits.
-        let mut client = client_from("127.0.0.3", victim.address).await;
-        assert!(is_served(&mut client).await);
-        begun.elapsed()
-    };
-    let closing = async {
-        for _ in 0..20 {
-            victim.assert_served().await;
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        drop(silent);
-        Instant::now()
-    };
-    let (waited, closed) = tokio::join!(waiting, closing);
-    assert!(
-        waited >= Duration::from_millis(200),
-        "{waited:?}, closed at {closed:?}"
-    );
-    drop(other);
-    victim.stop().await;
+/// Asserts that the first call on a new connection is rejected by a limit.
+async fn assert_no_permit(client: &mut Client, limit_name: &str, limit: &str) {
+    let refused = in_time(client.get_executor(GetExecutorRequest {})).await;
+    let refused = assert_rpc_error(refused, Code::ResourceExhausted, "OVERLOADED", None);
+    assert_eq!(refused.metadata["limit_name"], limit_name);
+    assert_eq!(refused.metadata["limit"], limit);
 }
 
-/// Returns `caproot list` as another user, or `None` if this is impossible.
+#[tokio::test]
+async fn a_call_beyond_the_connection_limit_is_rejected_until_one_is_closed() {
+    let (_fixture, victim) = Victim::with_tree("skill root/a", "max_connections: 2").await;
+    let mut other = client_from("127.0.0.2", victim.address).await;
+    assert!(is_served(&mut other).await);
+    let mut further = client_from("127.0.0.3", victim.address).await;
+    assert_no_permit(&mut further, "max_connections", "2").await;
+    victim.assert_served().await;
+
+    drop(other);
+    let served = async {
+        while !is_served(&mut further).await {
+            tokio::task::yield_now().await;
+        }
+    };
+    in_time(served).await;
+    let log = victim.stop().await;
+    assert!(log.contains("max_connections, 2, is reached"), "{log}");
+}
+
+/// Returns a `caproot` command as another user, or `None` if this is impossible.
 ///
 /// The command runs a copy of the binary that other users may execute.
-fn list_as_other_user(fixture: &Fixture, endpoint: &str) -> Option<Command> {
+pub(super) fn caproot_as(fixture: &Fixture, user: ProcessUser, args: &[&str]) -> Option<Command> {
     if !is_root() {
         println!("SKIPPED: only root can run a client as a second user");
         return None;
     }
     let binary = fixture.path("caproot");
-    fs::copy(env!("CARGO_BIN_EXE_caproot"), &binary).expect("a copy");
+    if !binary.exists() {
+        fs::copy(env!("CARGO_BIN_EXE_caproot"), &binary).expect("a copy");
+    }
     fs::set_permissions(fixture.top(), fs::Permissions::from_mode(0o755)).expect("chmod");
     let mut command = Command::new(binary);
-    command.args(["list", "--endpoint", endpoint]);
-    let wrapper = [
-        "setpriv",
-        "--reuid=12345",
-        "--regid=12345",
-        "--clear-groups",
-    ];
+    command.args(args);
     let skipped = "setpriv(1) cannot run a program in the temporary directory as another user";
-    wrap_command(wrapper, command, skipped)
+    wrap_command(user.setpriv(), command, skipped)
 }
 
 #[tokio::test]
 async fn a_greedy_user_does_not_lock_out_another() {
+    const GREEDY: ProcessUser = user(23_456);
     let fixture = Fixture::new("skill root/a\ndir run");
     let socket = fixture.path("run/c.sock");
-    let listen = format!("unix:{}", socket.display());
-    let Some(mut other) = list_as_other_user(&fixture, &listen) else {
+    let endpoint = format!("unix:{}", socket.display());
+    let Some(mut other) = caproot_as(&fixture, user(12_345), &["list", "--endpoint", &endpoint])
+    else {
         return;
     };
-    let mut serve = serve_command(&fixture, "max_connections_per_caller: 20");
-    let serving = Process::start(serve.args(["--listen", &listen]));
-    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("chmod");
-    let connect = || UnixStream::connect(&socket).expect("a connection");
-    let greedy: Vec<_> = (0..60).map(|_| connect()).collect();
-    let fds = || descriptors(serving.pid());
-    wait_until("the excess connections are closed", || {
-        (20..50).contains(&fds())
-    })
-    .await;
-    // The greedy user gets no further connections.
-    let status = |command: &mut Command| command.output().expect("the command runs").status.code();
-    let mut own = caproot(["list", "--endpoint", &listen]);
-    // The daemon closes the connection before or while the client writes.
-    let rejected = status(&mut own);
-    assert!(matches!(rejected, Some(3 | 6)), "{rejected:?}");
-    for _ in 0..5 {
-        assert_eq!(status(&mut other), Some(0));
+    let config = "roots: [{id: r, path: root}]\nlimits: {max_connections_per_caller: 20}";
+    let serving = serve_with_socket(&fixture, config);
+    let mut greedy = Vec::new();
+    for _ in 0..20 {
+        let mut client = client_on(&socket, Some(GREEDY)).await;
+        assert!(is_served(&mut client).await);
+        greedy.push(client);
     }
+    for _ in 0..3 {
+        let mut client = client_on(&socket, Some(GREEDY)).await;
+        assert_no_permit(&mut client, "max_connections_per_caller", "20").await;
+    }
+    let code = |command: &mut Command| command.output().expect("the command runs").status.code();
+    for _ in 0..3 {
+        assert_eq!(code(&mut other), Some(0));
+    }
+
+    drop(greedy.pop());
+    let served = async {
+        loop {
+            let mut client = client_on(&socket, Some(GREEDY)).await;
+            if is_served(&mut client).await {
+                break;
+            }
+        }
+    };
+    in_time(served).await;
     drop(greedy);
-    let begun = Instant::now();
-    while status(&mut own) != Some(0) {
-        assert!(
-            begun.elapsed() < crate::harness::HANG_TIMEOUT,
-            "connections are freed"
-        );
-    }
     let log = serving.stop().await;
     let lines = log
         .lines()
         .filter(|line| line.contains("max_connections_per_caller, 20, is reached"));
     assert!(lines.clone().count() == 1, "{log}");
-    assert!(lines.clone().all(|line| line.contains("uid 0")), "{log}");
+    assert!(
+        lines.clone().all(|line| line.contains("uid 23456")),
+        "{log}"
+    );
 }
 
 const WITHOUT_PRLIMIT: &str = "prlimit(1) is missing, so open files cannot be limited";
@@ -130,7 +134,13 @@ async fn the_connection_limit_leaves_descriptors_for_other_files() {
     };
     let victim = Victim::start_command(limited).await;
     let limits = victim.good.executor().await.limits.expect("limits");
-    assert_eq!(limits.max_connections, 30);
+    assert_eq!(limits.max_connections, 20);
+    let mut served = Vec::new();
+    for _ in 1..20 {
+        let mut client = client_from("127.0.0.1", victim.address).await;
+        assert!(is_served(&mut client).await);
+        served.push(client);
+    }
     let silent: Vec<_> = (0..100)
         .map(|_| TcpStream::connect(victim.address).expect("a connection"))
         .collect();
@@ -153,7 +163,7 @@ async fn the_connection_limit_leaves_descriptors_for_other_files() {
         "{}",
         victim.open_descriptors()
     );
-    drop(silent);
+    drop((served, silent));
     let log = victim.stop().await;
     assert!(log.contains("only 60 files may be open at once"), "{log}");
 }
@@ -202,19 +212,40 @@ async fn accepting_continues_after_descriptors_ran_out() {
     );
 }
 
+/// Starts a daemon on TCP and on the socket `run/c.sock`, whose clients are another caller. The
+/// directory `root` is published as `r`.
+async fn start_with_socket(fixture: &Fixture, limits: Limits) -> Daemon {
+    let socket = fixture.path("run/c.sock");
+    let flags = ServeFlags {
+        roots: vec![RootFlag {
+            id: Some("r".to_owned()),
+            dir: fixture.path("root"),
+        }],
+        listen: vec![
+            format!("unix:{}", socket.display()),
+            format!("tcp:{}", free_port()),
+        ],
+        ..ServeFlags::default()
+    };
+    let env = isolated_env(fixture.top());
+    let mut config = Config::from_flags(flags, &env).expect("a valid configuration");
+    config.limits = limits;
+    Daemon::start_with(config).await
+}
+
+async fn client_on_socket(fixture: &Fixture) -> Client {
+    client_on(&fixture.path("run/c.sock"), None).await
+}
+
 #[tokio::test]
 async fn streams_are_limited_in_total_and_per_caller() {
-    let fixture = Fixture::new("skill root/a");
+    let fixture = Fixture::new("skill root/a\ndir run");
     let limits = Limits {
         max_streams: 3,
         max_streams_per_caller: 2,
         ..Limits::default()
     };
-    let daemon = Daemon::start(Setup {
-        limits,
-        ..Setup::allowing([fixture.path("root")])
-    })
-    .await;
+    let daemon = start_with_socket(&fixture, limits).await;
     let request = watch_request(vec![selected("r", fixture.path("root"))]);
     let address = daemon.address.parse().expect("an address");
     let mut greedy = daemon.client.clone();
@@ -231,7 +262,7 @@ async fn streams_are_limited_in_total_and_per_caller() {
         assert_eq!(refused.metadata["limit_name"], "max_streams_per_caller");
         assert_eq!(refused.metadata["limit"], "2");
     }
-    let mut other = client_from("127.0.0.2", address).await;
+    let mut other = client_on_socket(&fixture).await;
     let _third = in_time(other.watch_skills(request.clone()))
         .await
         .expect("for another");
@@ -251,17 +282,13 @@ async fn streams_are_limited_in_total_and_per_caller() {
 
 #[tokio::test]
 async fn calls_are_limited_per_caller() {
-    let fixture = Fixture::new("skill root/a");
+    let fixture = Fixture::new("skill root/a\ndir run");
     let limits = Limits {
         max_calls: 3,
         max_calls_per_caller: 2,
         ..Limits::default()
     };
-    let setup = Setup {
-        limits,
-        ..Setup::publishing("r", fixture.path("root"))
-    };
-    let daemon = Daemon::start(setup).await;
+    let daemon = start_with_socket(&fixture, limits).await;
     let address: std::net::SocketAddr = daemon.address.parse().expect("an address");
     // Health watches are calls that do not end.
     let endpoint = tonic::transport::Endpoint::new(format!("http://{address}"));
@@ -296,7 +323,10 @@ async fn calls_are_limited_per_caller() {
     );
     assert_eq!(refused.metadata["limit_name"], "max_calls_per_caller");
     assert_eq!(refused.metadata["limit"], "2");
-    let mut other = client_from("127.0.0.2", address).await;
+    // All loopback addresses are one caller.
+    let mut same = client_from("127.0.0.2", address).await;
+    assert!(!is_served(&mut same).await);
+    let mut other = client_on_socket(&fixture).await;
     assert!(is_served(&mut other).await);
     // Watch streams have permits of their own.
     let stream = in_time(other.watch_skills(watch_request(vec![root()])))

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use caproot::proto::caproot::v1::{ListResourcesRequest, ListSkillsRequest, ReadResourceRequest};
+use caproot::proto::caproot::v1::{
+    GetExecutorRequest, ListResourcesRequest, ListSkillsRequest, ReadResourceRequest,
+};
 use futures_util::future::join_all;
-use tonic::Code;
+use tonic::{Code, Request};
 
 use super::{Victim, root};
-use crate::harness::{files_request, in_time, list_request, read_request};
+use crate::harness::{assert_rpc_error, files_request, in_time, list_request, read_request};
 
 /// Sends a request body with a library that does not check it. Returns the gRPC status.
 async fn send_body(victim: &Victim, path: &str, body: Vec<u8>) -> Option<Code> {
@@ -44,6 +46,42 @@ async fn send_body(victim: &Victim, path: &str, body: Vec<u8>) -> Option<Code> {
 /// Frames `sent` as a gRPC message that declares `len` bytes.
 fn frame_message(len: u32, sent: &[u8]) -> Vec<u8> {
     [&[0][..], &len.to_be_bytes(), sent].concat()
+}
+
+#[tokio::test]
+async fn too_much_metadata_and_a_malformed_timeout_are_errors() {
+    let (_fixture, victim) = Victim::with_tree("skill root/a", "").await;
+    let mut client = victim.good.client.clone();
+    let mut call = async |name: &'static str, value: String| {
+        let mut request = Request::new(GetExecutorRequest {});
+        let value = value.parse().expect("a header's value");
+        request.metadata_mut().insert(name, value);
+        in_time(client.get_executor(request)).await
+    };
+    assert!(call("x-long", "x".repeat(15_000)).await.is_ok());
+    let refused = call("x-long", "x".repeat(20_000))
+        .await
+        .expect_err("too long");
+    assert_eq!(refused.code(), Code::ResourceExhausted);
+    let message = refused.message();
+    assert!(
+        message.contains("the limit is 16384; send less metadata"),
+        "{message}"
+    );
+    // The library of HTTP/2 answers a larger request with an HTTP status.
+    assert!(call("x-long", "x".repeat(100_000)).await.is_err());
+
+    for timeout in ["5", "5s", "five", "1.5S", "123456789S"] {
+        let refused = call("grpc-timeout", timeout.to_owned()).await;
+        let refused = refused.expect_err("no timeout");
+        let message = refused.message().to_owned();
+        assert!(message.contains("such as `5S` for 5 seconds"), "{message}");
+        let field = Some("grpc-timeout");
+        let refused = Err::<(), _>(refused);
+        assert_rpc_error(refused, Code::InvalidArgument, "INVALID_ARGUMENT", field);
+    }
+    assert!(call("grpc-timeout", "30S".to_owned()).await.is_ok());
+    victim.stop().await;
 }
 
 #[tokio::test]

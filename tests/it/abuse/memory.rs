@@ -153,8 +153,8 @@ async fn a_thousand_unread_streams_take_bounded_memory() {
 
 #[tokio::test]
 async fn unread_pages_take_bounded_memory() {
-    let (_fixture, victim) =
-        Victim::with_tree("skill root/a\nsparse 8388608 root/a/large", "").await;
+    let (fixture, victim) =
+        Victim::with_socket("skill root/a\nsparse 8388608 root/a/large\ndir run").await;
     let mut request = read_request(&root(), "skill://r/a", "skill://r/a/large");
     request.max_bytes = 1 << 20;
     victim.good.read(request.clone()).await.expect("a page");
@@ -168,8 +168,8 @@ async fn unread_pages_take_bounded_memory() {
         for (answer, _) in &mut client.open {
             assert_eq!(in_time(answer).await.expect("an answer").status(), 200);
         }
-        // A caller at another address gets pages of the same size.
-        let mut other = super::client_from("127.0.0.2", victim.address).await;
+        // A caller on the Unix socket gets pages of the same size.
+        let mut other = super::client_on(&fixture.path("run/c.sock"), None).await;
         in_time(other.read_resource(request.clone()))
             .await
             .expect("a page");

@@ -6,12 +6,16 @@ mod connections;
 mod floods;
 mod invalid_requests;
 mod memory;
+mod no_credentials;
 mod raw_http2;
 mod silent_connections;
 
 use std::borrow::BorrowMut;
 use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -22,6 +26,7 @@ use tokio::net::TcpSocket;
 use tonic::transport::Endpoint;
 use tower::service_fn;
 
+use crate::callers::{ProcessUser, channel_over};
 use crate::fixture::Fixture;
 use crate::harness::{Client, Daemon, HANG_TIMEOUT, in_time, list_request, located};
 use crate::process::{Process, serve_config};
@@ -50,9 +55,20 @@ impl Victim {
         (fixture, victim)
     }
 
-    /// Starts the daemon and records its resident memory after 50 lists.
+    /// Builds a tree with the directories `root` and `run`, and serves it on TCP and on a socket.
+    async fn with_socket(tree: &str) -> (Fixture, Self) {
+        let fixture = Fixture::new(tree);
+        let serving = serve_with_socket(&fixture, "roots: [{id: r, path: root}]");
+        let victim = Self::new(serving).await;
+        (fixture, victim)
+    }
+
     async fn start_command(command: impl BorrowMut<Command>) -> Self {
-        let serving = Process::start(command);
+        Self::new(Process::start(command)).await
+    }
+
+    /// Connects to a daemon, and records its resident memory after 50 lists.
+    async fn new(serving: Process) -> Self {
         let good = serving.connect().await;
         let address = serving.address().parse().expect("an address");
         let mut victim = Self {
@@ -132,6 +148,41 @@ impl Victim {
 fn serve_command(fixture: &Fixture, limits: &str) -> Command {
     let config = format!("roots: [{{id: r, path: root}}]\nlimits: {{{limits}}}");
     serve_config(fixture, &config)
+}
+
+/// Adds a Unix socket, on which the users of this machine may connect, to a config. The TCP listener
+/// stays the first one.
+fn with_socket(fixture: &Fixture, config: &str) -> String {
+    let socket = fixture.path("run/c.sock").display().to_string();
+    format!("listen: ['tcp:127.0.0.1:0', 'unix:{socket}']\n{config}")
+}
+
+/// Starts a daemon with a config and the socket `run/c.sock`, which every user may connect to.
+fn serve_with_socket(fixture: &Fixture, config: &str) -> Process {
+    let command = serve_config(fixture, &with_socket(fixture, config));
+    let serving = Process::start_until(command, |endpoints| endpoints.len() == 2);
+    let socket = fixture.path("run/c.sock");
+    for (path, mode) in [(fixture.top(), 0o755), (&socket, 0o666)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("chmod");
+    }
+    serving
+}
+
+/// Returns a user without groups.
+const fn user(uid: u32) -> ProcessUser {
+    ProcessUser {
+        uid,
+        gid: uid,
+        groups: &[],
+    }
+}
+
+/// Connects to a Unix socket as this user, or as another user, which only root can.
+async fn client_on(socket: &Path, user: Option<ProcessUser>) -> Client {
+    CapabilityServiceClient::new(match user {
+        Some(user) => user.open_channel(socket).await,
+        None => channel_over(UnixStream::connect(socket).expect("a connection")).await,
+    })
 }
 
 fn root() -> SelectedCapabilityRoot {

@@ -64,10 +64,10 @@ pub(crate) fn with_token<T>(token: &str, message: T) -> Request<T> {
 
 /// User and groups of a process that connects to a Unix socket.
 #[derive(Debug, Clone, Copy)]
-struct ProcessUser {
-    uid: u32,
-    gid: u32,
-    groups: &'static [u32],
+pub(crate) struct ProcessUser {
+    pub uid: u32,
+    pub gid: u32,
+    pub groups: &'static [u32],
 }
 
 impl ProcessUser {
@@ -82,12 +82,12 @@ impl ProcessUser {
     }
 
     /// Opens a channel over one connection of this user.
-    async fn open_channel(self, socket: &Path) -> Channel {
+    pub(crate) async fn open_channel(self, socket: &Path) -> Channel {
         channel_over(self.connect(socket).expect("a connection")).await
     }
 
     /// Returns the words that run a program as this user.
-    fn setpriv(self) -> [String; 4] {
+    pub(crate) fn setpriv(self) -> [String; 4] {
         let groups: Vec<_> = self.groups.iter().map(ToString::to_string).collect();
         let groups = match &*groups {
             [] => "--clear-groups".to_owned(),
@@ -110,7 +110,7 @@ impl ProcessUser {
 }
 
 /// Whether this process may switch to another user. Prints a note if it may not.
-fn can_switch_user() -> bool {
+pub(crate) fn can_switch_user() -> bool {
     let other = ProcessUser {
         uid: 7_002,
         gid: 7_002,
@@ -126,7 +126,7 @@ fn can_switch_user() -> bool {
 }
 
 /// Opens a channel over an existing connection.
-async fn channel_over(stream: UnixStream) -> Channel {
+pub(crate) async fn channel_over(stream: UnixStream) -> Channel {
     stream.set_nonblocking(true).expect("a socket");
     let mut stream = Some(tokio::net::UnixStream::from_std(stream).expect("a socket"));
     let connector = tower::service_fn(move |_| {

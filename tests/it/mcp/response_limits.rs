@@ -1,6 +1,8 @@
 //! Size limits of responses, and hosts that do not read the responses.
 
+use std::fs::File;
 use std::io::{BufRead as _, Write as _};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -9,6 +11,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
 use super::host::{Host, request_meta};
 use crate::fixture::Fixture;
@@ -61,6 +64,41 @@ async fn files_up_to_512_kib_fit_a_response() {
         "{error}"
     );
     host.stop_with(daemon).await;
+}
+
+/// A host that closes its end, and a full disk behind stdout.
+#[tokio::test]
+async fn a_server_that_cannot_write_ends_with_a_message() {
+    let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
+    let (reader, closed) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let full = File::create("/dev/full").expect("the device");
+    for (stdout, cause) in [
+        (Stdio::from(closed), "Broken pipe"),
+        (Stdio::from(full), "No space left on device"),
+    ] {
+        let mut command = client_command(&daemon, "mcp");
+        let mut server = tokio::process::Command::from({
+            command.stdin(Stdio::piped()).stdout(stdout);
+            command
+        });
+        let mut server = server.kill_on_drop(true).spawn().expect("the command runs");
+        let mut stdin = server.stdin.take().expect("piped");
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "resources/list",
+            "params": {"_meta": request_meta()}});
+        stdin
+            .write_all(format!("{call}\n").as_bytes())
+            .await
+            .expect("the server reads");
+        // The host keeps stdin open.
+        let output = in_time(server.wait_with_output()).await.expect("an end");
+        drop(stdin);
+        assert_eq!(output.status.code(), Some(74), "{output:?}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        let expected = format!("caproot: cannot write to the MCP host: {cause}");
+        assert!(message.starts_with(&expected), "{message}");
+    }
+    daemon.stop().await;
 }
 
 /// The server stops reading requests while the host does not read. Later the host gets every

@@ -1,12 +1,17 @@
 //! Hostile connections to a TLS listener: silent clients and invalid bytes.
 
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use super::{Pki, TlsDaemon};
 use crate::harness::in_time;
+use crate::process_usage::descriptors;
+
+/// Begin of a ClientHello.
+const HALF_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01";
 
 async fn open_connection(daemon: &TlsDaemon) -> TcpStream {
     in_time(TcpStream::connect(("127.0.0.1", daemon.port)))
@@ -33,10 +38,7 @@ async fn silent_connections_are_closed_and_do_not_block_others() {
         silent.push(open_connection(&daemon).await);
     }
     // This handshake starts and never finishes.
-    silent[0]
-        .write_all(b"\x16\x03\x01\x02\x00\x01")
-        .await
-        .expect("sent");
+    silent[0].write_all(HALF_HELLO).await.expect("sent");
     let client = daemon.connect_and_call(&pki.ca_credentials()).await;
     let line = daemon.process.wait_for_log("timed out").await;
     assert!(line.contains("10s"), "{line}");
@@ -48,6 +50,39 @@ async fn silent_connections_are_closed_and_do_not_block_others() {
         .await
         .expect("an answer");
     daemon.stop().await;
+}
+
+#[tokio::test]
+async fn half_handshakes_lock_out_no_certificate() {
+    let pki = Pki::new();
+    let daemon = pki.serve_mutual();
+    let address: SocketAddr = format!("127.0.0.1:{}", daemon.port)
+        .parse()
+        .expect("an address");
+    let mut half = Vec::new();
+    for n in 0..1_100 {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        let source = format!("127.0.0.{}:0", 1 + n % 5);
+        socket
+            .bind(source.parse().expect("an address"))
+            .expect("a loopback address");
+        let mut stream = in_time(socket.connect(address))
+            .await
+            .expect("a connection");
+        // The daemon may have closed the connection for a newer one.
+        drop(stream.write_all(HALF_HELLO).await);
+        half.push(stream);
+    }
+    let certificate = pki.client_credentials("client");
+    for _ in 0..5 {
+        daemon.connect_and_call(&certificate).await;
+    }
+    // The pool of connections without an accepted call, and the files of the daemon.
+    let open = descriptors(daemon.process.pid());
+    assert!((100..128 + 40).contains(&open), "{open} descriptors");
+    drop(half);
+    let log = daemon.stop().await;
+    assert!(log.contains("128 such connections are open"), "{log}");
 }
 
 #[tokio::test]
