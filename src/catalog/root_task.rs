@@ -6,11 +6,13 @@ use super::policy::{CatalogPolicy, CatalogScope, RootKey, WatchTiming};
 use super::root_task_handle::{InFlightWork, RootTaskHandle};
 use super::{CatalogStore, PollReason, WatchMode};
 use crate::model::{AccessScope, Catalog, RootReason};
-use crate::scan::{DirWatcher, DirtyDirs, RootIndex, ScanOutcome, ScanProgress, WatchGuard};
+use crate::scan::{
+    DirWatcher, DirtyDirs, HeldSkill, RootIndex, ScanOutcome, ScanProgress, WatchGuard,
+};
 use crate::sync::{BlockingError, Mutex, run_blocking};
 use crate::watch::{DebounceTimer, InotifyWatch, InotifyWatcher, WatchError, WatchListener};
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 use std::os::fd::BorrowedFd;
 use std::pin::pin;
@@ -51,6 +53,8 @@ struct ChangeSet {
     /// Absolute paths in the daemon's mount namespace at which filesystems were mounted or
     /// unmounted. They do not wake the task: the next recheck handles them.
     changed_mounts: HashSet<Box<[u8]>>,
+    /// Directories with a SKILL.md that is not published yet, with the end of its delay.
+    held_until: HashMap<u64, Instant>,
     needs_full_rescan: bool,
     first_change_at: Option<Instant>,
     last_change_at: Option<Instant>,
@@ -80,21 +84,31 @@ impl PendingChanges {
         changes.needs_full_rescan || !changes.dirty_tokens.is_empty()
     }
 
+    /// Records directories to rescan when the delay of their SKILL.md ends. A change of the file
+    /// before that time is a change of its directory, and starts the delay again.
+    fn record_held_skills(&self, held: &[HeldSkill]) {
+        let mut changes = self.changes.lock();
+        for HeldSkill { token, until } in held {
+            changes.held_until.insert(*token, (*until).into());
+        }
+    }
+
     fn take_changed_mounts(&self) -> HashSet<Box<[u8]>> {
         std::mem::take(&mut self.changes.lock().changed_mounts)
     }
 
     /// Takes the changes that are due, and returns the action that they require. If a caller waits,
     /// all changes are due at once; else the debounce time must be over. Returns `Err` if no change
-    /// is due, with the time at which the changes so far are due.
+    /// is due, with the times at which the changes so far are due.
     fn take_due(
         &self,
         is_requested: bool,
         needs_full_scan: bool,
         timing: &WatchTiming,
         now: Instant,
-    ) -> Result<RootAction, Option<Instant>> {
+    ) -> Result<RootAction, DueTimes> {
         let mut changes = self.changes.lock();
+        let has_released = changes.release_held_skills(now);
         if changes.needs_full_rescan || is_requested && needs_full_scan {
             *changes = ChangeSet::default();
             return Ok(RootAction::Scan(ScanKind::Full(RescanReason::Requested)));
@@ -106,14 +120,19 @@ impl PendingChanges {
         let latest_at = changes
             .first_change_at
             .map(|first| first + timing.max_debounce);
-        let due_at = settled_at.min(latest_at);
-        if !is_requested && due_at.is_none_or(|due_at| now < due_at) {
-            return Err(due_at);
+        let debounce_ends_at = settled_at.min(latest_at);
+        let is_due = debounce_ends_at.map_or(has_released, |due_at| now >= due_at);
+        if !is_requested && !is_due {
+            return Err(DueTimes {
+                debounce_ends_at,
+                hold_ends_at: changes.held_until.values().min().copied(),
+            });
         }
-        let is_settled = is_requested || settled_at.is_some_and(|settled_at| now >= settled_at);
-        let changed_mounts = std::mem::take(&mut changes.changed_mounts);
+
+        let is_settled = is_requested || settled_at.is_none_or(|settled_at| now >= settled_at);
         let rest = ChangeSet {
-            changed_mounts,
+            changed_mounts: std::mem::take(&mut changes.changed_mounts),
+            held_until: std::mem::take(&mut changes.held_until),
             ..ChangeSet::default()
         };
         let taken = std::mem::replace(&mut *changes, rest);
@@ -133,6 +152,17 @@ impl PendingChanges {
         changes.last_change_at = Some(now);
         drop(changes);
         self.notify_root_task();
+    }
+}
+
+impl ChangeSet {
+    /// Moves directories whose SKILL.md was held long enough to the changed directories. Returns
+    /// whether there were any.
+    fn release_held_skills(&mut self, now: Instant) -> bool {
+        let released = self.held_until.extract_if(|_, until| now >= *until);
+        let tokens: Vec<u64> = released.map(|(token, _)| token).collect();
+        self.dirty_tokens.extend(&tokens);
+        !tokens.is_empty()
     }
 }
 
@@ -160,6 +190,13 @@ impl WatchListener for PendingChanges {
     fn on_events_lost(&self) {
         self.require_full_rescan();
     }
+}
+
+/// Times at which recorded changes are due.
+struct DueTimes {
+    debounce_ends_at: Option<Instant>,
+    /// First end of the delay of a SKILL.md that is not published yet.
+    hold_ends_at: Option<Instant>,
 }
 
 enum RootAction {
@@ -259,12 +296,15 @@ impl RootTask {
             let is_usable = self.index.as_ref().is_some_and(RootIndex::is_usable);
             let needs_full_scan = is_polled || !self.has_full_scan || !is_usable;
             let timing = &self.policy.timing;
-            let due_at = match self
+            let DueTimes {
+                debounce_ends_at: due_at,
+                hold_ends_at,
+            } = match self
                 .changes
                 .take_due(is_requested, needs_full_scan, timing, now)
             {
                 Ok(action) => return action,
-                Err(due_at) => due_at,
+                Err(times) => times,
             };
             if now >= self.next_full_scan_at {
                 let reason = match self.retry_delays {
@@ -277,7 +317,10 @@ impl RootTask {
                 return RootAction::Recheck;
             }
             let wake_at = self.next_full_scan_at.min(self.next_recheck_at);
-            let wake_at = due_at.map_or(wake_at, |due_at| wake_at.min(due_at));
+            let wake_at = due_at
+                .into_iter()
+                .chain(hold_ends_at)
+                .fold(wake_at, Instant::min);
             // A timer that ends before a later deadline is started again.
             let timer = due_at.map(|due_at| {
                 debounce_timer.get_or_insert_with(|| DebounceTimer::start(due_at - now))
@@ -304,6 +347,13 @@ impl RootTask {
             return None;
         }
         Some(is_requested)
+    }
+
+    /// Whether this is the task of the root, and not of a root that was removed.
+    fn is_current(&self) -> bool {
+        let mut state = self.store.lock_state();
+        let handle = state.task_handle_mut(&self.key);
+        handle.is_some_and(|handle| Arc::ptr_eq(handle.changes(), &self.changes))
     }
 
     /// Schedules the next full scan and the next recheck.
@@ -341,13 +391,14 @@ impl RootTask {
         let previous_watch_mode = self.watch_mode;
         let outcome = match kind {
             ScanKind::Partial { dirty, .. } if dirty.tokens.is_empty() && !dirty.compare_files => {
-                ScanOutcome {
-                    catalog: None,
-                    unstable: Vec::new(),
-                }
+                ScanOutcome::default()
             }
             kind => self.scan_on_disk(kind).await,
         };
+        // The scan of a root that was removed meanwhile was cancelled, and its result is incomplete.
+        if !self.is_current() {
+            return;
+        }
         let has_failed = self.retry_delays.is_some();
         if is_full || has_failed {
             self.has_full_scan = !has_failed;
@@ -370,6 +421,7 @@ impl RootTask {
                 .fetch_add(1, Ordering::Relaxed);
             tracing::warn!("periodic full scan found a change that inotify did not report");
         }
+        self.changes.record_held_skills(&outcome.held);
         if !outcome.unstable.is_empty() {
             self.changes.record_dirty_dirs(outcome.unstable);
         }
@@ -436,7 +488,7 @@ impl RootTask {
                 };
                 ScanOutcome {
                     catalog: Some(Err(reason)),
-                    unstable: Vec::new(),
+                    ..ScanOutcome::default()
                 }
             }
         }
@@ -503,6 +555,7 @@ impl RootTask {
         // The semaphore is never closed.
         let mut permit = store.inner.scan_permits.acquire().await.ok();
         let progress = self.in_flight.start();
+        let _cancel_guard = CancelOnDrop(progress.clone());
         let work_progress = progress.clone();
         let mut task = pin!(run_blocking(move || work(&work_progress)));
         let stuck_timeout = self.policy.timing.stuck_timeout;
@@ -513,12 +566,12 @@ impl RootTask {
                 Ok(result) => break result,
                 Err(_) if progress.idle_time() >= stuck_timeout => {
                     permit = None;
+                    let reason = stop_slow_parsers(&progress, stuck_timeout);
                     if std::mem::replace(&mut self.is_stuck, true) {
                         continue;
                     }
-                    let result = Some(Err(RootReason::Timeout));
                     self.store
-                        .publish_snapshot(&self.key, result, self.watch_mode);
+                        .publish_snapshot(&self.key, Some(Err(reason)), self.watch_mode);
                 }
                 Err(_) if progress.idle_time() >= SLOW_AFTER => permit = None,
                 Err(_) => {}
@@ -543,6 +596,27 @@ impl RootTask {
         self.store
             .publish_snapshot(&self.key, result.or_else(last), self.watch_mode)
     }
+}
+
+/// Cancels disk work when its task ends, such as at the shutdown of the daemon.
+struct CancelOnDrop(Arc<ScanProgress>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Stops the parsers of files that keep a scan from making progress. Returns the reason why the scan
+/// is stuck.
+fn stop_slow_parsers(progress: &ScanProgress, stuck_timeout: Duration) -> RootReason {
+    let least = stuck_timeout / 2;
+    let Some(file) = progress.slow_file(least) else {
+        return RootReason::Timeout;
+    };
+    tracing::warn!(file = %file.rel_path, "a file takes too long to parse; its parsing is stopped");
+    progress.stop_slow_parsers(least);
+    RootReason::ParseTimeout
 }
 
 fn watch_mode_after_scan(
@@ -627,5 +701,53 @@ impl DirWatcher for WatchRegistrar {
 
     fn watch_file(&self, file: BorrowedFd<'_>, token: u64) -> Option<WatchGuard> {
         self.guard_or_record_failure(self.watcher.watch_file(file, &self.listener, token))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PendingChanges, RootAction, ScanKind, WatchTiming};
+    use crate::scan::HeldSkill;
+    use std::time::{Duration, Instant};
+
+    /// Returns the dirty tokens of a partial scan that is due, and whether the root has settled.
+    fn take_due(changes: &PendingChanges, now: Instant) -> Option<(Vec<u64>, bool)> {
+        let timing = WatchTiming::default();
+        match changes.take_due(false, false, &timing, now.into()) {
+            Ok(RootAction::Scan(ScanKind::Partial { dirty, is_settled })) => {
+                let mut tokens: Vec<u64> = dirty.tokens.into_iter().collect();
+                tokens.sort_unstable();
+                Some((tokens, is_settled))
+            }
+            Ok(_) => panic!("a full scan"),
+            Err(_) => None,
+        }
+    }
+
+    #[test]
+    fn held_skills_are_rescanned_when_their_delay_ends() {
+        let changes = PendingChanges::default();
+        let start = Instant::now();
+        let after = |ms| start + Duration::from_millis(ms);
+        let held = [(1, 2_000), (2, 3_000)].map(|(token, ms)| HeldSkill {
+            token,
+            until: after(ms),
+        });
+        changes.record_held_skills(&held);
+        assert_eq!(take_due(&changes, after(1_999)), None);
+        assert_eq!(take_due(&changes, after(2_000)), Some((vec![1], true)));
+        assert_eq!(take_due(&changes, after(2_001)), None);
+
+        // A change of another directory keeps its debounce, and takes the released one along.
+        changes.record_dirty_dirs([3]);
+        let changed_at = changes.changes.lock().last_change_at.expect("a change");
+        changes.record_held_skills(&[HeldSkill {
+            token: 2,
+            until: changed_at.into_std(),
+        }]);
+        let due_at = changed_at.into_std() + WatchTiming::default().debounce;
+        assert_eq!(take_due(&changes, changed_at.into_std()), None);
+        assert_eq!(take_due(&changes, due_at), Some((vec![2, 3], true)));
+        assert_eq!(take_due(&changes, after(9_000)), None);
     }
 }

@@ -173,9 +173,31 @@ impl RootTaskHandle {
     }
 }
 
+impl Drop for RootTaskHandle {
+    fn drop(&mut self) {
+        // The root was removed, so that the result of a scan in flight would be discarded.
+        self.in_flight.cancel();
+    }
+}
+
 impl InFlightWork {
     pub fn start(&self) -> Arc<ScanProgress> {
-        self.0.lock().insert(Arc::default()).clone()
+        let progress = ScanProgress::starting_at(Instant::now().into_std());
+        self.0.lock().insert(Arc::new(progress)).clone()
+    }
+
+    /// Ends the work soon, because nobody needs its result.
+    pub fn cancel(&self) {
+        if let Some(progress) = &*self.0.lock() {
+            progress.cancel();
+        }
+    }
+
+    /// Returns the reason why the work makes no progress.
+    fn stuck_reason(&self) -> RootReason {
+        let progress = self.0.lock().clone();
+        let slow_file = progress.and_then(|progress| progress.slow_file(STUCK_AFTER / 2));
+        slow_file.map_or(RootReason::Timeout, |_| RootReason::ParseTimeout)
     }
 
     pub fn finish(&self) {
@@ -240,7 +262,7 @@ impl WaitBudget {
             match timeout_at(until, scan.completed.wait_for(|done| *done >= number)).await {
                 Ok(_) => return Ok(None),
                 Err(_) if scan.in_flight.idle_time() >= STUCK_AFTER => {
-                    return Ok(Some(RootState::Unavailable(RootReason::Timeout)));
+                    return Ok(Some(RootState::Unavailable(scan.in_flight.stuck_reason())));
                 }
                 Err(_) => {}
             }

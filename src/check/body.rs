@@ -12,8 +12,12 @@ const MAX_LINES: usize = 500;
 const MAX_WORDS: usize = 5_000;
 /// Maximum bytes of a body whose links are examined.
 const MAX_LINKED_BYTES: usize = 1 << 20;
-/// Maximum number of links that are examined.
+/// Maximum number of different links that are examined.
 const MAX_LINKS: usize = 256;
+/// Maximum number of links that are compared with the examined links.
+const MAX_REPEATED_LINKS: usize = 4_096;
+/// Maximum size of a link target. No path of the system is longer.
+const MAX_TARGET_BYTES: usize = 4_096;
 /// Words of a description that say when to use a skill.
 const USE_WORDS: [&str; 10] = [
     "when", "whenever", "if", "use", "used", "useful", "trigger", "triggers", "before", "after",
@@ -106,6 +110,7 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
     let (first_line, _) = position::position_of_byte(file, start);
     let mut seen = HashSet::new();
     let mut links = Vec::new();
+    let mut repeated = 0;
     let options = Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES;
     for (event, range) in Parser::new_ext(&body, options).into_offset_iter() {
         let Event::Start(
@@ -130,6 +135,10 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
             continue;
         };
         if !seen.insert(target.clone()) {
+            repeated += 1;
+            if repeated > MAX_REPEATED_LINKS {
+                break;
+            }
             continue;
         }
         if seen.len() > MAX_LINKS {
@@ -150,21 +159,24 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
 /// Resolves the target of a link against the package, without links of the filesystem. Returns
 /// `None` for an address, a fragment, an absolute path, a placeholder, and a path out of the root.
 fn resolve_target(package: &RelPath, dest: &str) -> Option<RelPath> {
+    if dest.len() > MAX_TARGET_BYTES {
+        return None;
+    }
     let path = dest.split(['#', '?']).next().unwrap_or_default();
     let is_example = path.contains(PLACEHOLDER_CHARS) || path.contains("...") || path.contains('…');
     if path.is_empty() || path.starts_with(['/', '~']) || has_scheme(path) || is_example {
         return None;
     }
     let decoded: Vec<u8> = percent_decode_str(path).collect();
-    let mut target = package.clone();
+    let mut segments: Vec<&[u8]> = package.segments().collect();
     for segment in decoded.split(|b| *b == b'/') {
-        target = match segment {
-            b"" | b"." => target,
-            b".." => target.parent()?,
-            name => target.join(name)?,
-        };
+        match segment {
+            b"" | b"." => {}
+            b".." => drop(segments.pop()?),
+            name => segments.push(name),
+        }
     }
-    Some(target)
+    RelPath::new(&segments.join(&b'/'))
 }
 
 /// Whether a link target begins with the scheme of a URI (RFC 3986, section 3.1).

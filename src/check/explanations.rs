@@ -27,9 +27,10 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             default_severity: Warning,
             summary: "the scan ended at a limit",
             cause: "The tree is deeper or larger than the limit in the message. The rest of the \
-                tree was not scanned, and its skills are not listed.",
+                tree was not scanned, and its skills are not listed. If the message is about one \
+                file, the file costs too much work to parse, and only this file is ignored.",
             fix: "Move skills closer to the root, select a directory further down as the root, or \
-                raise the limit in the daemon's configuration.",
+                raise the limit in the daemon's configuration. Simplify a file that costs too much.",
             help: "move skills closer to the root, or select a directory further down",
             example: CodeExample::Shell {
                 before: "mkdir -p skills/1/2/3/4/5/6/7/8/9/10/11/12/13/14/15/16/17\n\
@@ -239,7 +240,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
         DiagnosticCode::NotUtf8 => CodeExplanation {
             default_severity: Error,
             summary: "not UTF-8",
-            cause: "Text is not UTF-8: the frontmatter, an agents/openai.yaml, or the name of a \
+            cause: "Text is not UTF-8, for example in UTF-16 or Latin-1: the frontmatter, an agents/openai.yaml, or the name of a \
                 directory that is used as the name of its skill.",
             fix: "Save the file as UTF-8, or rename the directory.",
             help: "save the file as UTF-8, or give the directory a name in UTF-8",
@@ -377,8 +378,8 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
             cause: "The file has characters without a glyph: bidirectional controls, zero-width \
                 characters, tags or other characters that editors and reviews do not show. A model \
                 reads these characters, so they can give the model instructions that no person has \
-                seen. Joiners and variation selectors that a script or an emoji needs are not \
-                reported. The file is served unchanged; names and descriptions show the characters \
+                seen. Joiners that a script or an emoji needs are not reported, and neither are \
+                variation selectors after an emoji, an ideograph or a Mongolian letter. The file is served unchanged; names and descriptions show the characters \
                 as `\\u{…}`.",
             fix: "Remove the hidden characters, starting at the line and column in the message. \
                 Most hidden characters come from text that was copied from a web page or a chat. \

@@ -42,7 +42,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod body;
+pub(crate) mod body;
 mod display_path;
 mod excerpt;
 pub mod explain;

@@ -335,6 +335,7 @@ fn reason_sentence(reason: RootReason, dir: &Path) -> &'static str {
             "permission denied: the directory needs read and search permission"
         }
         RootReason::Timeout
+        | RootReason::ParseTimeout
         | RootReason::IoError
         | RootReason::NoThread
         | RootReason::ScanFailed => "the filesystem failed, or its links form a loop",

@@ -154,6 +154,7 @@ fn root_error(reason: RootReason) -> (ErrorReason, &'static str) {
         | RootReason::PathTooLong
         | RootReason::UnsupportedLocation
         | RootReason::Timeout
+        | RootReason::ParseTimeout
         | RootReason::IoError
         | RootReason::NoThread
         | RootReason::ScanFailed => ErrorReason::RootUnavailable,

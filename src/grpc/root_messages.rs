@@ -333,7 +333,7 @@ fn root_reason(reason: RootReason) -> pb::RootReason {
         }
         RootReason::InvalidPath | RootReason::PathTooLong => pb::RootReason::InvalidPath,
         RootReason::UnsupportedLocation => pb::RootReason::UnsupportedLocation,
-        RootReason::Timeout => pb::RootReason::Timeout,
+        RootReason::Timeout | RootReason::ParseTimeout => pb::RootReason::Timeout,
         RootReason::IoError | RootReason::NoThread | RootReason::ScanFailed => {
             pb::RootReason::IoError
         }

@@ -131,6 +131,8 @@ pub enum RootReason {
     PathTooLong,
     UnsupportedLocation,
     Timeout,
+    /// A file below the root takes too long to parse. `TIMEOUT` on the wire.
+    ParseTimeout,
     IoError,
     /// The system refused a thread for the scan.
     NoThread,
@@ -163,7 +165,7 @@ impl RootReason {
             Self::WrongEnvironment | Self::MissingEnvironment => "WRONG_ENVIRONMENT",
             Self::InvalidPath | Self::PathTooLong => "INVALID_PATH",
             Self::UnsupportedLocation => "UNSUPPORTED_LOCATION",
-            Self::Timeout => "TIMEOUT",
+            Self::Timeout | Self::ParseTimeout => "TIMEOUT",
             Self::IoError | Self::NoThread | Self::ScanFailed => "IO_ERROR",
         }
     }
@@ -200,6 +202,10 @@ impl RootReason {
                 "the root's location type is not `environment`; select an environment location"
             }
             Self::Timeout => "the filesystem below the root does not respond; check its mount",
+            Self::ParseTimeout => {
+                "a file below the root takes too long to parse, and its parsing was stopped; \
+                 the root's diagnostics and the daemon's log name the file"
+            }
             Self::IoError => {
                 "the filesystem below the root failed, or the daemon has no file descriptor left; \
                  check the disk or mount, and the daemon's limit of open files"

@@ -52,6 +52,13 @@ pub struct SkillFile {
 }
 
 impl SkillFile {
+    /// Whether only a repair could read the frontmatter.
+    #[must_use]
+    pub fn is_repaired(&self) -> bool {
+        let mut problems = self.problems.iter();
+        problems.any(|problem| problem.code == DiagnosticCode::YamlRepaired)
+    }
+
     /// Falls back to the last usable version if this version is unusable, so that a half-written
     /// save does not remove the skill from the catalog.
     #[must_use]

@@ -5,6 +5,17 @@ use std::ops::Range;
 /// Bytes that a file in UTF-8 may begin with.
 pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
+/// Whether a file is in UTF-16. Editors save such files with a byte order mark. Without a mark, the
+/// first characters of a text file are ASCII, and each has a byte of zero.
+#[must_use]
+pub fn is_utf16(file: &[u8]) -> bool {
+    match file {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => true,
+        [first, 0, second, 0, ..] | [0, first, 0, second, ..] => *first != 0 && *second != 0,
+        _ => false,
+    }
+}
+
 /// Text between two lines `---`, the fences, at the start of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FencedText<'a> {
@@ -61,7 +72,22 @@ fn is_fence(line: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{FencedText, find_fenced_text, split_file};
+    use super::{FencedText, find_fenced_text, is_utf16, split_file};
+
+    #[test]
+    fn utf_16_is_noticed_in_both_byte_orders() {
+        let units = |text: &str, bytes: fn(u16) -> [u8; 2]| -> Vec<u8> {
+            text.encode_utf16().flat_map(bytes).collect()
+        };
+        for text in ["---\nname: a\n", "\u{feff}---\n", "\u{feff}漢"] {
+            assert!(is_utf16(&units(text, u16::to_le_bytes)), "{text:?}");
+            assert!(is_utf16(&units(text, u16::to_be_bytes)), "{text:?}");
+            assert!(!is_utf16(text.as_bytes()), "{text:?}");
+        }
+        for other in [&b""[..], b"\0\0\0\0", b"-", b"--\0\0"] {
+            assert!(!is_utf16(other), "{other:?}");
+        }
+    }
 
     #[test]
     fn fences_are_lines_of_three_dashes() {

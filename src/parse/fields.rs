@@ -123,6 +123,12 @@ impl<'p> FieldReader<'p> {
         self.report_problem(code, Severity::Warning, why);
     }
 
+    /// Whether a further problem would be recorded. Checked before a message is formatted, because a
+    /// file may have a problem in each of many entries with a long name.
+    fn has_room(&self) -> bool {
+        self.remaining_problems > 0
+    }
+
     /// Records a problem, unless the file has too many.
     pub fn add_problem(&mut self, problem: FileProblem) {
         if let Some(remaining) = self.remaining_problems.checked_sub(1) {
@@ -153,7 +159,7 @@ impl<'p> FieldReader<'p> {
         severity: Severity,
         why: impl Into<String>,
     ) {
-        if self.remaining_problems > 0 {
+        if self.has_room() {
             let (line, column) = self.position_of(path);
             self.add_problem(FileProblem::new(code, severity, why).with_position(line, column));
         }
@@ -177,6 +183,9 @@ impl<'p> FieldReader<'p> {
         value: &DynamicValue,
         expected: &str,
     ) {
+        if !self.has_room() {
+            return;
+        }
         let label = at.key_label(key);
         let why = format!(
             "{label} must be {expected}, but is {}; omitted",
@@ -194,12 +203,18 @@ impl<'p> FieldReader<'p> {
         limit: impl Display,
         effect: &str,
     ) {
+        if !self.has_room() {
+            return;
+        }
         let why = format!("{} is over {limit}; {effect}", at.key_label(key));
         self.report_field(at, key, DiagnosticCode::FieldTooLong, why);
     }
 
     /// Reports the keys that are not in `known`, at the first of them.
     pub fn report_unknown_keys(&mut self, at: FieldMapping<'_>, known: &[&str]) {
+        if !self.has_room() {
+            return;
+        }
         let mut keys = at.unknown_keys(known);
         keys.retain(|key| *key != "$schema");
         let Some(first) = keys.first() else { return };
@@ -230,6 +245,9 @@ impl<'p> FieldReader<'p> {
 
     /// Reports a component that is omitted. `what` is its kind, such as `MCP server`.
     pub fn report_unusable(&mut self, what: &str, name: &str, why: &str) {
+        if !self.has_room() {
+            return;
+        }
         self.report_problem(
             DiagnosticCode::ComponentInvalid,
             Severity::Error,

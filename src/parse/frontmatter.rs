@@ -20,6 +20,17 @@ pub struct ParsedSkillMd {
     pub problems: Vec<FileProblem>,
 }
 
+impl ParsedSkillMd {
+    /// Result of a file that cannot be used because of `problem`.
+    #[must_use]
+    pub fn unusable(problem: FileProblem) -> Self {
+        Self {
+            frontmatter: None,
+            problems: vec![problem],
+        }
+    }
+}
+
 /// Reads the frontmatter of a SKILL.md. `head` is the whole file if `is_whole`, else at least the
 /// first `MAX_FRONTMATTER_BYTES` + 4 KiB. Bytes after the closing fence are ignored. `dir_name` is
 /// the name of the directory, with links not resolved.
@@ -49,6 +60,10 @@ pub(crate) fn read_mapping(
 
 /// Returns the text between the fences, which begins on line 2 of the file.
 fn extract_fenced(head: &[u8], is_whole: bool) -> Result<&str, FileProblem> {
+    if fences::is_utf16(head) {
+        let why = "the file is in UTF-16; save the file as UTF-8";
+        return Err(FileProblem::error(DiagnosticCode::NotUtf8, why).with_position(1, 1));
+    }
     let FencedText { text, is_closed } = fences::find_fenced_text(head).ok_or_else(|| {
         let why = "the file must begin with YAML frontmatter between two `---` lines";
         FileProblem::error(DiagnosticCode::NoFrontmatter, why).with_position(1, 1)

@@ -1,6 +1,8 @@
 //! Parsers: the text of files to the types of `model`. The parsers do no I/O; each has limits on time
 //! and memory.
 
+#[cfg(feature = "daemon")]
+pub(crate) mod budget;
 pub mod document;
 #[cfg(any(feature = "daemon", feature = "mcp"))]
 pub mod fences;
@@ -30,3 +32,6 @@ mod value_seed;
 pub mod yaml;
 #[cfg(feature = "daemon")]
 pub mod yaml_repair;
+
+#[cfg(all(test, feature = "daemon"))]
+mod processor_time_tests;

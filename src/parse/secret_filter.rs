@@ -4,10 +4,12 @@
 //!   switch or a small number, or a plain value of one of a few known names.
 //! - A word of a command is redacted if the preceding flag, variable or header has the name of a
 //!   secret, or if the word looks random or like a token.
+//! - A value over 4 KiB and a command line over 32 KiB are redacted without a search.
 //! - User information, query and fragment of a URL are redacted unless they are placeholders.
 
 mod command_line;
 
+use super::budget;
 use crate::model::text;
 use aho_corasick::AhoCorasick;
 use std::borrow::Cow;
@@ -18,6 +20,13 @@ pub(crate) use command_line::{redact_in_arguments, redact_in_command, redact_in_
 /// Replacement for redacted text.
 const REDACTED_MARKER: &str = "<redacted>";
 
+/// Maximum size of the value of a variable or header. A longer value is redacted without a search.
+const MAX_VALUE_BYTES: usize = 4 << 10;
+/// Maximum size of a command line, argument or URL: 8,192 characters of a command. A longer text is
+/// redacted without a search.
+const MAX_LINE_BYTES: usize = 32 << 10;
+/// Maximum size of a placeholder: the longest name, and a path as default value.
+const MAX_PLACEHOLDER_BYTES: usize = 256;
 /// Maximum number of bytes after the prefix of a token that are examined.
 const MAX_TOKEN_BYTES: usize = 256;
 /// Parts of names of secrets, compared without separators.
@@ -107,6 +116,9 @@ const AUTH_SCHEMES: [&str; 4] = ["bearer", "basic", "token", "digest"];
 
 /// Returns the value of an environment variable or header if the value is harmless.
 pub fn reportable_value(name: &str, value: &str) -> Option<Box<str>> {
+    if !is_searchable(value, MAX_VALUE_BYTES) {
+        return None;
+    }
     let text = value.trim();
     let plain_name = PLAIN_VALUE_NAMES.contains(&&*name.to_ascii_lowercase());
     let harmless = is_placeholder_text(text)
@@ -117,11 +129,23 @@ pub fn reportable_value(name: &str, value: &str) -> Option<Box<str>> {
 
 /// Whether a redacted value is likely a secret, in contrast to an unknown value.
 pub fn is_likely_secret(name: &str, value: &str) -> bool {
-    !value.trim().is_empty() && (is_secret_name(name) || looks_random(value))
+    if value.trim().is_empty() {
+        return false;
+    }
+    !is_searchable(value, MAX_VALUE_BYTES) || is_secret_name(name) || looks_random(value)
+}
+
+/// Whether a text may be searched for secrets: it is not over `max_bytes`, and its file has not used
+/// up its budget. Any other text is redacted as a whole.
+fn is_searchable(text: &str, max_bytes: usize) -> bool {
+    text.len() <= max_bytes && budget::charge_work(text.len())
 }
 
 /// Redacts tokens and the user information of URLs in free text.
 pub fn redact_in_text(text: &str) -> String {
+    if !budget::charge_work(text.len()) {
+        return REDACTED_MARKER.to_owned();
+    }
     if !has_token(text) && !text.contains("://") {
         return text.to_owned();
     }
@@ -176,17 +200,13 @@ fn is_secret_name(name: &str) -> bool {
 /// Whether a text consists of placeholders, with at most authentication schemes and separators
 /// between them.
 fn is_placeholder_text(text: &str) -> bool {
-    let mut rest = Cow::Borrowed(text);
-    let mut any = text.is_empty();
-    while let Some((at, len)) = find_placeholder(&rest) {
-        any = true;
-        let joined = format!("{} {}", &rest[..at], &rest[at + len..]);
-        rest = Cow::Owned(joined);
-    }
-    any && rest.split_whitespace().all(|word| {
-        let word = word.to_ascii_lowercase();
-        AUTH_SCHEMES.contains(&&*word) || word.chars().all(|c| ":/-_.".contains(c))
-    })
+    let rest = replace_placeholders(text);
+    let has_placeholder = matches!(rest, Cow::Owned(_));
+    (has_placeholder || text.is_empty())
+        && rest.split_whitespace().all(|word| {
+            let word = word.to_ascii_lowercase();
+            AUTH_SCHEMES.contains(&&*word) || word.chars().all(|c| ":/-_.".contains(c))
+        })
 }
 
 /// Whether a text is a switch, such as `true` or `off`, or a number of at most 5 digits.
@@ -254,17 +274,33 @@ pub fn has_token(text: &str) -> bool {
     found.any(is_token)
 }
 
-/// Finds the first placeholder in a text: `$NAME`, `${NAME}` or `{{NAME}}`. Returns its offset and
-/// length. Ignores a placeholder with a default value that is not harmless.
-fn find_placeholder(text: &str) -> Option<(usize, usize)> {
-    let starts = text.match_indices(['$', '{']);
-    starts
-        .into_iter()
-        .find_map(|(at, _)| Some((at, placeholder_len(&text[at..])?)))
+/// Replaces each placeholder by a space: `$NAME`, `${NAME}` or `{{NAME}}`. Borrows a text without
+/// placeholders. Ignores a placeholder with a default value that is not harmless.
+fn replace_placeholders(text: &str) -> Cow<'_, str> {
+    let mut replaced = String::new();
+    // Offset of the text that is not in `replaced` yet.
+    let mut done = 0;
+    for (at, _) in text.match_indices(['$', '{']) {
+        if at < done {
+            continue;
+        }
+        if let Some(len) = placeholder_len(&text[at..]) {
+            replaced.push_str(&text[done..at]);
+            replaced.push(' ');
+            done = at + len;
+        }
+    }
+    if done == 0 {
+        return Cow::Borrowed(text);
+    }
+    replaced.push_str(&text[done..]);
+    Cow::Owned(replaced)
 }
 
 /// Returns the length of the placeholder at the start of a text.
 fn placeholder_len(text: &str) -> Option<usize> {
+    // A text may be full of openings, so the search for each end is bounded.
+    let text = &text[..text.floor_char_boundary(MAX_PLACEHOLDER_BYTES)];
     if let Some(rest) = text.strip_prefix("${") {
         let end = rest.find('}')?;
         let (name, default) = rest[..end].split_once(":-").unwrap_or((&rest[..end], ""));

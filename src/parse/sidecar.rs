@@ -1,7 +1,7 @@
 //! Parser of a sidecar `agents/openai.yaml`. An invalid field is omitted, except that an invalid
 //! policy fails closed.
 
-use super::fences::BYTE_ORDER_MARK;
+use super::fences::{self, BYTE_ORDER_MARK};
 use super::fields::{FieldMapping, FieldReader, MAX_TEXT_CHARS, MAX_WORD_CHARS};
 use super::{position, yaml};
 use crate::model::limits::{MAX_MANIFEST_BYTES, MAX_WIRE_NESTING};
@@ -36,6 +36,10 @@ fn parse_mapping(bytes: &[u8]) -> Result<(&str, DynamicValue), FileProblem> {
     if bytes.len() > MAX_MANIFEST_BYTES {
         let why = format!("the file is over {MAX_MANIFEST_BYTES} bytes; {CLOSED}");
         return Err(FileProblem::error(DiagnosticCode::FieldTooLong, why));
+    }
+    if fences::is_utf16(bytes) {
+        let why = format!("the file is in UTF-16, save the file as UTF-8; {CLOSED}");
+        return Err(FileProblem::error(DiagnosticCode::NotUtf8, why).with_position(1, 1));
     }
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let yaml = std::str::from_utf8(bytes).map_err(|error| {

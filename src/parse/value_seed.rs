@@ -9,6 +9,7 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
+use super::budget;
 use crate::model::limits::MAX_NESTING;
 use crate::model::text;
 use crate::model::value::DynamicValue;
@@ -54,6 +55,9 @@ impl DocumentBudget {
             None => {
                 return Err(self.reject("too large after the expansion of aliases and keys"));
             }
+        }
+        if !budget::charge_work(cost) {
+            return Err(self.reject("the file takes too much work"));
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::file_problem::{link_problem, open_problem, unreadable_problem, vanished_problem};
 use super::namespaces::{MANIFEST_DIRECTORIES, is_manifest_directory, manifest_file};
+use super::scan_progress::ScanProgress;
 use super::scanned_dir::{
     DirListing, DirToScan, ListedDir, ListingEntry, ListingEntryKind, SkillFileFingerprints,
 };
@@ -12,7 +13,8 @@ use crate::fs::open_file::{self, OpenError, OpenFile, read_names, resolve_error}
 use crate::model::sidecar::{SkillSidecar, sidecar_path};
 use crate::model::skill::SkillFile;
 use crate::model::{FileProblem, Limits, ResolvedPath, Severity};
-use crate::parse::{frontmatter, sidecar};
+use crate::parse::frontmatter::{self, ParsedSkillMd};
+use crate::parse::sidecar;
 use rustix::fs::{FileType, OFlags, fstat, readlinkat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -26,6 +28,7 @@ pub struct DirLister<'a> {
     /// Name for the root, if the root is a skill without a name.
     root_name: Option<&'a [u8]>,
     watcher: &'a dyn DirWatcher,
+    progress: &'a ScanProgress,
 }
 
 /// Buffers that are reused for each listing.
@@ -48,6 +51,7 @@ impl<'a> DirLister<'a> {
         limits: &'a Limits,
         root_path: &'a [u8],
         watcher: &'a dyn DirWatcher,
+        progress: &'a ScanProgress,
     ) -> Self {
         let root_name = root_path.split(|b| *b == b'/').rfind(|s| !s.is_empty());
         Self {
@@ -55,6 +59,7 @@ impl<'a> DirLister<'a> {
             limits,
             root_name,
             watcher,
+            progress,
         }
     }
 
@@ -71,7 +76,11 @@ impl<'a> DirLister<'a> {
             watches,
             fingerprints: SkillFileFingerprints::default(),
         };
-        let listing = self.watch_and_list(to_scan, buffers, &mut record);
+        let listing = if self.progress.is_cancelled() {
+            Err(vanished_problem())
+        } else {
+            self.watch_and_list(to_scan, buffers, &mut record)
+        };
         let ListingRecord {
             watches,
             mut fingerprints,
@@ -249,14 +258,18 @@ impl<'a> DirLister<'a> {
             size
         };
         let name = to_scan.path.file_name().or(self.root_name);
-        let reading = frontmatter::read(bytes, head.is_complete, name);
+        let parsed = self.progress.parse_file(&opened.real_path, || {
+            frontmatter::read(bytes, head.is_complete, name)
+        });
+        let parsed = parsed.unwrap_or_else(ParsedSkillMd::unusable);
+
         let sidecar = has_sidecar_directory.then(|| self.read_sidecar(&to_scan.resolved, record));
         let sidecar = sidecar.flatten();
         Ok(Arc::new(SkillFile {
             digest: head.digest,
             size,
-            frontmatter: reading.frontmatter.map(Into::into),
-            problems: reading.problems.into_iter().chain(head.hidden).collect(),
+            frontmatter: parsed.frontmatter.map(Into::into),
+            problems: parsed.problems.into_iter().chain(head.hidden).collect(),
             sidecar: sidecar.map(Box::new),
             stale: false,
         }))
@@ -277,15 +290,16 @@ impl<'a> DirLister<'a> {
             Err(e) => Err(open_problem(e, Severity::Error)),
             Ok(opened) => {
                 record.fingerprints.sidecar = Some(record.watches.track_file(&opened));
-                opened
+                let bytes = opened
                     .read_small()
-                    .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error))
+                    .map_err(|_| unreadable_problem(ResolveError::Failed, Severity::Error));
+                bytes.and_then(|bytes| {
+                    self.progress
+                        .parse_file(&opened.real_path, || sidecar::read(&bytes))
+                })
             }
         };
-        Some(match read {
-            Ok(bytes) => sidecar::read(&bytes),
-            Err(problem) => (SkillSidecar::fail_closed(), vec![problem]),
-        })
+        Some(read.unwrap_or_else(|problem| (SkillSidecar::fail_closed(), vec![problem])))
     }
 }
 

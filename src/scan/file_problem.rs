@@ -3,6 +3,7 @@
 use crate::fs::dirs_snapshot::ResolveError;
 use crate::fs::open_file::OpenError;
 use crate::model::{DiagnosticCode, FileProblem, Severity};
+use crate::parse::budget::ParseAborted;
 
 /// Returns the problem of a file that was removed after its directory was listed.
 pub fn vanished_problem() -> FileProblem {
@@ -61,6 +62,20 @@ pub fn unreadable_problem(error: ResolveError, severity: Severity) -> FileProble
         | ResolveError::Failed => READ_FAILED,
     };
     FileProblem::new(DiagnosticCode::Unreadable, severity, message)
+}
+
+/// Returns the problem of a file whose parsing was given up.
+pub fn parse_problem(aborted: ParseAborted) -> FileProblem {
+    let message = match aborted {
+        ParseAborted::TooCostly => {
+            "parsing the file takes more work than its size explains; the file is ignored; \
+             simplify the file"
+        }
+        ParseAborted::Stopped => {
+            "parsing the file took too long and was stopped; the file is ignored; simplify the file"
+        }
+    };
+    FileProblem::error(DiagnosticCode::LimitReached, message)
 }
 
 const TOO_MANY_OPEN_FILES: &str = "too many open files; raise the limit of open files";

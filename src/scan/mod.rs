@@ -19,8 +19,8 @@ mod unreported;
 mod watches;
 
 pub(crate) use file_problem::link_problem;
-pub use root_index::{DirtyDirs, RootIndex, ScanOutcome, scan_root};
+pub use root_index::{DirtyDirs, HeldSkill, RootIndex, ScanOutcome, scan_root};
 pub use scan_progress::ScanProgress;
-pub use scanned_dir::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+pub use scanned_dir::{DirListing, DirToScan, ListingEntry, ListingEntryKind, REPAIR_DELAY};
 pub use scanned_root::ScanTarget;
 pub use watches::{DirWatcher, NoDirWatcher, WatchGuard};

@@ -2,6 +2,7 @@
 //! to its allowed directory. Each manifest is read once per scan, and only if a skill needs it.
 
 use super::file_problem::{READ_FAILED, is_transient, open_problem};
+use super::scan_progress::ScanProgress;
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, FileFingerprint, OpenError};
 use crate::model::catalog::BoundedDiagnostics;
@@ -69,9 +70,16 @@ impl ManifestLookup {
     }
 }
 
+/// Parameters for reading manifests.
+#[derive(Clone, Copy)]
+pub struct ManifestReader<'a> {
+    pub snapshot: &'a AllowedDirsSnapshot,
+    pub progress: &'a ScanProgress,
+}
+
 /// Resolver of the namespaces of one scan.
 pub struct NamespaceResolver<'a> {
-    snapshot: &'a AllowedDirsSnapshot,
+    reader: ManifestReader<'a>,
     root: &'a ResolvedPath,
     /// Scanned directories, and whether they may hold a manifest.
     entered_dirs: &'a HashMap<ResolvedPath, bool>,
@@ -82,14 +90,14 @@ pub struct NamespaceResolver<'a> {
 impl<'a> NamespaceResolver<'a> {
     /// Creates a resolver. `namespace_cache` has the namespaces of an earlier resolver of the scan.
     pub fn new(
-        snapshot: &'a AllowedDirsSnapshot,
+        reader: ManifestReader<'a>,
         root: &'a ResolvedPath,
         entered_dirs: &'a HashMap<ResolvedPath, bool>,
         manifests: &'a mut ManifestsByDir,
         namespace_cache: NamespaceCache,
     ) -> Self {
         Self {
-            snapshot,
+            reader,
             root,
             entered_dirs,
             manifests,
@@ -153,7 +161,7 @@ impl<'a> NamespaceResolver<'a> {
         }
         let lookup = match self.manifests.entry(dir.clone()) {
             Entry::Occupied(cached) => cached.into_mut(),
-            Entry::Vacant(new) => new.insert(read_manifest(self.snapshot, dir)),
+            Entry::Vacant(new) => new.insert(self.reader.read_manifest(dir)),
         };
         let below = (dir.dir_index == self.root.dir_index)
             .then(|| dir.rel_path.strip_prefix(&self.root.rel_path))
@@ -186,21 +194,29 @@ pub fn manifest_file() -> RelPath {
     RelPath::new(b"plugin.json").expect("one segment")
 }
 
-/// Reads the manifest of a directory. Above the caller's access scope, the manifest only provides
-/// the plugin's name: a skill has one name for every caller, and disable rules match this name. Its
-/// problems are not reported there.
-pub fn read_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> ManifestLookup {
-    if snapshot.is_in_access_scope(dir) {
-        return read_first_manifest(snapshot, dir);
-    }
-    ManifestLookup {
-        problems: Vec::new(),
-        ..read_first_manifest(&snapshot.without_access_scope(), dir)
+impl ManifestReader<'_> {
+    /// Reads the manifest of a directory. Above the caller's access scope, the manifest only
+    /// provides the plugin's name: a skill has one name for every caller, and disable rules match
+    /// this name. Its problems are not reported there.
+    pub fn read_manifest(self, dir: &ResolvedPath) -> ManifestLookup {
+        if self.snapshot.is_in_access_scope(dir) {
+            return read_first_manifest(self, dir);
+        }
+        let snapshot = self.snapshot.without_access_scope();
+        let reader = ManifestReader {
+            snapshot: &snapshot,
+            progress: self.progress,
+        };
+        ManifestLookup {
+            problems: Vec::new(),
+            ..read_first_manifest(reader, dir)
+        }
     }
 }
 
 /// Reads the first manifest of a directory.
-fn read_first_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> ManifestLookup {
+fn read_first_manifest(reader: ManifestReader<'_>, dir: &ResolvedPath) -> ManifestLookup {
+    let ManifestReader { snapshot, progress } = reader;
     let paths = MANIFEST_PATHS.into_iter();
     let mut existing = paths.filter_map(|path| {
         let path = RelPath::new(path.as_bytes())?;
@@ -217,11 +233,15 @@ fn read_first_manifest(snapshot: &AllowedDirsSnapshot, dir: &ResolvedPath) -> Ma
         .as_ref()
         .ok()
         .map(|opened| FileFingerprint::from_version(&opened.version));
-    let bytes = opened.map(|opened| opened.read_small());
+    let bytes = opened.map(|opened| (opened.read_small(), opened.real_path));
     let other_files = existing.map(|(path, _)| path).collect();
     let (manifest, problems) = match bytes {
-        Ok(Ok(bytes)) => manifest::read(&bytes, snapshot.dir_name(dir)),
-        Ok(Err(_)) => (
+        Ok((Ok(bytes), real_path)) => {
+            let name = snapshot.dir_name(dir);
+            let parsed = progress.parse_file(&real_path, || manifest::read(&bytes, name));
+            parsed.unwrap_or_else(|problem| (None, vec![problem]))
+        }
+        Ok((Err(_), _)) => (
             None,
             vec![FileProblem::error(
                 DiagnosticCode::ManifestInvalid,

@@ -203,7 +203,9 @@ impl PluginScan<'_, '_> {
         }
         let fingerprint = self.watches.track_file(file);
         let (components, problems) = if let Ok(bytes) = file.read_small() {
-            read_file(kind, &bytes)
+            let progress = self.reader.progress;
+            let parsed = progress.parse_file(&file.real_path, || read_file(kind, &bytes));
+            parsed.unwrap_or_else(|problem| (None, vec![problem]))
         } else {
             let failed = OpenError::Resolve(ResolveError::Failed);
             (None, vec![open_problem(failed, Severity::Error)])
@@ -277,7 +279,10 @@ impl PluginScan<'_, '_> {
         };
         let name = path.file_name().unwrap_or_default();
         let name = name.strip_suffix(b".md").unwrap_or(name);
-        let (prompt, mut problems) = prompt::read(kind, &bytes, head.is_complete, name);
+        let parsed = self.reader.progress.parse_file(&file.real_path, || {
+            prompt::read(kind, &bytes, head.is_complete, name)
+        });
+        let (prompt, mut problems) = parsed.unwrap_or_else(|problem| (None, vec![problem]));
         problems.extend(head.hidden);
         let components = prompt.map(|prompt| {
             let size = if head.is_complete {

@@ -49,6 +49,7 @@ impl PluginDir {
         manifest: Option<&(PluginManifest, RelPath)>,
     ) -> Self {
         let mut watches = WatchRecorder::new(reader.watcher, token);
+        let manifest = manifest.filter(|_| !reader.progress.is_cancelled());
         let contents = manifest.map(|(manifest, file)| {
             PluginContents::read(reader, dir, manifest, file, &mut watches)
         });

@@ -1,6 +1,7 @@
 //! Access to the files of one plugin. No file outside the plugin's directory is opened.
 
 use super::file_problem::open_problem;
+use super::scan_progress::ScanProgress;
 use super::search::SearchRules;
 use super::watches::{DirWatcher, WatchRecorder};
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
@@ -20,6 +21,7 @@ pub struct PluginReader<'a> {
     pub skipped_dirs: &'a [Box<[u8]>],
     follow_links: bool,
     pub watcher: &'a dyn DirWatcher,
+    pub progress: &'a ScanProgress,
 }
 
 /// File or directory at a path of the manifest.
@@ -35,6 +37,7 @@ impl<'a> PluginReader<'a> {
         snapshot: &'a AllowedDirsSnapshot,
         rules: &'a SearchRules,
         watcher: &'a dyn DirWatcher,
+        progress: &'a ScanProgress,
     ) -> Self {
         Self {
             snapshot,
@@ -42,6 +45,7 @@ impl<'a> PluginReader<'a> {
             skipped_dirs: &rules.skipped_dirs,
             follow_links: rules.follow_links,
             watcher,
+            progress,
         }
     }
 

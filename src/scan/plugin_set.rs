@@ -1,7 +1,7 @@
 //! Manifests, plugins and marketplaces below one root, kept between scans, so that a change reads
 //! only the plugin again in which it is.
 
-use super::namespaces::{self, ManifestLookup, ManifestsByDir};
+use super::namespaces::{ManifestLookup, ManifestReader, ManifestsByDir};
 use super::parallel_list::process_in_order;
 use super::plugin_dir::PluginDir;
 use super::plugin_reader::PluginReader;
@@ -76,14 +76,14 @@ impl PluginIndex {
     pub fn reread_manifest(
         &mut self,
         dir: &ResolvedPath,
-        snapshot: &AllowedDirsSnapshot,
+        reader: ManifestReader<'_>,
         settled: bool,
     ) -> bool {
         let was_good = self
             .manifests
             .get(dir)
             .is_some_and(|last| last.manifest.is_some());
-        if !settled && was_good && namespaces::read_manifest(snapshot, dir).is_broken() {
+        if !settled && was_good && reader.read_manifest(dir).is_broken() {
             return false;
         }
         self.manifests.remove(dir);
@@ -159,16 +159,21 @@ impl PluginIndex {
     pub fn read_manifests<'a>(
         &mut self,
         dirs: impl Iterator<Item = &'a ResolvedPath>,
-        snapshot: &AllowedDirsSnapshot,
-        progress: &ScanProgress,
+        reader: ManifestReader<'_>,
     ) {
         let new: Vec<_> = dirs
             .filter(|dir| !self.manifests.contains_key(*dir))
             .collect();
-        let read = |dir: &&ResolvedPath, (): &mut ()| namespaces::read_manifest(snapshot, dir);
-        process_in_order(&new, MAX_INLINE_PLUGINS, progress, read, |dir, lookup| {
-            self.manifests.insert((*dir).clone(), lookup);
-        });
+        let read = |dir: &&ResolvedPath, (): &mut ()| reader.read_manifest(dir);
+        process_in_order(
+            &new,
+            MAX_INLINE_PLUGINS,
+            reader.progress,
+            read,
+            |dir, lookup| {
+                self.manifests.insert((*dir).clone(), lookup);
+            },
+        );
     }
 
     /// Reads the plugins of `candidates`. If `trusted` is set, plugins that were read before are not

@@ -4,10 +4,10 @@
 
 use super::catalog_builder::CatalogBuilder;
 use super::dir_lister::{DirLister, ListBuffers};
-use super::namespaces::is_manifest_directory;
+use super::namespaces::{ManifestReader, is_manifest_directory};
 use super::plugin_reader::PluginReader;
 use super::scan_progress::ScanProgress;
-use super::scanned_dir::{DirChange, ListingEntryKind};
+use super::scanned_dir::{DirChange, ListingEntryKind, ScannedDir};
 use super::scanned_root::{ScanContext, ScanTarget, ScannedRoot};
 use super::unreported::{
     has_unreported_change, outdated_tokens, transient_failures, unreported_changes,
@@ -21,6 +21,7 @@ use crate::model::{Catalog, ResolvedPath, RootReason};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Instant;
 
 /// Reported changes of a root since its last scan.
 #[derive(Debug, Default)]
@@ -37,12 +38,23 @@ pub struct DirtyDirs {
 }
 
 /// Result of scanning a root.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ScanOutcome {
     /// New catalog or error; `None` if nothing changed.
     pub catalog: Option<Result<Arc<Catalog>, RootReason>>,
     /// Tokens of directories to rescan after the debounce time.
     pub unstable: Vec<u64>,
+    /// Directories with a SKILL.md that is not published yet.
+    pub held: Vec<HeldSkill>,
+}
+
+/// Directory with a SKILL.md that only a repair can read, while the catalog has its last version.
+#[derive(Debug, Clone, Copy)]
+pub struct HeldSkill {
+    /// Token of the directory.
+    pub token: u64,
+    /// Time at which a rescan publishes the file if it is unchanged.
+    pub until: Instant,
 }
 
 /// Index of one root.
@@ -65,6 +77,7 @@ struct RelistOutcome {
     scan_again: bool,
     /// Directories that were replaced by other directories with the same path.
     replaced: Vec<ResolvedPath>,
+    held: Vec<HeldSkill>,
 }
 
 /// Scans a root once, and keeps only its catalog.
@@ -167,11 +180,18 @@ impl RootIndex {
         ScanOutcome {
             catalog: Some(catalog),
             unstable,
+            held: self
+                .scanned_root
+                .as_ref()
+                .map_or_else(Vec::new, held_skills),
         }
     }
 
     /// Rescans the directories of the dirty tokens. If `settled` is false, a file that no longer
-    /// parses keeps its last good version.
+    /// parses keeps its last good version. A SKILL.md that only a repair can read keeps its last
+    /// version for [`REPAIR_DELAY`].
+    ///
+    /// [`REPAIR_DELAY`]: super::scanned_dir::REPAIR_DELAY
     pub fn rescan_dirty(
         &mut self,
         allowed: &AllowedDirs,
@@ -228,10 +248,11 @@ impl RootIndex {
             let Some(holder) = dir.parent().filter(|_| is_manifest_directory(dir)) else {
                 continue;
             };
-            if root
-                .plugins
-                .reread_manifest(&holder, &root.snapshot, settled)
-            {
+            let reader = ManifestReader {
+                snapshot: &root.snapshot,
+                progress,
+            };
+            if root.plugins.reread_manifest(&holder, reader, settled) {
                 scan_again = true;
             } else {
                 unstable.push(*token);
@@ -244,7 +265,7 @@ impl RootIndex {
             .collect();
         let relisted = relist(root, listed, settled, &mut unstable, &context);
         scan_again |= relisted.scan_again;
-        let reader = PluginReader::new(&root.snapshot, &root.rules, watcher);
+        let reader = PluginReader::new(&root.snapshot, &root.rules, watcher, progress);
         for dir in &places.plugins {
             let is_root = *dir == root.path;
             scan_again |= root
@@ -253,8 +274,11 @@ impl RootIndex {
             progress.tick();
         }
         root.mark_stale(&relisted.replaced);
+        let mut held = relisted.held;
         let catalog = if scan_again {
-            Some(root.scan(true, &mut self.watches, &context))
+            let catalog = root.scan(true, &mut self.watches, &context);
+            held = held_skills(root);
+            Some(catalog)
         } else if relisted.skills.is_empty() {
             None
         } else {
@@ -266,6 +290,7 @@ impl RootIndex {
         ScanOutcome {
             catalog: catalog.map(Ok),
             unstable,
+            held,
         }
     }
 
@@ -346,6 +371,13 @@ impl RootIndex {
     }
 }
 
+fn held_skills(root: &ScannedRoot) -> Vec<HeldSkill> {
+    root.dirs
+        .values()
+        .filter_map(ScannedDir::held_skill)
+        .collect()
+}
+
 /// Returns the directories to list again after a change in a listed directory.
 fn dirs_to_relist(root: &ScannedRoot, dir: &ResolvedPath) -> Vec<ResolvedPath> {
     // Directories that could not be listed are not watched: retry them with their parent.
@@ -391,7 +423,13 @@ fn relist(
         ..
     } = *context;
     let truncated = root.catalog.as_ref().is_some_and(|c| c.header.truncated);
-    let lister = DirLister::new(&root.snapshot, &root.rules.limits, &target.path, watcher);
+    let lister = DirLister::new(
+        &root.snapshot,
+        &root.rules.limits,
+        &target.path,
+        watcher,
+        progress,
+    );
     let mut buffers = ListBuffers::default();
     let mut outcome = RelistOutcome::default();
     let mut queue: Vec<_> = dirs.into_iter().collect();
@@ -403,10 +441,12 @@ fn relist(
         let result = lister.list_dir(&dir.to_scan(&path), dir.token(), &mut buffers);
         progress.tick();
         let was_listed = dir.listing().is_ok();
-        let (change, is_stable) = dir.replace_listing(&path, result, settled, truncated);
+        let now = progress.started_at();
+        let (change, is_stable) = dir.replace_listing(&path, result, settled, truncated, now);
         if !is_stable {
             unstable.push(dir.token());
         }
+        outcome.held.extend(dir.held_skill());
         match change {
             DirChange::None => {}
             DirChange::SkillFileOnly(old, new) => {

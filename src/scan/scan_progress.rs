@@ -1,6 +1,11 @@
-//! Progress of a scan, to tell a long scan from a stuck scan.
+//! Progress of a scan, to tell a long scan from a stuck scan, and a slow filesystem from a slow parser.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use super::file_problem::parse_problem;
+use crate::model::{FileProblem, ResolvedPath};
+use crate::parse::budget::parse_within_budget;
+use crate::sync::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time and number of the steps of a scan.
@@ -9,17 +14,41 @@ pub struct ScanProgress {
     started_at: Instant,
     last_tick_ms: AtomicU64,
     ticks: AtomicU64,
+    is_cancelled: AtomicBool,
+    /// Files that the threads of the scan are parsing.
+    parsed_files: Mutex<Vec<ParsedFile>>,
+}
+
+/// File that a thread is parsing.
+#[derive(Debug)]
+struct ParsedFile {
+    path: ResolvedPath,
+    started_at: Instant,
+    /// Ends the parsing of the file.
+    stop: Arc<AtomicBool>,
 }
 
 impl ScanProgress {
     /// Starts with the current time.
     #[must_use]
     pub fn new() -> Self {
+        Self::starting_at(Instant::now())
+    }
+
+    /// Starts at a time of the caller's clock.
+    #[must_use]
+    pub fn starting_at(started_at: Instant) -> Self {
         Self {
-            started_at: Instant::now(),
+            started_at,
             last_tick_ms: AtomicU64::new(0),
             ticks: AtomicU64::new(0),
+            is_cancelled: AtomicBool::new(false),
+            parsed_files: Mutex::default(),
         }
+    }
+
+    pub(super) fn started_at(&self) -> Instant {
+        self.started_at
     }
 
     pub(super) fn tick(&self) {
@@ -46,10 +75,111 @@ impl ScanProgress {
         let last = Duration::from_millis(self.last_tick_ms.load(Ordering::Relaxed));
         self.started_at.elapsed().saturating_sub(last)
     }
+
+    /// Parses a file within the budget of a file. Returns a problem if the parsing was given up.
+    pub(super) fn parse_file<T>(
+        &self,
+        path: &ResolvedPath,
+        parse: impl FnOnce() -> T,
+    ) -> Result<T, FileProblem> {
+        let stop = {
+            // `cancel` sets the flag before it locks, so that no file is missed.
+            let mut files = self.parsed_files.lock();
+            let stop = Arc::new(AtomicBool::new(self.is_cancelled()));
+            files.push(ParsedFile {
+                path: path.clone(),
+                started_at: Instant::now(),
+                stop: stop.clone(),
+            });
+            stop
+        };
+        let parsed = parse_within_budget(&stop, parse);
+        self.parsed_files
+            .lock()
+            .retain(|file| !Arc::ptr_eq(&file.stop, &stop));
+        parsed.map_err(parse_problem)
+    }
+
+    /// Returns a file whose parsing takes longer than `duration`, if there is one.
+    #[must_use]
+    pub fn slow_file(&self, duration: Duration) -> Option<ResolvedPath> {
+        let files = self.parsed_files.lock();
+        let slow = files
+            .iter()
+            .find(|file| file.started_at.elapsed() > duration);
+        slow.map(|file| file.path.clone())
+    }
+
+    /// Stops the parsers of files that take longer than `duration`. The scan continues without these
+    /// files.
+    pub fn stop_slow_parsers(&self, duration: Duration) {
+        let files = self.parsed_files.lock();
+        let slow = files
+            .iter()
+            .filter(|file| file.started_at.elapsed() > duration);
+        slow.for_each(|file| file.stop.store(true, Ordering::Relaxed));
+    }
+
+    /// Ends the scan soon. Its result is incomplete, and must not be published.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+        let files = self.parsed_files.lock();
+        files
+            .iter()
+            .for_each(|file| file.stop.store(true, Ordering::Relaxed));
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
 }
 
 impl Default for ScanProgress {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ScanProgress;
+    use crate::model::{DiagnosticCode, RelPath, ResolvedPath};
+    use crate::parse::json;
+    use std::time::Duration;
+
+    fn path() -> ResolvedPath {
+        ResolvedPath {
+            dir_index: 0,
+            rel_path: RelPath::root(),
+        }
+    }
+
+    #[test]
+    fn a_slow_file_is_named_and_stopped() {
+        let progress = ScanProgress::new();
+        let parsed = progress.parse_file(&path(), || {
+            assert_eq!(progress.slow_file(Duration::MAX), None);
+            progress.stop_slow_parsers(Duration::MAX);
+            assert!(json::parse(b"[1]").is_ok());
+            assert_eq!(progress.slow_file(Duration::ZERO), Some(path()));
+            progress.stop_slow_parsers(Duration::ZERO);
+            json::parse(b"[1]").is_ok()
+        });
+        let problem = parsed.expect_err("stopped");
+        assert_eq!(problem.code, DiagnosticCode::LimitReached);
+        assert_eq!(progress.slow_file(Duration::ZERO), None);
+        let parsed = progress.parse_file(&path(), || json::parse(b"[1]").is_ok());
+        assert_eq!(parsed, Ok(true), "other files are parsed");
+    }
+
+    #[test]
+    fn a_cancelled_scan_parses_no_file() {
+        let progress = ScanProgress::new();
+        let during = progress.parse_file(&path(), || {
+            progress.cancel();
+            json::parse(b"[1]").is_ok()
+        });
+        let after = progress.parse_file(&path(), || json::parse(b"[1]").is_ok());
+        assert!(during.is_err() && after.is_err());
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! [`SkillSearch`]: super::search::SkillSearch
 
+use super::root_index::HeldSkill;
 use super::watches::DirWatches;
 use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::fs::open_file::FileFingerprint;
@@ -11,6 +12,11 @@ use crate::model::skill::SkillFile;
 use crate::model::{DirIdentity, FileProblem, RelPath, ResolvedPath, skill_file_name};
 use indexmap::IndexMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long a SKILL.md that only a repair can read must be unchanged until it replaces a version that
+/// needed no repair.
+pub const REPAIR_DELAY: Duration = Duration::from_secs(2);
 
 /// Directory that the scan has to list.
 #[derive(Debug, Clone)]
@@ -100,6 +106,14 @@ pub struct ScannedDir {
     #[allow(dead_code)] // Held for its `Drop`.
     guards: DirWatches,
     fingerprints: SkillFileFingerprints,
+    held_file: Option<HeldFile>,
+}
+
+/// SKILL.md that is not published yet, because only a repair can read it.
+#[derive(Debug, Clone, Copy)]
+struct HeldFile {
+    fingerprint: Option<FileFingerprint>,
+    until: Instant,
 }
 
 /// Difference between two listings of a directory.
@@ -177,15 +191,27 @@ impl SkillFileFingerprints {
 
 impl ScannedDir {
     /// Takes a new listing. If the listing is equal to the last one, reuses its memory. If the
-    /// SKILL.md no longer parses, keeps its last good version.
-    pub fn new(dir: DirToScan, token: u64, listed: ListedDir, last: Option<Self>) -> Self {
-        let last = last.and_then(|last| last.listing.ok());
-        let listing = listed.listing.map(|new| reuse_unchanged(new, last));
+    /// SKILL.md no longer parses, keeps its last good version. If only a repair can read it, keeps
+    /// its last version for [`REPAIR_DELAY`].
+    pub fn new(
+        dir: DirToScan,
+        token: u64,
+        listed: ListedDir,
+        last: Option<Self>,
+        now: Instant,
+    ) -> Self {
         let ListedDir {
+            listing,
             guards,
             fingerprints,
-            ..
         } = listed;
+        let mut held_file = last.as_ref().and_then(|last| last.held_file);
+        let last = last.and_then(|last| last.listing.ok());
+        let listing = listing.map(|mut new| {
+            let file = fingerprints.skill_file;
+            held_file = hold_repaired_skill(&mut new, last.as_deref(), file, held_file, now);
+            reuse_unchanged(new, last)
+        });
         Self {
             walked_path: dir.path,
             via_link: dir.via_link,
@@ -194,6 +220,7 @@ impl ScannedDir {
             is_stale: false,
             guards,
             fingerprints,
+            held_file,
         }
     }
 
@@ -211,6 +238,15 @@ impl ScannedDir {
 
     pub fn fingerprints(&self) -> &SkillFileFingerprints {
         &self.fingerprints
+    }
+
+    /// Returns the SKILL.md of the directory that is not published yet, if there is one.
+    pub fn held_skill(&self) -> Option<HeldSkill> {
+        let until = self.held_file?.until;
+        Some(HeldSkill {
+            token: self.token,
+            until,
+        })
     }
 
     /// Whether the listing may be used for `dir` without listing it again.
@@ -232,17 +268,22 @@ impl ScannedDir {
     }
 
     /// Replaces the listing. If `settled` is false, a SKILL.md that no longer parses keeps its last
-    /// version. Returns the difference, and whether the new listing was used as it is.
+    /// version. A SKILL.md that only a repair can read keeps its last version for [`REPAIR_DELAY`].
+    /// Returns the difference, and whether the new listing was used as it is.
     pub fn replace_listing(
         &mut self,
         path: &ResolvedPath,
         listed: ListedDir,
         settled: bool,
         truncated: bool,
+        now: Instant,
     ) -> (DirChange, bool) {
         let mut is_stable = true;
-        let listing = listed.listing.map(|new| {
+        let mut held_file = self.held_file;
+        let listing = listed.listing.map(|mut new| {
             let last = self.listing.as_deref().ok();
+            let file = listed.fingerprints.skill_file;
+            held_file = hold_repaired_skill(&mut new, last, file, held_file, now);
             let (new, stable) = keep_last_good_skill(new, last, settled);
             is_stable = stable;
             new
@@ -250,6 +291,7 @@ impl ScannedDir {
         let change = DirChange::between(path, &listing, &self.listing, truncated);
         self.listing = listing.map(Arc::new);
         (self.guards, self.fingerprints) = (listed.guards, listed.fingerprints);
+        self.held_file = held_file;
         (change, is_stable)
     }
 }
@@ -311,6 +353,36 @@ fn reuse_unchanged(new: DirListing, last: Option<Arc<DirListing>>) -> Arc<DirLis
         .unwrap_or_else(|| Arc::new(new))
 }
 
+/// Replaces a SKILL.md that only a repair can read by its last version if that needed no repair. An
+/// editor may be in the middle of writing the file. Returns until when the file is held, or `None`
+/// if the listing is used as it is. `file` is the file that was read, and `held` the file that was
+/// held before.
+fn hold_repaired_skill(
+    new: &mut DirListing,
+    last: Option<&DirListing>,
+    file: Option<FileFingerprint>,
+    held: Option<HeldFile>,
+    now: Instant,
+) -> Option<HeldFile> {
+    let last = last?.skill_file()?;
+    let skill_file = new.skill_file_mut()?;
+    let was_good = last.frontmatter.is_some() && !last.is_repaired();
+    if !skill_file.is_repaired() || !was_good {
+        return None;
+    }
+    let held = held
+        .filter(|held| held.fingerprint == file)
+        .unwrap_or(HeldFile {
+            fingerprint: file,
+            until: now + REPAIR_DELAY,
+        });
+    if now >= held.until {
+        return None;
+    }
+    *skill_file = last.clone();
+    Some(held)
+}
+
 /// Replaces a SKILL.md that does not parse by its last good version. If `settled` is false,
 /// replaces it by its last version without reporting a problem. A file with the same content as
 /// before shares its memory. Returns the listing, and whether it was used as it is.
@@ -340,11 +412,16 @@ fn keep_last_good_skill(
 
 #[cfg(test)]
 mod tests {
-    use super::{DirChange, DirListing, ListingEntry, ListingEntryKind};
+    use super::{
+        DirChange, DirListing, FileFingerprint, HeldFile, ListingEntry, ListingEntryKind,
+        REPAIR_DELAY, hold_repaired_skill,
+    };
     use crate::model::skill::SkillFile;
-    use crate::model::{ContentDigest, FileProblem, RelPath, ResolvedPath};
+    use crate::model::{ContentDigest, FileProblem, FileVersion, RelPath, ResolvedPath};
+    use crate::parse::frontmatter;
     use crate::scan::file_problem::vanished_problem;
     use std::sync::Arc;
+    use std::time::{Duration, Instant};
 
     fn resolved(path: &str) -> ResolvedPath {
         let rel_path = RelPath::new(path.as_bytes()).expect("a path");
@@ -408,6 +485,95 @@ mod tests {
             total_entries: entries.len(),
             entries,
             may_hold_manifest: false,
+        }
+    }
+
+    /// Returns the listing of a directory with a SKILL.md of this description.
+    fn skill_listing(description: &str) -> DirListing {
+        let text = format!("---\nname: a\ndescription: {description}\n---\n");
+        let parsed = frontmatter::read(text.as_bytes(), true, None);
+        let file = SkillFile {
+            digest: None,
+            size: text.len() as u64,
+            frontmatter: parsed.frontmatter.map(Into::into),
+            problems: parsed.problems.into(),
+            sidecar: None,
+            stale: false,
+        };
+        let entry = ListingEntry {
+            name: (*b"SKILL.md").into(),
+            ordinal: 0,
+            kind: ListingEntryKind::File(Some(Ok(Arc::new(file)))),
+        };
+        DirListing {
+            identity: (0, 0),
+            total_entries: 1,
+            entries: vec![entry],
+            may_hold_manifest: false,
+        }
+    }
+
+    fn fingerprint(size: u64) -> Option<FileFingerprint> {
+        Some(FileFingerprint::from_version(&FileVersion {
+            device: 0,
+            inode: 0,
+            size,
+            mtime: (0, 0),
+            ctime: (0, 0),
+        }))
+    }
+
+    #[test]
+    fn a_repaired_skill_replaces_a_good_one_when_it_is_unchanged() {
+        let start = Instant::now();
+        let (good, repaired, broken) = ("Good", "Half: written", "\"Open");
+        // Versions of one file with their size and time in milliseconds, and whether each replaces
+        // the last one.
+        for steps in [
+            &[(good, 1, 0, true), (good, 2, 1, true)][..],
+            &[
+                (good, 1, 0, true),
+                (repaired, 2, 1, false),
+                (good, 3, 2, true),
+            ],
+            &[
+                (good, 1, 0, true),
+                (repaired, 2, 1, false),
+                (repaired, 2, 2_000, false),
+                (repaired, 2, 2_001, true),
+            ],
+            // A write starts the delay again.
+            &[
+                (good, 1, 0, true),
+                (repaired, 2, 1, false),
+                (repaired, 3, 2_000, false),
+                (repaired, 3, 3_999, false),
+                (repaired, 3, 4_000, true),
+            ],
+            &[
+                (good, 1, 0, true),
+                (repaired, 2, 1, false),
+                (broken, 3, 2, true),
+                (repaired, 2, 3, true),
+            ],
+            &[(repaired, 1, 0, true), (repaired, 2, 1, true)],
+            &[(broken, 1, 0, true), (repaired, 2, 1, true)],
+        ] {
+            let mut last: Option<DirListing> = None;
+            let mut held: Option<HeldFile> = None;
+            for (description, size, ms, replaces) in steps {
+                let mut new = skill_listing(description);
+                let now = start + Duration::from_millis(*ms);
+                held = hold_repaired_skill(&mut new, last.as_ref(), fingerprint(*size), held, now);
+                assert_eq!(held.is_none(), *replaces, "{steps:?} {ms}");
+                assert_eq!(
+                    new == skill_listing(description),
+                    *replaces,
+                    "{steps:?} {ms}"
+                );
+                assert!(held.is_none_or(|held| held.until <= now + REPAIR_DELAY));
+                last = Some(new);
+            }
         }
     }
 

@@ -4,7 +4,7 @@
 use super::catalog_builder::CatalogBuilder;
 use super::dir_lister::DirLister;
 use super::file_problem::vanished_problem;
-use super::namespaces::NamespaceResolver;
+use super::namespaces::{ManifestReader, NamespaceResolver};
 use super::parallel_list::list_dirs;
 use super::plugin_reader::PluginReader;
 use super::plugin_set::PluginIndex;
@@ -168,7 +168,13 @@ impl ScannedRoot {
                 .filter(|dir| !trusted || !dirs.can_reuse(dir))
                 .cloned()
                 .collect();
-            let lister = DirLister::new(&self.snapshot, &self.rules.limits, &target.path, watcher);
+            let lister = DirLister::new(
+                &self.snapshot,
+                &self.rules.limits,
+                &target.path,
+                watcher,
+                progress,
+            );
             dirs.current.reserve(new.len());
             watches.reserve(new.len());
             let mut round = round.into_iter().peekable();
@@ -187,7 +193,7 @@ impl ScannedRoot {
                     if let Some(last) = &last {
                         watches.remove(last.token());
                     }
-                    let scanned = ScannedDir::new(dir, token, listed, last);
+                    let scanned = ScannedDir::new(dir, token, listed, last, progress.started_at());
                     if let Ok(listing) = scanned.listing() {
                         let device = listing.identity.0;
                         self.filesystems
@@ -231,9 +237,13 @@ impl ScannedRoot {
             .iter()
             .map(|dir| &dir.resolved)
             .filter(may_hold_manifest);
-        self.plugins.read_manifests(dirs, &self.snapshot, progress);
+        let manifest_reader = ManifestReader {
+            snapshot: &self.snapshot,
+            progress,
+        };
+        self.plugins.read_manifests(dirs, manifest_reader);
         let mut namespaces = NamespaceResolver::new(
-            &self.snapshot,
+            manifest_reader,
             &self.path,
             &outcome.entered_dirs,
             &mut self.plugins.manifests,
@@ -244,7 +254,7 @@ impl ScannedRoot {
             namespaces.find_namespace(&dir.resolved, diagnostics);
         }
         let namespace_cache = namespaces.into_cache();
-        let reader = PluginReader::new(&self.snapshot, &self.rules, watcher);
+        let reader = PluginReader::new(&self.snapshot, &self.rules, watcher, progress);
         let root = &self.path;
         self.plugins
             .read_plugins(&candidates, root, trusted, &reader, next_token, progress);
@@ -252,7 +262,7 @@ impl ScannedRoot {
         let tokens = self.plugins.tokens();
         watches.replace_plugins(tokens.map(|(token, dir)| (token, dir.clone())));
         let namespaces = NamespaceResolver::new(
-            &self.snapshot,
+            manifest_reader,
             &self.path,
             &outcome.entered_dirs,
             &mut self.plugins.manifests,

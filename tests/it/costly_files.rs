@@ -7,7 +7,7 @@ use std::thread;
 
 use caproot::proto::caproot::v1::DiagnosticCode::{
     FieldInvalid, FieldTooLong, FieldUnknown, ManifestInvalid, MissingDescription, NameInvalid,
-    NoFrontmatter, YamlRepaired, YamlSyntax,
+    NoFrontmatter, SecretRedacted, YamlRepaired, YamlSyntax,
 };
 use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
 
@@ -202,6 +202,39 @@ fn files() -> Vec<(&'static str, &'static str, String, DiagnosticCode)> {
             ManifestInvalid,
         ),
     ]
+}
+
+/// Values of 250 KiB that a search for placeholders may read many times.
+fn placeholder_values() -> impl Iterator<Item = String> {
+    let units = ["{", "$A", "${A}", "{{", "${", "{{A", "${A:-/", "sk-"];
+    units
+        .into_iter()
+        .map(|unit| unit.repeat((250 << 10) / unit.len()))
+}
+
+#[tokio::test]
+async fn long_values_of_plugins_do_not_make_their_root_slow() {
+    let fixture = Fixture::new("dir r");
+    let mut plugins = 0;
+    for value in placeholder_values() {
+        let plugin = format!("r/p{plugins}");
+        fixture.write(
+            &format!("{plugin}/.codex-plugin/plugin.json"),
+            format!("{{\"name\": \"p{plugins}\"}}"),
+        );
+        fixture.write(
+            &format!("{plugin}/.mcp.json"),
+            format!("{{\"a\": {{\"command\": \"x\", \"env\": {{\"A\": \"{value}\"}}}}}}"),
+        );
+        plugins += 1;
+    }
+    let (serving, daemon) = Process::allowing(fixture.top()).await;
+    let listed = daemon.list(&[selected("r", fixture.path("r"))]).await;
+    assert_eq!(listed.roots[0].state(), RootState::Ready, "{listed:?}");
+    let redacted = listed.diagnostics.iter();
+    let redacted = redacted.filter(|d| d.code() == SecretRedacted);
+    assert_eq!(redacted.count(), plugins);
+    serving.stop().await;
 }
 
 /// Peak memory of a process in KiB.

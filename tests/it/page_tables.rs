@@ -44,6 +44,7 @@ fn the_times_of_watching_are_the_defaults() {
     let actual = [
         ("debounce", debounce),
         ("max_debounce", max_debounce),
+        ("repair_delay", caproot::scan::REPAIR_DELAY),
         ("recheck_interval", recheck_interval),
         ("poll_interval", poll_interval),
         ("full_scan_interval", full_scan_interval),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use caproot::catalog::WatchTiming;
 use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, Severity};
@@ -200,6 +200,39 @@ async fn a_half_written_file_is_not_sent_while_its_writer_is_busy() {
         );
     }
     drop(busy);
+    live.finish().await;
+}
+
+/// A SKILL.md that is valid YAML only after a repair.
+fn repairable_text(description: &str) -> String {
+    format!("---\nname: a\ndescription: {description}: more\n---\n")
+}
+
+#[tokio::test]
+async fn a_half_written_skill_that_a_repair_can_read_is_sent_when_it_is_unchanged() {
+    let mut live = WatchHarness::new("skill r/a\nskill r/b").await;
+    let good = live.replica.skills[A].description.clone();
+    live.fixture.write("r/a/SKILL.md", repairable_text("Half"));
+    let listed = live.fresh_list().await;
+    assert_eq!(listed.skills[0].description, good);
+    live.fixture
+        .write("r/b/SKILL.md", skill_text("b", "Changed."));
+    assert_eq!(live.next_change().await.upserted, ["skill://r/b"]);
+
+    live.fixture
+        .write("r/a/SKILL.md", skill_text("a", "Whole."));
+    assert_eq!(live.next_change().await.upserted, [A]);
+    assert_eq!(live.replica.skills[A].description, "Whole.");
+
+    let written_at = Instant::now();
+    live.fixture.write("r/a/SKILL.md", repairable_text("Stays"));
+    assert_eq!(live.next_change().await.upserted, [A]);
+    assert_eq!(live.replica.skills[A].description, "Stays: more");
+    assert!(written_at.elapsed() >= Duration::from_secs(2));
+    // The published version is repaired itself, so that the next one needs no delay.
+    live.fixture.write("r/a/SKILL.md", repairable_text("Next"));
+    let listed = live.fresh_list().await;
+    assert_eq!(listed.skills[0].description, "Next: more");
     live.finish().await;
 }
 

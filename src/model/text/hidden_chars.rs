@@ -11,7 +11,8 @@ enum CharVisibility {
     Hidden,
     /// Joins or separates its neighbors, which some scripts and emoji need.
     Joiner,
-    /// Selects a variant of the preceding character, which ideographs and emoji need.
+    /// Selects a variant of the preceding character, which emoji, ideographs and Mongolian letters
+    /// need.
     Selector,
 }
 
@@ -69,11 +70,65 @@ pub fn is_hidden_char(before: Option<char>, c: char, after: Option<char>) -> boo
             let begins = before.is_some_and(|c| joins(c, CharVisibility::Selector));
             !begins || !after.is_some_and(|c| joins(c, CharVisibility::Visible))
         }
-        CharVisibility::Selector => !before.is_some_and(|c| {
-            let is_keycap = c.is_ascii_digit() || matches!(c, '#' | '*');
-            is_keycap || (!c.is_ascii() && CharVisibility::of_char(c) == CharVisibility::Visible)
-        }),
+        CharVisibility::Selector => !before.is_some_and(|base| has_variant(base, c, after)),
     }
+}
+
+/// Whether a character has the variant of a selector. Any other pair is displayed without the
+/// selector, and each selector could carry a value of a hidden text.
+fn has_variant(base: char, selector: char, after: Option<char>) -> bool {
+    match selector {
+        '\u{fe0e}' | '\u{fe0f}' => {
+            let is_keycap = base.is_ascii_digit() || matches!(base, '#' | '*');
+            is_emoji(base) || (is_keycap && after == Some('\u{20e3}'))
+        }
+        '\u{e0100}'..='\u{e01ef}' => is_ideograph(base),
+        // Mongolian letters, whose selectors choose a form within a word.
+        '\u{180b}'..='\u{180d}' | '\u{180f}' => matches!(base, '\u{1820}'..='\u{18aa}'),
+        _ => false,
+    }
+}
+
+/// Whether the character is an emoji other than the base of a keycap: Unicode's `Emoji`
+/// (`emoji-data.txt`), and the unassigned characters of the emoji blocks.
+fn is_emoji(c: char) -> bool {
+    matches!(c,
+        '\u{a9}' | '\u{ae}' | '\u{203c}' | '\u{2049}' | '\u{2122}' | '\u{2139}'
+        | '\u{2194}'..='\u{2199}' | '\u{21a9}' | '\u{21aa}' | '\u{231a}' | '\u{231b}' | '\u{2328}'
+        | '\u{23cf}' | '\u{23e9}'..='\u{23f3}' | '\u{23f8}'..='\u{23fa}' | '\u{24c2}'
+        | '\u{25aa}' | '\u{25ab}' | '\u{25b6}' | '\u{25c0}' | '\u{25fb}'..='\u{25fe}'
+        // Miscellaneous symbols and dingbats.
+        | '\u{2600}'..='\u{2604}' | '\u{260e}' | '\u{2611}' | '\u{2614}' | '\u{2615}' | '\u{2618}'
+        | '\u{261d}' | '\u{2620}' | '\u{2622}' | '\u{2623}' | '\u{2626}' | '\u{262a}' | '\u{262e}'
+        | '\u{262f}' | '\u{2638}'..='\u{263a}' | '\u{2640}' | '\u{2642}' | '\u{2648}'..='\u{2653}'
+        | '\u{265f}' | '\u{2660}' | '\u{2663}' | '\u{2665}' | '\u{2666}' | '\u{2668}' | '\u{267b}'
+        | '\u{267e}' | '\u{267f}' | '\u{2692}'..='\u{2697}' | '\u{2699}' | '\u{269b}' | '\u{269c}'
+        | '\u{26a0}' | '\u{26a1}' | '\u{26a7}' | '\u{26aa}' | '\u{26ab}' | '\u{26b0}' | '\u{26b1}'
+        | '\u{26bd}' | '\u{26be}' | '\u{26c4}' | '\u{26c5}' | '\u{26c8}' | '\u{26ce}' | '\u{26cf}'
+        | '\u{26d1}' | '\u{26d3}' | '\u{26d4}' | '\u{26e9}' | '\u{26ea}' | '\u{26f0}'..='\u{26f5}'
+        | '\u{26f7}'..='\u{26fa}' | '\u{26fd}' | '\u{2702}' | '\u{2705}' | '\u{2708}'..='\u{270d}'
+        | '\u{270f}' | '\u{2712}' | '\u{2714}' | '\u{2716}' | '\u{271d}' | '\u{2721}' | '\u{2728}'
+        | '\u{2733}' | '\u{2734}' | '\u{2744}' | '\u{2747}' | '\u{274c}' | '\u{274e}'
+        | '\u{2753}'..='\u{2755}' | '\u{2757}' | '\u{2763}' | '\u{2764}' | '\u{2795}'..='\u{2797}'
+        | '\u{27a1}' | '\u{27b0}' | '\u{27bf}'
+        // Arrows, shapes and enclosed ideographs.
+        | '\u{2934}' | '\u{2935}' | '\u{2b05}'..='\u{2b07}' | '\u{2b1b}' | '\u{2b1c}' | '\u{2b50}'
+        | '\u{2b55}' | '\u{3030}' | '\u{303d}' | '\u{3297}' | '\u{3299}'
+        // Blocks beyond the basic plane.
+        | '\u{1f004}' | '\u{1f0cf}' | '\u{1f170}' | '\u{1f171}' | '\u{1f17e}' | '\u{1f17f}'
+        | '\u{1f18e}' | '\u{1f191}'..='\u{1f19a}' | '\u{1f1e6}'..='\u{1f1ff}' | '\u{1f201}'
+        | '\u{1f202}' | '\u{1f21a}' | '\u{1f22f}' | '\u{1f232}'..='\u{1f23a}' | '\u{1f250}'
+        | '\u{1f251}' | '\u{1f300}'..='\u{1f64f}' | '\u{1f680}'..='\u{1f6ff}'
+        | '\u{1f7e0}'..='\u{1f7eb}' | '\u{1f7f0}' | '\u{1f90c}'..='\u{1f9ff}'
+        | '\u{1fa70}'..='\u{1faff}')
+}
+
+/// Whether the character is an ideograph of Chinese, Japanese or Korean. Source: blocks of the
+/// Ideographic Variation Database (UTS 37).
+fn is_ideograph(c: char) -> bool {
+    matches!(c,
+        '\u{3006}' | '\u{3007}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}'
+        | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3fffd}')
 }
 
 /// Escapes each hidden character as `\u{…}`.
@@ -127,18 +182,60 @@ mod tests {
                 "👩\u{200d}\u{200c}\u{200d}🚀",
                 r"👩\u{200d}\u{200c}\u{200d}🚀",
             ),
-            (
-                "😀\u{fe01}\u{fe02}\u{e0101}",
-                "😀\u{fe01}\\u{fe02}\\u{e0101}",
-            ),
-            ("a\u{fe01}b\u{fe02}", r"a\u{fe01}b\u{fe02}"),
             ("a\u{fe01}\u{200d}é", r"a\u{fe01}\u{200d}é"),
         ] {
             assert_eq!(escape_hidden_chars(text), escaped);
         }
     }
 
+    #[test]
+    fn selectors_are_hidden_unless_the_character_has_the_variant() {
+        let rest = ["", "\u{20e3}"];
+        for (base, selector, rest, is_visible) in [
+            ('⚠', '\u{fe0e}', rest[0], true),
+            ('⚠', '\u{fe0f}', rest[0], true),
+            ('😀', '\u{fe0f}', rest[0], true),
+            ('©', '\u{fe0e}', rest[0], true),
+            ('1', '\u{fe0f}', rest[1], true),
+            ('#', '\u{fe0e}', rest[1], true),
+            ('漢', '\u{e0100}', rest[0], true),
+            ('\u{2000b}', '\u{e01ef}', rest[0], true),
+            ('\u{1820}', '\u{180b}', rest[0], true),
+            ('1', '\u{fe0f}', rest[0], false),
+            ('a', '\u{fe0f}', rest[0], false),
+            ('a', '\u{fe0f}', rest[1], false),
+            ('é', '\u{fe0f}', rest[0], false),
+            ('漢', '\u{fe0f}', rest[0], false),
+            ('😀', '\u{fe00}', rest[0], false),
+            ('😀', '\u{fe0d}', rest[0], false),
+            ('漢', '\u{fe00}', rest[0], false),
+            ('😀', '\u{e0100}', rest[0], false),
+            ('é', '\u{e0100}', rest[0], false),
+            ('한', '\u{e0100}', rest[0], false),
+            ('é', '\u{180b}', rest[0], false),
+            ('漢', '\u{180f}', rest[0], false),
+        ] {
+            let text = format!("{base}{selector}{rest}");
+            let escaped = escape_hidden_chars(&text);
+            assert_eq!(
+                escaped == text,
+                is_visible,
+                "{base:?} {selector:?} {rest:?}"
+            );
+            // A second selector selects nothing.
+            let twice = format!("{base}{selector}{selector}");
+            assert_ne!(escape_hidden_chars(&twice), twice);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn every_emoji_has_variants(emoji in "\\p{Emoji}", selector in "[\u{fe0e}\u{fe0f}]") {
+            let rest = if emoji.is_ascii() { "\u{20e3}" } else { "" };
+            let text = format!("{emoji}{selector}{rest}");
+            prop_assert_eq!(escape_hidden_chars(&text), text.as_str());
+        }
+
         #[test]
         fn escaped_text_has_no_hidden_characters(text in "(a|é|1|👩|\\p{Cf}|\\p{Mn}|[\u{200b}-\u{200f}]|[\u{fe00}-\u{fe0f}]){0,20}") {
             let escaped = escape_hidden_chars(&text);

@@ -3,7 +3,10 @@ use proptest::prelude::*;
 use super::{ParsedSkillMd, read};
 use crate::model::Severity::{Error, Note, Warning};
 use crate::model::limits::MAX_FRONTMATTER_BYTES;
+use crate::model::plugin::ComponentKind;
 use crate::model::{DiagnosticCode, Severity, SkillMdFrontmatter};
+use crate::parse::plugin::prompt;
+use crate::parse::sidecar;
 
 type Expected = (DiagnosticCode, Severity, u32, u32);
 
@@ -555,6 +558,32 @@ mod compact {
                 all_fields: None,
             };
             prop_assert_eq!(expand(&skill.clone().into()), sorted(skill));
+        }
+    }
+}
+
+#[test]
+fn a_file_in_utf_16_is_not_utf_8() {
+    for text in ["\u{feff}---\nname: a\n---\n", "---\ndescription: d\n---\n"] {
+        for bytes in [u16::to_le_bytes, u16::to_be_bytes] {
+            let file: Vec<u8> = text.encode_utf16().flat_map(bytes).collect();
+            let (_, in_sidecar) = sidecar::read(&file);
+            let (prompt, in_prompt) = prompt::read(ComponentKind::Commands, &file, true, b"a");
+            assert!(prompt.is_none());
+            for problems in [
+                read(&file, true, Some(b"d")).problems,
+                in_sidecar,
+                in_prompt,
+            ] {
+                let [problem] = &problems[..] else {
+                    panic!("{problems:?}");
+                };
+                assert_eq!(
+                    (problem.code, problem.line, problem.column),
+                    (DiagnosticCode::NotUtf8, 1, 1)
+                );
+                assert!(problem.message.contains("UTF-16"), "{problem:?}");
+            }
         }
     }
 }

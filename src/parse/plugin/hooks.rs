@@ -60,30 +60,35 @@ pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<PluginHoo
     }
     let events = inner.unwrap_or(value).as_map().unwrap_or_default();
     let mut found = Vec::new();
+    let mut omitted = 0;
     for (event, groups) in events.iter().filter(|(event, _)| &**event != "$schema") {
-        let shown = text::quote_word(&secret_filter::redact_in_text(event));
+        // An event may have a long name and many hooks: search the name for secrets once.
+        let name = secret_filter::redact_in_text(event);
+        let name = text::truncate_chars(&name, MAX_NAME_CHARS);
         let Some(groups) = groups.as_list() else {
             fields.report_unusable(
                 "event",
-                event,
+                name,
                 &format!("must be a list, but is {}", groups.kind()),
             );
             continue;
         };
         if !KNOWN_EVENTS.contains(&&*event.to_lowercase()) {
+            let shown = text::quote_word(name);
             let why = format!("unknown event {shown}; its hooks are still reported");
             fields.report_problem(DiagnosticCode::FieldUnknown, Severity::Note, why);
         }
+
         for group in groups {
             if group.as_map().is_none() {
                 fields.report_unusable(
                     "hook of",
-                    event,
+                    name,
                     &format!("must be an object, but is {}", group.kind()),
                 );
                 continue;
             }
-            let at = FieldMapping::new(group, &["hooks"], event);
+            let at = FieldMapping::new(group, &["hooks"], name);
             let matcher = fields
                 .read_line(at, "matcher", MAX_TEXT_CHARS)
                 .unwrap_or_default();
@@ -100,19 +105,23 @@ pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<PluginHoo
                 }
             };
             for value in hooks {
-                found.extend(read_hook(fields, event, &matcher, value));
+                if found.len() == MAX_COMPONENTS {
+                    omitted += 1;
+                } else {
+                    found.extend(read_hook(fields, name, &matcher, value));
+                }
             }
         }
     }
-    if found.len() > MAX_COMPONENTS {
-        let more = found.len() - MAX_COMPONENTS;
-        let why = format!("a file may declare {MAX_COMPONENTS} hooks; {more} omitted");
+
+    if omitted > 0 {
+        let why = format!("a file may declare {MAX_COMPONENTS} hooks; {omitted} omitted");
         fields.report_warning(DiagnosticCode::LimitReached, why);
-        found.truncate(MAX_COMPONENTS);
     }
     found
 }
 
+/// Reads a hook of an event, whose name has no secrets.
 fn read_hook(
     fields: &mut FieldReader<'_>,
     event: &str,
@@ -189,14 +198,13 @@ fn read_hook(
     let redacted =
         command_redacted || args_redacted || url_redacted || at.non_null_value("headers").is_some();
     if command_redacted || args_redacted || url_redacted {
-        let event = text::quote_word(&secret_filter::redact_in_text(event));
-        fields.report_redacted(&format!("a hook of {event}"));
+        fields.report_redacted(&format!("a hook of {}", text::quote_word(event)));
     }
     let timeout_key = at.find_present_key(["timeout", "timeoutSec"]);
     let timeout_ms = timeout_key.and_then(|key| fields.read_duration_ms(at, key, 1_000.0));
     fields.report_unknown_keys(at, KEYS);
     Some(PluginHook {
-        event: text::truncate_chars(&secret_filter::redact_in_text(event), MAX_NAME_CHARS).into(),
+        event: event.into(),
         matcher: matcher.into(),
         kind,
         command: command.into(),

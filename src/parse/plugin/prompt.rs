@@ -2,7 +2,7 @@
 
 use crate::model::plugin::{ComponentKind, PluginPrompt};
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, RelPath, text};
-use crate::parse::fences::BYTE_ORDER_MARK;
+use crate::parse::fences::{self, BYTE_ORDER_MARK};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
 use crate::parse::{frontmatter, names, secret_filter};
 
@@ -18,11 +18,13 @@ pub fn read(
     default_name: &[u8],
 ) -> (Option<PluginPrompt>, Vec<FileProblem>) {
     let mut problems = Vec::new();
+    let is_utf16 = fences::is_utf16(head);
     let has_fence = head
         .strip_prefix(BYTE_ORDER_MARK)
         .unwrap_or(head)
         .starts_with(b"---");
-    let fields = match (has_fence, kind) {
+    // The reader of frontmatter reports a file in UTF-16.
+    let fields = match (has_fence || is_utf16, kind) {
         (true, _) => match frontmatter::read_mapping(head, is_whole, &mut problems) {
             Ok(value) => value,
             Err(problem) => {

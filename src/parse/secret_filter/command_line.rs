@@ -1,8 +1,9 @@
 //! Redacts possible secrets in commands, arguments and URLs.
 
 use super::{
-    AUTH_SCHEMES, REDACTED_MARKER, find_placeholder, has_token, is_harmless_value,
-    is_placeholder_text, is_secret_name, is_switch_or_number, looks_random, reportable_value,
+    AUTH_SCHEMES, MAX_LINE_BYTES, REDACTED_MARKER, has_token, is_harmless_value,
+    is_placeholder_text, is_searchable, is_secret_name, is_switch_or_number, looks_random,
+    replace_placeholders, reportable_value,
 };
 
 /// Maximum depth of nested quotes. Deeper quotes are redacted.
@@ -15,7 +16,11 @@ pub fn redact_in_arguments<'a>(
     let mut hider = SecretFilter::default();
     let shown = arguments
         .into_iter()
-        .map(|text| hider.filter_argument(text).into())
+        .map(|text| {
+            hider
+                .filter_if_searchable(text, SecretFilter::filter_argument)
+                .into()
+        })
         .collect();
     (shown, hider.redacted)
 }
@@ -23,14 +28,14 @@ pub fn redact_in_arguments<'a>(
 /// Redacts a command line. Returns whether anything was redacted.
 pub fn redact_in_command(text: &str) -> (String, bool) {
     let mut hider = SecretFilter::default();
-    let shown = hider.filter_line(text);
+    let shown = hider.filter_if_searchable(text, SecretFilter::filter_line);
     (shown, hider.redacted)
 }
 
 /// Redacts a URL. Returns whether anything was redacted.
 pub fn redact_in_url(text: &str) -> (String, bool) {
     let mut hider = SecretFilter::default();
-    let shown = hider.filter_url(text);
+    let shown = hider.filter_if_searchable(text, SecretFilter::filter_url);
     (shown, hider.redacted)
 }
 
@@ -49,6 +54,19 @@ impl SecretFilter {
     fn redact(&mut self) -> String {
         self.redacted = true;
         REDACTED_MARKER.to_owned()
+    }
+
+    /// Redacts secrets in a text, or the whole text if it is too long to be searched.
+    fn filter_if_searchable(
+        &mut self,
+        text: &str,
+        filter: fn(&mut Self, &str) -> String,
+    ) -> String {
+        if is_searchable(text, MAX_LINE_BYTES) {
+            filter(self, text)
+        } else {
+            self.redact()
+        }
     }
 
     /// Redacts one argument as the program receives it. Unlike a word, an argument may have spaces.
@@ -155,8 +173,7 @@ impl SecretFilter {
             self.next_is_secret = is_secret_name(word);
             self.next_is_credentials = ["-u", "--user"].contains(&word);
         }
-        let without = without_placeholders(word);
-        if looks_random(&without) {
+        if looks_random(&replace_placeholders(word)) {
             self.redact()
         } else {
             word.to_owned()
@@ -196,7 +213,7 @@ impl SecretFilter {
             };
             return format!("{name}={rest}");
         }
-        let name_shown = if looks_random(&without_placeholders(name)) {
+        let name_shown = if looks_random(&replace_placeholders(name)) {
             self.redact()
         } else {
             name.to_owned()
@@ -289,8 +306,7 @@ impl SecretFilter {
 
     /// Redacts a host, a path segment or the name of a query parameter.
     fn filter_url_segment(&mut self, piece: &str) -> String {
-        let without = without_placeholders(piece);
-        if looks_random(&without) {
+        if looks_random(&replace_placeholders(piece)) {
             return self.redact();
         }
         piece.to_owned()
@@ -302,15 +318,6 @@ fn split_at_char(text: &str, at: char) -> (&str, Option<&str>) {
         Some((before, after)) => (before, Some(after)),
         None => (text, None),
     }
-}
-
-/// Replaces each placeholder by a space.
-fn without_placeholders(text: &str) -> String {
-    let mut left = text.to_owned();
-    while let Some((at, len)) = find_placeholder(&left) {
-        left.replace_range(at..at + len, " ");
-    }
-    left
 }
 
 /// Returns the end of the first word: the first white space outside of quotes.
