@@ -1,4 +1,4 @@
-use super::{MAX_CACHED_READ_BYTES, read_page_cached};
+use super::{MAX_CACHED_DIGEST_BYTES, read_page_cached};
 use crate::fs::filesystem_types::is_on_local_disk;
 use crate::fs::{
     AllowedDirs, DigestCache, DisabledSkills, FilePageRequest, OpenMethod, PageBody, ReadRules,
@@ -125,7 +125,7 @@ fn a_page_is_cached_until_the_file_changes() {
     fs::write(reader.file(), "Second one.").expect("write");
     assert_eq!(reader.read_from_root(), uncached_only("Second one."));
     assert_becomes_cached(|| reader.read_from_root(), "Second one.");
-    let long = "x".repeat(MAX_CACHED_READ_BYTES + 1);
+    let long = "x".repeat(MAX_CACHED_DIGEST_BYTES + 1);
     fs::write(reader.file(), &long).expect("write");
     assert_eq!(reader.read_from_root(), uncached_only(&long));
     assert_eq!(reader.read_from_root(), uncached_only(&long));
