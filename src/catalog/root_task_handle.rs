@@ -186,7 +186,7 @@ impl InFlightWork {
         self.0.lock().insert(Arc::new(progress)).clone()
     }
 
-    /// Ends the work soon, because nobody needs its result.
+    /// Ends the work soon, because its result is not needed.
     pub fn cancel(&self) {
         if let Some(progress) = &*self.0.lock() {
             progress.cancel();

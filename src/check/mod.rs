@@ -52,6 +52,8 @@ mod help;
 pub mod json;
 pub mod new_skill;
 mod package;
+#[cfg(test)]
+mod processor_time_tests;
 pub mod sarif;
 mod summary;
 pub mod text;

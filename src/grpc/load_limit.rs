@@ -72,7 +72,7 @@ struct CallPermits {
 }
 
 /// Response of a method, with the permits that last until the response is sent.
-struct CallAnswer {
+struct PermittedResponse {
     response: Response<Body>,
     quota_key: QuotaKey,
     byte_quota: Quota,
@@ -269,7 +269,7 @@ where
             let request = Request::from_parts(head, Body::new(body));
 
             let Ok(response) = inner.call(request).await;
-            Ok(CallAnswer {
+            Ok(PermittedResponse {
                 response,
                 quota_key: permits.quota_key,
                 byte_quota: permits.byte_quota,

@@ -32,6 +32,3 @@ mod value_seed;
 pub mod yaml;
 #[cfg(feature = "daemon")]
 pub mod yaml_repair;
-
-#[cfg(all(test, feature = "daemon"))]
-mod processor_time_tests;

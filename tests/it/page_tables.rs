@@ -110,11 +110,11 @@ fn assert_rows(page: &str, head: &str, actual: &[(&str, String)]) {
 #[test]
 fn the_limits_of_the_mcp_server_are_those_of_the_code() {
     use mcp::limits::{
-        CATALOG_TIMEOUT, MAX_CALLS, MAX_CATALOG_BYTES, MAX_CONNECTIONS, MAX_ENTRY_BYTES,
-        MAX_FILE_BYTES, MAX_LISTENS, MAX_PAGE_BYTES, MAX_PAGE_ITEMS, MAX_PAGE_TIME,
-        MAX_REQUEST_BYTES, MAX_SESSIONS, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_SKILLS,
-        MAX_STDIO_REQUESTS, MAX_SUBSCRIBED_URIS, MAX_URI_BYTES, MAX_WAITING_CALLS,
-        MAX_WALKED_FILES, SESSION_IDLE_TIMEOUT,
+        CATALOG_TIMEOUT, HOST_READ_TIMEOUT, MAX_CALLS, MAX_CATALOG_BYTES, MAX_CONNECTIONS,
+        MAX_ENTRY_BYTES, MAX_FILE_BYTES, MAX_LISTENS, MAX_PAGE_BYTES, MAX_PAGE_ITEMS,
+        MAX_PAGE_TIME, MAX_REQUEST_BYTES, MAX_SESSIONS, MAX_SKILL_BYTES, MAX_SKILL_FILES,
+        MAX_SKILLS, MAX_STDIO_REQUESTS, MAX_SUBSCRIBED_URIS, MAX_URI_BYTES, MAX_WAITING_CALLS,
+        MAX_WALKED_FILES, REQUEST_BODY_TIMEOUT, SESSION_IDLE_TIMEOUT,
     };
     let bytes = |bytes| format!("{} bytes", count(bytes));
     let catalog_bytes = MirrorSelection::new(Vec::new()).max_bytes as u64;
@@ -155,6 +155,7 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
             ),
             ("catalog of the daemon", mebibytes(catalog_bytes)),
             ("request", bytes(MAX_REQUEST_BYTES)),
+            ("body of an HTTP request", time(REQUEST_BODY_TIMEOUT)),
             (
                 "calls at once; waiting",
                 format!("{MAX_CALLS}; {MAX_WAITING_CALLS}"),
@@ -163,6 +164,7 @@ fn the_limits_of_the_mcp_server_are_those_of_the_code() {
                 "responses on stdio that were not read",
                 count(MAX_STDIO_REQUESTS),
             ),
+            ("host on stdio that reads nothing", time(HOST_READ_TIMEOUT)),
             (
                 "`subscriptions/listen`",
                 format!(

@@ -353,6 +353,11 @@ async fn a_flood_of_rejected_calls_is_counted() {
     const CALLS: u64 = 1_000;
     let fixture = fixture();
     let mut logging = ConfiguredDaemon::start(&fixture, RULES).await;
+    // Without an accepted call, the connection may have 32 calls in flight.
+    let mut client = logging.client.clone();
+    in_time(client.list_roots(with_token("s3cret", ListRootsRequest {})))
+        .await
+        .expect("accepted");
     let begun = Instant::now();
     let calls = (0..CALLS).map(|n| {
         let mut client = logging.client.clone();
@@ -443,7 +448,7 @@ async fn a_flood_of_wrong_tokens_does_not_hide_the_denied_calls_of_another_calle
     while logged + suppressed < rejected || others < 5 {
         let line = audit_line(&mut logging).await;
         if line.contains("further denied calls not logged") {
-            assert!(line.ends_with(" address=\"127.0.0.1\""), "{line}");
+            assert!(line.ends_with(" address=\"loopback\""), "{line}");
             suppressed += suppressed_count(&line);
         } else if line.contains("rules=\"me\"") {
             others += 1;

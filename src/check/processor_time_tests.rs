@@ -1,17 +1,17 @@
 //! The processor time of every reader of text grows with the size of the text and not with its
 //! square. Each reader gets a text of repeated units in two sizes, and the times are compared.
 
-use super::plugin::{self, prompt};
-use super::{
-    document, fences, frontmatter, json, manifest, mountinfo, position, secret_filter, sidecar,
-    similar, yaml, yaml_repair,
-};
-use crate::check::body;
+use super::body;
 use crate::fs::file_head::read_head;
 use crate::model::disabled_skills::parse_glob;
 use crate::model::handle::ResourceHandle;
 use crate::model::plugin::ComponentKind;
 use crate::model::{RelPath, text};
+use crate::parse::plugin::{self, prompt};
+use crate::parse::{
+    document, fences, frontmatter, json, manifest, mountinfo, position, secret_filter, sidecar,
+    similar, yaml, yaml_repair,
+};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -28,7 +28,7 @@ const SMALL_BYTES: usize = 1_000;
 const GROWTH: usize = 4;
 /// Greatest growth of the time. Quadratic readers have 16.
 const MAX_TIME_GROWTH: f64 = 9.0;
-/// Time below which a reader of the larger text is fast enough, whatever the smaller text took.
+/// Time below which a reader of the larger text is fast enough, for every time of the smaller text.
 const NEGLIGIBLE: Duration = Duration::from_millis(5);
 /// How many units are generated, in addition to the known ones.
 const GENERATED_UNITS: usize = 8;
