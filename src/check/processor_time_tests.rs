@@ -106,7 +106,7 @@ const READERS: [NamedReader; 31] = [
         drop(black_box(yaml_repair::quote_broken_values(&lines)));
     }),
     ("sidecar", |text| {
-        drop(black_box(sidecar::read(text.as_bytes())))
+        drop(black_box(sidecar::read(text.as_bytes())));
     }),
     ("sidecar value", |text| {
         let yaml = format!("interface: {{display_name: {text}}}");
@@ -203,7 +203,7 @@ const READERS: [NamedReader; 31] = [
         black_box(position::position_of_byte(text.as_bytes(), text.len()));
     }),
     ("config document", |text| {
-        drop(black_box(document::parse(text)))
+        drop(black_box(document::parse(text)));
     }),
     ("globs, handles and names", |text| {
         drop(black_box(parse_glob(text)));

@@ -170,13 +170,12 @@ impl AllowedDirs {
             let is_current = snapshot.is_current(&path);
             is_current.then_some(ResolvedRootDir { snapshot, path })
         });
-        let resolved = match resolved {
-            Some(resolved) => resolved,
-            None => {
-                let snapshot = self.snapshot_for_path(path);
-                let path = snapshot.resolve(path)?;
-                ResolvedRootDir { snapshot, path }
-            }
+        let resolved = if let Some(resolved) = resolved {
+            resolved
+        } else {
+            let snapshot = self.snapshot_for_path(path);
+            let path = snapshot.resolve(path)?;
+            ResolvedRootDir { snapshot, path }
         };
         self.cache.lock().cache_path(path, &resolved);
         Ok(resolved)

@@ -217,13 +217,13 @@ impl AllowedDirsSnapshot {
         let resolution = if self.index_by_path.contains_key(path) {
             resolve_path(path)
         } else {
-            self.resolve_confined(PathStart::absolute(path))
+            self.resolve_confined(&PathStart::absolute(path))
         };
         self.finish_resolution(&resolution)
     }
 
     /// Resolves a path that a caller or a link provides.
-    fn resolve_confined(&self, start: PathStart<'_>) -> PathResolution {
+    fn resolve_confined(&self, start: &PathStart<'_>) -> PathResolution {
         let mut lookup = ConfinedLookup {
             snapshot: self,
             cached_only: false,
@@ -240,7 +240,7 @@ impl AllowedDirsSnapshot {
 
     /// Resolves the path of a root to the place that it may have if a directory does not respond.
     pub(super) fn locate_root(&self, path: &[u8]) -> Option<ResolvedPath> {
-        let resolution = self.resolve_confined(PathStart::absolute(path));
+        let resolution = self.resolve_confined(&PathStart::absolute(path));
         let is_outside = resolution.stop == Some(ResolveStop::Outside);
         self.locate_absolute(&resolution.real)
             .filter(|_| !is_outside)
@@ -315,7 +315,7 @@ impl AllowedDirsSnapshot {
         dir: &ResolvedPath,
         walked: &RelPath,
     ) -> Result<ResolvedPath, ResolveError> {
-        self.finish_resolution(&self.resolve_confined(PathStart {
+        self.finish_resolution(&self.resolve_confined(&PathStart {
             real: self.absolute_bytes(dir),
             path: walked.as_bytes(),
             origin: SegmentOrigin::InsideLink,
@@ -329,7 +329,7 @@ impl AllowedDirsSnapshot {
         holder: &ResolvedPath,
         target: &[u8],
     ) -> Result<ResolvedPath, ResolveError> {
-        self.finish_resolution(&self.resolve_confined(self.link_start(holder, target)))
+        self.finish_resolution(&self.resolve_confined(&self.link_start(holder, target)))
     }
 
     fn link_start<'a>(&self, holder: &ResolvedPath, target: &'a [u8]) -> PathStart<'a> {

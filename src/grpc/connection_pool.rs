@@ -182,13 +182,12 @@ mod tests {
                     let mut adding = Box::pin(pool.add(&newcomer));
                     let added = (&mut adding).now_or_never();
                     assert_eq!(added.is_none(), expected.is_some());
-                    let slot = match added {
-                        Some((slot, _)) => slot,
-                        None => {
-                            let closed = expected.and_then(|number| open.remove(&number));
-                            assert!(closed.expect("an open connection").displaced.is_cancelled());
-                            adding.await.0
-                        }
+                    let slot = if let Some((slot, _)) = added {
+                        slot
+                    } else {
+                        let closed = expected.and_then(|number| open.remove(&number));
+                        assert!(closed.expect("an open connection").displaced.is_cancelled());
+                        adding.await.0
                     };
                     assert!(open.values().all(|c| !c.displaced.is_cancelled()));
                     let displaced = newcomer.displaced.clone();

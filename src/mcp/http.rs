@@ -208,16 +208,16 @@ mod tests {
 
     type TestFrame = Result<Frame<Bytes>, Infallible>;
 
-    fn frame(bytes: &'static [u8]) -> TestFrame {
-        Ok(Frame::data(Bytes::from_static(bytes)))
+    fn frame(bytes: &'static [u8]) -> Frame<Bytes> {
+        Frame::data(Bytes::from_static(bytes))
     }
 
     #[tokio::test(start_paused = true)]
     async fn half_a_body_and_a_slow_body_time_out() {
-        let half = iter([frame(b"{")]).chain(futures_util::stream::pending());
+        let half = iter([TestFrame::Ok(frame(b"{"))]).chain(futures_util::stream::pending());
         let slow = unfold((), |()| async {
             sleep(Duration::from_secs(1)).await;
-            Some((frame(b" "), ()))
+            Some((TestFrame::Ok(frame(b" ")), ()))
         });
         for body in [half.boxed(), slow.boxed()] {
             let begun = Instant::now();
@@ -237,7 +237,8 @@ mod tests {
         assert_eq!(whole.len(), MAX_REQUEST_BYTES);
         // The length of the second body is not known in advance.
         let known = read_body(full(MAX_REQUEST_BYTES + 1)).await;
-        let pieces = iter((0..=MAX_REQUEST_BYTES / 16).map(|_| frame(b"0123456789abcdef")));
+        let pieces =
+            iter((0..=MAX_REQUEST_BYTES / 16).map(|_| TestFrame::Ok(frame(b"0123456789abcdef"))));
         let unknown = read_body(StreamBody::new(pieces)).await;
         for response in [known, unknown] {
             let response = response.expect_err("too large");

@@ -205,7 +205,7 @@ mod tests {
         // A slow host takes one byte shortly before each timeout.
         let reading = async {
             for _ in 0..10 {
-                sleep(HOST_READ_TIMEOUT - Duration::from_secs(1)).await;
+                sleep(HOST_READ_TIMEOUT.saturating_sub(Duration::from_secs(1))).await;
                 host.read_u8().await.expect("a byte");
             }
         };

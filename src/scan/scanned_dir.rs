@@ -513,14 +513,14 @@ mod tests {
         }
     }
 
-    fn fingerprint(size: u64) -> Option<FileFingerprint> {
-        Some(FileFingerprint::from_version(&FileVersion {
+    fn fingerprint(size: u64) -> FileFingerprint {
+        FileFingerprint::from_version(&FileVersion {
             device: 0,
             inode: 0,
             size,
             mtime: (0, 0),
             ctime: (0, 0),
-        }))
+        })
     }
 
     #[test]
@@ -564,7 +564,13 @@ mod tests {
             for (description, size, ms, replaces) in steps {
                 let mut new = skill_listing(description);
                 let now = start + Duration::from_millis(*ms);
-                held = hold_repaired_skill(&mut new, last.as_ref(), fingerprint(*size), held, now);
+                held = hold_repaired_skill(
+                    &mut new,
+                    last.as_ref(),
+                    Some(fingerprint(*size)),
+                    held,
+                    now,
+                );
                 assert_eq!(held.is_none(), *replaces, "{steps:?} {ms}");
                 assert_eq!(
                     new == skill_listing(description),
