@@ -417,11 +417,12 @@ async fn a_scoped_caller_learns_nothing_of_other_directories(opener: OpenMethod)
                     skill srv/theirs/there\nlink srv/theirs/alias -> ../mine/a\n"
         .to_owned();
     for name in ["there", "gone", "alias"] {
-        tree += &format!(
+        let links = format!(
             "link srv/mine/a/{name}.md -> ../../theirs/{name}/../../mine/a/x.md\n\
              link srv/mine/a/by-{name} -> ../../theirs/{name}\n\
              link srv/mine/d-{name} -> ../theirs/{name}/../../mine/a\n"
         );
+        tree.push_str(&links);
     }
     let fixture = Fixture::new(&tree);
     for token in ["me", "all"] {

@@ -75,9 +75,10 @@ fn many_roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
 }
 
 fn many_skills() -> String {
-    (0..ROOTS)
+    let lines: Vec<_> = (0..ROOTS)
         .map(|n| format!("repeat 12 skill r{n:02}/s{{}}\n"))
-        .collect()
+        .collect();
+    lines.concat()
 }
 
 fn lines_about_threads(log: &str) -> usize {

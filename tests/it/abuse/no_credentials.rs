@@ -162,7 +162,7 @@ async fn pinged_connections_lock_out_no_caller() {
 
 /// Starts a daemon on a socket that serves two users, and returns a third user, whose calls the
 /// daemon rejects.
-async fn serve_users(fixture: &Fixture, limits: &str) -> Option<(Process, ProcessUser)> {
+fn serve_users(fixture: &Fixture, limits: &str) -> Option<(Process, ProcessUser)> {
     if !can_switch_user() {
         return None;
     }
@@ -178,7 +178,7 @@ async fn a_rejected_user_locks_out_no_other_user() {
     let fixture = Fixture::new("skill root/a\ndir run");
     let endpoint = format!("unix:{}", fixture.path("run/c.sock").display());
     let list = ["list", "--endpoint", &endpoint];
-    let Some((serving, rejected)) = serve_users(&fixture, "").await else {
+    let Some((serving, rejected)) = serve_users(&fixture, "") else {
         return;
     };
     let mut attackers = Vec::new();
@@ -209,7 +209,7 @@ async fn the_operator_gets_the_status_when_all_permits_are_taken() {
     let fixture = Fixture::new("skill root/a\ndir run");
     let socket = fixture.path("run/c.sock");
     let limits = "max_connections: 2, max_calls: 1";
-    let Some((serving, _)) = serve_users(&fixture, limits).await else {
+    let Some((serving, _)) = serve_users(&fixture, limits) else {
         return;
     };
     let other = user(12_345);
@@ -251,7 +251,7 @@ async fn the_operator_gets_the_status_when_all_permits_are_taken() {
 #[tokio::test]
 async fn the_calls_of_a_connection_without_an_accepted_call_are_few() {
     let fixture = Fixture::new("skill root/a\ndir run");
-    let Some((serving, rejected)) = serve_users(&fixture, "").await else {
+    let Some((serving, rejected)) = serve_users(&fixture, "") else {
         return;
     };
     let channel = rejected.open_channel(&fixture.path("run/c.sock")).await;

@@ -10,7 +10,7 @@ use super::{Pki, TlsDaemon};
 use crate::harness::in_time;
 use crate::process_usage::descriptors;
 
-/// Begin of a ClientHello.
+/// Begin of a `ClientHello`.
 const HALF_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01";
 
 async fn open_connection(daemon: &TlsDaemon) -> TcpStream {
