@@ -221,7 +221,9 @@ struct LoadedConfig {
 }
 
 /// Loads the configuration on another thread, so that a file that hangs is an error. The thread has
-/// ended when the function succeeds: the sandbox restricts one thread only.
+/// ended when the function succeeds: the sandbox restricts one thread only. If the system refuses a
+/// thread, loads the configuration on this thread without a time limit: the runtime reports the
+/// refusal.
 fn load_config_in_time(args: &ServeArgs, env: &ProcessEnv) -> Result<LoadedConfig, ConfigErrors> {
     let progress = ReadProgress::default();
     let (sender, receiver) = mpsc::channel();
@@ -238,7 +240,14 @@ fn load_config_in_time(args: &ServeArgs, env: &ProcessEnv) -> Result<LoadedConfi
             let config = load_config(&args, &env)?;
             Ok(LoadedConfig { config, file })
         };
-        thread::spawn(move || drop(sender.send(progress.follow(load))))
+        let load_here = load.clone();
+        let spawned = thread::Builder::new().spawn(move || {
+            drop(sender.send(progress.follow(load)));
+        });
+        match spawned {
+            Ok(loading) => loading,
+            Err(_) => return load_here(),
+        }
     };
 
     match receiver.recv_timeout(READ_TIMEOUT) {

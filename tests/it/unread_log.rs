@@ -26,15 +26,18 @@ fn fixture() -> Fixture {
 /// Makes calls whose lines in the audit log are long, and then denied calls. All calls are answered.
 async fn make_calls(client: &Client) {
     let long = format!("skill://r/{}", "a".repeat(1_500));
-    let calls = (0..CALLS).map(|_| {
+    let call = || {
         let mut client = client.clone();
         let read = read_request(&published("r"), &long, &format!("{long}/b"));
-        async move { client.read_resource(with_token("s3cret", read)).await }
-    });
-    for answer in in_time(futures_util::future::join_all(calls)).await {
-        let status = answer.expect_err("no such skill");
-        assert_eq!(status.code(), Code::NotFound, "{status:?}");
-    }
+        async move {
+            let answer = in_time(client.read_resource(with_token("s3cret", read))).await;
+            let status = answer.expect_err("no such skill");
+            assert_eq!(status.code(), Code::NotFound, "{status:?}");
+        }
+    };
+    // Before its first accepted call, a connection may have few calls in flight.
+    call().await;
+    futures_util::future::join_all((1..CALLS).map(|_| call())).await;
     for _ in 0..DENIED {
         let request = with_token("wr0ng", GetExecutorRequest {});
         let answer = in_time(client.clone().get_executor(request)).await;
