@@ -383,11 +383,13 @@ impl RootTask {
             };
             handle.start_scan();
         }
+
         let is_full = matches!(kind, ScanKind::Full(_));
         let is_periodic = matches!(kind, ScanKind::Full(RescanReason::Periodic));
         if is_full {
             self.refresh_policy();
         }
+
         let previous_watch_mode = self.watch_mode;
         let outcome = match kind {
             ScanKind::Partial { dirty, .. } if dirty.tokens.is_empty() && !dirty.compare_files => {
@@ -395,10 +397,12 @@ impl RootTask {
             }
             kind => self.scan_on_disk(kind).await,
         };
+
         // The scan of a root that was removed meanwhile was cancelled, and its result is incomplete.
         if !self.is_current() {
             return;
         }
+
         let has_failed = self.retry_delays.is_some();
         if is_full || has_failed {
             self.has_full_scan = !has_failed;
@@ -408,6 +412,7 @@ impl RootTask {
         if is_full || has_failed || self.watch_mode != previous_watch_mode {
             self.schedule_full_scan();
         }
+
         let was_stuck = self.is_stuck;
         let changed = self.publish_scan_result(outcome.catalog);
         // While a root is polled, inotify does not report its changes. The first scan that sets all
@@ -421,10 +426,13 @@ impl RootTask {
                 .fetch_add(1, Ordering::Relaxed);
             tracing::warn!("periodic full scan found a change that inotify did not report");
         }
+
         self.changes.record_held_skills(&outcome.held);
+
         if !outcome.unstable.is_empty() {
             self.changes.record_dirty_dirs(outcome.unstable);
         }
+
         let mut state = self.store.lock_state();
         if let Some(handle) = state.task_handle_mut(&self.key) {
             handle.complete_scan();
@@ -447,11 +455,13 @@ impl RootTask {
             .index
             .take()
             .unwrap_or_else(|| RootIndex::new(target()));
+
         // Replaces an inotify instance that failed. Without an instance, roots are polled.
         let watcher = &self.store.inner.watcher;
         if let Err(error) = watcher.start() {
             tracing::debug!(%error, "inotify is not available; polling the root");
         }
+
         let registrar = WatchRegistrar::new(watcher, &self.changes);
         let scan = move |progress: &ScanProgress| {
             let allowed_dirs = &scope.allowed_dirs;
@@ -463,12 +473,14 @@ impl RootTask {
             };
             (index, outcome, registrar.first_failure())
         };
+
         let started_at = Instant::now();
         let result = self.run_disk_work(scan).await;
         self.store
             .inner
             .scan_counters
             .record_scan(is_full, started_at.elapsed());
+
         match result {
             Ok((index, outcome, failure)) => {
                 self.retry_delays = None;
@@ -514,9 +526,11 @@ impl RootTask {
         let Some(index) = self.index.take() else {
             return;
         };
+
         // Without a thread, the root keeps its index until the next recheck.
         let kept = Arc::new(Mutex::new(Some(index)));
         let taken = kept.clone();
+
         let (store, changes) = (self.store.clone(), self.changes.clone());
         let scope = self.scope.clone();
         let recheck = move |progress: &ScanProgress| {
@@ -527,6 +541,7 @@ impl RootTask {
             let dirty = index.unreported_changes(&scope.allowed_dirs, &mounts, progress);
             Some((index, dirty))
         };
+
         match self.run_disk_work(recheck).await {
             Ok(None) => {}
             Ok(Some((index, dirty))) => {
@@ -610,12 +625,11 @@ impl Drop for CancelOnDrop {
 /// Stops the parsers of files that keep a scan from making progress. Returns the reason why the scan
 /// is stuck.
 fn stop_slow_parsers(progress: &ScanProgress, stuck_timeout: Duration) -> RootReason {
-    let least = stuck_timeout / 2;
-    let Some(file) = progress.slow_file(least) else {
+    let Some(file) = progress.slow_file(stuck_timeout / 2) else {
         return RootReason::Timeout;
     };
-    tracing::warn!(file = %file.rel_path, "a file takes too long to parse; its parsing is stopped");
-    progress.stop_slow_parsers(least);
+    tracing::warn!(file = %file.rel_path, "a file takes too long to parse");
+    progress.stop_slow_parsers();
     RootReason::ParseTimeout
 }
 

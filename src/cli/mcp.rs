@@ -109,6 +109,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
             "use a proxy with TLS, or set --insecure-http, and --allow-host for the name of this machine",
         ));
     }
+
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
     let published = args.selection.selects_published();
@@ -125,6 +126,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
             )
         }
     };
+
     let tools = if args.tools {
         // Hosts reject dots in the names of tools.
         let tool_names = ToolNames::flat("skills", "_")
@@ -150,6 +152,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
         environment_id: executor.fleet_environment().map(str::to_owned),
         product: args.product,
     };
+
     let report = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     // Boxed, because the future is large and would enlarge the future of every command.
     let served = Box::pin(serve(

@@ -35,6 +35,7 @@ pub fn read_page_cached(
     let (package, resource) = (page.package, page.resource);
     let file_path = ResolvedPackage::unlinked_file_path(&resolved, package, page.rules, resource)?;
     let version = cached_version(&resolved, root, &file_path)?;
+
     // On other filesystems even the open could block.
     let known = digests
         .get(&version)
@@ -42,6 +43,7 @@ pub fn read_page_cached(
     if version.size > page.max_file_bytes {
         return None;
     }
+
     let Some(offset) = page.start_offset(&version, &known.digest).ok()? else {
         return Some(FilePage::not_modified(version, known.digest));
     };
@@ -57,6 +59,7 @@ pub fn read_page_cached(
     if len > max_len {
         return None;
     }
+
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = resolved.snapshot.open_cached(&file_path, flags).ok()?;
     let bytes = read_bytes_cached(&file, offset, len)?;

@@ -6,7 +6,7 @@
 //! directory.
 //!
 //! The path of a root may be an alias: a path outside that leads to an allowed directory by links.
-//! Nobody who writes below an allowed directory can change such a path.
+//! The authors of files below an allowed directory cannot change such a path.
 
 use super::dirs_snapshot::AllowedDirsSnapshot;
 use super::path_resolution::{

@@ -94,6 +94,7 @@ pub fn read_page(
         if version.size > page.max_file_bytes {
             return Err(FileReadError::TooLarge { size: version.size });
         }
+
         let Some(known) = digests.get_or_digest(&opened, cancel_token)? else {
             // The file did not change, so its reported size is wrong.
             if opened.is_unchanged()? {
@@ -101,6 +102,7 @@ pub fn read_page(
             }
             continue;
         };
+
         let Some(offset) = page.start_offset(&version, &known.digest)? else {
             return Ok(FilePage::not_modified(version, known.digest));
         };

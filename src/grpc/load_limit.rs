@@ -111,6 +111,7 @@ impl LoadLimitLayer {
                 ),
             ),
         };
+
         // The number of such connections limits the total.
         let new_connection_quotas = LoadQuotas {
             calls: Quota::new(
@@ -125,6 +126,7 @@ impl LoadLimitLayer {
                 ),
             ),
         };
+
         Self {
             quotas,
             new_connection_quotas,

@@ -87,9 +87,11 @@ pub async fn serve_http(executor: Arc<McpBackend>, listener: HttpListener, allow
         .with_allowed_origins(origins)
         .enforce_origin_validation()
         .with_max_request_body_bytes(MAX_REQUEST_BYTES);
+
     let handler = move || Ok(McpHandler::new(executor.clone()));
     let service =
         StreamableHttpService::new(handler, Arc::new(LimitedSessionManager::new()), config);
+
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {

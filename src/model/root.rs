@@ -203,8 +203,8 @@ impl RootReason {
             }
             Self::Timeout => "the filesystem below the root does not respond; check its mount",
             Self::ParseTimeout => {
-                "a file below the root takes too long to parse, and its parsing was stopped; \
-                 the root's diagnostics and the daemon's log name the file"
+                "a file below the root takes too long to parse; the daemon's log names the file, and \
+                 the root's diagnostics do if its parsing is stopped"
             }
             Self::IoError => {
                 "the filesystem below the root failed, or the daemon has no file descriptor left; \

@@ -6,8 +6,6 @@
 //! executor as on a fast one.
 
 use std::cell::RefCell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum work for one file in bytes of examined text. The largest file has 256 KiB, and readers
 /// examine each text a few times.
@@ -23,10 +21,10 @@ pub enum ParseAborted {
 }
 
 /// Budget of the file that a thread parses.
-#[derive(Debug)]
 struct FileBudget {
     remaining: usize,
-    stop: Arc<AtomicBool>,
+    /// Whether the caller wants the parser to stop.
+    is_stopped: Box<dyn Fn() -> bool>,
     aborted: Option<ParseAborted>,
 }
 
@@ -43,14 +41,15 @@ impl Drop for OuterBudget {
     }
 }
 
-/// Parses one file within the budget of a file. Another thread can end the work by `stop`.
+/// Parses one file within the budget of a file. The parser asks `is_stopped` again and again whether
+/// to stop.
 pub fn parse_within_budget<T>(
-    stop: &Arc<AtomicBool>,
+    is_stopped: impl Fn() -> bool + 'static,
     parse: impl FnOnce() -> T,
 ) -> Result<T, ParseAborted> {
     let _outer = OuterBudget(CURRENT_FILE.replace(Some(FileBudget {
         remaining: MAX_FILE_WORK,
-        stop: stop.clone(),
+        is_stopped: Box::new(is_stopped),
         aborted: None,
     })));
     let parsed = parse();
@@ -67,7 +66,7 @@ pub(super) fn charge_work(bytes: usize) -> bool {
 impl FileBudget {
     fn charge(&mut self, bytes: usize) -> bool {
         if self.aborted.is_none() {
-            if self.stop.load(Ordering::Relaxed) {
+            if (self.is_stopped)() {
                 self.aborted = Some(ParseAborted::Stopped);
             }
             match self.remaining.checked_sub(bytes) {
@@ -83,34 +82,38 @@ impl FileBudget {
 mod tests {
     use super::{MAX_FILE_WORK, ParseAborted, charge_work, parse_within_budget};
     use crate::parse::yaml;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::cell::Cell;
+    use std::rc::Rc;
 
     #[test]
     fn a_file_over_its_budget_is_given_up() {
-        let stop = Arc::default();
+        let stop = || false;
         let half = MAX_FILE_WORK / 2;
-        assert_eq!(parse_within_budget(&stop, || charge_work(half)), Ok(true));
-        let nested = parse_within_budget(&stop, || {
+        assert_eq!(parse_within_budget(stop, || charge_work(half)), Ok(true));
+        let nested = parse_within_budget(stop, || {
             assert!(charge_work(half));
-            let inner = parse_within_budget(&stop, || charge_work(MAX_FILE_WORK + 1));
+            let inner = parse_within_budget(stop, || charge_work(MAX_FILE_WORK + 1));
             assert_eq!(inner, Err(ParseAborted::TooCostly));
             charge_work(half)
         });
         assert_eq!(nested, Ok(true));
-        let over = parse_within_budget(&stop, || (0..3).all(|_| charge_work(half)));
+        let over = parse_within_budget(stop, || (0..3).all(|_| charge_work(half)));
         assert_eq!(over, Err(ParseAborted::TooCostly));
         assert!(charge_work(usize::MAX), "no file is being parsed");
     }
 
     #[test]
     fn a_parser_is_stopped_in_the_middle_of_a_file() {
-        let stop = Arc::new(AtomicBool::new(false));
-        let parsed = parse_within_budget(&stop, || {
-            let first = yaml::parse("a: [b]").is_ok();
-            stop.store(true, Ordering::Relaxed);
-            (first, yaml::parse("a: [b]").is_ok())
-        });
+        let stop = Rc::new(Cell::new(false));
+        let is_stopped = stop.clone();
+        let parsed = parse_within_budget(
+            move || is_stopped.get(),
+            || {
+                let first = yaml::parse("a: [b]").is_ok();
+                stop.set(true);
+                (first, yaml::parse("a: [b]").is_ok())
+            },
+        );
         assert_eq!(parsed, Err(ParseAborted::Stopped));
     }
 }

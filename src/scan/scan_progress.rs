@@ -4,9 +4,14 @@ use super::file_problem::parse_problem;
 use crate::model::{FileProblem, ResolvedPath};
 use crate::parse::budget::parse_within_budget;
 use crate::sync::Mutex;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+/// Processor time of the parser of one file after which a scan without progress stops the parser. All
+/// files that are no attack take far less.
+const MAX_PARSER_TIME: Duration = Duration::from_secs(1);
 
 /// Time and number of the steps of a scan.
 #[derive(Debug)]
@@ -14,7 +19,7 @@ pub struct ScanProgress {
     started_at: Instant,
     last_tick_ms: AtomicU64,
     ticks: AtomicU64,
-    is_cancelled: AtomicBool,
+    is_cancelled: Arc<AtomicBool>,
     /// Files that the threads of the scan are parsing.
     parsed_files: Mutex<Vec<ParsedFile>>,
 }
@@ -24,8 +29,8 @@ pub struct ScanProgress {
 struct ParsedFile {
     path: ResolvedPath,
     started_at: Instant,
-    /// Ends the parsing of the file.
-    stop: Arc<AtomicBool>,
+    /// Ends the parsing of the file if it took [`MAX_PARSER_TIME`].
+    stop_if_slow: Arc<AtomicBool>,
 }
 
 impl ScanProgress {
@@ -42,7 +47,7 @@ impl ScanProgress {
             started_at,
             last_tick_ms: AtomicU64::new(0),
             ticks: AtomicU64::new(0),
-            is_cancelled: AtomicBool::new(false),
+            is_cancelled: Arc::default(),
             parsed_files: Mutex::default(),
         }
     }
@@ -82,21 +87,24 @@ impl ScanProgress {
         path: &ResolvedPath,
         parse: impl FnOnce() -> T,
     ) -> Result<T, FileProblem> {
-        let stop = {
-            // `cancel` sets the flag before it locks, so that no file is missed.
-            let mut files = self.parsed_files.lock();
-            let stop = Arc::new(AtomicBool::new(self.is_cancelled()));
-            files.push(ParsedFile {
-                path: path.clone(),
-                started_at: Instant::now(),
-                stop: stop.clone(),
-            });
-            stop
+        let stop_if_slow = Arc::<AtomicBool>::default();
+        self.parsed_files.lock().push(ParsedFile {
+            path: path.clone(),
+            started_at: Instant::now(),
+            stop_if_slow: stop_if_slow.clone(),
+        });
+
+        let (is_cancelled, stop) = (self.is_cancelled.clone(), stop_if_slow.clone());
+        let time_at_start = thread_time();
+        let is_stopped = move || {
+            let is_slow = || thread_time().saturating_sub(time_at_start) >= MAX_PARSER_TIME;
+            is_cancelled.load(Ordering::Relaxed) || (stop.load(Ordering::Relaxed) && is_slow())
         };
-        let parsed = parse_within_budget(&stop, parse);
+        let parsed = parse_within_budget(is_stopped, parse);
+
         self.parsed_files
             .lock()
-            .retain(|file| !Arc::ptr_eq(&file.stop, &stop));
+            .retain(|file| !Arc::ptr_eq(&file.stop_if_slow, &stop_if_slow));
         parsed.map_err(parse_problem)
     }
 
@@ -110,28 +118,28 @@ impl ScanProgress {
         slow.map(|file| file.path.clone())
     }
 
-    /// Stops the parsers of files that take longer than `duration`. The scan continues without these
-    /// files.
-    pub fn stop_slow_parsers(&self, duration: Duration) {
-        let files = self.parsed_files.lock();
-        let slow = files
-            .iter()
-            .filter(|file| file.started_at.elapsed() > duration);
-        slow.for_each(|file| file.stop.store(true, Ordering::Relaxed));
+    /// Stops each parser in flight that took, or is going to take, [`MAX_PARSER_TIME`]. The scan
+    /// continues without the file. A parser that only waits for a processor is not stopped.
+    pub fn stop_slow_parsers(&self) {
+        for file in &*self.parsed_files.lock() {
+            file.stop_if_slow.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Ends the scan soon. Its result is incomplete, and must not be published.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Relaxed);
-        let files = self.parsed_files.lock();
-        files
-            .iter()
-            .for_each(|file| file.stop.store(true, Ordering::Relaxed));
     }
 
     pub(super) fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Relaxed)
     }
+}
+
+/// Returns the processor time that this thread took.
+fn thread_time() -> Duration {
+    // A clock that Linux has does not fail, and does not go below zero.
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 impl Default for ScanProgress {
@@ -142,7 +150,7 @@ impl Default for ScanProgress {
 
 #[cfg(test)]
 mod tests {
-    use super::ScanProgress;
+    use super::{MAX_PARSER_TIME, ScanProgress, thread_time};
     use crate::model::{DiagnosticCode, RelPath, ResolvedPath};
     use crate::parse::json;
     use std::time::Duration;
@@ -159,10 +167,13 @@ mod tests {
         let progress = ScanProgress::new();
         let parsed = progress.parse_file(&path(), || {
             assert_eq!(progress.slow_file(Duration::MAX), None);
-            progress.stop_slow_parsers(Duration::MAX);
-            assert!(json::parse(b"[1]").is_ok());
             assert_eq!(progress.slow_file(Duration::ZERO), Some(path()));
-            progress.stop_slow_parsers(Duration::ZERO);
+            progress.stop_slow_parsers();
+            assert!(json::parse(b"[1]").is_ok(), "the parser took no time yet");
+            let started_at = thread_time();
+            while thread_time() - started_at < MAX_PARSER_TIME {
+                let _ = json::parse(b"[1]");
+            }
             json::parse(b"[1]").is_ok()
         });
         let problem = parsed.expect_err("stopped");

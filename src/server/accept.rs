@@ -137,6 +137,7 @@ impl ConnectionLimiter {
     ) {
         let permits = ListenerPermits::new(self.quota.clone(), self.capacity);
         let mut connections = JoinSet::new();
+
         {
             let mut next = pin!(self.accept_within_limits(&source, &permits));
             let mut shutdown_begun = pin!(shutdown.cancelled());
@@ -155,6 +156,7 @@ impl ConnectionLimiter {
                 }
             }
         }
+
         drop(source);
         while let Some(ended) = connections.join_next().await {
             self.handle_connection_end(ended);

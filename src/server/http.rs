@@ -101,6 +101,7 @@ impl Http2Server {
         if let Err(error) = accepted.set_user_timeout(self.tcp_user_timeout) {
             return tracing::debug!(%error, "setting up a connection failed");
         }
+
         let setup = tokio::select! {
             setup = timeout(CONNECTION_SETUP_TIMEOUT, accepted.establish_http2()) => setup,
             // No call was received yet.
@@ -116,6 +117,7 @@ impl Http2Server {
                 );
             }
         };
+
         let peer: PeerIdentity = connection.peer();
         let handler = service_fn(|request: Request<Incoming>| {
             let (head, body) = request.into_parts();
@@ -140,6 +142,7 @@ impl Http2Server {
                 response
             })
         });
+
         let io = CoalescingIo::new(connection);
         let mut served = pin!(
             self.http
@@ -162,6 +165,7 @@ impl Http2Server {
                 }
             }
         };
+
         match ended {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "a connection failed"),

@@ -35,6 +35,7 @@ pub async fn keep_socket_files(sockets: &[OwnedSocket]) {
         .map(|socket| socket.lock.lock().path().to_owned())
         .collect();
     let mut problems: Vec<LoggedProblem> = vec![None; sockets.len()];
+
     loop {
         // Before the check, so that a removal after the check is a change.
         let stamped = paths.clone();
@@ -82,8 +83,10 @@ async fn check_socket(socket: &OwnedSocket, logged: &mut LoggedProblem) -> bool 
             return false;
         }
     };
+
     let has_new_file = matches!(check, SocketCheck::Bound(_));
     let socket_name = format!("unix:{}", path.display());
+
     let problem = match check {
         SocketCheck::Own => None,
         SocketCheck::Bound(fd) => match socket.replace_listener(fd) {
@@ -102,6 +105,7 @@ async fn check_socket(socket: &OwnedSocket, logged: &mut LoggedProblem) -> bool 
         ),
         SocketCheck::Failed(error) => Some(format!("{error}; restart the daemon")),
     };
+
     if let Some(problem) = &problem
         && logged.as_ref() != Some(problem)
     {

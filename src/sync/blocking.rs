@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 /// Time after which work that waits for a thread of the runtime is offered to a new thread.
 const OFFER_INTERVAL: Duration = Duration::from_millis(100);
-/// Longest wait of work for a thread.
+/// Longest wait of work for a thread while no other work ends.
 const MAX_START_WAIT: Duration = Duration::from_secs(2);
 /// Time for which an idle thread of the runtime certainly still exists. tokio ends idle threads after
 /// 10 s.
@@ -61,9 +61,9 @@ struct PoolUse {
 /// Running work on a thread of the runtime.
 struct RunningWork;
 
-/// Runs work on a blocking thread. If the system refuses a thread, waits up to [`MAX_START_WAIT`] for
-/// a thread of other work. If the runtime shuts down before the work starts, the returned future
-/// never ends.
+/// Runs work on a blocking thread. If the system refuses a thread, waits for a thread of other work,
+/// and fails if none ends within [`MAX_START_WAIT`]. If the runtime shuts down before the work starts,
+/// the returned future never ends.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, BlockingError> {
@@ -89,7 +89,9 @@ pub async fn run_blocking<T: Send + 'static>(
             continue;
         };
         report_refused_thread(&error);
-        if created_at.elapsed() >= MAX_START_WAIT && waiting.lock().take().is_some() {
+        // Work in the queue gets its turn while other work ends.
+        let is_starved = created_at.elapsed() >= MAX_START_WAIT && POOL_USE.lock().is_stalled();
+        if is_starved && waiting.lock().take().is_some() {
             return Err(BlockingError::NoThread(error));
         }
     }
@@ -189,6 +191,12 @@ impl PoolUse {
     fn has_threads(&self) -> bool {
         let is_recent = |end: Instant| end.elapsed() < POOL_IDLE_TIME;
         self.running > 0 || self.last_end.is_some_and(is_recent)
+    }
+
+    /// Whether no work ended on a thread of the runtime for long.
+    fn is_stalled(&self) -> bool {
+        let is_old = |end: Instant| end.elapsed() >= MAX_START_WAIT;
+        self.last_end.is_none_or(is_old)
     }
 }
 

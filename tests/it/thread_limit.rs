@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use caproot::proto::caproot::v1::{RootReason, RootState, SelectedCapabilityRoot};
 
@@ -14,21 +15,22 @@ use crate::replica::Replica;
 use crate::strace;
 use crate::watch_harness::{fresh_list, watch_request};
 
-/// User of the daemon. No other process has this user, so its limit of threads counts the daemon
-/// only.
-const UID: &str = "7117";
-
 /// Number of roots, each with more directories than one thread of a scan lists alone.
 const ROOTS: usize = 40;
 
 /// Daemon whose threads the test limits while the daemon runs.
 struct LimitedDaemon {
     serving: Process,
+    user: [String; 3],
 }
 
-/// Arguments of setpriv(1) for the user of the daemon.
-fn set_user() -> [String; 3] {
-    let [uid, gid] = ["reuid", "regid"].map(|flag| format!("--{flag}={UID}"));
+/// Arguments of setpriv(1) for the user of a daemon. No other process has this user, so that its
+/// limit of threads counts the daemon only.
+fn set_new_user() -> [String; 3] {
+    static USERS: AtomicU32 = AtomicU32::new(0);
+    let number = USERS.fetch_add(1, Ordering::Relaxed);
+    let uid = 1_000_000 + 10 * std::process::id() + number;
+    let [uid, gid] = ["reuid", "regid"].map(|flag| format!("--{flag}={uid}"));
     [uid, gid, "--clear-groups".to_owned()]
 }
 
@@ -46,10 +48,13 @@ impl LimitedDaemon {
         let mut command = Command::new(binary);
         command.args(serve(["--allow"]).get_args());
         command.arg(fixture.top()).env("HOME", "/nonexistent");
-        let wrapper = ["setpriv".to_owned()].into_iter().chain(set_user());
+        let user = set_new_user();
+        let wrapper = ["setpriv"]
+            .into_iter()
+            .chain(user.iter().map(String::as_str));
         let skipped = "setpriv(1) cannot run a program in the temporary directory as another user";
         let serving = Process::start(wrap_command(wrapper, command, skipped)?);
-        Some(Self { serving })
+        Some(Self { serving, user })
     }
 
     /// Permits this many threads in addition to the threads of now.
@@ -62,7 +67,7 @@ impl LimitedDaemon {
     /// Changes the soft limit, as the user of the daemon: another user needs `CAP_SYS_RESOURCE`.
     fn set_limit(&self, threads: &str) {
         let mut command = Command::new("setpriv");
-        command.args(set_user()).arg("prlimit");
+        command.args(&self.user).arg("prlimit");
         command.arg(format!("--pid={}", self.serving.pid()));
         command.arg(format!("--nproc={threads}:"));
         assert!(command.status().expect("prlimit").success());
