@@ -76,6 +76,40 @@ pub(crate) fn field_comments(message: &str) -> BTreeMap<String, String> {
     comments
 }
 
+/// Message of `caproot.v1` with its name.
+#[cfg(feature = "client")]
+pub trait NamedMessage: prost::Message + Default {
+    /// Name of the message in its package.
+    const NAME: &'static str;
+}
+
+#[cfg(feature = "client")]
+macro_rules! named {
+    ($($name:ident),+ $(,)?) => {
+        $(impl NamedMessage for caproot::v1::$name {
+            const NAME: &'static str = stringify!($name);
+        })+
+    };
+}
+
+#[cfg(feature = "client")]
+named!(
+    Diagnostic,
+    GetExecutorResponse,
+    ListResourcesResponse,
+    ListRootsResponse,
+    ListSkillsResponse,
+    Marketplace,
+    Plugin,
+    PluginComponents,
+    ReadResourceResponse,
+    ResolveRootsResponse,
+    RootStatus,
+    SelectedCapabilityRoot,
+    Skill,
+    WatchSkillsResponse,
+);
+
 /// Domain of `google.rpc.ErrorInfo` in the errors of the daemon.
 pub const ERROR_DOMAIN: &str = "caproot";
 

@@ -213,7 +213,7 @@ impl From<CallError> for CommandFailure {
                 None => Self::new(exit::code_for_status(status.code()), &error),
             },
             CallError::InvalidResponse(why) => Self::invalid_response(why),
-            CallError::ChangedDuringRead => {
+            CallError::ChangedDuringRead | CallError::DigestMismatch => {
                 Self::new(exit::REJECTED, &error).with_hint("repeat the command")
             }
             CallError::Output(io) => Self::from_write_error(io),

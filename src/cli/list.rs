@@ -3,12 +3,10 @@
 use super::args::{ConnectionArgs, SelectionArgs};
 use super::failure::CommandFailure;
 use super::fleet::read_fleet;
-use super::output::{
-    OutputFormat, print_full_table, print_json, print_message, print_stderr, print_table,
-};
+use super::output::{OutputFormat, print_full_table, print_json, print_stderr, print_table};
 use super::{exit, report};
 use crate::client::fleet::{ExecutorListing, ListStage};
-use crate::client::json;
+use crate::client::json::SkillListJson;
 use crate::model::text::escape_text;
 use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::{
@@ -106,7 +104,7 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
             }
             print_stderr(&lines);
         }
-        OutputFormat::Json => print_message(&list)?,
+        OutputFormat::Json => print_json(&skill_list_json(&list)?)?,
     }
     let ready = list
         .roots
@@ -258,13 +256,11 @@ fn fleet_json(listed: &[ExecutorListing]) -> Result<Value, CommandFailure> {
                    environment_id,
                    outcome,
                }: &ExecutorListing| {
-        let nonsense =
-            |error: &dyn std::fmt::Display| CommandFailure::invalid_response(&error.to_string());
         Ok(match outcome {
             Err(why) => json!({ "environmentId": environment_id, "error": why }),
             Ok(list) => {
-                let list = json::to_dynamic(list).map_err(|error| nonsense(&error))?;
-                let list = serde_json::to_value(&list).map_err(|error| nonsense(&error))?;
+                let list = serde_json::to_value(skill_list_json(list)?)
+                    .map_err(|error| CommandFailure::invalid_response(&error))?;
                 json!({ "environmentId": environment_id, "list": list })
             }
         })
@@ -274,6 +270,10 @@ fn fleet_json(listed: &[ExecutorListing]) -> Result<Value, CommandFailure> {
         .map(one)
         .collect::<Result<_, CommandFailure>>()?;
     Ok(json!({ "executors": executors }))
+}
+
+fn skill_list_json(list: &ListSkillsResponse) -> Result<SkillListJson<'_>, CommandFailure> {
+    SkillListJson::new(list).map_err(|error| CommandFailure::invalid_response(&error))
 }
 
 /// Progress of each executor, on stderr if stderr is a terminal.

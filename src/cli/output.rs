@@ -4,6 +4,7 @@ use super::failure::CommandFailure;
 use super::{exit, table};
 use crate::client::json;
 use crate::model::text::escape_json;
+use crate::proto::NamedMessage;
 use clap::ValueEnum;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -129,7 +130,7 @@ fn print_lines<const N: usize>(
 }
 
 /// Prints a response of the daemon as proto3 JSON.
-pub fn print_message(message: &impl json::JsonMessage) -> Result<(), CommandFailure> {
+pub fn print_message(message: &impl NamedMessage) -> Result<(), CommandFailure> {
     print_json(
         &json::to_dynamic(message).map_err(|error| CommandFailure::invalid_response(&error))?,
     )

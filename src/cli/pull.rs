@@ -206,7 +206,7 @@ fn is_temporary(error: &PullError) -> bool {
             status.code(),
             Code::PermissionDenied | Code::Unauthenticated
         ),
-        PullError::Call(CallError::ChangedDuringRead)
+        PullError::Call(CallError::ChangedDuringRead | CallError::DigestMismatch)
         | PullError::KeepsChanging
         | PullError::NoDigest(_)
         | PullError::InUse(_) => true,

@@ -426,6 +426,9 @@ async fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
         .map(|address| format!("listening {address}"));
     let scraped = app.metrics_address();
     let scraped = scraped.iter().map(|address| format!("metrics {address}"));
+
+    // On a terminal, the log of the start comes first. If the log is not read, its lines may come later.
+    let _ = logs::flush_log();
     print_ready_lines(served.chain(scraped).collect()).await
 }
 

@@ -15,9 +15,6 @@ use clap::Args;
 use jiff::Zoned;
 use std::error::Error as _;
 
-/// Maximum size of the catalog in wire bytes, so that an invalid daemon cannot fill the memory.
-const MAX_CATALOG_BYTES: usize = 1 << 30;
-
 /// Show every change of the skills and plugins below roots
 ///
 /// Prints one line per change: the time, + for added, ~ for changed or - for removed, the name and
@@ -66,7 +63,6 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
         product: args.product,
         // Only the full view has plugins.
         view: SkillView::Full,
-        max_bytes: MAX_CATALOG_BYTES,
         ..MirrorSelection::new(roots)
     };
     let mut stream = MirrorStream::start(&executor.client, &selection, |_, skill| skill);
@@ -102,8 +98,8 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
 }
 
 fn json_line(event: &WatchSkillsResponse) -> Result<String, CommandFailure> {
-    let event =
-        json::to_dynamic(event).map_err(|error| CommandFailure::invalid_response(&error))?;
+    let event = json::to_limited_dynamic(event)
+        .map_err(|error| CommandFailure::invalid_response(&error))?;
     let line =
         serde_json::to_string(&event).map_err(|error| CommandFailure::invalid_response(&error))?;
     Ok(escape_json(&line))

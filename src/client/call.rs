@@ -8,11 +8,12 @@ use super::connect::{
 use super::credentials::{BearerToken, ClientCredentials};
 use super::dial::ConnectorError;
 use super::executor_channel::ExecutorChannel;
+use super::grpc_call::{ResponseStream, ResponseTooLarge, ServiceRequest, call_once, open_stream};
+use super::response_budget::{MAX_ROOT_STATE_MEMORY, MAX_ROOTS_MEMORY, MeteredMessage};
 use super::retry::{RetryPolicy, run_with_retries};
 use super::watch::SkillWatch;
 use super::{pages, read};
 use crate::net::endpoint::DaemonEndpoint;
-use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use crate::proto::caproot::v1::{
     ErrorReason, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,
     ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
@@ -25,7 +26,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tonic::transport::Channel;
-use tonic::{Code, Request, Response, Status, Streaming, TimeoutExpired};
+use tonic::{Code, Request, Status, TimeoutExpired};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -43,6 +44,13 @@ pub enum CallError {
     /// The file changed after its first bytes went to the output.
     #[error("the file changed during the read: the bytes written so far are of the old version")]
     ChangedDuringRead,
+    /// The bytes of a file do not have the digest that the daemon sent with them, after several
+    /// attempts.
+    #[error(
+        "the bytes of the file do not have the digest that the daemon sent: the file is written \
+         during each read; try again later"
+    )]
+    DigestMismatch,
     /// The output could not be written.
     #[error("cannot write the output: {0}")]
     Output(#[from] io::Error),
@@ -61,17 +69,16 @@ impl CallError {
     pub fn reason(&self) -> Option<ErrorReason> {
         match self {
             Self::Status(status) => error_reason(status),
-            Self::InvalidResponse(_) | Self::ChangedDuringRead | Self::Output(_) => None,
+            Self::InvalidResponse(_)
+            | Self::ChangedDuringRead
+            | Self::DigestMismatch
+            | Self::Output(_) => None,
         }
     }
 }
 
-/// Generated client on an authenticated channel.
-pub type ServiceClient = CapabilityServiceClient<CallChannel>;
-
-/// Maximum size of one message of the daemon. A page of caproot is under 1 MiB. A larger message
-/// fails its call before it is read into memory.
-const MAX_MESSAGE_BYTES: usize = 4 << 20;
+/// Maximum size of the response of a health check, which has one number.
+const MAX_HEALTH_BYTES: usize = 1 << 10;
 
 /// Client of one daemon. A clone is cheap and shares the connection.
 ///
@@ -80,7 +87,6 @@ const MAX_MESSAGE_BYTES: usize = 4 << 20;
 /// a message is over 4 MiB or a page is larger than requested.
 #[derive(Debug, Clone)]
 pub struct Client {
-    service: ServiceClient,
     channel: CallChannel,
     health: HealthClient<CallChannel>,
     /// Timeout of a call, unless the registry of the executor named another one.
@@ -158,9 +164,7 @@ impl Client {
 
     fn from_channel(channel: CallChannel, timeout: Duration) -> Self {
         Self {
-            service: CapabilityServiceClient::new(channel.clone())
-                .max_decoding_message_size(MAX_MESSAGE_BYTES),
-            health: HealthClient::new(channel.clone()),
+            health: HealthClient::new(channel.clone()).max_decoding_message_size(MAX_HEALTH_BYTES),
             channel,
             timeout,
             retry_policy: RetryPolicy::NONE,
@@ -207,17 +211,17 @@ impl Client {
 
     /// Returns the description of the daemon.
     pub async fn get_executor(&mut self) -> Result<GetExecutorResponse, CallError> {
-        let call = |mut service: ServiceClient, request| async move {
-            service.get_executor(request).await
-        };
-        Ok(self.call_with_retries(GetExecutorRequest {}, call).await?)
+        Ok(self.call_with_retries(GetExecutorRequest {}).await?.message)
     }
 
     /// Lists the published roots.
     pub async fn list_roots(&mut self) -> Result<ListRootsResponse, CallError> {
-        let call =
-            |mut service: ServiceClient, request| async move { service.list_roots(request).await };
-        Ok(self.call_with_retries(ListRootsRequest {}, call).await?)
+        let published = self.call_with_retries(ListRootsRequest {}).await?;
+        if published.memory > MAX_ROOTS_MEMORY {
+            let reason = "the published roots take over 4 MiB of memory";
+            return Err(CallError::InvalidResponse(reason));
+        }
+        Ok(published.message)
     }
 
     /// Returns the health of the whole daemon. A number that `grpc.health.v1` does not define is
@@ -229,30 +233,23 @@ impl Client {
         request.set_timeout(self.timeout());
         let limit = self.timeout();
         let answer = with_deadline(limit, limit, self.health.check(request)).await?;
-        Ok(answer.status())
+        Ok(answer.into_inner().status())
     }
 
     /// Makes one call, with retries, within one deadline. The daemon receives the deadline and
     /// plans its waiting with it. All calls of the service only read, so a call may be repeated.
-    pub(super) async fn call_with_retries<Q: Clone, A, F>(
+    pub(super) async fn call_with_retries<Q: ServiceRequest>(
         &self,
         message: Q,
-        call: impl Fn(ServiceClient, Request<Q>) -> F,
-    ) -> Result<A, Status>
-    where
-        F: Future<Output = Result<Response<A>, Status>>,
-    {
+    ) -> Result<MeteredMessage<Q::Response>, Status> {
         let attempt = |left: Duration| {
             let mut request = Request::new(message.clone());
             request.set_timeout(left);
             // The future of a call is large. The box keeps the futures of the callers small.
             // The last attempt has only a part of the time, and its message the whole time.
             let whole = self.timeout();
-            Box::pin(with_deadline(
-                left,
-                whole,
-                call(self.service.clone(), request),
-            ))
+            let call = call_once(self.channel.clone(), request);
+            Box::pin(with_deadline(left, whole, call))
         };
         let outcome = run_with_retries(self.retry_policy, self.timeout(), &attempt).await;
         match outcome {
@@ -274,9 +271,7 @@ impl Client {
         &mut self,
         request: &ListSkillsRequest,
     ) -> Result<ListSkillsResponse, CallError> {
-        let call =
-            |mut service: ServiceClient, request| async move { service.list_skills(request).await };
-        pages::collect_list(self, request, call, |_| false).await
+        pages::collect_list(self, request, |_| false).await
     }
 
     /// Returns the states of roots with their catalog digests, for the whole list of a request.
@@ -291,16 +286,24 @@ impl Client {
         Ok(self.list_skills(&request).await?.roots)
     }
 
-    /// Makes one call for a page of skills within `limit`, without retries.
-    pub(super) async fn list_page_once(
+    /// Lists the states of roots by one call within `limit`, without retries.
+    pub(super) async fn list_root_states_once(
         &self,
         request: ListSkillsRequest,
         limit: Duration,
     ) -> Result<ListSkillsResponse, Status> {
         let limit = limit.min(self.timeout());
-        let (mut service, mut request) = (self.service.clone(), Request::new(request));
+        let max_memory = MAX_ROOT_STATE_MEMORY * (1 + request.selected_capability_roots.len());
+        let mut request = Request::new(request);
         request.set_timeout(limit);
-        Box::pin(with_deadline(limit, limit, service.list_skills(request))).await
+        let call = call_once(self.channel.clone(), request);
+        let states = Box::pin(with_deadline(limit, limit, call)).await?;
+        // Each mirror keeps the states while it waits for the catalogs of other mirrors.
+        if states.memory > max_memory {
+            let message = "the states of the roots take too much memory".to_owned();
+            return Err(ResponseTooLarge.into_status(message));
+        }
+        Ok(states.message)
     }
 
     /// Resolves roots and joins the pages into one response without a page token.
@@ -311,10 +314,7 @@ impl Client {
         &mut self,
         request: ResolveRootsRequest,
     ) -> Result<ResolveRootsResponse, CallError> {
-        let call = |mut service: ServiceClient, request| async move {
-            service.resolve_roots(request).await
-        };
-        pages::collect_list(self, &request, call, |_| false).await
+        pages::collect_list(self, &request, |_| false).await
     }
 
     /// Lists the files of a package and joins the pages into one response without a page token. The
@@ -335,18 +335,16 @@ impl Client {
         request: &ListResourcesRequest,
         enough: usize,
     ) -> Result<ListResourcesResponse, CallError> {
-        let call = |mut service: ServiceClient, request| async move {
-            service.list_resources(request).await
-        };
         let has_enough = |list: &ListResourcesResponse| list.resources.len() > enough;
-        pages::collect_list(self, request, call, has_enough).await
+        pages::collect_list(self, request, has_enough).await
     }
 
     /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty.
     ///
     /// The bytes go to `out` in order. The first `hold` bytes are buffered until more bytes have
     /// come or the file is complete: if a small file changes during the read, the read starts again,
-    /// at most three times. The response has no cursor. Its body is empty, and of the file's kind.
+    /// at most three times. A file also counts as changed if its bytes do not have the digest of the
+    /// response. The response has no cursor. Its body is empty, and of the file's kind.
     pub async fn read_resource(
         &mut self,
         request: &ReadResourceRequest,
@@ -356,7 +354,9 @@ impl Client {
         read::read_resource(self, request, hold, out).await
     }
 
-    /// Reads one page of a file. A page over its size limit is an error.
+    /// Reads one page of a file. A page over its size limit is an error. If the page is the whole file
+    /// and does not have its digest, the file changed during the read, and the page is read again, at
+    /// most three times.
     pub async fn read_page(
         &self,
         request: &ReadResourceRequest,
@@ -376,16 +376,12 @@ impl Client {
     pub(super) async fn open_watch(
         &mut self,
         request: WatchSkillsRequest,
-    ) -> Result<Streaming<WatchSkillsResponse>, Status> {
+    ) -> Result<ResponseStream<WatchSkillsResponse>, Status> {
         self.channel.reload_token().await;
         let limit = self.timeout();
+        let open = open_stream(self.channel.clone(), Request::new(request));
         // The box is gone once the stream is open, so that a mirror's future stays small.
-        Box::pin(with_deadline(
-            limit,
-            limit,
-            self.service.watch_skills(Request::new(request)),
-        ))
-        .await
+        Box::pin(with_deadline(limit, limit, open)).await
     }
 
     /// How long a call may take.
@@ -400,14 +396,14 @@ impl Client {
 async fn with_deadline<T>(
     limit: Duration,
     all_attempts: Duration,
-    call: impl Future<Output = Result<Response<T>, Status>>,
+    call: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
     let late = || {
         let span = humantime::format_duration(all_attempts);
         Status::deadline_exceeded(format!("no response within {span}"))
     };
     match tokio::time::timeout(limit, call).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Ok(answer)) => Ok(answer),
         Ok(Err(status)) if is_timeout(&status) => Err(late()),
         Ok(Err(status)) => Err(status),
         Err(_) => Err(late()),

@@ -3,6 +3,7 @@
 use super::auth_channel::TlsAlertFlag;
 use super::credentials::ClientCredentials;
 use super::dial::{ConnectorError, find_connector_error, open_stream, root_cause};
+use super::response_budget::{MAX_HEADER_BYTES, WINDOW_BYTES};
 use super::tls_error::TlsError;
 use crate::net::endpoint::{DaemonEndpoint, EndpointAddress, ProcessEnv, default_sockets};
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
@@ -92,7 +93,8 @@ fn join_paths(paths: &[PathBuf]) -> String {
         .join(", ")
 }
 
-/// Connects a generated service client to `endpoint` within `timeout`.
+/// Connects a generated service client to `endpoint` within `timeout`. The responses of this client are
+/// limited to 4 MiB on the wire, and not in memory: see [`Client`](super::Client).
 pub async fn connect(
     endpoint: &DaemonEndpoint,
     timeout: Duration,
@@ -212,7 +214,13 @@ pub fn http_origin(endpoint: &DaemonEndpoint) -> Result<transport::Endpoint, Con
         EndpointAddress::Tcp(address) => format!("http://{address}"),
         EndpointAddress::Tls(address) => format!("https://{address}"),
     };
-    transport::Endpoint::from_shared(origin).map_err(|error| find_connector_error(&error))
+    let origin = transport::Endpoint::from_shared(origin);
+    let origin = origin.map_err(|error| find_connector_error(&error))?;
+    // Unread bytes of a hostile daemon wait in the connection.
+    Ok(origin
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .http2_max_header_list_size(MAX_HEADER_BYTES))
 }
 
 /// Returns the connection failure that made the call fail, if there is one.

@@ -1,55 +1,101 @@
 //! Proto3 JSON of the service's messages in both directions, by the descriptors of the build.
 
-use crate::proto::FILE_DESCRIPTOR_SET;
-use prost::Message;
+use super::message_cost::measure;
+use crate::proto::caproot::v1::{ListSkillsResponse, Skill};
+use crate::proto::{FILE_DESCRIPTOR_SET, NamedMessage};
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
+use serde::ser::{Error as _, SerializeSeq as _};
+use serde::{Serialize, Serializer};
 use std::sync::LazyLock;
+
+/// Maximum number of values of a message in JSON: messages, including those of
+/// `google.protobuf.Struct`.
+const MAX_VALUES: usize = 65_536;
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
     DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("the descriptors of the build are valid")
 });
 
-/// Message of `caproot.v1` that has a JSON form.
-pub trait JsonMessage: Message + Default {
-    /// Name of the message in its package.
-    const NAME: &'static str;
-}
-
-macro_rules! named {
-    ($($name:ident),+ $(,)?) => {
-        $(impl JsonMessage for crate::proto::caproot::v1::$name {
-            const NAME: &'static str = stringify!($name);
-        })+
-    };
-}
-
-named!(
-    GetExecutorResponse,
-    ListResourcesResponse,
-    ListRootsResponse,
-    ListSkillsResponse,
-    Plugin,
-    PluginComponents,
-    ReadResourceResponse,
-    ResolveRootsResponse,
-    SelectedCapabilityRoot,
-    WatchSkillsResponse,
-);
-
-fn descriptor<M: JsonMessage>() -> MessageDescriptor {
+fn descriptor<M: NamedMessage>() -> MessageDescriptor {
     let name = format!("caproot.v1.{}", M::NAME);
     POOL.get_message_by_name(&name)
         .expect("the descriptors of the build contain every message")
 }
 
+/// Reason why a message has no JSON form.
+#[derive(Debug, thiserror::Error)]
+pub enum MessageJsonError {
+    /// The message is nested more deeply than decoders accept.
+    #[error("{0}")]
+    Decode(#[from] prost::DecodeError),
+    /// The message has too many values: a value with its descriptor takes about 1 KiB.
+    #[error("a message has over {MAX_VALUES} values, too many for JSON; print it as text")]
+    TooManyValues,
+}
+
 /// Returns the message with its descriptor. Serde serializes it as proto3 JSON. Fails only if the
 /// message is nested more deeply than decoders accept.
-pub fn to_dynamic<M: JsonMessage>(message: &M) -> Result<DynamicMessage, prost::DecodeError> {
+pub fn to_dynamic<M: NamedMessage>(message: &M) -> Result<DynamicMessage, prost::DecodeError> {
     DynamicMessage::decode(descriptor::<M>(), message.encode_to_vec().as_slice())
 }
 
+/// Returns a message with a `google.protobuf.Struct` like [`to_dynamic`]. Fails if the message has
+/// over 65,536 values.
+pub fn to_limited_dynamic<M: NamedMessage>(
+    message: &M,
+) -> Result<DynamicMessage, MessageJsonError> {
+    let cost = measure::<M>(&message.encode_to_vec(), usize::MAX);
+    if cost.is_ok_and(|cost| cost.messages > MAX_VALUES) {
+        return Err(MessageJsonError::TooManyValues);
+    }
+    Ok(to_dynamic(message)?)
+}
+
+/// List of skills that serde serializes as proto3 JSON, one skill after the other. The descriptors of
+/// all skills together would take much more memory than the skills.
+#[derive(Debug, Serialize)]
+pub struct SkillListJson<'a> {
+    #[serde(skip_serializing_if = "is_empty", serialize_with = "serialize_skills")]
+    skills: &'a [Skill],
+    #[serde(flatten)]
+    rest: DynamicMessage,
+}
+
+impl<'a> SkillListJson<'a> {
+    /// Fails if the list without its skills has no JSON form.
+    pub fn new(list: &'a ListSkillsResponse) -> Result<Self, MessageJsonError> {
+        let rest = ListSkillsResponse {
+            skills: Vec::new(),
+            roots: list.roots.clone(),
+            warnings: list.warnings.clone(),
+            diagnostics: list.diagnostics.clone(),
+            next_page_token: list.next_page_token.clone(),
+            truncated: list.truncated,
+            epoch: list.epoch.clone(),
+            revision: list.revision,
+            resume_token: list.resume_token.clone(),
+        };
+        Ok(Self {
+            skills: &list.skills,
+            rest: to_dynamic(&rest)?,
+        })
+    }
+}
+
+fn is_empty(skills: &[Skill]) -> bool {
+    skills.is_empty()
+}
+
+fn serialize_skills<S: Serializer>(skills: &[Skill], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut list = serializer.serialize_seq(Some(skills.len()))?;
+    for skill in skills {
+        list.serialize_element(&to_limited_dynamic(skill).map_err(S::Error::custom)?)?;
+    }
+    list.end()
+}
+
 /// Reads proto3 JSON. Unknown fields are rejected.
-pub fn parse<M: JsonMessage>(value: serde_json::Value) -> Result<M, String> {
+pub fn parse<M: NamedMessage>(value: serde_json::Value) -> Result<M, String> {
     let message = DynamicMessage::deserialize(descriptor::<M>(), value);
     let message = message.map_err(|error| error.to_string())?;
     message.transcode_to().map_err(|error| error.to_string())

@@ -1,21 +1,24 @@
 //! Paged responses: requests page after page and joins the pages into one response. A daemon
 //! cannot send pages without end.
 
-use super::call::{CallError, Client, ServiceClient};
+use super::call::{CallError, Client};
+use super::grpc_call::{ResponseTooLarge, ServiceRequest};
+use super::response_budget::{MAX_LIST_MEMORY, MeteredMessage};
+use crate::model::handle::is_of_root;
+use crate::model::limits::MAX_PAGE_SIZE;
+use crate::proto::NamedMessage;
 use crate::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ListSkillsRequest,
-    ListSkillsResponse, ResolveRootsRequest, ResolveRootsResponse,
+    ListSkillsResponse, ResolveRootsRequest, ResolveRootsResponse, SelectedCapabilityRoot, Skill,
 };
-use prost::Message;
 use std::collections::HashSet;
-use tonic::{Request, Response, Status};
 
 /// How often a response starts again if its revision or version is gone.
 const MAX_RESTARTS: usize = 3;
 /// Maximum number of pages of one list: ten million entries at the daemon's default page size.
 const MAX_PAGES: usize = 10_000;
-/// Maximum size of one list: 20,000 skills of 50 KiB.
-const MAX_BYTES: usize = 1 << 30;
+/// How much smaller the pages get if one takes too much memory.
+const SHRINK_FACTOR: usize = 32;
 /// Maximum size of a page token.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
 
@@ -31,15 +34,21 @@ pub trait PageJoiner {
 }
 
 /// Page of a list.
-pub trait ListPage: Message + Default {
-    type Request: Clone;
+pub trait ListPage: NamedMessage {
+    type Request: ServiceRequest<Response = Self>;
 
     fn set_token(request: &mut Self::Request, token: String);
 
     fn next_token(&mut self) -> &mut String;
 
+    /// Checks that the page belongs to the request. The error is the violation of the protocol.
+    fn check_page(&self, request: &Self::Request) -> Result<(), &'static str>;
+
     /// Appends the next page. The error states why the pages do not belong together.
     fn append_page(&mut self, page: Self) -> Result<(), &'static str>;
+
+    /// Returns the size of the pages, if the list may have smaller pages.
+    fn page_size_mut(request: &mut Self::Request) -> Option<&mut i32>;
 }
 
 /// Restarts of one response.
@@ -47,25 +56,23 @@ pub trait ListPage: Message + Default {
 pub struct RestartCounter(usize);
 
 /// Joiner of the pages of a list.
-struct ListJoiner<P, E> {
+struct ListJoiner<P: ListPage, E> {
+    request: P::Request,
     response: P,
     /// Whether no further page is needed.
     has_enough: E,
     /// Tokens so far, because a token that repeats would lead in a circle.
     tokens: HashSet<String>,
     pages: usize,
-    bytes: usize,
+    /// Memory of the pages so far.
+    memory: usize,
 }
 
 impl RestartCounter {
-    /// Counts a restart if the call failed for this reason. Returns whether the response starts
-    /// again.
-    pub fn restarts_after(&mut self, error: &CallError, reason: ErrorReason) -> bool {
-        if error.reason() != Some(reason) || self.0 == MAX_RESTARTS {
-            return false;
-        }
+    /// Counts a restart. Returns whether the response may start again.
+    pub fn try_restart(&mut self) -> bool {
         self.0 += 1;
-        true
+        self.0 <= MAX_RESTARTS
     }
 }
 
@@ -83,46 +90,69 @@ pub async fn join_pages<J: PageJoiner, F: Future<Output = Result<J::Page, CallEr
 
 /// Requests a list, and joins its pages into one response without a page token. If `has_enough`
 /// is true for the pages so far, the response has the token of the next page instead.
-pub async fn collect_list<P: ListPage, F: Future<Output = Result<Response<P>, Status>>>(
+///
+/// If a page takes too much memory, the list starts again with smaller pages: an author can make
+/// skills that are costly in memory, and a page may have many of them.
+pub async fn collect_list<P: ListPage>(
     client: &Client,
     request: &P::Request,
-    call: impl Fn(ServiceClient, Request<P::Request>) -> F,
     has_enough: impl Fn(&P) -> bool,
 ) -> Result<P, CallError> {
-    let call = &call;
-    let call_page = |request| async move {
-        Ok(client
-            .call_with_retries::<P::Request, P, F>(request, call)
-            .await?)
-    };
+    let mut request = request.clone();
     let mut restarts = RestartCounter::default();
+    let call_page = |request| async move { Ok(client.call_with_retries(request).await?) };
     loop {
-        let mut list = ListJoiner::new(&has_enough);
+        let mut list = ListJoiner::new(&request, &has_enough);
         match join_pages(&mut list, request.clone(), call_page).await {
             Ok(()) => return Ok(list.response),
-            Err(error) if restarts.restarts_after(&error, ErrorReason::CatalogChanged) => {}
+            Err(error)
+                if error.reason() == Some(ErrorReason::CatalogChanged)
+                    && restarts.try_restart() => {}
+            Err(CallError::Status(status))
+                if ResponseTooLarge::is_cause_of(&status) && shrink_pages::<P>(&mut request) => {}
             Err(error) => return Err(error),
         }
     }
 }
 
+/// Makes the pages of a request smaller. Returns whether they can be smaller.
+fn shrink_pages<P: ListPage>(request: &mut P::Request) -> bool {
+    let Some(size) = P::page_size_mut(request) else {
+        return false;
+    };
+    let before = usize::try_from(*size).unwrap_or_default();
+    let before = if before == 0 {
+        MAX_PAGE_SIZE
+    } else {
+        before.min(MAX_PAGE_SIZE)
+    };
+    let smaller = (before / SHRINK_FACTOR).max(1);
+    *size = i32::try_from(smaller).unwrap_or(1);
+    smaller < before
+}
+
 impl<P: ListPage, E: Fn(&P) -> bool> ListJoiner<P, E> {
-    fn new(has_enough: E) -> Self {
+    fn new(request: &P::Request, has_enough: E) -> Self {
         Self {
+            request: request.clone(),
             response: P::default(),
             has_enough,
             tokens: HashSet::new(),
             pages: 0,
-            bytes: 0,
+            memory: 0,
         }
     }
 
-    fn try_add_page(&mut self, mut page: P) -> Result<Option<String>, &'static str> {
+    fn try_add_page(&mut self, mut page: P, memory: usize) -> Result<Option<String>, &'static str> {
         self.pages += 1;
-        self.bytes = self.bytes.saturating_add(page.encoded_len());
-        if self.bytes > MAX_BYTES {
-            return Err("the list is over 1 GiB");
+        self.memory = self.memory.saturating_add(memory);
+        if self.memory > MAX_LIST_MEMORY {
+            return Err(
+                "the list takes over 256 MiB of memory; list fewer roots, or list with \
+                 SKILL_VIEW_BASIC",
+            );
         }
+        page.check_page(&self.request)?;
         let token = std::mem::take(page.next_token());
         if self.pages == 1 {
             self.response = page;
@@ -148,14 +178,15 @@ impl<P: ListPage, E: Fn(&P) -> bool> ListJoiner<P, E> {
 
 impl<P: ListPage, E: Fn(&P) -> bool> PageJoiner for ListJoiner<P, E> {
     type Request = P::Request;
-    type Page = P;
+    type Page = MeteredMessage<P>;
 
     fn set_token(request: &mut P::Request, token: String) {
         P::set_token(request, token);
     }
 
-    fn add_page(&mut self, page: P) -> Result<Option<String>, CallError> {
-        self.try_add_page(page).map_err(CallError::InvalidResponse)
+    fn add_page(&mut self, page: MeteredMessage<P>) -> Result<Option<String>, CallError> {
+        self.try_add_page(page.message, page.memory)
+            .map_err(CallError::InvalidResponse)
     }
 }
 
@@ -178,6 +209,34 @@ impl ListPage for ListSkillsResponse {
         self.truncated |= page.truncated;
         Ok(())
     }
+
+    fn check_page(&self, request: &ListSkillsRequest) -> Result<(), &'static str> {
+        if self.skills.len() > MAX_PAGE_SIZE {
+            return Err("a page has over 1,000 skills");
+        }
+        let roots = &request.selected_capability_roots;
+        if self.roots.len() > roots.len() {
+            return Err("a page has the states of more roots than were selected");
+        }
+        if !self.skills.iter().all(|skill| is_selected(skill, roots)) {
+            return Err("a skill is of a root that was not selected");
+        }
+        Ok(())
+    }
+
+    fn page_size_mut(request: &mut ListSkillsRequest) -> Option<&mut i32> {
+        Some(&mut request.page_size)
+    }
+}
+
+/// Whether a skill belongs to one of the roots.
+fn is_selected(skill: &Skill, roots: &[SelectedCapabilityRoot]) -> bool {
+    let owner = skill.authority.as_ref().map(|authority| &authority.id);
+    owner.is_some_and(|owner| {
+        roots.iter().any(|root| root.id == *owner)
+            && is_of_root(&skill.package, owner)
+            && is_of_root(&skill.main_resource, owner)
+    })
 }
 
 impl ListPage for ResolveRootsResponse {
@@ -207,6 +266,24 @@ impl ListPage for ResolveRootsResponse {
         }
         Ok(())
     }
+
+    fn check_page(&self, request: &ResolveRootsRequest) -> Result<(), &'static str> {
+        if self.roots.len() > request.selected_capability_roots.len() {
+            return Err("a page has more roots than were selected");
+        }
+        let mut plugins = self
+            .roots
+            .iter()
+            .flat_map(|root| root.plugins.iter().map(|plugin| (&root.id, plugin)));
+        if !plugins.all(|(root, plugin)| is_of_root(&plugin.package, root)) {
+            return Err("a plugin is of another root");
+        }
+        Ok(())
+    }
+
+    fn page_size_mut(request: &mut ResolveRootsRequest) -> Option<&mut i32> {
+        Some(&mut request.page_size)
+    }
 }
 
 impl ListPage for ListResourcesResponse {
@@ -230,21 +307,83 @@ impl ListPage for ListResourcesResponse {
         self.truncated |= page.truncated;
         Ok(())
     }
+
+    fn check_page(&self, _: &ListResourcesRequest) -> Result<(), &'static str> {
+        if self.resources.len() > MAX_PAGE_SIZE {
+            return Err("a page has over 1,000 files");
+        }
+        Ok(())
+    }
+
+    fn page_size_mut(_: &mut ListResourcesRequest) -> Option<&mut i32> {
+        // A thousand files are cheap.
+        None
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ListJoiner, ListPage, MAX_PAGES};
+    use super::{ListJoiner, ListPage, MAX_LIST_MEMORY, MAX_PAGES, shrink_pages};
     use crate::proto::caproot::v1::{
-        ListResourcesResponse, ListSkillsResponse, Plugin, ResolveRootsResponse, ResolvedRoot,
-        Resource, RootStatus, Skill,
+        Authority, ListResourcesRequest, ListResourcesResponse, ListSkillsRequest,
+        ListSkillsResponse, Plugin, ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot,
+        Resource, RootStatus, SelectedCapabilityRoot, Skill,
     };
+
+    /// Request for the roots `r` and `other`.
+    trait TestRequest {
+        fn for_roots() -> Self;
+    }
+
+    fn selected_roots() -> Vec<SelectedCapabilityRoot> {
+        let root = |id: &str| SelectedCapabilityRoot {
+            id: id.into(),
+            ..SelectedCapabilityRoot::default()
+        };
+        vec![root("r"), root("other")]
+    }
+
+    impl TestRequest for ListSkillsRequest {
+        fn for_roots() -> Self {
+            Self {
+                selected_capability_roots: selected_roots(),
+                ..Self::default()
+            }
+        }
+    }
+
+    impl TestRequest for ResolveRootsRequest {
+        fn for_roots() -> Self {
+            Self {
+                selected_capability_roots: selected_roots(),
+                ..Self::default()
+            }
+        }
+    }
+
+    impl TestRequest for ListResourcesRequest {
+        fn for_roots() -> Self {
+            Self::default()
+        }
+    }
+
+    fn skill(root: &str, package: &str) -> Skill {
+        Skill {
+            authority: Some(Authority {
+                kind: "executor".into(),
+                id: root.into(),
+            }),
+            package: package.into(),
+            main_resource: format!("{package}/SKILL.md"),
+            ..Skill::default()
+        }
+    }
 
     fn skills(name: &str, next: &str) -> ListSkillsResponse {
         ListSkillsResponse {
             skills: vec![Skill {
                 name: name.into(),
-                ..Skill::default()
+                ..skill("r", "skill://r/a")
             }],
             roots: vec![RootStatus::default()],
             next_page_token: next.into(),
@@ -255,6 +394,7 @@ mod tests {
     fn plugins(root: &str, plugin: &str, next: &str) -> ResolveRootsResponse {
         let plugin = Plugin {
             name: plugin.into(),
+            package: format!("skill://{root}/{plugin}"),
             ..Plugin::default()
         };
         let root = ResolvedRoot {
@@ -285,11 +425,14 @@ mod tests {
     fn join<P: ListPage>(
         pages: impl IntoIterator<Item = P>,
         has_enough: impl Fn(&P) -> bool,
-    ) -> Result<P, &'static str> {
-        let mut list = ListJoiner::new(has_enough);
+    ) -> Result<P, &'static str>
+    where
+        P::Request: TestRequest,
+    {
+        let mut list = ListJoiner::new(&P::Request::for_roots(), has_enough);
         for mut page in pages {
             let token = page.next_token().clone();
-            match list.try_add_page(page)? {
+            match list.try_add_page(page, 1)? {
                 Some(next) => assert_eq!(next, token),
                 None => break,
             }
@@ -370,5 +513,58 @@ mod tests {
         for second in [plugins("other", "b", ""), other] {
             assert!(join([plugins("r", "a", "1"), second], |_| false).is_err());
         }
+    }
+
+    #[test]
+    fn skills_of_other_roots_are_rejected() {
+        for (root, package) in [
+            ("q", "skill://q/a"),
+            ("r", "skill://q/a"),
+            ("r", ""),
+            ("", "skill://r/a"),
+        ] {
+            let page = ListSkillsResponse {
+                skills: vec![skill("r", "skill://r/a"), skill(root, package)],
+                ..ListSkillsResponse::default()
+            };
+            assert!(join([page], |_| false).is_err(), "{root:?} {package:?}");
+        }
+        let empty = ListSkillsResponse {
+            skills: vec![Skill::default()],
+            ..ListSkillsResponse::default()
+        };
+        assert!(join([empty], |_| false).is_err());
+        let many = ListSkillsResponse {
+            skills: vec![skill("r", "skill://r/a"); 1_001],
+            ..ListSkillsResponse::default()
+        };
+        assert!(join([many], |_| false).is_err());
+    }
+
+    #[test]
+    fn lists_over_the_memory_limit_are_rejected() {
+        let request = ListSkillsRequest::for_roots();
+        let mut list = ListJoiner::new(&request, |_: &ListSkillsResponse| false);
+        let half = MAX_LIST_MEMORY / 2;
+        for token in ["1", "2"] {
+            assert!(list.try_add_page(skills("a", token), half).is_ok());
+        }
+        let error = list
+            .try_add_page(skills("a", ""), 1)
+            .expect_err("over the limit");
+        assert!(error.contains("list fewer roots"), "{error}");
+    }
+
+    #[test]
+    fn pages_shrink_to_one_skill() {
+        let mut request = ListSkillsRequest::for_roots();
+        let mut sizes = Vec::new();
+        while shrink_pages::<ListSkillsResponse>(&mut request) {
+            sizes.push(request.page_size);
+        }
+        assert_eq!(sizes, [31, 1]);
+        assert!(!shrink_pages::<ListResourcesResponse>(
+            &mut ListResourcesRequest::default()
+        ));
     }
 }

@@ -1,9 +1,11 @@
 //! Reads a file: joins the pages into the exact bytes of the file.
 
-use super::call::{CallError, Client, ServiceClient};
+use super::call::{CallError, Client};
 use super::pages::{PageJoiner, RestartCounter, join_pages};
+use crate::model::ContentDigest;
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{ErrorReason, ReadResourceRequest, ReadResourceResponse};
+use sha2::{Digest as _, Sha256};
 use std::io;
 
 /// Maximum size of a page, and the size without `max_bytes`: the limits of the daemon.
@@ -18,27 +20,65 @@ pub async fn read_resource(
     hold: usize,
     out: &mut (dyn FnMut(&[u8]) -> io::Result<()> + Send),
 ) -> Result<ReadResourceResponse, CallError> {
-    let call = |request| async move { read_page(client, &request).await };
+    let call = |request| async move { request_page(client, &request).await };
     let mut restarts = RestartCounter::default();
     loop {
         let mut file = FileJoiner::new(hold, &mut *out);
         match join_pages(&mut file, request.clone(), call).await {
             Ok(()) => return Ok(file.response),
             Err(error) if file.has_written => {
-                let is_changed = error.reason() == Some(ErrorReason::ResourceChanged);
-                return Err(if is_changed {
+                return Err(if is_changed(&error) {
                     CallError::ChangedDuringRead
                 } else {
                     error
                 });
             }
-            Err(error) if restarts.restarts_after(&error, ErrorReason::ResourceChanged) => {}
+            Err(error) if is_changed(&error) && restarts.try_restart() => {}
             Err(error) => return Err(error),
         }
     }
 }
 
+/// Whether a read failed because the file changed.
+fn is_changed(error: &CallError) -> bool {
+    matches!(error, CallError::DigestMismatch)
+        || error.reason() == Some(ErrorReason::ResourceChanged)
+}
+
+/// Reads a page. If the page is the whole file, compares its digest.
 pub async fn read_page(
+    client: &Client,
+    request: &ReadResourceRequest,
+) -> Result<ReadResourceResponse, CallError> {
+    let mut restarts = RestartCounter::default();
+    loop {
+        let page = request_page(client, request).await?;
+        let is_whole = request.cursor.is_empty() && page.next_cursor.is_empty();
+        let Some(body) = page.body.as_ref().filter(|_| is_whole) else {
+            return Ok(page);
+        };
+        if digest_text(Sha256::new_with_prefix(content_of(body))) == page.digest {
+            return Ok(page);
+        }
+        // The bytes and the digest are of different versions.
+        if !restarts.try_restart() {
+            return Err(CallError::DigestMismatch);
+        }
+    }
+}
+
+fn content_of(body: &Body) -> &[u8] {
+    match body {
+        Body::Contents(text) => text.as_bytes(),
+        Body::Data(data) => data,
+    }
+}
+
+fn digest_text(hasher: Sha256) -> String {
+    ContentDigest(hasher.finalize().into()).to_string()
+}
+
+async fn request_page(
     client: &Client,
     request: &ReadResourceRequest,
 ) -> Result<ReadResourceResponse, CallError> {
@@ -46,15 +86,9 @@ pub async fn read_page(
         Ok(requested @ 1..) => requested.min(MAX_PAGE_BYTES),
         _ => DEFAULT_PAGE_BYTES,
     };
-    let call =
-        |mut service: ServiceClient, request| async move { service.read_resource(request).await };
-    let page = client.call_with_retries(request.clone(), call).await?;
-    let content = match &page.body {
-        Some(Body::Contents(text)) => text.len(),
-        Some(Body::Data(data)) => data.len(),
-        None => 0,
-    };
-    if content > bound {
+    let page = client.call_with_retries(request.clone()).await?.message;
+    let content = page.body.as_ref().map_or(&[][..], content_of);
+    if content.len() > bound {
         return Err(CallError::InvalidResponse(
             "a page of a file is over its size limit",
         ));
@@ -70,6 +104,8 @@ struct FileJoiner<'a> {
     /// Response without contents.
     response: ReadResourceResponse,
     bytes: u64,
+    /// Digest of the bytes so far.
+    hasher: Sha256,
     has_first_page: bool,
     /// How many bytes are buffered before the first are written.
     hold: usize,
@@ -88,6 +124,9 @@ impl PageJoiner for FileJoiner<'_> {
 
     fn add_page(&mut self, page: ReadResourceResponse) -> Result<Option<String>, CallError> {
         let cursor = self.buffer_page(page).map_err(CallError::InvalidResponse)?;
+        if cursor.is_none() && digest_text(self.hasher.clone()) != self.response.digest {
+            return Err(CallError::DigestMismatch);
+        }
         if self.buffered.len() > self.hold || cursor.is_none() {
             self.has_written = true;
             (self.out)(&self.buffered)?;
@@ -102,6 +141,7 @@ impl<'a> FileJoiner<'a> {
         Self {
             response: ReadResourceResponse::default(),
             bytes: 0,
+            hasher: Sha256::new(),
             has_first_page: false,
             hold,
             buffered: Vec::new(),
@@ -145,6 +185,7 @@ impl<'a> FileJoiner<'a> {
             };
         }
         self.bytes = self.bytes.saturating_add(content.len() as u64);
+        self.hasher.update(&content);
         if self.bytes > self.response.total_bytes {
             return Err("the pages of a file are larger than the file");
         }
@@ -165,18 +206,21 @@ impl<'a> FileJoiner<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::FileJoiner;
+    use super::{FileJoiner, digest_text};
     use crate::client::pages::PageJoiner as _;
     use crate::proto::caproot::v1::ReadResourceResponse;
     use crate::proto::caproot::v1::read_resource_response::Body;
+    use sha2::{Digest as _, Sha256};
 
+    /// Returns a page of a file that begins with `abcdefghi`.
     fn page(contents: &str, total_bytes: u64, next: &str) -> ReadResourceResponse {
+        let whole = &b"abcdefghi"[..usize::try_from(total_bytes).expect("at most nine bytes")];
         ReadResourceResponse {
             body: Some(Body::Contents(contents.into())),
             total_bytes,
             next_cursor: next.into(),
             truncated: !next.is_empty(),
-            digest: "sha256:1".into(),
+            digest: digest_text(Sha256::new_with_prefix(whole)),
             ..ReadResourceResponse::default()
         }
     }
@@ -202,6 +246,7 @@ mod tests {
     fn pages_are_joined() {
         let file = join([page("ab", 3, "1"), page("c", 3, "")]);
         assert_eq!(file, Some((b"abc".to_vec(), page("", 3, ""))));
+        assert!(join([page("a", 9, "1"), page("bcdefghi", 9, "")]).is_some());
         assert_eq!(
             join([page("", 0, "")]),
             Some((Vec::new(), page("", 0, ""))),
@@ -232,6 +277,7 @@ mod tests {
             page("0123456789", 9, "2"),
             page("b", 9, ""),
             page("b", 8, "2"),
+            page("bcdefghX", 9, ""),
             data,
             other,
             bare,

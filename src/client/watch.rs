@@ -3,12 +3,14 @@
 
 use super::auth_channel::TlsRequired;
 use super::call::{CallError, Client};
+use super::grpc_call::ResponseStream;
+use super::response_budget::{BudgetPermit, MeteredMessage};
 use crate::net::jitter::full_jitter;
 use crate::proto::caproot::v1::watch_skills_response::Event;
 use crate::proto::caproot::v1::{KnownCatalog, WatchSkillsRequest, WatchSkillsResponse};
 use std::error::Error as _;
 use std::time::Duration;
-use tonic::{Code, Status, Streaming};
+use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
 /// Maximum delay of the first retry. Each further retry doubles the maximum.
@@ -45,13 +47,15 @@ pub enum WatchMessage {
 pub struct SkillWatch {
     client: Client,
     request: WatchSkillsRequest,
-    stream: Option<Streaming<WatchSkillsResponse>>,
+    stream: Option<ResponseStream<WatchSkillsResponse>>,
     /// Attempts since the last complete state.
     failures: u32,
     /// Delay before the next attempt.
     retry_delay: Option<RetryDelay>,
     /// Whether an event was ever received, so that the server is a daemon.
     had_event: bool,
+    /// Part of the response budget for the last event, until the event is applied.
+    event_permit: Option<BudgetPermit>,
 }
 
 /// Delay of a retry.
@@ -72,6 +76,7 @@ impl SkillWatch {
             failures: 0,
             retry_delay: None,
             had_event: false,
+            event_permit: None,
         }
     }
 
@@ -132,14 +137,30 @@ impl SkillWatch {
 
     /// Returns the next message. An error is final: the daemon rejected the watch. Cancel-safe.
     pub async fn next(&mut self) -> Result<WatchMessage, CallError> {
+        let message = self.next_metered().await;
+        // The memory of the event belongs to the caller now.
+        self.release_event();
+        message
+    }
+
+    /// Returns the next message like [`SkillWatch::next`]. The event keeps its part of the response
+    /// budget until [`SkillWatch::release_event`].
+    pub(super) async fn next_metered(&mut self) -> Result<WatchMessage, CallError> {
+        self.release_event();
         self.wait_for_retry().await;
         match self.receive_event().await {
-            Ok(event) => {
-                self.record_event(&event);
-                Ok(WatchMessage::Event(Box::new(event)))
+            Ok(metered) => {
+                self.record_event(&metered.message);
+                self.event_permit = Some(metered.permit);
+                Ok(WatchMessage::Event(Box::new(metered.message)))
             }
             Err(status) => self.record_failure(status),
         }
+    }
+
+    /// Returns the part of the last event to the response budget.
+    pub(super) fn release_event(&mut self) {
+        self.event_permit = None;
     }
 
     /// Closes the stream after a failure, and plans the next attempt. The error is final.
@@ -162,7 +183,7 @@ impl SkillWatch {
         })
     }
 
-    async fn receive_event(&mut self) -> Result<WatchSkillsResponse, Status> {
+    async fn receive_event(&mut self) -> Result<MeteredMessage<WatchSkillsResponse>, Status> {
         let silence = self.silence_timeout();
         let stream = match &mut self.stream {
             Some(stream) => stream,

@@ -4,6 +4,7 @@
 mod broker;
 mod broker_config;
 mod claim;
+mod dial_shares;
 mod link_stats;
 mod service;
 mod subject;

@@ -4,11 +4,11 @@
 use super::broker::{Broker, BrokerEnded, BrokerMessage, BrokerSubscription};
 use super::broker_config::BrokerConfig;
 use super::claim::{ClaimAction, EnvironmentClaim, LinkRank};
+use super::dial_shares::DialShares;
 use super::link_stats::LinkStats;
 use super::subject::{EnvironmentSubjects, RandomToken};
 use super::tunnel_pump::{TunnelSubjects, run_tunnel};
 use super::tunnel_stream::open_tunnel;
-use crate::net::dial_rate::DialRate;
 use crate::net::jitter::full_jitter;
 use crate::proto::link::caproot::link::v1::dial_response::Outcome;
 use crate::proto::link::caproot::link::v1::{
@@ -52,7 +52,7 @@ pub struct LinkConfig {
     pub broker: BrokerConfig,
     /// Maximum number of open tunnels.
     pub max_tunnels: usize,
-    /// Maximum number of dials within a second.
+    /// Maximum number of dials within a second, divided among the orchestrators.
     pub max_dials_per_second: u32,
 }
 
@@ -64,7 +64,7 @@ pub struct LinkService {
     rank: LinkRank,
     stats: Arc<LinkStats>,
     tunnels: Arc<Semaphore>,
-    dials: Mutex<DialRate>,
+    dials: Mutex<DialShares>,
     /// Environments that this link or a greater one serves.
     claimed: watch::Sender<usize>,
 }
@@ -85,7 +85,7 @@ impl LinkService {
             },
             stats: Arc::default(),
             tunnels: Arc::new(Semaphore::new(config.max_tunnels)),
-            dials: Mutex::new(DialRate::new(config.max_dials_per_second.into())),
+            dials: Mutex::new(DialShares::new(config.max_dials_per_second)),
             claimed: watch::Sender::new(0),
             config,
         })
@@ -318,7 +318,7 @@ impl<'a> EnvironmentLink<'a> {
         };
         stats.dials.increment();
         let other = self.subjects.to_orchestrator(&orchestrator, &tunnel);
-        let permit = if dials.lock().try_start() {
+        let permit = if dials.lock().try_start(&orchestrator) {
             tunnels
                 .clone()
                 .try_acquire_owned()

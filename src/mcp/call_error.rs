@@ -76,6 +76,9 @@ impl McpCallError {
                     let reason = error_reason_name(status).unwrap_or_else(|| "EXECUTOR".to_owned());
                     ErrorData::internal_error(message, data(&reason, retry))
                 }
+                FileError::Call(CallError::DigestMismatch) => {
+                    ErrorData::internal_error(message, data("RESOURCE_CHANGED", true))
+                }
                 FileError::Call(
                     CallError::InvalidResponse(_)
                     | CallError::ChangedDuringRead

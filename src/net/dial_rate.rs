@@ -25,18 +25,9 @@ impl DialRate {
     }
 
     /// Starts a dial as soon as the limit allows.
-    #[cfg(feature = "client")]
     pub async fn wait_for_start(&mut self) {
         let Ok(start) = self.0.ready().await;
         let Ok(()) = start.call(()).await;
-    }
-
-    /// Starts a dial. Returns `false` if the limit does not allow a dial now.
-    #[cfg(feature = "nats")]
-    pub fn try_start(&mut self) -> bool {
-        use futures_util::FutureExt as _;
-        let start = self.0.ready().now_or_never();
-        start.is_some_and(|Ok(start)| start.call(()).now_or_never().is_some())
     }
 }
 
@@ -51,26 +42,5 @@ impl Service<()> for DialStart {
 
     fn call(&mut self, (): ()) -> Self::Future {
         ready(Ok(()))
-    }
-}
-
-#[cfg(all(test, feature = "nats"))]
-mod tests {
-    use super::DialRate;
-    use std::time::Duration;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_second_has_a_bounded_number_of_dials() {
-        let mut rate = DialRate::new(50);
-        for span in [
-            Duration::ZERO,
-            Duration::from_secs(1),
-            Duration::from_hours(1),
-        ] {
-            tokio::time::advance(span).await;
-            assert_eq!((0..200).filter(|_| rate.try_start()).count(), 50);
-        }
-        tokio::time::advance(Duration::from_millis(900)).await;
-        assert!(!rate.try_start());
     }
 }

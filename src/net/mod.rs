@@ -3,7 +3,7 @@
 #[cfg(any(feature = "client", feature = "daemon"))]
 pub(crate) mod byte_stream;
 pub mod certs;
-#[cfg(any(feature = "client", feature = "nats"))]
+#[cfg(feature = "client")]
 pub(crate) mod dial_rate;
 pub mod endpoint;
 #[cfg(feature = "client")]

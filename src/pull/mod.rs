@@ -47,7 +47,6 @@ use crate::proto::caproot::v1::{ErrorReason, ReadResourceRequest, SelectedCapabi
 use checksum_file::{ChecksumFile, FileChecksum};
 use dir_scan::{DirScan, ScanDepth};
 use futures_util::{StreamExt as _, stream};
-use sha2::{Digest as _, Sha256};
 use staging_dir::StagingDir;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -553,7 +552,7 @@ async fn read_files(
     Ok(())
 }
 
-/// Reads one file from the daemon and checks its digest.
+/// Reads one file from the daemon, in the version that was listed.
 async fn read_file(
     client: &Client,
     request: &PullRequest,
@@ -569,7 +568,6 @@ async fn read_file(
         max_bytes: i64::try_from(PAGE_BYTES).unwrap_or(i64::MAX),
         ..ReadResourceRequest::default()
     };
-    let mut hasher = Sha256::new();
     let (mut bytes, mut pages) = (0_u64, 0_u64);
     let mut failure = None;
     let mut write = |page: &[u8]| {
@@ -580,7 +578,6 @@ async fn read_file(
         } else if pages > 2 + file.bytes / MIN_PAGE_BYTES {
             failure = Some(PullError::invalid(name, "has too many pages"));
         } else {
-            hasher.update(page);
             failure = out
                 .write_all(page)
                 .err()
@@ -596,12 +593,8 @@ async fn read_file(
     if let Some(failure) = failure {
         return Err(failure);
     }
-    let response = response?;
-    let digest = checksum_file::digest_text(&hasher.finalize());
-    if digest != response.digest {
-        return Err(PullError::invalid(name, "does not have its digest"));
-    }
-    if digest != file.digest {
+    // The client compared the bytes with the digest of the response.
+    if response?.digest != file.digest {
         return Err(PullError::KeepsChanging);
     }
     if bytes == file.bytes {
@@ -614,7 +607,8 @@ async fn read_file(
 /// Whether a read failed because the package changed after the list.
 fn is_concurrent_change(error: &PullError) -> bool {
     match error {
-        PullError::KeepsChanging | PullError::Call(CallError::ChangedDuringRead) => true,
+        PullError::KeepsChanging
+        | PullError::Call(CallError::ChangedDuringRead | CallError::DigestMismatch) => true,
         PullError::Call(CallError::Status(status)) => matches!(
             error_reason(status),
             Some(

@@ -23,6 +23,11 @@ pub(crate) fn most_resident(pid: u32) -> u64 {
     status(pid, "VmHWM:")
 }
 
+/// Peak resident memory in KiB besides the pages of the binary, which a debug build has many of.
+pub(crate) fn most_anonymous(pid: u32) -> u64 {
+    most_resident(pid) - status(pid, "RssFile:")
+}
+
 /// Number of threads.
 pub(crate) fn threads(pid: u32) -> u64 {
     status(pid, "Threads:")

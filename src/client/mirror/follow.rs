@@ -11,9 +11,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Maximum delay after the daemon rejected the watch or violated the protocol. The cause may be
-/// fixed meanwhile.
-const MAX_REJECTED_DELAY: Duration = Duration::from_secs(30);
+/// Shortest delay after the daemon rejected the watch or violated the protocol, and the random part
+/// in addition. The cause may be fixed meanwhile, and a hostile daemon must not keep the mirror busy.
+const REJECTED_DELAY: Duration = Duration::from_secs(5);
+const MAX_RANDOM_DELAY: Duration = Duration::from_secs(25);
 
 /// Position of a complete state.
 struct RevisionState {
@@ -54,7 +55,7 @@ pub async fn follow_executor(
         let why = publish_stream(&mut stream, &publisher).await;
         drop(stream);
         publisher.publish_lost(&why, LossKind::Rejected);
-        tokio::time::sleep(full_jitter(MAX_REJECTED_DELAY)).await;
+        tokio::time::sleep(REJECTED_DELAY + full_jitter(MAX_RANDOM_DELAY)).await;
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) use stream::MirrorStream;
 pub(crate) use replica::MirrorReplica;
 
 use super::call::Client;
+use super::response_budget::MAX_LIST_MEMORY;
 use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use follow::{SnapshotPublisher, follow_executor};
 use reconciler::follow_mirror;
@@ -43,8 +44,8 @@ pub struct MirrorSelection {
     pub product: String,
     /// Detail of each skill. The default has the fields of a model's list, and no plugins.
     pub view: SkillView,
-    /// Maximum size of the copy in wire bytes; 256 MiB by default. If the catalog is larger, the
-    /// mirror is stale and gives the reason.
+    /// Maximum size of the copy in memory; 256 MiB by default. If the catalog is larger, the mirror is
+    /// stale and gives the reason.
     pub max_bytes: usize,
     /// Interval of bookmarks, from 1 s to 5 min. A connection without an event for this interval
     /// plus the call timeout counts as dead.
@@ -59,7 +60,7 @@ impl MirrorSelection {
             roots,
             product: String::new(),
             view: SkillView::Basic,
-            max_bytes: 256 << 20,
+            max_bytes: MAX_LIST_MEMORY,
             bookmark_interval: Duration::from_secs(30),
         }
     }
@@ -113,7 +114,7 @@ pub struct MirrorSnapshot {
 /// last catalog.
 ///
 /// A mirror checks everything that it receives. Events of roots that were not selected, an
-/// incomplete state, and more than `max_bytes` make the mirror stale. It starts again within 30 s.
+/// incomplete state, and more than `max_bytes` make the mirror stale. It starts again after 5 to 30 s.
 ///
 /// ```
 /// use caproot::client::{Client, ClientCredentials, Mirror, MirrorSelection};

@@ -5,6 +5,7 @@
 
 use super::follow::SnapshotPublisher;
 use super::resume::catalog_digests;
+use super::root_contents::ENTRY_OVERHEAD_BYTES;
 use super::{ChangesSince, Mirror, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint};
 use crate::client::call::Client;
 use crate::client::watch::WatchMessage;
@@ -224,7 +225,7 @@ impl ResumeReconciler {
 
     /// Records a root. Returns its size, or `None` if the root was not selected.
     fn record_root(&self, changed: &mut ChangedIds, id: String) -> Option<usize> {
-        let len = id.len();
+        let len = id.len() + ENTRY_OVERHEAD_BYTES;
         self.is_selected(&id)
             .then(|| changed.roots.insert(id))
             .map(|_| len)
@@ -240,7 +241,9 @@ impl ResumeReconciler {
         if !self.is_selected(&delta.root_id) || !packages().all(|package| is_its(package)) {
             return None;
         }
-        let len = packages().map(String::len).sum();
+        let len = packages()
+            .map(|package| package.len() + ENTRY_OVERHEAD_BYTES)
+            .sum();
         for removed in delta.removed {
             changed.upserted.remove(&removed.package);
             changed.removed.insert(removed.package);

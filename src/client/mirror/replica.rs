@@ -304,7 +304,8 @@ impl<S> MirrorReplica<S> {
         if self.bytes() + self.pending.removed_bytes > self.max_bytes {
             let most = self.max_bytes;
             return Err(format!(
-                "the catalog exceeds the mirror's limit of {most} bytes"
+                "the catalog exceeds the mirror's limit of {most} bytes of memory; select fewer roots, \
+                 or raise `max_bytes`"
             ));
         }
         Ok(None)

@@ -1,15 +1,17 @@
 //! Skills, plugins, marketplaces and diagnostics of one root in a mirror.
 
+use crate::client::message_cost::{encoded_memory, message_memory};
 use crate::model::{CatalogMessage, MessageDigest, digest_catalog};
+use crate::proto::NamedMessage;
 use crate::proto::caproot::v1::{Diagnostic, Marketplace, Plugin, Skill};
 use prost::Message;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
-/// Size of an entry in addition to its own bytes.
+/// Size of an entry in addition to its message.
 pub const ENTRY_OVERHEAD_BYTES: usize = 256;
-/// Size of a skill in memory in addition to its type and its wire bytes: two texts of its key, its
-/// places in two maps, and the headers of its allocations.
+/// Size of a skill in memory in addition to its message: two texts of its key, its places in two
+/// maps, and its digest.
 const SKILL_OVERHEAD_BYTES: usize = 384;
 
 /// Contents of one root. Has each skill as an `S`. Mirrors with equal contents share them by an
@@ -121,14 +123,9 @@ impl<S> RootContents<S> {
         &self.diagnostics
     }
 
-    /// Returns the size of the messages.
+    /// Returns the approximate size in memory.
     pub fn bytes(&self) -> usize {
         self.bytes
-    }
-
-    /// Returns the approximate size in memory.
-    pub fn memory_bytes(&self) -> usize {
-        self.bytes + self.skills.len() * (size_of::<S>() + SKILL_OVERHEAD_BYTES)
     }
 
     /// Returns the digest of the received messages, as [`crate::model::catalog_digest`] defines it.
@@ -159,7 +156,9 @@ impl<S> RootContents<S> {
     /// Adds a skill, or replaces the skill with the same package.
     pub fn insert_skill(&mut self, skill: Skill, convert: impl FnOnce(Skill) -> S) {
         self.remove_skill(&skill.package);
-        let (bytes, digest) = (message_bytes(&skill), digest(CatalogMessage::Skill, &skill));
+        let encoded = skill.encode_to_vec();
+        let bytes = encoded_memory::<Skill>(&encoded) + SKILL_OVERHEAD_BYTES;
+        let digest = MessageDigest::new(CatalogMessage::Skill, &encoded);
         self.bytes += bytes;
         let key: (Arc<str>, Arc<str>) = (skill.name.as_str().into(), skill.package.as_str().into());
         self.names.insert(key.1.clone(), key.0.clone());
@@ -220,8 +219,8 @@ impl<S> RootContents<S> {
 }
 
 /// Returns the size of a message in a mirror.
-pub fn message_bytes(message: &impl Message) -> usize {
-    message.encoded_len() + ENTRY_OVERHEAD_BYTES
+pub fn message_bytes(message: &impl NamedMessage) -> usize {
+    message_memory(message) + ENTRY_OVERHEAD_BYTES
 }
 
 fn digest(kind: CatalogMessage, message: &impl Message) -> MessageDigest {

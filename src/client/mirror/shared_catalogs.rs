@@ -206,12 +206,12 @@ impl<S> SharedCatalogs<S> {
         let mut state = self.0.lock();
         state.add(key, contents);
         if state.retained.put(key.clone(), contents.clone()).is_none() {
-            state.retained_bytes += contents.memory_bytes();
+            state.retained_bytes += contents.bytes();
         }
         while state.retained_bytes > state.max_bytes
             && let Some((_, oldest)) = state.retained.pop_lru()
         {
-            state.retained_bytes -= oldest.memory_bytes();
+            state.retained_bytes -= oldest.bytes();
             evicted.push(oldest);
         }
         // A large catalog takes a while to drop.

@@ -71,7 +71,7 @@ impl<S> MirrorStream<S> {
                 return self.watch.record_failure(status);
             }
         }
-        let message = self.watch.next().await?;
+        let message = self.watch.next_metered().await?;
         match &message {
             WatchMessage::Event(_) => {
                 if let Some(sharing) = self.replica.sharing_mut() {
@@ -155,7 +155,8 @@ impl<S> MirrorStream<S> {
             roots_only: true,
             ..ListSkillsRequest::default()
         };
-        self.client.list_page_once(request, DIGESTS_TIMEOUT).await
+        let states = self.client.list_root_states_once(request, DIGESTS_TIMEOUT);
+        states.await
     }
 
     /// Applies an event of [`MirrorStream::next`] to the copy. Returns the state that the event
@@ -165,7 +166,9 @@ impl<S> MirrorStream<S> {
         &mut self,
         event: WatchSkillsResponse,
     ) -> Result<Option<MirrorUpdate<S>>, String> {
-        let update = self.replica.apply_event(event)?;
+        let update = self.replica.apply_event(event);
+        self.watch.release_event();
+        let update = update?;
         if let Some(update) = &update {
             self.epoch = update.epoch.clone();
             if let Some(sharing) = self.replica.sharing_mut() {

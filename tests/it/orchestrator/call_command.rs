@@ -25,6 +25,10 @@ impl CallProcess {
         }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
     /// Returns the next line.
     pub(crate) async fn next(&mut self) -> Value {
         let line = self.process.line().await;

@@ -1,5 +1,8 @@
 //! A hostile daemon: responses have size limits, and skills of other roots are rejected.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use caproot::client::{CallError, ChangesSince, Mirror, MirrorSelection, MirrorState, ResumePoint};
 use caproot::proto::caproot::v1::read_resource_response::Body;
 use caproot::proto::caproot::v1::watch_skills_response::Event;
@@ -8,7 +11,7 @@ use serde_json::json;
 
 use super::session::{session, value};
 use super::{client, published};
-use crate::harness::in_time;
+use crate::harness::{in_time, read_request};
 use crate::test_servers::{HostileDaemon, ReadResponder, hostile_skill, read_response};
 
 #[tokio::test]
@@ -48,7 +51,7 @@ async fn invalid_read_responses_are_errors() {
             "NOT_TEXT",
             Box::new(|r| ReadResourceResponse {
                 body: Some(Body::Data(vec![0])),
-                ..read_response(r, "", "")
+                ..read_response(r, "\0", "")
             }),
         ),
         // The first response does not fit into the result. A shorter one does.
@@ -209,4 +212,92 @@ async fn unknown_catalogs_are_rejected() {
         .await;
         assert_eq!(snapshot.catalog.skill_count(), 1, "the last catalog stays");
     }
+}
+
+/// Reader of a file that the daemon sends in two pages, or in one. The first responses of each read
+/// have bytes of another version than the digest.
+async fn read_changing_file(
+    is_paged: bool,
+    changed_reads: usize,
+    hold: usize,
+) -> (Result<Vec<u8>, CallError>, usize) {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let count = reads.clone();
+    let read: Box<ReadResponder> = Box::new(move |request| {
+        let is_first = request.cursor.is_empty();
+        let number = count.fetch_add(usize::from(is_first), Ordering::Relaxed);
+        let is_changed = number < changed_reads;
+        let (body, next) = match (is_paged, is_first) {
+            (false, _) => (if is_changed { "new bytes" } else { "old bytes" }, ""),
+            (true, true) => (if is_changed { "new " } else { "old " }, "1"),
+            (true, false) => ("bytes", ""),
+        };
+        ReadResourceResponse {
+            digest: read_response(request, "old bytes", "").digest,
+            total_bytes: 9,
+            ..read_response(request, body, next)
+        }
+    });
+    let hostile = HostileDaemon {
+        read,
+        ..HostileDaemon::default()
+    };
+    let mut client = client(&hostile.start().await).await;
+    let request = read_request(&published("r"), "skill://r/a", "skill://r/a/x");
+    let mut bytes = Vec::new();
+    let mut append = |page: &[u8]| {
+        bytes.extend_from_slice(page);
+        Ok(())
+    };
+    let outcome = in_time(client.read_resource(&request, hold, &mut append)).await;
+    let outcome = outcome.map(|_| bytes);
+    (outcome, reads.load(Ordering::Relaxed))
+}
+
+/// The bytes of a file and its digest belong together: otherwise the file counts as changed.
+#[tokio::test]
+async fn bytes_without_their_digest_are_read_again() {
+    for is_paged in [false, true] {
+        let (read, reads) = read_changing_file(is_paged, 2, 100).await;
+        assert_eq!(read.expect("the third read"), b"old bytes");
+        assert_eq!(reads, 3);
+        let (read, reads) = read_changing_file(is_paged, 100, 100).await;
+        assert!(matches!(read, Err(CallError::DigestMismatch)), "{read:?}");
+        assert_eq!(reads, 4);
+    }
+    // The first page was written before the last page came.
+    let (read, reads) = read_changing_file(true, 1, 0).await;
+    assert!(
+        matches!(read, Err(CallError::ChangedDuringRead)),
+        "{read:?}"
+    );
+    assert_eq!(reads, 1);
+}
+
+/// A page that is the whole file is compared with the digest, too.
+#[tokio::test]
+async fn a_whole_page_without_its_digest_is_read_again() {
+    let reads = Arc::new(AtomicUsize::new(0));
+    let count = reads.clone();
+    let read: Box<ReadResponder> = Box::new(move |request| {
+        let number = count.fetch_add(1, Ordering::Relaxed);
+        let body = if number < 6 { "new bytes" } else { "old bytes" };
+        ReadResourceResponse {
+            digest: read_response(request, "old bytes", "").digest,
+            ..read_response(request, body, "")
+        }
+    });
+    let hostile = HostileDaemon {
+        read,
+        ..HostileDaemon::default()
+    };
+    let client = client(&hostile.start().await).await;
+    let request = read_request(&published("r"), "skill://r/a", "skill://r/a/x");
+    let error = in_time(client.read_page(&request))
+        .await
+        .expect_err("changes");
+    assert!(matches!(error, CallError::DigestMismatch), "{error}");
+    let page = in_time(client.read_page(&request)).await.expect("a page");
+    assert_eq!(page.body, Some(Body::Contents("old bytes".to_owned())));
+    assert_eq!(reads.load(Ordering::Relaxed), 7);
 }

@@ -24,6 +24,7 @@ mod invocations;
 mod mirror;
 mod moving_executors;
 mod pages;
+mod response_memory;
 mod restarts;
 mod resumed_mirrors;
 #[allow(unreachable_pub)]

@@ -274,7 +274,7 @@ async fn files_that_lie_are_rejected_and_write_nothing() {
     };
     let cases: Vec<(&str, Box<ReadResponder>)> = vec![
         (
-            "does not have its digest",
+            "do not have the digest",
             Box::new(move |_| answer("evil", "")),
         ),
         ("smaller than the file", Box::new(move |_| answer("te", ""))),

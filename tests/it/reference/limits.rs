@@ -1,4 +1,5 @@
-//! `docs/reference/limits.md`: the limits of a daemon with the default configuration.
+//! `docs/reference/limits.md`: the limits of a daemon with the default configuration, and those of a
+//! client.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,6 +21,29 @@ limit is always reported by a diagnostic or an [error](errors.md).
 
 | limit | default | range | meaning |
 | --- | --- | --- | --- |
+";
+
+/// Limits of `src/client/response_budget.rs` and `src/client/pages.rs`.
+const TAIL: &str = "
+## Limits of a client
+
+A client does not trust the daemon. It computes the memory of a response before it decodes the response. These limits
+hold for the library, for all commands and for the daemons of a fleet. They cannot be changed, except the limit of a
+mirror.
+
+| limit | value | beyond |
+| --- | --- | --- |
+| message on the wire | 4 MiB | OUT_OF_RANGE; a stream ends |
+| message in memory | 20 MiB | OUT_OF_RANGE; a list is requested again with smaller pages, a mirror waits 5 to 30 s |
+| messages being received, all daemons together | 8 MiB, without messages up to 96 KiB | a response waits; a large message must arrive within 20 s |
+| messages being decoded, all daemons together | 20 MiB | a response waits |
+| unread bytes of a connection | 128 KiB | the daemon waits |
+| headers, with the details of an error | 16 KiB | the call ends |
+| published roots in memory | 4 MiB | invalid response |
+| page of a list | 1,000 skills or files; each skill of a selected root | invalid response |
+| list in memory | 256 MiB, 10,000 pages | invalid response: list fewer roots, or list with SKILL_VIEW_BASIC |
+| mirror in memory | 256 MiB (`max_bytes`) | the mirror is stale: select fewer roots, or raise `max_bytes` |
+| values of a skill or event in JSON | 65,536 | print the skills as text |
 ";
 
 /// Formats a number with separators, such as `1,024`.
@@ -118,5 +142,6 @@ async fn the_page_is_current() {
         ranges.is_empty(),
         "each key of `limits` is in the table: {ranges:?}"
     );
+    page.push_str(TAIL);
     check_page("limits", &page);
 }

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 
+use caproot::model::ContentDigest;
 use caproot::proto::caproot::v1::capability_service_server::{
     CapabilityService, CapabilityServiceServer,
 };
@@ -14,6 +15,7 @@ use caproot::proto::caproot::v1::{
     ResolveRootsRequest, ResolveRootsResponse, RootState, RootStatus, Skill, SkillDelta, Synced,
     WatchSkillsRequest, WatchSkillsResponse,
 };
+use sha2::{Digest as _, Sha256};
 use tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
@@ -180,7 +182,7 @@ impl CapabilityService for HostileDaemon {
     }
 }
 
-/// Returns a response with the text and the cursor of the next page.
+/// Returns a response with the text and the cursor of the next page. The digest is the one of the text.
 pub(crate) fn read_response(
     request: &ReadResourceRequest,
     body: &str,
@@ -189,6 +191,7 @@ pub(crate) fn read_response(
     ReadResourceResponse {
         resource: request.resource.clone(),
         body: Some(Body::Contents(body.into())),
+        digest: ContentDigest(Sha256::digest(body).into()).to_string(),
         next_cursor: next.into(),
         ..ReadResourceResponse::default()
     }

@@ -4,12 +4,14 @@
 mod hostile_daemon;
 #[cfg(feature = "mcp")]
 pub(crate) mod mcp_server;
+mod raw_daemon;
 mod recording_proxy;
 mod scripted_server;
 mod slim_executor;
 mod unused_calls;
 
 pub(crate) use hostile_daemon::{HostileDaemon, ReadResponder, hostile_skill, read_response};
+pub(crate) use raw_daemon::RawDaemon;
 pub(crate) use recording_proxy::RecordingProxy;
 pub(crate) use scripted_server::{ScriptedServer, event_stream, response};
 pub(crate) use slim_executor::{SlimCatalogs, SlimExecutor, slim_skill};

@@ -186,7 +186,7 @@ async fn the_next_mirror_follows_a_failed_transfer() {
 #[tokio::test]
 async fn idle_catalogs_are_limited_in_bytes() {
     let catalogs: Vec<_> = (0..10).map(|n| contents(&n.to_string())).collect();
-    let shared = SharedCatalogs::new(3 * catalogs[0].memory_bytes());
+    let shared = SharedCatalogs::new(3 * catalogs[0].bytes());
     let keys: Vec<_> = (0..10).map(|n| key(&n.to_string())).collect();
     for (key, contents) in keys.iter().zip(&catalogs) {
         shared.share(key, contents);
@@ -195,10 +195,7 @@ async fn idle_catalogs_are_limited_in_bytes() {
         shared.share(&keys[0], &catalogs[0]);
     }
     assert_eq!(shared.counts().catalogs, 10, "catalogs in use are found");
-    assert_eq!(
-        shared.counts().retained_bytes,
-        3 * catalogs[0].memory_bytes()
-    );
+    assert_eq!(shared.counts().retained_bytes, 3 * catalogs[0].bytes());
     drop(catalogs);
     assert_eq!(shared.counts().catalogs, 3);
     let obtained = shared.obtain(&keys).await;

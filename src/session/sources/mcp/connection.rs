@@ -2,7 +2,7 @@
 
 use super::index::INDEX_URI;
 use super::limits::MAX_MESSAGE_BYTES;
-use super::token::{McpToken, TokenClient};
+use super::token::{McpToken, TokenClient, check_credentials};
 use crate::session::http_client::{http_client_builder, no_client};
 use http::{HeaderName, HeaderValue};
 use rmcp::model::{
@@ -51,7 +51,8 @@ pub enum McpEndpoint {
     Http {
         /// URL of the server, such as `http://127.0.0.1:7421/mcp`.
         url: String,
-        /// Headers of each request, such as `authorization`; never logged.
+        /// Headers of each request, such as `authorization`; never logged. Credentials are sent only over
+        /// https or to a loopback address.
         headers: Vec<(HeaderName, HeaderValue)>,
         /// Bearer token, if the server needs a token that expires.
         token: Option<McpToken>,
@@ -168,11 +169,12 @@ pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpC
             headers,
             token,
         } => {
+            check_credentials(url, headers, token.as_ref())?;
             let headers: HashMap<_, _> = headers.iter().cloned().collect();
             let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
                 .custom_headers(headers)
                 .max_sse_event_size(MAX_MESSAGE_BYTES);
-            let client = TokenClient::new(http_client(url).await?, url, token.clone())?;
+            let client = TokenClient::new(http_client(url).await?, token.clone());
             let transport = StreamableHttpClientTransport::with_client(client, config);
             let running = host.serve_with_lifecycle(transport, lifecycle).await;
             (running.map_err(failed)?, None)

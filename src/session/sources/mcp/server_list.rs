@@ -2,7 +2,7 @@
 
 use super::address::is_server_name;
 use super::connection::McpEndpoint;
-use super::token::McpToken;
+use super::token::{McpToken, check_credentials};
 use super::{McpServerConfig, McpSource};
 use crate::parse::document::{ConfigError, ConfigErrors};
 use crate::session::SkillSource;
@@ -237,9 +237,11 @@ fn read_server(
                 value.set_sensitive(true);
                 Ok((header, value))
             });
-            let headers = headers.collect::<Result<_, String>>()?;
+            let headers = headers.collect::<Result<Vec<_>, String>>()?;
+            let url = expand(url)?;
+            check_credentials(&url, &headers, token.as_ref())?;
             McpEndpoint::Http {
-                url: expand(url)?,
+                url,
                 headers,
                 token,
             }
@@ -341,15 +343,23 @@ mod tests {
             "g": {"url": "y", "tokenFile": "x", "tokenCommand": ["x"]}, "h": {"url": "y", "tokenCommand": []},
             "i": {"command": "x", "tokenFile": "y"}, "j": {"url": "x", "cwd": "y"}, "k": 7,
             "l": {"command": "x", "env": {"a=b": ""}}, "m": {"url": "y", "headers": "s3\"cret"},
+            "n": {"url": "http://a.example/", "headers": {"Authorization": "Bearer ${TOKEN}"}},
+            "o": {"url": "http://a.example/", "tokenFile": "/run/token"},
         }});
         let error = McpServerList::parse(&text.to_string(), &variable).expect_err("invalid");
         let keys: Vec<_> = error.iter().map(|error| &*error.key).collect();
-        let expected: Vec<_> = ('a'..='m')
+        let expected: Vec<_> = ('a'..='o')
             .map(|name| format!("mcpServers.{name}"))
             .collect();
         assert_eq!(keys, expected, "{error}");
         let wrong_type = "mcpServers.m: `headers`: invalid type: string …, expected a map";
         assert_eq!(error[12].to_string(), wrong_type);
+        assert!(
+            error[13]
+                .to_string()
+                .contains("`authorization` is sent only over https"),
+            "{error}"
+        );
         for bad in [
             "",
             "[]",

@@ -113,7 +113,33 @@ async fn run_program(program: &str, arguments: &[String]) -> Result<Vec<u8>, Str
     }
 }
 
-/// Returns whether a token may be sent to a URL.
+/// Parts of the names of headers that are credentials, such as `authorization` and `x-api-key`.
+const CREDENTIAL_PARTS: [&str; 6] = ["auth", "cookie", "credential", "key", "secret", "token"];
+
+/// Checks that no credential is sent to a URL where an attacker on the network could read it. The
+/// error is the end of a sentence.
+pub fn check_credentials(
+    url: &str,
+    headers: &[(HeaderName, HeaderValue)],
+    token: Option<&McpToken>,
+) -> Result<(), String> {
+    if is_protected(url) {
+        return Ok(());
+    }
+    let mut names = headers.iter().map(|(name, _)| name.as_str());
+    if let Some(name) = names.find(|name| CREDENTIAL_PARTS.iter().any(|part| name.contains(part))) {
+        return Err(format!(
+            "its header `{name}` is sent only over https or to a loopback address; use an https URL"
+        ));
+    }
+    if token.is_some() {
+        let why = "its token is sent only over https or to a loopback address; use an https URL";
+        return Err(why.to_owned());
+    }
+    Ok(())
+}
+
+/// Returns whether a credential may be sent to a URL.
 fn is_protected(url: &str) -> bool {
     url.parse::<reqwest::Url>()
         .is_ok_and(|url| url.scheme() == "https")
@@ -137,26 +163,17 @@ type HttpHeaders = HashMap<HeaderName, HeaderValue>;
 type HttpError = StreamableHttpError<reqwest::Error>;
 
 impl TokenClient {
-    /// Returns the client, or the reason if the token cannot be sent to the URL.
-    pub fn new(
-        client: reqwest::Client,
-        url: &str,
-        token: Option<McpToken>,
-    ) -> Result<Self, String> {
-        if token.is_some() && !is_protected(url) {
-            let reason = "its token is sent only over https or to a loopback address";
-            return Err(reason.to_owned());
-        }
+    pub fn new(client: reqwest::Client, token: Option<McpToken>) -> Self {
         let cache = |origin| {
             Arc::new(CachedToken {
                 origin,
                 latest: Mutex::default(),
             })
         };
-        Ok(Self {
+        Self {
             client,
             token: token.map(cache),
-        })
+        }
     }
 
     /// Sends a request with the token. If the server rejects the token, sends the request once more
@@ -326,7 +343,8 @@ impl StreamableHttpClient for TokenClient {
 
 #[cfg(test)]
 mod tests {
-    use super::is_protected;
+    use super::{McpToken, check_credentials, is_protected};
+    use http::{HeaderName, HeaderValue};
 
     #[test]
     fn a_token_needs_tls_or_a_loopback_address() {
@@ -349,5 +367,28 @@ mod tests {
         ] {
             assert!(!is_protected(url), "{url}");
         }
+    }
+
+    #[test]
+    fn credentials_in_headers_need_tls_or_a_loopback_address() {
+        let check = |url: &str, name: &'static str| {
+            let header = HeaderName::from_static(name);
+            check_credentials(url, &[(header, HeaderValue::from_static("x"))], None)
+        };
+        for name in [
+            "authorization",
+            "proxy-authorization",
+            "cookie",
+            "x-api-key",
+            "x-my-token",
+        ] {
+            let error = check("http://a.example/mcp", name).expect_err(name);
+            assert!(error.contains(name) && error.contains("https"), "{error}");
+            assert_eq!(check("https://a.example/mcp", name), Ok(()), "{name}");
+            assert_eq!(check("http://127.0.0.1:1/mcp", name), Ok(()), "{name}");
+        }
+        assert_eq!(check("http://a.example/mcp", "accept-language"), Ok(()));
+        let token = McpToken::File("/run/token".into());
+        assert!(check_credentials("http://a.example/", &[], Some(&token)).is_err());
     }
 }

@@ -201,3 +201,34 @@ async fn floods_do_not_disturb_another_tunnel() {
     assert_eq!(fleet.stats().dials, 1);
     drop(link);
 }
+
+/// An orchestrator that has used up its dials of a second leaves dials for another orchestrator.
+#[tokio::test]
+async fn a_flood_of_dials_leaves_a_share_for_others() {
+    let Some(executor) = LinkedExecutor::start().await else {
+        return;
+    };
+    let link = executor.start_link("one", "max_tunnels: 512\n").await;
+    let mut hostile = RawOrchestrator::connect(executor.broker.address()).await;
+    let (mut dials, mut refused) = (0, 0);
+    while refused < 20 {
+        dials += 1;
+        let request = DialRequest {
+            orchestrator: token(2),
+            tunnel: token(dials),
+        };
+        let request = request.encode_to_vec();
+        hostile.publish("caproot.v1.in.one.dial", &request).await;
+        let (_, payload) = hostile.next_message().await;
+        let outcome = DialResponse::decode(&payload[..]).map(|response| response.outcome);
+        if let Ok(Some(Outcome::Refused(why))) = outcome {
+            assert_eq!(why.reason(), DialRefusal::TooManyDials);
+            refused += 1;
+        }
+    }
+    let fleet = executor.open_fleet().await;
+    let client = fleet.client("one").await.expect("a client");
+    let mut client = client.with_retry_policy(RetryPolicy::NONE);
+    in_time(client.get_executor()).await.expect("an answer");
+    drop(link);
+}
