@@ -5,8 +5,10 @@
 #[cfg(feature = "daemon")]
 mod blocking;
 
+#[cfg(feature = "otlp")]
+pub use blocking::try_thread;
 #[cfg(feature = "daemon")]
-pub use blocking::{BlockingError, report_refused_thread, run_blocking, try_thread};
+pub use blocking::{BlockingError, report_refused_thread, run_blocking};
 
 use std::sync::{MutexGuard, PoisonError};
 #[cfg(feature = "daemon")]

@@ -38,8 +38,8 @@ pub use crate::net::endpoint::{InheritedSocketInfo, ProcessEnv};
 pub use crate::parse::document::{ConfigError, ConfigErrors, TextPosition};
 pub use crate::telemetry::{LogConfig, LogFormat, TraceConfig};
 
-pub(crate) use self::file::read as read_config_file;
-pub(crate) use self::settings::read_log_section;
+#[cfg(feature = "nats")]
+pub(crate) use self::{file::read as read_config_file, settings::read_log_section};
 
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot, RootId};

@@ -118,7 +118,7 @@ impl ScanProgress {
         slow.map(|file| file.path.clone())
     }
 
-    /// Stops each parser in flight that took, or is going to take, [`MAX_PARSER_TIME`]. The scan
+    /// Stops each parser in flight that took, or is going to take, `MAX_PARSER_TIME`. The scan
     /// continues without the file. A parser that only waits for a processor is not stopped.
     pub fn stop_slow_parsers(&self) {
         for file in &*self.parsed_files.lock() {
