@@ -207,6 +207,8 @@ async fn restore_session(
 ) -> Result<RestoredSession, Box<dyn Error>> {
     let options = SessionOptions {
         tools,
+        // Longer than the longest delay of a retry: an executor was lost a moment ago.
+        start_timeout: Duration::from_secs(30),
         ..SessionOptions::default()
     };
     let other_sources = services.other_sources(&options).await?;

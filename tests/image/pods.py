@@ -142,12 +142,14 @@ class Container:
             ],
         }
 
+    def groups(self):
+        """Supplementary groups of the processes of the pod."""
+        groups = self.pod.get("supplementalGroups", [])
+        return [*groups, self.pod["fsGroup"]] if "fsGroup" in self.pod else groups
+
     def command(self, args, groups=None):
         """Command that runs the program of the image in a new container."""
-        if groups is None:
-            groups = self.pod.get("supplementalGroups", [])
-            groups = [*groups, self.pod["fsGroup"]] if "fsGroup" in self.pod else groups
-        spec = json.dumps(self.spec(args, groups))
+        spec = json.dumps(self.spec(args, self.groups() if groups is None else groups))
         namespaces = ["--mount", "--pid", "--net", "--ipc", "--fork", "--kill-child"]
         return ["unshare", *namespaces, sys.executable, __file__, "--enter", spec]
 
@@ -181,11 +183,12 @@ class Container:
 
     def in_container(self, args, *flags):
         """Runs a program in the container, as `kubectl exec` and probes do."""
-        security = self.container["securityContext"]
-        user = [f"--setuid={security['runAsUser']}", f"--setgid={security['runAsGroup']}"]
-        env = [f"{name}={value}" for name, value in self.spec([], [])["env"].items()]
-        inside = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--net", "--root", "--wd=/", *user]
-        return run([*inside, *flags, *args], env)
+        spec = self.spec([], self.groups())
+        env = [f"{name}={value}" for name, value in spec["env"].items()]
+        # With --setgid, nsenter drops the supplementary groups, so it starts with the groups.
+        user = f"--setuid={spec['uid']}"
+        inside = ["nsenter", f"--target={self.pid}", "--mount", "--pid", "--net", "--root", "--wd=/", user]
+        return run([*inside, *flags, *args], env, group=spec["gid"], extra_groups=spec["groups"])
 
     def probe(self):
         """Runs the probes of the manifest. Returns the output."""
@@ -208,12 +211,11 @@ class Container:
             fail(f"the daemon ends with {self.init.returncode}: {''.join(self.log)}")
 
 
-def run(command, env=()):
+def run(command, env=(), **user):
     env = dict(variable.split("=", 1) for variable in env) if env else None
     path = shutil.which(command[0])
-    return subprocess.run(
-        [path, *command[1:]], env=env, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL
-    )
+    flags = {"env": env, "capture_output": True, "text": True, "timeout": SECONDS, "stdin": subprocess.DEVNULL}
+    return subprocess.run([path, *command[1:]], **flags, **user)
 
 
 def expect(done, code, *texts):

@@ -192,7 +192,7 @@ impl Churn {
         let (root, dir, name) = self.pick_skill();
         self.write(
             &format!("{dir}/SKILL.md"),
-            file_contents::broken(root, &name, self.version),
+            file_contents::repairable(root, &name, self.version),
         )
     }
 

@@ -12,8 +12,8 @@ pub(super) fn skill(root: &str, name: &str, version: u64) -> String {
     text
 }
 
-/// Returns a version of a SKILL.md that cannot be parsed.
-pub(super) fn broken(root: &str, name: &str, version: u64) -> String {
+/// Returns a version of a SKILL.md that only the repair of YAML can read.
+pub(super) fn repairable(root: &str, name: &str, version: u64) -> String {
     head(root, name, version) + "metadata: [\n---\n"
 }
 
@@ -55,8 +55,8 @@ pub(super) fn version_of(description: &str, root: &str) -> Option<u64> {
 pub(super) enum ContentKind {
     /// Complete SKILL.md, with its description.
     Skill(String),
-    /// Complete SKILL.md that cannot be parsed.
-    Broken,
+    /// Complete SKILL.md that only the repair of YAML can read, with its description.
+    Repairable(String),
     /// Complete other file.
     Notes,
     /// Beginning of a file that is being written.
@@ -82,13 +82,13 @@ pub(super) fn recognize(bytes: &[u8], root: &str) -> ContentKind {
                 return ContentKind::Unknown;
             };
             let whole = skill(root, name, version);
-            let broken_text = broken(root, name, version);
-            let (whole, broken_text) = (whole.as_bytes(), broken_text.as_bytes());
+            let repairable_text = repairable(root, name, version);
+            let (whole, repairable_text) = (whole.as_bytes(), repairable_text.as_bytes());
             if bytes == whole {
                 ContentKind::Skill(description.to_owned())
-            } else if bytes == broken_text {
-                ContentKind::Broken
-            } else if whole.starts_with(bytes) || broken_text.starts_with(bytes) {
+            } else if bytes == repairable_text {
+                ContentKind::Repairable(description.to_owned())
+            } else if whole.starts_with(bytes) || repairable_text.starts_with(bytes) {
                 ContentKind::Partial
             } else {
                 ContentKind::Unknown
@@ -126,8 +126,8 @@ fn complete_partial_and_foreign_contents_are_distinguished() {
     );
     assert_eq!(recognize(&two, "r1"), ContentKind::Notes);
     assert_eq!(
-        recognize(broken("r1", "s01", 4).as_bytes(), "r1"),
-        ContentKind::Broken
+        recognize(repairable("r1", "s01", 4).as_bytes(), "r1"),
+        ContentKind::Repairable(description("r1", 4))
     );
     assert_eq!(recognize(&two[..700], "r1"), ContentKind::Partial);
     assert_eq!(recognize(b"", "r1"), ContentKind::Partial);

@@ -33,9 +33,11 @@ use self::random_calls::{RANDOM_CALLERS, RandomCaller};
 use self::shared_state::{Phase, SharedState};
 use self::streams::{STREAMS, WatchClient};
 use self::tree::{ROOTS, Tree};
-use crate::harness::HANG_TIMEOUT;
+use crate::harness::{Daemon, HANG_TIMEOUT};
 use crate::random_walk::from_env;
+use crate::replica::Replica;
 use crate::rng::Rng;
+use crate::watch_harness::watch_request;
 
 /// Longest time of changes between two complete comparisons.
 const ROUND: Duration = Duration::from_secs(10);
@@ -236,9 +238,24 @@ impl Soak {
         self.compare_all(true).await
     }
 
+    /// Waits until the resting tree has been unchanged for long enough, so that the lists have the
+    /// files that only the repair of YAML can read.
+    async fn wait_for_repaired_skills(&self, daemon: &Daemon) {
+        for (root, request) in ROOTS.iter().zip(&self.shared.requests) {
+            let expected = self.tree.expected_skills(root);
+            let roots = request.selected_capability_roots.clone();
+            let mut replica = Replica::synced(daemon, watch_request(roots)).await;
+            replica
+                .wait_while(|replica| !expected.has_repaired(&replica.skills, root))
+                .await;
+        }
+    }
+
     /// Compares all replicas with fresh lists, and the lists with the tree.
     async fn compare_all(&mut self, all: bool) -> Arc<Vec<ListSkillsResponse>> {
         let (_, daemon) = self.shared.connect(0, false).await;
+        self.wait_for_repaired_skills(&daemon).await;
+
         let mut lists = Vec::new();
         for original in &self.shared.requests {
             let consistency = Consistency::Fresh.into();

@@ -31,7 +31,9 @@ pub(super) struct Tree {
 pub(super) struct ExpectedSkills {
     /// Skills that must be listed: package path and description.
     listable: BTreeMap<String, String>,
-    /// Paths at and below which the listing is undefined: broken or unreadable files.
+    /// Skills that must be listed once their files were unchanged for a while.
+    repairable: BTreeMap<String, String>,
+    /// Paths at and below which the listing is undefined: partial or unreadable files.
     undefined: BTreeSet<String>,
 }
 
@@ -130,6 +132,9 @@ impl ExpectedSkills {
                     Ok(ContentKind::Skill(description)) => {
                         drop(self.listable.insert(relative.to_owned(), description));
                     }
+                    Ok(ContentKind::Repairable(description)) => {
+                        drop(self.repairable.insert(relative.to_owned(), description));
+                    }
                     Ok(ContentKind::Unknown) => panic!("{} has unknown content", path.display()),
                     _ => drop(self.undefined.insert(relative.to_owned())),
                 }
@@ -142,6 +147,15 @@ impl ExpectedSkills {
                 self.scan_dir(&path, &below, root);
             }
         }
+    }
+
+    /// Whether the listed skills have the contents of all files that only the repair of YAML can
+    /// read.
+    pub(super) fn has_repaired(&self, listed: &BTreeMap<String, Skill>, id: &str) -> bool {
+        self.repairable.iter().all(|(path, description)| {
+            let skill = listed.get(&format!("skill://{id}/{path}"));
+            skill.is_some_and(|skill| skill.description == *description)
+        })
     }
 
     fn is_undefined(&self, package: &str) -> bool {
@@ -170,6 +184,7 @@ impl ExpectedSkills {
         let other: Vec<_> = self
             .listable
             .iter()
+            .chain(&self.repairable)
             .filter(|(p, s)| listed.get(*p) != Some(s))
             .collect();
         if let Some((path, description)) = other.first() {
@@ -188,7 +203,9 @@ impl ExpectedSkills {
             );
         }
         for (path, description) in listed {
-            let known = self.listable.contains_key(&path) || self.is_undefined(&path);
+            let known = self.listable.contains_key(&path)
+                || self.repairable.contains_key(&path)
+                || self.is_undefined(&path);
             assert!(
                 known,
                 "revision {revision}: {prefix}{path} is not there, but says {description:?}"

@@ -105,6 +105,7 @@ rejects_shared_tokens() {
   until_true 20 eval '! status_has rejected' || fail "the reload rejects the token of the daemon"
   sed -i '$d' $config
   systemctl reload caproot || fail "no reload without the token"
+  rm $token
 }
 
 stops() {
