@@ -83,7 +83,7 @@ pub const ENVIRONMENT_VARIABLES: &[EnvironmentVariable] = &[
     },
     EnvironmentVariable {
         name: "XDG_RUNTIME_DIR",
-        meaning: "Directory of the second default socket. Only an absolute path counts.",
+        meaning: "Directory of the second default socket. Only an absolute path counts. Without the variable, clients try `/run/user/UID`, if the directory belongs to the user.",
         commands: SOCKETS,
     },
     EnvironmentVariable {

@@ -55,7 +55,9 @@ exit_codes! {
     USAGE = 2, "invalid usage", CommandSet::All;
     /// No daemon answers at the endpoint, another program answers, or the TLS certificate of the
     /// daemon is not trusted.
-    NO_DAEMON = 3, "no daemon answers", CommandSet::Client;
+    NO_DAEMON = 3, "no daemon answers", CommandSet::Only(&[
+        "status", "roots", "resolve", "list", "resources", "read", "pull", "path", "watch", "call",
+    ]);
     /// The call was rejected as invalid: an unknown root, skill or file, a name of several skills, or
     /// a value that the daemon does not accept. The same call will be rejected again.
     REJECTED = 4, "call rejected as invalid", CommandSet::Client;

@@ -6,7 +6,10 @@ use super::failure::CommandFailure;
 use super::output::{print_stderr, write_stdout};
 use super::signals::run_until_signal;
 use crate::client::CallError;
-use crate::mcp::{HttpAllowlist, HttpListener, ServerTransport, SkillSubscription, serve};
+use crate::mcp::{
+    ConnectFailure, HttpAllowlist, HttpListener, ServedDaemon, ServerTransport, SkillSubscription,
+    serve,
+};
 use crate::model::text::escape_text;
 use crate::net::endpoint::ProcessEnv;
 use crate::session::{Session, SessionOptions, ToolNames};
@@ -16,8 +19,9 @@ use std::net::SocketAddr;
 /// Serve the skills of a running daemon to MCP hosts
 ///
 /// Without --http, the server uses stdin and stdout, as hosts start it, and ends with stdin. With
-/// --http, it prints one line, `listening http://…/mcp`, and serves until SIGINT or SIGTERM. If the
-/// daemon is lost, calls fail until the daemon is back. The server reconnects by itself.
+/// --http, it prints one line, `listening http://…/mcp`, and serves until SIGINT or SIGTERM. If no
+/// daemon runs yet, or the daemon is lost, calls fail until the daemon is there. The server connects
+/// by itself.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -110,9 +114,6 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
         ));
     }
 
-    let mut executor = args.connection.connect(env).await?;
-    let roots = args.selection.selected_roots(&mut executor, env).await?;
-    let published = args.selection.selects_published();
     let transport = match args.http {
         None => ServerTransport::Stdio,
         Some(address) => {
@@ -120,60 +121,80 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
             ServerTransport::Http(
                 listener,
                 HttpAllowlist {
-                    hosts: args.allow_host,
-                    origins: args.allow_origin,
+                    hosts: args.allow_host.clone(),
+                    origins: args.allow_origin.clone(),
                 },
             )
         }
     };
+    // Hosts reject dots in the names of tools.
+    let tool_names = args.tools.then(|| ToolNames::flat("skills", "_"));
+    let tool_names = tool_names
+        .transpose()
+        .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
 
-    let tools = if args.tools {
-        // Hosts reject dots in the names of tools.
-        let tool_names = ToolNames::flat("skills", "_")
-            .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
-        let options = SessionOptions {
-            product: args.product.clone(),
-            tool_names,
-            ..SessionOptions::default()
-        };
-        let fleet = executor.session_fleet(&roots);
-        let session = Session::start(&fleet, roots.clone(), &options);
-        Some(
-            session
-                .await
-                .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?,
-        )
-    } else {
-        None
+    let connect = async || {
+        let connected = connect_to_daemon(&args, tool_names.as_ref(), env).await;
+        connected.map_err(|failure| match failure.exit_code() {
+            exit::NO_DAEMON => ConnectFailure::Unavailable(failure.sentence()),
+            _ => ConnectFailure::Final(ServeFailure(failure)),
+        })
     };
-    let subscription = SkillSubscription {
-        roots,
-        follows_published: published,
-        environment_id: executor.fleet_environment().map(str::to_owned),
-        product: args.product,
-    };
-
     let report = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     // Boxed, because the future is large and would enlarge the future of every command.
-    let served = Box::pin(serve(
-        executor.client,
-        subscription,
-        transport,
-        tools,
-        report,
-    ));
-    served.await.map_err(serve_failure)?;
+    let served = Box::pin(serve(connect, transport, tool_names.clone(), report));
+    served.await.map_err(|ServeFailure(failure)| failure)?;
     Ok(exit::OK)
 }
 
-/// Converts a failure of the server. A host that closes its end of stdout first is a failure.
-fn serve_failure(error: CallError) -> CommandFailure {
-    match error {
-        CallError::Output(error) => CommandFailure::new(
-            exit::OUTPUT_FAILED,
-            format!("cannot write to the MCP host: {error}"),
-        ),
-        error => error.into(),
+/// Connects, selects the roots, and starts the session of the tools.
+async fn connect_to_daemon(
+    args: &McpArgs,
+    tool_names: Option<&ToolNames>,
+    env: &ProcessEnv,
+) -> Result<ServedDaemon, CommandFailure> {
+    let mut executor = args.connection.connect(env).await?;
+    let roots = args.selection.selected_roots(&mut executor, env).await?;
+
+    let tool_session = match tool_names {
+        None => None,
+        Some(tool_names) => {
+            let options = SessionOptions {
+                product: args.product.clone(),
+                tool_names: tool_names.clone(),
+                ..SessionOptions::default()
+            };
+            let fleet = executor.session_fleet(&roots);
+            let session = Session::start(&fleet, roots.clone(), &options).await;
+            Some(session.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?)
+        }
+    };
+
+    let subscription = SkillSubscription {
+        roots,
+        follows_published: args.selection.selects_published(),
+        environment_id: executor.fleet_environment().map(str::to_owned),
+        product: args.product.clone(),
+    };
+    Ok(ServedDaemon {
+        client: executor.client,
+        subscription,
+        tool_session,
+    })
+}
+
+/// Failure of the server. A host that closes its end of stdout first is a failure.
+struct ServeFailure(CommandFailure);
+
+impl From<CallError> for ServeFailure {
+    fn from(error: CallError) -> Self {
+        Self(match error {
+            CallError::Output(error) => CommandFailure::new(
+                exit::OUTPUT_FAILED,
+                format!("cannot write to the MCP host: {error}"),
+            ),
+            error => error.into(),
+        })
     }
 }
 

@@ -5,7 +5,9 @@ use super::credentials::ClientCredentials;
 use super::dial::{ConnectorError, find_connector_error, open_stream, root_cause};
 use super::response_budget::{MAX_HEADER_BYTES, WINDOW_BYTES};
 use super::tls_error::TlsError;
-use crate::net::endpoint::{DaemonEndpoint, EndpointAddress, ProcessEnv, default_sockets};
+use crate::net::endpoint::{
+    DaemonEndpoint, EndpointAddress, ProcessEnv, USER_RUNTIME_DIRS, default_sockets,
+};
 use crate::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use crate::sync::Mutex;
 use hyper_util::rt::TokioIo;
@@ -58,12 +60,15 @@ pub enum ConnectError {
     },
     /// No daemon answers at a default socket.
     #[error(
-        "no daemon answers at any of the default sockets: {}",
-        join_paths(tried)
+        "no daemon answers at any of the default sockets: {}{}",
+        join_paths(tried),
+        if *is_variable_missing { "; XDG_RUNTIME_DIR is not set" } else { "" }
     )]
     NoDefault {
         /// Default sockets, in the order of the attempts.
         tried: Vec<PathBuf>,
+        /// Whether `XDG_RUNTIME_DIR` is not set, so that its place is a guess.
+        is_variable_missing: bool,
     },
 }
 
@@ -267,7 +272,8 @@ pub async fn find_default_endpoint(
         let EndpointAddress::Unix(path) = endpoint.address() else {
             continue;
         };
-        if path.starts_with(&env.temp_dir) && !is_in_own_directory(path, env.uid) {
+        let is_guessed = env.xdg_runtime_dir.is_none() && path.starts_with(USER_RUNTIME_DIRS);
+        if (is_guessed || path.starts_with(&env.temp_dir)) && !is_in_own_directory(path, env.uid) {
             continue;
         }
         match tokio::time::timeout(timeout, UnixStream::connect(path)).await {
@@ -282,6 +288,7 @@ pub async fn find_default_endpoint(
         Some(endpoint) => ConnectError::NotPermitted { endpoint },
         None => ConnectError::NoDefault {
             tried: default_sockets(env),
+            is_variable_missing: env.xdg_runtime_dir.is_none(),
         },
     })
 }
@@ -295,6 +302,7 @@ pub async fn find_default_endpoint(
 ) -> Result<DaemonEndpoint, ConnectError> {
     Err(ConnectError::NoDefault {
         tried: default_sockets(env),
+        is_variable_missing: false,
     })
 }
 

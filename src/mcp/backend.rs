@@ -13,7 +13,7 @@ use super::limits::{
 };
 use crate::client::{CallError, Client};
 use crate::model::text::escape_hidden_chars;
-use crate::session::Session;
+use crate::session::{Session, ToolNames};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use rmcp::model::{
@@ -24,7 +24,7 @@ use rmcp::model::{
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit, SetOnce, watch};
 use tokio::time::{Instant, timeout};
 
 /// Skills of one page whose files are listed concurrently.
@@ -39,16 +39,27 @@ const OMITTED_META_KEY: &str = "caproot/omitted";
 /// Skills of a daemon, for any number of MCP sessions.
 #[derive(Debug)]
 pub struct McpBackend {
-    client: Client,
+    /// Set with the first connection.
+    daemon: SetOnce<ConnectedDaemon>,
     state: watch::Receiver<FeedState>,
-    tool_session: Option<Session>,
+    /// Names of the served tools; `None` without tools.
+    tool_names: Option<ToolNames>,
     waiting_permits: Semaphore,
     call_permits: Semaphore,
     listen_permits: Arc<Semaphore>,
 }
 
+/// Daemon that the server is connected to.
+#[derive(Debug)]
+pub struct ConnectedDaemon {
+    pub client: Client,
+    /// Session that answers the calls of the tools; `None` without tools.
+    pub tool_session: Option<Session>,
+}
+
 /// Permit of a call, with the catalog for its response. Released on drop.
 struct CallPermit<'a> {
+    client: Client,
     catalog: Arc<McpCatalog>,
     _waiting: SemaphorePermit<'a>,
     _call: SemaphorePermit<'a>,
@@ -64,11 +75,11 @@ enum SkillListItem {
 }
 
 impl McpBackend {
-    pub fn new(client: Client, state: watch::Receiver<FeedState>, tools: Option<Session>) -> Self {
+    pub fn new(state: watch::Receiver<FeedState>, tool_names: Option<ToolNames>) -> Self {
         Self {
-            client,
+            daemon: SetOnce::new(),
             state,
-            tool_session: tools,
+            tool_names,
             waiting_permits: Semaphore::new(MAX_WAITING_CALLS),
             call_permits: Semaphore::new(MAX_CALLS),
             listen_permits: Arc::new(Semaphore::new(MAX_LISTENS)),
@@ -80,9 +91,36 @@ impl McpBackend {
         self.state.clone()
     }
 
-    /// Returns the session whose tools are served, if there is one.
-    pub fn tool_session(&self) -> Option<&Session> {
-        self.tool_session.as_ref()
+    /// Sets the daemon, once it has answered.
+    pub fn set_daemon(&self, daemon: ConnectedDaemon) {
+        let is_first = self.daemon.set(daemon).is_ok();
+        debug_assert!(is_first, "the server connects once");
+    }
+
+    /// Returns the names of the served tools; `None` without tools.
+    pub fn tool_names(&self) -> Option<&ToolNames> {
+        self.tool_names.as_ref()
+    }
+
+    /// Returns the session that answers the calls of the tools. Waits for the first connection.
+    pub async fn tool_session(&self) -> Result<Option<&Session>, McpCallError> {
+        let daemon = self.connected_daemon().await?;
+        Ok(daemon.tool_session.as_ref())
+    }
+
+    /// Returns the daemon. Waits for the first connection.
+    async fn connected_daemon(&self) -> Result<&ConnectedDaemon, McpCallError> {
+        timeout(CATALOG_TIMEOUT, self.daemon.wait())
+            .await
+            .map_err(|_| self.unavailable_error())
+    }
+
+    /// Returns the error that the daemon is lost, or never answered.
+    fn unavailable_error(&self) -> McpCallError {
+        McpCallError::CatalogUnavailable(match &self.state.borrow().sync {
+            SyncState::Lost(cause) => cause.clone(),
+            SyncState::Connecting | SyncState::Synced => "its first scan is in progress".to_owned(),
+        })
     }
 
     /// Takes a permit for one `subscriptions/listen`.
@@ -134,7 +172,7 @@ impl McpBackend {
         let until = Instant::now() + MAX_PAGE_TIME;
         let catalog = &permit.catalog;
         let mut pending = rest.iter().take(MAX_PAGE_ITEMS);
-        let show = |skill| self.list_item_for_models(catalog, skill);
+        let show = |skill| permit.list_item_for_models(skill);
         let mut shown = FuturesOrdered::new();
         for skill in pending.by_ref().take(MAX_CONCURRENT_LISTINGS) {
             shown.push_back(show(skill));
@@ -186,7 +224,7 @@ impl McpBackend {
             .catalog
             .skill_by_main_uri(uri)
             .ok_or(FileError::NotFound)?;
-        match self.list_item(&permit.catalog, skill).await? {
+        match permit.list_item(skill).await? {
             SkillListItem::Skill(skill, _) => Ok(*skill),
             SkillListItem::Omitted | SkillListItem::UserOnly | SkillListItem::Gone => {
                 Err(FileError::NotFound.into())
@@ -198,7 +236,7 @@ impl McpBackend {
     pub async fn read_resource(&self, uri: &str) -> Result<ResourceContents, McpCallError> {
         let permit = self.acquire_call_permit().await?;
         let found = permit.catalog.resolve_uri(uri).ok_or(FileError::NotFound)?;
-        Ok(files::read_file(&mut self.client.clone(), uri, &found).await?)
+        Ok(files::read_file(&mut permit.client.clone(), uri, &found).await?)
     }
 
     /// `resources/directory/read`: the children of a skill's directory, or of a directory below it.
@@ -215,7 +253,7 @@ impl McpBackend {
             .catalog
             .resolve_uri(uri)
             .ok_or(FileError::NotADirectory)?;
-        let children = files::list_children(&mut self.client.clone(), &found).await?;
+        let children = files::list_children(&mut permit.client.clone(), &found).await?;
         let rest = children
             .into_iter()
             .filter(|child| last.as_ref().is_none_or(|last| child.uri > *last));
@@ -273,7 +311,7 @@ impl McpBackend {
             .catalog
             .resolve_uri(&uri)
             .ok_or(FileError::NotFound)?;
-        let text = files::read_file(&mut self.client.clone(), &uri, &found).await?;
+        let text = files::read_file(&mut permit.client.clone(), &uri, &found).await?;
         let head = format!(
             "Use the skill `{}`, which the user started. Its SKILL.md follows; it may name other files of \
              the skill, which are resources below {}/.",
@@ -285,27 +323,51 @@ impl McpBackend {
         Ok(GetPromptResult::new(messages.into()).with_description(description(skill)))
     }
 
-    async fn list_item_for_models(
-        &self,
-        catalog: &McpCatalog,
-        skill: &ServedSkill,
-    ) -> Result<SkillListItem, CallError> {
+    async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
+        let waiting = self
+            .waiting_permits
+            .try_acquire()
+            .map_err(|_| McpCallError::Busy("calls"))?;
+        let catalog = self.current_catalog().await?;
+        let client = self.connected_daemon().await?.client.clone();
+        let call = self
+            .call_permits
+            .acquire()
+            .await
+            .map_err(|_| McpCallError::Busy("calls"))?;
+        Ok(CallPermit {
+            client,
+            catalog,
+            _waiting: waiting,
+            _call: call,
+        })
+    }
+
+    /// Returns the current catalog of the daemon. Waits until there is one.
+    async fn current_catalog(&self) -> Result<Arc<McpCatalog>, McpCallError> {
+        let mut state = self.state.clone();
+        let in_step = state.wait_for(|state| state.sync == SyncState::Synced);
+        if let Ok(Ok(state)) = timeout(CATALOG_TIMEOUT, in_step).await {
+            return Ok(state.catalog.clone());
+        }
+        Err(self.unavailable_error())
+    }
+}
+
+impl CallPermit<'_> {
+    async fn list_item_for_models(&self, skill: &ServedSkill) -> Result<SkillListItem, CallError> {
         if skill.prompt_name.is_some() {
             return Ok(SkillListItem::UserOnly);
         }
-        self.list_item(catalog, skill).await
+        self.list_item(skill).await
     }
 
-    async fn list_item(
-        &self,
-        catalog: &McpCatalog,
-        skill: &ServedSkill,
-    ) -> Result<SkillListItem, CallError> {
+    async fn list_item(&self, skill: &ServedSkill) -> Result<SkillListItem, CallError> {
         let (SkillAddress::Uri(_), Some(author)) = (&skill.address, &skill.record.frontmatter)
         else {
             return Ok(SkillListItem::Omitted);
         };
-        let root = catalog.root_of(&skill.record);
+        let root = self.catalog.root_of(&skill.record);
         let files = match files::list_skill_files(&mut self.client.clone(), root, skill).await? {
             SkillFiles::Files(files) => SkillResources::Files(files),
             SkillFiles::Omitted => return Ok(SkillListItem::Omitted),
@@ -323,41 +385,6 @@ impl McpBackend {
         } else {
             SkillListItem::Omitted
         })
-    }
-
-    async fn acquire_call_permit(&self) -> Result<CallPermit<'_>, McpCallError> {
-        let waiting = self
-            .waiting_permits
-            .try_acquire()
-            .map_err(|_| McpCallError::Busy("calls"))?;
-        let catalog = self.current_catalog().await?;
-        let call = self
-            .call_permits
-            .acquire()
-            .await
-            .map_err(|_| McpCallError::Busy("calls"))?;
-        Ok(CallPermit {
-            catalog,
-            _waiting: waiting,
-            _call: call,
-        })
-    }
-
-    /// Returns the current catalog of the daemon. Waits until there is one.
-    async fn current_catalog(&self) -> Result<Arc<McpCatalog>, McpCallError> {
-        let mut state = self.state.clone();
-        let in_step = state.wait_for(|state| state.sync == SyncState::Synced);
-        if let Ok(Ok(state)) = timeout(CATALOG_TIMEOUT, in_step).await {
-            return Ok(state.catalog.clone());
-        }
-        Err(McpCallError::CatalogUnavailable(
-            match &self.state.borrow().sync {
-                SyncState::Lost(cause) => cause.clone(),
-                SyncState::Connecting | SyncState::Synced => {
-                    "its first scan is in progress".to_owned()
-                }
-            },
-        ))
     }
 }
 

@@ -1,17 +1,22 @@
-//! Follows the daemon and publishes each complete revision of its catalog.
+//! Connects to the daemon, follows it, and publishes each complete revision of its catalog.
 
 use super::catalog::McpCatalog;
 use super::limits::{MAX_CATALOG_BYTES, MAX_SKILLS};
 use super::skill_record::SkillRecord;
+use super::{ConnectFailure, ServedDaemon};
 use crate::client::{
     CallError, Client, MirrorCatalog, MirrorSelection, MirrorStream, WatchMessage,
     published_selection,
 };
 use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
+use backon::{BackoffBuilder as _, ExponentialBuilder};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
+/// Delays between attempts to connect to a daemon that never answered. Each delay has a random part.
+const MIN_CONNECT_DELAY: Duration = Duration::from_millis(200);
+const MAX_CONNECT_DELAY: Duration = Duration::from_secs(5);
 /// Delay after a rejected watch, if the daemon had sent a state before, and after a violation of
 /// the protocol.
 const REJECTED_RETRY_DELAY: Duration = Duration::from_secs(10);
@@ -60,18 +65,46 @@ enum FeedStreamEnd {
     Invalid(String),
 }
 
+/// Publisher of the state of the feed.
+pub struct FeedPublisher<F> {
+    state: watch::Sender<FeedState>,
+    /// Receives a message if the daemon is lost or connected again.
+    say: F,
+}
+
+/// Calls `connect` until a daemon answers or the failure is final.
+pub async fn connect_to_daemon<E>(
+    connect: impl AsyncFn() -> Result<ServedDaemon, ConnectFailure<E>>,
+    publisher: &FeedPublisher<impl Fn(String)>,
+) -> Result<ServedDaemon, E> {
+    let delays = ExponentialBuilder::new()
+        .with_min_delay(MIN_CONNECT_DELAY)
+        .with_max_delay(MAX_CONNECT_DELAY)
+        .without_max_times()
+        .with_jitter();
+    let mut delays = delays.build();
+
+    loop {
+        match connect().await {
+            Ok(daemon) => return Ok(daemon),
+            Err(ConnectFailure::Final(error)) => return Err(error),
+            Err(ConnectFailure::Unavailable(cause)) => publisher.publish_lost(cause),
+        }
+        let delay = delays.next().unwrap_or(MAX_CONNECT_DELAY);
+        tokio::time::sleep(delay).await;
+    }
+}
+
 /// Follows the daemon. Returns only if the daemon rejects the first watch.
 pub async fn follow_daemon(
     client: Client,
     subscription: SkillSubscription,
-    state: watch::Sender<FeedState>,
-    say: impl Fn(String),
+    publisher: FeedPublisher<impl Fn(String)>,
 ) -> Result<(), CallError> {
     let mut feed = CatalogFeed {
         client,
         subscription,
-        state,
-        say,
+        publisher,
         had_state: false,
     };
     loop {
@@ -81,7 +114,7 @@ pub async fn follow_daemon(
             FeedStreamEnd::Rejected(cause) => cause.to_string(),
             FeedStreamEnd::Invalid(why) => why,
         };
-        feed.publish_lost(why);
+        feed.publisher.publish_lost(why);
         tokio::time::sleep(REJECTED_RETRY_DELAY).await;
     }
 }
@@ -90,9 +123,7 @@ pub async fn follow_daemon(
 struct CatalogFeed<F> {
     client: Client,
     subscription: SkillSubscription,
-    state: watch::Sender<FeedState>,
-    /// Receives a message if the daemon is lost or connected again.
-    say: F,
+    publisher: FeedPublisher<F>,
     /// Whether a state was published.
     had_state: bool,
 }
@@ -112,7 +143,7 @@ impl<F: Fn(String)> CatalogFeed<F> {
             let event = match stream.next().await {
                 Ok(WatchMessage::Event(event)) => *event,
                 Ok(WatchMessage::Lost { cause, .. }) => {
-                    self.publish_lost(cause.to_string());
+                    self.publisher.publish_lost(cause.to_string());
                     continue;
                 }
                 Err(cause) => return FeedStreamEnd::Rejected(cause),
@@ -120,7 +151,7 @@ impl<F: Fn(String)> CatalogFeed<F> {
             let restarted = !epoch.is_empty() && epoch != event.epoch;
             epoch.clone_from(&event.epoch);
             if restarted && self.subscription.follows_published && self.refresh_roots().await {
-                (self.say)("the published roots of the daemon have changed".to_owned());
+                (self.publisher.say)("the published roots of the daemon have changed".to_owned());
                 return FeedStreamEnd::RootsChanged;
             }
             match stream.apply_event(event) {
@@ -129,7 +160,8 @@ impl<F: Fn(String)> CatalogFeed<F> {
                     let catalog = update
                         .changed
                         .then(|| build_catalog(&roots, &update.catalog));
-                    self.publish_catalog(catalog);
+                    self.had_state = true;
+                    self.publisher.publish_catalog(catalog);
                 }
                 Err(why) => return FeedStreamEnd::Invalid(why),
             }
@@ -147,10 +179,15 @@ impl<F: Fn(String)> CatalogFeed<F> {
         self.subscription.roots = roots;
         differ
     }
+}
+
+impl<F: Fn(String)> FeedPublisher<F> {
+    pub fn new(state: watch::Sender<FeedState>, say: F) -> Self {
+        Self { state, say }
+    }
 
     /// Publishes a complete state. If `catalog` is `None`, the catalog is unchanged.
-    fn publish_catalog(&mut self, catalog: Option<McpCatalog>) {
-        self.had_state = true;
+    fn publish_catalog(&self, catalog: Option<McpCatalog>) {
         let mut was_lost = false;
         self.state.send_modify(|state| {
             was_lost = matches!(state.sync, SyncState::Lost(_));

@@ -4,7 +4,7 @@ use super::backend::McpBackend;
 use super::call_error::McpCallError;
 use super::catalog_changes::CatalogChanges;
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
-use crate::session::Session;
+use crate::session::{Session, ToolNames};
 use crate::sync::Mutex;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult,
@@ -61,7 +61,7 @@ impl ServerHandler for McpHandler {
             .enable_resources_list_changed()
             .enable_resources_subscribe()
             .enable_skills_with_directory_read();
-        let capabilities = match self.backend.tool_session() {
+        let capabilities = match self.backend.tool_names() {
             Some(_) => capabilities.enable_tools().build(),
             None => capabilities.build(),
         };
@@ -76,8 +76,8 @@ impl ServerHandler for McpHandler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        match self.backend.tool_session() {
-            Some(session) => Ok(ListToolsResult::with_all_items(list_tools(session))),
+        match self.backend.tool_names() {
+            Some(names) => Ok(ListToolsResult::with_all_items(list_tools(names))),
             None => Err(ErrorData::method_not_found::<ListToolsRequestMethod>()),
         }
     }
@@ -87,10 +87,16 @@ impl ServerHandler for McpHandler {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        match self.backend.tool_session() {
-            Some(session) => Ok(call_tool(session, request).await.into()),
-            None => Err(ErrorData::method_not_found::<CallToolRequestMethod>()),
+        if self.backend.tool_names().is_none() {
+            return Err(ErrorData::method_not_found::<CallToolRequestMethod>());
         }
+        let result = match self.backend.tool_session().await {
+            Ok(Some(session)) => call_tool(session, request).await,
+            Ok(None) => return Err(ErrorData::method_not_found::<CallToolRequestMethod>()),
+            // A model can go on after a failed call; hosts may end a run for an error of the protocol.
+            Err(error) => CallToolResult::error(vec![ContentBlock::text(error.to_string())]),
+        };
+        Ok(result.into())
     }
 
     async fn list_prompts(
@@ -312,8 +318,8 @@ fn invalid_params_error(error: &McpCallError, uri: Option<&str>) -> ErrorData {
 }
 
 /// Returns the tools of `tools/list`.
-fn list_tools(session: &Session) -> Vec<Tool> {
-    let payloads = session.skill_tools();
+fn list_tools(names: &ToolNames) -> Vec<Tool> {
+    let payloads = names.skill_tools();
     payloads
         .as_array()
         .into_iter()

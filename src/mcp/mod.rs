@@ -5,7 +5,9 @@
 //!
 //! ```
 //! use caproot::client::{Client, ClientCredentials};
-//! use caproot::mcp::{HttpAllowlist, HttpListener, ServerTransport, SkillSubscription, serve};
+//! use caproot::mcp::{
+//!     HttpAllowlist, HttpListener, ServedDaemon, ServerTransport, SkillSubscription, serve,
+//! };
 //! use std::time::Duration;
 //! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
 //!
@@ -16,12 +18,16 @@
 //! let mut client = Client::connect(&endpoint, &credentials, Duration::from_secs(30)).await?;
 //! let published = client.list_roots().await?.roots;
 //! let roots = published.into_iter().filter_map(|root| root.selected_capability_root).collect();
-//! let feed = SkillSubscription { roots, ..SkillSubscription::default() };
+//! let subscription = SkillSubscription { roots, ..SkillSubscription::default() };
+//! let connect = async || {
+//!     let (client, subscription) = (client.clone(), subscription.clone());
+//!     Ok(ServedDaemon { client, subscription, tool_session: None })
+//! };
 //!
 //! let listener = HttpListener::bind("127.0.0.1:0".parse()?)?;
 //! let url = listener.url()?;
 //! let transport = ServerTransport::Http(listener, HttpAllowlist::default());
-//! let server = serve(client, feed, transport, None, |message| eprintln!("{message}"));
+//! let server = serve(connect, transport, None, |message| eprintln!("{message}"));
 //! # use caproot::session::{SkillSource, sources::mcp};
 //! # let stopped = async {
 //! #     let config = mcp::McpServerConfig::new("here", mcp::McpEndpoint::http(&url));
@@ -30,7 +36,7 @@
 //! # };
 //! tokio::select! {
 //!     // The daemon rejected the first watch.
-//!     ended = server => ended?,
+//!     ended = server => ended.map_err(|error: caproot::client::CallError| error)?,
 //!     () = stopped => {}
 //! }
 //! # Ok(())
@@ -58,11 +64,17 @@ pub use feed::SkillSubscription;
 pub use http::{HttpAllowlist, HttpListener};
 
 use crate::client::{CallError, Client};
-use crate::session::Session;
-use backend::McpBackend;
+use crate::session::{Session, ToolNames};
+use backend::{ConnectedDaemon, McpBackend};
+use feed::{FeedPublisher, SyncState};
 use handler::McpHandler;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::timeout;
+
+/// How long the first attempt to connect may go on after stdin has ended.
+const FIRST_STATE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Transport of the server.
 #[derive(Debug)]
@@ -73,29 +85,72 @@ pub enum ServerTransport {
     Http(HttpListener, HttpAllowlist),
 }
 
+/// Daemon whose skills are served.
+#[derive(Debug)]
+pub struct ServedDaemon {
+    /// Client of the daemon.
+    pub client: Client,
+    /// Skills to serve.
+    pub subscription: SkillSubscription,
+    /// Session that answers the calls of the tools; `None` without tools.
+    pub tool_session: Option<Session>,
+}
+
+/// Failure of an attempt to connect to the daemon.
+#[derive(Debug)]
+pub enum ConnectFailure<E> {
+    /// No daemon answers yet. Has the cause as a sentence.
+    Unavailable(String),
+    /// Further attempts would fail in the same way.
+    Final(E),
+}
+
 /// Serves the subscribed skills: over stdio until stdin ends, over HTTP until the future is
-/// dropped. With a session, also serves its tools. `say` receives a message if the daemon is lost
-/// or connected again. Fails if the daemon rejects the first watch, or if stdout cannot be written.
-pub async fn serve(
-    client: Client,
-    subscription: SkillSubscription,
+/// dropped. Answers clients before `connect` has reached the daemon, and calls `connect` until a
+/// daemon answers. With tool names, also serves the tools of the daemon's session. `say` receives a
+/// message if the daemon is lost or connected again.
+///
+/// # Errors
+///
+/// The final failure of `connect`, the rejection of the first watch, or an error of stdout.
+pub async fn serve<E: From<CallError>>(
+    connect: impl AsyncFn() -> Result<ServedDaemon, ConnectFailure<E>>,
     transport: ServerTransport,
-    tools: Option<Session>,
+    tool_names: Option<ToolNames>,
     say: impl Fn(String),
-) -> Result<(), CallError> {
+) -> Result<(), E> {
     let (sender, receiver) = watch::channel(feed::FeedState::default());
-    let executor = Arc::new(McpBackend::new(client.clone(), receiver, tools));
+    let backend = Arc::new(McpBackend::new(receiver, tool_names));
+
+    let followed = async {
+        let publisher = FeedPublisher::new(sender, say);
+        let daemon = feed::connect_to_daemon(connect, &publisher).await?;
+        backend.set_daemon(ConnectedDaemon {
+            client: daemon.client.clone(),
+            tool_session: daemon.tool_session,
+        });
+        feed::follow_daemon(daemon.client, daemon.subscription, publisher).await?;
+        Ok(())
+    };
+    let mut state = backend.state_receiver();
     let served = async {
         match transport {
-            ServerTransport::Stdio => stdio::serve_stdio(McpHandler::new(executor)).await,
+            ServerTransport::Stdio => {
+                stdio::serve_stdio(McpHandler::new(backend.clone())).await?;
+                // A host that leaves at once still learns why nothing can be served.
+                let first_state = state.wait_for(|state| state.sync != SyncState::Connecting);
+                let _ = timeout(FIRST_STATE_TIMEOUT, first_state).await;
+                Ok(())
+            }
             ServerTransport::Http(listener, allowed) => {
-                http::serve_http(executor, listener, allowed).await;
+                http::serve_http(backend.clone(), listener, allowed).await;
                 Ok(())
             }
         }
     };
+
     tokio::select! {
-        served = served => served.map_err(CallError::Output),
-        refused = feed::follow_daemon(client, subscription, sender, say) => refused,
+        served = served => served.map_err(|error| CallError::Output(error).into()),
+        ended = followed => ended,
     }
 }

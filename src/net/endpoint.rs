@@ -125,20 +125,22 @@ fn effective_ids() -> (u32, u32) {
     (0, 0)
 }
 
+/// Parent of the runtime directories of users' sessions. A program that starts this one, such as an
+/// MCP SDK, may have removed `XDG_RUNTIME_DIR`. Source: `pam_systemd(8)`.
+pub const USER_RUNTIME_DIRS: &str = "/run/user";
+
 /// Returns the sockets that clients try in this order. A daemon without `--listen` binds one of
-/// these sockets. The first is the socket of the systemd unit, the last is for a user without a
-/// session. A system without Unix sockets has no default.
+/// these sockets. The first is the socket of the systemd unit, the second belongs to a user with a
+/// session, the last to a user without a session. A system without Unix sockets has no default.
 #[must_use]
 pub fn default_sockets(env: &ProcessEnv) -> Vec<PathBuf> {
     if cfg!(not(unix)) {
         return Vec::new();
     }
     let mut sockets = vec![PathBuf::from("/run/caproot/caproot.sock")];
-    sockets.extend(
-        env.xdg_runtime_dir
-            .as_ref()
-            .map(|dir| dir.join("caproot.sock")),
-    );
+    let session_dir = || PathBuf::from(USER_RUNTIME_DIRS).join(env.uid.to_string());
+    let runtime_dir = env.xdg_runtime_dir.clone().unwrap_or_else(session_dir);
+    sockets.push(runtime_dir.join("caproot.sock"));
     sockets.push(
         env.temp_dir
             .join(format!("caproot-{}/caproot.sock", env.uid)),
@@ -360,9 +362,17 @@ mod tests {
         let unit = PathBuf::from("/run/caproot/caproot.sock");
         let session = PathBuf::from("/run/user/7/caproot.sock");
         let temp = PathBuf::from("/tmp/caproot-7/caproot.sock");
-        assert_eq!(default_sockets(&env), [unit.clone(), session, temp.clone()]);
+        assert_eq!(
+            default_sockets(&env),
+            [unit.clone(), session.clone(), temp.clone()]
+        );
         env.xdg_runtime_dir = None;
-        assert_eq!(default_sockets(&env), [unit, temp]);
+        assert_eq!(default_sockets(&env), [unit, session, temp]);
+        env.xdg_runtime_dir = Some("/elsewhere".into());
+        assert_eq!(
+            default_sockets(&env)[1],
+            PathBuf::from("/elsewhere/caproot.sock")
+        );
     }
 
     proptest! {

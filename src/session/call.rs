@@ -30,7 +30,7 @@ impl Session {
     /// `inputSchema`, and with `namespace` unless the names are [flat](super::ToolNames::flat).
     #[must_use]
     pub fn skill_tools(&self) -> Value {
-        arguments::dynamic_tools(&self.inner.tool_names)
+        self.inner.tool_names.skill_tools()
     }
 
     /// Returns the payloads of all tools: those of [`Session::skill_tools`], then the custom tools,

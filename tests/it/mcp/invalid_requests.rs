@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::host::{Host, request_meta};
 use crate::harness::Daemon;
-use crate::process::{caproot, client_command, run_command};
+use crate::process::{client_command, run_command};
 
 #[tokio::test]
 async fn missing_resources_are_not_found() {
@@ -160,7 +160,4 @@ async fn invalid_command_lines_are_rejected() {
         assert!(done.stdout.is_empty(), "{flags}: {}", done.stderr);
     }
     daemon.stop().await;
-    let mut without_daemon = caproot(["mcp"]);
-    without_daemon.env("CAPROOT_ENDPOINT", "tcp:127.0.0.1:1");
-    assert_eq!(run_command(without_daemon).await.code, Some(3));
 }

@@ -4,6 +4,7 @@ mod daemon_restart;
 pub(crate) mod host;
 mod http;
 mod invalid_requests;
+mod no_daemon;
 mod notifications;
 mod paging;
 mod prompts;
