@@ -147,7 +147,7 @@
 //! `serde_yaml` reads skills and plugins; only `parse/yaml.rs` names it, with the limits on
 //! nesting and aliases. `parse/yaml/fast_path.rs` reads plain `key: value` lines in a fraction of
 //! the time, and tests compare both. `saphyr-parser` reads the files of operators and
-//! orchestrators, where each error needs its line; only `parse/document.rs` names it.
+//! orchestrators, where each error needs its line; only `document.rs` names it.
 
 #[cfg(all(feature = "daemon", not(target_os = "linux")))]
 compile_error!(
@@ -165,6 +165,8 @@ pub mod cli;
 pub mod client;
 #[cfg(feature = "daemon")]
 pub mod config;
+#[cfg(any(feature = "client", feature = "daemon"))]
+pub mod document;
 #[cfg(feature = "daemon")]
 pub mod file_watch;
 #[cfg(feature = "daemon")]
@@ -177,10 +179,12 @@ pub mod link;
 pub mod local_source;
 #[cfg(feature = "mcp")]
 pub mod mcp;
-#[cfg(any(feature = "client", feature = "daemon"))]
+#[cfg(feature = "daemon")]
 pub mod model;
-pub mod net;
 #[cfg(any(feature = "client", feature = "daemon"))]
+pub mod mountinfo;
+pub mod net;
+#[cfg(feature = "daemon")]
 pub mod parse;
 pub mod proto;
 #[cfg(all(feature = "client", target_os = "linux"))]
@@ -197,8 +201,12 @@ pub mod session;
 pub(crate) mod sync;
 #[cfg(feature = "daemon")]
 pub mod telemetry;
+#[cfg(any(feature = "client", feature = "daemon"))]
+pub mod text;
 #[cfg(feature = "daemon")]
 pub mod watch;
+#[cfg(any(feature = "client", feature = "daemon"))]
+pub mod wire;
 
 /// Programs of the guide for Rust, as documentation tests.
 #[cfg(all(doctest, feature = "handlers"))]

@@ -64,9 +64,10 @@ pub use summary::CheckSummary;
 
 use crate::fs::{self, AllowedDirs, ResolvedRootDir};
 use crate::model::catalog::Catalog;
-use crate::model::{DiagnosticCode, FileProblem, RelPath, RootId, RootReason, Severity, Skill};
+use crate::model::{DiagnosticCode, FileProblem, RootReason, Severity, Skill};
 use crate::parse::secret_filter;
 use crate::scan::{self, ScanProgress, ScanTarget};
+use crate::wire::{RelPath, RootId};
 use std::path::PathBuf;
 use std::sync::Arc;
 

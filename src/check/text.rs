@@ -2,7 +2,7 @@
 
 use super::CheckFinding;
 use crate::model::Severity;
-use crate::model::text::escape_text;
+use crate::text::escape_text;
 use annotate_snippets::{AnnotationKind, Level, Origin, Padding, Renderer, Snippet};
 
 /// Maximum width of an output line including its line number. Excerpts are truncated before.

@@ -16,7 +16,6 @@ use super::signals::run_until_signal;
 use super::{exit, fleet};
 use crate::client::Fleet;
 use crate::local_source::LocalSource;
-use crate::model::text::escape_json;
 use crate::net::endpoint::ProcessEnv;
 use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use crate::session::{
@@ -24,6 +23,7 @@ use crate::session::{
     SkillSource, SourceKind, ToolNames, ToolRegistry,
 };
 use crate::sync::Mutex;
+use crate::text::escape_json;
 use clap::Args;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use lines::stdin_lines;

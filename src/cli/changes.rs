@@ -2,11 +2,12 @@
 
 use super::plugins::plugin_changes;
 use super::report::{diagnostic_line, root_reason_name};
+use crate::cli::table::truncate_to_width;
 use crate::client::{MirrorCatalog, MirrorUpdate};
-use crate::model::text::{EscapedText, escape_text, truncate_to_width};
 use crate::proto::caproot::v1::{
     Diagnostic, RemovalReason, RootState, RootStatus, Severity, Skill, WatchMode,
 };
+use crate::text::{EscapedText, escape_text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -1,10 +1,11 @@
 //! Text of plugins: as a tree, and as lines of changes.
 
+use crate::cli::table::truncate_to_width;
 use crate::client::{MirrorCatalog, is_of_root};
-use crate::model::text::{EscapedText, escape_text, truncate_to_width};
 use crate::proto::caproot::v1::{
     Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponents,
 };
+use crate::text::{EscapedText, escape_text};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;

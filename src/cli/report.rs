@@ -1,10 +1,10 @@
 //! Report of roots and diagnostics in the style of a compiler, with a summary.
 
-use crate::model::text::EscapedText;
 use crate::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, ListRootsResponse, ListSkillsResponse, PublishedRoot,
     ResolveRootsResponse, ResolvedRoot, RootReason, RootState, RootStatus, Severity,
 };
+use crate::text::EscapedText;
 use std::fmt::Write as _;
 
 /// Hint if the daemon publishes no root to this caller.

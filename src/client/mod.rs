@@ -67,11 +67,11 @@ mod tls_error;
 mod tls_probe;
 mod watch;
 
-pub use crate::model::handle::{enclosing_package, is_of_root, root_id};
+pub use crate::document::{ConfigError, ConfigErrors, TextPosition};
 pub use crate::net::byte_stream::ByteStream;
 pub use crate::net::certs::{SpiffeId, SpiffeIdError};
 pub use crate::net::endpoint::{DaemonEndpoint, EndpointError};
-pub use crate::parse::document::{ConfigError, ConfigErrors, TextPosition};
+pub use crate::wire::handle::{enclosing_package, is_of_root, root_id};
 pub use auth_channel::TlsRequired;
 pub use call::{CallError, Client, error_reason, error_reason_name};
 pub use connect::{ConnectError, connect, default_endpoints, find_default_endpoint, open_channel};

@@ -4,13 +4,13 @@
 use super::call::{CallError, Client};
 use super::grpc_call::{ResponseTooLarge, ServiceRequest};
 use super::response_budget::{MAX_LIST_MEMORY, MeteredMessage};
-use crate::model::handle::is_of_root;
-use crate::model::limits::MAX_PAGE_SIZE;
 use crate::proto::NamedMessage;
 use crate::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ListSkillsRequest,
     ListSkillsResponse, ResolveRootsRequest, ResolveRootsResponse, SelectedCapabilityRoot, Skill,
 };
+use crate::wire::handle::is_of_root;
+use crate::wire::limits::MAX_PAGE_SIZE;
 use std::collections::HashSet;
 
 /// How often a response starts again if its revision or version is gone.

@@ -2,9 +2,9 @@
 
 use super::call::{CallError, Client};
 use super::pages::{PageJoiner, RestartCounter, join_pages};
-use crate::model::ContentDigest;
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{ErrorReason, ReadResourceRequest, ReadResourceResponse};
+use crate::wire::ContentDigest;
 use sha2::{Digest as _, Sha256};
 use std::io;
 

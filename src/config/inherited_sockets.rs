@@ -2,8 +2,8 @@
 
 use super::address::{require_local, require_local_or_tls};
 use super::{InheritedSocketInfo, ListenAddress};
+use crate::document::{ConfigError, ConfigErrors};
 use crate::net::endpoint::ProcessEnv;
-use crate::parse::document::{ConfigError, ConfigErrors};
 
 /// Name of the environment variable, used in errors in place of a flag.
 const SOURCE_NAME: &str = "LISTEN_FDS";

@@ -3,9 +3,9 @@
 use super::keys::{
     self, ConfigKey, KeyDefault, KeyMeaning, KeyReload, KeyValue, RESTART, RestartRule,
 };
+use crate::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
 use crate::model::Limits;
 use crate::model::limits::{MAX_DIAGNOSTICS, limit_table};
-use crate::parse::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
 use crate::proto;
 use bytesize::ByteSize;
 use std::collections::BTreeMap;

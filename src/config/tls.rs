@@ -2,10 +2,8 @@
 
 use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::{ListenAddress, address, record_reading};
+use crate::document::{ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection};
 use crate::net::certs::{self, CertFileError, CertFileKind};
-use crate::parse::document::{
-    ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
-};
 use std::path::{Path, PathBuf};
 
 /// Keys of `tls`.

@@ -1,7 +1,7 @@
 //! Reads `traces` of a config file: the collector of spans and the ratio of traced calls.
 
 use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
-use crate::parse::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
+use crate::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
 use crate::telemetry::TraceConfig;
 use http::Uri;
 

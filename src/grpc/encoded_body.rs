@@ -4,9 +4,9 @@
 //! is sent.
 
 use super::list_pages::format_epoch;
-use crate::model::limits::MAX_RESPONSE_BYTES;
 use crate::proto::caproot::v1 as pb;
 use crate::proto::caproot::v1::watch_skills_response::Event;
+use crate::wire::limits::MAX_RESPONSE_BYTES;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;

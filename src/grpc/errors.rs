@@ -336,9 +336,10 @@ mod tests {
     use crate::fs::FileReadError;
     use crate::grpc::auth::AuthDenial;
     use crate::grpc::quota::QuotaExceeded;
-    use crate::model::{ContentDigest, RootReason};
+    use crate::model::RootReason;
     use crate::proto::caproot::v1::ErrorReason;
     use crate::proto::{FILE_DESCRIPTOR_SET, grpc_code_name};
+    use crate::wire::ContentDigest;
     use prost_reflect::{DescriptorPool, EnumValueDescriptor};
     use std::collections::{BTreeMap, BTreeSet};
     use tonic::Status;

@@ -2,8 +2,8 @@
 
 use super::encoded_body::{self, EncodedMessage};
 use crate::fs::{ListedFile, PageBody};
-use crate::model::{RelPath, RootId, handle};
 use crate::proto::caproot::v1 as pb;
+use crate::wire::{RelPath, RootId, handle};
 use prost::Message as _;
 use tonic::Status;
 

@@ -4,9 +4,9 @@
 use super::address::{SkillAddress, assign_addresses};
 use super::limits::MAX_URI_BYTES;
 use super::skill_record::SkillRecord;
-use crate::model::handle::{HANDLE_SCHEME, parent_handles};
-use crate::model::text::escape_hidden_chars;
 use crate::proto::caproot::v1::{RootReason, RootState, RootStatus, SelectedCapabilityRoot};
+use crate::text::escape_hidden_chars;
+use crate::wire::handle::{HANDLE_SCHEME, parent_handles};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::HashMap;

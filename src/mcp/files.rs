@@ -7,12 +7,12 @@ use super::limits::{
     MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
 };
 use crate::client::{CallError, Client};
-use crate::model::text::escape_hidden_chars;
 use crate::proto::caproot::v1::read_resource_response::Body;
 use crate::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ReadResourceRequest, Resource,
     SelectedCapabilityRoot,
 };
+use crate::text::escape_hidden_chars;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rmcp::model::{DIRECTORY_MIME_TYPE, Resource as McpResource, ResourceContents, SkillResource};

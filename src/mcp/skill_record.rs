@@ -1,7 +1,7 @@
 //! Record of one skill.
 
-use crate::model::text::escape_hidden_chars;
 use crate::proto::caproot::v1::Skill;
+use crate::text::escape_hidden_chars;
 use prost_types::Struct;
 use prost_types::value::Kind;
 use serde_json::{Map, Number, Value};

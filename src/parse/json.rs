@@ -2,11 +2,11 @@
 
 use serde::de::DeserializeSeed;
 
-use super::fences::BYTE_ORDER_MARK;
-use super::position;
 use super::value_seed::DocumentBudget;
-use crate::model::text;
 use crate::model::value::DynamicValue;
+use crate::text;
+use crate::text::fences::BYTE_ORDER_MARK;
+use crate::text::position;
 
 /// Error of parsing JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]

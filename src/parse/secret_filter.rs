@@ -10,7 +10,7 @@
 mod command_line;
 
 use super::budget;
-use crate::model::text;
+use crate::text;
 use aho_corasick::AhoCorasick;
 use std::borrow::Cow;
 use std::sync::LazyLock;

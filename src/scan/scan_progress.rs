@@ -151,8 +151,9 @@ impl Default for ScanProgress {
 #[cfg(test)]
 mod tests {
     use super::{MAX_PARSER_TIME, ScanProgress, thread_time};
-    use crate::model::{DiagnosticCode, RelPath, ResolvedPath};
+    use crate::model::{DiagnosticCode, ResolvedPath};
     use crate::parse::json;
+    use crate::wire::RelPath;
     use std::time::Duration;
 
     fn path() -> ResolvedPath {

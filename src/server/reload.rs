@@ -12,11 +12,11 @@ use crate::config::{
 use crate::file_watch::{FileChanges, FileStamp};
 use crate::grpc::AuthRules;
 use crate::grpc::auth::{CallerPolicy, RuleTokens};
-use crate::model::text::truncate_with_ellipsis;
 use crate::model::{ConfigState, Limits, RejectedReload};
 use crate::scan::search::SearchRules;
 use crate::sync::Mutex;
 use crate::telemetry::LogHandle;
+use crate::text::truncate_with_ellipsis;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

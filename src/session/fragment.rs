@@ -3,8 +3,7 @@
 
 use super::list::AuthorityRef;
 use super::{SharedSkill, ToolNames};
-use crate::model::text::is_ignorable_char;
-use crate::model::text::single_line;
+use crate::text::{is_ignorable_char, single_line};
 use serde_json::json;
 
 /// End of a fragment.

@@ -2,8 +2,8 @@
 
 use super::choice::SkillChoice;
 use crate::client::ResumePoint;
-use crate::model::text::quote_value;
 use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use crate::text::quote_value;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;

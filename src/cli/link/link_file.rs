@@ -1,9 +1,9 @@
 //! Config file of `caproot link`.
 
 use crate::config::{self, LogConfig};
+use crate::document::{self, ConfigError, ConfigErrors, DocumentReader};
 use crate::link::{LinkConfig, read_broker_config};
-use crate::model::RootId;
-use crate::parse::document::{self, ConfigError, ConfigErrors, DocumentReader};
+use crate::wire::RootId;
 use std::net::SocketAddr;
 use std::path::Path;
 

@@ -3,9 +3,9 @@
 use super::executors::{ExecutorConfig, ExecutorRegistry, RegistryFuture};
 use super::file::{self, FleetTable};
 use super::file_changes::FleetFileChanges;
+use crate::document::ConfigErrors;
 #[cfg(feature = "nats")]
 use crate::link::BrokerConfig;
-use crate::parse::document::ConfigErrors;
 use crate::sync::Mutex;
 use futures_util::future::BoxFuture;
 use std::path::Path;

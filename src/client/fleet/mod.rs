@@ -37,7 +37,7 @@ use super::mirror::{
     DEFAULT_MAX_BYTES, Mirror, MirrorSelection, ResumePoint, ResumeReconciler, SharedCatalogs,
     SharingExecutor,
 };
-use crate::parse::document::ConfigErrors;
+use crate::document::ConfigErrors;
 use crate::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot};
 use crate::sync::Mutex;
 use client_pool::ClientPool;

@@ -318,10 +318,7 @@ async fn hostile_texts_break_no_log_line() {
         // 9 calls with a valid token, one of them with a denied root, and 9 rejected calls.
         let (lines, rest) = read_log(logging, 19).await;
         for line in lines.iter().chain(&rest) {
-            assert!(
-                !line.contains(caproot::model::text::is_misleading),
-                "{line:?}"
-            );
+            assert!(!line.contains(caproot::text::is_misleading), "{line:?}");
             assert!(line.len() < 8_192, "{} bytes: {line}", line.len());
             if format == "json" {
                 parse_audit_line(line);

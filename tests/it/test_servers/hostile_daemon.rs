@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 
-use caproot::model::ContentDigest;
 use caproot::proto::caproot::v1::capability_service_server::{
     CapabilityService, CapabilityServiceServer,
 };
@@ -15,6 +14,7 @@ use caproot::proto::caproot::v1::{
     ResolveRootsRequest, ResolveRootsResponse, RootState, RootStatus, Skill, SkillDelta, Synced,
     WatchSkillsRequest, WatchSkillsResponse,
 };
+use caproot::wire::ContentDigest;
 use sha2::{Digest as _, Sha256};
 use tokio_stream::Stream;
 use tonic::service::Routes;

@@ -4,7 +4,7 @@ use super::address::is_server_name;
 use super::connection::McpEndpoint;
 use super::token::{McpToken, check_credentials};
 use super::{McpServerConfig, McpSource};
-use crate::parse::document::{ConfigError, ConfigErrors};
+use crate::document::{ConfigError, ConfigErrors};
 use crate::session::SkillSource;
 use futures_util::future::join_all;
 use http::{HeaderName, HeaderValue};

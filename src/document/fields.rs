@@ -2,8 +2,7 @@
 //! others.
 
 use super::{ConfigError, ConfigErrors, DocumentEntry, DocumentNode, DocumentValue, TextPosition};
-use crate::model::text::quote_value;
-use crate::parse::similar;
+use crate::text::{quote_value, similar};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::hash::Hash;

@@ -1,7 +1,7 @@
 //! Errors in a configuration.
 
 use super::{SyntaxError, TextPosition};
-use crate::model::text::quote_value;
+use crate::text::quote_value;
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

@@ -8,8 +8,7 @@ mod fields;
 pub use error::{ConfigError, ConfigErrors};
 pub(crate) use fields::{DocumentField, DocumentReader, DocumentSection};
 
-use super::position;
-use crate::model::text::{quote_value, truncate_chars};
+use crate::text::{position, quote_value, truncate_chars};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 
 /// Maximum nesting. The configuration needs 4 levels.
