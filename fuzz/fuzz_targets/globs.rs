@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use caproot::model::disabled_skills::{DisableRules, parse_glob};
-use caproot::wire::{RelPath, RootId};
+use caproot_core::wire::{RelPath, RootId};
 use caproot::model::ResolvedPath;
 use libfuzzer_sys::fuzz_target;
 

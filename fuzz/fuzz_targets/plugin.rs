@@ -5,7 +5,7 @@
 
 use caproot::model::plugin::{ComponentKind, MAX_COMPONENTS};
 use caproot::model::DiagnosticCode;
-use caproot::wire::RelPath;
+use caproot_core::wire::RelPath;
 use caproot::parse::manifest;
 use caproot::parse::plugin::{marketplace, prompt, read_file};
 use caproot_fuzz::check_problems;

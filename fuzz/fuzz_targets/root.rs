@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use caproot::wire::RootId;
+use caproot_core::wire::RootId;
 use caproot::model::RootPath;
 use libfuzzer_sys::fuzz_target;
 use std::fmt::Write as _;

@@ -4,7 +4,7 @@
 
 use caproot::model::limits::MAX_MANIFEST_BYTES;
 use caproot::model::sidecar::resolve_icon;
-use caproot::wire::RelPath;
+use caproot_core::wire::RelPath;
 use caproot::model::{Severity, SkillSidecar};
 use caproot::parse::sidecar;
 use caproot_fuzz::{check_problems, check_wire_value};

@@ -12,8 +12,8 @@ use crate::model::{
 };
 use crate::scan::ScanTarget;
 use crate::scan::search::SearchRules;
-use crate::sync::Mutex;
-use crate::wire::RelPath;
+use caproot_core::sync::Mutex;
+use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

@@ -10,9 +10,9 @@ use crate::fs::{
     read_page, read_page_cached,
 };
 use crate::model::{AccessScope, Catalog, FileVersion, RootReason, SelectedRoot, skill_file_name};
-use crate::sync::{BlockingError, run_blocking};
-use crate::wire::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_READ_BYTES};
-use crate::wire::{RelPath, handle};
+use caproot_core::sync::{BlockingError, run_blocking};
+use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_READ_BYTES};
+use caproot_core::wire::{RelPath, handle};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;

@@ -1,7 +1,7 @@
 //! Snapshots of roots, and views: the states of selected roots at one revision.
 
 use crate::model::{AccessScope, Catalog, RootReason, SelectedRoot};
-use crate::wire::RootId;
+use caproot_core::wire::RootId;
 use std::fmt;
 use std::sync::Arc;
 

@@ -2,9 +2,9 @@
 
 use crate::model::{DiagnosticCode, FileProblem};
 use crate::parse::key_position;
-use crate::text;
-use crate::text::{fences, position};
-use crate::wire::RelPath;
+use caproot_core::text;
+use caproot_core::text::{fences, position};
+use caproot_core::wire::RelPath;
 use percent_encoding::percent_decode_str;
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag};
 use std::collections::HashSet;
@@ -196,7 +196,7 @@ fn has_scheme(target: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{body_links, length_problem, use_problem};
-    use crate::wire::RelPath;
+    use caproot_core::wire::RelPath;
     use proptest::prelude::*;
 
     fn rel(text: &str) -> RelPath {

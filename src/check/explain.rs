@@ -4,7 +4,7 @@ pub use super::explanations::explanation_of;
 
 use super::explanations::severity_exceptions;
 use crate::model::{DiagnosticCode, Severity};
-use crate::text::{similar, wrap_words};
+use caproot_core::text::{similar, wrap_words};
 use std::fmt::Write as _;
 
 /// Line width of a paragraph.

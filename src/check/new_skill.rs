@@ -2,8 +2,8 @@
 
 use crate::model::DynamicValue;
 use crate::parse::{frontmatter, names, yaml};
-use crate::text::collapse_whitespace;
-use crate::wire::RelPath;
+use caproot_core::text::collapse_whitespace;
+use caproot_core::wire::RelPath;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};

@@ -8,7 +8,7 @@ use crate::fs::open_file::{OpenError, find_target, open_file, read_names};
 use crate::fs::replace_file::EditableFile;
 use crate::model::{DiagnosticCode, FileProblem, ResolvedPath, Skill};
 use crate::scan;
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};
 use std::io::Read as _;
 

@@ -9,10 +9,12 @@ use crate::parse::plugin::{self, prompt};
 use crate::parse::{
     frontmatter, json, key_position, manifest, secret_filter, sidecar, yaml, yaml_repair,
 };
-use crate::text::{fences, position, similar};
-use crate::wire::RelPath;
-use crate::wire::handle::ResourceHandle;
-use crate::{document, mountinfo, text};
+use caproot_core::document;
+use caproot_core::mountinfo;
+use caproot_core::text;
+use caproot_core::text::{fences, position, similar};
+use caproot_core::wire::RelPath;
+use caproot_core::wire::handle::ResourceHandle;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;

@@ -4,7 +4,7 @@
 use super::explain::{explanation_markdown, explanation_of as explain};
 use super::{CheckFinding, CheckResult};
 use crate::model::{DiagnosticCode, Severity};
-use crate::text::escape_text;
+use caproot_core::text::escape_text;
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -4,10 +4,10 @@ use super::plugins::plugin_changes;
 use super::report::{diagnostic_line, root_reason_name};
 use crate::cli::table::truncate_to_width;
 use crate::client::{MirrorCatalog, MirrorUpdate};
-use crate::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Diagnostic, RemovalReason, RootState, RootStatus, Severity, Skill, WatchMode,
 };
-use crate::text::{EscapedText, escape_text};
+use caproot_core::text::{EscapedText, escape_text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -240,8 +240,8 @@ fn removal_reason_name(reason: i32) -> String {
 mod tests {
     use super::ChangeReporter;
     use crate::client::{MirrorReplica, MirrorSelection};
-    use crate::proto::caproot::v1::watch_skills_response::Event;
-    use crate::proto::caproot::v1::{
+    use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+    use caproot_core::proto::caproot::v1::{
         Authority, Diagnostic, DiagnosticCode, DiagnosticList, RemovalReason, RemovedSkill, Reset,
         RootReason, RootState, RootStatus, SelectedCapabilityRoot, Severity, Skill, SkillDelta,
         Synced, WatchSkillsResponse,

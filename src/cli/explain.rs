@@ -5,7 +5,7 @@ use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
 use crate::check::explain::{CodeExplanation, explanation_markdown, explanation_of, find_code};
 use crate::model::{DiagnosticCode, RootReason};
-use crate::text::escape_text;
+use caproot_core::text::escape_text;
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use super::exit;
 use super::output::print_stderr;
 use crate::client::{CallError, ConnectError, TlsError, TlsRequired};
 use crate::telemetry::logs::flush_log;
-use crate::text::{escape_text, is_misleading};
+use caproot_core::text::{escape_text, is_misleading};
 use std::error::Error as _;
 use std::fmt::Display;
 use std::io;

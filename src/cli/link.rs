@@ -12,7 +12,7 @@ use super::signals::DaemonSignals;
 use crate::link::LinkService;
 use crate::server::{notify_ready_with, serve_metrics_at};
 use crate::telemetry::logs;
-use crate::text::{EscapedText, escape_text};
+use caproot_core::text::{EscapedText, escape_text};
 use clap::Args;
 use link_file::LinkFile;
 use link_metrics::link_metrics;

@@ -4,7 +4,7 @@
 
 use crate::fs::{AllowedDirs, FileReadError, locate_resource};
 use crate::model::RootPath;
-use crate::wire::ResourceHandle;
+use caproot_core::wire::ResourceHandle;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};

@@ -7,9 +7,9 @@ use super::output::{print_stderr, write_stdout};
 use super::signals::run_until_signal;
 use crate::client::CallError;
 use crate::mcp::{HttpAllowlist, HttpListener, ServerTransport, SkillSubscription, serve};
-use crate::net::endpoint::ProcessEnv;
 use crate::session::{Session, SessionOptions, ToolNames};
-use crate::text::escape_text;
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::text::escape_text;
 use clap::Args;
 use std::net::SocketAddr;
 

@@ -5,7 +5,7 @@ use super::failure::CommandFailure;
 use super::output::print_stderr;
 use crate::session::SkillSource;
 use crate::session::sources::mcp::McpServerList;
-use crate::text::escape_text;
+use caproot_core::text::escape_text;
 use clap::Args;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,10 +3,10 @@
 use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::roots::parse_directory;
 use super::{accounts, address, record_reading};
-use crate::document::{ConfigError, ConfigErrors, DocumentField, DocumentReader};
 use crate::grpc::auth::{CallerPolicy, CallerRule, SanPattern, TokenFile};
 use crate::model::{AccessScope, PublishedRoot};
-use crate::wire::RootId;
+use caproot_core::document::{ConfigError, ConfigErrors, DocumentField, DocumentReader};
+use caproot_core::wire::RootId;
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};

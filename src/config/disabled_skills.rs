@@ -2,9 +2,9 @@
 //! qualified name.
 
 use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
-use crate::document::{DocumentField, DocumentReader};
 use crate::model::disabled_skills::{DisableRules, parse_glob};
-use crate::wire::{RelPath, RootId};
+use caproot_core::document::{DocumentField, DocumentReader};
+use caproot_core::wire::{RelPath, RootId};
 use globset::Glob;
 
 /// Keys of one rule.

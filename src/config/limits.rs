@@ -3,11 +3,11 @@
 use super::keys::{
     self, ConfigKey, KeyDefault, KeyMeaning, KeyReload, KeyValue, RESTART, RestartRule,
 };
-use crate::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
 use crate::model::Limits;
 use crate::model::limits::{MAX_DIAGNOSTICS, limit_table};
-use crate::proto;
 use bytesize::ByteSize;
+use caproot_core::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
+use caproot_core::proto;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;

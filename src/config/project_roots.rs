@@ -2,8 +2,8 @@
 //! of each directory above it, up to the root of the repository.
 
 use crate::model::{PublishedRoot, RootScope};
-use crate::net::endpoint::ProcessEnv;
-use crate::wire::RootId;
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::wire::RootId;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;

@@ -2,9 +2,9 @@
 
 use super::address;
 use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
-use crate::document::{DocumentField, DocumentReader};
 use crate::model::{PublishedRoot, RootScope};
-use crate::wire::RootId;
+use caproot_core::document::{DocumentField, DocumentReader};
+use caproot_core::wire::RootId;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ use super::{
     example_file, keys, top_keys,
 };
 use crate::model::{LandlockMode, Limits, RootScope};
-use crate::wire::RootId;
+use caproot_core::wire::RootId;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

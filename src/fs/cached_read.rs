@@ -10,7 +10,7 @@ use super::dirs_snapshot::path_or_slash;
 use super::file_page::{FilePage, FilePageRequest};
 use super::package::ResolvedPackage;
 use crate::model::{FileVersion, ResolvedPath};
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev, statx};
 use rustix::io::{ReadWriteFlags, Result as Io, preadv2};
 use std::io::IoSliceMut;

@@ -2,7 +2,7 @@
 
 use super::page_bytes::PageBytes;
 use crate::model::limits::MAX_MANIFEST_BYTES;
-use crate::wire::ContentDigest;
+use caproot_core::wire::ContentDigest;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read as _};

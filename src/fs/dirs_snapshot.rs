@@ -9,7 +9,7 @@ use super::path_resolution::{
     SegmentOrigin, resolve_path, resolve_path_with,
 };
 use crate::model::{PublishedRoot, ResolvedPath, RootReason};
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, statat};
 use rustix::io::{Errno, Result as Io};
 use std::cmp::Ordering;

@@ -8,7 +8,7 @@ use super::open_file::{OpenError, OpenFile};
 use super::package::{ReadRules, ResolvedPackage};
 use super::page_bytes::PageBytes;
 use crate::model::FileVersion;
-use crate::wire::{ContentDigest, RelPath};
+use caproot_core::wire::{ContentDigest, RelPath};
 use tokio_util::sync::CancellationToken;
 
 /// Request for a page of a file.

@@ -9,7 +9,7 @@ use crate::model::{
     DisableRules, DisabledPackages, ManifestFiles, Plugin, ResolvedPath, resource_filter,
     skill_file_name,
 };
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use rustix::fs::FileType;
 use std::path::PathBuf;
 

@@ -6,8 +6,8 @@ use crate::model::limits::{
     Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES, limit_table,
 };
 use crate::model::{AccessScope, ConfigState, LandlockState, RejectedReload, SandboxStatus};
-use crate::proto::caproot::v1 as pb;
-use crate::wire::limits::{
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::limits::{
     DEFAULT_READ_BYTES, MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES,
 };
 use prost_types::Timestamp;

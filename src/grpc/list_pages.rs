@@ -9,11 +9,11 @@ use super::skill_message::{encode_skill, write_message};
 use crate::catalog::CatalogView;
 use crate::model::limits::MAX_DIAGNOSTICS;
 use crate::model::token::ResumeToken;
-use crate::proto::caproot::v1 as pb;
-use crate::text::truncate_with_ellipsis;
-use crate::wire::cursor::Cursor as _;
-use crate::wire::limits::MAX_PAGE_BYTES;
 use bytes::Bytes;
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::text::truncate_with_ellipsis;
+use caproot_core::wire::cursor::Cursor as _;
+use caproot_core::wire::limits::MAX_PAGE_BYTES;
 use prost::Message as _;
 use tonic::Status;
 

@@ -6,8 +6,8 @@ use crate::model::plugin::{
     PluginComponents, PluginHook, PluginInfo, PluginInterface, PluginPrompt,
 };
 use crate::model::{Plugin, PluginMarketplace};
-use crate::proto::caproot::v1 as pb;
-use crate::wire::{ContentDigest, RelPath, RootId};
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::{ContentDigest, RelPath, RootId};
 
 /// Builds the message of a plugin below the root with this id.
 pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {

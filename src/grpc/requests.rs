@@ -11,10 +11,10 @@ use crate::catalog::{
 use crate::fs::package_walk::FileListToken;
 use crate::model::token::{PageToken, ReadCursor};
 use crate::model::{SelectedRoot, skill_file_name};
-use crate::proto::caproot::v1 as pb;
-use crate::wire::cursor::Cursor as _;
-use crate::wire::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
-use crate::wire::{RelPath, ResourceHandle, RootId, handle};
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::cursor::Cursor as _;
+use caproot_core::wire::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
+use caproot_core::wire::{RelPath, ResourceHandle, RootId, handle};
 use http::HeaderMap;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;

@@ -8,9 +8,9 @@ use crate::model::{
     Diagnostic, DiagnosticCode, FileProblem, Plugin, PublishedRoot, RootReason, RootScope,
     Severity, Skill,
 };
-use crate::proto::caproot::v1 as pb;
-use crate::wire::limits::MAX_HANDLE_BYTES;
-use crate::wire::{RelPath, RootId, handle};
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::limits::MAX_HANDLE_BYTES;
+use caproot_core::wire::{RelPath, RootId, handle};
 use std::sync::Arc;
 
 /// Root as visible in one response: to a caller, for a product, under an id.

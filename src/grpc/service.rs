@@ -14,10 +14,10 @@ use super::{list_pages, requests, resources, root_messages};
 use crate::catalog::{CatalogStore, ConsistencyLevel, ScopedSelection};
 use crate::model::token::ReadCursor;
 use crate::model::{PublishedRoot, skill_file_name};
-use crate::proto::caproot::v1 as pb;
-use crate::wire::cursor::Cursor as _;
-use crate::wire::handle;
 use bytes::Bytes;
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::cursor::Cursor as _;
+use caproot_core::wire::handle;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 

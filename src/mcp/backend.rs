@@ -13,7 +13,7 @@ use super::limits::{
 };
 use crate::client::{CallError, Client};
 use crate::session::Session;
-use crate::text::escape_hidden_chars;
+use caproot_core::text::escape_hidden_chars;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use rmcp::model::{

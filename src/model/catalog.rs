@@ -5,8 +5,8 @@ use super::skill::Skill;
 use super::{
     DisabledPackages, ManifestFiles, Plugin, PluginManifest, PluginMarketplace, RootScope,
 };
-use crate::wire::limits::MAX_HANDLE_BYTES;
-use crate::wire::{RelPath, RootId, handle};
+use caproot_core::wire::limits::MAX_HANDLE_BYTES;
+use caproot_core::wire::{RelPath, RootId, handle};
 use std::sync::Arc;
 
 /// How many skills a chunk has. A replaced skill copies one chunk.

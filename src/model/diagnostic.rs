@@ -1,7 +1,7 @@
 //! Diagnostics: problems found below a root, with a severity and a position.
 
-use crate::text::truncate_with_ellipsis;
-use crate::wire::{RelPath, handle};
+use caproot_core::text::truncate_with_ellipsis;
+use caproot_core::wire::{RelPath, handle};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 

@@ -4,7 +4,7 @@
 use super::catalog::Catalog;
 use super::skill::Skill;
 use super::{Plugin, Severity, skill_file_name};
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -127,7 +127,7 @@ mod tests {
     use crate::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
     use crate::model::skill::{SkillFile, assemble_skill};
     use crate::model::{Skill, SkillMdFrontmatter};
-    use crate::wire::{ContentDigest, RelPath};
+    use caproot_core::wire::{ContentDigest, RelPath};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Skills that the operator disabled, by path or by name.
 
 use super::ResolvedPath;
-use crate::wire::{RelPath, RootId};
+use caproot_core::wire::{RelPath, RootId};
 use globset::{Candidate, Error, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::collections::{BTreeMap, HashSet};
 
@@ -216,7 +216,7 @@ fn is_in_package(sorted: &[RelPath], file: &RelPath, reader: Option<&RelPath>) -
 mod tests {
     use super::{DisableRules, DisabledPackages, parse_glob};
     use crate::model::ResolvedPath;
-    use crate::wire::{RelPath, RootId};
+    use caproot_core::wire::{RelPath, RootId};
     use proptest::prelude::*;
 
     fn path(text: &str) -> RelPath {

@@ -1,6 +1,6 @@
 //! Versions of files.
 
-use crate::wire::ContentDigest;
+use caproot_core::wire::ContentDigest;
 
 /// Version of a file. All pages of a read come from the same version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

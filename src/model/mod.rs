@@ -39,7 +39,7 @@ pub use sidecar::{SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, T
 pub use skill::Skill;
 pub use value::DynamicValue;
 
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Returns the name of the file that makes a directory a skill, `SKILL.md`.
 #[must_use]

@@ -2,7 +2,7 @@
 //! the manifest files of plugins.
 
 use super::plugin::{ComponentKind, MANIFEST_PATHS, MARKETPLACE_PATHS};
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Whether a file may be listed and read: the path has no segment in `skipped_dirs` and no segment
 /// that begins with `.env`, where secrets are kept.

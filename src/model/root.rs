@@ -1,6 +1,6 @@
 //! Roots as the operator publishes them and as a platform selects them.
 
-use crate::wire::RootId;
+use caproot_core::wire::RootId;
 use percent_encoding::percent_decode_str;
 
 /// Maximum bytes of a root's path in a request: Linux's `PATH_MAX`.

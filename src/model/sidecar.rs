@@ -5,7 +5,7 @@ mod icon;
 mod permission_path;
 
 use super::DynamicValue;
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 
 pub use icon::resolve_icon;
 pub use permission_path::resolve_permission_path;

@@ -3,8 +3,8 @@
 use super::CompactFrontmatter;
 use super::diagnostic::{DiagnosticCode, FileProblem};
 use super::sidecar::{self, SkillSidecar};
-use crate::wire::limits::MAX_HANDLE_BYTES;
-use crate::wire::{ContentDigest, RelPath, RootId, handle};
+use caproot_core::wire::limits::MAX_HANDLE_BYTES;
+use caproot_core::wire::{ContentDigest, RelPath, RootId, handle};
 use std::sync::Arc;
 
 /// Maximum characters of a qualified name.

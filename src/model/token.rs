@@ -1,8 +1,8 @@
 //! Cursors and page tokens of the daemon.
 
 use super::FileVersion;
-use crate::wire::RelPath;
-use crate::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter, checksum};
+use caproot_core::wire::RelPath;
+use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter, checksum};
 
 /// Position in a paged read: a file version and a byte offset. Bound to the handle of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,8 +157,8 @@ impl Cursor for FileListToken {
 mod tests {
     use super::{FileListToken, PageToken, ReadCursor, ResumeToken};
     use crate::model::FileVersion;
-    use crate::wire::RelPath;
-    use crate::wire::cursor::Cursor;
+    use caproot_core::wire::RelPath;
+    use caproot_core::wire::cursor::Cursor;
     use proptest::prelude::*;
 
     fn check_round_trip<C: Cursor + PartialEq + std::fmt::Debug>(cursor: &C) {

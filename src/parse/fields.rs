@@ -4,7 +4,7 @@
 use super::{key_position, secret_filter};
 use crate::model::plugin::MAX_COMPONENTS;
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity};
-use crate::text;
+use caproot_core::text;
 use std::fmt::Display;
 
 /// Maximum number of problems reported for one file. Bounds the cost of a hostile file.

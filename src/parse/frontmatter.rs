@@ -6,9 +6,9 @@ use super::yaml::{self, YamlError, YamlErrorKind};
 use super::yaml_repair;
 use crate::model::limits::MAX_FRONTMATTER_BYTES;
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, SkillMdFrontmatter};
-use crate::text;
-use crate::text::fences::{self, FencedText};
-use crate::text::position;
+use caproot_core::text;
+use caproot_core::text::fences::{self, FencedText};
+use caproot_core::text::position;
 
 pub use fields::STANDARD_FIELDS;
 pub(super) use fields::split_tools;

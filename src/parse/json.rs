@@ -4,9 +4,9 @@ use serde::de::DeserializeSeed;
 
 use super::value_seed::DocumentBudget;
 use crate::model::value::DynamicValue;
-use crate::text;
-use crate::text::fences::BYTE_ORDER_MARK;
-use crate::text::position;
+use caproot_core::text;
+use caproot_core::text::fences::BYTE_ORDER_MARK;
+use caproot_core::text::position;
 
 /// Error of parsing JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]

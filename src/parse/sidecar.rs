@@ -8,9 +8,9 @@ use crate::model::sidecar::{
     SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency,
 };
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity};
-use crate::text;
-use crate::text::fences::{self, BYTE_ORDER_MARK};
-use crate::text::position;
+use caproot_core::text;
+use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
+use caproot_core::text::position;
 
 /// Maximum size of the macOS permissions on the wire.
 const MAX_MACOS_WIRE_BYTES: usize = 64 << 10;

@@ -8,8 +8,8 @@ use serde::de::DeserializeSeed;
 use super::value_seed::DocumentBudget;
 use crate::model::limits::{MAX_ALIAS_BYTES, MAX_NESTING};
 use crate::model::value::DynamicValue;
-use crate::text;
-use crate::text::position;
+use caproot_core::text;
+use caproot_core::text::position;
 
 /// Upper limit of the estimated number of open `[` and `{`. The library visits each open bracket
 /// for each token, and reads the whole text before it can reject anything. Without this limit, the

@@ -9,7 +9,7 @@ use crate::model::catalog::{Catalog, CatalogHeader, RootKind};
 use crate::model::sidecar::sidecar_path;
 use crate::model::skill::{PluginNamespace, Skill, SkillFile, assemble_skill};
 use crate::model::{Diagnostic, FileProblem, RootScope, skill_file_name};
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::sync::Arc;
 

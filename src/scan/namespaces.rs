@@ -12,7 +12,7 @@ use crate::model::{
     Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, Severity,
 };
 use crate::parse::manifest;
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;

@@ -12,8 +12,8 @@ use crate::model::{
     DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, Severity, resource_filter,
 };
 use crate::parse::plugin::{prompt, read_file};
-use crate::text::quote_word;
-use crate::wire::RelPath;
+use caproot_core::text::quote_word;
+use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsFd as _;
 

@@ -10,7 +10,7 @@ use crate::model::catalog::BoundedDiagnostics;
 use crate::model::plugin::{MARKETPLACE_PATHS, Plugin, PluginMarketplace};
 use crate::model::{Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath};
 use crate::parse::plugin::marketplace;
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use std::sync::Arc;
 
 /// Files of one directory that has a manifest, or of the root, which may have marketplaces.

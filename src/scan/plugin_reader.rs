@@ -7,7 +7,7 @@ use super::watches::{DirWatcher, WatchRecorder};
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, OpenError, OpenFile};
 use crate::model::{DiagnosticCode, FileProblem, Limits, ResolvedPath, Severity, resource_filter};
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;

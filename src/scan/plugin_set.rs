@@ -13,8 +13,8 @@ use crate::model::plugin::{MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS, Plugin, Plug
 use crate::model::{
     Diagnostic, DiagnosticCode, FileProblem, ManifestFiles, PluginManifest, ResolvedPath,
 };
-use crate::sync::Mutex;
-use crate::wire::RelPath;
+use caproot_core::sync::Mutex;
+use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,7 +10,7 @@ use crate::fs::open_file::FileFingerprint;
 use crate::model::sidecar::sidecar_path;
 use crate::model::skill::SkillFile;
 use crate::model::{DirIdentity, FileProblem, ResolvedPath, skill_file_name};
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use indexmap::IndexMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -421,7 +421,7 @@ mod tests {
     use crate::model::{FileProblem, FileVersion, ResolvedPath};
     use crate::parse::frontmatter;
     use crate::scan::file_problem::vanished_problem;
-    use crate::wire::{ContentDigest, RelPath};
+    use caproot_core::wire::{ContentDigest, RelPath};
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 

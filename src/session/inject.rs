@@ -11,7 +11,7 @@ use super::result::{ToolError, ToolErrorCode};
 use super::sources::{SkillSource, SourceKind, TextPage, TextPageRequest};
 use super::view::SessionView;
 use super::{Session, SharedSkill, ToolNames};
-use crate::text::{escape_hidden_chars, truncate_with_ellipsis};
+use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
 use tracing::Instrument as _;

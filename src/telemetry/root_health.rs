@@ -3,7 +3,7 @@
 
 use crate::catalog::{CatalogStore, PollReason, RootState, WatchMode};
 use crate::model::{AccessScope, RootReason};
-use crate::wire::RootId;
+use caproot_core::wire::RootId;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::sleep;

@@ -21,9 +21,9 @@ use caproot::fs::{
     read_page, read_page_cached,
 };
 use caproot::model::{DisableRules, DisabledPackages, ManifestFiles};
-use caproot::proto::caproot::v1::ListResourcesRequest;
 use caproot::scan::{ScanProgress, ScanTarget, scan_root};
-use caproot::wire::RelPath;
+use caproot_core::proto::caproot::v1::ListResourcesRequest;
+use caproot_core::wire::RelPath;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;

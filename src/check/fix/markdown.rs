@@ -3,7 +3,7 @@
 
 use crate::model::SkillMdFrontmatter;
 use crate::parse::{frontmatter, names, yaml, yaml_repair};
-use crate::text::fences::{self, BYTE_ORDER_MARK};
+use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
 
 /// Fix of a whole file in a directory with this name. Returns `None` if there is nothing to fix.
 type Fix = fn(&[u8], &[u8]) -> Option<Vec<u8>>;
@@ -200,7 +200,7 @@ fn edit_lines(file: &[u8], edit: impl FnOnce(&[&str]) -> Option<Vec<String>>) ->
 mod tests {
     use super::{fix_plugin_markdown, fix_skill_md};
     use crate::parse::frontmatter;
-    use crate::text::fences;
+    use caproot_core::text::fences;
     use proptest::prelude::*;
 
     fn fixed(file: &str) -> Option<String> {

@@ -8,8 +8,8 @@ use crate::session::{
     DEFAULT_BUDGET, ExecutorChanges, ForkScope, Session, SessionOptions, SkillSource,
     ToolFunctionError, UserPrompt,
 };
-use crate::sync::Mutex;
-use crate::text::quote_value;
+use caproot_core::sync::Mutex;
+use caproot_core::text::quote_value;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};

@@ -1,9 +1,9 @@
 //! Config file of `caproot link`.
 
 use crate::config::{self, LogConfig};
-use crate::document::{self, ConfigError, ConfigErrors, DocumentReader};
 use crate::link::{LinkConfig, read_broker_config};
-use crate::wire::RootId;
+use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader};
+use caproot_core::wire::RootId;
 use std::net::SocketAddr;
 use std::path::Path;
 

@@ -3,13 +3,13 @@
 use super::executors::{DEFAULT_TIMEOUT, ExecutorConfig};
 use super::pattern::{ExecutorPattern, SAMPLE_ID, check_placeholder, fill_id};
 use crate::client::credentials::{ClientCredentials, ClientToken};
-use crate::document::{
-    self, ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
-};
 #[cfg(feature = "nats")]
 use crate::link::{BrokerConfig, read_broker_config};
-use crate::net::certs::SpiffeId;
-use crate::net::endpoint::{DaemonEndpoint, EndpointAddress};
+use caproot_core::document::{
+    self, ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
+};
+use caproot_core::net::certs::SpiffeId;
+use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;

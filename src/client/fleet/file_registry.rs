@@ -3,10 +3,10 @@
 use super::executors::{ExecutorConfig, ExecutorRegistry, RegistryFuture};
 use super::file::{self, FleetTable};
 use super::file_changes::FleetFileChanges;
-use crate::document::ConfigErrors;
 #[cfg(feature = "nats")]
 use crate::link::BrokerConfig;
-use crate::sync::Mutex;
+use caproot_core::document::ConfigErrors;
+use caproot_core::sync::Mutex;
 use futures_util::future::BoxFuture;
 use std::path::Path;
 use std::sync::Arc;

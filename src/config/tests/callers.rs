@@ -4,7 +4,7 @@ use super::{env, load};
 use crate::config::{Config, ServeFlags, SocketAccess};
 use crate::grpc::auth::{SanPattern, TokenFile};
 use crate::model::AccessScope;
-use crate::wire::RootId;
+use caproot_core::wire::RootId;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;

@@ -2,7 +2,7 @@
 
 use super::{AllowedDirs, AllowedDirsSnapshot, OpenMethod, ResolveError};
 use crate::model::ResolvedPath;
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs;

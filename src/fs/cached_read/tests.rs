@@ -5,7 +5,7 @@ use crate::fs::{
     read_page,
 };
 use crate::model::{DisableRules, DisabledPackages, ManifestFiles};
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;

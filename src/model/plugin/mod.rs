@@ -8,8 +8,8 @@ mod marketplace;
 mod sources;
 
 use super::{DiagnosticCode, FileProblem};
-use crate::wire::limits::MAX_HANDLE_BYTES;
-use crate::wire::{RelPath, RootId, handle};
+use caproot_core::wire::limits::MAX_HANDLE_BYTES;
+use caproot_core::wire::{RelPath, RootId, handle};
 use std::sync::Arc;
 
 pub use component_limits::{

@@ -4,8 +4,8 @@ use crate::model::limits::MAX_WIRE_NESTING;
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity, SkillMdFrontmatter};
 use crate::parse::fields::{FieldMapping, FieldReader};
 use crate::parse::names;
-use crate::text;
-use crate::text::escape_hidden_chars;
+use caproot_core::text;
+use caproot_core::text::escape_hidden_chars;
 use std::borrow::Cow;
 use std::fmt::Display;
 

@@ -4,7 +4,7 @@ use crate::model::DynamicValue;
 use crate::model::plugin::PluginApp;
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS};
 use crate::parse::secret_filter;
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Reads `{"apps": {NAME: {"id": …}}}` or only the inner object.
 pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<PluginApp> {

@@ -4,8 +4,8 @@ use crate::model::plugin::{MAX_COMPONENTS, PluginHook};
 use crate::model::{DiagnosticCode, DynamicValue, Severity};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
 use crate::parse::secret_filter;
-use crate::text;
-use crate::wire::RelPath;
+use caproot_core::text;
+use caproot_core::wire::RelPath;
 
 /// Maximum length of a command or prompt.
 const MAX_COMMAND_CHARS: usize = 8_192;

@@ -5,7 +5,7 @@ use crate::model::plugin::{PluginAuthor, PluginInfo, PluginInterface};
 use crate::parse::fields::{
     FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_WORD_CHARS,
 };
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Maximum length of a long description.
 const MAX_LONG_DESCRIPTION_CHARS: usize = 4_096;

@@ -4,8 +4,8 @@ use crate::model::DynamicValue;
 use crate::model::plugin::LspServer;
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
 use crate::parse::secret_filter;
-use crate::text;
-use crate::wire::RelPath;
+use caproot_core::text;
+use caproot_core::wire::RelPath;
 
 /// Reads `{"lspServers": {NAME: {…}}}` or only the inner object.
 pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<LspServer> {

@@ -5,7 +5,7 @@ use crate::model::plugin::{MAX_PLUGIN_BYTES, MarketplaceEntry, PluginMarketplace
 use crate::model::{DiagnosticCode, DynamicValue, FileProblem};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
 use crate::parse::secret_filter;
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Maximum number of plugins in one marketplace.
 const MAX_ENTRIES: usize = 1_000;

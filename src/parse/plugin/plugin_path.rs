@@ -3,7 +3,7 @@
 use crate::model::DiagnosticCode;
 use crate::parse::fields::FieldReader;
 use crate::parse::secret_filter;
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Parses the path at `key`. Reports an invalid path.
 pub fn read_plugin_path(fields: &mut FieldReader<'_>, key: &str, text: &str) -> Option<RelPath> {

@@ -3,7 +3,7 @@ use crate::model::limits::MAX_MANIFEST_BYTES;
 use crate::model::plugin::{ComponentKind, MAX_COMPONENTS, McpTransport, PluginComponents};
 use crate::model::{DiagnosticCode, FileProblem, PluginManifest, Severity};
 use crate::parse::manifest;
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use proptest::prelude::*;
 
 fn codes(problems: &[FileProblem]) -> Vec<DiagnosticCode> {

@@ -4,7 +4,7 @@ use super::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS, SearchRules, SkillSearc
 use crate::model::skill::SkillFile;
 use crate::model::{Limits, ResolvedPath};
 use crate::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
-use crate::wire::RelPath;
+use caproot_core::wire::RelPath;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

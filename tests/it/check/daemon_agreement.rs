@@ -3,11 +3,11 @@
 use super::check_json;
 use crate::harness::{Daemon, Setup, list_request, located};
 use caproot::model;
-use caproot::proto::caproot::v1::{
+use caproot::scan::search::DEFAULT_RESOURCE_DIRS;
+use caproot_core::proto::caproot::v1::{
     DiagnosticCode, ListSkillsRequest, ListSkillsResponse, Severity,
 };
-use caproot::scan::search::DEFAULT_RESOURCE_DIRS;
-use caproot::wire::ResourceHandle;
+use caproot_core::wire::ResourceHandle;
 use serde_json::Value;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

@@ -5,7 +5,7 @@ use std::path::Path;
 use caproot::check::SourceExcerpt;
 use caproot::config::{Config, ProcessEnv, ServeFlags};
 use caproot::parse::{frontmatter, json, manifest, sidecar};
-use caproot::wire::ResourceHandle;
+use caproot_core::wire::ResourceHandle;
 
 use super::assert_in_proportion;
 

@@ -12,7 +12,7 @@ use caproot::model::{
 };
 use caproot::scan::search::{SearchRules, SkillSearch};
 use caproot::scan::{DirListing, ListingEntry, ListingEntryKind};
-use caproot::wire::{ContentDigest, RelPath, RootId};
+use caproot_core::wire::{ContentDigest, RelPath, RootId};
 
 use super::assert_in_proportion;
 

@@ -8,10 +8,10 @@ use super::remote_skill::{ExpectedFile, RemoteSkill};
 use crate::session::metrics::RequestCounter;
 use crate::session::sources::TextPage;
 use crate::session::{ToolError, ToolErrorCode};
-use crate::sync::Mutex;
-use crate::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter, checksum};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use caproot_core::sync::Mutex;
+use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter, checksum};
 use rmcp::RoleClient;
 use rmcp::model::{
     ErrorCode, ReadResourceRequestParams, ReadResourceResponse, ResourceContents, sha256_digest,
@@ -316,7 +316,7 @@ impl VerifiedFile {
 mod tests {
     use super::{McpFileCursor, VerifiedFile, parse_cursor};
     use crate::session::ToolErrorCode;
-    use crate::wire::cursor::Cursor as _;
+    use caproot_core::wire::cursor::Cursor as _;
     use proptest::prelude::*;
     use rmcp::model::sha256_digest;
 

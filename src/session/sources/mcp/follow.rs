@@ -9,7 +9,7 @@ use super::limits::{
 use super::listing::{SkillOrigin, list_skills};
 use super::{McpServerConfig, McpSourceState};
 use crate::session::metrics::RequestCounter;
-use crate::text::{single_line, truncate_with_ellipsis};
+use caproot_core::text::{single_line, truncate_with_ellipsis};
 use rmcp::RoleClient;
 use rmcp::model::{ProtocolVersion, SubscribeRequestParams, SubscriptionFilter};
 use rmcp::service::{Peer, Subscription};

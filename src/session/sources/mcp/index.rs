@@ -5,7 +5,7 @@
 use super::fetch::read_contents;
 use super::limits::{MAX_LISTING_BYTES, PAGE_TIMEOUT};
 use crate::session::ToolErrorCode;
-use crate::text::quote_value;
+use caproot_core::text::quote_value;
 use rmcp::RoleClient;
 use rmcp::service::Peer;
 use serde::Deserialize;

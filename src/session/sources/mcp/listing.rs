@@ -6,7 +6,7 @@ use super::limits::{MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIMEOUT};
 use super::remote_skill::RemoteSkill;
 use crate::session::SourceKind;
 use crate::session::sources::SkillListing;
-use crate::text::quote_value;
+use caproot_core::text::quote_value;
 use rmcp::RoleClient;
 use rmcp::model::PaginatedRequestParams;
 use rmcp::service::Peer;

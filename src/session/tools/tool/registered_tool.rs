@@ -10,7 +10,7 @@ use crate::session::tools::limits::{
 };
 use crate::session::tools::results::ResultText;
 use crate::session::{ToolNameError, ToolNames};
-use crate::text::{single_line, truncate_with_ellipsis};
+use caproot_core::text::{single_line, truncate_with_ellipsis};
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 use std::any::Any;

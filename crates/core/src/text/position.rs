@@ -2,6 +2,7 @@
 
 /// Returns the line and column of the byte at `index`, or of the end of the text if `index` is
 /// beyond the end.
+#[must_use]
 pub fn position_of_byte(text: &[u8], index: usize) -> (u32, u32) {
     let before = &text[..index.min(text.len())];
     let start = before
