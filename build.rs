@@ -1,30 +1,12 @@
-//! Compiles `proto/` with protox and tonic-prost-build, without protoc. Sets `CAPROOT_BUILD`.
+//! Sets `CAPROOT_BUILD`.
 
-use prost::Message as _;
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=proto");
-    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
-    let descriptors = protox::compile(["caproot/v1/capability_service.proto"], ["proto"])?;
-    // Server reflection and the JSON that the command line prints both read this.
-    std::fs::write(out.join("caproot.v1.bin"), descriptors.encode_to_vec())?;
-    // Ordered maps are encoded in the order of their keys, as catalog digests require.
-    let generator = tonic_prost_build::configure().btree_map(".");
-    generator
-        .include_file("caproot.rs")
-        .compile_fds(descriptors)?;
-    // Not part of the service, so not in the descriptors of reflection.
-    let link = protox::compile(["caproot/link/v1/link.proto"], ["proto"])?;
-    let generator = tonic_prost_build::configure().bytes(".caproot.link.v1.TunnelFrame.data");
-    generator
-        .include_file("caproot_link.rs")
-        .compile_fds(link)?;
     emit_build_info();
-    Ok(())
 }
 
 /// Sets `CAPROOT_BUILD` for the code: commit and date if known, profile, and target. A build of a

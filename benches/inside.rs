@@ -7,15 +7,16 @@
 mod trees;
 
 use caproot::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
-use caproot::model::cursor::Cursor as _;
 use caproot::model::diff::diff_catalogs;
 use caproot::model::skill::{SkillFile, assemble_skill};
 use caproot::model::token::PageToken;
-use caproot::model::{Limits, RelPath, ResolvedPath, RootId, Skill, handle};
+use caproot::model::{Limits, ResolvedPath, Skill};
 use caproot::parse::frontmatter;
-use caproot::proto::caproot::v1 as pb;
 use caproot::scan::search::{SearchOutcome, SearchRules, SkillSearch};
 use caproot::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::cursor::Cursor as _;
+use caproot_core::wire::{RelPath, RootId, handle};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use prost::Message as _;
 use std::collections::HashMap;

@@ -21,13 +21,13 @@ use std::sync::Arc;
 
 use caproot::client::{ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::net::endpoint::ProcessEnv;
 use caproot::server;
 use caproot::session::dispatch::{
     CallListener, DispatchOptions, DispatchRecord, FinishedTurn, HttpManager, HttpManagerConfig,
     SessionThread,
 };
 use caproot::session::{Session, SessionOptions};
+use caproot_core::net::endpoint::ProcessEnv;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};
 

@@ -9,9 +9,9 @@
 
 use caproot::client::{ChangesSince, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::net::endpoint::ProcessEnv;
 use caproot::server;
 use caproot::session::{ForkScope, MemoryStore, Session, SessionOptions};
+use caproot_core::net::endpoint::ProcessEnv;
 use serde_json::json;
 use std::error::Error;
 use std::path::Path;

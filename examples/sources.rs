@@ -13,11 +13,11 @@
 use caproot::client::{ExecutorConfig, Fleet};
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::local_source::LocalSource;
-use caproot::net::endpoint::ProcessEnv;
-use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use caproot::server;
 use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpServerList};
 use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions, SkillSource};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use serde_json::json;
 use std::error::Error;
 use std::fs;

@@ -11,9 +11,9 @@
 
 use caproot::client::{ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::net::endpoint::ProcessEnv;
 use caproot::server;
 use caproot::session::{CustomTool, DEFAULT_BUDGET, Session, SessionOptions, ToolRegistry};
+use caproot_core::net::endpoint::ProcessEnv;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

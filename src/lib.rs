@@ -6,8 +6,10 @@
 //! selected on an executor, discovers the skills and plugins below them, and serves catalogs,
 //! changes and bounded reads over gRPC.
 //!
-//! Each folder or file at the top of `src` is a module. `docs/design/architecture.md` has the
-//! picture of the modules and the table of their dependencies, which `tests/it/modules.rs` compares
+//! Each folder or file at the top of `src` is a module. The package [`caproot_core`] in
+//! `crates/core` has the modules that the daemon shares with the library of an orchestrator, such as
+//! [`caproot_core::wire`] and [`caproot_core::document`]. `docs/design/architecture.md` has the
+//! picture of the modules and the tables of their dependencies, which `tests/it/modules.rs` compares
 //! with the code.
 //!
 //! # Glossary
@@ -147,7 +149,7 @@
 //! `serde_yaml` reads skills and plugins; only `parse/yaml.rs` names it, with the limits on
 //! nesting and aliases. `parse/yaml/fast_path.rs` reads plain `key: value` lines in a fraction of
 //! the time, and tests compare both. `saphyr-parser` reads the files of operators and
-//! orchestrators, where each error needs its line; only `parse/document.rs` names it.
+//! orchestrators, where each error needs its line; only [`caproot_core::document`] names it.
 
 #[cfg(all(feature = "daemon", not(target_os = "linux")))]
 compile_error!(
@@ -166,8 +168,6 @@ pub mod client;
 #[cfg(feature = "daemon")]
 pub mod config;
 #[cfg(feature = "daemon")]
-pub mod file_watch;
-#[cfg(feature = "daemon")]
 pub mod fs;
 #[cfg(feature = "daemon")]
 pub mod grpc;
@@ -177,12 +177,10 @@ pub mod link;
 pub mod local_source;
 #[cfg(feature = "mcp")]
 pub mod mcp;
-#[cfg(any(feature = "client", feature = "daemon"))]
+#[cfg(feature = "daemon")]
 pub mod model;
-pub mod net;
-#[cfg(any(feature = "client", feature = "daemon"))]
+#[cfg(feature = "daemon")]
 pub mod parse;
-pub mod proto;
 #[cfg(all(feature = "client", target_os = "linux"))]
 pub mod pull;
 #[cfg(feature = "daemon")]
@@ -193,8 +191,6 @@ pub mod scan;
 pub mod server;
 #[cfg(feature = "client")]
 pub mod session;
-#[cfg(any(feature = "client", feature = "daemon"))]
-pub(crate) mod sync;
 #[cfg(feature = "daemon")]
 pub mod telemetry;
 #[cfg(feature = "daemon")]

@@ -25,13 +25,13 @@
 
 use crate::client::{Client, RetryPolicy};
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
-use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::{CapabilityRootLocation, Plugin, SelectedCapabilityRoot};
 use crate::server::EmbeddedDaemon;
 use crate::session::sources::{
     DaemonSource, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
 use crate::session::{RequestMetrics, SessionOptions, ToolError};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{CapabilityRootLocation, Plugin, SelectedCapabilityRoot};
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 //! the command in a tokio runtime.
 
 use caproot::cli::{self, CommandFailure, exit};
-use caproot::net::endpoint::ProcessEnv;
+use caproot_core::net::endpoint::ProcessEnv;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::process::ExitCode;
 use tokio::runtime::{Builder, Runtime};

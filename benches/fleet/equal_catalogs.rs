@@ -12,11 +12,11 @@ use caproot::client::{
     Client, ClientCredentials, DaemonEndpoint, DialLimits, ExecutorConfig, Fleet, Mirror,
     MirrorSelection, WatchMessage,
 };
-use caproot::proto::caproot::v1::watch_skills_response::Event;
-use caproot::proto::caproot::v1::{
+use caproot::session::{Session, SessionOptions};
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{
     CapabilityRootLocation, ListSkillsRequest, SelectedCapabilityRoot, WatchSkillsRequest,
 };
-use caproot::session::{Session, SessionOptions};
 use clap::ValueEnum;
 use futures_util::future::{join_all, try_join_all};
 use std::fmt::Write as _;

@@ -13,7 +13,7 @@ use caproot::client::{
     Client, ClientCredentials, DialLimits, ExecutorConfig, Fleet, Mirror, NatsDialer,
 };
 use caproot::link::BrokerConfig;
-use caproot::proto::caproot::v1::{ListSkillsRequest, ReadResourceRequest};
+use caproot_core::proto::caproot::v1::{ListSkillsRequest, ReadResourceRequest};
 use futures_util::future::join_all;
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Write as _};

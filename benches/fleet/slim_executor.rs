@@ -2,11 +2,11 @@
 
 use crate::Outcome;
 use crate::unused_calls::unused_calls;
-use caproot::proto::caproot::v1::capability_service_server::{
+use caproot_core::proto::caproot::v1::capability_service_server::{
     CapabilityService, CapabilityServiceServer,
 };
-use caproot::proto::caproot::v1::watch_skills_response::Event;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{
     Authority, GetExecutorRequest, GetExecutorResponse, KnownCatalog, ListResourcesRequest,
     ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
     ListSkillsResponse, ReadResourceRequest, ReadResourceResponse, RemovedSkill, Reset,

@@ -2,7 +2,7 @@
 //! Also has the calls that several measurements need.
 
 use crate::context::Outcome;
-use caproot::proto::caproot::v1 as pb;
+use caproot_core::proto::caproot::v1 as pb;
 use pb::capability_service_client::CapabilityServiceClient;
 use pb::watch_skills_response::Event;
 use prost::Message as _;

@@ -7,7 +7,7 @@ use crate::parallel_walk::walk;
 use crate::report::{MeasurementResult, Row, Target};
 use crate::server::Server;
 use crate::stats::ms;
-use caproot::proto::caproot::v1 as pb;
+use caproot_core::proto::caproot::v1 as pb;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 

@@ -8,7 +8,7 @@ use crate::report::{MeasurementResult, Row, Target};
 use crate::server::Server;
 use crate::stats::float;
 use bytes::Bytes;
-use caproot::proto::caproot::v1 as pb;
+use caproot_core::proto::caproot::v1 as pb;
 use prost::Message as _;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};

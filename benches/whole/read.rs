@@ -10,7 +10,7 @@ use crate::server::Server;
 use crate::stats::{float, ms, quantile_pairs};
 use crate::trees::Plan;
 use bytes::Bytes;
-use caproot::proto::caproot::v1 as pb;
+use caproot_core::proto::caproot::v1 as pb;
 use prost::Message as _;
 use std::fs;
 use std::sync::Arc;

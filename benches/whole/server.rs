@@ -3,7 +3,7 @@
 use crate::client::{RawClient, TIMEOUT};
 use crate::context::{Outcome, this_program};
 use crate::process_memory::resident_kib;
-use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs;

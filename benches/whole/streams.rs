@@ -10,7 +10,7 @@ use crate::server::Server;
 use crate::stats::{float, ms, quantile};
 use bytes::Bytes;
 use caproot::catalog::WatchTiming;
-use caproot::proto::caproot::v1 as pb;
+use caproot_core::proto::caproot::v1 as pb;
 use std::fs;
 use std::time::Instant;
 use tokio::sync::mpsc;

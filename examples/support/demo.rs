@@ -2,7 +2,7 @@
 
 use caproot::client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::net::endpoint::ProcessEnv;
+use caproot_core::net::endpoint::ProcessEnv;
 use caproot::session::{Session, SessionOptions};
 
 /// Starts a daemon that publishes a directory as the root `demo` of the environment `local`.

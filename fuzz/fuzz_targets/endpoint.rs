@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use caproot::net::endpoint::DaemonEndpoint;
+use caproot_core::net::endpoint::DaemonEndpoint;
 use caproot_fuzz::check_message;
 use libfuzzer_sys::fuzz_target;
 

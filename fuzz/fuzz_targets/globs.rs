@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 
 use caproot::model::disabled_skills::{DisableRules, parse_glob};
-use caproot::model::{RelPath, ResolvedPath, RootId};
+use caproot_core::wire::{RelPath, RootId};
+use caproot::model::ResolvedPath;
 use libfuzzer_sys::fuzz_target;
 
 /// Maximum size of a glob in the config, in bytes.

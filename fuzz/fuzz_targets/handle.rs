@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use caproot::model::limits::MAX_HANDLE_BYTES;
-use caproot::model::{RelPath, ResourceHandle, RootId, handle};
+use caproot_core::wire::limits::MAX_HANDLE_BYTES;
+use caproot_core::wire::{RelPath, ResourceHandle, RootId, handle};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

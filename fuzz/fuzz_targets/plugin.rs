@@ -4,7 +4,8 @@
 #![no_main]
 
 use caproot::model::plugin::{ComponentKind, MAX_COMPONENTS};
-use caproot::model::{DiagnosticCode, RelPath};
+use caproot::model::DiagnosticCode;
+use caproot_core::wire::RelPath;
 use caproot::parse::manifest;
 use caproot::parse::plugin::{marketplace, prompt, read_file};
 use caproot_fuzz::check_problems;

@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use caproot::model::skill::SkillFile;
-use caproot::model::{DiagnosticCode, Limits, RelPath, ResolvedPath};
+use caproot::model::{DiagnosticCode, Limits, ResolvedPath};
+use caproot_core::wire::RelPath;
 use caproot::scan::search::{SearchOutcome, SearchRules, SkillSearch};
 use caproot::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};

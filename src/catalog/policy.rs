@@ -8,11 +8,12 @@
 
 use crate::fs::{AllowedDirs, DisabledSkills, OpenMethod, ReadRules};
 use crate::model::{
-    AccessScope, Catalog, Limits, PublishedRoot, RelPath, RootPath, RootReason, SelectedRoot,
+    AccessScope, Catalog, Limits, PublishedRoot, RootPath, RootReason, SelectedRoot,
 };
 use crate::scan::ScanTarget;
 use crate::scan::search::SearchRules;
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
+use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

@@ -9,11 +9,10 @@ use crate::fs::{
     FileListPage, FileListRequest, FilePage, FilePageRequest, FileReadError, ResolvedRootDir,
     read_page, read_page_cached,
 };
-use crate::model::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_READ_BYTES};
-use crate::model::{
-    AccessScope, Catalog, FileVersion, RelPath, RootReason, SelectedRoot, handle, skill_file_name,
-};
-use crate::sync::{BlockingError, run_blocking};
+use crate::model::{AccessScope, Catalog, FileVersion, RootReason, SelectedRoot, skill_file_name};
+use caproot_core::sync::{BlockingError, run_blocking};
+use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_READ_BYTES};
+use caproot_core::wire::{RelPath, handle};
 use std::sync::Arc;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;

@@ -9,9 +9,9 @@ use crate::model::{AccessScope, Catalog, RootReason};
 use crate::scan::{
     DirWatcher, DirtyDirs, HeldSkill, RootIndex, ScanOutcome, ScanProgress, WatchGuard,
 };
-use crate::sync::{BlockingError, Mutex, run_blocking};
 use crate::watch::{DebounceTimer, InotifyWatch, InotifyWatcher, WatchError, WatchListener};
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use caproot_core::sync::{BlockingError, Mutex, run_blocking};
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 use std::os::fd::BorrowedFd;

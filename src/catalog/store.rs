@@ -11,8 +11,8 @@ use super::view::{
 };
 use crate::fs::{DigestCache, FileListPage, FilePage, OpenMethod};
 use crate::model::{AccessScope, Catalog, Limits, PublishedRoot, RootReason};
-use crate::sync::Mutex;
 use crate::watch::{FaultInjector, InotifyWatcher};
+use caproot_core::sync::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard};

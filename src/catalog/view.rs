@@ -1,6 +1,7 @@
 //! Snapshots of roots, and views: the states of selected roots at one revision.
 
-use crate::model::{AccessScope, Catalog, RootId, RootReason, SelectedRoot};
+use crate::model::{AccessScope, Catalog, RootReason, SelectedRoot};
+use caproot_core::wire::RootId;
 use std::fmt;
 use std::sync::Arc;
 

@@ -1,7 +1,10 @@
 //! Notes about the text of a SKILL.md: its length, its links and the use in its description.
 
-use crate::model::{DiagnosticCode, FileProblem, RelPath, text};
-use crate::parse::{fences, position};
+use crate::model::{DiagnosticCode, FileProblem};
+use crate::parse::key_position;
+use caproot_core::text;
+use caproot_core::text::{fences, position};
+use caproot_core::wire::RelPath;
 use percent_encoding::percent_decode_str;
 use pulldown_cmark::{Event, LinkType, Options, Parser, Tag};
 use std::collections::HashSet;
@@ -90,7 +93,7 @@ pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
     }
     let (yaml, _) = fences::split_file(file)?;
     let yaml = std::str::from_utf8(&file[yaml]).ok()?;
-    let (line, column) = position::position_of_key(yaml, &["description"]);
+    let (line, column) = key_position::position_of_key(yaml, &["description"]);
     // Count the line of the opening fence.
     let line = if line == 0 { 0 } else { line + 1 };
     let why = "the description does not say when to use the skill";
@@ -193,7 +196,7 @@ fn has_scheme(target: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::{body_links, length_problem, use_problem};
-    use crate::model::RelPath;
+    use caproot_core::wire::RelPath;
     use proptest::prelude::*;
 
     fn rel(text: &str) -> RelPath {

@@ -1,7 +1,7 @@
 //! Paths of findings, as the user gave them on the command line.
 
-use crate::model::RelPath;
-use crate::model::text::EscapedBytes;
+use caproot_core::text::EscapedBytes;
+use caproot_core::wire::RelPath;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
@@ -78,7 +78,7 @@ impl fmt::Display for DisplayPath {
 #[cfg(test)]
 mod tests {
     use super::DisplayPath;
-    use crate::model::RelPath;
+    use caproot_core::wire::RelPath;
     use std::path::Path;
 
     #[test]

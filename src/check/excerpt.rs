@@ -1,7 +1,7 @@
 //! Excerpt of the source line of a diagnostic: escaped, truncated, with the span to mark.
 
-use crate::model::text::EscapedBytes;
-use crate::parse::fences::BYTE_ORDER_MARK;
+use caproot_core::text::EscapedBytes;
+use caproot_core::text::fences::BYTE_ORDER_MARK;
 use std::ops::Range;
 use unicode_width::UnicodeWidthStr as _;
 

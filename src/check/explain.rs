@@ -3,9 +3,8 @@
 pub use super::explanations::explanation_of;
 
 use super::explanations::severity_exceptions;
-use crate::model::text::wrap_words;
 use crate::model::{DiagnosticCode, Severity};
-use crate::parse::similar;
+use caproot_core::text::{similar, wrap_words};
 use std::fmt::Write as _;
 
 /// Line width of a paragraph.

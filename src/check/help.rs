@@ -4,7 +4,8 @@
 use super::explain::explanation_of as explain;
 use crate::model::value::compact::ValueRef;
 use crate::model::{DiagnosticCode, FileProblem, Severity, Skill};
-use crate::parse::{frontmatter, similar};
+use crate::parse::frontmatter;
+use caproot_core::text::similar;
 
 /// Returns the help for a problem. `skill` is the skill at the path of the problem.
 pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String {

@@ -6,7 +6,7 @@
 //! use caproot::check::text::{ColorMode, render_finding};
 //! use caproot::check::{CheckRequest, CheckSummary, check_dir};
 //! use caproot::config::{Config, RootFlag, ServeFlags};
-//! use caproot::net::endpoint::ProcessEnv;
+//! use caproot_core::net::endpoint::ProcessEnv;
 //! use caproot::scan::{ScanProgress, ScanTarget};
 //! use std::{fs, path::Path};
 //!
@@ -64,9 +64,10 @@ pub use summary::CheckSummary;
 
 use crate::fs::{self, AllowedDirs, ResolvedRootDir};
 use crate::model::catalog::Catalog;
-use crate::model::{DiagnosticCode, FileProblem, RelPath, RootId, RootReason, Severity, Skill};
+use crate::model::{DiagnosticCode, FileProblem, RootReason, Severity, Skill};
 use crate::parse::secret_filter;
 use crate::scan::{self, ScanProgress, ScanTarget};
+use caproot_core::wire::{RelPath, RootId};
 use std::path::PathBuf;
 use std::sync::Arc;
 

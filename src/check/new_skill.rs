@@ -1,8 +1,9 @@
 //! New skill: a directory with a SKILL.md that has no problem.
 
-use crate::model::text::collapse_whitespace;
-use crate::model::{DynamicValue, RelPath};
+use crate::model::DynamicValue;
 use crate::parse::{frontmatter, names, yaml};
+use caproot_core::text::collapse_whitespace;
+use caproot_core::wire::RelPath;
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};

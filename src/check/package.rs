@@ -6,8 +6,9 @@ use crate::fs::ResolvedRootDir;
 use crate::fs::dirs_snapshot::ResolveError;
 use crate::fs::open_file::{OpenError, find_target, open_file, read_names};
 use crate::fs::replace_file::EditableFile;
-use crate::model::{DiagnosticCode, FileProblem, RelPath, ResolvedPath, Skill};
+use crate::model::{DiagnosticCode, FileProblem, ResolvedPath, Skill};
 use crate::scan;
+use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};
 use std::io::Read as _;
 

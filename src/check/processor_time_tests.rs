@@ -4,14 +4,17 @@
 use super::body;
 use crate::fs::file_head::read_head;
 use crate::model::disabled_skills::parse_glob;
-use crate::model::handle::ResourceHandle;
 use crate::model::plugin::ComponentKind;
-use crate::model::{RelPath, text};
 use crate::parse::plugin::{self, prompt};
 use crate::parse::{
-    document, fences, frontmatter, json, manifest, mountinfo, position, secret_filter, sidecar,
-    similar, yaml, yaml_repair,
+    frontmatter, json, key_position, manifest, secret_filter, sidecar, yaml, yaml_repair,
 };
+use caproot_core::document;
+use caproot_core::mountinfo;
+use caproot_core::text;
+use caproot_core::text::{fences, position, similar};
+use caproot_core::wire::RelPath;
+use caproot_core::wire::handle::ResourceHandle;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
@@ -199,7 +202,7 @@ const READERS: [NamedReader; 31] = [
         black_box(fences::split_file(
             format!("---\n{text}\n---\n{text}").as_bytes(),
         ));
-        black_box(position::position_of_key(text, &["a", "b"]));
+        black_box(key_position::position_of_key(text, &["a", "b"]));
         black_box(position::position_of_byte(text.as_bytes(), text.len()));
     }),
     ("config document", |text| {

@@ -3,8 +3,8 @@
 
 use super::explain::{explanation_markdown, explanation_of as explain};
 use super::{CheckFinding, CheckResult};
-use crate::model::text::escape_text;
 use crate::model::{DiagnosticCode, Severity};
+use caproot_core::text::escape_text;
 use serde_json::{Value, json};
 use std::path::Path;
 

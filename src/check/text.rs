@@ -2,8 +2,8 @@
 
 use super::CheckFinding;
 use crate::model::Severity;
-use crate::model::text::escape_text;
 use annotate_snippets::{AnnotationKind, Level, Origin, Padding, Renderer, Snippet};
+use caproot_core::text::escape_text;
 
 /// Maximum width of an output line including its line number. Excerpts are truncated before.
 const MAX_COLUMNS: usize = 400;

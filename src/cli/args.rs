@@ -8,8 +8,8 @@ use crate::client::{
     ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, find_default_endpoint,
     parse_selected_roots,
 };
-use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use std::io::{self, Read as _};

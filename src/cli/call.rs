@@ -16,14 +16,14 @@ use super::signals::run_until_signal;
 use super::{exit, fleet};
 use crate::client::Fleet;
 use crate::local_source::LocalSource;
-use crate::model::text::escape_json;
-use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::SelectedCapabilityRoot;
 use crate::session::{
     ChangedSource, ChoiceRule, Session, SessionOptions, SessionPluginChanges, SkillChoice,
     SkillSource, SourceKind, ToolNames, ToolRegistry,
 };
-use crate::sync::Mutex;
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::sync::Mutex;
+use caproot_core::text::escape_json;
 use clap::Args;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use lines::stdin_lines;

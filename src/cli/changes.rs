@@ -2,11 +2,12 @@
 
 use super::plugins::plugin_changes;
 use super::report::{diagnostic_line, root_reason_name};
+use crate::cli::table::truncate_to_width;
 use crate::client::{MirrorCatalog, MirrorUpdate};
-use crate::model::text::{EscapedText, escape_text, truncate_to_width};
-use crate::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Diagnostic, RemovalReason, RootState, RootStatus, Severity, Skill, WatchMode,
 };
+use caproot_core::text::{EscapedText, escape_text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -239,8 +240,8 @@ fn removal_reason_name(reason: i32) -> String {
 mod tests {
     use super::ChangeReporter;
     use crate::client::{MirrorReplica, MirrorSelection};
-    use crate::proto::caproot::v1::watch_skills_response::Event;
-    use crate::proto::caproot::v1::{
+    use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+    use caproot_core::proto::caproot::v1::{
         Authority, Diagnostic, DiagnosticCode, DiagnosticList, RemovalReason, RemovedSkill, Reset,
         RootReason, RootState, RootStatus, SelectedCapabilityRoot, Severity, Skill, SkillDelta,
         Synced, WatchSkillsResponse,

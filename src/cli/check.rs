@@ -8,10 +8,12 @@ use crate::check::fix::{FileFix, FixMode, FixResult, fix_dir};
 use crate::check::text::{ColorMode, render_finding};
 use crate::check::{self, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, json, sarif};
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
-use crate::file_watch::{self, COMPARE_INTERVAL, TreeLimits, TreeState, WatchedDirs, watch_tree};
 use crate::model::{RootReason, Severity};
-use crate::net::endpoint::ProcessEnv;
 use crate::scan::{ScanProgress, ScanTarget};
+use caproot_core::file_watch::{
+    self, COMPARE_INTERVAL, TreeLimits, TreeState, WatchedDirs, watch_tree,
+};
+use caproot_core::net::endpoint::ProcessEnv;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use jiff::Zoned;

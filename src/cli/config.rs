@@ -10,8 +10,8 @@ use crate::config::{
     Config, ConfigError, ConfigErrors, MAX_FILE_BYTES, ServeFlags, TextPosition, example_file,
     unit_socket_group,
 };
-use crate::model::text::{EscapedText, escape_text};
-use crate::net::endpoint::ProcessEnv;
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::text::{EscapedText, escape_text};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use std::fs::{self, File};

@@ -11,7 +11,7 @@ use crate::config::{Config, ConfigError, ConfigErrors};
 use crate::model::LandlockMode;
 use crate::sandbox::{SandboxPolicy, restrict_process};
 use crate::server::check_listeners;
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use serde_json::Value;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};

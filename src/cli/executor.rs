@@ -5,7 +5,7 @@ use super::failure::CommandFailure;
 use super::fleet::{fleet_failure, read_fleet};
 use crate::client::fleet::{Fleet, wrong_environment};
 use crate::client::{Client, ExecutorConfig, published_selection};
-use crate::proto::caproot::v1::{GetExecutorResponse, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{GetExecutorResponse, SelectedCapabilityRoot};
 use std::path::Path;
 
 /// Executor of a command, with an open connection.

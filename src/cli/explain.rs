@@ -4,8 +4,8 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
 use crate::check::explain::{CodeExplanation, explanation_markdown, explanation_of, find_code};
-use crate::model::text::escape_text;
 use crate::model::{DiagnosticCode, RootReason};
+use caproot_core::text::escape_text;
 use clap::Args;
 use serde_json::{Value, json};
 

@@ -3,8 +3,8 @@
 use super::exit;
 use super::output::print_stderr;
 use crate::client::{CallError, ConnectError, TlsError, TlsRequired};
-use crate::model::text::{escape_text, is_misleading};
 use crate::telemetry::logs::flush_log;
+use caproot_core::text::{escape_text, is_misleading};
 use std::error::Error as _;
 use std::fmt::Display;
 use std::io;

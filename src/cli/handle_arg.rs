@@ -3,11 +3,11 @@
 use super::exit;
 use super::failure::CommandFailure;
 use crate::client::{Client, enclosing_package, root_id};
-use crate::model::RootId;
-use crate::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, ResolveRootsRequest, RootState,
     SelectedCapabilityRoot, Skill, SkillView,
 };
+use caproot_core::wire::RootId;
 
 /// Maximum number of candidates in a message.
 const MAX_CANDIDATES: usize = 10;

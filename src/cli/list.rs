@@ -7,13 +7,13 @@ use super::output::{OutputFormat, print_full_table, print_json, print_stderr, pr
 use super::{exit, report};
 use crate::client::fleet::{ExecutorListing, ListStage};
 use crate::client::json::SkillListJson;
-use crate::model::text::escape_text;
-use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::{
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill,
     SkillView,
 };
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
+use caproot_core::text::escape_text;
 use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::{Value, json};

@@ -3,7 +3,8 @@
 //! Blocks.
 
 use crate::fs::{AllowedDirs, FileReadError, locate_resource};
-use crate::model::{ResourceHandle, RootPath};
+use crate::model::RootPath;
+use caproot_core::wire::ResourceHandle;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};

@@ -10,9 +10,9 @@ use crate::mcp::{
     ConnectFailure, HttpAllowlist, HttpListener, ServedDaemon, ServerTransport, SkillSubscription,
     serve,
 };
-use crate::model::text::escape_text;
-use crate::net::endpoint::ProcessEnv;
 use crate::session::{Session, SessionOptions, ToolNames};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::text::escape_text;
 use clap::Args;
 use std::net::SocketAddr;
 

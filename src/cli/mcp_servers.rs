@@ -3,9 +3,9 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::print_stderr;
-use crate::model::text::escape_text;
 use crate::session::SkillSource;
 use crate::session::sources::mcp::McpServerList;
+use caproot_core::text::escape_text;
 use clap::Args;
 use std::path::PathBuf;
 use std::sync::Arc;

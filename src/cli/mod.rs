@@ -47,7 +47,7 @@ mod watch;
 pub use failure::{CommandFailure, report_outcome, report_usage_error};
 pub use man::ManualPage;
 
-use crate::net::endpoint::ProcessEnv;
+use caproot_core::net::endpoint::ProcessEnv;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
 use definition::CommandEntry;

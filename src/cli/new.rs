@@ -4,7 +4,7 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
 use crate::check::new_skill::{NewSkillError, create_skill};
-use crate::model::text::escape_text;
+use caproot_core::text::escape_text;
 use clap::Args;
 use serde_json::json;
 use std::path::PathBuf;

@@ -3,8 +3,8 @@
 use super::failure::CommandFailure;
 use super::{exit, table};
 use crate::client::json;
-use crate::model::text::escape_json;
-use crate::proto::NamedMessage;
+use caproot_core::proto::NamedMessage;
+use caproot_core::text::escape_json;
 use clap::ValueEnum;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;

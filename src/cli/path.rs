@@ -11,9 +11,11 @@ use super::root_arg::{RootArg, file_uri, select_roots};
 use crate::client::Client;
 use crate::config::{Config, ServeFlags};
 use crate::model::PublishedRoot;
-use crate::model::text::escape_text;
-use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::{Consistency, ListResourcesRequest, SelectedCapabilityRoot, Skill};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{
+    Consistency, ListResourcesRequest, SelectedCapabilityRoot, Skill,
+};
+use caproot_core::text::escape_text;
 use clap::Args;
 use serde_json::json;
 use std::ffi::OsStr;

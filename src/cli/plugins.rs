@@ -1,10 +1,11 @@
 //! Text of plugins: as a tree, and as lines of changes.
 
+use crate::cli::table::truncate_to_width;
 use crate::client::{MirrorCatalog, is_of_root};
-use crate::model::text::{EscapedText, escape_text, truncate_to_width};
-use crate::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponents,
 };
+use caproot_core::text::{EscapedText, escape_text};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -251,8 +252,8 @@ fn server_text(server: &McpServer) -> String {
 mod tests {
     use super::{plugin_changes, plugin_tree};
     use crate::client::{MirrorReplica, MirrorSelection};
-    use crate::proto::caproot::v1::watch_skills_response::Event;
-    use crate::proto::caproot::v1::{
+    use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+    use caproot_core::proto::caproot::v1::{
         App, Marketplace, MarketplaceList, McpServer, McpTransport, Plugin, PluginComponents,
         Reset, RootStatus, SelectedCapabilityRoot, SkillDelta, Synced, WatchSkillsResponse,
     };

@@ -9,12 +9,12 @@ use super::report::count_with_noun;
 use super::signals::run_until_signal_or_closed_stdout;
 use super::verify::{difference_lines, differences_json};
 use crate::client::{CallError, Client, Mirror, MirrorSelection};
-use crate::model::text::escape_text;
-use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::{Consistency, SkillView};
 use crate::pull::{
     DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
 };
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{Consistency, SkillView};
+use caproot_core::text::escape_text;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;

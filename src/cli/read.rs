@@ -7,9 +7,9 @@ use super::handle_arg::{PackageArg, find_plugin_package, find_root, find_skill};
 use super::list::consistency;
 use super::output::{OutputFormat, print_message, write_stdout};
 use crate::client::Client;
-use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::ReadResourceRequest;
-use crate::proto::caproot::v1::read_resource_response::Body;
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::ReadResourceRequest;
+use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use clap::Args;
 use std::io::{self, Write as _};
 

@@ -1,10 +1,10 @@
 //! Report of roots and diagnostics in the style of a compiler, with a summary.
 
-use crate::model::text::EscapedText;
-use crate::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, ListRootsResponse, ListSkillsResponse, PublishedRoot,
     ResolveRootsResponse, ResolvedRoot, RootReason, RootState, RootStatus, Severity,
 };
+use caproot_core::text::EscapedText;
 use std::fmt::Write as _;
 
 /// Hint if the daemon publishes no root to this caller.
@@ -177,7 +177,7 @@ pub fn count_with_noun(count: usize, thing: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::skills_report;
-    use crate::proto::caproot::v1::{
+    use caproot_core::proto::caproot::v1::{
         Diagnostic, DiagnosticCode, ListSkillsResponse, RootCounts, RootReason, RootState,
         RootStatus, Severity, Skill,
     };

@@ -5,11 +5,11 @@ use super::failure::CommandFailure;
 use super::list::consistency;
 use super::output::{OutputFormat, print_message, print_stderr, print_table, write_stdout};
 use super::{exit, plugins, report};
-use crate::model::text::{EscapedText, escape_text};
-use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::{
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{
     ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot, RootKind, RootState,
 };
+use caproot_core::text::{EscapedText, escape_text};
 use clap::Args;
 use std::fmt::Write as _;
 

@@ -5,11 +5,11 @@ use super::failure::CommandFailure;
 use super::handle_arg::{PackageArg, find_root};
 use super::output::{OutputFormat, print_message, print_stderr, write_stdout};
 use super::{exit, report, table};
-use crate::model::text::escape_text;
-use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::{
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{
     Consistency, ListResourcesRequest, ListResourcesResponse, Resource,
 };
+use caproot_core::text::escape_text;
 use clap::Args;
 
 /// List the files of a listed skill

@@ -1,6 +1,6 @@
 //! `--root [ID=]DIR`: parsing, the default root id, and the selection for the daemon.
 
-use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -190,7 +190,7 @@ mod tests {
             let args: Vec<_> = texts.iter().map(|text| arg(text)).collect();
             let roots =
                 select_roots(&args, "local", Some(Path::new("/home/me"))).expect("a directory");
-            let pair = |root: crate::proto::caproot::v1::SelectedCapabilityRoot| {
+            let pair = |root: caproot_core::proto::caproot::v1::SelectedCapabilityRoot| {
                 (root.id, root.location.expect("a location").path)
             };
             roots.into_iter().map(pair).collect()

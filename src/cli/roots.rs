@@ -4,9 +4,9 @@ use super::args::ConnectionArgs;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_message, print_stderr, print_table};
 use super::{exit, report};
-use crate::model::text::escape_text;
-use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::{ListRootsResponse, RootState, Scope};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{ListRootsResponse, RootState, Scope};
+use caproot_core::text::escape_text;
 use clap::Args;
 
 /// List the published roots of the daemon

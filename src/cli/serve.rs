@@ -12,9 +12,7 @@ use crate::config::{
     Config, ConfigError, ConfigErrors, ListenAddress, READ_TIMEOUT, ReadProgress, RootFlag,
     ServeFlags, TlsFiles, TlsFlags, record_reading,
 };
-use crate::file_watch::FileStamp;
 use crate::model::{LandlockMode, LandlockState, SandboxStatus};
-use crate::net::endpoint::ProcessEnv;
 use crate::sandbox::{
     AttemptResult, ProcessSandbox, SandboxError, SandboxPolicy, SelfTest, restrict_process,
 };
@@ -22,8 +20,10 @@ use crate::server::{
     self, BoundDaemon, BoundListeners, ConfigFile, ConfigFileCheck, ConfigLoader, ExitReason,
     ReloadSource, SandboxReadCheck, StartError,
 };
-use crate::sync::run_blocking;
 use crate::telemetry::{log_config, logs};
+use caproot_core::file_watch::FileStamp;
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::sync::run_blocking;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
 use serde_json::json;

@@ -5,11 +5,11 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
 use crate::client::json;
-use crate::model::text::{EscapedText, escape_text};
-use crate::net::endpoint::ProcessEnv;
-use crate::proto::caproot::v1::{
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{
     CatalogStats, ConfigStatus, GetExecutorResponse, SandboxStatus, WatchStatus,
 };
+use caproot_core::text::{EscapedText, escape_text};
 use clap::Args;
 use prost_reflect::{DynamicMessage, ReflectMessage as _};
 use serde_json::json;

@@ -1,7 +1,6 @@
 //! Tables with aligned columns, by the display width of each character. The cells must be escaped.
 
-use crate::model::text::truncate_to_width;
-use unicode_width::UnicodeWidthStr as _;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Space between columns.
 const GAP: &str = "  ";
@@ -44,6 +43,25 @@ fn pad_to_width(cell: &str, width: usize) -> String {
     let missing = width.saturating_sub(cell.width());
     cell.extend(std::iter::repeat_n(' ', missing));
     cell
+}
+
+/// Truncates a text to a number of columns of a terminal, with `…` at the end.
+pub fn truncate_to_width(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut left = width.saturating_sub(1);
+    let fits = |c: &char| {
+        let taken = c.width().unwrap_or(0);
+        let fits = taken <= left;
+        left = left.saturating_sub(taken);
+        fits
+    };
+    let mut short: String = text.chars().take_while(fits).collect();
+    if width > 0 {
+        short.push('…');
+    }
+    short
 }
 
 #[cfg(test)]

@@ -13,14 +13,14 @@ use super::response_budget::{MAX_ROOT_STATE_MEMORY, MAX_ROOTS_MEMORY, MeteredMes
 use super::retry::{RetryPolicy, run_with_retries};
 use super::watch::SkillWatch;
 use super::{pages, read};
-use crate::net::endpoint::DaemonEndpoint;
-use crate::proto::caproot::v1::{
+use caproot_core::net::endpoint::DaemonEndpoint;
+use caproot_core::proto::caproot::v1::{
     ErrorReason, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,
     ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
     ListSkillsResponse, ReadResourceRequest, ReadResourceResponse, ResolveRootsRequest,
     ResolveRootsResponse, RootStatus, WatchSkillsRequest, WatchSkillsResponse,
 };
-use crate::proto::{ERROR_DOMAIN, grpc_code_name};
+use caproot_core::proto::{ERROR_DOMAIN, grpc_code_name};
 use std::error::Error as _;
 use std::io;
 use std::sync::Arc;

@@ -2,9 +2,9 @@
 //! tokens can be replaced while the client runs.
 
 use super::spiffe_verifier::SpiffeVerifier;
-use crate::net::certs;
-use crate::net::endpoint::{DaemonEndpoint, EndpointAddress};
-use crate::sync::Mutex;
+use caproot_core::net::certs;
+use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress};
+use caproot_core::sync::Mutex;
 use http::HeaderValue;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;

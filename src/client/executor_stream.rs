@@ -2,7 +2,7 @@
 //! another address.
 
 use super::tls_probe::TlsProbeIo;
-use crate::net::byte_stream::delegate_async_write;
+use caproot_core::delegate_async_write;
 use futures_util::future::BoxFuture;
 use std::io::{self, ErrorKind};
 use std::pin::Pin;

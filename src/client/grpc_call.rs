@@ -8,14 +8,14 @@ use super::response_budget::{
     BudgetPermit, MAX_MESSAGE_BYTES, MAX_MESSAGE_MEMORY, MeteredMessage, RECEIVE_TIMEOUT,
     SMALL_MESSAGE_BYTES, acquire_decoded, acquire_received,
 };
-use crate::proto::NamedMessage;
-use crate::proto::caproot::v1::{
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use caproot_core::proto::NamedMessage;
+use caproot_core::proto::caproot::v1::{
     GetExecutorRequest, GetExecutorResponse, ListResourcesRequest, ListResourcesResponse,
     ListRootsRequest, ListRootsResponse, ListSkillsRequest, ListSkillsResponse,
     ReadResourceRequest, ReadResourceResponse, ResolveRootsRequest, ResolveRootsResponse,
     WatchSkillsRequest, WatchSkillsResponse,
 };
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, TE};
 use http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version};
 use http_body_util::{BodyExt as _, Full};

@@ -1,8 +1,8 @@
 //! Proto3 JSON of the service's messages in both directions, by the descriptors of the build.
 
 use super::message_cost::measure;
-use crate::proto::caproot::v1::{ListSkillsResponse, Skill};
-use crate::proto::{FILE_DESCRIPTOR_SET, NamedMessage};
+use caproot_core::proto::caproot::v1::{ListSkillsResponse, Skill};
+use caproot_core::proto::{FILE_DESCRIPTOR_SET, NamedMessage};
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use serde::ser::{Error as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};

@@ -4,7 +4,7 @@
 //! The sizes come from the descriptors of the build. Each size is at least the size in memory of the
 //! type that prost generates.
 
-use crate::proto::{FILE_DESCRIPTOR_SET, NamedMessage};
+use caproot_core::proto::{FILE_DESCRIPTOR_SET, NamedMessage};
 use prost::Message as _;
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use prost_types::field_descriptor_proto::{Label, Type};
@@ -319,7 +319,7 @@ fn split_content<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], CostError> {
 #[cfg(test)]
 mod tests {
     use super::{CostError, LAYOUTS, measure};
-    use crate::proto::caproot::v1::{
+    use caproot_core::proto::caproot::v1::{
         Diagnostic, GetExecutorResponse, ListResourcesResponse, ListRootsResponse,
         ListSkillsResponse, Marketplace, MarketplaceEntry, McpServer, Plugin, PublishedRoot,
         ReadResourceResponse, ResolveRootsResponse, ResolvedRoot, Resource, RootStatus, Skill,

@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use caproot::client::{Client, ClientCredentials};
-//! use caproot::proto::caproot::v1::{ListSkillsRequest, ReadResourceRequest};
+//! use caproot_core::proto::caproot::v1::{ListSkillsRequest, ReadResourceRequest};
 //! use std::time::Duration;
 //! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
 //!
@@ -67,13 +67,13 @@ mod tls_error;
 mod tls_probe;
 mod watch;
 
-pub use crate::model::handle::{enclosing_package, is_of_root, root_id};
-pub use crate::net::byte_stream::ByteStream;
-pub use crate::net::certs::{SpiffeId, SpiffeIdError};
-pub use crate::net::endpoint::{DaemonEndpoint, EndpointError};
-pub use crate::parse::document::{ConfigError, ConfigErrors, TextPosition};
 pub use auth_channel::TlsRequired;
 pub use call::{CallError, Client, error_reason, error_reason_name};
+pub use caproot_core::document::{ConfigError, ConfigErrors, TextPosition};
+pub use caproot_core::net::byte_stream::ByteStream;
+pub use caproot_core::net::certs::{SpiffeId, SpiffeIdError};
+pub use caproot_core::net::endpoint::{DaemonEndpoint, EndpointError};
+pub use caproot_core::wire::handle::{enclosing_package, is_of_root, root_id};
 pub use connect::{ConnectError, connect, default_endpoints, find_default_endpoint, open_channel};
 #[cfg(feature = "manager")]
 pub(crate) use credentials::BearerToken;

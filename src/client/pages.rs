@@ -4,13 +4,13 @@
 use super::call::{CallError, Client};
 use super::grpc_call::{ResponseTooLarge, ServiceRequest};
 use super::response_budget::{MAX_LIST_MEMORY, MeteredMessage};
-use crate::model::handle::is_of_root;
-use crate::model::limits::MAX_PAGE_SIZE;
-use crate::proto::NamedMessage;
-use crate::proto::caproot::v1::{
+use caproot_core::proto::NamedMessage;
+use caproot_core::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ListSkillsRequest,
     ListSkillsResponse, ResolveRootsRequest, ResolveRootsResponse, SelectedCapabilityRoot, Skill,
 };
+use caproot_core::wire::handle::is_of_root;
+use caproot_core::wire::limits::MAX_PAGE_SIZE;
 use std::collections::HashSet;
 
 /// How often a response starts again if its revision or version is gone.
@@ -324,7 +324,7 @@ impl ListPage for ListResourcesResponse {
 #[cfg(test)]
 mod tests {
     use super::{ListJoiner, ListPage, MAX_LIST_MEMORY, MAX_PAGES, shrink_pages};
-    use crate::proto::caproot::v1::{
+    use caproot_core::proto::caproot::v1::{
         Authority, ListResourcesRequest, ListResourcesResponse, ListSkillsRequest,
         ListSkillsResponse, Plugin, ResolveRootsRequest, ResolveRootsResponse, ResolvedRoot,
         Resource, RootStatus, SelectedCapabilityRoot, Skill,

@@ -2,9 +2,9 @@
 
 use super::call::{CallError, Client};
 use super::pages::{PageJoiner, RestartCounter, join_pages};
-use crate::model::ContentDigest;
-use crate::proto::caproot::v1::read_resource_response::Body;
-use crate::proto::caproot::v1::{ErrorReason, ReadResourceRequest, ReadResourceResponse};
+use caproot_core::proto::caproot::v1::read_resource_response::Body;
+use caproot_core::proto::caproot::v1::{ErrorReason, ReadResourceRequest, ReadResourceResponse};
+use caproot_core::wire::ContentDigest;
 use sha2::{Digest as _, Sha256};
 use std::io;
 
@@ -208,8 +208,8 @@ impl<'a> FileJoiner<'a> {
 mod tests {
     use super::{FileJoiner, digest_text};
     use crate::client::pages::PageJoiner as _;
-    use crate::proto::caproot::v1::ReadResourceResponse;
-    use crate::proto::caproot::v1::read_resource_response::Body;
+    use caproot_core::proto::caproot::v1::ReadResourceResponse;
+    use caproot_core::proto::caproot::v1::read_resource_response::Body;
     use sha2::{Digest as _, Sha256};
 
     /// Returns a page of a file that begins with `abcdefghi`.

@@ -1,8 +1,8 @@
 //! Retries of failed calls. Streams have their own retries in [`super::SkillWatch`].
 
 use super::auth_channel::TlsRequired;
-use crate::net::jitter::full_jitter;
 use backon::{ExponentialBuilder, Retryable as _};
+use caproot_core::net::jitter::full_jitter;
 use std::error::Error as _;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -1,7 +1,7 @@
 //! Parser of the selected roots that a platform wrote as JSON.
 
 use super::json;
-use crate::proto::caproot::v1::{ListRootsResponse, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{ListRootsResponse, SelectedCapabilityRoot};
 use serde_json::Value;
 
 /// Error in the JSON of selected roots.

@@ -1,6 +1,6 @@
 //! Checks of a daemon's certificate by its SPIFFE ID instead of by the name of its host.
 
-use crate::net::certs::{self, SpiffeId};
+use caproot_core::net::certs::{self, SpiffeId};
 use rustls::SignatureScheme;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;

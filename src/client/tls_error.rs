@@ -1,7 +1,7 @@
 //! TLS failures between client and daemon, as errors of rustls and as messages for operators.
 
 use super::spiffe_verifier::WrongSpiffeId;
-use crate::net::certs;
+use caproot_core::net::certs;
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 use std::io::{self, ErrorKind};
 

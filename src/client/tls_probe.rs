@@ -3,7 +3,8 @@
 //! an alert. The bytes are passed on unchanged.
 
 use super::auth_channel::TlsAlertFlag;
-use crate::net::byte_stream::{ByteStream, delegate_async_write};
+use caproot_core::delegate_async_write;
+use caproot_core::net::byte_stream::ByteStream;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -1,7 +1,7 @@
 //! Resolves users and groups, given by number or name. Error texts follow the text in question, as
 //! in `invalid value "x": ERROR`.
 
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use nix::errno::Errno;
 use nix::unistd::{Group, User};
 use std::collections::BTreeMap;

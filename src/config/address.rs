@@ -1,7 +1,7 @@
 //! Parses paths and listen addresses of flags and config files.
 
 use super::ListenAddress;
-use crate::net::endpoint::ProcessEnv;
+use caproot_core::net::endpoint::ProcessEnv;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 

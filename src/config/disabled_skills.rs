@@ -3,8 +3,8 @@
 
 use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
 use crate::model::disabled_skills::{DisableRules, parse_glob};
-use crate::model::{RelPath, RootId};
-use crate::parse::document::{DocumentField, DocumentReader};
+use caproot_core::document::{DocumentField, DocumentReader};
+use caproot_core::wire::{RelPath, RootId};
 use globset::Glob;
 
 /// Keys of one rule.

@@ -2,7 +2,7 @@
 
 use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::top_keys;
-use crate::model::text::wrap_words;
+use caproot_core::text::wrap_words;
 use std::fmt::Write as _;
 
 /// Width of comment lines.

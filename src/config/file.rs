@@ -1,9 +1,9 @@
 //! Reads a config file and turns its text into settings.
 
 use super::{FileSettings, address, record_reading, settings};
-use crate::model::RootId;
-use crate::net::endpoint::ProcessEnv;
-use crate::parse::document::{self, ConfigError, ConfigErrors};
+use caproot_core::document::{self, ConfigError, ConfigErrors};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::wire::RootId;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;

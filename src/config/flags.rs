@@ -3,9 +3,10 @@
 use super::project_roots::{project_root_ids, project_roots};
 use super::tls::{self, TlsFlags};
 use super::{CheckedFlags, ListenAddress, address, native_path};
-use crate::model::{PublishedRoot, RootId, RootScope};
-use crate::net::endpoint::ProcessEnv;
-use crate::parse::document::{ConfigError, ConfigErrors};
+use crate::model::{PublishedRoot, RootScope};
+use caproot_core::document::{ConfigError, ConfigErrors};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::wire::RootId;
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;

@@ -2,8 +2,8 @@
 
 use super::address::{require_local, require_local_or_tls};
 use super::{InheritedSocketInfo, ListenAddress};
-use crate::net::endpoint::ProcessEnv;
-use crate::parse::document::{ConfigError, ConfigErrors};
+use caproot_core::document::{ConfigError, ConfigErrors};
+use caproot_core::net::endpoint::ProcessEnv;
 
 /// Name of the environment variable, used in errors in place of a flag.
 const SOURCE_NAME: &str = "LISTEN_FDS";

@@ -5,9 +5,9 @@ use super::keys::{
 };
 use crate::model::Limits;
 use crate::model::limits::{MAX_DIAGNOSTICS, limit_table};
-use crate::parse::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
-use crate::proto;
 use bytesize::ByteSize;
+use caproot_core::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
+use caproot_core::proto;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;

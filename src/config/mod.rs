@@ -34,17 +34,18 @@ pub use self::reload::RestartRequired;
 pub use self::socket_access::{SocketAccess, SocketAccessRules};
 pub use self::socket_groups::{group_of_socket, unit_socket_group};
 pub use self::tls::{TlsFiles, TlsFlags};
-pub use crate::net::endpoint::{InheritedSocketInfo, ProcessEnv};
-pub use crate::parse::document::{ConfigError, ConfigErrors, TextPosition};
 pub use crate::telemetry::{LogConfig, LogFormat, TraceConfig};
+pub use caproot_core::document::{ConfigError, ConfigErrors, TextPosition};
+pub use caproot_core::net::endpoint::{InheritedSocketInfo, ProcessEnv};
 
 #[cfg(feature = "nats")]
 pub(crate) use self::{file::read as read_config_file, settings::read_log_section};
 
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};
-use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot, RootId};
+use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot};
 use crate::scan::search::SearchRules;
 use callers::RuleDraft;
+use caproot_core::wire::RootId;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::net::SocketAddr;

@@ -1,8 +1,9 @@
 //! Roots of the project that the daemon is started in: `.agents/skills` of the working directory and
 //! of each directory above it, up to the root of the repository.
 
-use crate::model::{PublishedRoot, RootId, RootScope};
-use crate::net::endpoint::ProcessEnv;
+use crate::model::{PublishedRoot, RootScope};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::wire::RootId;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,7 +1,7 @@
 //! Files that a load of the configuration reads at the moment. If the load does not end, the error
 //! names them.
 
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

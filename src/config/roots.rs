@@ -2,8 +2,9 @@
 
 use super::address;
 use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
-use crate::model::{PublishedRoot, RootId, RootScope};
-use crate::parse::document::{DocumentField, DocumentReader};
+use crate::model::{PublishedRoot, RootScope};
+use caproot_core::document::{DocumentField, DocumentReader};
+use caproot_core::wire::RootId;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};

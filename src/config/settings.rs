@@ -7,10 +7,11 @@ use super::{
     traces,
 };
 use crate::catalog::WatchTiming;
-use crate::model::{LandlockMode, RelPath, RootId};
-use crate::parse::document::{ConfigErrors, DocumentNode, DocumentReader, DocumentSection};
+use crate::model::LandlockMode;
 use crate::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
 use crate::telemetry::{LogConfig, log_config};
+use caproot_core::document::{ConfigErrors, DocumentNode, DocumentReader, DocumentSection};
+use caproot_core::wire::{RelPath, RootId};
 use std::path::Path;
 
 /// Reads the document of a file. `by_flag` returns whether a flag publishes a root; `allow_remote`

@@ -2,8 +2,8 @@
 
 use super::accounts;
 use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
-use crate::net::endpoint::ProcessEnv;
-use crate::parse::document::{DocumentReader, DocumentSection};
+use caproot_core::document::{DocumentReader, DocumentSection};
+use caproot_core::net::endpoint::ProcessEnv;
 use std::path::{Path, PathBuf};
 
 /// Keys of the section.

@@ -3,7 +3,7 @@
 
 use super::{InheritedSocketInfo, ListenAddress, SocketAccessRules, accounts};
 use crate::grpc::auth::exposed_group;
-use crate::net::endpoint::ProcessEnv;
+use caproot_core::net::endpoint::ProcessEnv;
 use std::collections::BTreeSet;
 use std::fs::{Metadata, symlink_metadata};
 use std::os::unix::fs::MetadataExt as _;

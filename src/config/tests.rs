@@ -7,7 +7,8 @@ use super::{
     Config, ListenAddress, LogFormat, ProcessEnv, RootFlag, ServeFlags, TlsFlags, config_keys,
     example_file, keys, top_keys,
 };
-use crate::model::{LandlockMode, Limits, RootId, RootScope};
+use crate::model::{LandlockMode, Limits, RootScope};
+use caproot_core::wire::RootId;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

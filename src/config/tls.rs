@@ -2,10 +2,10 @@
 
 use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
 use super::{ListenAddress, address, record_reading};
-use crate::net::certs::{self, CertFileError, CertFileKind};
-use crate::parse::document::{
+use caproot_core::document::{
     ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
 };
+use caproot_core::net::certs::{self, CertFileError, CertFileKind};
 use std::path::{Path, PathBuf};
 
 /// Keys of `tls`.

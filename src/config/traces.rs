@@ -1,8 +1,8 @@
 //! Reads `traces` of a config file: the collector of spans and the ratio of traced calls.
 
 use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
-use crate::parse::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
 use crate::telemetry::TraceConfig;
+use caproot_core::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
 use http::Uri;
 
 /// Keys of the section.

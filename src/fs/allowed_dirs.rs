@@ -4,7 +4,7 @@ use super::configured_dirs::{ConfiguredDirs, OpenDirFn};
 use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use super::open_beneath::OpenMethod;
 use crate::model::ResolvedPath;
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -6,7 +6,7 @@ use super::dirs_snapshot::identity;
 use super::path_resolution::{
     LookupRecorder, NameLookup, OperatorLookup, PathStart, ResolveStop, resolve_path_with,
 };
-use crate::sync::{Mutex, report_refused_thread};
+use caproot_core::sync::{Mutex, report_refused_thread};
 use rustix::fs::fstat;
 use rustix::io::{Errno, Result as Io};
 use std::collections::HashMap;

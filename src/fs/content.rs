@@ -1,8 +1,8 @@
 //! Reading of small files and pages, and digesting of whole files, in bounded memory.
 
 use super::page_bytes::PageBytes;
-use crate::model::ContentDigest;
 use crate::model::limits::MAX_MANIFEST_BYTES;
+use caproot_core::wire::ContentDigest;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -8,7 +8,8 @@ use super::path_resolution::{
     LookupRecorder, NameLookup, OperatorLookup, PathResolution, PathStart, ResolveStop,
     SegmentOrigin, resolve_path, resolve_path_with,
 };
-use crate::model::{PublishedRoot, RelPath, ResolvedPath, RootReason};
+use crate::model::{PublishedRoot, ResolvedPath, RootReason};
+use caproot_core::wire::RelPath;
 use rustix::fs::{AtFlags, CWD, OFlags, Stat, fstat, statat};
 use rustix::io::{Errno, Result as Io};
 use std::cmp::Ordering;

@@ -3,7 +3,8 @@
 
 use super::dirs_snapshot::AllowedDirsSnapshot;
 use crate::model::disabled_skills::ResolvedGlobs;
-use crate::model::{DisableRules, DisabledPackages, PublishedRoot, RelPath, ResolvedPath};
+use crate::model::{DisableRules, DisabledPackages, PublishedRoot, ResolvedPath};
+use caproot_core::wire::RelPath;
 
 /// Skills whose files are not served, not even as resources of an enclosing skill.
 #[derive(Debug, Clone, Copy)]

@@ -3,8 +3,9 @@
 
 use super::content::read_start;
 use crate::model::limits::MAX_FRONTMATTER_BYTES;
-use crate::model::text::is_hidden_char;
-use crate::model::{ContentDigest, DiagnosticCode, FileProblem};
+use crate::model::{DiagnosticCode, FileProblem};
+use caproot_core::text::is_hidden_char;
+use caproot_core::wire::ContentDigest;
 use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -227,7 +228,7 @@ fn saturating_u32(count: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::HiddenTextScanner;
-    use crate::model::text::escape_hidden_chars;
+    use caproot_core::text::escape_hidden_chars;
     use proptest::prelude::*;
 
     /// Returns the line, column and message of the problem.

@@ -7,7 +7,8 @@ use super::file_page::FileReadError;
 use super::open_file::{self, OpenError, read_names, resolve_error};
 use super::package::{ReadRules, ResolvedPackage};
 use super::package_walk::{FileListToken, PackageWalk, WalkEntryKind, WalkLimits};
-use crate::model::{ContentDigest, DirIdentity, RelPath, ResolvedPath, handle, resource_filter};
+use crate::model::{DirIdentity, ResolvedPath, resource_filter};
+use caproot_core::wire::{ContentDigest, RelPath, handle};
 use rustix::fs::{FileType, OFlags, fstat};
 use tokio_util::sync::CancellationToken;
 

@@ -7,7 +7,8 @@ use super::dirs_snapshot::ResolveError;
 use super::open_file::{OpenError, OpenFile};
 use super::package::{ReadRules, ResolvedPackage};
 use super::page_bytes::PageBytes;
-use crate::model::{ContentDigest, FileVersion, RelPath};
+use crate::model::FileVersion;
+use caproot_core::wire::{ContentDigest, RelPath};
 use tokio_util::sync::CancellationToken;
 
 /// Request for a page of a file.

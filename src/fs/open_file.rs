@@ -4,7 +4,8 @@
 use super::allowed_dirs::ResolvedRootDir;
 use super::content;
 use super::dirs_snapshot::{AllowedDirsSnapshot, ResolveError, identity};
-use crate::model::{FileVersion, RelPath, ResolvedPath};
+use crate::model::{FileVersion, ResolvedPath};
+use caproot_core::wire::RelPath;
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Stat, fstat, readlinkat, statat};
 use rustix::io::Errno;
 use std::fs::File;

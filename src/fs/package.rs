@@ -6,9 +6,10 @@ use super::disabled_skills::{DisabledFileFilter, DisabledSkills};
 use super::file_page::FileReadError;
 use super::open_file::{self, OpenFile};
 use crate::model::{
-    DisableRules, DisabledPackages, ManifestFiles, Plugin, RelPath, ResolvedPath, resource_filter,
+    DisableRules, DisabledPackages, ManifestFiles, Plugin, ResolvedPath, resource_filter,
     skill_file_name,
 };
+use caproot_core::wire::RelPath;
 use rustix::fs::FileType;
 use std::path::PathBuf;
 

@@ -2,7 +2,7 @@
 //! the byte order of their handles, so that a page can continue after a file that no longer exists.
 
 pub use crate::model::token::FileListToken;
-use crate::model::{RelPath, handle};
+use caproot_core::wire::{RelPath, handle};
 use percent_encoding::percent_decode_str;
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
 //! Bytes of a page. Large buffers are pooled: clearing new memory takes as long as reading the
 //! page.
 
-use crate::model::limits::MAX_READ_BYTES;
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
+use caproot_core::wire::limits::MAX_READ_BYTES;
 use std::fmt;
 
 /// Minimum size of a pooled buffer. Smaller buffers are allocated on the heap.

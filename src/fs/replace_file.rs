@@ -3,7 +3,8 @@
 
 use super::allowed_dirs::ResolvedRootDir;
 use super::open_file::{self, version_from_stat};
-use crate::model::{FileVersion, RelPath, ResolvedPath};
+use crate::model::{FileVersion, ResolvedPath};
+use caproot_core::wire::RelPath;
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fstat, fsync, openat, renameat,
     renameat_with, statat, unlinkat,

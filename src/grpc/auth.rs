@@ -10,7 +10,7 @@ pub use tokens::{RuleTokens, TokenDigest, TokenFile, TokenFileError, exposed_gro
 use super::audit_log::AuditLog;
 use super::errors::caller_denied;
 use crate::model::{AccessScope, PeerIdentity};
-use crate::sync::{BlockingError, run_blocking};
+use caproot_core::sync::{BlockingError, run_blocking};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response};
 use std::convert::Infallible;

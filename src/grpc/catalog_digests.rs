@@ -8,11 +8,10 @@ use super::root_messages::{VisibleRoot, root_status};
 use super::skill_message::encode_skill;
 use crate::catalog::{CatalogView, RootState, RootView, WatchMode};
 use crate::model::diff::diff_catalogs;
-use crate::model::{
-    Catalog, CatalogMessage, ContentDigest, DigestGroups, MessageDigest, RootId, Skill,
-};
-use crate::proto::caproot::v1 as pb;
-use crate::sync::{Mutex, map_chunks};
+use crate::model::{Catalog, Skill};
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::sync::{Mutex, map_chunks};
+use caproot_core::wire::{CatalogMessage, ContentDigest, DigestGroups, MessageDigest, RootId};
 use lru::LruCache;
 use prost::Message;
 use std::sync::{Arc, Weak};

@@ -8,8 +8,9 @@ use super::root_messages::{VisibleRoot, handle_or_empty, removal_reason, root_st
 use super::skill_message::skill_message;
 use crate::catalog::{CatalogView, RootView};
 use crate::model::diff::{CatalogDiff, diff_catalogs};
-use crate::model::{Plugin, RelPath, RootId, Skill};
-use crate::proto::caproot::v1 as pb;
+use crate::model::{Plugin, Skill};
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::{RelPath, RootId};
 use pb::watch_skills_response::Event;
 use prost::Message as _;
 use std::collections::VecDeque;

@@ -5,8 +5,8 @@
 use super::connection_pool::{ConnectionPool, NewConnection, PoolSlot};
 use super::quota::{Quota, QuotaExceeded, QuotaPermit};
 use crate::model::{Limits, PeerIdentity, QuotaKey};
-use crate::sync::Mutex;
 use crate::telemetry::RateLimitedLog;
+use caproot_core::sync::Mutex;
 use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

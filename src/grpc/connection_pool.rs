@@ -2,7 +2,7 @@
 //! pool is full, an older connection is closed for it.
 
 use crate::model::QuotaKey;
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

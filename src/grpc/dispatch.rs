@@ -5,7 +5,7 @@
 use super::audit_log::{AuditLog, AuditedCall};
 use super::encoded_body::EncodedBody;
 use super::service::GrpcService;
-use crate::proto::caproot::v1::capability_service_server::SERVICE_NAME;
+use caproot_core::proto::caproot::v1::capability_service_server::SERVICE_NAME;
 use http::{HeaderMap, Response};
 use prost::Message;
 use std::convert::Infallible;

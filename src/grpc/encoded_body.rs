@@ -4,10 +4,10 @@
 //! is sent.
 
 use super::list_pages::format_epoch;
-use crate::model::limits::MAX_RESPONSE_BYTES;
-use crate::proto::caproot::v1 as pb;
-use crate::proto::caproot::v1::watch_skills_response::Event;
 use bytes::Bytes;
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::wire::limits::MAX_RESPONSE_BYTES;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use futures_util::{Stream, stream};
@@ -308,7 +308,7 @@ mod tests {
         EncodedBody, EncodedEvent, EncodedMessage, Event, MAX_RESPONSE_BYTES, encode_message,
         encode_with_field,
     };
-    use crate::proto::caproot::v1 as pb;
+    use caproot_core::proto::caproot::v1 as pb;
     use flate2::read::GzDecoder;
     use http::Response;
     use http_body::Body as _;

@@ -3,11 +3,13 @@
 use super::list_pages::format_epoch;
 use crate::catalog::{CatalogStore, ScopeStats, WatchStats};
 use crate::model::limits::{
-    DEFAULT_READ_BYTES, Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_HANDLE_BYTES,
-    MAX_MANIFEST_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES, limit_table,
+    Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES, limit_table,
 };
 use crate::model::{AccessScope, ConfigState, LandlockState, RejectedReload, SandboxStatus};
-use crate::proto::caproot::v1 as pb;
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::limits::{
+    DEFAULT_READ_BYTES, MAX_HANDLE_BYTES, MAX_PAGE_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES,
+};
 use prost_types::Timestamp;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;

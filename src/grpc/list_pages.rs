@@ -7,12 +7,13 @@ use super::requests::PageRequest;
 use super::root_messages::{VisibleRoot, resolved_root};
 use super::skill_message::{encode_skill, write_message};
 use crate::catalog::CatalogView;
-use crate::model::cursor::Cursor as _;
-use crate::model::limits::{MAX_DIAGNOSTICS, MAX_PAGE_BYTES};
-use crate::model::text::truncate_with_ellipsis;
+use crate::model::limits::MAX_DIAGNOSTICS;
 use crate::model::token::ResumeToken;
-use crate::proto::caproot::v1 as pb;
 use bytes::Bytes;
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::text::truncate_with_ellipsis;
+use caproot_core::wire::cursor::Cursor as _;
+use caproot_core::wire::limits::MAX_PAGE_BYTES;
 use prost::Message as _;
 use tonic::Status;
 

@@ -2,7 +2,7 @@
 //! message is encoded once, and it is in memory once until all callers have received it.
 
 use crate::catalog::{CatalogView, RootState};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use lru::LruCache;
 use sha2::{Digest as _, Sha256};
 use std::collections::HashMap;
@@ -222,8 +222,8 @@ mod tests {
         EVENT_CACHE_LIMITS, IDLE_EXPIRY, MIN_SWEEP_LEN, MessageCache, MessageKey, PAGE_CACHE_LIMITS,
     };
     use crate::grpc::encoded_body::EncodedEvent;
-    use crate::proto::caproot::v1 as pb;
     use bytes::Bytes;
+    use caproot_core::proto::caproot::v1 as pb;
     use pb::watch_skills_response::Event;
     use prost::Message as _;
     use std::sync::Arc;

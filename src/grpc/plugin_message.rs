@@ -5,8 +5,9 @@ use crate::model::plugin::{
     LspServer, MarketplaceEntry, McpServer, McpTransport, NamedValue, PluginApp, PluginAuthor,
     PluginComponents, PluginHook, PluginInfo, PluginInterface, PluginPrompt,
 };
-use crate::model::{ContentDigest, Plugin, PluginMarketplace, RelPath, RootId};
-use crate::proto::caproot::v1 as pb;
+use crate::model::{Plugin, PluginMarketplace};
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::{ContentDigest, RelPath, RootId};
 
 /// Builds the message of a plugin below the root with this id.
 pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {

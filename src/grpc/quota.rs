@@ -2,7 +2,7 @@
 //! up the total.
 
 use crate::model::{Limits, QuotaKey};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -9,11 +9,12 @@ use crate::catalog::{
     WaitBudget,
 };
 use crate::fs::package_walk::FileListToken;
-use crate::model::cursor::Cursor as _;
-use crate::model::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
 use crate::model::token::{PageToken, ReadCursor};
-use crate::model::{RelPath, ResourceHandle, RootId, SelectedRoot, handle, skill_file_name};
-use crate::proto::caproot::v1 as pb;
+use crate::model::{SelectedRoot, skill_file_name};
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::cursor::Cursor as _;
+use caproot_core::wire::limits::{DEFAULT_READ_BYTES, MAX_PAGE_SIZE, MAX_READ_BYTES};
+use caproot_core::wire::{RelPath, ResourceHandle, RootId, handle};
 use http::HeaderMap;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;

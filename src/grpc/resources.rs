@@ -2,8 +2,8 @@
 
 use super::encoded_body::{self, EncodedMessage};
 use crate::fs::{ListedFile, PageBody};
-use crate::model::{RelPath, RootId, handle};
-use crate::proto::caproot::v1 as pb;
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::{RelPath, RootId, handle};
 use prost::Message as _;
 use tonic::Status;
 
@@ -85,7 +85,7 @@ fn media_type_of_content(is_text: bool) -> &'static str {
 mod tests {
     use super::encode_page;
     use crate::fs::PageBody;
-    use crate::proto::caproot::v1 as pb;
+    use caproot_core::proto::caproot::v1 as pb;
     use pb::read_resource_response::Body as Sent;
     use prost::Message as _;
 

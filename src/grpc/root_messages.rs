@@ -4,12 +4,13 @@
 use crate::catalog::{CatalogView, PollReason, RootState, RootView, WatchMode};
 use crate::model::catalog::{Catalog, RootCounts, RootKind};
 use crate::model::diff::RemovalReason;
-use crate::model::limits::MAX_HANDLE_BYTES;
 use crate::model::{
-    Diagnostic, DiagnosticCode, FileProblem, Plugin, PublishedRoot, RelPath, RootId, RootReason,
-    RootScope, Severity, Skill, handle,
+    Diagnostic, DiagnosticCode, FileProblem, Plugin, PublishedRoot, RootReason, RootScope,
+    Severity, Skill,
 };
-use crate::proto::caproot::v1 as pb;
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::limits::MAX_HANDLE_BYTES;
+use caproot_core::wire::{RelPath, RootId, handle};
 use std::sync::Arc;
 
 /// Root as visible in one response: to a caller, for a product, under an id.

@@ -12,11 +12,12 @@ use super::quota::Quota;
 use super::watch_stream::{StreamParameters, WatchStream};
 use super::{list_pages, requests, resources, root_messages};
 use crate::catalog::{CatalogStore, ConsistencyLevel, ScopedSelection};
-use crate::model::cursor::Cursor as _;
 use crate::model::token::ReadCursor;
-use crate::model::{PublishedRoot, handle, skill_file_name};
-use crate::proto::caproot::v1 as pb;
+use crate::model::{PublishedRoot, skill_file_name};
 use bytes::Bytes;
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::cursor::Cursor as _;
+use caproot_core::wire::handle;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Status};
 

@@ -4,8 +4,9 @@
 use super::root_messages::{handle_or_empty, scope};
 use crate::model::sidecar::{self, SkillPermissions, SkillSidecar, ToolDependency};
 use crate::model::value::compact::{CompactEntries, ValueRef, encode};
-use crate::model::{ContentDigest, DynamicValue, RelPath, RootId, RootScope, Skill, handle};
-use crate::proto::caproot::v1 as pb;
+use crate::model::{DynamicValue, RootScope, Skill};
+use caproot_core::proto::caproot::v1 as pb;
+use caproot_core::wire::{ContentDigest, RelPath, RootId, handle};
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost_types::Struct;

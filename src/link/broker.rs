@@ -2,9 +2,9 @@
 
 use super::MAX_QUEUED_MESSAGES;
 use super::broker_config::BrokerConfig;
-use crate::net::jitter::full_jitter;
 use async_nats::{Client, ConnectOptions, Event, Message, ServerAddr, StatusCode, Subscriber};
 use bytes::Bytes;
+use caproot_core::net::jitter::full_jitter;
 use futures_util::StreamExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

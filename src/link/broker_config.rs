@@ -1,8 +1,8 @@
 //! Addresses and credentials of a broker, as in the `nats` section of a file.
 
 use super::subject::check_prefix;
-use crate::net::endpoint::is_loopback_host;
-use crate::parse::document::{DocumentField, DocumentReader};
+use caproot_core::document::{DocumentField, DocumentReader};
+use caproot_core::net::endpoint::is_loopback_host;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 //! in, actions come out.
 
 use super::subject::RandomToken;
-use crate::proto::link::caproot::link::v1::{ClaimState, InstanceClaim};
+use caproot_core::proto::link::caproot::link::v1::{ClaimState, InstanceClaim};
 
 /// How many questions to the greater link must fail before a superseded link claims again.
 const MAX_FAILED_PROBES: u8 = 3;

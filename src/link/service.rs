@@ -9,13 +9,13 @@ use super::link_stats::LinkStats;
 use super::subject::{EnvironmentSubjects, RandomToken};
 use super::tunnel_pump::{TunnelSubjects, run_tunnel};
 use super::tunnel_stream::open_tunnel;
-use crate::net::jitter::full_jitter;
-use crate::proto::link::caproot::link::v1::dial_response::Outcome;
-use crate::proto::link::caproot::link::v1::{
+use caproot_core::net::jitter::full_jitter;
+use caproot_core::proto::link::caproot::link::v1::dial_response::Outcome;
+use caproot_core::proto::link::caproot::link::v1::{
     DialAccepted, DialRefusal, DialRefused, DialRequest, DialResponse, InstanceClaim,
     TunnelResetReason,
 };
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use prost::Message as _;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Subjects of the broker, and the random tokens in them.
 
-use crate::net::certs::crypto_provider;
+use caproot_core::net::certs::crypto_provider;
 use data_encoding::{BASE32_NOPAD, Encoding};
 use sha2::{Digest as _, Sha256};
 use std::fmt;

@@ -5,8 +5,8 @@ use super::broker_config::BrokerConfig;
 use super::subject::{EnvironmentSubjects, RandomToken};
 use super::tunnel_pump::{TunnelSubjects, run_tunnel};
 use super::tunnel_stream::{TunnelStream, open_tunnel};
-use crate::proto::link::caproot::link::v1::dial_response::Outcome;
-use crate::proto::link::caproot::link::v1::{
+use caproot_core::proto::link::caproot::link::v1::dial_response::Outcome;
+use caproot_core::proto::link::caproot::link::v1::{
     ClaimState, DialRefusal, DialRefused, DialRequest, DialResponse, InstanceClaim,
 };
 use prost::Message as _;

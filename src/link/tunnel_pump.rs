@@ -2,7 +2,7 @@
 
 use super::broker::{Broker, BrokerMessage, BrokerSubscription};
 use super::tunnel_stream::TunnelDriver;
-use crate::proto::link::caproot::link::v1::TunnelResetReason;
+use caproot_core::proto::link::caproot::link::v1::TunnelResetReason;
 
 /// Subjects of one side of a tunnel.
 #[derive(Debug)]

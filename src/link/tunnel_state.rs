@@ -1,10 +1,10 @@
 //! State of one side of a tunnel, as a value: bytes and frames go in, bytes and frames come out.
 
-use crate::proto::link::caproot::link::v1::tunnel_frame::Content;
-use crate::proto::link::caproot::link::v1::{
+use bytes::{Buf as _, Bytes, BytesMut};
+use caproot_core::proto::link::caproot::link::v1::tunnel_frame::Content;
+use caproot_core::proto::link::caproot::link::v1::{
     TunnelFin, TunnelFrame, TunnelReset, TunnelResetReason,
 };
-use bytes::{Buf as _, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::io::{Error, ErrorKind};
 

@@ -1,9 +1,9 @@
 //! Tunnel as a stream of bytes, and its driver, which carries the frames.
 
 use super::tunnel_state::TunnelState;
-use crate::proto::link::caproot::link::v1::{TunnelFrame, TunnelResetReason};
-use crate::sync::Mutex;
 use bytes::Bytes;
+use caproot_core::proto::link::caproot::link::v1::{TunnelFrame, TunnelResetReason};
+use caproot_core::sync::Mutex;
 use prost::Message as _;
 use std::io;
 use std::pin::Pin;
@@ -163,7 +163,7 @@ impl AsyncWrite for TunnelStream {
 #[cfg(test)]
 mod tests {
     use super::{TunnelDriver, open_tunnel};
-    use crate::proto::link::caproot::link::v1::TunnelResetReason;
+    use caproot_core::proto::link::caproot::link::v1::TunnelResetReason;
     use std::io::ErrorKind;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

@@ -1,7 +1,7 @@
 //! URI of each skill. The standard requires that the last directory of a skill's URI is the name in
 //! its frontmatter. The handle of a package may have another last directory.
 
-use crate::model::handle::{is_within, parent_handles};
+use caproot_core::wire::handle::{is_within, parent_handles};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Address of a skill.

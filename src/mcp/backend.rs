@@ -12,8 +12,8 @@ use super::limits::{
     MAX_PAGE_TIME, MAX_WAITING_CALLS,
 };
 use crate::client::{CallError, Client};
-use crate::model::text::escape_hidden_chars;
 use crate::session::{Session, ToolNames};
+use caproot_core::text::escape_hidden_chars;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;
 use rmcp::model::{

@@ -4,9 +4,9 @@
 use super::address::{SkillAddress, assign_addresses};
 use super::limits::MAX_URI_BYTES;
 use super::skill_record::SkillRecord;
-use crate::model::handle::{HANDLE_SCHEME, parent_handles};
-use crate::model::text::escape_hidden_chars;
-use crate::proto::caproot::v1::{RootReason, RootState, RootStatus, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{RootReason, RootState, RootStatus, SelectedCapabilityRoot};
+use caproot_core::text::escape_hidden_chars;
+use caproot_core::wire::handle::{HANDLE_SCHEME, parent_handles};
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -242,7 +242,7 @@ pub fn sort_key(entry: &SkillRecord) -> (usize, &str, &str) {
 mod tests {
     use super::{McpCatalog, SkillAddress, SkillRecord, sort_key};
     use crate::mcp::skill_record::tests::skill;
-    use crate::proto::caproot::v1::{
+    use caproot_core::proto::caproot::v1::{
         RootState, RootStatus, SelectedCapabilityRoot, Skill, SkillPolicy,
     };
     use std::sync::Arc;

@@ -75,7 +75,7 @@ mod tests {
     use crate::mcp::catalog::McpCatalog;
     use crate::mcp::skill_record::SkillRecord;
     use crate::mcp::skill_record::tests::skill;
-    use crate::proto::caproot::v1::{SelectedCapabilityRoot, Skill};
+    use caproot_core::proto::caproot::v1::{SelectedCapabilityRoot, Skill};
     use std::sync::Arc;
     use tokio::sync::watch;
 

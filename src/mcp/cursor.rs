@@ -1,7 +1,7 @@
 //! Cursors of lists. A cursor has the sort key of the last entry, so that a list that changes
 //! between two pages resumes at the same position.
 
-use crate::model::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
+use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
 
 /// List of a cursor. A cursor of another list is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,8 @@ use crate::client::{
     CallError, Client, MirrorCatalog, MirrorSelection, MirrorStream, WatchMessage,
     published_selection,
 };
-use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use backon::{BackoffBuilder as _, ExponentialBuilder};
+use caproot_core::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -258,8 +258,8 @@ mod tests {
     use super::{MirrorSelection, SkillRecord, build_catalog, limit_records};
     use crate::client::MirrorReplica;
     use crate::mcp::skill_record::tests::skill;
-    use crate::proto::caproot::v1::watch_skills_response::Event;
-    use crate::proto::caproot::v1::{
+    use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+    use caproot_core::proto::caproot::v1::{
         Bookmark, RemovedSkill, Reset, SelectedCapabilityRoot, Skill, SkillDelta, Synced,
         WatchSkillsResponse,
     };

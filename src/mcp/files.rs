@@ -7,14 +7,14 @@ use super::limits::{
     MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
 };
 use crate::client::{CallError, Client};
-use crate::model::text::escape_hidden_chars;
-use crate::proto::caproot::v1::read_resource_response::Body;
-use crate::proto::caproot::v1::{
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use caproot_core::proto::caproot::v1::read_resource_response::Body;
+use caproot_core::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ReadResourceRequest, Resource,
     SelectedCapabilityRoot,
 };
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use caproot_core::text::escape_hidden_chars;
 use rmcp::model::{DIRECTORY_MIME_TYPE, Resource as McpResource, ResourceContents, SkillResource};
 use std::collections::BTreeMap;
 

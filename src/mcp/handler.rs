@@ -5,7 +5,7 @@ use super::call_error::McpCallError;
 use super::catalog_changes::CatalogChanges;
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
 use crate::session::{Session, ToolNames};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult,
     CompleteRequestMethod, CompleteRequestParams, CompleteResult, ContentBlock, ErrorCode,

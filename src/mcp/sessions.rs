@@ -3,7 +3,7 @@
 //! with its next request, and starts a new session.
 
 use super::limits::{MAX_SESSIONS, SESSION_IDLE_TIMEOUT};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use futures_util::Stream;
 use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_server::session::local::{

@@ -1,7 +1,7 @@
 //! Record of one skill.
 
-use crate::model::text::escape_hidden_chars;
-use crate::proto::caproot::v1::Skill;
+use caproot_core::proto::caproot::v1::Skill;
+use caproot_core::text::escape_hidden_chars;
 use prost_types::Struct;
 use prost_types::value::Kind;
 use serde_json::{Map, Number, Value};
@@ -183,7 +183,7 @@ fn number_json(number: f64) -> Value {
 pub(super) mod tests {
     use super::{Skill, SkillRecord};
     use crate::client::root_id;
-    use crate::proto::caproot::v1::Authority;
+    use caproot_core::proto::caproot::v1::Authority;
     use prost_types::value::Kind;
     use prost_types::{ListValue, Struct, Value};
     use serde_json::json;

@@ -1,12 +1,12 @@
 //! Catalog: the result of one scan of one root, sorted and immutable, so that it can be shared.
 
 pub use super::diagnostic::BoundedDiagnostics;
-use super::limits::MAX_HANDLE_BYTES;
 use super::skill::Skill;
 use super::{
-    DisabledPackages, ManifestFiles, Plugin, PluginManifest, PluginMarketplace, RelPath, RootId,
-    RootScope, handle,
+    DisabledPackages, ManifestFiles, Plugin, PluginManifest, PluginMarketplace, RootScope,
 };
+use caproot_core::wire::limits::MAX_HANDLE_BYTES;
+use caproot_core::wire::{RelPath, RootId, handle};
 use std::sync::Arc;
 
 /// How many skills a chunk has. A replaced skill copies one chunk.

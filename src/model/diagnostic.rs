@@ -1,7 +1,7 @@
 //! Diagnostics: problems found below a root, with a severity and a position.
 
-use super::text::truncate_with_ellipsis;
-use super::{RelPath, handle};
+use caproot_core::text::truncate_with_ellipsis;
+use caproot_core::wire::{RelPath, handle};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 

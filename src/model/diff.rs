@@ -3,7 +3,8 @@
 
 use super::catalog::Catalog;
 use super::skill::Skill;
-use super::{Plugin, RelPath, Severity, skill_file_name};
+use super::{Plugin, Severity, skill_file_name};
+use caproot_core::wire::RelPath;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -125,7 +126,8 @@ mod tests {
     use super::{RemovalReason, diff_catalogs};
     use crate::model::catalog::{BoundedDiagnostics, Catalog, CatalogHeader, RootCounts, RootKind};
     use crate::model::skill::{SkillFile, assemble_skill};
-    use crate::model::{ContentDigest, RelPath, Skill, SkillMdFrontmatter};
+    use crate::model::{Skill, SkillMdFrontmatter};
+    use caproot_core::wire::{ContentDigest, RelPath};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
     use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Skills that the operator disabled, by path or by name.
 
-use super::{RelPath, ResolvedPath, RootId};
+use super::ResolvedPath;
+use caproot_core::wire::{RelPath, RootId};
 use globset::{Candidate, Error, Glob, GlobBuilder, GlobSet, GlobSetBuilder};
 use std::collections::{BTreeMap, HashSet};
 
@@ -214,7 +215,8 @@ fn is_in_package(sorted: &[RelPath], file: &RelPath, reader: Option<&RelPath>) -
 #[cfg(test)]
 mod tests {
     use super::{DisableRules, DisabledPackages, parse_glob};
-    use crate::model::{RelPath, ResolvedPath, RootId};
+    use crate::model::ResolvedPath;
+    use caproot_core::wire::{RelPath, RootId};
     use proptest::prelude::*;
 
     fn path(text: &str) -> RelPath {

@@ -43,7 +43,6 @@ macro_rules! limit_table {
         }
     };
 }
-#[cfg(feature = "daemon")]
 pub(crate) use limit_table;
 
 macro_rules! define_limits {
@@ -90,22 +89,8 @@ pub const MAX_NESTING: usize = 64;
 /// Maximum levels of nesting of an author's fields on the wire. Protobuf parsers reject messages
 /// over 100 levels deep, and a mapping takes three levels.
 pub const MAX_WIRE_NESTING: usize = 30;
-/// Maximum bytes of a handle.
-pub const MAX_HANDLE_BYTES: usize = 2_048;
-/// Maximum bytes of a root id.
-pub const MAX_ROOT_ID_BYTES: usize = 256;
-/// Maximum bytes of a page of a read.
-pub const MAX_READ_BYTES: usize = 1 << 20;
-/// Default bytes of a page of a read.
-pub const DEFAULT_READ_BYTES: usize = 8_192;
-/// Maximum skills on a page of a list.
-pub const MAX_PAGE_SIZE: usize = 1_000;
-/// Maximum bytes of a page of a list.
-pub const MAX_PAGE_BYTES: usize = 1 << 20;
 /// Maximum diagnostics of one root in one response.
 pub const MAX_DIAGNOSTICS: usize = 1_000;
-/// Maximum bytes of a response: the default limit of gRPC clients.
-pub const MAX_RESPONSE_BYTES: usize = 4 << 20;
 /// Maximum bytes of all incomplete requests and unsent responses of all callers.
 pub const MAX_BUFFERED_BYTES: usize = 512 << 20;
 /// Maximum bytes of all incomplete requests and unsent responses of one caller.

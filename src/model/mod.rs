@@ -2,21 +2,14 @@
 //! no file formats, does no I/O, reads no clock and uses no runtime.
 
 mod access_scope;
-#[cfg(feature = "daemon")]
 pub mod catalog;
-pub mod catalog_digest;
 mod compact_frontmatter;
 mod config_state;
-pub mod cursor;
 pub mod diagnostic;
-#[cfg(feature = "daemon")]
 pub mod diff;
-mod digest;
-#[cfg(feature = "daemon")]
 pub mod disabled_skills;
-pub mod handle;
+mod file_version;
 pub mod limits;
-mod path;
 mod peer;
 pub mod plugin;
 mod resolved_path;
@@ -25,33 +18,28 @@ mod root;
 mod sandbox;
 pub mod sidecar;
 pub mod skill;
-pub mod text;
-#[cfg(feature = "daemon")]
 pub mod token;
 pub mod value;
 
 pub use access_scope::AccessScope;
-#[cfg(feature = "daemon")]
 pub use catalog::Catalog;
-pub use catalog_digest::{CatalogMessage, DigestGroups, MessageDigest, digest_catalog};
 pub use compact_frontmatter::{CompactFrontmatter, SkillMdFrontmatter};
 pub use config_state::{ConfigState, RejectedReload};
 pub use diagnostic::{Diagnostic, DiagnosticCode, FileProblem, Severity};
-pub use digest::{ContentDigest, FileVersion};
-#[cfg(feature = "daemon")]
 pub use disabled_skills::{DisableRules, DisabledPackages};
-pub use handle::ResourceHandle;
+pub use file_version::FileVersion;
 pub use limits::Limits;
-pub use path::RelPath;
 pub use peer::{PeerIdentity, QuotaKey};
 pub use plugin::{Plugin, PluginManifest, PluginMarketplace};
 pub use resolved_path::{DirIdentity, ResolvedPath};
 pub use resource_filter::ManifestFiles;
-pub use root::{PublishedRoot, RootId, RootPath, RootReason, RootScope, SelectedRoot};
+pub use root::{PublishedRoot, RootPath, RootReason, RootScope, SelectedRoot};
 pub use sandbox::{LandlockMode, LandlockState, SandboxStatus};
 pub use sidecar::{SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency};
 pub use skill::Skill;
 pub use value::DynamicValue;
+
+use caproot_core::wire::RelPath;
 
 /// Returns the name of the file that makes a directory a skill, `SKILL.md`.
 #[must_use]

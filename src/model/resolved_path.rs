@@ -1,6 +1,6 @@
 //! Resolved paths: paths below an allowed directory in which all links are resolved.
 
-use super::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Device and inode number. Two paths with equal numbers are the same directory.
 pub type DirIdentity = (u64, u64);

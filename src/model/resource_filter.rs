@@ -1,8 +1,8 @@
 //! Files that the daemon never serves, by path: files in skipped directories, `.env…` files, and
 //! the manifest files of plugins.
 
-use super::RelPath;
 use super::plugin::{ComponentKind, MANIFEST_PATHS, MARKETPLACE_PATHS};
+use caproot_core::wire::RelPath;
 
 /// Whether a file may be listed and read: the path has no segment in `skipped_dirs` and no segment
 /// that begins with `.env`, where secrets are kept.

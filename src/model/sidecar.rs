@@ -4,7 +4,8 @@
 mod icon;
 mod permission_path;
 
-use super::{DynamicValue, RelPath};
+use super::DynamicValue;
+use caproot_core::wire::RelPath;
 
 pub use icon::resolve_icon;
 pub use permission_path::resolve_permission_path;

@@ -1,9 +1,10 @@
 //! Skill as it is listed: frontmatter, sidecar, path and namespace.
 
+use super::CompactFrontmatter;
 use super::diagnostic::{DiagnosticCode, FileProblem};
-use super::limits::MAX_HANDLE_BYTES;
 use super::sidecar::{self, SkillSidecar};
-use super::{CompactFrontmatter, ContentDigest, RelPath, RootId, handle};
+use caproot_core::wire::limits::MAX_HANDLE_BYTES;
+use caproot_core::wire::{ContentDigest, RelPath, RootId, handle};
 use std::sync::Arc;
 
 /// Maximum characters of a qualified name.

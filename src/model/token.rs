@@ -1,7 +1,8 @@
 //! Cursors and page tokens of the daemon.
 
-use super::cursor::{Cursor, CursorKind, CursorReader, CursorWriter, checksum};
-use super::{FileVersion, RelPath};
+use super::FileVersion;
+use caproot_core::wire::RelPath;
+use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter, checksum};
 
 /// Position in a paged read: a file version and a byte offset. Bound to the handle of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,8 +156,9 @@ impl Cursor for FileListToken {
 #[cfg(test)]
 mod tests {
     use super::{FileListToken, PageToken, ReadCursor, ResumeToken};
-    use crate::model::cursor::Cursor;
-    use crate::model::{FileVersion, RelPath};
+    use crate::model::FileVersion;
+    use caproot_core::wire::RelPath;
+    use caproot_core::wire::cursor::Cursor;
     use proptest::prelude::*;
 
     fn check_round_trip<C: Cursor + PartialEq + std::fmt::Debug>(cursor: &C) {

@@ -1,9 +1,10 @@
 //! Reader for the fields of a skill or plugin. An invalid field is omitted and reported; the other
 //! fields are still read.
 
-use super::{position, secret_filter};
+use super::{key_position, secret_filter};
 use crate::model::plugin::MAX_COMPONENTS;
-use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity, text};
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity};
+use caproot_core::text;
 use std::fmt::Display;
 
 /// Maximum number of problems reported for one file. Bounds the cost of a hostile file.
@@ -140,7 +141,7 @@ impl<'p> FieldReader<'p> {
     /// Returns the line and column of the last key of `path` in the file, or (0, 0) if they are not
     /// known.
     pub fn position_of(&self, path: &[&str]) -> (u32, u32) {
-        let (line, column) = position::position_of_key(self.yaml, path);
+        let (line, column) = key_position::position_of_key(self.yaml, path);
         (
             if line == 0 {
                 0

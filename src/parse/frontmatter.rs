@@ -2,11 +2,13 @@
 
 mod fields;
 
-use super::fences::{self, FencedText};
 use super::yaml::{self, YamlError, YamlErrorKind};
-use super::{position, yaml_repair};
+use super::yaml_repair;
 use crate::model::limits::MAX_FRONTMATTER_BYTES;
-use crate::model::{DiagnosticCode, DynamicValue, FileProblem, SkillMdFrontmatter, text};
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem, SkillMdFrontmatter};
+use caproot_core::text;
+use caproot_core::text::fences::{self, FencedText};
+use caproot_core::text::position;
 
 pub use fields::STANDARD_FIELDS;
 pub(super) use fields::split_tools;

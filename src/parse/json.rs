@@ -2,11 +2,11 @@
 
 use serde::de::DeserializeSeed;
 
-use super::fences::BYTE_ORDER_MARK;
-use super::position;
 use super::value_seed::DocumentBudget;
-use crate::model::text;
 use crate::model::value::DynamicValue;
+use caproot_core::text;
+use caproot_core::text::fences::BYTE_ORDER_MARK;
+use caproot_core::text::position;
 
 /// Error of parsing JSON.
 #[derive(Debug, Clone, PartialEq, Eq)]

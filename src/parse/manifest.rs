@@ -2,7 +2,8 @@
 
 use super::{json, names, plugin, secret_filter};
 use crate::model::limits::MAX_MANIFEST_BYTES;
-use crate::model::{DiagnosticCode, DynamicValue, FileProblem, PluginManifest, text};
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem, PluginManifest};
+use caproot_core::text;
 
 /// Maximum characters of a version.
 const MAX_VERSION_CHARS: usize = 64;

@@ -1,6 +1,7 @@
 //! Rules for the names of skills and plugins.
 
-use crate::model::{DiagnosticCode, FileProblem, text};
+use crate::model::{DiagnosticCode, FileProblem};
+use caproot_core::text;
 
 /// Maximum characters of a name.
 const MAX_NAME_CHARS: usize = 64;

@@ -10,8 +10,8 @@
 mod command_line;
 
 use super::budget;
-use crate::model::text;
 use aho_corasick::AhoCorasick;
+use caproot_core::text;
 use std::borrow::Cow;
 use std::sync::LazyLock;
 

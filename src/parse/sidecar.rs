@@ -1,14 +1,16 @@
 //! Parser of a sidecar `agents/openai.yaml`. An invalid field is omitted, except that an invalid
 //! policy fails closed.
 
-use super::fences::{self, BYTE_ORDER_MARK};
 use super::fields::{FieldMapping, FieldReader, MAX_TEXT_CHARS, MAX_WORD_CHARS};
-use super::{position, yaml};
+use super::yaml;
 use crate::model::limits::{MAX_MANIFEST_BYTES, MAX_WIRE_NESTING};
 use crate::model::sidecar::{
     SkillInterface, SkillPermissions, SkillPolicy, SkillSidecar, ToolDependency,
 };
-use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity, text};
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity};
+use caproot_core::text;
+use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
+use caproot_core::text::position;
 
 /// Maximum size of the macOS permissions on the wire.
 const MAX_MACOS_WIRE_BYTES: usize = 64 << 10;

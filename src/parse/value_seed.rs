@@ -11,8 +11,8 @@ use serde::de::{
 
 use super::budget;
 use crate::model::limits::MAX_NESTING;
-use crate::model::text;
 use crate::model::value::DynamicValue;
+use caproot_core::text;
 
 /// Memory budget of one document. A text costs its bytes + 1, any other value 1. A key that is not
 /// a text also costs its bytes as text, because the conversion of nested keys doubles their size.

@@ -5,11 +5,11 @@ mod fast_path;
 
 use serde::de::DeserializeSeed;
 
-use super::position;
 use super::value_seed::DocumentBudget;
 use crate::model::limits::{MAX_ALIAS_BYTES, MAX_NESTING};
-use crate::model::text;
 use crate::model::value::DynamicValue;
+use caproot_core::text;
+use caproot_core::text::position;
 
 /// Upper limit of the estimated number of open `[` and `{`. The library visits each open bracket
 /// for each token, and reads the whole text before it can reject anything. Without this limit, the

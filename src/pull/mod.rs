@@ -43,7 +43,7 @@ pub use checksum_file::CHECKSUM_FILE;
 pub use dir_scan::{DifferenceKind, DirDifference};
 
 use crate::client::{CallError, Client, error_reason};
-use crate::proto::caproot::v1::{ErrorReason, ReadResourceRequest, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{ErrorReason, ReadResourceRequest, SelectedCapabilityRoot};
 use checksum_file::{ChecksumFile, FileChecksum};
 use dir_scan::{DirScan, ScanDepth};
 use futures_util::{StreamExt as _, stream};

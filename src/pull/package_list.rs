@@ -4,7 +4,7 @@
 use super::checksum_file::{CHECKSUM_FILE, FileChecksum, is_digest};
 use super::{PackageFiles, PullError, PullRequest, total_bytes};
 use crate::client::Client;
-use crate::proto::caproot::v1::{ListResourcesRequest, Resource};
+use caproot_core::proto::caproot::v1::{ListResourcesRequest, Resource};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};

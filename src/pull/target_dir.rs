@@ -4,7 +4,7 @@ use super::PullError;
 use super::checksum_file::{CHECKSUM_FILE, ChecksumFile, MAX_CHECKSUM_FILE_BYTES};
 use super::dir_scan::{DIR_FLAGS, DirScan, ScanDepth, open_regular, scan_dir};
 use super::staging_dir::{STAGING_PREFIX, StagingDir};
-use crate::parse::mountinfo::parse_mountinfo;
+use caproot_core::mountinfo::parse_mountinfo;
 use rustix::fs::{
     AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, Stat, fchmod, fchown, flock, fstat,
     fsync, open, openat, renameat_with, statat, syncfs,

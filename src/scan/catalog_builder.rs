@@ -8,7 +8,8 @@ use crate::fs::disabled_skills::SkillFilter;
 use crate::model::catalog::{Catalog, CatalogHeader, RootKind};
 use crate::model::sidecar::sidecar_path;
 use crate::model::skill::{PluginNamespace, Skill, SkillFile, assemble_skill};
-use crate::model::{Diagnostic, FileProblem, RelPath, RootScope, skill_file_name};
+use crate::model::{Diagnostic, FileProblem, RootScope, skill_file_name};
+use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -9,9 +9,10 @@ use crate::model::catalog::BoundedDiagnostics;
 use crate::model::plugin::MANIFEST_PATHS;
 use crate::model::skill::PluginNamespace;
 use crate::model::{
-    Diagnostic, DiagnosticCode, FileProblem, PluginManifest, RelPath, ResolvedPath, Severity,
+    Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, Severity,
 };
 use crate::parse::manifest;
+use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::dir_lister::{DirLister, ListBuffers};
 use super::scan_progress::ScanProgress;
 use super::scanned_dir::{DirToScan, ListedDir};
-use crate::sync::{Mutex, processor_count, report_refused_thread};
+use caproot_core::sync::{Mutex, processor_count, report_refused_thread};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::{Builder, scope};
 

@@ -8,11 +8,12 @@ use crate::fs::dirs_snapshot::ResolveError;
 use crate::fs::file_head;
 use crate::fs::open_file::{FileFingerprint, OpenError, OpenFile, read_names};
 use crate::model::plugin::{ComponentKind, PluginComponents, PluginPrompt};
-use crate::model::text::quote_word;
 use crate::model::{
-    DiagnosticCode, FileProblem, PluginManifest, RelPath, ResolvedPath, Severity, resource_filter,
+    DiagnosticCode, FileProblem, PluginManifest, ResolvedPath, Severity, resource_filter,
 };
 use crate::parse::plugin::{prompt, read_file};
+use caproot_core::text::quote_word;
+use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};
 use std::os::fd::AsFd as _;
 

@@ -8,10 +8,9 @@ use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, FileFingerprint, OpenError};
 use crate::model::catalog::BoundedDiagnostics;
 use crate::model::plugin::{MARKETPLACE_PATHS, Plugin, PluginMarketplace};
-use crate::model::{
-    Diagnostic, DiagnosticCode, FileProblem, PluginManifest, RelPath, ResolvedPath,
-};
+use crate::model::{Diagnostic, DiagnosticCode, FileProblem, PluginManifest, ResolvedPath};
 use crate::parse::plugin::marketplace;
+use caproot_core::wire::RelPath;
 use std::sync::Arc;
 
 /// Files of one directory that has a manifest, or of the root, which may have marketplaces.

@@ -6,9 +6,8 @@ use super::search::SearchRules;
 use super::watches::{DirWatcher, WatchRecorder};
 use crate::fs::dirs_snapshot::{AllowedDirsSnapshot, ResolveError};
 use crate::fs::open_file::{self, OpenError, OpenFile};
-use crate::model::{
-    DiagnosticCode, FileProblem, Limits, RelPath, ResolvedPath, Severity, resource_filter,
-};
+use crate::model::{DiagnosticCode, FileProblem, Limits, ResolvedPath, Severity, resource_filter};
+use caproot_core::wire::RelPath;
 use rustix::fs::{FileType, OFlags};
 use std::collections::BTreeSet;
 use std::os::fd::AsFd as _;

@@ -11,9 +11,10 @@ use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::model::catalog::BoundedDiagnostics;
 use crate::model::plugin::{MAX_ROOT_PLUGIN_BYTES, MAX_ROOT_PLUGINS, Plugin, PluginMarketplace};
 use crate::model::{
-    Diagnostic, DiagnosticCode, FileProblem, ManifestFiles, PluginManifest, RelPath, ResolvedPath,
+    Diagnostic, DiagnosticCode, FileProblem, ManifestFiles, PluginManifest, ResolvedPath,
 };
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
+use caproot_core::wire::RelPath;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 use super::file_problem::parse_problem;
 use crate::model::{FileProblem, ResolvedPath};
 use crate::parse::budget::parse_within_budget;
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -151,8 +151,9 @@ impl Default for ScanProgress {
 #[cfg(test)]
 mod tests {
     use super::{MAX_PARSER_TIME, ScanProgress, thread_time};
-    use crate::model::{DiagnosticCode, RelPath, ResolvedPath};
+    use crate::model::{DiagnosticCode, ResolvedPath};
     use crate::parse::json;
+    use caproot_core::wire::RelPath;
     use std::time::Duration;
 
     fn path() -> ResolvedPath {

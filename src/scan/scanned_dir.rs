@@ -9,7 +9,8 @@ use crate::fs::dirs_snapshot::AllowedDirsSnapshot;
 use crate::fs::open_file::FileFingerprint;
 use crate::model::sidecar::sidecar_path;
 use crate::model::skill::SkillFile;
-use crate::model::{DirIdentity, FileProblem, RelPath, ResolvedPath, skill_file_name};
+use crate::model::{DirIdentity, FileProblem, ResolvedPath, skill_file_name};
+use caproot_core::wire::RelPath;
 use indexmap::IndexMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -417,9 +418,10 @@ mod tests {
         REPAIR_DELAY, hold_repaired_skill,
     };
     use crate::model::skill::SkillFile;
-    use crate::model::{ContentDigest, FileProblem, FileVersion, RelPath, ResolvedPath};
+    use crate::model::{FileProblem, FileVersion, ResolvedPath};
     use crate::parse::frontmatter;
     use crate::scan::file_problem::vanished_problem;
+    use caproot_core::wire::{ContentDigest, RelPath};
     use std::sync::Arc;
     use std::time::{Duration, Instant};
 

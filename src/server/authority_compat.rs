@@ -13,7 +13,7 @@ mod header_block;
 
 pub use frames::{AuthorityRewriter, FRAME_HEADER_LEN, PREFACE};
 
-use crate::net::byte_stream::delegate_async_write;
+use caproot_core::delegate_async_write;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

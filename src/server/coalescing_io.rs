@@ -2,8 +2,8 @@
 //! call for each part costs more than its content. The buffer is sent when the connection task
 //! waits.
 
-use crate::net::byte_stream::delegate_async_write;
-use crate::sync::Mutex;
+use caproot_core::delegate_async_write;
+use caproot_core::sync::Mutex;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;

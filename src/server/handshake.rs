@@ -2,7 +2,7 @@
 
 use super::connection::PeerConnection;
 use super::tls::{ALPN, ReloadableTls};
-use crate::net::certs;
+use caproot_core::net::certs;
 use rustls::{CertificateError, Error, InvalidMessage};
 use std::io;
 use std::net::SocketAddr;

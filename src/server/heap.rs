@@ -4,7 +4,7 @@
 //! small free blocks between used ones, so the daemon trims the heap after connections were closed.
 #![cfg_attr(target_env = "gnu", allow(unsafe_code))]
 
-use crate::sync::run_blocking;
+use caproot_core::sync::run_blocking;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

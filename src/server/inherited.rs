@@ -3,7 +3,7 @@
 
 use super::StartError;
 use crate::config::{InheritedSocketInfo, group_of_socket};
-use crate::model::text::quote_value;
+use caproot_core::text::quote_value;
 use listenfd::ListenFd;
 use rustix::net::sockopt::socket_acceptconn;
 use std::fs::symlink_metadata;

@@ -4,7 +4,7 @@
 use super::StartError;
 use super::inherited::InheritedListener;
 use crate::config::{Config, ListenAddress, SocketAccess, SocketAccessRules};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use rustix::fs::{AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, chmod, chownat, fchmod, flock};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_reuseaddr;

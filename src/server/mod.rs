@@ -5,7 +5,7 @@
 //! ```
 //! use caproot::client::{Client, ClientCredentials};
 //! use caproot::config::{Config, RootFlag, ServeFlags};
-//! use caproot::net::endpoint::ProcessEnv;
+//! use caproot_core::net::endpoint::ProcessEnv;
 //! use std::time::Duration;
 //! use tokio::sync::oneshot;
 //!
@@ -72,9 +72,9 @@ use crate::grpc::{
     Quota, RpcDispatcher,
 };
 use crate::model::{ConfigState, SandboxStatus};
-use crate::proto::caproot::v1::capability_service_server::SERVICE_NAME;
 use crate::telemetry::{Metrics, log_root_health};
 use accept::{ConnectionLimiter, ConnectionSource};
+use caproot_core::proto::caproot::v1::capability_service_server::SERVICE_NAME;
 use http::Http2Server;
 use listen::{BoundListener, RuntimeListener};
 use reflection::{reflection_v1, reflection_v1alpha};

@@ -2,7 +2,7 @@
 //! the descriptors takes a sixth of the processor time of a start, and few clients use reflection. So the
 //! first request builds the service.
 
-use crate::proto;
+use caproot_core::proto;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll};
 use tonic::body::Body;

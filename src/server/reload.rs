@@ -9,14 +9,14 @@ use crate::catalog::{ConsistencyLevel, PolicyConfig, WaitBudget};
 use crate::config::{
     Config, ConfigError, ConfigErrors, READ_TIMEOUT, ReadProgress, record_reading,
 };
-use crate::file_watch::{FileChanges, FileStamp};
 use crate::grpc::AuthRules;
 use crate::grpc::auth::{CallerPolicy, RuleTokens};
-use crate::model::text::truncate_with_ellipsis;
 use crate::model::{ConfigState, Limits, RejectedReload};
 use crate::scan::search::SearchRules;
-use crate::sync::Mutex;
 use crate::telemetry::LogHandle;
+use caproot_core::file_watch::{FileChanges, FileStamp};
+use caproot_core::sync::Mutex;
+use caproot_core::text::truncate_with_ellipsis;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -3,8 +3,8 @@
 
 use super::StartError;
 use super::listen::{OwnedSocket, SocketPathState};
-use crate::file_watch::{COMPARE_INTERVAL, FileChanges, stamp_files};
-use crate::sync::run_blocking;
+use caproot_core::file_watch::{COMPARE_INTERVAL, FileChanges, stamp_files};
+use caproot_core::sync::run_blocking;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;

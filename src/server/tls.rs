@@ -2,10 +2,10 @@
 //! files.
 
 use crate::config::{TlsFiles, record_reading};
-use crate::file_watch::{FileChanges, FileStamps, HintCause, stamp_files};
-use crate::net::certs::{self, CertFileError, TlsIdentity, format_time};
-use crate::sync::{Mutex, run_blocking};
 use crate::telemetry::RateLimitedLog;
+use caproot_core::file_watch::{FileChanges, FileStamps, HintCause, stamp_files};
+use caproot_core::net::certs::{self, CertFileError, TlsIdentity, format_time};
+use caproot_core::sync::{Mutex, run_blocking};
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;

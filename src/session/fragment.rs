@@ -3,8 +3,7 @@
 
 use super::list::AuthorityRef;
 use super::{SharedSkill, ToolNames};
-use crate::model::text::is_ignorable_char;
-use crate::model::text::single_line;
+use caproot_core::text::{is_ignorable_char, single_line};
 use serde_json::json;
 
 /// End of a fragment.
@@ -126,7 +125,7 @@ pub fn fitting_bytes(body: &str, room: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::{CLOSING_TAG, FragmentFrame, ToolNames, escape_skill_tags, fitting_bytes};
-    use crate::proto::caproot::v1::Skill;
+    use caproot_core::proto::caproot::v1::Skill;
     use proptest::prelude::*;
     use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! HTTP client of the session: MCP servers and managers.
 
-use crate::net::endpoint::is_loopback_host;
+use caproot_core::net::endpoint::is_loopback_host;
 use rustls::RootCertStore;
 use std::fmt;
 use std::sync::Arc;

@@ -7,7 +7,7 @@
 use super::list::AuthorityRef;
 use super::view::is_hidden;
 use super::{SharedSkill, ToolNames};
-use crate::model::text::{single_line, truncate_with_ellipsis};
+use caproot_core::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;
 use std::fmt::Write as _;
 

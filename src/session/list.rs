@@ -3,8 +3,8 @@
 use super::SharedSkill;
 use super::result::{MAX_RESULT_BYTES, json_escaped_len};
 use super::view::{SessionView, is_hidden};
-use crate::model::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
-use crate::model::text::{escape_hidden_chars, truncate_with_ellipsis};
+use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
+use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
 use serde::Serialize;
 use std::borrow::Cow;
 

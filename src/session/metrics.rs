@@ -4,8 +4,8 @@
 
 use super::result::{ToolError, ToolErrorCode, ToolResult};
 use super::sources::SkillSource;
-use crate::model::text::{single_line, truncate_with_ellipsis};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
+use caproot_core::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;

@@ -143,9 +143,9 @@ pub use view::{ChangedSource, SessionWatch};
 
 use crate::client::fleet::group_by_environment;
 use crate::client::{Fleet, MirrorSelection, ResumePoint};
-use crate::model::RootId;
-use crate::proto::caproot::v1::SelectedCapabilityRoot;
-use crate::sync::Mutex;
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::sync::Mutex;
+use caproot_core::wire::RootId;
 use futures_util::future::join_all;
 use metrics::InvocationCounters;
 use saved::check_session_id;
@@ -571,4 +571,4 @@ fn random_id() -> String {
 }
 
 /// Skill that the views share.
-type SharedSkill = Arc<crate::proto::caproot::v1::Skill>;
+type SharedSkill = Arc<caproot_core::proto::caproot::v1::Skill>;

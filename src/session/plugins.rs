@@ -4,7 +4,7 @@ use super::choice::SkillChoice;
 use super::sources::{SkillSource, SourceKind};
 use super::{Session, SessionWatch};
 use crate::client::json;
-use crate::proto::caproot::v1::{Plugin, PluginComponents};
+use caproot_core::proto::caproot::v1::{Plugin, PluginComponents};
 use serde::ser::{Error as _, SerializeStruct as _};
 use serde::{Serialize, Serializer};
 use serde_json::Value;

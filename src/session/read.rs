@@ -8,7 +8,7 @@ use super::result::{
 };
 use super::sources::{TextPage, TextPageRequest};
 use crate::client::MAX_CURSOR_BYTES;
-use crate::model::limits::{MAX_HANDLE_BYTES, MAX_ROOT_ID_BYTES};
+use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_ROOT_ID_BYTES};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 

@@ -3,8 +3,8 @@
 
 use super::ToolNames;
 use crate::client::{CallError, error_reason};
-use crate::model::text::{single_line, truncate_with_ellipsis};
-use crate::proto::caproot::v1::ErrorReason;
+use caproot_core::proto::caproot::v1::ErrorReason;
+use caproot_core::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tonic::Code as Grpc;

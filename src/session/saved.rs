@@ -2,8 +2,8 @@
 
 use super::choice::SkillChoice;
 use crate::client::ResumePoint;
-use crate::model::text::quote_value;
-use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use caproot_core::text::quote_value;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -299,7 +299,7 @@ impl SavedRoot {
 mod tests {
     use super::{MAX_SAVED_BYTES, MAX_TOKEN_BYTES, SavedError, SavedSession, SkillChoice};
     use crate::client::ResumePoint;
-    use crate::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+    use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
     use proptest::prelude::*;
 
     fn saved(token: &str) -> SavedSession {

@@ -1,6 +1,6 @@
 //! Stores of saved sessions.
 
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use futures_util::future::BoxFuture;
 use std::collections::HashMap;
 use std::fmt::Debug;

@@ -5,7 +5,7 @@
 use super::SharedSkill;
 use super::choice::SkillChoice;
 use super::sources::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
-use crate::model::text::{single_line, truncate_with_ellipsis};
+use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt::Write as _;

@@ -2,7 +2,7 @@
 //! rejects are counted too.
 
 use super::traces;
-use crate::proto::grpc_code_name;
+use caproot_core::proto::grpc_code_name;
 use http::{HeaderMap, Request, Response};
 use http_body::Body as HttpBody;
 use http_body_util::BodyExt as _;

@@ -2,7 +2,7 @@
 //! lines for which the queue has no room are dropped and counted.
 
 use super::journal::JournalSocket;
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde_json::json;

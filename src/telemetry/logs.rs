@@ -4,7 +4,7 @@ use super::journal::JournalSocket;
 use super::log_config::{LogConfig, LogFormat, TraceConfig};
 use super::log_queue::{LogQueue, LogSink};
 use super::traces::{self, SpanProvider};
-use crate::model::text::escape_text;
+use caproot_core::text::escape_text;
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;

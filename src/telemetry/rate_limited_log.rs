@@ -1,6 +1,6 @@
 //! Rate limit of log messages, so that frequent events do not fill the log.
 
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;

@@ -2,7 +2,8 @@
 //! metrics show the states of other roots.
 
 use crate::catalog::{CatalogStore, PollReason, RootState, WatchMode};
-use crate::model::{AccessScope, RootId, RootReason};
+use crate::model::{AccessScope, RootReason};
+use caproot_core::wire::RootId;
 use std::collections::HashMap;
 use std::time::Duration;
 use tokio::time::sleep;

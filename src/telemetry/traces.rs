@@ -1,7 +1,7 @@
 //! Export of spans, and the trace of each call. Source: W3C Trace Context.
 
 use super::log_config::TraceConfig;
-use crate::sync::try_thread;
+use caproot_core::sync::try_thread;
 use http::HeaderMap;
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};

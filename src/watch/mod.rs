@@ -12,7 +12,7 @@ mod mount_table;
 #[doc(hidden)]
 pub use fault_injector::FaultInjector;
 
-use crate::sync::{Mutex, RwLock};
+use caproot_core::sync::{Mutex, RwLock};
 use futures_util::StreamExt as _;
 use inotify::{Event, EventMask, Inotify, WatchMask, Watches};
 use mount_table::MountTable;

@@ -1,7 +1,7 @@
 //! Mounts in the daemon's mount namespace. Inotify does not report mounts and unmounts. Source:
 //! `proc_pid_mountinfo(5)`.
 
-use crate::parse::mountinfo::{MountEntry, parse_mountinfo};
+use caproot_core::mountinfo::{MountEntry, parse_mountinfo};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
 use std::fs::File;

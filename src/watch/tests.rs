@@ -1,7 +1,7 @@
 //! Tests of the watcher on real directories.
 
 use super::{InotifyWatcher, WatchListener};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use std::fs;
 use std::fs::File;
 use std::os::fd::AsFd as _;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Diagnostic, KnownCatalog, ListSkillsRequest, ListSkillsResponse, Marketplace, Plugin,
     ResetReason, ResolvedRoot, SelectedCapabilityRoot, Skill, SkillView, WatchSkillsRequest,
 };
@@ -201,7 +201,7 @@ async fn digests_are_equal_for_equal_bytes() {
 }
 
 fn known(list: &ListSkillsResponse) -> Vec<KnownCatalog> {
-    let known = |root: &caproot::proto::caproot::v1::RootStatus| KnownCatalog {
+    let known = |root: &caproot_core::proto::caproot::v1::RootStatus| KnownCatalog {
         root_id: root.id.clone(),
         catalog_digest: root.catalog_digest.clone(),
     };

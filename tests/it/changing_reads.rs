@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use caproot::catalog::OpenMethod;
-use caproot::proto::caproot::v1::{Consistency, ReadResourceRequest};
+use caproot_core::proto::caproot::v1::{Consistency, ReadResourceRequest};
 use tonic::Code;
 
 use crate::fixture::Fixture;

@@ -363,7 +363,7 @@ async fn path_in_a_default_location() {
     );
     let home = Some(fixture.path("mine"));
     let setup = Setup {
-        env: caproot::net::endpoint::ProcessEnv {
+        env: caproot_core::net::endpoint::ProcessEnv {
             home,
             ..isolated_env(fixture.top())
         },

@@ -1,7 +1,7 @@
 //! Lists are compressed for clients that accept gzip, and other responses never are. Requests may
 //! be compressed, within the size limit of any request.
 
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     GetExecutorRequest, ListRootsRequest, ListSkillsRequest, WatchSkillsRequest,
 };
 use tonic::Code;

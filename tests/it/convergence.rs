@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use caproot::catalog::{FaultInjector, WatchTiming};
-use caproot::proto::caproot::v1::{ListSkillsResponse, ResetReason, Skill, WatchSkillsRequest};
+use caproot_core::proto::caproot::v1::{
+    ListSkillsResponse, ResetReason, Skill, WatchSkillsRequest,
+};
 
 use crate::harness::{Daemon, selected};
 use crate::random_walk::{RandomWalk, from_env};

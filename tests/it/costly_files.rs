@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::thread;
 
-use caproot::proto::caproot::v1::DiagnosticCode::{
+use caproot_core::proto::caproot::v1::DiagnosticCode::{
     FieldInvalid, FieldTooLong, FieldUnknown, ManifestInvalid, MissingDescription, NameInvalid,
     NoFrontmatter, SecretRedacted, YamlRepaired, YamlSyntax,
 };
-use caproot::proto::caproot::v1::{DiagnosticCode, RootState};
+use caproot_core::proto::caproot::v1::{DiagnosticCode, RootState};
 
 use crate::fixture::Fixture;
 use crate::harness::selected;

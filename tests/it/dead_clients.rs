@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use caproot::config::ConnectionTiming;
 use caproot::model::Limits;
-use caproot::proto::caproot::v1::WatchSkillsRequest;
+use caproot_core::proto::caproot::v1::WatchSkillsRequest;
 use tonic::Code;
 
 use crate::fixture::Fixture;

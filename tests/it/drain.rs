@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
-use caproot::proto::caproot::v1::WatchSkillsRequest;
+use caproot_core::proto::caproot::v1::WatchSkillsRequest;
 use rustix::process::Signal;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Streaming};

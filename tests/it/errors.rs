@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::fs;
 
 use caproot::model::Limits;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Authority, CapabilityRootLocation, ListResourcesRequest, ListSkillsRequest,
     ReadResourceRequest, RootReason, RootState, SelectedCapabilityRoot,
 };

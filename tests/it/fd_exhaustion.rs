@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use caproot::proto::caproot::v1::{DiagnosticCode, ListSkillsResponse, RootReason, RootState};
+use caproot_core::proto::caproot::v1::{DiagnosticCode, ListSkillsResponse, RootReason, RootState};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 use crate::fixture::Fixture;

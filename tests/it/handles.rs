@@ -1,7 +1,7 @@
 //! Invalid handles: the daemon accepts only the canonical spelling of a handle of the root.
 
-use caproot::model::{ResourceHandle, handle};
-use caproot::proto::caproot::v1::{ReadResourceResponse, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{ReadResourceResponse, SelectedCapabilityRoot};
+use caproot_core::wire::{ResourceHandle, handle};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use tonic::transport::Endpoint;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use caproot::catalog::WatchTiming;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     RemovalReason, RootReason, RootState, SelectedCapabilityRoot, WatchMode,
 };
 

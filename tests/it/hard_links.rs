@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use caproot::proto::caproot::v1::{ListSkillsResponse, Skill};
+use caproot_core::proto::caproot::v1::{ListSkillsResponse, Skill};
 
 use crate::rng::Rng;
 use crate::watch_harness::{WatchHarness, skill_text, watch_status};

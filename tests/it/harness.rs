@@ -8,16 +8,17 @@ use std::time::Duration;
 use caproot::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use caproot::config::{Config, ConnectionTiming, RootFlag, ServeFlags};
 use caproot::model::Limits;
-use caproot::net::endpoint::ProcessEnv;
-use caproot::proto::caproot::v1::{
+use caproot::server;
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot_core::proto::caproot::v1::read_resource_response::Body;
+use caproot_core::proto::caproot::v1::{
     CapabilityRootLocation, ErrorReason, GetExecutorRequest, GetExecutorResponse,
     ListResourcesRequest, ListResourcesResponse, ListRootsRequest, ListSkillsRequest,
     ListSkillsResponse, PublishedRoot, ReadResourceRequest, ReadResourceResponse,
     ResolveRootsRequest, ResolveRootsResponse, SelectedCapabilityRoot, WatchSkillsRequest,
-    WatchSkillsResponse, capability_service_client::CapabilityServiceClient,
-    read_resource_response::Body,
+    WatchSkillsResponse,
 };
-use caproot::server;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use caproot::proto::caproot::v1::{RootState, WatchSkillsRequest};
+use caproot_core::proto::caproot::v1::{RootState, WatchSkillsRequest};
 
 use crate::fixture::Fixture;
 use crate::harness::{selected, short_or_long};

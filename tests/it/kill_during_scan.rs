@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use caproot::client::{DaemonEndpoint, open_channel};
-use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
-use caproot::proto::caproot::v1::{GetExecutorRequest, ListSkillsResponse};
+use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot_core::proto::caproot::v1::{GetExecutorRequest, ListSkillsResponse};
 use rustix::process::Signal;
 
 use crate::fixture::Fixture;

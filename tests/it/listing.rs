@@ -13,7 +13,7 @@
 
 use std::fmt::Write as _;
 
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, ListSkillsResponse, PermissionPath, ResolvedRoot, RootKind,
     RootReason, RootState, RootStatus, Severity, Skill, permission_path,
 };

@@ -1,26 +1,46 @@
-//! The modules at the top of `src` and their dependencies: which module may name which, and which
-//! libraries a module must not name. Reads the sources as text; a dependency that is not in the table is
-//! an error.
+//! The modules at the top of `src` of each package, and their dependencies: which module may name
+//! which, and which libraries a module must not name. Reads the sources as text; a dependency that is
+//! not in the table is an error. A module's name is unique in all packages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// Sources of a package.
+struct PackageSources {
+    /// Name of the package in a path of Rust.
+    crate_name: &'static str,
+    /// Directory of the sources, below the top of the repository.
+    dir: &'static str,
+}
+
+const PACKAGES: &[PackageSources] = &[
+    PackageSources {
+        crate_name: "caproot",
+        dir: "src",
+    },
+    PackageSources {
+        crate_name: "caproot_core",
+        dir: "crates/core/src",
+    },
+];
 
 /// Modules, each with its allowed dependencies: a module (`scan`), or an item of one (`scan::ScanProgress`).
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "net",
             "config",
             "model",
-            "file_watch",
             "catalog",
-            "proto",
             "grpc",
             "scan::search",
             "telemetry",
+            "file_watch",
+            "net",
+            "proto",
             "sync",
+            "text",
         ],
     ),
     (
@@ -36,14 +56,9 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "fs::FileReadError",
             "fs::locate_resource",
             "scan::ScanTarget",
-            "net",
-            "file_watch",
             "link",
             "mcp",
             "local_source",
-            "parse::document",
-            "parse::similar",
-            "proto",
             "pull",
             "sandbox",
             "session",
@@ -51,65 +66,88 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "telemetry::ScrapeEndpoint",
             "telemetry::log_config",
             "telemetry::logs",
+            "document",
+            "file_watch",
+            "net",
+            "proto",
             "sync",
+            "text",
+            "wire",
         ],
     ),
     (
         "client",
         &[
-            "file_watch",
             "link",
-            "model",
+            "document",
+            "file_watch",
             "net",
-            "parse::document",
             "proto",
             "sync",
+            "wire",
         ],
     ),
-    ("check", &["fs", "model", "parse", "scan"]),
+    (
+        "check",
+        &[
+            "fs",
+            "model",
+            "parse",
+            "scan",
+            "document",
+            "mountinfo",
+            "text",
+            "wire",
+        ],
+    ),
     (
         "config",
         &[
             "grpc::auth",
-            "parse::document",
             "model",
-            "net",
             "catalog::FaultInjector",
             "catalog::OpenMethod",
             "catalog::WatchTiming",
-            "proto",
             "scan::search",
-            "sync",
             "telemetry::LogConfig",
             "telemetry::LogFormat",
             "telemetry::TraceConfig",
             "telemetry::log_config",
+            "document",
+            "net",
+            "proto",
+            "sync",
+            "text",
+            "wire",
         ],
     ),
-    ("fs", &["model", "sync"]),
-    ("model", &[]),
+    ("fs", &["model", "sync", "text", "wire"]),
+    ("model", &["text", "wire"]),
     ("net", &[]),
-    ("parse", &["model"]),
-    ("scan", &["fs", "model", "parse", "sync"]),
+    ("parse", &["model", "text", "wire"]),
+    ("scan", &["fs", "model", "parse", "sync", "text", "wire"]),
     ("file_watch", &["sync"]),
-    ("catalog", &["fs", "model", "scan", "watch", "sync"]),
+    ("catalog", &["fs", "model", "scan", "watch", "sync", "wire"]),
     ("lib", &[]),
-    ("link", &["net", "parse::document", "proto", "sync"]),
+    ("link", &["document", "net", "proto", "sync"]),
     (
         "local_source",
         &[
             "client",
             "config",
-            "net::endpoint",
-            "proto",
             "server::EmbeddedDaemon",
             "session",
+            "net::endpoint",
+            "proto",
         ],
     ),
     ("main", &["cli", "net"]),
-    ("mcp", &["client", "model", "proto", "session", "sync"]),
+    (
+        "mcp",
+        &["client", "session", "proto", "sync", "text", "wire"],
+    ),
     ("proto", &[]),
-    ("pull", &["client", "parse::mountinfo", "proto"]),
+    ("pull", &["client", "mountinfo", "proto"]),
     (
         "grpc",
         &[
@@ -120,23 +158,17 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "model",
             "parse::json",
             "catalog",
+            "telemetry::RateLimitedLog",
             "proto",
             "sync",
-            "telemetry::RateLimitedLog",
+            "text",
+            "wire",
         ],
     ),
     ("sandbox", &["model"]),
     (
         "session",
-        &[
-            "client",
-            "model",
-            "net",
-            "parse::document",
-            "parse::fences",
-            "proto",
-            "sync",
-        ],
+        &["client", "document", "net", "proto", "sync", "text", "wire"],
     ),
     (
         "telemetry",
@@ -150,10 +182,16 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "catalog::WatchStats",
             "proto",
             "sync",
+            "text",
+            "wire",
         ],
     ),
     ("sync", &[]),
-    ("watch", &["parse::mountinfo", "sync"]),
+    ("watch", &["mountinfo", "sync"]),
+    ("document", &["text"]),
+    ("wire", &["text"]),
+    ("mountinfo", &[]),
+    ("text", &[]),
 ];
 
 /// Modules of the library of an orchestrator.
@@ -169,6 +207,8 @@ const DAEMON_MODULES: &[&str] = &[
     "grpc",
     "local_source",
     "mcp",
+    "model",
+    "parse",
     "sandbox",
     "scan",
     "server",
@@ -176,25 +216,27 @@ const DAEMON_MODULES: &[&str] = &[
     "watch",
 ];
 
+/// Runtimes, files, sockets and clocks, which a module of plain data does not name.
+const NO_SIDE_EFFECTS: &[&str] = &[
+    "tokio",
+    "tonic",
+    "prost",
+    "rustix",
+    "inotify::",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::env",
+    "std::process",
+    "Instant",
+    "SystemTime",
+];
+
 /// Libraries and types that a module must not name outside its tests.
 const BANNED_NAMES: &[(&str, &[&str])] = &[
-    (
-        "model",
-        &[
-            "tokio",
-            "tonic",
-            "prost",
-            "rustix",
-            "inotify::",
-            "std::fs",
-            "std::io",
-            "std::net",
-            "std::env",
-            "std::process",
-            "Instant",
-            "SystemTime",
-        ],
-    ),
+    ("model", NO_SIDE_EFFECTS),
+    ("wire", NO_SIDE_EFFECTS),
+    ("text", NO_SIDE_EFFECTS),
     ("fs", &["tokio", "tonic", "prost", "inotify::"]),
     ("scan", &["tokio", "tonic", "prost", "inotify::"]),
     (
@@ -212,20 +254,27 @@ const BANNED_NAMES: &[(&str, &[&str])] = &[
 
 /// A source file without its comments, and the module at the top of `src` that the file belongs to.
 pub(super) struct Source {
+    /// Path below the top of the repository.
     pub(super) path: PathBuf,
+    crate_name: &'static str,
     module: String,
     /// How many `super` lead from the file's own module to the module at the top.
     depth: usize,
     code: String,
 }
 
+/// Returns the sources of all packages.
 pub(super) fn sources() -> Vec<Source> {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    PACKAGES.iter().flat_map(package_sources).collect()
+}
+
+fn package_sources(package: &PackageSources) -> Vec<Source> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
-    let mut dirs = vec![src.clone()];
+    let mut dirs = vec![top.join(package.dir)];
     while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(dir).expect("a directory of src") {
-            let path = entry.expect("an entry of src").path();
+        for entry in fs::read_dir(dir).expect("a directory of sources") {
+            let path = entry.expect("an entry of a directory").path();
             if path.is_dir() {
                 dirs.push(path);
             } else if path.extension().is_some_and(|e| e == "rs") {
@@ -233,29 +282,39 @@ pub(super) fn sources() -> Vec<Source> {
             }
         }
     }
+
     files.sort();
     files
         .into_iter()
-        .map(|path| read_source(&src, &path))
+        .map(|path| {
+            read_source(
+                package,
+                path.strip_prefix(top).expect("a file below the top"),
+            )
+        })
         .collect()
 }
 
-fn read_source(src: &Path, path: &Path) -> Source {
+/// Reads a file of a package. `path` is below the top of the repository.
+fn read_source(package: &PackageSources, path: &Path) -> Source {
     let below = path
-        .strip_prefix(src)
-        .expect("a file below src")
+        .strip_prefix(package.dir)
+        .expect("a file of the package")
         .with_extension("");
     let mut modules: Vec<_> = below
         .iter()
         .map(|s| s.to_string_lossy().into_owned())
         .collect();
     modules.pop_if(|last| last == "mod");
-    let text = fs::read_to_string(path).expect("a source file");
+
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
+    let text = text.expect("a source file");
     let code = text
         .lines()
         .map(|line| line.split("//").next().unwrap_or_default());
     Source {
-        path: Path::new("src").join(path.strip_prefix(src).expect("a file below src")),
+        path: path.to_owned(),
+        crate_name: package.crate_name,
         module: modules[0].clone(),
         depth: modules.len() - 1,
         code: code.collect::<Vec<_>>().join("\n"),
@@ -266,20 +325,33 @@ impl Source {
     /// Returns the names that the file uses of other modules: `module`, or `module::item`.
     fn references(&self) -> BTreeSet<String> {
         // The binary sees the library from outside.
-        let crate_name = if self.module == "main" {
-            "caproot"
+        let own_crate = if self.module == "main" {
+            self.crate_name
         } else {
             "crate"
         };
-        let paths = words(&self.code, crate_name).filter_map(|at| {
-            let before = &self.code[..at];
-            let rest = self.code[at + crate_name.len()..].strip_prefix("::")?;
-            (!before.ends_with("::")).then(|| paths(rest))
-        });
-        let own = format!("{}::", self.module);
-        paths
+        let other_crates = PACKAGES
+            .iter()
+            .map(|package| package.crate_name)
+            .filter(|name| *name != self.crate_name);
+        let own_module = format!("{}::", self.module);
+
+        other_crates
+            .chain([own_crate])
+            .flat_map(|name| self.paths_below(name))
+            .filter(|path| *path != self.module && !path.starts_with(&own_module))
+            .collect()
+    }
+
+    /// Returns the paths in the file that begin with the name of a crate, without that name.
+    fn paths_below(&self, crate_name: &str) -> Vec<String> {
+        words(&self.code, crate_name)
+            .filter_map(|at| {
+                let before = &self.code[..at];
+                let rest = self.code[at + crate_name.len()..].strip_prefix("::")?;
+                (!before.ends_with("::")).then(|| paths(rest))
+            })
             .flatten()
-            .filter(|path| *path != self.module && !path.starts_with(&own))
             .collect()
     }
 
@@ -414,6 +486,19 @@ fn modules_depend_only_on_modules_of_the_table() {
 }
 
 #[test]
+fn names_of_modules_are_unique_in_all_packages() {
+    let mut packages: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for source in sources() {
+        let crates = packages.entry(source.module).or_default();
+        crates.insert(source.crate_name);
+    }
+
+    packages.remove("lib");
+    packages.retain(|_, crates| crates.len() > 1);
+    assert!(packages.is_empty(), "in several packages: {packages:?}");
+}
+
+#[test]
 fn the_client_names_nothing_of_the_daemon() {
     let table: BTreeMap<_, _> = DEPENDENCIES.iter().copied().collect();
     let shared = table
@@ -467,11 +552,14 @@ fn modules_do_not_name_banned_libraries() {
 #[test]
 fn the_architecture_page_has_the_same_table() {
     const PAGE: &str = include_str!("../../docs/design/architecture.md");
-    let rows = PAGE
-        .lines()
-        .skip_while(|line| !line.starts_with("| module | may name |"));
-    let rows = rows.skip(2).map_while(|line| line.strip_prefix("| "));
+    let mut rows = Vec::new();
+    let mut lines = PAGE.lines();
+    while lines.any(|line| line.starts_with("| module | may name |")) {
+        let table = lines.by_ref().skip(1);
+        rows.extend(table.map_while(|line| line.strip_prefix("| ")));
+    }
     let written: BTreeMap<String, BTreeSet<String>> = rows
+        .into_iter()
         .map(|row| {
             let mut cells = row.split('|');
             let mut names = || quoted_names(cells.next().expect("a cell"));
@@ -491,6 +579,7 @@ fn references_are_recognized() {
     let read = |code: &str| {
         let source = Source {
             path: PathBuf::new(),
+            crate_name: "caproot",
             module: "grpc".into(),
             depth: 1,
             code: code.to_owned(),
@@ -503,6 +592,10 @@ fn references_are_recognized() {
         ["proto::caproot"]
     );
     assert_eq!(read("use crate::catalog;"), ["catalog"]);
+    assert_eq!(
+        read("use caproot_core::wire::{RelPath, RootId};"),
+        ["wire::RelPath", "wire::RootId"]
+    );
     assert_eq!(read("use crate::grpc::limits; my_crate::fs::x()"), [""; 0]);
     assert_eq!(
         read("use crate::{\n    fs::{read::{A, B}, Body},\n    catalog::{self, View},\n};"),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use caproot::catalog::WatchTiming;
-use caproot::proto::caproot::v1::{RemovalReason, RootState, WatchMode};
+use caproot_core::proto::caproot::v1::{RemovalReason, RootState, WatchMode};
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};
@@ -105,7 +105,7 @@ async fn a_fresh_list_includes_every_earlier_mount() {
     };
     let daemon = Daemon::start(setup).await;
     let first = fresh_list(&daemon, &roots).await;
-    let described = |list: &caproot::proto::caproot::v1::ListSkillsResponse| {
+    let described = |list: &caproot_core::proto::caproot::v1::ListSkillsResponse| {
         list.skills
             .iter()
             .map(|s| s.description.clone())

@@ -1,4 +1,4 @@
-//! A type name is defined once in `src`, so that a name found by grep is the one that the reader meant.
+//! A type name is defined once in the sources of all packages, so that a name found by grep is the one that the reader meant.
 
 use std::collections::{BTreeMap, BTreeSet};
 

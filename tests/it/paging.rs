@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot, SkillView,
 };
 use prost::Message as _;

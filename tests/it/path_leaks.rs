@@ -2,7 +2,7 @@
 //! test records and searches all bytes that the server sends. Errors travel in compressed headers,
 //! so the test searches them as the client decoded them.
 
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     GetExecutorRequest, ListRootsRequest, ResolveRootsRequest, SelectedCapabilityRoot,
 };
 

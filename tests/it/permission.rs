@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use caproot::proto::caproot::v1::{DiagnosticCode, RootReason, RootState};
+use caproot_core::proto::caproot::v1::{DiagnosticCode, RootReason, RootState};
 use tonic::Code;
 
 use crate::fixture::{Fixture, is_root};

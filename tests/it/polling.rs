@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use caproot::catalog::WatchTiming;
-use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, RootState, Severity, WatchMode};
+use caproot_core::proto::caproot::v1::{
+    DiagnosticCode, RemovalReason, RootState, Severity, WatchMode,
+};
 
 use crate::fixture::Fixture;
 use crate::fuse::Fuse;

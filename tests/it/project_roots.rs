@@ -5,8 +5,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::Path;
 
 use caproot::config::{Config, ServeFlags};
-use caproot::net::endpoint::ProcessEnv;
-use caproot::proto::caproot::v1::{ListRootsRequest, RootState, RootStatus};
+use caproot_core::net::endpoint::ProcessEnv;
+use caproot_core::proto::caproot::v1::{ListRootsRequest, RootState, RootStatus};
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, in_time, isolated_env, located};

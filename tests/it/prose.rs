@@ -99,6 +99,7 @@ fn files() -> Vec<PathBuf> {
     let mut files = vec![];
     let mut left: Vec<PathBuf> = [
         "src",
+        "crates",
         "tests",
         "examples",
         "benches",
@@ -125,6 +126,10 @@ fn files() -> Vec<PathBuf> {
             "fuzz/target",
         ];
         if generated.iter().any(|dir| path.starts_with(dir)) {
+            continue;
+        }
+        if package.join(&path).is_symlink() {
+            // A part of a package that the list has at its own place.
             continue;
         }
         if package.join(&path).is_dir() {

@@ -20,9 +20,10 @@ use caproot::fs::{
     AllowedDirs, DigestCache, DisabledSkills, FilePageRequest, FileReadError, PageBody, ReadRules,
     read_page, read_page_cached,
 };
-use caproot::model::{DisableRules, DisabledPackages, ManifestFiles, RelPath};
-use caproot::proto::caproot::v1::ListResourcesRequest;
+use caproot::model::{DisableRules, DisabledPackages, ManifestFiles};
 use caproot::scan::{ScanProgress, ScanTarget, scan_root};
+use caproot_core::proto::caproot::v1::ListResourcesRequest;
+use caproot_core::wire::RelPath;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;

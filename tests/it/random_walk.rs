@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use caproot::catalog::{FaultInjector, WatchTiming};
-use caproot::proto::caproot::v1::ListSkillsResponse;
+use caproot_core::proto::caproot::v1::ListSkillsResponse;
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};

@@ -3,9 +3,8 @@
 use std::fs;
 
 use caproot::catalog::OpenMethod;
-use caproot::proto::caproot::v1::{
-    ReadResourceRequest, ReadResourceResponse, read_resource_response::Body,
-};
+use caproot_core::proto::caproot::v1::read_resource_response::Body;
+use caproot_core::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use sha2::{Digest as _, Sha256};

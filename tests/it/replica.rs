@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::mem::take;
 
-use caproot::proto::caproot::v1::watch_skills_response::Event;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{
     Authority, Diagnostic, KnownCatalog, ListSkillsRequest, ListSkillsResponse, Marketplace,
     Plugin, RemovalReason, ResetReason, RootState, RootStatus, Skill, SkillView,
     WatchSkillsRequest, WatchSkillsResponse,
@@ -306,7 +306,11 @@ impl Replica {
         }
     }
 
-    fn apply(&mut self, delta: caproot::proto::caproot::v1::SkillDelta, step: &mut EventBatch) {
+    fn apply(
+        &mut self,
+        delta: caproot_core::proto::caproot::v1::SkillDelta,
+        step: &mut EventBatch,
+    ) {
         for removed in delta.removed {
             let reason = removed.reason();
             assert!(
@@ -446,7 +450,7 @@ impl Replica {
             selected_capability_roots: self.request.selected_capability_roots.clone(),
             product: self.request.product.clone(),
             view: self.request.view,
-            consistency: caproot::proto::caproot::v1::Consistency::Fresh.into(),
+            consistency: caproot_core::proto::caproot::v1::Consistency::Fresh.into(),
             ..ListSkillsRequest::default()
         };
         let mut list = daemon.try_list(request.clone()).await.expect("a list");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use caproot::catalog::OpenMethod;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     ListResourcesRequest, ListSkillsResponse, ReadResourceRequest, RootReason,
     SelectedCapabilityRoot,
 };
@@ -44,7 +44,7 @@ by_both_openers! {
 
 /// Code, resource and message of the diagnostics of a list.
 fn diagnostics(list: &ListSkillsResponse) -> Vec<(&str, &str, &str)> {
-    let stem = |d| caproot::proto::caproot::v1::Diagnostic::code(d).as_str_name();
+    let stem = |d| caproot_core::proto::caproot::v1::Diagnostic::code(d).as_str_name();
     list.diagnostics
         .iter()
         .map(|d| (&stem(d)[16..], &*d.resource, &*d.message))

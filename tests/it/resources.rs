@@ -3,7 +3,7 @@
 use std::fs;
 
 use caproot::model::Limits;
-use caproot::proto::caproot::v1::{ListResourcesRequest, Resource, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{ListResourcesRequest, Resource, SelectedCapabilityRoot};
 use prost::Message as _;
 use tonic::Code;
 

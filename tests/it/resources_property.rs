@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use caproot::catalog::OpenMethod;
-use caproot::proto::caproot::v1::ListResourcesRequest;
+use caproot_core::proto::caproot::v1::ListResourcesRequest;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

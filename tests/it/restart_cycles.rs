@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use caproot::client::{DaemonEndpoint, open_channel};
-use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
-use caproot::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
+use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot_core::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
 use prost::Message as _;
 use rustix::process::Signal;
 use sha2::{Digest as _, Sha256};

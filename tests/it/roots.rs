@@ -1,7 +1,7 @@
 //! Roots: states and reasons, spellings of paths, disclosure, and `GetExecutor`.
 
 use caproot::model::Limits;
-use caproot::proto::caproot::v1::{RootReason, RootState, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{RootReason, RootState, SelectedCapabilityRoot};
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};

@@ -6,12 +6,12 @@ use crate::modules::quoted_names;
 
 const PAGE: &str = include_str!("../../docs/design/security.md");
 
-/// Returns whether a test exists: a module of `tests/it` or of `src`, or a directory.
+/// Returns whether a test exists: a module of `tests/it` or of the sources of a package, or a directory.
 fn exists(name: &str) -> bool {
     let path = name.replace("::", "/");
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.join(&path).is_dir()
-        || ["tests/it", "src"]
+        || ["tests/it", "src", "crates/core/src"]
             .map(|dir| package.join(dir).join(&path))
             .iter()
             .any(|module| module.with_extension("rs").is_file() || module.join("mod.rs").is_file())

@@ -11,9 +11,9 @@ use caproot::grpc::{
     RpcDispatcher,
 };
 use caproot::model::{PeerIdentity, SandboxStatus};
-use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
-use caproot::proto::caproot::v1::watch_skills_response::Event;
-use caproot::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
+use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{WatchSkillsRequest, WatchSkillsResponse};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant};
 use tokio_stream::{Stream, StreamExt as _};

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use caproot::catalog::WatchTiming;
 use caproot::model::Limits;
-use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
-use caproot::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsRequest};
+use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot_core::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsRequest};
 use tonic::Code;
 use tonic::transport::Endpoint;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use caproot::model::Limits;
-use caproot::proto::caproot::v1::{RemovalReason, ResetReason, SkillView, WatchSkillsRequest};
+use caproot_core::proto::caproot::v1::{RemovalReason, ResetReason, SkillView, WatchSkillsRequest};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 

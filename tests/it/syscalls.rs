@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use caproot::proto::caproot::v1::{ListResourcesRequest, ReadResourceRequest};
+use caproot_core::proto::caproot::v1::{ListResourcesRequest, ReadResourceRequest};
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, files_request, read_request, selected};

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use caproot::proto::caproot::v1::{RootReason, RootState, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{RootReason, RootState, SelectedCapabilityRoot};
 
 use crate::fixture::{Fixture, is_root};
 use crate::harness::{in_time, read_request, rpc_error, selected};

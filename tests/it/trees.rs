@@ -34,9 +34,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use caproot::catalog::OpenMethod;
-use caproot::proto::caproot::v1::{
-    ListSkillsRequest, SelectedCapabilityRoot, SkillView, read_resource_response::Body,
-};
+use caproot_core::proto::caproot::v1::read_resource_response::Body;
+use caproot_core::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot, SkillView};
 use tonic::Status;
 
 use crate::catalog_digests::assert_digests;

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
-use caproot::proto::caproot::v1::GetExecutorRequest;
+use caproot_core::proto::caproot::v1::GetExecutorRequest;
 use rustix::process::Signal;
 use tonic::Code;
 

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 
-use caproot::proto::caproot::v1::{ListResourcesRequest, ReadResourceRequest};
+use caproot_core::proto::caproot::v1::{ListResourcesRequest, ReadResourceRequest};
 use tonic::Code;
 
 use crate::fixture::Fixture;

@@ -5,8 +5,8 @@ use std::fs;
 use std::io::BufRead as _;
 
 use caproot::client::json;
-use caproot::proto::caproot::v1::WatchSkillsResponse;
-use caproot::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::WatchSkillsResponse;
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use rustix::process::Signal;
 
 use crate::fixture::Fixture;

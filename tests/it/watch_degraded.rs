@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot::proto::caproot::v1::{RootState, WatchMode};
+use caproot_core::proto::caproot::v1::{RootState, WatchMode};
 use rustix::process::Signal;
 
 use crate::fixture::Fixture;

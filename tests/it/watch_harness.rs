@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use caproot::catalog::WatchTiming;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot, WatchSkillsRequest,
     WatchStatus,
 };

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot::proto::caproot::v1::RemovalReason;
+use caproot_core::proto::caproot::v1::RemovalReason;
 
 use crate::fixture::Fixture;
 use crate::harness::selected;

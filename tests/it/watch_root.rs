@@ -3,7 +3,7 @@
 use std::fs;
 
 use caproot::catalog::WatchTiming;
-use caproot::proto::caproot::v1::{RemovalReason, RootReason, RootState};
+use caproot_core::proto::caproot::v1::{RemovalReason, RootReason, RootState};
 
 use crate::fixture::Fixture;
 use crate::harness::selected;

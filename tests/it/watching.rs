@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use caproot::catalog::WatchTiming;
-use caproot::proto::caproot::v1::{DiagnosticCode, RemovalReason, Severity};
+use caproot_core::proto::caproot::v1::{DiagnosticCode, RemovalReason, Severity};
 
 use crate::harness::{Daemon, Setup, in_time};
 use crate::watch_harness::{BusyThread, WatchHarness, skill_text, watch_status};

@@ -2,8 +2,8 @@
 //! has the same fields and fewer problems. All bytes that a fix is not about stay.
 
 use crate::model::SkillMdFrontmatter;
-use crate::parse::fences::{self, BYTE_ORDER_MARK};
 use crate::parse::{frontmatter, names, yaml, yaml_repair};
+use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
 
 /// Fix of a whole file in a directory with this name. Returns `None` if there is nothing to fix.
 type Fix = fn(&[u8], &[u8]) -> Option<Vec<u8>>;
@@ -199,7 +199,8 @@ fn edit_lines(file: &[u8], edit: impl FnOnce(&[&str]) -> Option<Vec<String>>) ->
 #[cfg(test)]
 mod tests {
     use super::{fix_plugin_markdown, fix_skill_md};
-    use crate::parse::{fences, frontmatter};
+    use crate::parse::frontmatter;
+    use caproot_core::text::fences;
     use proptest::prelude::*;
 
     fn fixed(file: &str) -> Option<String> {

@@ -4,12 +4,12 @@ use super::lines::InputLine;
 use super::manager::ManagedThread;
 use super::tools::{ToolCallbacks, ToolOutcome};
 use crate::client::{ChangesSince, Fleet};
-use crate::model::text::quote_value;
 use crate::session::{
     DEFAULT_BUDGET, ExecutorChanges, ForkScope, Session, SessionOptions, SkillSource,
     ToolFunctionError, UserPrompt,
 };
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
+use caproot_core::text::quote_value;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};

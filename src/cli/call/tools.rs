@@ -4,7 +4,7 @@
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::session::{CustomTool, ToolFunctionError, ToolRegistry};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;

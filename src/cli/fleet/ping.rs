@@ -7,7 +7,7 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::{OutputFormat, print_json, print_stderr, print_table};
 use crate::cli::report::count_with_noun;
-use crate::model::text::escape_text;
+use caproot_core::text::escape_text;
 use clap::Args;
 use serde_json::{Value, json};
 use std::time::Duration;

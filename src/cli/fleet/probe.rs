@@ -5,8 +5,8 @@ use crate::cli::exit::{self, EXIT_CODES};
 use crate::cli::failure::CommandFailure;
 use crate::client::fleet::wrong_environment;
 use crate::client::{Client, ExecutorConfig};
-use crate::model::text::escape_text;
-use crate::proto::caproot::v1::GetExecutorResponse;
+use caproot_core::proto::caproot::v1::GetExecutorResponse;
+use caproot_core::text::escape_text;
 use std::time::{Duration, Instant};
 
 /// Code of an executor that has other environments than the fleet file says.

@@ -5,10 +5,10 @@ use super::target::FleetTarget;
 use crate::cli::failure::CommandFailure;
 use crate::cli::report::{count_with_noun, root_state_text};
 use crate::client::Client;
-use crate::model::text::escape_text;
-use crate::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     GetExecutorResponse, ListSkillsRequest, PublishedRoot, RootState, SkillView,
 };
+use caproot_core::text::escape_text;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};

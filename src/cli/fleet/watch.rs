@@ -8,7 +8,7 @@ use crate::cli::failure::CommandFailure;
 use crate::cli::output::{OutputFormat, write_lines};
 use crate::cli::signals::run_until_signal_or_closed_stdout;
 use crate::client::{Client, Fleet, FleetError};
-use crate::model::text::{escape_json, escape_text};
+use caproot_core::text::{escape_json, escape_text};
 use clap::Args;
 use jiff::{Timestamp, Zoned};
 use serde_json::json;

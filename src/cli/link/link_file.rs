@@ -2,8 +2,8 @@
 
 use crate::config::{self, LogConfig};
 use crate::link::{LinkConfig, read_broker_config};
-use crate::model::RootId;
-use crate::parse::document::{self, ConfigError, ConfigErrors, DocumentReader};
+use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader};
+use caproot_core::wire::RootId;
 use std::net::SocketAddr;
 use std::path::Path;
 

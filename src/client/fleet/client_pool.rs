@@ -1,7 +1,7 @@
 //! Clients of a fleet by environment, each until 10 minutes after its last use.
 
 use crate::client::call::Client;
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Limits of a fleet's dials, so that the executors of a platform are not all dialled at once after
 //! an outage.
 
-use crate::net::dial_rate::DialRate;
+use caproot_core::net::dial_rate::DialRate;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};

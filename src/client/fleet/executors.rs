@@ -3,8 +3,8 @@
 
 use crate::client::connect::ConnectError;
 use crate::client::credentials::ClientCredentials;
-use crate::net::byte_stream::ByteStream;
-use crate::net::endpoint::DaemonEndpoint;
+use caproot_core::net::byte_stream::ByteStream;
+use caproot_core::net::endpoint::DaemonEndpoint;
 use futures_util::future::BoxFuture;
 use std::collections::BTreeMap;
 use std::io;

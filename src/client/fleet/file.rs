@@ -5,11 +5,11 @@ use super::pattern::{ExecutorPattern, SAMPLE_ID, check_placeholder, fill_id};
 use crate::client::credentials::{ClientCredentials, ClientToken};
 #[cfg(feature = "nats")]
 use crate::link::{BrokerConfig, read_broker_config};
-use crate::net::certs::SpiffeId;
-use crate::net::endpoint::{DaemonEndpoint, EndpointAddress};
-use crate::parse::document::{
+use caproot_core::document::{
     self, ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
 };
+use caproot_core::net::certs::SpiffeId;
+use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;

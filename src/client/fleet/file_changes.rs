@@ -8,7 +8,7 @@ pub use watched::WatchedFile as FleetFileChanges;
 
 #[cfg(feature = "daemon")]
 mod watched {
-    use crate::file_watch::{FileChanges, FileStamps, stamp_files};
+    use caproot_core::file_watch::{FileChanges, FileStamps, stamp_files};
     use std::path::{Path, PathBuf};
 
     /// File whose changes the file watcher reports.

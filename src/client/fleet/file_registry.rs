@@ -5,8 +5,8 @@ use super::file::{self, FleetTable};
 use super::file_changes::FleetFileChanges;
 #[cfg(feature = "nats")]
 use crate::link::BrokerConfig;
-use crate::parse::document::ConfigErrors;
-use crate::sync::Mutex;
+use caproot_core::document::ConfigErrors;
+use caproot_core::sync::Mutex;
 use futures_util::future::BoxFuture;
 use std::path::Path;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 use super::Fleet;
 use crate::client::call::Client;
 use crate::client::selected_roots::published_selection;
-use crate::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     GetExecutorResponse, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,
 };
 use futures_util::{StreamExt as _, stream};

@@ -1,7 +1,7 @@
 //! Mirrors that the sessions of a process share, by environment and selection.
 
 use crate::client::mirror::{Mirror, MirrorSelection, WeakMirror};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use std::collections::BTreeMap;
 
 /// Number of environments from which ended mirrors are removed.

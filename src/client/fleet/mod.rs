@@ -37,9 +37,9 @@ use super::mirror::{
     DEFAULT_MAX_BYTES, Mirror, MirrorSelection, ResumePoint, ResumeReconciler, SharedCatalogs,
     SharingExecutor,
 };
-use crate::parse::document::ConfigErrors;
-use crate::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot};
-use crate::sync::Mutex;
+use caproot_core::document::ConfigErrors;
+use caproot_core::proto::caproot::v1::{ListSkillsRequest, SelectedCapabilityRoot};
+use caproot_core::sync::Mutex;
 use client_pool::ClientPool;
 use dial_limit::DialQueue;
 use executors::DEFAULT_TIMEOUT;

@@ -2,8 +2,8 @@
 
 use super::executors::{DialFuture, ExecutorDialer};
 use crate::link::{BrokerConfig, TunnelClient};
-use crate::net::byte_stream::ByteStream;
-use crate::net::endpoint::DaemonEndpoint;
+use caproot_core::net::byte_stream::ByteStream;
+use caproot_core::net::endpoint::DaemonEndpoint;
 use futures_util::future::BoxFuture;
 use std::fmt;
 use std::io;

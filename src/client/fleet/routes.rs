@@ -14,8 +14,8 @@ use crate::client::executor_channel::{
 };
 use crate::client::executor_stream::ConnectionLife;
 use crate::client::tls_probe::TlsProbeIo;
-use crate::net::endpoint::EndpointAddress;
-use crate::sync::Mutex;
+use caproot_core::net::endpoint::EndpointAddress;
+use caproot_core::sync::Mutex;
 use futures_util::future::{BoxFuture, select};
 use std::fmt;
 use std::io;

@@ -1,7 +1,7 @@
 //! Catalog of a mirror: skills in list order, plugins, the state of each root, and diagnostics.
 
 use super::root_contents::RootContents;
-use crate::proto::caproot::v1::{Diagnostic, Marketplace, Plugin, RootStatus, Skill};
+use caproot_core::proto::caproot::v1::{Diagnostic, Marketplace, Plugin, RootStatus, Skill};
 use std::sync::Arc;
 
 /// Complete state of one executor's catalog: the content of `ListSkills` and `ResolveRoots` at one

@@ -2,7 +2,7 @@
 
 use super::root_contents::RootContents;
 use super::shared_catalogs::{CatalogTransfer, SharedCatalogKey, SharedCatalogs};
-use crate::proto::caproot::v1::{RootState, RootStatus, Skill, SkillView};
+use caproot_core::proto::caproot::v1::{RootState, RootStatus, Skill, SkillView};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,7 +5,7 @@ use super::stream::MirrorStream;
 use super::{MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState};
 use crate::client::call::Client;
 use crate::client::watch::WatchMessage;
-use crate::net::jitter::full_jitter;
+use caproot_core::net::jitter::full_jitter;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

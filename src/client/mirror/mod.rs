@@ -26,7 +26,7 @@ pub(crate) use replica::MirrorReplica;
 
 use super::call::Client;
 use super::response_budget::MAX_LIST_MEMORY;
-use crate::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
+use caproot_core::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use follow::{SnapshotPublisher, follow_executor};
 use reconciler::follow_mirror;
 use std::sync::{Arc, Weak};

@@ -7,12 +7,12 @@
 use super::catalog_sharing::CatalogSharing;
 use super::root_contents::{ENTRY_OVERHEAD_BYTES, RootContents, message_bytes};
 use super::{MirrorCatalog, MirrorSelection};
-use crate::model::handle::is_of_root;
-use crate::proto::caproot::v1::watch_skills_response::Event;
-use crate::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{
     Bookmark, DiagnosticList, KnownCatalog, RootState, RootStatus, Skill, SkillDelta, Synced,
     WatchSkillsResponse,
 };
+use caproot_core::wire::handle::is_of_root;
 use std::collections::HashMap;
 use std::sync::Arc;
 

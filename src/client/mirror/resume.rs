@@ -1,7 +1,7 @@
 //! Position of a mirror in a form that can be stored, and the changes since that position.
 
 use super::{MirrorCatalog, MirrorSnapshot};
-use crate::proto::caproot::v1::{RootState, RootStatus};
+use caproot_core::proto::caproot::v1::{RootState, RootStatus};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -103,7 +103,7 @@ pub(super) fn catalog_digests(catalog: &MirrorCatalog) -> BTreeMap<String, Strin
 mod tests {
     use super::{ChangesSince, MirrorCatalog, ResumePoint, catalog_digests};
     use crate::client::mirror::root_contents::RootContents;
-    use crate::proto::caproot::v1::{Authority, RootState, RootStatus, Skill};
+    use caproot_core::proto::caproot::v1::{Authority, RootState, RootStatus, Skill};
     use std::sync::Arc;
 
     fn catalog(skills: &[(&str, &str, &str)]) -> MirrorCatalog {

@@ -1,9 +1,9 @@
 //! Skills, plugins, marketplaces and diagnostics of one root in a mirror.
 
 use crate::client::message_cost::{encoded_memory, message_memory};
-use crate::model::{CatalogMessage, MessageDigest, digest_catalog};
-use crate::proto::NamedMessage;
-use crate::proto::caproot::v1::{Diagnostic, Marketplace, Plugin, Skill};
+use caproot_core::proto::NamedMessage;
+use caproot_core::proto::caproot::v1::{Diagnostic, Marketplace, Plugin, Skill};
+use caproot_core::wire::{CatalogMessage, MessageDigest, digest_catalog};
 use prost::Message;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
@@ -128,7 +128,7 @@ impl<S> RootContents<S> {
         self.bytes
     }
 
-    /// Returns the digest of the received messages, as [`crate::model::catalog_digest`] defines it.
+    /// Returns the digest of the received messages, as [`caproot_core::wire::catalog_digest`] defines it.
     pub fn digest(&self) -> &str {
         self.digest.get_or_init(|| self.compute_digest())
     }

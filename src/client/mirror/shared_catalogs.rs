@@ -2,8 +2,8 @@
 //! them once. A catalog is known by its content: its digest was computed from received messages.
 
 use super::root_contents::RootContents;
-use crate::proto::caproot::v1::{Skill, SkillView};
-use crate::sync::Mutex;
+use caproot_core::proto::caproot::v1::{Skill, SkillView};
+use caproot_core::sync::Mutex;
 use lru::LruCache;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};

@@ -5,7 +5,7 @@ use super::catalog_sharing::{SharingExecutor, has_digest};
 use super::replica::{MirrorReplica, MirrorUpdate};
 use crate::client::call::{CallError, Client};
 use crate::client::watch::{SkillWatch, WatchMessage};
-use crate::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     ListSkillsRequest, ListSkillsResponse, RootStatus, Skill, WatchSkillsRequest,
     WatchSkillsResponse,
 };

@@ -3,7 +3,8 @@
 use super::{env, load};
 use crate::config::{Config, ServeFlags, SocketAccess};
 use crate::grpc::auth::{SanPattern, TokenFile};
-use crate::model::{AccessScope, RootId};
+use crate::model::AccessScope;
+use caproot_core::wire::RootId;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,7 +1,8 @@
 //! Tests of resolving and opening, mainly with an access scope.
 
 use super::{AllowedDirs, AllowedDirsSnapshot, OpenMethod, ResolveError};
-use crate::model::{RelPath, ResolvedPath};
+use crate::model::ResolvedPath;
+use caproot_core::wire::RelPath;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs;

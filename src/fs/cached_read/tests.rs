@@ -4,7 +4,8 @@ use crate::fs::{
     AllowedDirs, DigestCache, DisabledSkills, FilePageRequest, OpenMethod, PageBody, ReadRules,
     read_page,
 };
-use crate::model::{DisableRules, DisabledPackages, ManifestFiles, RelPath};
+use crate::model::{DisableRules, DisabledPackages, ManifestFiles};
+use caproot_core::wire::RelPath;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;

@@ -1,7 +1,7 @@
 //! Tests of the walk over trees in memory.
 
 use super::{FileListToken, PackageWalk, WalkEntryKind, WalkLimits};
-use crate::model::{RelPath, handle};
+use caproot_core::wire::{RelPath, handle};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 

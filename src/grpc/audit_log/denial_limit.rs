@@ -2,7 +2,7 @@
 //! not hide the denied calls of another caller.
 
 use crate::model::QuotaKey;
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use lru::LruCache;
 use std::cmp::Reverse;
 use std::num::NonZero;

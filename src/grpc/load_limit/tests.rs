@@ -4,7 +4,7 @@ use super::{
 };
 use crate::grpc::encoded_body::encode_with_field;
 use crate::grpc::{AuditLog, AuthLayer, AuthRules};
-use crate::proto::caproot::v1 as pb;
+use caproot_core::proto::caproot::v1 as pb;
 use http_body::{Body as _, Frame};
 use std::convert::Infallible;
 use std::future::{pending, poll_fn};

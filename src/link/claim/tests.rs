@@ -2,7 +2,7 @@
 
 use super::{ClaimAction, EnvironmentClaim, LinkRank};
 use crate::link::subject::RandomToken;
-use crate::proto::link::caproot::link::v1::InstanceClaim;
+use caproot_core::proto::link::caproot::link::v1::InstanceClaim;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::VecDeque;

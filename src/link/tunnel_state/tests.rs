@@ -1,9 +1,9 @@
 //! Laws of a tunnel on a broker that loses, doubles and reorders frames.
 
 use super::{MIN_FRAME_COST, TunnelState, WINDOW_BYTES};
-use crate::proto::link::caproot::link::v1::tunnel_frame::Content;
-use crate::proto::link::caproot::link::v1::{TunnelFin, TunnelFrame, TunnelResetReason};
 use bytes::Bytes;
+use caproot_core::proto::link::caproot::link::v1::tunnel_frame::Content;
+use caproot_core::proto::link::caproot::link::v1::{TunnelFin, TunnelFrame, TunnelResetReason};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::collections::VecDeque;

@@ -1,6 +1,6 @@
 //! Components that a plugin declares for a host to start.
 
-use crate::model::{ContentDigest, RelPath};
+use caproot_core::wire::{ContentDigest, RelPath};
 
 /// Components that a plugin declares for a host to start. Untrusted.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,6 +1,6 @@
 //! Description of a plugin for people: texts, links, colors and images.
 
-use crate::model::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Description of a plugin for people. Texts are not empty.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -1,7 +1,7 @@
 //! Marketplaces: lists of plugins. Most plugins of a list are below the same root.
 
 use super::PluginAuthor;
-use crate::model::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Paths of marketplace files below a root. A root may have more than one.
 pub const MARKETPLACE_PATHS: [&str; 3] = [

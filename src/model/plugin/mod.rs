@@ -7,8 +7,9 @@ mod info;
 mod marketplace;
 mod sources;
 
-use super::limits::MAX_HANDLE_BYTES;
-use super::{DiagnosticCode, FileProblem, RelPath, RootId, handle};
+use super::{DiagnosticCode, FileProblem};
+use caproot_core::wire::limits::MAX_HANDLE_BYTES;
+use caproot_core::wire::{RelPath, RootId, handle};
 use std::sync::Arc;
 
 pub use component_limits::{

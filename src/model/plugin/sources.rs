@@ -1,7 +1,7 @@
 //! Sources of a plugin's components: the manifest itself, files and directories that the manifest
 //! names, or default paths.
 
-use crate::model::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Kind of a component, and the form of its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

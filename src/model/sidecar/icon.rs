@@ -1,6 +1,6 @@
 //! Paths of icons in a sidecar. Resolution is lexical; links are not resolved.
 
-use crate::model::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Resolves the path of an icon, which is relative to `package`: `./assets/x.svg`, `assets/x.svg`,
 /// or either after `../`. Returns the path below the root, or `None` unless the icon is below the

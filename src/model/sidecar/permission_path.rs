@@ -1,6 +1,6 @@
 //! Paths of permissions in a sidecar. Resolution is lexical; links are not resolved.
 
-use crate::model::RelPath;
+use caproot_core::wire::RelPath;
 
 /// Characters that a shell may expand or that other systems read as a separator.
 const EXPANDED_CHARS: [char; 2] = ['$', '\\'];
@@ -24,7 +24,7 @@ pub fn resolve_permission_path(package: &RelPath, text: &str) -> Option<RelPath>
 #[cfg(test)]
 mod tests {
     use super::resolve_permission_path;
-    use crate::model::RelPath;
+    use caproot_core::wire::RelPath;
     use proptest::prelude::*;
 
     fn rel(text: &str) -> RelPath {

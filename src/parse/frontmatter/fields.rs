@@ -1,10 +1,11 @@
 //! Reader for the fields of a SKILL.md's frontmatter.
 
 use crate::model::limits::MAX_WIRE_NESTING;
-use crate::model::text::escape_hidden_chars;
-use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity, SkillMdFrontmatter, text};
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem, Severity, SkillMdFrontmatter};
 use crate::parse::fields::{FieldMapping, FieldReader};
 use crate::parse::names;
+use caproot_core::text;
+use caproot_core::text::escape_hidden_chars;
 use std::borrow::Cow;
 use std::fmt::Display;
 

@@ -1,9 +1,10 @@
 //! Apps and connectors of the platform that a plugin requires.
 
+use crate::model::DynamicValue;
 use crate::model::plugin::PluginApp;
-use crate::model::{DynamicValue, RelPath};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS};
 use crate::parse::secret_filter;
+use caproot_core::wire::RelPath;
 
 /// Reads `{"apps": {NAME: {"id": …}}}` or only the inner object.
 pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<PluginApp> {

@@ -1,9 +1,11 @@
 //! Hooks: commands, requests and prompts that a host runs on events.
 
 use crate::model::plugin::{MAX_COMPONENTS, PluginHook};
-use crate::model::{DiagnosticCode, DynamicValue, RelPath, Severity, text};
+use crate::model::{DiagnosticCode, DynamicValue, Severity};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
 use crate::parse::secret_filter;
+use caproot_core::text;
+use caproot_core::wire::RelPath;
 
 /// Maximum length of a command or prompt.
 const MAX_COMMAND_CHARS: usize = 8_192;

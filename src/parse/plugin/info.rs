@@ -1,11 +1,11 @@
 //! Description of a plugin for people: texts, links, colors and images.
 
 use super::plugin_path::read_plugin_path;
-use crate::model::RelPath;
 use crate::model::plugin::{PluginAuthor, PluginInfo, PluginInterface};
 use crate::parse::fields::{
     FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS, MAX_WORD_CHARS,
 };
+use caproot_core::wire::RelPath;
 
 /// Maximum length of a long description.
 const MAX_LONG_DESCRIPTION_CHARS: usize = 4_096;

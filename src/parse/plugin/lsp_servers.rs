@@ -1,9 +1,11 @@
 //! LSP servers and the file extensions that they handle.
 
+use crate::model::DynamicValue;
 use crate::model::plugin::LspServer;
-use crate::model::{DynamicValue, RelPath, text};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
 use crate::parse::secret_filter;
+use caproot_core::text;
+use caproot_core::wire::RelPath;
 
 /// Reads `{"lspServers": {NAME: {…}}}` or only the inner object.
 pub fn read(fields: &mut FieldReader<'_>, value: &DynamicValue) -> Vec<LspServer> {

@@ -2,9 +2,10 @@
 
 use super::{info, invalid_file, parse_plugin_file, plugin_path};
 use crate::model::plugin::{MAX_PLUGIN_BYTES, MarketplaceEntry, PluginMarketplace};
-use crate::model::{DiagnosticCode, DynamicValue, FileProblem, RelPath};
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
 use crate::parse::secret_filter;
+use caproot_core::wire::RelPath;
 
 /// Maximum number of plugins in one marketplace.
 const MAX_ENTRIES: usize = 1_000;

@@ -3,9 +3,11 @@
 
 use super::plugin_path;
 use crate::model::plugin::{McpServer, McpTransport, NamedValue};
-use crate::model::{DiagnosticCode, DynamicValue, RelPath, text};
+use crate::model::{DiagnosticCode, DynamicValue};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
 use crate::parse::secret_filter;
+use caproot_core::text;
+use caproot_core::wire::RelPath;
 
 /// Known keys of a server.
 const KNOWN_KEYS: &[&str] = &[

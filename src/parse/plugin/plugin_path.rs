@@ -1,8 +1,9 @@
 //! Paths in a manifest: `./…`, inside the plugin. Parsing is lexical; links are not resolved.
 
-use crate::model::{DiagnosticCode, RelPath};
+use crate::model::DiagnosticCode;
 use crate::parse::fields::FieldReader;
 use crate::parse::secret_filter;
+use caproot_core::wire::RelPath;
 
 /// Parses the path at `key`. Reports an invalid path.
 pub fn read_plugin_path(fields: &mut FieldReader<'_>, key: &str, text: &str) -> Option<RelPath> {

@@ -1,10 +1,12 @@
 //! Agents, commands and output styles: Markdown files with frontmatter.
 
 use crate::model::plugin::{ComponentKind, PluginPrompt};
-use crate::model::{DiagnosticCode, DynamicValue, FileProblem, RelPath, text};
-use crate::parse::fences::{self, BYTE_ORDER_MARK};
+use crate::model::{DiagnosticCode, DynamicValue, FileProblem};
 use crate::parse::fields::{FieldMapping, FieldReader, MAX_NAME_CHARS, MAX_TEXT_CHARS};
 use crate::parse::{frontmatter, names, secret_filter};
+use caproot_core::text;
+use caproot_core::text::fences::{self, BYTE_ORDER_MARK};
+use caproot_core::wire::RelPath;
 
 /// Reads the frontmatter of a Markdown file of this kind. `head` is the whole file if `is_whole`,
 /// else its beginning, with the same minimum size as for [`frontmatter::read`]. `default_name` is

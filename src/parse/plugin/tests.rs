@@ -1,8 +1,9 @@
 use super::{marketplace, prompt, read_file};
 use crate::model::limits::MAX_MANIFEST_BYTES;
 use crate::model::plugin::{ComponentKind, MAX_COMPONENTS, McpTransport, PluginComponents};
-use crate::model::{DiagnosticCode, FileProblem, PluginManifest, RelPath, Severity};
+use crate::model::{DiagnosticCode, FileProblem, PluginManifest, Severity};
 use crate::parse::manifest;
+use caproot_core::wire::RelPath;
 use proptest::prelude::*;
 
 fn codes(problems: &[FileProblem]) -> Vec<DiagnosticCode> {

@@ -3,7 +3,7 @@
 //! library, or `None` in case of doubt, so that the library parses the text. Tests compare both.
 
 use crate::model::DynamicValue;
-use crate::model::text::is_printable_ascii;
+use caproot_core::text::is_printable_ascii;
 use std::iter::Peekable;
 
 /// Maximum number of keys in one mapping. Each key is compared with all previous keys.

@@ -2,8 +2,9 @@
 
 use super::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS, SearchRules, SkillSearch};
 use crate::model::skill::SkillFile;
-use crate::model::{Limits, RelPath, ResolvedPath};
+use crate::model::{Limits, ResolvedPath};
 use crate::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use caproot_core::wire::RelPath;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -105,7 +105,7 @@ pub use session_thread::{SentPrompt, SessionThread};
 pub use tracker::DeliveryMode;
 pub use turn::{FinishedTurn, TerminalStatuses, TurnError};
 
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use drain::PollRun;
 use job::{DispatchContext, DispatchJob, run_guarded};
 use serde_json::Value;

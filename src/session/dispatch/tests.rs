@@ -10,7 +10,7 @@ use super::{
     DispatchRecord, PendingCall, PendingPage, RequestId, SubmitOutcome,
 };
 use crate::session::ToolResult;
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};

@@ -5,7 +5,7 @@ use super::job::{DispatchContext, run_guarded};
 use super::manager::AgentThread;
 use super::record::DrainSummary;
 use super::{CallDispatcher, DispatchError, RETRY_DELAY};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use std::fmt;
 use std::time::Duration;
 use tokio::time::{sleep, timeout};

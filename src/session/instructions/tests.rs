@@ -3,7 +3,7 @@
 
 use super::super::list::tests::skill;
 use super::{DEFAULT_BUDGET, HEAD, InstructionText, ToolNames};
-use crate::proto::caproot::v1::Skill;
+use caproot_core::proto::caproot::v1::Skill;
 use proptest::prelude::*;
 use std::sync::Arc;
 

@@ -11,13 +11,13 @@ use crate::client::{
     CallError, Client, Fleet, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState,
     ResumePoint, is_of_root,
 };
-use crate::proto::caproot::v1::{
-    Authority, Plugin, ReadResourceRequest, RootState, SelectedCapabilityRoot, Skill, SkillView,
-};
 use crate::session::metrics::RequestCounter;
 use crate::session::result::{ToolError, ToolErrorCode};
 use crate::session::{RequestMetrics, SessionOptions};
-use crate::sync::Mutex;
+use caproot_core::proto::caproot::v1::{
+    Authority, Plugin, ReadResourceRequest, RootState, SelectedCapabilityRoot, Skill, SkillView,
+};
+use caproot_core::sync::Mutex;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use std::sync::Arc;

@@ -9,7 +9,7 @@ mod tool;
 pub use tool::{CustomTool, ToolFunctionError};
 
 use super::{InstructionText, SelectionError, ToolNames, ToolResult};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use limits::{MAX_CONCURRENT_CALLS, MAX_TOOLS};
 use results::ResultText;
 use serde_json::Value;

@@ -3,7 +3,7 @@
 //! first, and then tools, the last tool first. The text counts the omissions.
 
 use super::super::instructions::InstructionText;
-use crate::model::text::single_line;
+use caproot_core::text::single_line;
 use serde_json::Value;
 
 const HEAD: &str = "## Results of tools\nThese tools return a JSON object on success:\n";

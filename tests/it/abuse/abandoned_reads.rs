@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use caproot::proto::caproot::v1::ListResourcesRequest;
+use caproot_core::proto::caproot::v1::ListResourcesRequest;
 use prost::Message as _;
 use tonic::Code;
 

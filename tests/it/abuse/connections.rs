@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::model::Limits;
-use caproot::proto::caproot::v1::GetExecutorRequest;
+use caproot_core::proto::caproot::v1::GetExecutorRequest;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     GetExecutorRequest, ListResourcesRequest, ListSkillsRequest, ReadResourceRequest,
 };
 use futures_util::future::join_all;
@@ -226,10 +226,12 @@ async fn the_maximum_number_of_roots_fits_a_request() {
         .path
         .push_str(&"x".repeat(4_095 - location.path.len()));
     let roots: Vec<_> = (0..4_096)
-        .map(|n| caproot::proto::caproot::v1::SelectedCapabilityRoot {
-            id: name(n),
-            ..longest.clone()
-        })
+        .map(
+            |n| caproot_core::proto::caproot::v1::SelectedCapabilityRoot {
+                id: name(n),
+                ..longest.clone()
+            },
+        )
         .collect();
     let list = tokio::time::timeout(
         Duration::from_mins(1),

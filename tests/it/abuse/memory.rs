@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use caproot::proto::caproot::v1::ReadResourceRequest;
+use caproot_core::proto::caproot::v1::ReadResourceRequest;
 
 use super::{SPARE_KIB, Victim, root};
 use crate::harness::{bytes_of, in_time, read_request, short_or_long};

@@ -19,8 +19,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use caproot::proto::caproot::v1::SelectedCapabilityRoot;
-use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpSocket;
 use tonic::transport::Endpoint;

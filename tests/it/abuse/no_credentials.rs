@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use caproot::config::ConnectionTiming;
-use caproot::proto::caproot::v1::GetExecutorRequest;
+use caproot_core::proto::caproot::v1::GetExecutorRequest;
 use h2::client::{ResponseFuture, SendRequest};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpSocket, TcpStream};

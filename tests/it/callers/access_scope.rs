@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     DiagnosticCode, GetExecutorRequest, ListSkillsRequest, ReadResourceRequest, ResetReason,
     RootReason, RootState, SelectedCapabilityRoot,
 };

@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use caproot::proto::caproot::v1::{RootReason, RootState};
+use caproot_core::proto::caproot::v1::{RootReason, RootState};
 
 use super::calls::{list, list_files};
 use super::{start_daemon, with_token, write_token};

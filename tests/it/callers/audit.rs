@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     GetExecutorRequest, ListRootsRequest, ReadResourceRequest, SelectedCapabilityRoot,
     WatchSkillsRequest,
 };
@@ -319,7 +319,7 @@ async fn hostile_texts_break_no_log_line() {
         let (lines, rest) = read_log(logging, 19).await;
         for line in lines.iter().chain(&rest) {
             assert!(
-                !line.contains(caproot::model::text::is_misleading),
+                !line.contains(caproot_core::text::is_misleading),
                 "{line:?}"
             );
             assert!(line.len() < 8_192, "{} bytes: {line}", line.len());

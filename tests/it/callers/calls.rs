@@ -1,7 +1,7 @@
 //! Calls of a caller with a token.
 
-use caproot::proto::caproot::v1::watch_skills_response::Event;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{
     Diagnostic, ListRootsRequest, ListSkillsResponse, PublishedRoot, ResetReason, ResolvedRoot,
     RootStatus, SelectedCapabilityRoot, WatchSkillsRequest, WatchSkillsResponse,
 };

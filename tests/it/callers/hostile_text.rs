@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use caproot::model::text::is_misleading;
+use caproot_core::text::is_misleading;
 use serde_json::Value;
 
 use crate::fixture::Fixture;

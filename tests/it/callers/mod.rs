@@ -15,7 +15,7 @@ use std::path::Path;
 use std::{fs, io, thread};
 
 use caproot::config::{Config, ServeFlags};
-use caproot::net::endpoint::ProcessEnv;
+use caproot_core::net::endpoint::ProcessEnv;
 use hyper_util::rt::TokioIo;
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};

@@ -1,7 +1,7 @@
 //! Rules that match the uid and gids of a process, as the kernel reports them.
 
-use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot_core::proto::caproot::v1::{
     GetExecutorRequest, ListResourcesRequest, ListRootsRequest, SelectedCapabilityRoot,
     WatchSkillsRequest,
 };

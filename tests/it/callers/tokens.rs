@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use caproot::proto::caproot::v1::GetExecutorRequest;
-use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot_core::proto::caproot::v1::GetExecutorRequest;
+use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;

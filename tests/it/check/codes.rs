@@ -8,7 +8,7 @@ use crate::diff::diff;
 use crate::fixture::{Fixture, is_root};
 use crate::listing;
 use caproot::model::DiagnosticCode;
-use caproot::proto::caproot::v1 as pb;
+use caproot_core::proto::caproot::v1 as pb;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;

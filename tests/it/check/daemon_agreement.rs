@@ -2,11 +2,12 @@
 
 use super::check_json;
 use crate::harness::{Daemon, Setup, list_request, located};
-use caproot::model::{self, ResourceHandle};
-use caproot::proto::caproot::v1::{
+use caproot::model;
+use caproot::scan::search::DEFAULT_RESOURCE_DIRS;
+use caproot_core::proto::caproot::v1::{
     DiagnosticCode, ListSkillsRequest, ListSkillsResponse, Severity,
 };
-use caproot::scan::search::DEFAULT_RESOURCE_DIRS;
+use caproot_core::wire::ResourceHandle;
 use serde_json::Value;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

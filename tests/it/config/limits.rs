@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use caproot::proto::caproot::v1::{DiagnosticCode, Limits};
+use caproot_core::proto::caproot::v1::{DiagnosticCode, Limits};
 use tonic::Code;
 
 use super::read_file;

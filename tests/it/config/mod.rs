@@ -11,7 +11,9 @@ mod watch;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use caproot::proto::caproot::v1::{Diagnostic, DiagnosticCode, LandlockState, RootReason, Scope};
+use caproot_core::proto::caproot::v1::{
+    Diagnostic, DiagnosticCode, LandlockState, RootReason, Scope,
+};
 use tonic::Code;
 
 use crate::fixture::Fixture;

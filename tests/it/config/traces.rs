@@ -1,6 +1,6 @@
 //! Spans that the daemon sends to a collector, with the caller's trace as parent.
 
-use caproot::proto::caproot::v1::GetExecutorRequest;
+use caproot_core::proto::caproot::v1::GetExecutorRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };

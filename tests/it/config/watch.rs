@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use caproot::proto::caproot::v1::watch_skills_response::Event;
-use caproot::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse, WatchSkillsResponse};
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{
+    ListSkillsRequest, ListSkillsResponse, WatchSkillsResponse,
+};
 use tonic::{Code, Status, Streaming};
 
 use crate::fixture::Fixture;
@@ -170,7 +172,7 @@ async fn a_skill_that_becomes_disabled_is_removed_with_this_reason() {
         }
     };
     let removed: Vec<_> = removed.iter().map(|r| (&*r.package, r.reason())).collect();
-    let reason = caproot::proto::caproot::v1::RemovalReason::Disabled;
+    let reason = caproot_core::proto::caproot::v1::RemovalReason::Disabled;
     assert_eq!(removed, [("skill://r/a", reason)]);
     assert!(served.packages(&[published("r")]).await.is_empty());
 }

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use caproot::check::SourceExcerpt;
 use caproot::config::{Config, ProcessEnv, ServeFlags};
-use caproot::model::ResourceHandle;
 use caproot::parse::{frontmatter, json, manifest, sidecar};
+use caproot_core::wire::ResourceHandle;
 
 use super::assert_in_proportion;
 

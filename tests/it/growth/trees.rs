@@ -8,11 +8,11 @@ use caproot::model::diff::diff_catalogs;
 use caproot::model::disabled_skills::{DisableRules, parse_glob};
 use caproot::model::skill::{SkillFile, assemble_skill};
 use caproot::model::{
-    ContentDigest, Diagnostic, DiagnosticCode, FileProblem, Limits, RelPath, ResolvedPath, RootId,
-    SkillMdFrontmatter,
+    Diagnostic, DiagnosticCode, FileProblem, Limits, ResolvedPath, SkillMdFrontmatter,
 };
 use caproot::scan::search::{SearchRules, SkillSearch};
 use caproot::scan::{DirListing, ListingEntry, ListingEntryKind};
+use caproot_core::wire::{ContentDigest, RelPath, RootId};
 
 use super::assert_in_proportion;
 

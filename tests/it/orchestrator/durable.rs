@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caproot::client::{ChangesSince, Fleet};
-use caproot::proto::caproot::v1::ReadResourceRequest;
 use caproot::session::{
     ForkError, ForkScope, MemoryStore, PersistError, RestoreError, Session, SessionOptions,
     SessionStore, StoreError,
 };
+use caproot_core::proto::caproot::v1::ReadResourceRequest;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;

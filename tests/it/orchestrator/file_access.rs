@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use caproot::client::{Mirror, MirrorSelection};
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     CapabilityRootLocation, Consistency, ListSkillsRequest, SelectedCapabilityRoot, SkillView,
 };
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use caproot::client::fleet::RegistryFuture;
 use caproot::client::{ExecutorRegistry, Fleet, FleetError};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::proto::caproot::v1::ListSkillsRequest;
+use caproot_core::proto::caproot::v1::ListSkillsRequest;
 use serde_json::json;
 
 use super::{executor, published, serve_tree, start_daemon};

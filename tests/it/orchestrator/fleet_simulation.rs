@@ -12,7 +12,7 @@ use caproot::client::{
     MirrorState,
 };
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use futures_util::future::{join_all, select_all};
 use tokio_util::task::AbortOnDropHandle;
 

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use caproot::client::{CallError, ChangesSince, Mirror, MirrorSelection, MirrorState, ResumePoint};
-use caproot::proto::caproot::v1::read_resource_response::Body;
-use caproot::proto::caproot::v1::watch_skills_response::Event;
-use caproot::proto::caproot::v1::{ReadResourceResponse, Reset, RootStatus, SkillDelta, Synced};
+use caproot_core::proto::caproot::v1::read_resource_response::Body;
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{
+    ReadResourceResponse, Reset, RootStatus, SkillDelta, Synced,
+};
 use serde_json::json;
 
 use super::session::{session, value};

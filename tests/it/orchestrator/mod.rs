@@ -42,7 +42,7 @@ use std::path::PathBuf;
 
 use caproot::client::{Client, ClientCredentials, DaemonEndpoint, ExecutorConfig};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, HANG_TIMEOUT, isolated_env};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use caproot::client::RetryPolicy;
-use caproot::proto::caproot::v1::{RootState, RootStatus};
+use caproot_core::proto::caproot::v1::{RootState, RootStatus};
 use http::{HeaderMap, HeaderValue};
 use hyper::body::Bytes;
 use prost::Message as _;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use caproot::client::{Fleet, Mirror, MirrorSelection, MirrorState};
-use caproot::proto::caproot::v1::RootState;
 use caproot::session::{Session, SessionOptions};
+use caproot_core::proto::caproot::v1::RootState;
 
 use super::mirror::wait_until;
 use super::session::list_all;

@@ -8,7 +8,7 @@ use caproot::client::{
     ChangesSince, Mirror, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
 };
 use caproot::config::{Config, ServeFlags};
-use caproot::proto::caproot::v1::{Consistency, ListSkillsRequest, SelectedCapabilityRoot};
+use caproot_core::proto::caproot::v1::{Consistency, ListSkillsRequest, SelectedCapabilityRoot};
 use futures_util::future::join_all;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use caproot::client::fleet::RegistryFuture;
 use caproot::client::{DaemonEndpoint, ExecutorConfig, ExecutorRegistry, Fleet};
-use caproot::model::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
 use caproot::session::{
     MAX_RESULT_BYTES, Session, SessionOptions, SkillMention, ToolResult, UserPrompt,
 };
+use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;

@@ -3,7 +3,7 @@
 use crate::harness::selected;
 use crate::replica::Replica;
 use crate::watch_harness::{WatchHarness, watch_request};
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     DiagnosticCode, Plugin, PluginComponents, SkillView, WatchSkillsRequest,
 };
 use std::fs;

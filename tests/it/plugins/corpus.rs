@@ -5,7 +5,7 @@
 
 use super::resolve;
 use crate::harness::{Daemon, Setup, selected};
-use caproot::proto::caproot::v1::{PluginComponents, ResolvedRoot};
+use caproot_core::proto::caproot::v1::{PluginComponents, ResolvedRoot};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::Path;

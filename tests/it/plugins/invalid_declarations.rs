@@ -5,7 +5,7 @@ use super::{codes, resolve, resolve_tree};
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, selected};
 use crate::process::{caproot, run_command};
-use caproot::proto::caproot::v1::{DiagnosticCode, Severity};
+use caproot_core::proto::caproot::v1::{DiagnosticCode, Severity};
 
 /// Secret that no output may contain.
 const SECRET: &str = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";

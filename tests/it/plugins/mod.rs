@@ -7,7 +7,7 @@ mod invalid_declarations;
 
 use crate::fixture::Fixture;
 use crate::harness::{Daemon, Setup, bytes_of, files_request, read_request, rpc_error, selected};
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, HostCapability, McpTransport, Plugin, ResolveRootsRequest,
     ResolveRootsResponse, RootKind, SelectedCapabilityRoot,
 };

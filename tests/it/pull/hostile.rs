@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use caproot::proto::caproot::v1::read_resource_response::Body;
-use caproot::proto::caproot::v1::{
+use caproot::pull::{PullError, PullLimits, PullReport, PullRequest, pull_package, verify_dir};
+use caproot_core::proto::caproot::v1::read_resource_response::Body;
+use caproot_core::proto::caproot::v1::{
     ListResourcesResponse, ReadResourceRequest, ReadResourceResponse, Resource,
 };
-use caproot::pull::{PullError, PullLimits, PullReport, PullRequest, pull_package, verify_dir};
 
 use super::{names_in, read_tree};
 use crate::fixture::Fixture;

@@ -6,7 +6,7 @@ use std::io::pipe;
 use std::process::Command;
 
 use caproot::cli::exit::EXIT_CODES;
-use caproot::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
+use caproot_core::proto::caproot::v1::capability_service_server::CapabilityServiceServer;
 use rustix::process::Signal;
 use tonic::service::Routes;
 use tonic::service::interceptor::InterceptedService;

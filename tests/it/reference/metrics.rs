@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use caproot::proto::grpc_code_name;
 use caproot::telemetry::RPC_METHODS;
+use caproot_core::proto::grpc_code_name;
 use tonic::Code;
 
 use super::check_page;

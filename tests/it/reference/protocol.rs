@@ -1,7 +1,7 @@
 //! Comments of the protocol as Markdown, from the descriptors of the build.
 
-use caproot::proto::FILE_DESCRIPTOR_SET;
-use caproot::proto::caproot::v1::ErrorReason;
+use caproot_core::proto::FILE_DESCRIPTOR_SET;
+use caproot_core::proto::caproot::v1::ErrorReason;
 use fancy_regex::{Captures, Regex};
 use prost_reflect::{DescriptorPool, EnumDescriptor, FileDescriptor};
 

@@ -1,6 +1,6 @@
 //! Applied config changes, and their effect on open streams.
 
-use caproot::proto::caproot::v1::{RemovalReason, RootReason, RootState, WatchSkillsRequest};
+use caproot_core::proto::caproot::v1::{RemovalReason, RootReason, RootState, WatchSkillsRequest};
 use tonic::Code;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
@@ -117,7 +117,7 @@ async fn a_resume_token_is_valid_only_if_the_roots_are_unchanged() {
     let request = list_request(&[located("r", "published:r")]);
     let page = process
         .daemon
-        .try_list(caproot::proto::caproot::v1::ListSkillsRequest {
+        .try_list(caproot_core::proto::caproot::v1::ListSkillsRequest {
             page_size: 1,
             selected_capability_roots: vec![
                 located("r", "published:r"),
@@ -130,7 +130,7 @@ async fn a_resume_token_is_valid_only_if_the_roots_are_unchanged() {
     process
         .reload("roots: [{id: r, path: s}, {id: s, path: r}]")
         .await;
-    let request = caproot::proto::caproot::v1::ListSkillsRequest {
+    let request = caproot_core::proto::caproot::v1::ListSkillsRequest {
         page_size: 1,
         page_token: page.next_page_token,
         ..list_request(&[located("r", "published:r"), located("s", "published:s")])

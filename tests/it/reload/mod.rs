@@ -10,7 +10,7 @@ mod watch_config;
 use std::borrow::BorrowMut;
 use std::process::Command;
 
-use caproot::proto::caproot::v1::ConfigStatus;
+use caproot_core::proto::caproot::v1::ConfigStatus;
 use rustix::process::Signal;
 
 use crate::fixture::Fixture;

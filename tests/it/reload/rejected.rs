@@ -1,7 +1,7 @@
 //! Rejected and partly applied config files: the previous configuration stays, and log and status
 //! say so.
 
-use caproot::proto::caproot::v1::{LandlockState, RootReason};
+use caproot_core::proto::caproot::v1::{LandlockState, RootReason};
 use rustix::process::Signal;
 use serde_json::Value;
 

@@ -6,7 +6,7 @@ mod sandboxed_daemon;
 use std::path::Path;
 use std::process::Command;
 
-use caproot::proto::caproot::v1::{LandlockState, SandboxStatus};
+use caproot_core::proto::caproot::v1::{LandlockState, SandboxStatus};
 use landlock::{ABI, Access as _, AccessFs, AccessNet, CompatLevel, Compatible as _};
 use landlock::{Ruleset, RulesetAttr as _};
 use serde_json::Value;

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, RootReason, RootState, RootStatus, WatchMode,
 };
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use caproot::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
+use caproot_core::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
 use tonic::Status;
 
 use super::shared_state::assert_skill_of_its_root;

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use caproot::proto::caproot::v1::{Consistency, ListSkillsRequest, ListSkillsResponse};
+use caproot_core::proto::caproot::v1::{Consistency, ListSkillsRequest, ListSkillsResponse};
 use tokio::sync::mpsc;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;

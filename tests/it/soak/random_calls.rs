@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Consistency, GetExecutorRequest, ListResourcesRequest, ListRootsRequest, ListSkillsRequest,
     ReadResourceRequest, ResolveRootsRequest, SelectedCapabilityRoot,
 };

@@ -6,8 +6,8 @@ use std::error::Error as _;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex};
 
-use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+use caproot_core::proto::caproot::v1::{
     ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot, Skill, SkillView,
 };
 use tokio::sync::watch;

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, ResetReason, WatchSkillsRequest,
 };
 use tokio::sync::{mpsc, watch};

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 
-use caproot::proto::caproot::v1::{ListSkillsResponse, Skill};
+use caproot_core::proto::caproot::v1::{ListSkillsResponse, Skill};
 
 use super::file_contents::{self, ContentKind, recognize};
 use crate::fixture::Fixture;

@@ -2,19 +2,19 @@
 
 use std::pin::Pin;
 
-use caproot::model::ContentDigest;
-use caproot::proto::caproot::v1::capability_service_server::{
+use caproot_core::proto::caproot::v1::capability_service_server::{
     CapabilityService, CapabilityServiceServer,
 };
-use caproot::proto::caproot::v1::read_resource_response::Body;
-use caproot::proto::caproot::v1::watch_skills_response::Event;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::read_resource_response::Body;
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{
     Authority, GetExecutorRequest, GetExecutorResponse, ListResourcesRequest,
     ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
     ListSkillsResponse, PublishedRoot, ReadResourceRequest, ReadResourceResponse, Reset,
     ResolveRootsRequest, ResolveRootsResponse, RootState, RootStatus, Skill, SkillDelta, Synced,
     WatchSkillsRequest, WatchSkillsResponse,
 };
+use caproot_core::wire::ContentDigest;
 use sha2::{Digest as _, Sha256};
 use tokio_stream::Stream;
 use tonic::service::Routes;

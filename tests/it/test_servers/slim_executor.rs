@@ -3,11 +3,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use caproot::proto::caproot::v1::capability_service_server::{
+use caproot_core::proto::caproot::v1::capability_service_server::{
     CapabilityService, CapabilityServiceServer,
 };
-use caproot::proto::caproot::v1::watch_skills_response::Event;
-use caproot::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{
     GetExecutorRequest, GetExecutorResponse, ListResourcesRequest, ListResourcesResponse,
     ListRootsRequest, ListRootsResponse, ListSkillsRequest, ListSkillsResponse,
     ReadResourceRequest, ReadResourceResponse, RemovedSkill, Reset, ResolveRootsRequest,
@@ -124,7 +124,7 @@ fn events(
             continue;
         }
         let mut status = root_status(id, skills);
-        let is_known = |known: &caproot::proto::caproot::v1::KnownCatalog| {
+        let is_known = |known: &caproot_core::proto::caproot::v1::KnownCatalog| {
             known.root_id == id && known.catalog_digest == status.catalog_digest
         };
         let unchanged = before.is_none() && request.known_catalogs.iter().any(is_known);

@@ -84,11 +84,12 @@ async fn alpn_is_required_and_no_session_is_resumed() {
     let mut roots = RootCertStore::empty();
     let ca = CertificateDer::from_pem_slice(pki.authority.pem().as_bytes()).expect("PEM");
     roots.add(ca).expect("an authority");
-    let mut config = ClientConfig::builder_with_provider(caproot::net::certs::crypto_provider())
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
+    let mut config =
+        ClientConfig::builder_with_provider(caproot_core::net::certs::crypto_provider())
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
     let connect = |config: &ClientConfig| {
         let connector = TlsConnector::from(Arc::new(config.clone()));
         let port = daemon.port;

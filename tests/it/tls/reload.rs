@@ -6,8 +6,8 @@ use std::fs;
 use caproot::client::{
     Client, ClientCredentials, ConnectError, SkillWatch, TlsError, WatchMessage,
 };
-use caproot::proto::caproot::v1::WatchSkillsRequest;
-use caproot::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::WatchSkillsRequest;
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use rustix::process::Signal;
 
 use super::authority::{Authority, CertificateSpec};

@@ -1,7 +1,7 @@
 //! Names in a client certificate: accepted kinds, normalization and invalid lists.
 
 use super::authority::{Authority, CertificateSpec, dns, uri};
-use caproot::net::certs::{SubjectNamesError, subject_names};
+use caproot_core::net::certs::{SubjectNamesError, subject_names};
 use rcgen::{CustomExtension, SanType};
 
 fn names_of_certificate(spec: &CertificateSpec) -> Result<Vec<String>, SubjectNamesError> {

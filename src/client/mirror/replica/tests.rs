@@ -2,8 +2,8 @@
 
 use super::MirrorUpdate;
 use crate::client::mirror::MirrorSelection;
-use crate::proto::caproot::v1::watch_skills_response::Event;
-use crate::proto::caproot::v1::{
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{
     Authority, Bookmark, Diagnostic, DiagnosticList, Marketplace, MarketplaceList, Plugin,
     RemovedSkill, Reset, RootState, RootStatus, SelectedCapabilityRoot, Skill, SkillDelta, Synced,
     WatchSkillsResponse,

@@ -5,7 +5,7 @@ use super::{
     SharedCatalogKey, SharedCatalogs,
 };
 use crate::client::mirror::root_contents::RootContents;
-use crate::proto::caproot::v1::{Skill, SkillView};
+use caproot_core::proto::caproot::v1::{Skill, SkillView};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinHandle, yield_now};

@@ -5,7 +5,7 @@
 //! `ResourceHandle` encodes.
 
 use super::limits::MAX_URI_BYTES;
-use crate::model::handle::is_within;
+use caproot_core::wire::handle::is_within;
 use percent_encoding::percent_decode_str;
 
 const HANDLE_PREFIX: &str = "mcp+";

@@ -5,13 +5,13 @@ use super::McpSourceState;
 use super::frontmatter::find_difference;
 use super::limits::{MAX_CACHED_FILES, MAX_FILE_BYTES};
 use super::remote_skill::{ExpectedFile, RemoteSkill};
-use crate::model::cursor::{Cursor, CursorKind, CursorReader, CursorWriter, checksum};
 use crate::session::metrics::RequestCounter;
 use crate::session::sources::TextPage;
 use crate::session::{ToolError, ToolErrorCode};
-use crate::sync::Mutex;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use caproot_core::sync::Mutex;
+use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter, checksum};
 use rmcp::RoleClient;
 use rmcp::model::{
     ErrorCode, ReadResourceRequestParams, ReadResourceResponse, ResourceContents, sha256_digest,
@@ -315,8 +315,8 @@ impl VerifiedFile {
 #[cfg(test)]
 mod tests {
     use super::{McpFileCursor, VerifiedFile, parse_cursor};
-    use crate::model::cursor::Cursor as _;
     use crate::session::ToolErrorCode;
+    use caproot_core::wire::cursor::Cursor as _;
     use proptest::prelude::*;
     use rmcp::model::sha256_digest;
 

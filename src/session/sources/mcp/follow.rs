@@ -8,8 +8,8 @@ use super::limits::{
 };
 use super::listing::{SkillOrigin, list_skills};
 use super::{McpServerConfig, McpSourceState};
-use crate::model::text::{single_line, truncate_with_ellipsis};
 use crate::session::metrics::RequestCounter;
+use caproot_core::text::{single_line, truncate_with_ellipsis};
 use rmcp::RoleClient;
 use rmcp::model::{ProtocolVersion, SubscribeRequestParams, SubscriptionFilter};
 use rmcp::service::{Peer, Subscription};

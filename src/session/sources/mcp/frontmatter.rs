@@ -1,9 +1,8 @@
 //! Comparison of the frontmatter of a SKILL.md with the frontmatter in the server's list, field by
 //! field. The comparison is lenient, as YAML and JSON spell some values differently.
 
-use crate::model::text::quote_value;
-use crate::parse::document::{self, DocumentNode, DocumentValue as Yaml};
-use crate::parse::fences;
+use caproot_core::document::{self, DocumentNode, DocumentValue as Yaml};
+use caproot_core::text::{fences, quote_value};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 

@@ -4,8 +4,8 @@
 
 use super::fetch::read_contents;
 use super::limits::{MAX_LISTING_BYTES, PAGE_TIMEOUT};
-use crate::model::text::quote_value;
 use crate::session::ToolErrorCode;
+use caproot_core::text::quote_value;
 use rmcp::RoleClient;
 use rmcp::service::Peer;
 use serde::Deserialize;

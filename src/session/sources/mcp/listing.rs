@@ -4,9 +4,9 @@
 use super::index::{INDEX_URI, IndexEntry, read_index};
 use super::limits::{MAX_LISTING_BYTES, MAX_PAGES, MAX_SKILLS, PAGE_TIMEOUT};
 use super::remote_skill::RemoteSkill;
-use crate::model::text::quote_value;
 use crate::session::SourceKind;
 use crate::session::sources::SkillListing;
+use caproot_core::text::quote_value;
 use rmcp::RoleClient;
 use rmcp::model::PaginatedRequestParams;
 use rmcp::service::Peer;

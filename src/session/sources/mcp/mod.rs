@@ -84,7 +84,7 @@ use super::{
 };
 use crate::session::metrics::RequestCounter;
 use crate::session::{RequestMetrics, ToolError, ToolErrorCode};
-use crate::sync::Mutex;
+use caproot_core::sync::Mutex;
 use fetch::VerifiedFileCache;
 use futures_util::future::BoxFuture;
 use listing::RemoteSkills;

@@ -4,9 +4,9 @@
 use super::address::{is_in_dir, skill_dir, to_handle};
 use super::index::IndexEntry;
 use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
-use crate::model::text::{exceeds_chars, single_line, truncate_chars};
-use crate::proto::caproot::v1::{Authority, Skill};
 use crate::session::{SourceKind, ToolError};
+use caproot_core::proto::caproot::v1::{Authority, Skill};
+use caproot_core::text::{exceeds_chars, single_line, truncate_chars};
 use rmcp::model::{Skill as Listed, SkillResource, SkillResources};
 use serde_json::{Map, Value};
 use std::collections::HashMap;

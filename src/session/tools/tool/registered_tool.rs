@@ -1,7 +1,6 @@
 //! Registered tool: the checks of a custom tool at registration, and its calls.
 
 use super::{CustomTool, ToolFailure, ToolHandler};
-use crate::model::text::{single_line, truncate_with_ellipsis};
 use crate::session::result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 use crate::session::tools::ToolRegistryError;
 use crate::session::tools::bounds::check_json_bounds;
@@ -11,6 +10,7 @@ use crate::session::tools::limits::{
 };
 use crate::session::tools::results::ResultText;
 use crate::session::{ToolNameError, ToolNames};
+use caproot_core::text::{single_line, truncate_with_ellipsis};
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
 use std::any::Any;

@@ -5,11 +5,11 @@ use std::future::{pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::proto::caproot::v1::{Authority, Skill};
 use caproot::session::sources::{
     SkillListing, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
 use caproot::session::{SkillSource, SourceKind, ToolError};
+use caproot_core::proto::caproot::v1::{Authority, Skill};
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::json;

@@ -2,9 +2,9 @@
 //! under them.
 
 use caproot::client::RetryPolicy;
-use caproot::proto::link::caproot::link::v1::dial_response::Outcome;
-use caproot::proto::link::caproot::link::v1::tunnel_frame::Content;
-use caproot::proto::link::caproot::link::v1::{
+use caproot_core::proto::link::caproot::link::v1::dial_response::Outcome;
+use caproot_core::proto::link::caproot::link::v1::tunnel_frame::Content;
+use caproot_core::proto::link::caproot::link::v1::{
     DialRefusal, DialRequest, DialResponse, TunnelFrame, TunnelReset, TunnelResetReason,
 };
 use prost::Message as _;

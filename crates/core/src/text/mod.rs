@@ -3,14 +3,15 @@
 //! Output for people has misleading characters escaped, see [`EscapedText`]. Texts for models have
 //! only hidden characters escaped, see [`escape_hidden_chars`].
 
+pub mod fences;
 mod hidden_chars;
+pub mod position;
+pub mod similar;
 
 pub use hidden_chars::{escape_hidden_chars, is_hidden_char, is_ignorable_char};
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
-#[cfg(feature = "cli")]
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// Maximum characters of a quoted text in a message.
 const MAX_QUOTED_CHARS: usize = 64;
@@ -184,30 +185,8 @@ pub fn truncate_with_ellipsis(text: &str, bytes: usize) -> String {
     format!("{}…", text[..text.floor_char_boundary(room)].trim_end())
 }
 
-/// Truncates a text to a number of columns of a terminal, with `…` at the end.
-#[cfg(feature = "cli")]
-#[must_use]
-pub fn truncate_to_width(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let mut left = width.saturating_sub(1);
-    let fits = |c: &char| {
-        let taken = c.width().unwrap_or(0);
-        let fits = taken <= left;
-        left = left.saturating_sub(taken);
-        fits
-    };
-    let mut short: String = text.chars().take_while(fits).collect();
-    if width > 0 {
-        short.push('…');
-    }
-    short
-}
-
 /// Wraps the words of a paragraph into lines of at most `max_columns` characters, each with a prefix
 /// and a line feed. A longer word gets its own line.
-#[cfg(feature = "daemon")]
 #[must_use]
 pub fn wrap_words(prefix: &str, paragraph: &str, max_columns: usize) -> String {
     let (mut lines, mut line) = (String::new(), prefix.to_owned());

@@ -17,6 +17,7 @@ struct DialStart;
 
 impl DialRate {
     /// Creates a limit. Zero counts as one.
+    #[must_use]
     pub fn new(per_second: u64) -> Self {
         Self(RateLimit::new(
             DialStart,

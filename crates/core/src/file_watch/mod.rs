@@ -1,7 +1,7 @@
 //! Watches files by path, such as certificates and the config file. An event is a hint: the caller
 //! compares stamps and decides. A timer finds changes without events.
 //!
-//! Roots have another watcher, which watches descriptors of directories: see [`crate::watch`].
+//! The roots of a daemon have another watcher, which watches descriptors of directories.
 
 mod file_changes;
 mod stamp;

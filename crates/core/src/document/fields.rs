@@ -2,8 +2,7 @@
 //! others.
 
 use super::{ConfigError, ConfigErrors, DocumentEntry, DocumentNode, DocumentValue, TextPosition};
-use crate::model::text::quote_value;
-use crate::parse::similar;
+use crate::text::{quote_value, similar};
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
 use std::hash::Hash;
@@ -15,7 +14,9 @@ const MAX_KEY_CHARS: usize = 64;
 
 /// Reader of the fields of one file, which collects errors.
 pub struct DocumentReader<'a> {
+    /// Path of the file, for messages.
     pub file: &'a Path,
+    /// Errors so far.
     pub errors: &'a mut ConfigErrors,
 }
 
@@ -106,7 +107,6 @@ impl DocumentReader<'_> {
 
     /// Reads a mapping with any keys. Returns its fields in the order of the file, each with its
     /// own key.
-    #[cfg(feature = "client")]
     pub fn named_fields<'a>(
         &mut self,
         field: &DocumentField<'a>,
@@ -344,6 +344,7 @@ impl DocumentReader<'_> {
 
 impl<'a> DocumentSection<'a> {
     /// Returns the field of a key.
+    #[must_use]
     pub fn get(&self, key: &str) -> Option<DocumentField<'a>> {
         self.entries
             .iter()
@@ -378,6 +379,7 @@ impl<'a> DocumentSection<'a> {
 
 impl DocumentField<'_> {
     /// Returns the line of the value.
+    #[must_use]
     pub fn line(&self) -> u32 {
         self.node.position.line
     }

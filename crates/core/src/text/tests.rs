@@ -1,9 +1,7 @@
-#[cfg(feature = "daemon")]
-use super::wrap_words;
 use super::{
     EscapedBytes, collapse_whitespace, escape_json, escape_text, exceeds_chars, is_misleading,
     quote_value, quote_word, quote_words, single_line, truncate_chars, truncate_escaped,
-    truncate_with_ellipsis,
+    truncate_with_ellipsis, wrap_words,
 };
 use proptest::prelude::*;
 
@@ -78,7 +76,6 @@ fn long_text_is_truncated() {
     assert_eq!(truncate_with_ellipsis("abc", 2), "");
 }
 
-#[cfg(feature = "daemon")]
 #[test]
 fn words_are_wrapped() {
     assert_eq!(

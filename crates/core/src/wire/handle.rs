@@ -176,7 +176,7 @@ mod tests {
         ResourceHandle, enclosing_package, encoded_path_len, format_handle, formatted_len,
         is_of_root, is_within, parent_handles, root_id,
     };
-    use crate::model::{RelPath, RootId};
+    use crate::wire::{RelPath, RootId};
     use proptest::prelude::*;
 
     #[test]

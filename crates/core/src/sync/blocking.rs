@@ -6,7 +6,6 @@
 //! thread, and work that waits for a busy thread waits without a limit.
 
 use super::Mutex;
-use rustix::io::Errno;
 use std::any::Any;
 use std::future::pending;
 use std::io;
@@ -145,7 +144,7 @@ fn enqueue(waiting: &WaitingWork) -> bool {
     // The thread that was free may be gone.
     let queued = catch_unwind(AssertUnwindSafe(|| drop(tokio::task::spawn_blocking(run))));
     if queued.is_err() {
-        report_refused_thread(&Errno::AGAIN.into());
+        report_refused_thread(&io::Error::other("the runtime got no thread"));
     }
     // After a panic the queue has the work, too.
     true

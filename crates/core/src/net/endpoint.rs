@@ -16,7 +16,6 @@
 //! ```
 
 use std::fmt;
-#[cfg(feature = "client")]
 use std::net::IpAddr;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -24,8 +23,8 @@ use std::str::FromStr;
 
 /// Returns whether the host of a URL is this machine: `localhost` or a loopback address. An IPv6
 /// address may be in brackets.
-#[cfg(feature = "client")]
-pub(crate) fn is_loopback_host(host: &str) -> bool {
+#[must_use]
+pub fn is_loopback_host(host: &str) -> bool {
     let host = host
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
@@ -157,7 +156,7 @@ pub struct DaemonEndpoint(EndpointAddress);
 
 /// Kinds of addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum EndpointAddress {
+pub enum EndpointAddress {
     /// Absolute path of a Unix socket.
     Unix(PathBuf),
     /// `HOST:PORT`, with an IPv6 address in brackets.
@@ -209,7 +208,6 @@ impl DaemonEndpoint {
 
     /// Whether an attacker on the network can read the connection: TCP without TLS to a host that is
     /// not this machine by its name.
-    #[cfg(feature = "client")]
     #[must_use]
     pub fn is_cleartext(&self) -> bool {
         match &self.0 {
@@ -224,8 +222,8 @@ impl DaemonEndpoint {
     }
 
     /// Returns the address to connect to.
-    #[cfg(feature = "client")]
-    pub(crate) fn address(&self) -> &EndpointAddress {
+    #[must_use]
+    pub fn address(&self) -> &EndpointAddress {
         &self.0
     }
 }

@@ -8,9 +8,10 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for T {}
 
 /// Implements the methods of [`AsyncWrite`] for a wrapper of a writer. `|me| me.io` names the
 /// writer of the wrapper `me`. With `except flush`, the wrapper has its own `poll_flush`.
+#[macro_export]
 macro_rules! delegate_async_write {
     (|$me:ident| $io:expr) => {
-        $crate::net::byte_stream::delegate_async_write!(|$me| $io, except flush);
+        $crate::delegate_async_write!(|$me| $io, except flush);
 
         fn poll_flush(
             self: ::std::pin::Pin<&mut Self>,
@@ -53,4 +54,3 @@ macro_rules! delegate_async_write {
         }
     };
 }
-pub(crate) use delegate_async_write;

@@ -1,26 +1,6 @@
-//! Content digests and file versions as values.
+//! Versions of files.
 
-use std::fmt;
-
-/// SHA-256 of a whole file or of a catalog. Displays as `sha256:` and 64 hex digits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ContentDigest(pub [u8; 32]);
-
-impl fmt::Display for ContentDigest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        // One list formats thousands of digests, so all digits are written at once.
-        let mut text = [0; 64];
-        for (two, byte) in text.as_chunks_mut::<2>().0.iter_mut().zip(self.0) {
-            *two = [
-                DIGITS[usize::from(byte >> 4)],
-                DIGITS[usize::from(byte & 15)],
-            ];
-        }
-        f.write_str("sha256:")?;
-        f.write_str(str::from_utf8(&text).map_err(|_| fmt::Error)?)
-    }
-}
+use caproot_core::wire::ContentDigest;
 
 /// Version of a file. All pages of a read come from the same version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! Errors in a configuration.
 
 use super::{SyntaxError, TextPosition};
-use crate::model::text::quote_value;
+use crate::text::quote_value;
 use std::fmt;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub struct ConfigError {
 
 impl ConfigError {
     /// Creates an error about a flag, or about a key without its place.
-    pub(crate) fn key(key: &str, reason: impl Into<String>) -> Self {
+    pub fn key(key: &str, reason: impl Into<String>) -> Self {
         let (key, reason) = (key.to_owned(), reason.into());
         Self {
             file: None,
@@ -40,8 +40,7 @@ impl ConfigError {
     }
 
     /// Creates an error about the value of a flag.
-    #[cfg_attr(not(feature = "daemon"), allow(dead_code))] // a client has no flags
-    pub(crate) fn flag(flag: &str, value: &str, reason: impl Into<String>) -> Self {
+    pub fn flag(flag: &str, value: &str, reason: impl Into<String>) -> Self {
         Self {
             value: Some(quote_value(value)),
             ..Self::key(flag, reason)
@@ -49,7 +48,7 @@ impl ConfigError {
     }
 
     /// Creates an error about a whole file.
-    pub(crate) fn file(file: &Path, reason: impl Into<String>) -> Self {
+    pub fn file(file: &Path, reason: impl Into<String>) -> Self {
         Self {
             file: Some(file.to_owned()),
             ..Self::key("", reason)
@@ -57,7 +56,8 @@ impl ConfigError {
     }
 
     /// Creates an error about the text of a file.
-    pub(crate) fn syntax(file: &Path, error: SyntaxError) -> Self {
+    #[must_use]
+    pub fn syntax(file: &Path, error: SyntaxError) -> Self {
         Self {
             position: Some(error.position),
             ..Self::file(file, error.reason)
@@ -97,7 +97,7 @@ pub struct ConfigErrors {
 
 impl ConfigErrors {
     /// Adds an error, or counts the error if there are too many.
-    pub(crate) fn add(&mut self, error: ConfigError) {
+    pub fn add(&mut self, error: ConfigError) {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push(error);
         } else {
@@ -106,7 +106,7 @@ impl ConfigErrors {
     }
 
     /// Returns the sorted errors, or `value` if no error was added.
-    pub(crate) fn or_value<T>(mut self, value: T) -> Result<T, Self> {
+    pub fn or_value<T>(mut self, value: T) -> Result<T, Self> {
         if self.errors.is_empty() {
             return Ok(value);
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 /// Returns a random part of a delay: from zero to the whole delay, each with the same probability
 /// ("full jitter"). Source: AWS Architecture Blog, "Exponential Backoff And Jitter".
+#[must_use]
 pub fn full_jitter(delay: Duration) -> Duration {
     // Each state has new keys, so its hash of any value is random.
     let random = RandomState::new().hash_one(0_u8);

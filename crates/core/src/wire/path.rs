@@ -1,6 +1,6 @@
 //! Relative paths below a root, in raw bytes.
 
-use super::text::EscapedBytes;
+use crate::text::EscapedBytes;
 use std::fmt;
 use std::sync::Arc;
 

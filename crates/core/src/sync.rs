@@ -2,31 +2,24 @@
 //! statements, so that other threads can go on after a panic of the thread that held the lock.
 //! Also work on other threads, which continues if the system refuses a thread.
 
-#[cfg(feature = "daemon")]
 mod blocking;
 
-#[cfg(feature = "otlp")]
-pub use blocking::try_thread;
-#[cfg(feature = "daemon")]
-pub use blocking::{BlockingError, report_refused_thread, run_blocking};
+pub use blocking::{BlockingError, report_refused_thread, run_blocking, try_thread};
 
-use std::sync::{MutexGuard, PoisonError};
-#[cfg(feature = "daemon")]
-use std::{
-    num::NonZero,
-    panic::resume_unwind,
-    sync::{LazyLock, RwLockReadGuard, RwLockWriteGuard, TryLockError},
-    thread::{Builder, available_parallelism, scope},
+use std::num::NonZero;
+use std::panic::resume_unwind;
+use std::sync::{
+    LazyLock, MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError,
 };
+use std::thread::{Builder, available_parallelism, scope};
 
 /// Maximum number of chunks of [`map_chunks`], so that one call does not take all processors of a
 /// large machine.
-#[cfg(feature = "daemon")]
 const MAX_CHUNKS: usize = 4;
 
 /// Returns the number of processors that the process may use, as of the first call. The system
 /// reads several files for each query.
-#[cfg(feature = "daemon")]
+#[must_use]
 pub fn processor_count() -> usize {
     static COUNT: LazyLock<usize> =
         LazyLock::new(|| available_parallelism().map_or(1, NonZero::get));
@@ -36,7 +29,6 @@ pub fn processor_count() -> usize {
 /// Maps consecutive chunks of a slice, one on each processor, and returns the results in order.
 /// Maps a slice of at most `max_inline` items on this thread. If the system has no further thread,
 /// its chunk is mapped on this thread too.
-#[cfg(feature = "daemon")]
 pub fn map_chunks<T: Sync, R: Send>(
     items: &[T],
     max_inline: usize,
@@ -71,7 +63,6 @@ pub fn map_chunks<T: Sync, R: Send>(
 pub struct Mutex<T>(std::sync::Mutex<T>);
 
 /// [`std::sync::RwLock`] without poisoning.
-#[cfg(feature = "daemon")]
 #[derive(Debug, Default)]
 pub struct RwLock<T>(std::sync::RwLock<T>);
 
@@ -87,7 +78,6 @@ impl<T> Mutex<T> {
     }
 
     /// Locks the mutex, or returns `None` if another thread holds the lock.
-    #[cfg(feature = "daemon")]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
             Ok(guard) => Some(guard),
@@ -97,7 +87,6 @@ impl<T> Mutex<T> {
     }
 }
 
-#[cfg(feature = "daemon")]
 impl<T> RwLock<T> {
     /// Locks for reading, next to other readers.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
@@ -115,7 +104,6 @@ mod tests {
     use super::Mutex;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    #[cfg(feature = "daemon")]
     #[test]
     fn chunks_are_mapped_in_order() {
         for len in [0, 1, 2, 5, 1_000] {

@@ -1,20 +1,13 @@
-//! Generated types of `proto/caproot/v1`, for the gRPC service and for clients.
+//! Generated types of `proto/caproot/v1`, for the gRPC service and for clients. A program with its
+//! own channel can use the generated client:
 //!
-//! [`client`](crate::client) calls the service with deadlines and retries. A program with its own
-//! channel can use the generated client:
-//!
-//! ```
-//! use caproot::proto::caproot::v1::ListRootsRequest;
-//! use caproot::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
+//! ```no_run
+//! use caproot_core::proto::caproot::v1::ListRootsRequest;
+//! use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 //! use tonic::transport::Endpoint;
-//! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/support/demo.rs")); }
 //!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let endpoint = demo::start_demo_daemon().await.to_string();
-//! # let address = endpoint.strip_prefix("tcp:").ok_or("no TCP")?;
-//! // `address` is the daemon's, such as `127.0.0.1:50051`.
-//! let channel = Endpoint::from_shared(format!("http://{address}"))?.connect().await?;
+//! # async fn list_roots() -> Result<(), Box<dyn std::error::Error>> {
+//! let channel = Endpoint::from_static("http://127.0.0.1:50051").connect().await?;
 //! let mut service = CapabilityServiceClient::new(channel);
 //! let published = service.list_roots(ListRootsRequest {}).await?.into_inner().roots;
 //! assert_eq!(published[0].id, "demo");
@@ -29,17 +22,13 @@
     unused_qualifications
 )]
 
-#[cfg(feature = "daemon")]
 use prost::Message as _;
-#[cfg(feature = "daemon")]
 use prost_types::FileDescriptorSet;
-#[cfg(feature = "daemon")]
 use std::collections::BTreeMap;
 
 include!(concat!(env!("OUT_DIR"), "/caproot.rs"));
 
 /// Generated types of `proto/caproot/link/v1`, for executors that dial out.
-#[cfg(feature = "nats")]
 pub mod link {
     include!(concat!(env!("OUT_DIR"), "/caproot_link.rs"));
 }
@@ -48,8 +37,7 @@ pub mod link {
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/caproot.v1.bin"));
 
 /// Returns the comment of each field of a message of the service, on one line.
-#[cfg(feature = "daemon")]
-pub(crate) fn field_comments(message: &str) -> BTreeMap<String, String> {
+pub fn field_comments(message: &str) -> BTreeMap<String, String> {
     let set = FileDescriptorSet::decode(FILE_DESCRIPTOR_SET).expect("the set of the build");
     let mut comments = BTreeMap::new();
     for file in set
@@ -77,13 +65,11 @@ pub(crate) fn field_comments(message: &str) -> BTreeMap<String, String> {
 }
 
 /// Message of `caproot.v1` with its name.
-#[cfg(feature = "client")]
 pub trait NamedMessage: prost::Message + Default {
     /// Name of the message in its package.
     const NAME: &'static str;
 }
 
-#[cfg(feature = "client")]
 macro_rules! named {
     ($($name:ident),+ $(,)?) => {
         $(impl NamedMessage for caproot::v1::$name {
@@ -92,7 +78,6 @@ macro_rules! named {
     };
 }
 
-#[cfg(feature = "client")]
 named!(
     Diagnostic,
     GetExecutorResponse,

@@ -2,14 +2,12 @@
 //! Wraps `saphyr-parser`; time and memory are bounded.
 
 mod error;
-#[cfg_attr(not(feature = "daemon"), allow(dead_code))] // a fleet file needs less than a config file
 mod fields;
 
 pub use error::{ConfigError, ConfigErrors};
-pub(crate) use fields::{DocumentField, DocumentReader, DocumentSection};
+pub use fields::{DocumentField, DocumentReader, DocumentSection};
 
-use super::position;
-use crate::model::text::{quote_value, truncate_chars};
+use crate::text::{position, quote_value, truncate_chars};
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle};
 
 /// Maximum nesting. The configuration needs 4 levels.
@@ -26,41 +24,54 @@ pub struct TextPosition {
 
 /// A value and its position.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct DocumentNode {
-    pub(crate) position: TextPosition,
-    pub(crate) value: DocumentValue,
+pub struct DocumentNode {
+    /// Start of the value.
+    pub position: TextPosition,
+    /// The value.
+    pub value: DocumentValue,
 }
 
 /// A value of a document.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum DocumentValue {
+pub enum DocumentValue {
+    /// `null`, `~`, or no text.
     Null,
+    /// `true` or `false`.
     Bool(bool),
     /// A number as written.
     Number(Box<str>),
+    /// Text, without its quotes.
     Text(Box<str>),
+    /// Values in the order of the file.
     List(Vec<DocumentNode>),
+    /// Keys and values in the order of the file.
     Map(Vec<DocumentEntry>),
 }
 
 /// A key and its value. A mapping may have duplicate keys.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct DocumentEntry {
-    pub(crate) key: Box<str>,
-    pub(crate) key_position: TextPosition,
-    pub(crate) node: DocumentNode,
+pub struct DocumentEntry {
+    /// Key as a text, without its quotes.
+    pub key: Box<str>,
+    /// Start of the key.
+    pub key_position: TextPosition,
+    /// Value of the key.
+    pub node: DocumentNode,
 }
 
 /// Error of [`decode`] or [`parse`].
 #[derive(Debug, PartialEq)]
-pub(crate) struct SyntaxError {
-    pub(crate) position: TextPosition,
-    pub(crate) reason: String,
+pub struct SyntaxError {
+    /// Position of the first invalid character.
+    pub position: TextPosition,
+    /// Description of the error and its fix.
+    pub reason: String,
 }
 
 impl DocumentNode {
     /// Formats the value for a message. Returns `None` for null.
-    pub(crate) fn describe_value(&self) -> Option<String> {
+    #[must_use]
+    pub fn describe_value(&self) -> Option<String> {
         match &self.value {
             DocumentValue::Null => None,
             DocumentValue::Bool(value) => Some(value.to_string()),
@@ -84,7 +95,7 @@ enum OpenContainer {
 }
 
 /// Decodes the bytes of a file as UTF-8.
-pub(crate) fn decode(bytes: Vec<u8>) -> Result<String, SyntaxError> {
+pub fn decode(bytes: Vec<u8>) -> Result<String, SyntaxError> {
     String::from_utf8(bytes).map_err(|error| {
         let end = error.utf8_error().valid_up_to();
         let (line, column) = position::position_of_byte(error.as_bytes(), end);
@@ -97,7 +108,7 @@ pub(crate) fn decode(bytes: Vec<u8>) -> Result<String, SyntaxError> {
 }
 
 /// Parses one document. An empty document is `Null`.
-pub(crate) fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
+pub fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
     // YAML 1.2, 5.2: a byte order mark is not part of the content.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // If the text ends without a line break, the library reports its end on an additional line.
