@@ -19,14 +19,14 @@ use std::error::Error;
 use std::fs;
 use std::sync::Arc;
 
-use caproot::client::{ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::server;
-use caproot::session::dispatch::{
+use caproot_client::session::dispatch::{
     CallListener, DispatchOptions, DispatchRecord, FinishedTurn, HttpManager, HttpManagerConfig,
     SessionThread,
 };
-use caproot::session::{Session, SessionOptions};
+use caproot_client::session::{Session, SessionOptions};
+use caproot_client::{ExecutorConfig, Fleet, parse_selected_roots};
 use caproot_core::net::endpoint::ProcessEnv;
 use serde_json::json;
 use tokio::sync::{mpsc, oneshot};

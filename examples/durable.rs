@@ -7,10 +7,10 @@
 //! The example starts a daemon in this process, on a directory that the example creates. A skill is
 //! added while the session is saved, and the restored session reports the skill as new.
 
-use caproot::client::{ChangesSince, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::server;
-use caproot::session::{ForkScope, MemoryStore, Session, SessionOptions};
+use caproot_client::session::{ForkScope, MemoryStore, Session, SessionOptions};
+use caproot_client::{ChangesSince, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot_core::net::endpoint::ProcessEnv;
 use serde_json::json;
 use std::error::Error;

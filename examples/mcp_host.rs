@@ -10,9 +10,9 @@
 //! files, the example reads each SKILL.md. The exit code is 0 if every file matches, else 1.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
-use caproot::client::Fleet;
-use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
-use caproot::session::{Session, SessionOptions};
+use caproot_client::Fleet;
+use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
+use caproot_client::session::{Session, SessionOptions};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use std::error::Error;

@@ -24,9 +24,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::client::ChangesSince;
-use caproot::session::dispatch::{CallDispatcher, DispatchOptions};
-use caproot::session::{
+use caproot_client::ChangesSince;
+use caproot_client::session::dispatch::{CallDispatcher, DispatchOptions};
+use caproot_client::session::{
     CustomTool, DEFAULT_BUDGET, ForkScope, MemoryStore, RestoredSession, Session, SessionOptions,
     SessionStore as _, ToolRegistry,
 };

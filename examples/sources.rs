@@ -10,12 +10,12 @@
 //! a file `{"mcpServers": …}` with several servers, as MCP hosts share.
 #![allow(clippy::print_stdout, missing_docs, unreachable_pub)]
 
-use caproot::client::{ExecutorConfig, Fleet};
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::local_source::LocalSource;
 use caproot::server;
-use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpServerList};
-use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions, SkillSource};
+use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpServerList};
+use caproot_client::session::{DEFAULT_BUDGET, Session, SessionOptions, SkillSource};
+use caproot_client::{ExecutorConfig, Fleet};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use serde_json::json;

@@ -9,10 +9,10 @@
 
 #![allow(clippy::print_stdout)]
 
-use caproot::client::{ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::server;
-use caproot::session::{CustomTool, DEFAULT_BUDGET, Session, SessionOptions, ToolRegistry};
+use caproot_client::session::{CustomTool, DEFAULT_BUDGET, Session, SessionOptions, ToolRegistry};
+use caproot_client::{ExecutorConfig, Fleet, parse_selected_roots};
 use caproot_core::net::endpoint::ProcessEnv;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -151,62 +151,39 @@
 //! the time, and tests compare both. `saphyr-parser` reads the files of operators and
 //! orchestrators, where each error needs its line; only [`caproot_core::document`] names it.
 
-#[cfg(all(feature = "daemon", not(target_os = "linux")))]
+#[cfg(not(target_os = "linux"))]
 compile_error!(
-    "the feature `daemon` needs Linux: the daemon opens files beneath O_PATH descriptors and \
-     watches by inotify; use the feature `client` alone on other systems"
+    "the daemon needs Linux: it opens files beneath O_PATH descriptors and watches by inotify; the \
+     package `caproot-client` has the client for other systems"
 );
 
-#[cfg(feature = "daemon")]
 pub mod catalog;
-#[cfg(feature = "daemon")]
 pub mod check;
-#[cfg(feature = "cli")]
 pub mod cli;
-#[cfg(feature = "client")]
-pub mod client;
-#[cfg(feature = "daemon")]
 pub mod config;
-#[cfg(feature = "daemon")]
 pub mod fs;
-#[cfg(feature = "daemon")]
 pub mod grpc;
-#[cfg(feature = "nats")]
-pub mod link;
-#[cfg(all(feature = "client", feature = "daemon"))]
 pub mod local_source;
-#[cfg(feature = "mcp")]
 pub mod mcp;
-#[cfg(feature = "daemon")]
 pub mod model;
-#[cfg(feature = "daemon")]
 pub mod parse;
-#[cfg(all(feature = "client", target_os = "linux"))]
-pub mod pull;
-#[cfg(feature = "daemon")]
 pub mod sandbox;
-#[cfg(feature = "daemon")]
 pub mod scan;
-#[cfg(feature = "daemon")]
 pub mod server;
-#[cfg(feature = "client")]
-pub mod session;
-#[cfg(feature = "daemon")]
 pub mod telemetry;
-#[cfg(feature = "daemon")]
 pub mod watch;
 
 /// Programs of the guide for Rust, as documentation tests.
-#[cfg(all(doctest, feature = "handlers"))]
+#[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/rust.md")]
 mod rust_guide {}
 
 /// Program of the guide for managers, as a documentation test.
-#[cfg(all(doctest, feature = "manager"))]
+#[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/manager.md")]
 mod manager_guide {}
 
 /// Program of the page about MCP servers, as a documentation test.
-#[cfg(all(doctest, feature = "mcp"))]
+#[cfg(doctest)]
 #[doc = include_str!("../docs/orchestrate/mcp-sources.md")]
 mod mcp_sources_guide {}

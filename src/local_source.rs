@@ -3,9 +3,9 @@
 //! not restrict the process, which keeps its rights.
 //!
 //! ```
-//! use caproot::client::Fleet;
+//! use caproot_client::Fleet;
 //! use caproot::local_source::LocalSource;
-//! use caproot::session::{DEFAULT_BUDGET, Session, SessionOptions};
+//! use caproot_client::session::{DEFAULT_BUDGET, Session, SessionOptions};
 //! use std::sync::Arc;
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -23,13 +23,13 @@
 //! # }
 //! ```
 
-use crate::client::{Client, RetryPolicy};
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
 use crate::server::EmbeddedDaemon;
-use crate::session::sources::{
+use caproot_client::session::sources::{
     DaemonSource, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
-use crate::session::{RequestMetrics, SessionOptions, ToolError};
+use caproot_client::session::{RequestMetrics, SessionOptions, ToolError};
+use caproot_client::{Client, RetryPolicy};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, Plugin, SelectedCapabilityRoot};
 use futures_util::future::BoxFuture;

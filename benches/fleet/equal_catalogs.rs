@@ -8,11 +8,11 @@
 use crate::options::Options;
 use crate::trees::{Plan, create_tree};
 use crate::{Outcome, print_progress};
-use caproot::client::{
+use caproot_client::session::{Session, SessionOptions};
+use caproot_client::{
     Client, ClientCredentials, DaemonEndpoint, DialLimits, ExecutorConfig, Fleet, Mirror,
     MirrorSelection, WatchMessage,
 };
-use caproot::session::{Session, SessionOptions};
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{
     CapabilityRootLocation, ListSkillsRequest, SelectedCapabilityRoot, WatchSkillsRequest,

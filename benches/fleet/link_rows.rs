@@ -9,10 +9,10 @@ use crate::slim_executor::ROOT;
 use crate::storm_executors::{ExecutorPki, environment_id, spiffe_id};
 use crate::trees::{Plan, create_tree};
 use crate::{Outcome, print_progress};
-use caproot::client::{
+use caproot_client::link::BrokerConfig;
+use caproot_client::{
     Client, ClientCredentials, DialLimits, ExecutorConfig, Fleet, Mirror, NatsDialer,
 };
-use caproot::link::BrokerConfig;
 use caproot_core::proto::caproot::v1::{ListSkillsRequest, ReadResourceRequest};
 use futures_util::future::join_all;
 use std::fs;

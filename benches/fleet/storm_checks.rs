@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::storm_executors::{InstanceKey, environment_id, skill_names};
-use caproot::client::{Mirror, MirrorSnapshot, MirrorState};
+use caproot_client::{Mirror, MirrorSnapshot, MirrorState};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

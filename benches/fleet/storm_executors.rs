@@ -6,7 +6,7 @@ use crate::broker_cluster::loopback_host;
 use crate::equal_catalogs::ChildGuard;
 use crate::options::Options;
 use crate::slim_executor::{ROOT, SlimExecutor};
-use caproot::link::{BrokerConfig, LinkConfig, LinkService, LinkStats};
+use caproot_client::link::{BrokerConfig, LinkConfig, LinkService, LinkStats};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;

@@ -2,8 +2,8 @@
 
 use crate::Outcome;
 use crate::storm_executors::spiffe_id;
-use caproot::client::fleet::RegistryFuture;
-use caproot::client::{ClientCredentials, ExecutorConfig, ExecutorRegistry};
+use caproot_client::fleet::RegistryFuture;
+use caproot_client::{ClientCredentials, ExecutorConfig, ExecutorRegistry};
 use std::path::PathBuf;
 
 /// Registry in which each environment has an executor, reached by its id.

@@ -1,9 +1,9 @@
 // Daemon and session for the programs in the documentation of the library, which include this file.
 
-use caproot::client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
+use caproot_client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot::session::{Session, SessionOptions};
+use caproot_client::session::{Session, SessionOptions};
 
 /// Starts a daemon that publishes a directory as the root `demo` of the environment `local`.
 pub async fn start_daemon(dir: &std::path::Path) -> DaemonEndpoint {

@@ -6,13 +6,13 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::{fs, io};
 
-use caproot::client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::local_source::LocalSource;
 use caproot::server;
-use caproot::session::dispatch::{HttpManager, HttpManagerConfig};
-use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
-use caproot::session::{SessionOptions, SkillSource};
+use caproot_client::session::dispatch::{HttpManager, HttpManagerConfig};
+use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
+use caproot_client::session::{SessionOptions, SkillSource};
+use caproot_client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use serde_json::json;

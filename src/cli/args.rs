@@ -4,7 +4,7 @@ use super::executor::ConnectedExecutor;
 use super::exit;
 use super::failure::CommandFailure;
 use super::root_arg::{RootArg, select_roots};
-use crate::client::{
+use caproot_client::{
     ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, find_default_endpoint,
     parse_selected_roots,
 };

@@ -8,15 +8,14 @@ mod tools;
 
 use super::args::{ConnectionArgs, SelectionArgs, parse_timeout, root_arg_parser};
 use super::failure::CommandFailure;
-#[cfg(feature = "mcp")]
 use super::mcp_servers::McpServersArgs;
 use super::output::{print_stderr, write_stdout};
 use super::root_arg::RootArg;
 use super::signals::run_until_signal;
 use super::{exit, fleet};
-use crate::client::Fleet;
 use crate::local_source::LocalSource;
-use crate::session::{
+use caproot_client::Fleet;
+use caproot_client::session::{
     ChangedSource, ChoiceRule, Session, SessionOptions, SessionPluginChanges, SkillChoice,
     SkillSource, SourceKind, ToolNames, ToolRegistry,
 };
@@ -106,7 +105,6 @@ pub struct CallArgs {
     /// No skill that matches this rule, even if --include matches. Can be repeated
     #[arg(long, value_name = "RULE")]
     exclude: Vec<ChoiceRule>,
-    #[cfg(feature = "mcp")]
     #[command(flatten)]
     mcp_servers: McpServersArgs,
     /// Also the plugins of the executors and local directories, for the request plugins. With
@@ -155,10 +153,7 @@ pub struct CallArgs {
 impl CallArgs {
     /// Whether a flag names an executor or its roots, or there is no other source of skills.
     fn needs_executor(&self) -> bool {
-        #[cfg(feature = "mcp")]
         let has_servers = self.mcp_servers.has_servers();
-        #[cfg(not(feature = "mcp"))]
-        let has_servers = false;
         let has_other_source = has_servers || !self.local.is_empty();
         let names_roots = !self.selection.selects_published();
         !has_other_source || names_roots || !self.connection.is_default()
@@ -197,7 +192,6 @@ async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, Command
         ..SessionOptions::default()
     };
     let sources = start_local_source(&args.local, &options).await?;
-    #[cfg(feature = "mcp")]
     let sources = [sources, args.mcp_servers.start(start_timeout).await?].concat();
     let session = Session::start_with(&fleet, roots, sources.clone(), &options).await;
     let session = session.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;

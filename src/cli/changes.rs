@@ -3,7 +3,7 @@
 use super::plugins::plugin_changes;
 use super::report::{diagnostic_line, root_reason_name};
 use crate::cli::table::truncate_to_width;
-use crate::client::{MirrorCatalog, MirrorUpdate};
+use caproot_client::{MirrorCatalog, MirrorUpdate};
 use caproot_core::proto::caproot::v1::{
     Diagnostic, RemovalReason, RootState, RootStatus, Severity, Skill, WatchMode,
 };
@@ -239,7 +239,7 @@ fn removal_reason_name(reason: i32) -> String {
 #[cfg(test)]
 mod tests {
     use super::ChangeReporter;
-    use crate::client::{MirrorReplica, MirrorSelection};
+    use caproot_client::{MirrorReplica, MirrorSelection};
     use caproot_core::proto::caproot::v1::watch_skills_response::Event;
     use caproot_core::proto::caproot::v1::{
         Authority, Diagnostic, DiagnosticCode, DiagnosticList, RemovalReason, RemovedSkill, Reset,

@@ -3,7 +3,6 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-#[cfg(feature = "nats")]
 use super::link::LINK_EXAMPLE;
 use super::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
 use crate::config::{
@@ -64,14 +63,12 @@ Examples:
   caproot config example --link > link.yaml    # the file of `caproot link`")]
 struct ConfigExampleArgs {
     /// Print a config file of `caproot link`
-    #[cfg(feature = "nats")]
     #[arg(long)]
     link: bool,
 }
 
 impl ConfigExampleArgs {
     fn file(&self) -> String {
-        #[cfg(feature = "nats")]
         if self.link {
             return LINK_EXAMPLE.to_owned();
         }

@@ -3,8 +3,8 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::fleet::{fleet_failure, read_fleet};
-use crate::client::fleet::{Fleet, wrong_environment};
-use crate::client::{Client, ExecutorConfig, published_selection};
+use caproot_client::fleet::{Fleet, wrong_environment};
+use caproot_client::{Client, ExecutorConfig, published_selection};
 use caproot_core::proto::caproot::v1::{GetExecutorResponse, SelectedCapabilityRoot};
 use std::path::Path;
 

@@ -2,8 +2,8 @@
 
 use super::exit;
 use super::output::print_stderr;
-use crate::client::{CallError, ConnectError, TlsError, TlsRequired};
 use crate::telemetry::logs::flush_log;
+use caproot_client::{CallError, ConnectError, TlsError, TlsRequired};
 use caproot_core::text::{escape_text, is_misleading};
 use std::error::Error as _;
 use std::fmt::Display;
@@ -292,7 +292,7 @@ pub fn report_usage_error(usage: &clap::Error) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::{CommandFailure, exit};
-    use crate::client::CallError;
+    use caproot_client::CallError;
     use std::io;
     use tonic::Status;
 

@@ -2,7 +2,7 @@
 
 use super::exit;
 use super::failure::CommandFailure;
-use crate::client::{Client, enclosing_package, root_id};
+use caproot_client::{Client, enclosing_package, root_id};
 use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, ResolveRootsRequest, RootState,
     SelectedCapabilityRoot, Skill, SkillView,

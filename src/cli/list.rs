@@ -5,8 +5,8 @@ use super::failure::CommandFailure;
 use super::fleet::read_fleet;
 use super::output::{OutputFormat, print_full_table, print_json, print_stderr, print_table};
 use super::{exit, report};
-use crate::client::fleet::{ExecutorListing, ListStage};
-use crate::client::json::SkillListJson;
+use caproot_client::fleet::{ExecutorListing, ListStage};
+use caproot_client::json::SkillListJson;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
     Consistency, ListSkillsRequest, ListSkillsResponse, RootState, SelectedCapabilityRoot, Skill,

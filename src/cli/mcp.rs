@@ -5,12 +5,12 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::{print_stderr, write_stdout};
 use super::signals::run_until_signal;
-use crate::client::CallError;
 use crate::mcp::{
     ConnectFailure, HttpAllowlist, HttpListener, ServedDaemon, ServerTransport, SkillSubscription,
     serve,
 };
-use crate::session::{Session, SessionOptions, ToolNames};
+use caproot_client::CallError;
+use caproot_client::session::{Session, SessionOptions, ToolNames};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::escape_text;
 use clap::Args;

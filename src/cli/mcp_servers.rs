@@ -3,8 +3,8 @@
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::print_stderr;
-use crate::session::SkillSource;
-use crate::session::sources::mcp::McpServerList;
+use caproot_client::session::SkillSource;
+use caproot_client::session::sources::mcp::McpServerList;
 use caproot_core::text::escape_text;
 use clap::Args;
 use std::path::PathBuf;

@@ -17,14 +17,11 @@ mod failure;
 mod flag_rules;
 mod fleet;
 mod handle_arg;
-#[cfg(feature = "nats")]
 mod link;
 mod list;
 mod locate;
 mod man;
-#[cfg(feature = "mcp")]
 mod mcp;
-#[cfg(feature = "mcp")]
 mod mcp_servers;
 mod new;
 mod output;
@@ -101,9 +98,7 @@ enum UserCommand {
     Watch(watch::WatchArgs),
     Call(call::CallArgs),
     Fleet(fleet::FleetArgs),
-    #[cfg(feature = "nats")]
     Link(link::LinkArgs),
-    #[cfg(feature = "mcp")]
     Mcp(mcp::McpArgs),
 }
 
@@ -200,9 +195,7 @@ pub async fn run(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, Comm
         UserCommand::Watch(args) => watch::run(args, env).await,
         UserCommand::Call(args) => call::run(args, env).await,
         UserCommand::Fleet(args) => fleet::run(args).await,
-        #[cfg(feature = "nats")]
         UserCommand::Link(args) => link::run(args).await,
-        #[cfg(feature = "mcp")]
         UserCommand::Mcp(args) => mcp::run(args, env).await,
     }
 }

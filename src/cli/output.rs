@@ -2,7 +2,7 @@
 
 use super::failure::CommandFailure;
 use super::{exit, table};
-use crate::client::json;
+use caproot_client::json;
 use caproot_core::proto::NamedMessage;
 use caproot_core::text::escape_json;
 use clap::ValueEnum;

@@ -8,9 +8,9 @@ use super::handle_arg::{PackageArg, find_root, find_skill};
 use super::locate::{LocateError, RootLocation, locate_handle};
 use super::output::{OutputFormat, print_json, write_stdout};
 use super::root_arg::{RootArg, file_uri, select_roots};
-use crate::client::Client;
 use crate::config::{Config, ServeFlags};
 use crate::model::PublishedRoot;
+use caproot_client::Client;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
     Consistency, ListResourcesRequest, SelectedCapabilityRoot, Skill,

@@ -1,7 +1,7 @@
 //! Text of plugins: as a tree, and as lines of changes.
 
 use crate::cli::table::truncate_to_width;
-use crate::client::{MirrorCatalog, is_of_root};
+use caproot_client::{MirrorCatalog, is_of_root};
 use caproot_core::proto::caproot::v1::{
     Marketplace, McpServer, McpTransport, NamedValue, Plugin, PluginComponents,
 };
@@ -251,7 +251,7 @@ fn server_text(server: &McpServer) -> String {
 #[cfg(test)]
 mod tests {
     use super::{plugin_changes, plugin_tree};
-    use crate::client::{MirrorReplica, MirrorSelection};
+    use caproot_client::{MirrorReplica, MirrorSelection};
     use caproot_core::proto::caproot::v1::watch_skills_response::Event;
     use caproot_core::proto::caproot::v1::{
         App, Marketplace, MarketplaceList, McpServer, McpTransport, Plugin, PluginComponents,

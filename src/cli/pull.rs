@@ -8,10 +8,10 @@ use super::output::{OutputFormat, print_json, print_stderr, write_stdout};
 use super::report::count_with_noun;
 use super::signals::run_until_signal_or_closed_stdout;
 use super::verify::{difference_lines, differences_json};
-use crate::client::{CallError, Client, Mirror, MirrorSelection};
-use crate::pull::{
+use caproot_client::pull::{
     DirDifference, PullError, PullLimits, PullProgress, PullReport, PullRequest, pull_package,
 };
+use caproot_client::{CallError, Client, Mirror, MirrorSelection};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{Consistency, SkillView};
 use caproot_core::text::escape_text;

@@ -6,7 +6,7 @@ use super::failure::CommandFailure;
 use super::handle_arg::{PackageArg, find_plugin_package, find_root, find_skill};
 use super::list::consistency;
 use super::output::{OutputFormat, print_message, write_stdout};
-use crate::client::Client;
+use caproot_client::Client;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::ReadResourceRequest;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;

@@ -4,7 +4,7 @@ use super::args::ConnectionArgs;
 use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
-use crate::client::json;
+use caproot_client::json;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
     CatalogStats, ConfigStatus, GetExecutorResponse, SandboxStatus, WatchStatus,

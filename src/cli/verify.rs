@@ -4,7 +4,7 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_json, write_stdout};
 use super::report::count_with_noun;
-use crate::pull::{DirDifference, DirVerification, verify_dir};
+use caproot_client::pull::{DirDifference, DirVerification, verify_dir};
 use caproot_core::text::escape_text;
 use clap::Args;
 use serde_json::{Value, json};

@@ -6,7 +6,7 @@ use super::changes::ChangeReporter;
 use super::failure::CommandFailure;
 use super::output::{OutputFormat, print_stderr, write_lines};
 use super::signals::run_until_signal_or_closed_stdout;
-use crate::client::{CallError, MirrorSelection, MirrorStream, WatchMessage, json};
+use caproot_client::{CallError, MirrorSelection, MirrorStream, WatchMessage, json};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{ResetReason, SkillView, WatchSkillsResponse};

@@ -38,7 +38,6 @@ pub use crate::telemetry::{LogConfig, LogFormat, TraceConfig};
 pub use caproot_core::document::{ConfigError, ConfigErrors, TextPosition};
 pub use caproot_core::net::endpoint::{InheritedSocketInfo, ProcessEnv};
 
-#[cfg(feature = "nats")]
 pub(crate) use self::{file::read as read_config_file, settings::read_log_section};
 
 use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};

@@ -11,8 +11,8 @@ use super::limits::{
     CATALOG_TIMEOUT, MAX_CALLS, MAX_ENTRY_BYTES, MAX_LISTENS, MAX_PAGE_BYTES, MAX_PAGE_ITEMS,
     MAX_PAGE_TIME, MAX_WAITING_CALLS,
 };
-use crate::client::{CallError, Client};
-use crate::session::{Session, ToolNames};
+use caproot_client::session::{Session, ToolNames};
+use caproot_client::{CallError, Client};
 use caproot_core::text::escape_hidden_chars;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesOrdered;

@@ -2,7 +2,7 @@
 
 use super::files::FileError;
 use super::limits::MAX_SUBSCRIBED_URIS;
-use crate::client::{CallError, error_reason_name};
+use caproot_client::{CallError, error_reason_name};
 use rmcp::ErrorData;
 use serde_json::json;
 use tonic::Code;

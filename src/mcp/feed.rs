@@ -4,11 +4,11 @@ use super::catalog::McpCatalog;
 use super::limits::{MAX_CATALOG_BYTES, MAX_SKILLS};
 use super::skill_record::SkillRecord;
 use super::{ConnectFailure, ServedDaemon};
-use crate::client::{
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use caproot_client::{
     CallError, Client, MirrorCatalog, MirrorSelection, MirrorStream, WatchMessage,
     published_selection,
 };
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use caproot_core::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use std::sync::Arc;
 use std::time::Duration;
@@ -256,8 +256,8 @@ fn limit_records<'a>(
 #[cfg(test)]
 mod tests {
     use super::{MirrorSelection, SkillRecord, build_catalog, limit_records};
-    use crate::client::MirrorReplica;
     use crate::mcp::skill_record::tests::skill;
+    use caproot_client::MirrorReplica;
     use caproot_core::proto::caproot::v1::watch_skills_response::Event;
     use caproot_core::proto::caproot::v1::{
         Bookmark, RemovedSkill, Reset, SelectedCapabilityRoot, Skill, SkillDelta, Synced,

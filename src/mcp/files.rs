@@ -6,9 +6,9 @@ use super::catalog::{ResolvedUri, ServedSkill};
 use super::limits::{
     MAX_FILE_BYTES, MAX_PAGE_BYTES, MAX_SKILL_BYTES, MAX_SKILL_FILES, MAX_WALKED_FILES,
 };
-use crate::client::{CallError, Client};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use caproot_client::{CallError, Client};
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{
     ErrorReason, ListResourcesRequest, ListResourcesResponse, ReadResourceRequest, Resource,

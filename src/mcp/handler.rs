@@ -4,7 +4,7 @@ use super::backend::McpBackend;
 use super::call_error::McpCallError;
 use super::catalog_changes::CatalogChanges;
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
-use crate::session::{Session, ToolNames};
+use caproot_client::session::{Session, ToolNames};
 use caproot_core::sync::Mutex;
 use rmcp::model::{
     CallToolRequestMethod, CallToolRequestParams, CallToolResponse, CallToolResult,

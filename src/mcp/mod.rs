@@ -1,10 +1,10 @@
 //! MCP server for the skills of a daemon, built on the official SDK. Serves one client over stdio,
-//! or any number of clients over HTTP. Connects to the daemon with [`crate::client`].
+//! or any number of clients over HTTP. Connects to the daemon with [`caproot_client`].
 //!
 //! `caproot mcp` is this server. A program can also run it:
 //!
 //! ```
-//! use caproot::client::{Client, ClientCredentials};
+//! use caproot_client::{Client, ClientCredentials};
 //! use caproot::mcp::{
 //!     HttpAllowlist, HttpListener, ServedDaemon, ServerTransport, SkillSubscription, serve,
 //! };
@@ -28,7 +28,8 @@
 //! let url = listener.url()?;
 //! let transport = ServerTransport::Http(listener, HttpAllowlist::default());
 //! let server = serve(connect, transport, None, |message| eprintln!("{message}"));
-//! # use caproot::session::{SkillSource, sources::mcp};
+//! # use caproot_client::session::SkillSource;
+//! # use caproot_client::session::sources::mcp;
 //! # let stopped = async {
 //! #     let config = mcp::McpServerConfig::new("here", mcp::McpEndpoint::http(&url));
 //! #     let source = mcp::McpSource::start(config).await.expect("a valid name");
@@ -36,7 +37,7 @@
 //! # };
 //! tokio::select! {
 //!     // The daemon rejected the first watch.
-//!     ended = server => ended.map_err(|error: caproot::client::CallError| error)?,
+//!     ended = server => ended.map_err(|error: caproot_client::CallError| error)?,
 //!     () = stopped => {}
 //! }
 //! # Ok(())
@@ -63,9 +64,9 @@ mod stdio;
 pub use feed::SkillSubscription;
 pub use http::{HttpAllowlist, HttpListener};
 
-use crate::client::{CallError, Client};
-use crate::session::{Session, ToolNames};
 use backend::{ConnectedDaemon, McpBackend};
+use caproot_client::session::{Session, ToolNames};
+use caproot_client::{CallError, Client};
 use feed::{FeedPublisher, SyncState};
 use handler::McpHandler;
 use std::sync::Arc;

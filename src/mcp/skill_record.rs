@@ -182,7 +182,7 @@ fn number_json(number: f64) -> Value {
 #[cfg(test)]
 pub(super) mod tests {
     use super::{Skill, SkillRecord};
-    use crate::client::root_id;
+    use caproot_client::root_id;
     use caproot_core::proto::caproot::v1::Authority;
     use prost_types::value::Kind;
     use prost_types::{ListValue, Struct, Value};

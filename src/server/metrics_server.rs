@@ -3,12 +3,10 @@
 use super::listen::RuntimeListener;
 use crate::telemetry::ScrapeEndpoint;
 use std::io;
-#[cfg(feature = "nats")]
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-#[cfg(feature = "nats")]
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
@@ -22,7 +20,6 @@ trait ScrapeIo: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> ScrapeIo for T {}
 
 /// Serves scrapes at an address until the handle is dropped. Returns the bound address, too.
-#[cfg(feature = "nats")]
 pub async fn serve_metrics_at(
     address: SocketAddr,
     metrics: ScrapeEndpoint,

@@ -3,7 +3,7 @@
 //! its own process:
 //!
 //! ```
-//! use caproot::client::{Client, ClientCredentials};
+//! use caproot_client::{Client, ClientCredentials};
 //! use caproot::config::{Config, RootFlag, ServeFlags};
 //! use caproot_core::net::endpoint::ProcessEnv;
 //! use std::time::Duration;
@@ -59,7 +59,6 @@ mod unread;
 pub use embedded::{EmbeddedConnector, EmbeddedDaemon};
 pub use inherited::{InheritedSockets, take_inherited_sockets};
 pub use listen::check_listeners;
-#[cfg(feature = "nats")]
 pub use metrics_server::serve_metrics_at;
 pub use reload::{ConfigFile, ReloadSource};
 pub use reload_plan::{ConfigFileCheck, ConfigLoader, SandboxReadCheck};

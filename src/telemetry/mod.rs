@@ -18,7 +18,6 @@ mod traces;
 pub use call_metrics::{CallMetricsLayer, CallMetricsService, RPC_METHODS};
 pub use log_config::{LogConfig, LogFormat, TraceConfig};
 pub use logs::LogHandle;
-#[cfg(feature = "nats")]
 pub(crate) use metrics::MetricWriter;
 pub use metrics::Metrics;
 pub use rate_limited_log::RateLimitedLog;

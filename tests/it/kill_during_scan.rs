@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use caproot::client::{DaemonEndpoint, open_channel};
+use caproot_client::{DaemonEndpoint, open_channel};
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot_core::proto::caproot::v1::{GetExecutorRequest, ListSkillsResponse};
 use rustix::process::Signal;

@@ -40,7 +40,6 @@ mod inherited_sockets;
 mod kill_during_scan;
 mod large_root;
 mod listing;
-#[cfg(feature = "mcp")]
 mod mcp;
 mod modules;
 mod mounts;

@@ -12,16 +12,25 @@ struct PackageSources {
     crate_name: &'static str,
     /// Directory of the sources, below the top of the repository.
     dir: &'static str,
+    /// Module to which the files at the top of the sources belong, if they are one module together.
+    top_module: Option<&'static str>,
 }
 
 const PACKAGES: &[PackageSources] = &[
     PackageSources {
         crate_name: "caproot",
         dir: "src",
+        top_module: None,
     },
     PackageSources {
         crate_name: "caproot_core",
         dir: "crates/core/src",
+        top_module: None,
+    },
+    PackageSources {
+        crate_name: "caproot_client",
+        dir: "crates/client/src",
+        top_module: Some("client"),
     },
 ];
 
@@ -263,6 +272,23 @@ pub(super) struct Source {
     code: String,
 }
 
+impl PackageSources {
+    /// Returns a path below the crate with its module first, and at most two segments.
+    fn path_from_module(&self, path: String) -> String {
+        match self.top_module {
+            Some(top_module) if !is_client_module(ident(&path)) => {
+                format!("{top_module}::{}", ident(&path))
+            }
+            _ => path,
+        }
+    }
+}
+
+/// Whether a folder at the top of the client's sources is a module of its own.
+fn is_client_module(name: &str) -> bool {
+    CLIENT_MODULES.contains(&name)
+}
+
 /// Returns the sources of all packages.
 pub(super) fn sources() -> Vec<Source> {
     PACKAGES.iter().flat_map(package_sources).collect()
@@ -305,7 +331,14 @@ fn read_source(package: &PackageSources, path: &Path) -> Source {
         .iter()
         .map(|s| s.to_string_lossy().into_owned())
         .collect();
-    modules.pop_if(|last| last == "mod");
+    modules.pop_if(|last| last == "mod" || (package.top_module.is_some() && last == "lib"));
+    if let Some(top_module) = package.top_module
+        && !modules
+            .first()
+            .is_some_and(|module| is_client_module(module))
+    {
+        modules.insert(0, top_module.to_owned());
+    }
 
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
     let text = text.expect("a source file");
@@ -330,15 +363,20 @@ impl Source {
         } else {
             "crate"
         };
-        let other_crates = PACKAGES
-            .iter()
-            .map(|package| package.crate_name)
-            .filter(|name| *name != self.crate_name);
         let own_module = format!("{}::", self.module);
 
-        other_crates
-            .chain([own_crate])
-            .flat_map(|name| self.paths_below(name))
+        PACKAGES
+            .iter()
+            .flat_map(|package| {
+                let is_own = package.crate_name == self.crate_name;
+                let name = if is_own {
+                    own_crate
+                } else {
+                    package.crate_name
+                };
+                let paths = self.paths_below(name).into_iter();
+                paths.map(|path| package.path_from_module(path))
+            })
             .filter(|path| *path != self.module && !path.starts_with(&own_module))
             .collect()
     }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use caproot::catalog::WatchTiming;
-use caproot::client::MirrorSelection;
 use caproot::mcp;
-use caproot::session::sources::mcp::limits as source_limits;
+use caproot_client::MirrorSelection;
+use caproot_client::session::sources::mcp::limits as source_limits;
 
 use crate::modules::quoted_names;
 

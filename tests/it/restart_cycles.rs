@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use caproot::client::{DaemonEndpoint, open_channel};
+use caproot_client::{DaemonEndpoint, open_channel};
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot_core::proto::caproot::v1::{ListSkillsRequest, ListSkillsResponse};
 use prost::Message as _;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::BufRead as _;
 
-use caproot::client::json;
+use caproot_client::json;
 use caproot_core::proto::caproot::v1::WatchSkillsResponse;
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use rustix::process::Signal;

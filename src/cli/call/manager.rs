@@ -3,12 +3,12 @@
 use super::server::RequestError;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::client::ClientToken;
-use crate::session::dispatch::{
+use caproot_client::ClientToken;
+use caproot_client::session::dispatch::{
     CallListener, DispatchOptions, DispatchRecord, DrainSummary, FinishedTurn, HttpManager,
     HttpManagerConfig, SessionThread, SubmitOutcome, TerminalStatuses,
 };
-use crate::session::{Session, UserPrompt};
+use caproot_client::session::{Session, UserPrompt};
 use clap::Args;
 use serde_json::{Value, json};
 use std::path::PathBuf;

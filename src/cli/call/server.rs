@@ -3,11 +3,11 @@
 use super::lines::InputLine;
 use super::manager::ManagedThread;
 use super::tools::{ToolCallbacks, ToolOutcome};
-use crate::client::{ChangesSince, Fleet};
-use crate::session::{
+use caproot_client::session::{
     DEFAULT_BUDGET, ExecutorChanges, ForkScope, Session, SessionOptions, SkillSource,
     ToolFunctionError, UserPrompt,
 };
+use caproot_client::{ChangesSince, Fleet};
 use caproot_core::sync::Mutex;
 use caproot_core::text::quote_value;
 use serde::de::DeserializeOwned;

@@ -3,7 +3,7 @@
 
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::session::{CustomTool, ToolFunctionError, ToolRegistry};
+use caproot_client::session::{CustomTool, ToolFunctionError, ToolRegistry};
 use caproot_core::sync::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};

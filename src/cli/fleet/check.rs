@@ -6,7 +6,7 @@ use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
 use crate::cli::report::count_with_noun;
-use crate::client::{ConfigError, ExecutorConfig, Fleet};
+use caproot_client::{ConfigError, ExecutorConfig, Fleet};
 use caproot_core::text::{EscapedText, escape_text};
 use clap::Args;
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 use super::target::FleetTarget;
 use crate::cli::exit::{self, EXIT_CODES};
 use crate::cli::failure::CommandFailure;
-use crate::client::fleet::wrong_environment;
-use crate::client::{Client, ExecutorConfig};
+use caproot_client::fleet::wrong_environment;
+use caproot_client::{Client, ExecutorConfig};
 use caproot_core::proto::caproot::v1::GetExecutorResponse;
 use caproot_core::text::escape_text;
 use std::time::{Duration, Instant};

@@ -4,7 +4,7 @@ use super::{fleet_failure, read_fleet};
 use crate::cli::args::parse_timeout;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use crate::client::{ExecutorConfig, Fleet, FleetError};
+use caproot_client::{ExecutorConfig, Fleet, FleetError};
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;

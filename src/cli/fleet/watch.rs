@@ -7,7 +7,7 @@ use crate::cli::args::parse_timeout;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::{OutputFormat, write_lines};
 use crate::cli::signals::run_until_signal_or_closed_stdout;
-use crate::client::{Client, Fleet, FleetError};
+use caproot_client::{Client, Fleet, FleetError};
 use caproot_core::text::{escape_json, escape_text};
 use clap::Args;
 use jiff::{Timestamp, Zoned};

@@ -1,7 +1,7 @@
 //! Config file of `caproot link`.
 
 use crate::config::{self, LogConfig};
-use crate::link::{LinkConfig, read_broker_config};
+use caproot_client::link::{LinkConfig, read_broker_config};
 use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader};
 use caproot_core::wire::RootId;
 use std::net::SocketAddr;
@@ -180,7 +180,7 @@ mod tests {
         let broker = file.link.broker;
         assert!(broker.ca.is_some() && broker.identity.is_some() && broker.creds.is_some());
         assert!(file.metrics.is_some());
-        for key in LINK_KEYS.iter().chain(&crate::link::BROKER_KEYS) {
+        for key in LINK_KEYS.iter().chain(&caproot_client::link::BROKER_KEYS) {
             assert!(LINK_EXAMPLE.contains(&format!("{key}:")), "{key}");
         }
     }

@@ -1,7 +1,7 @@
 //! Metrics of `caproot link`.
 
-use crate::link::{BrokerState, LinkStats};
 use crate::telemetry::{MetricWriter, ScrapeEndpoint};
+use caproot_client::link::{BrokerState, LinkStats};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;

@@ -70,7 +70,6 @@ pub(crate) async fn scrape_address(address: &str) -> String {
 }
 
 /// Starts a link whose broker is away, and returns a scrape.
-#[cfg(feature = "nats")]
 pub(crate) async fn scrape_new_link() -> String {
     let fixture = Fixture::new("");
     let config = format!(
@@ -216,7 +215,6 @@ async fn other_http_requests_are_rejected() {
 #[tokio::test]
 async fn the_dashboard_and_the_alerts_name_existing_metrics() {
     let mut families = families(&scrape_new_daemon().await);
-    #[cfg(feature = "nats")]
     families.extend(self::families(&scrape_new_link().await));
     let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
     assert!(

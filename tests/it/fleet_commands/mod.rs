@@ -2,7 +2,6 @@
 
 mod check;
 mod flags;
-#[cfg(feature = "mcp")]
 mod moving;
 mod probes;
 mod watch;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::client::{ChangesSince, Fleet};
-use caproot::session::{
+use caproot_client::session::{
     ForkError, ForkScope, MemoryStore, PersistError, RestoreError, Session, SessionOptions,
     SessionStore, StoreError,
 };
+use caproot_client::{ChangesSince, Fleet};
 use caproot_core::proto::caproot::v1::ReadResourceRequest;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};

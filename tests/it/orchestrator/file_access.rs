@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
-use caproot::client::{Mirror, MirrorSelection};
+use caproot_client::{Mirror, MirrorSelection};
 use caproot_core::proto::caproot::v1::{
     CapabilityRootLocation, Consistency, ListSkillsRequest, SelectedCapabilityRoot, SkillView,
 };

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
-use caproot::client::fleet::RegistryFuture;
-use caproot::client::{ExecutorRegistry, Fleet, FleetError};
 use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot_client::fleet::RegistryFuture;
+use caproot_client::{ExecutorRegistry, Fleet, FleetError};
 use caproot_core::proto::caproot::v1::ListSkillsRequest;
 use serde_json::json;
 

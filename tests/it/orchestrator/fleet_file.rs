@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use caproot::client::{Fleet, FleetError, Mirror, MirrorSelection, MirrorState};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::session::{Session, SessionOptions};
+use caproot_client::session::{Session, SessionOptions};
+use caproot_client::{Fleet, FleetError, Mirror, MirrorSelection, MirrorState};
 use serde_json::json;
 
 use super::moving_executors::wait_for_skill;

@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use caproot::client::fleet::RegistryFuture;
-use caproot::client::{
+use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot_client::fleet::RegistryFuture;
+use caproot_client::{
     DialLimits, ExecutorConfig, ExecutorRegistry, Fleet, Mirror, MirrorSelection, MirrorSnapshot,
     MirrorState,
 };
-use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use futures_util::future::{join_all, select_all};
 use tokio_util::task::AbortOnDropHandle;

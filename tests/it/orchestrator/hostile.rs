@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use caproot::client::{CallError, ChangesSince, Mirror, MirrorSelection, MirrorState, ResumePoint};
+use caproot_client::{CallError, ChangesSince, Mirror, MirrorSelection, MirrorState, ResumePoint};
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{

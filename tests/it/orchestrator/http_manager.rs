@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use caproot::client::ClientToken;
-use caproot::session::Session;
-use caproot::session::dispatch::{
+use caproot_client::ClientToken;
+use caproot_client::session::Session;
+use caproot_client::session::dispatch::{
     CallDispatcher, CallListener, CallManager as _, DeliveryMode, DispatchOptions, DispatchRecord,
     HttpManager, HttpManagerConfig, ListenError, ManagerPaths, SessionThread,
 };

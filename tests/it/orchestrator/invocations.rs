@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-use caproot::session::{ForkScope, InvocationKind, UserPrompt};
+use caproot_client::session::{ForkScope, InvocationKind, UserPrompt};
 use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;

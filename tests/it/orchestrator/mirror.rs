@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::client::{Mirror, MirrorSelection, MirrorSnapshot, MirrorState};
+use caproot_client::{Mirror, MirrorSelection, MirrorSnapshot, MirrorState};
 use caproot_core::proto::caproot::v1::{Consistency, ListSkillsRequest, SkillView};
 
 use super::{client, published, serve_tree, start_daemon};

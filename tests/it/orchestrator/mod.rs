@@ -2,14 +2,12 @@
 
 pub(crate) mod call_command;
 mod call_session;
-#[cfg(all(feature = "handlers", feature = "mcp"))]
 mod complete_example;
 mod dispatch;
 mod durable;
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../../examples/dispatch.rs"]
 pub(crate) mod example_dispatch;
-#[cfg(all(feature = "handlers", feature = "mcp"))]
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../../examples/orchestrator.rs"]
 pub(crate) mod example_orchestrator;
@@ -33,15 +31,13 @@ mod session;
 mod session_plugins;
 mod shared_catalogs;
 mod shared_mirrors;
-#[cfg(feature = "mcp")]
 mod sources;
-#[cfg(feature = "handlers")]
 mod tools;
 
 use std::path::PathBuf;
 
-use caproot::client::{Client, ClientCredentials, DaemonEndpoint, ExecutorConfig};
 use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot_client::{Client, ClientCredentials, DaemonEndpoint, ExecutorConfig};
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 
 use crate::fixture::Fixture;

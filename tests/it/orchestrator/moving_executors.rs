@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use caproot::client::fleet::RegistryFuture;
-use caproot::client::{
+use caproot_client::fleet::RegistryFuture;
+use caproot_client::session::{Session, SessionOptions};
+use caproot_client::{
     ClientCredentials, DialLimits, ExecutorConfig, ExecutorRegistry, Fleet, Mirror,
     MirrorSelection, MirrorSnapshot,
 };
-use caproot::session::{Session, SessionOptions};
 use serde_json::json;
 
 use super::{executor, published, serve_tree, start_daemon};
@@ -208,7 +208,7 @@ async fn a_client_that_was_let_go_closes_its_connection() {
 #[tokio::test]
 async fn unusable_credentials_are_the_reason_for_no_connection() {
     let (fixture, daemon) = serve_tree("x", "skill r/a").await;
-    let token = Some(caproot::client::ClientToken::File(fixture.path("token")));
+    let token = Some(caproot_client::ClientToken::File(fixture.path("token")));
     let config = ExecutorConfig {
         credentials: ClientCredentials {
             token,

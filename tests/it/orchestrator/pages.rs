@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use caproot::client::Fleet;
+use caproot_client::Fleet;
 use serde_json::{Value, json};
 
 use super::call_command::write_fleet;
@@ -16,7 +16,7 @@ const RUST_PAGE: &str = include_str!("../../../docs/orchestrate/rust.md");
 const FLEET_PAGE: &str = include_str!("../../../docs/orchestrate/fleet.md");
 const JSON_LINES_PAGE: &str = include_str!("../../../docs/orchestrate/json-lines.md");
 const PROGRAM: &str = include_str!("rust_page_program.rs");
-const RESULT: &str = include_str!("../../../src/session/result.rs");
+const RESULT: &str = include_str!("../../../crates/client/src/session/result.rs");
 
 #[tokio::test]
 async fn the_rust_page_has_the_program_and_it_runs() {

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use caproot::client::RetryPolicy;
+use caproot_client::RetryPolicy;
 use caproot_core::proto::caproot::v1::{RootState, RootStatus};
 use http::{HeaderMap, HeaderValue};
 use hyper::body::Bytes;
@@ -130,7 +130,6 @@ async fn commands_stop_before_a_response_fills_the_memory() {
 }
 
 /// The MCP server keeps its last catalog, rejects a bomb, and waits before the next attempt.
-#[cfg(feature = "mcp")]
 #[tokio::test]
 async fn the_mcp_server_stays_small() {
     let status = RootStatus {

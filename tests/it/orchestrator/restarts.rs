@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use caproot::client::{Fleet, Mirror, MirrorSelection, MirrorState};
-use caproot::session::{Session, SessionOptions};
+use caproot_client::session::{Session, SessionOptions};
+use caproot_client::{Fleet, Mirror, MirrorSelection, MirrorState};
 use caproot_core::proto::caproot::v1::RootState;
 
 use super::mirror::wait_until;

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use caproot::client::{
+use caproot::config::{Config, ServeFlags};
+use caproot_client::{
     ChangesSince, Mirror, MirrorSelection, MirrorSnapshot, MirrorState, ResumePoint,
 };
-use caproot::config::{Config, ServeFlags};
 use caproot_core::proto::caproot::v1::{Consistency, ListSkillsRequest, SelectedCapabilityRoot};
 use futures_util::future::join_all;
 use proptest::prelude::*;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use caproot::client::fleet::RegistryFuture;
-use caproot::client::{DaemonEndpoint, ExecutorConfig, ExecutorRegistry, Fleet};
-use caproot::session::{
+use caproot_client::fleet::RegistryFuture;
+use caproot_client::session::{
     MAX_RESULT_BYTES, Session, SessionOptions, SkillMention, ToolResult, UserPrompt,
 };
+use caproot_client::{DaemonEndpoint, ExecutorConfig, ExecutorRegistry, Fleet};
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;

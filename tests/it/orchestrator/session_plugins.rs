@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use caproot::client::Fleet;
 use caproot::local_source::LocalSource;
-use caproot::session::{
+use caproot_client::Fleet;
+use caproot_client::session::{
     ComponentChangeKind, ForkScope, Session, SessionOptions, SkillChoice, SkillSource, SourceKind,
 };
 use serde_json::json;

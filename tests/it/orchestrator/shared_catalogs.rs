@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use caproot::client::fleet::RegistryFuture;
-use caproot::client::{ExecutorRegistry, Fleet, Mirror, MirrorSelection, MirrorState};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot::session::{Session, SessionOptions};
+use caproot_client::fleet::RegistryFuture;
+use caproot_client::session::{Session, SessionOptions};
+use caproot_client::{ExecutorRegistry, Fleet, Mirror, MirrorSelection, MirrorState};
 use caproot_core::proto::caproot::v1::{Skill, SkillView};
 use futures_util::future::join_all;
 use serde_json::json;
@@ -64,7 +64,7 @@ fn selection(environment_id: &str) -> MirrorSelection {
 }
 
 fn fleet_at(ids: &[String], address: &str) -> Fleet {
-    let limits = caproot::client::DialLimits {
+    let limits = caproot_client::DialLimits {
         dials_per_second: 10_000,
         ..Default::default()
     };
@@ -370,7 +370,7 @@ async fn restored_sessions_share_catalogs() {
                 .changes
                 .as_deref()
                 .expect("a report");
-            let caproot::client::ChangesSince::Known {
+            let caproot_client::ChangesSince::Known {
                 upserted, removed, ..
             } = changes
             else {

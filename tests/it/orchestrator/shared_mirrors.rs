@@ -1,7 +1,7 @@
 //! Sessions with one selection share a mirror, so that the daemon has one stream for all of them.
 
-use caproot::client::{DaemonEndpoint, ExecutorConfig, Fleet, MirrorSelection};
-use caproot::session::{Session, SessionOptions};
+use caproot_client::session::{Session, SessionOptions};
+use caproot_client::{DaemonEndpoint, ExecutorConfig, Fleet, MirrorSelection};
 use futures_util::future::join_all;
 use serde_json::json;
 

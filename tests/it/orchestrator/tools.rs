@@ -8,8 +8,8 @@ mod registry;
 
 use std::convert::Infallible;
 
-use caproot::client::Fleet;
-use caproot::session::{
+use caproot_client::Fleet;
+use caproot_client::session::{
     CustomTool, MAX_RESULT_BYTES, Session, SessionOptions, ToolNames, ToolRegistry, ToolResult,
 };
 use proptest::prelude::*;

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use caproot::pull::{PullError, PullLimits, PullReport, PullRequest, pull_package, verify_dir};
+use caproot_client::pull::{
+    PullError, PullLimits, PullReport, PullRequest, pull_package, verify_dir,
+};
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{
     ListResourcesResponse, ReadResourceRequest, ReadResourceResponse, Resource,

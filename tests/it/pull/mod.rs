@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use caproot::pull::CHECKSUM_FILE;
+use caproot_client::pull::CHECKSUM_FILE;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use serde_json::json;

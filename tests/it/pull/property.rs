@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use caproot::pull::{PullRequest, pull_package, verify_dir};
+use caproot_client::pull::{PullRequest, pull_package, verify_dir};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use caproot::client::json;
+use caproot_client::json;
 use fancy_regex::Regex;
 use prost_reflect::ReflectMessage as _;
 
@@ -23,7 +23,7 @@ limit is always reported by a diagnostic or an [error](errors.md).
 | --- | --- | --- | --- |
 ";
 
-/// Limits of `src/client/response_budget.rs` and `src/client/pages.rs`.
+/// Limits of `crates/client/src/response_budget.rs` and `crates/client/src/pages.rs`.
 const TAIL: &str = "
 ## Limits of a client
 

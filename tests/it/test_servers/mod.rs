@@ -2,7 +2,6 @@
 //! records. [`crate::harness`] and [`crate::process`] start the real daemon.
 
 mod hostile_daemon;
-#[cfg(feature = "mcp")]
 pub(crate) mod mcp_server;
 mod raw_daemon;
 mod recording_proxy;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use caproot::client::{Client, ClientCredentials, ClientToken, DaemonEndpoint};
+use caproot_client::{Client, ClientCredentials, ClientToken, DaemonEndpoint};
 
 use super::authority::Authority;
 use super::{Pki, TlsDaemon};

@@ -5,8 +5,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use caproot::client::fleet::DialFuture;
-use caproot::client::{
+use caproot_client::fleet::DialFuture;
+use caproot_client::{
     ByteStream, DaemonEndpoint, ExecutorConfig, ExecutorDialer, Fleet, MirrorSelection,
     RetryPolicy, SpiffeId,
 };

@@ -7,7 +7,6 @@ mod config;
 mod first_call;
 mod fleet;
 mod hostile;
-#[cfg(feature = "nats")]
 mod link;
 mod mutual;
 mod openssl;
@@ -18,7 +17,7 @@ mod token;
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use caproot::client::{Client, ClientCredentials, ConnectError, DaemonEndpoint};
+use caproot_client::{Client, ClientCredentials, ConnectError, DaemonEndpoint};
 
 use crate::fixture::Fixture;
 use crate::harness::in_time;

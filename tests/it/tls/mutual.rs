@@ -3,7 +3,7 @@
 
 use super::authority::{Authority, CertificateSpec, dns};
 use super::{CLIENT, Pki, list};
-use caproot::client::{ConnectError, TlsError};
+use caproot_client::{ConnectError, TlsError};
 
 #[tokio::test]
 async fn the_daemon_logs_the_names_of_a_client_certificate() {

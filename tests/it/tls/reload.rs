@@ -3,9 +3,7 @@
 
 use std::fs;
 
-use caproot::client::{
-    Client, ClientCredentials, ConnectError, SkillWatch, TlsError, WatchMessage,
-};
+use caproot_client::{Client, ClientCredentials, ConnectError, SkillWatch, TlsError, WatchMessage};
 use caproot_core::proto::caproot::v1::WatchSkillsRequest;
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use rustix::process::Signal;

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use caproot::client::{Client, ClientCredentials, ClientToken, ConnectError, DaemonEndpoint};
+use caproot_client::{Client, ClientCredentials, ClientToken, ConnectError, DaemonEndpoint};
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::metadata::MetadataMap;
 use tonic::service::Routes;

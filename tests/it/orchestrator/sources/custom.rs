@@ -5,10 +5,10 @@ use std::future::{pending, ready};
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::session::sources::{
+use caproot_client::session::sources::{
     SkillListing, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
-use caproot::session::{SkillSource, SourceKind, ToolError};
+use caproot_client::session::{SkillSource, SourceKind, ToolError};
 use caproot_core::proto::caproot::v1::{Authority, Skill};
 use futures_util::future::BoxFuture;
 use proptest::prelude::*;

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, limits};
-use caproot::session::{Session, SkillSource};
+use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, limits};
+use caproot_client::session::{Session, SkillSource};
 use serde_json::{Value, json};
 
 use super::super::invocations::LogLines;

@@ -15,10 +15,10 @@ mod token;
 use std::sync::Arc;
 use std::time::Duration;
 
-use caproot::client::Fleet;
 use caproot::local_source::LocalSource;
-use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
-use caproot::session::{Session, SessionOptions, SkillSource, UserPrompt};
+use caproot_client::Fleet;
+use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
+use caproot_client::session::{Session, SessionOptions, SkillSource, UserPrompt};
 use serde_json::{Value, json};
 
 use super::session::{call, list_all, read_all, value};

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use caproot::session::SkillSource;
-use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
+use caproot_client::session::SkillSource;
+use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
 
 use super::super::session::{list_all, read_all};
 use super::super::start_daemon;

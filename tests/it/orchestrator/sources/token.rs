@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use caproot::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, McpToken};
-use caproot::session::{Session, SkillSource};
+use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, McpToken};
+use caproot_client::session::{Session, SkillSource};
 use futures_util::FutureExt as _;
 use serde_json::Value;
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use caproot::client::Fleet;
-use caproot::session::{
+use caproot_client::Fleet;
+use caproot_client::session::{
     CustomTool, Session, SessionOptions, ToolRegistry, ToolRegistryError, tool_limits as limits,
 };
 use serde_json::{Value, json};

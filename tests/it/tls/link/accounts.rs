@@ -13,8 +13,8 @@ use super::{call, call_until_success};
 use crate::process::{Process, caproot, run_command};
 use crate::tls::Pki;
 use crate::tls::authority::CertificateSpec;
-use caproot::client::Fleet;
-use caproot::link::BrokerConfig;
+use caproot_client::Fleet;
+use caproot_client::link::BrokerConfig;
 
 /// Operator, account and signing keys of the page.
 struct NatsAccount {

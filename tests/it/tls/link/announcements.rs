@@ -1,7 +1,7 @@
 //! Executors that come back announce themselves to orchestrators that wait for them.
 
-use caproot::client::{ExecutorDialer, NatsDialer};
-use caproot::link::BrokerConfig;
+use caproot_client::link::BrokerConfig;
+use caproot_client::{ExecutorDialer, NatsDialer};
 
 use super::{LinkedExecutor, call};
 use crate::harness::in_time;

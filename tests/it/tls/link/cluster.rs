@@ -1,7 +1,7 @@
 //! A cluster of three NATS servers: dead and frozen servers, and a partition. The routes between the
 //! servers go through proxies of the test, which cut them.
 
-use caproot::client::Fleet;
+use caproot_client::Fleet;
 use rustix::process::Signal;
 
 use super::nats_cluster::{NatsCluster, find_nats_server};

@@ -1,7 +1,7 @@
 //! An orchestrator that speaks the messages of `proto/caproot/link/v1` by itself: floods, and links
 //! under them.
 
-use caproot::client::RetryPolicy;
+use caproot_client::RetryPolicy;
 use caproot_core::proto::link::caproot::link::v1::dial_response::Outcome;
 use caproot_core::proto::link::caproot::link::v1::tunnel_frame::Content;
 use caproot_core::proto::link::caproot::link::v1::{

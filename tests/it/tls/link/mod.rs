@@ -15,7 +15,7 @@ mod page;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use caproot::client::{Fleet, Mirror, MirrorSelection, MirrorSnapshot, MirrorState, RetryPolicy};
+use caproot_client::{Fleet, Mirror, MirrorSelection, MirrorSnapshot, MirrorState, RetryPolicy};
 
 use super::authority::{CertificateSpec, dns, uri};
 use super::{Pki, TlsDaemon};

@@ -1,0 +1,434 @@
+//! Parser of a fleet file. It reports all errors at once, with their positions.
+
+use super::executors::{DEFAULT_TIMEOUT, ExecutorConfig};
+use super::pattern::{ExecutorPattern, SAMPLE_ID, check_placeholder, fill_id};
+use crate::credentials::{ClientCredentials, ClientToken};
+#[cfg(feature = "nats")]
+use crate::link::{BrokerConfig, read_broker_config};
+use caproot_core::document::{
+    self, ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
+};
+use caproot_core::net::certs::SpiffeId;
+use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::AsyncReadExt as _;
+
+/// Maximum size of the file: enough for ten thousand executors.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+/// Keys of one executor, and of the pattern.
+const EXECUTOR_KEYS: [&str; 9] = [
+    "endpoint",
+    "timeout",
+    "ca",
+    "cert",
+    "key",
+    "server_name",
+    "spiffe_id",
+    "token_file",
+    "via",
+];
+
+/// Executors of a fleet file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FleetTable {
+    executors: BTreeMap<String, ExecutorConfig>,
+    /// Pattern of all other executors.
+    pattern: Option<ExecutorPattern>,
+    /// Broker of the executors with `via: nats`.
+    #[cfg(feature = "nats")]
+    broker: Option<BrokerConfig>,
+}
+
+impl FleetTable {
+    /// Returns the executor of an environment.
+    pub fn find(&self, environment_id: &str) -> Result<Option<ExecutorConfig>, String> {
+        match (self.executors.get(environment_id), &self.pattern) {
+            (Some(executor), _) => Ok(Some(executor.clone())),
+            (None, Some(pattern)) => pattern.fill(environment_id).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Returns the broker of the executors with `via: nats`.
+    #[cfg(feature = "nats")]
+    pub fn broker(&self) -> Option<&BrokerConfig> {
+        self.broker.as_ref()
+    }
+
+    /// Returns the environments that the file lists, in byte order.
+    pub fn environment_ids(&self) -> Vec<String> {
+        self.executors.keys().cloned().collect()
+    }
+}
+
+/// Reads the file. Relative paths in the file start at the file's directory.
+pub async fn read(path: &Path) -> Result<FleetTable, ConfigErrors> {
+    parse(path, read_bytes(path).await)
+}
+
+async fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // A pipe has no size, so the read itself is limited.
+    let file = tokio::fs::File::open(path).await?;
+    let read = file
+        .take(MAX_FILE_BYTES + 1)
+        .read_to_end(&mut bytes)
+        .await?;
+    if read as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "it is over 4 MiB",
+        ));
+    }
+    Ok(bytes)
+}
+
+fn parse(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<FleetTable, ConfigErrors> {
+    let unreadable = |error| ConfigError::file(path, format!("cannot be read: {error}"));
+    let text = document::decode(bytes.map_err(unreadable)?);
+    let node = text.and_then(|text| document::parse(&text));
+    let node = node.map_err(|error| ConfigError::syntax(path, error))?;
+    let mut errors = ConfigErrors::default();
+    let mut reader = DocumentReader {
+        file: path,
+        errors: &mut errors,
+    };
+    let top = reader.top_section(&node, ["executors", "pattern", "nats"]);
+    let mut table = FleetTable::default();
+    let nats = top.get("nats");
+    if let Some(field) = &nats {
+        read_broker(field, &mut table, &mut reader);
+    }
+    let has_broker = nats.is_some();
+    if let Some(field) = top.get("pattern") {
+        table.pattern = read_pattern(&field, has_broker, &mut reader);
+    }
+    let executors = match table.pattern {
+        Some(_) => top.get("executors"),
+        None if top.get("pattern").is_some() => top.get("executors"),
+        None => reader.required(&top, "executors"),
+    };
+    if let Some(field) = executors {
+        for (environment_id, field) in reader.named_fields(&field) {
+            if environment_id.is_empty() {
+                reader.report_error(&field, "the environment id must not be empty");
+            }
+            let section = reader.section(&field, EXECUTOR_KEYS);
+            let executor = section.and_then(|section| {
+                read_executor(
+                    &field,
+                    &section,
+                    environment_id,
+                    has_broker,
+                    &mut reader,
+                    |text| Ok(text.to_owned()),
+                )
+            });
+            if let Some(executor) = executor {
+                table.executors.insert(environment_id.to_owned(), executor);
+            }
+        }
+    }
+    errors.or_value(table)
+}
+
+#[cfg(feature = "nats")]
+fn read_broker(field: &DocumentField<'_>, table: &mut FleetTable, reader: &mut DocumentReader<'_>) {
+    let base = reader.file.parent().unwrap_or(Path::new(""));
+    table.broker = read_broker_config(field, base, reader);
+}
+
+#[cfg(not(feature = "nats"))]
+fn read_broker(field: &DocumentField<'_>, _: &mut FleetTable, reader: &mut DocumentReader<'_>) {
+    reader.report_error(field, "this program was built without the feature `nats`");
+}
+
+fn read_pattern(
+    field: &DocumentField<'_>,
+    has_broker: bool,
+    reader: &mut DocumentReader<'_>,
+) -> Option<ExecutorPattern> {
+    let section = reader.section(field, EXECUTOR_KEYS)?;
+    let sample = read_executor(field, &section, SAMPLE_ID, has_broker, reader, |endpoint| {
+        check_placeholder(endpoint).map(|()| fill_id(endpoint, SAMPLE_ID))
+    })?;
+    let mut text = |key| {
+        let field = section.get(key)?;
+        reader.text(&field).map(str::to_owned)
+    };
+    Some(ExecutorPattern {
+        endpoint: text("endpoint")?,
+        server_name: text("server_name"),
+        spiffe_id: text("spiffe_id"),
+        sample,
+    })
+}
+
+/// Reads the executor of an environment. `to_endpoint` returns the text of the endpoint.
+fn read_executor(
+    field: &DocumentField<'_>,
+    section: &DocumentSection<'_>,
+    environment_id: &str,
+    has_broker: bool,
+    reader: &mut DocumentReader<'_>,
+    to_endpoint: impl Fn(&str) -> Result<String, &'static str>,
+) -> Option<ExecutorConfig> {
+    let endpoint = reader.required(section, "endpoint");
+    if section.get("cert").is_some() != section.get("key").is_some() {
+        reader.report_error(field, "`cert` and `key` go together; one is missing");
+    }
+    let parse_endpoint = |text: &str| {
+        let endpoint = to_endpoint(text)?.parse::<DaemonEndpoint>();
+        endpoint.map_err(|error| error.to_string())
+    };
+    let endpoint = endpoint.and_then(|item| reader.parsed(&item, parse_endpoint));
+    let timeout = section
+        .get("timeout")
+        .and_then(|item| reader.parsed(&item, parse_timeout));
+    let server_name = section
+        .get("server_name")
+        .and_then(|item| reader.text(&item));
+    let spiffe_id = section.get("spiffe_id").and_then(|item| {
+        if section.get("server_name").is_some() {
+            reader.report_error(field, "`server_name` and `spiffe_id` exclude each other");
+        }
+        let is_tls =
+            |endpoint: &DaemonEndpoint| matches!(endpoint.address(), EndpointAddress::Tls(_));
+        if !endpoint.as_ref().is_none_or(is_tls) {
+            reader.report_error(field, "`spiffe_id` needs a tls: endpoint");
+        }
+        reader.parsed(&item, |text| {
+            fill_id(text, environment_id).parse::<SpiffeId>()
+        })
+    });
+    let via_nats = section.get("via").is_some_and(|item| {
+        let via = reader.parsed(&item, |text| match text {
+            "nats" if has_broker => Ok(()),
+            "nats" => Err("the file has no section `nats`, which names the broker"),
+            _ => Err("expected nats, or no key for a direct connection"),
+        });
+        let is_tls =
+            |endpoint: &DaemonEndpoint| matches!(endpoint.address(), EndpointAddress::Tls(_));
+        if !endpoint.as_ref().is_none_or(is_tls) {
+            reader.report_error(field, "`via` needs a tls: endpoint");
+        }
+        via.is_some()
+    });
+    let base = reader.file.parent().unwrap_or(Path::new(""));
+    let mut path = |key| {
+        section
+            .get(key)
+            .and_then(|item| reader.text(&item))
+            .map(|p| base.join(p))
+    };
+    let credentials = ClientCredentials {
+        ca: path("ca"),
+        identity: path("cert").zip(path("key")),
+        server_name: server_name.map(|name| fill_id(name, environment_id)),
+        spiffe_id,
+        token: path("token_file").map(ClientToken::File),
+    };
+    let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
+    Some(ExecutorConfig {
+        endpoint: endpoint?,
+        credentials,
+        timeout,
+        via_nats,
+    })
+}
+
+/// Parses a duration of more than zero and at most a day.
+fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
+    let timeout = humantime::parse_duration(text).ok();
+    let timeout = timeout.filter(|span| !span.is_zero() && *span <= Duration::from_hours(24));
+    timeout.ok_or("expected a duration of more than 0s and at most 24h, such as 30s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ConfigError, parse};
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn fleet(text: &str) -> Result<Vec<(String, super::ExecutorConfig)>, Vec<String>> {
+        let fleet = parse(Path::new("/etc/fleet.yaml"), Ok(text.into()));
+        let plain = |error: ConfigError| error.to_string().replace("/etc/fleet.yaml:", "");
+        fleet
+            .map(|table| table.executors.into_iter().collect())
+            .map_err(|errors| errors.into_iter().map(plain).collect())
+    }
+
+    #[test]
+    fn yaml_and_json_are_equal() {
+        let yaml = "executors:\n  b:\n    endpoint: tcp:localhost:5\n    timeout: 3s\n  a:\n    \
+                    endpoint: tls:h:1\n    ca: ca.pem\n    cert: /c\n    key: k\n    server_name: s\n    \
+                    token_file: t\n";
+        let json = r#"{"executors": {"b": {"endpoint": "tcp:localhost:5", "timeout": "3s"},
+            "a": {"endpoint": "tls:h:1", "ca": "ca.pem", "cert": "/c", "key": "k",
+                  "server_name": "s", "token_file": "t"}}}"#;
+        for text in [yaml, json] {
+            let fleet = fleet(text).expect(text);
+            let [(a, tls), (b, tcp)] = fleet.as_slice() else {
+                panic!("two: {fleet:?}")
+            };
+            assert_eq!((a.as_str(), b.as_str()), ("a", "b"));
+            assert_eq!(tcp.timeout, Duration::from_secs(3));
+            assert_eq!(tcp.endpoint.to_string(), "tcp:localhost:5");
+            let shown = &tls.credentials;
+            assert!(
+                shown
+                    .ca
+                    .as_ref()
+                    .is_some_and(|ca| ca.is_absolute() && ca.ends_with("ca.pem"))
+            );
+            let (cert, key) = shown.identity.as_ref().expect("both");
+            assert!(cert == Path::new("/c") && key.is_absolute());
+            assert_eq!(shown.server_name.as_deref(), Some("s"));
+        }
+        assert_eq!(fleet("executors: {}").expect("no executors").len(), 0);
+    }
+
+    #[test]
+    fn all_errors_are_reported() {
+        let text = "executors:\n  a: {endpoint: nowhere, tiemout: 1s}\n  b: {timeout: 0s, cert: c}\n  \
+                    a: {endpoint: '/s'}\n  c: [1]\n  d: {endpoint: 7}\n  e: {}\nmore: 1\n";
+        let wrong = fleet(text).expect_err("errors");
+        let parts = [
+            (
+                "2:17: executors.a.endpoint: invalid value \"nowhere\": ",
+                "the scheme is missing",
+            ),
+            (
+                "2:26: executors.a.tiemout: ",
+                "unknown key; did you mean `timeout`?",
+            ),
+            ("3:6: executors.b.endpoint: ", "required key is missing"),
+            ("3:6: executors.b: ", "`cert` and `key`"),
+            (
+                "3:16: executors.b.timeout: invalid value \"0s\": ",
+                "more than 0s",
+            ),
+            ("4:3: executors.a: ", "duplicate key, first set in line 2"),
+            (
+                "5:6: executors.c: ",
+                "expected a mapping, found a list; the keys are endpoint,",
+            ),
+            (
+                "6:17: executors.d.endpoint: invalid value 7: ",
+                "expected text",
+            ),
+            ("7:6: executors.e.endpoint: ", "required key is missing"),
+            (
+                "8:1: more: ",
+                "unknown key; the keys are executors, pattern, nats",
+            ),
+        ];
+        assert_eq!(wrong.len(), parts.len(), "{wrong:#?}");
+        for (text, (place, reason)) in wrong.iter().zip(parts) {
+            assert!(
+                text.starts_with(place) && text.contains(reason),
+                "{text} / {place}{reason}"
+            );
+        }
+    }
+
+    #[test]
+    fn places_of_the_id_are_filled() {
+        let text = "pattern:\n  endpoint: tls:{id}.x.example:1\n  spiffe_id: spiffe://x/e/{id}\n  \
+                    ca: ca.pem\n  timeout: 2s\nexecutors:\n  Big.One:\n    endpoint: tls:h:2\n    \
+                    server_name: '{id}.y'\n";
+        let table = parse(Path::new("/etc/fleet.yaml"), Ok(text.into())).expect("a table");
+        let a1 = table.find("a1").expect("an id").expect("an executor");
+        assert_eq!(
+            (a1.endpoint.to_string().as_str(), a1.timeout.as_secs()),
+            ("tls:a1.x.example:1", 2)
+        );
+        assert_eq!(
+            a1.credentials.spiffe_id.expect("an id").as_str(),
+            "spiffe://x/e/a1"
+        );
+        assert_eq!(a1.credentials.ca.as_deref(), Some(Path::new("/etc/ca.pem")));
+        // A listed executor comes before the pattern, and its id needs no DNS name.
+        let listed = table.find("Big.One").expect("an id").expect("an executor");
+        assert_eq!(listed.endpoint.to_string(), "tls:h:2");
+        assert_eq!(listed.credentials.server_name.as_deref(), Some("Big.One.y"));
+        assert_eq!(table.environment_ids(), ["Big.One"]);
+        assert!(table.find("a.b").is_err());
+    }
+
+    #[test]
+    fn errors_of_a_pattern_are_reported() {
+        for (text, expected) in [
+            (
+                "pattern: {endpoint: 'tls:a:1'}",
+                "1:21: pattern.endpoint: invalid value \"tls:a:1\": expected an endpoint with {id}",
+            ),
+            (
+                "pattern: {endpoint: 'tls:a:{id}'}",
+                "1:21: pattern.endpoint: invalid value \"tls:a:{id}\": the port must be",
+            ),
+            (
+                "pattern: {}",
+                "1:10: pattern.endpoint: required key is missing",
+            ),
+            (
+                "pattern: {endpoint: 'tcp:{id}:1', spiffe_id: 'spiffe://a/{id}'}",
+                "1:10: pattern: `spiffe_id` needs a tls: endpoint",
+            ),
+            (
+                "pattern: {endpoint: 'tls:{id}:1', spiffe_id: 'a/{id}'}",
+                "1:46: pattern.spiffe_id: invalid value \"a/{id}\": expected a SPIFFE ID",
+            ),
+            (
+                "pattern: {endpoint: 'tls:{id}:1', spiffe_id: 'spiffe://a/b', server_name: c}",
+                "1:10: pattern: `server_name` and `spiffe_id`",
+            ),
+        ] {
+            let wrong = fleet(text).expect_err(text);
+            assert!(
+                wrong.len() == 1 && wrong[0].starts_with(expected),
+                "{text:?}: {wrong:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn files_without_a_fleet_have_one_error() {
+        for (text, expected) in [
+            ("", "1:1: executors: required key is missing"),
+            ("{}", "1:1: executors: required key is missing"),
+            ("executors:", "1:1: executors: has no value"),
+            (
+                "executors: a",
+                "1:12: executors: invalid value \"a\": expected a mapping",
+            ),
+            (
+                "[]",
+                "1:1: expected a mapping, found a list; the keys are executors, pattern, nats",
+            ),
+            ("a: [", "1:5: YAML"),
+            ("executors: &x {}", "1:12: anchors"),
+            (
+                "executors: {'': {endpoint: 'tcp:a:1'}}",
+                "1:17: executors.\"\": the environment id",
+            ),
+        ] {
+            let wrong = fleet(text).expect_err(text);
+            assert!(
+                wrong.len() == 1 && wrong[0].starts_with(expected),
+                "{text:?}: {wrong:?}"
+            );
+        }
+        let file = Path::new("/none");
+        let wrong = parse(file, Err(std::io::ErrorKind::NotFound.into())).expect_err("no file");
+        assert!(wrong.to_string().starts_with("/none: cannot be read: "));
+        let wrong = parse(file, Ok(b"\n\xff".to_vec())).expect_err("no text");
+        assert!(
+            wrong.to_string().starts_with("/none:2:1: invalid UTF-8"),
+            "{wrong}"
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! Lists of many executors at once: their skills and their published roots.
+
+use super::Fleet;
+use crate::call::Client;
+use crate::selected_roots::published_selection;
+use caproot_core::proto::caproot::v1::{
+    GetExecutorResponse, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot,
+};
+use futures_util::{StreamExt as _, stream};
+use std::collections::{BTreeMap, HashSet};
+use std::time::Duration;
+
+/// Maximum number of executors that are asked at once.
+const MAX_CONCURRENT_EXECUTORS: usize = 64;
+
+/// Progress of one executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListStage {
+    /// The executor waits for a free slot, or for its connection.
+    Connecting,
+    /// Its published roots are being listed.
+    ListingRoots,
+    /// Its skills are being listed.
+    ListingSkills,
+    /// It responded.
+    Done,
+    /// It did not respond.
+    Failed,
+}
+
+/// Result of one executor.
+#[derive(Debug)]
+pub struct ExecutorListing {
+    /// Environment of the executor.
+    pub environment_id: String,
+    /// Its skills, or an error in one sentence.
+    pub outcome: Result<ListSkillsResponse, String>,
+}
+
+/// Published roots of the executors of a fleet.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PublishedSelection {
+    /// Published roots in the byte order of the environment ids. If two executors publish one id,
+    /// the root of the later executor gets the id `ID@ENVIRONMENT`.
+    pub roots: Vec<SelectedCapabilityRoot>,
+    /// Executors whose roots are not in `roots`.
+    pub omitted: Vec<OmittedExecutor>,
+}
+
+/// Executor whose published roots are unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OmittedExecutor {
+    /// Environment of the executor.
+    pub environment_id: String,
+    /// Reason in one sentence.
+    pub reason: String,
+    /// Whether the executor did not answer in time.
+    pub timed_out: bool,
+}
+
+/// Returns the published roots of the executors that the fleet can list.
+pub async fn list_published_roots(fleet: &Fleet, timeout: Duration) -> PublishedSelection {
+    let list_roots = async |id: &String| {
+        let mut client = fleet.client(id).await.map_err(|error| error.to_string())?;
+        published_roots(&mut client, id).await
+    };
+    let each = fleet.environment_ids().into_iter().map(|id| async move {
+        let listed = tokio::time::timeout(timeout, list_roots(&id)).await;
+        let late = || format!("no response within {}", humantime::format_duration(timeout));
+        let timed_out = listed.is_err();
+        (id, listed.unwrap_or_else(|_| Err(late())), timed_out)
+    });
+    let listed: Vec<_> = stream::iter(each)
+        .buffered(MAX_CONCURRENT_EXECUTORS)
+        .collect()
+        .await;
+    let (mut ids, mut selection) = (HashSet::new(), PublishedSelection::default());
+    for (environment_id, outcome, timed_out) in listed {
+        match outcome {
+            Ok(roots) => selection.roots.extend(roots.into_iter().map(|mut root| {
+                if !ids.insert(root.id.clone()) {
+                    root.id = format!("{}@{environment_id}", root.id);
+                    ids.insert(root.id.clone());
+                }
+                root
+            })),
+            Err(reason) => {
+                let executor = OmittedExecutor {
+                    environment_id,
+                    reason,
+                    timed_out,
+                };
+                selection.omitted.push(executor);
+            }
+        }
+    }
+    selection
+}
+
+/// Lists the skills of many executors, in the byte order of their environment ids.
+pub async fn list_fleet_skills(
+    fleet: &Fleet,
+    roots: Option<Vec<SelectedCapabilityRoot>>,
+    request: &ListSkillsRequest,
+    on_progress: &(dyn Fn(&str, ListStage) + Sync),
+) -> Vec<ExecutorListing> {
+    let requests: BTreeMap<String, Option<Vec<SelectedCapabilityRoot>>> = match roots {
+        None => fleet
+            .environment_ids()
+            .into_iter()
+            .map(|id| (id, None))
+            .collect(),
+        Some(roots) => {
+            let by = group_by_environment(roots).into_iter();
+            by.map(|(id, roots)| (id, Some(roots))).collect()
+        }
+    };
+    let each = requests
+        .into_iter()
+        .map(|(environment_id, roots)| async move {
+            on_progress(&environment_id, ListStage::Connecting);
+            let outcome =
+                list_executor_skills(fleet, &environment_id, roots, request, on_progress).await;
+            on_progress(
+                &environment_id,
+                if outcome.is_ok() {
+                    ListStage::Done
+                } else {
+                    ListStage::Failed
+                },
+            );
+            ExecutorListing {
+                environment_id,
+                outcome,
+            }
+        });
+    stream::iter(each)
+        .buffered(MAX_CONCURRENT_EXECUTORS)
+        .collect()
+        .await
+}
+
+async fn list_executor_skills(
+    fleet: &Fleet,
+    environment_id: &str,
+    roots: Option<Vec<SelectedCapabilityRoot>>,
+    request: &ListSkillsRequest,
+    on_progress: &(dyn Fn(&str, ListStage) + Sync),
+) -> Result<ListSkillsResponse, String> {
+    let mut client = fleet
+        .client(environment_id)
+        .await
+        .map_err(|error| error.to_string())?;
+    let roots = if let Some(roots) = roots {
+        roots
+    } else {
+        on_progress(environment_id, ListStage::ListingRoots);
+        published_roots(&mut client, environment_id).await?
+    };
+    on_progress(environment_id, ListStage::ListingSkills);
+    let request = ListSkillsRequest {
+        selected_capability_roots: roots,
+        ..request.clone()
+    };
+    client
+        .list_skills(&request)
+        .await
+        .map_err(|error| error.to_string())
+}
+
+/// Groups roots by environment. Roots without a location have the environment id `""`.
+pub fn group_by_environment(
+    roots: Vec<SelectedCapabilityRoot>,
+) -> BTreeMap<String, Vec<SelectedCapabilityRoot>> {
+    let mut by = BTreeMap::<String, Vec<SelectedCapabilityRoot>>::new();
+    for root in roots {
+        let location = root.location.as_ref();
+        let environment = location.map_or_else(String::new, |l| l.environment_id.clone());
+        by.entry(environment).or_default().push(root);
+    }
+    by
+}
+
+/// Returns the published roots of an executor as a selection of an environment.
+async fn published_roots(
+    client: &mut Client,
+    environment_id: &str,
+) -> Result<Vec<SelectedCapabilityRoot>, String> {
+    let published = client
+        .list_roots()
+        .await
+        .map_err(|error| error.to_string())?;
+    let selected = published
+        .roots
+        .iter()
+        .filter_map(|root| root.selected_capability_root.as_ref());
+    let mut locations = selected.filter_map(|root| root.location.as_ref());
+    // A daemon with several environments names its first one in each root.
+    if !locations.all(|location| location.environment_id == environment_id) {
+        let executor = client
+            .get_executor()
+            .await
+            .map_err(|error| error.to_string())?;
+        if let Some(sentence) = wrong_environment(&executor, environment_id) {
+            return Err(sentence);
+        }
+    }
+    Ok(published_selection(published, Some(environment_id)))
+}
+
+/// Returns the error if an executor does not have the environment.
+pub fn wrong_environment(executor: &GetExecutorResponse, environment_id: &str) -> Option<String> {
+    if executor
+        .environment_ids
+        .iter()
+        .any(|id| id == environment_id)
+    {
+        return None;
+    }
+    let ids: Vec<_> = executor
+        .environment_ids
+        .iter()
+        .map(|id| format!("{id:?}"))
+        .collect();
+    Some(format!(
+        "WRONG_ENVIRONMENT: the executor has the environment {}, and not {environment_id:?}; \
+         correct the key in the fleet, or the environment id of the daemon",
+        ids.join(", ")
+    ))
+}

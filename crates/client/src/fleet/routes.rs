@@ -1,0 +1,215 @@
+//! Routes of a fleet: finds the executor of an environment and opens a connection to it.
+
+use super::dial_limit::{DialLimits, DialQueue};
+use super::executors::{
+    DEFAULT_TIMEOUT, ExecutorConfig, ExecutorDialer, ExecutorRegistry, FleetError,
+};
+use super::stats::FleetCounters;
+use crate::auth_channel::TlsAlertFlag;
+use crate::connect::connect_within;
+use crate::credentials::BearerToken;
+use crate::dial::{ConnectorError, open_stream, start_tls};
+use crate::executor_channel::{
+    ConnectFuture, ExecutorConnection, ExecutorConnector, OpenedStream, PING_INTERVAL,
+};
+use crate::executor_stream::ConnectionLife;
+use crate::tls_probe::TlsProbeIo;
+use caproot_core::net::endpoint::EndpointAddress;
+use caproot_core::sync::Mutex;
+use futures_util::future::{BoxFuture, select};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// How long a dial with its TLS handshake may take. Dead executors must not keep the permits of the
+/// others for long.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval of pings on the stream of a dialer. A rendezvous may lose bytes of an idle stream, or the
+/// other end of the stream, without a message.
+const DIALER_PING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Way to the executors of a fleet.
+#[derive(Clone)]
+pub struct ExecutorRoutes {
+    pub registry: Arc<dyn ExecutorRegistry>,
+    pub dialer: Option<Arc<dyn ExecutorDialer>>,
+    /// Dialer of the executors with `via_nats`.
+    pub nats_dialer: Option<Arc<dyn ExecutorDialer>>,
+    pub queue: Arc<DialQueue>,
+    pub counters: Arc<FleetCounters>,
+}
+
+/// Connector of one environment's executor.
+pub struct EnvironmentConnector {
+    routes: ExecutorRoutes,
+    environment_id: Arc<str>,
+    latest_dialer: LatestDialer,
+}
+
+/// Dialer of the latest attempt to connect, if the attempt used one.
+type LatestDialer = Arc<Mutex<Option<Arc<dyn ExecutorDialer>>>>;
+
+impl ExecutorRoutes {
+    pub fn new(registry: impl ExecutorRegistry) -> Self {
+        Self {
+            registry: Arc::new(registry),
+            dialer: None,
+            nats_dialer: None,
+            queue: Arc::new(DialQueue::new(DialLimits::default())),
+            counters: Arc::default(),
+        }
+    }
+
+    /// Asks the registry for the executor of an environment.
+    pub async fn find_executor(&self, environment_id: &str) -> Result<ExecutorConfig, FleetError> {
+        let environment = || environment_id.to_owned();
+        let found =
+            tokio::time::timeout(DEFAULT_TIMEOUT, self.registry.find_executor(environment_id))
+                .await;
+        let found = found.unwrap_or_else(|_| Err("the registry does not respond".to_owned()));
+        let found = found.map_err(|cause| FleetError::Registry {
+            environment_id: environment(),
+            cause,
+        })?;
+        found.ok_or_else(|| FleetError::UnknownEnvironment(environment()))
+    }
+
+    /// Opens a connection to the executor that an environment has now.
+    async fn connect(
+        &self,
+        environment_id: &str,
+        latest_dialer: &LatestDialer,
+    ) -> Result<ExecutorConnection, ConnectorError> {
+        // Before the registry is asked, so that no change is missed.
+        let moved = self.registry.executor_changed(environment_id);
+        let executor = self.find_executor(environment_id).await?;
+        let dialer = if executor.via_nats {
+            &self.nats_dialer
+        } else {
+            &self.dialer
+        };
+        latest_dialer.lock().clone_from(dialer);
+        let _permit = self.queue.wait_for_turn().await;
+        self.counters.record_dial();
+        let dial = async {
+            let ExecutorConfig {
+                endpoint,
+                credentials,
+                timeout,
+                ..
+            } = &executor;
+            let token = BearerToken::read(credentials.token.clone()).await;
+            let token = token.map_err(ConnectorError::Credentials)?;
+            let alert_flag = TlsAlertFlag::default();
+            let (tell, first_bytes) = oneshot::channel();
+            let stream = self
+                .open(
+                    environment_id,
+                    &executor,
+                    dialer.as_ref(),
+                    &alert_flag,
+                    tell,
+                )
+                .await?;
+            let has_tls = matches!(endpoint.address(), EndpointAddress::Tls(_));
+            let opened = OpenedStream {
+                endpoint: endpoint.clone(),
+                stream,
+                first_bytes: has_tls.then_some(first_bytes),
+                alert_flag,
+                token,
+                timeout: *timeout,
+                ping_interval: dialer
+                    .as_ref()
+                    .map_or(PING_INTERVAL, |_| DIALER_PING_INTERVAL),
+                moved,
+            };
+            let life = ConnectionLife::new(self.counters.open_connections());
+            ExecutorConnection::start(opened, life).await
+        };
+        let connected = connect_within(DIAL_TIMEOUT, dial).await;
+        connected.inspect_err(|_| self.counters.record_failed_dial())
+    }
+
+    async fn open(
+        &self,
+        environment_id: &str,
+        executor: &ExecutorConfig,
+        dialer: Option<&Arc<dyn ExecutorDialer>>,
+        alert: &TlsAlertFlag,
+        first_bytes: oneshot::Sender<io::Result<()>>,
+    ) -> Result<TlsProbeIo, ConnectorError> {
+        let ExecutorConfig {
+            endpoint,
+            credentials,
+            via_nats,
+            ..
+        } = executor;
+        if *via_nats && dialer.is_none() {
+            let reason = "no fleet file names a NATS broker for the executor";
+            return Err(ConnectorError::Credentials(reason.to_owned()));
+        }
+        let Some(dialer) = dialer else {
+            let alert = alert.clone();
+            return open_stream(endpoint.address(), credentials, alert, Some(first_bytes)).await;
+        };
+        let EndpointAddress::Tls(address) = endpoint.address() else {
+            return Err(ConnectorError::Credentials(format!(
+                "the stream of a dialer is not trusted, so the endpoint {endpoint} cannot be \
+                 used; expected tls:HOST:PORT"
+            )));
+        };
+        let dial = async {
+            Ok::<_, ConnectorError>(dialer.dial_executor(environment_id, endpoint).await?)
+        };
+        start_tls(address, credentials, dial, Some(first_bytes)).await
+    }
+}
+
+impl EnvironmentConnector {
+    pub fn new(routes: &ExecutorRoutes, environment_id: &str) -> Self {
+        Self {
+            routes: routes.clone(),
+            environment_id: environment_id.into(),
+            latest_dialer: Arc::default(),
+        }
+    }
+}
+
+impl ExecutorConnector for EnvironmentConnector {
+    fn connect(&self) -> ConnectFuture {
+        let (routes, environment_id) = (self.routes.clone(), self.environment_id.clone());
+        let latest_dialer = self.latest_dialer.clone();
+        Box::pin(async move { routes.connect(&environment_id, &latest_dialer).await })
+    }
+
+    fn executor_announced(&self) -> BoxFuture<'static, ()> {
+        let changed = self.routes.registry.executor_changed(&self.environment_id);
+        let Some(dialer) = self.latest_dialer.lock().clone() else {
+            return changed;
+        };
+        let announced = dialer.executor_announced(&self.environment_id);
+        Box::pin(async move { drop(select(changed, announced).await) })
+    }
+}
+
+impl From<FleetError> for ConnectorError {
+    fn from(error: FleetError) -> Self {
+        let sentence = error.to_string();
+        match error {
+            FleetError::UnknownEnvironment(_) => Self::UnknownExecutor(sentence),
+            FleetError::Registry { .. } => Self::Lookup(sentence),
+            FleetError::Connect { .. } => Self::Credentials(sentence),
+        }
+    }
+}
+
+impl fmt::Debug for EnvironmentConnector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EnvironmentConnector")
+            .field(&self.environment_id)
+            .finish()
+    }
+}

@@ -1,0 +1,161 @@
+//! Task of a mirror: follows one stream and publishes each complete state.
+
+use super::catalog_sharing::SharingExecutor;
+use super::stream::MirrorStream;
+use super::{MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState};
+use crate::call::Client;
+use crate::watch::WatchMessage;
+use caproot_core::net::jitter::full_jitter;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// Shortest delay after the daemon rejected the watch or violated the protocol, and the random part
+/// in addition. The cause may be fixed meanwhile, and a hostile daemon must not keep the mirror busy.
+const REJECTED_DELAY: Duration = Duration::from_secs(5);
+const MAX_RANDOM_DELAY: Duration = Duration::from_secs(25);
+
+/// Position of a complete state.
+struct RevisionState {
+    epoch: Arc<str>,
+    revision: u64,
+    token: Arc<str>,
+}
+
+/// Kind of a loss of the executor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LossKind {
+    /// The connection was lost. The next attempt may succeed.
+    Connection,
+    /// No daemon listens at the endpoint.
+    Refused,
+    /// The daemon rejected the watch or violated the protocol.
+    Rejected,
+}
+
+/// Publisher of the mirror's snapshots.
+pub struct SnapshotPublisher {
+    snapshots: watch::Sender<MirrorSnapshot>,
+    message_count: watch::Sender<u64>,
+}
+
+/// Keeps the mirror current. Never returns.
+pub async fn follow_executor(
+    client: Client,
+    selection: MirrorSelection,
+    sharing: Option<SharingExecutor>,
+    publisher: SnapshotPublisher,
+) {
+    loop {
+        let mut stream = match &sharing {
+            Some(executor) => MirrorStream::start_sharing(&client, &selection, executor),
+            None => MirrorStream::start(&client, &selection, |_, skill| skill),
+        };
+        let why = publish_stream(&mut stream, &publisher).await;
+        drop(stream);
+        publisher.publish_lost(&why, LossKind::Rejected);
+        tokio::time::sleep(REJECTED_DELAY + full_jitter(MAX_RANDOM_DELAY)).await;
+    }
+}
+
+/// Publishes the states of a stream until the stream cannot go on. Returns the reason.
+async fn publish_stream(stream: &mut MirrorStream, publisher: &SnapshotPublisher) -> String {
+    loop {
+        match stream.next().await {
+            Ok(WatchMessage::Event(event)) => match stream.apply_event(*event) {
+                Ok(None) => {}
+                Ok(Some(update)) => {
+                    let (epoch, revision, token) = (update.epoch, update.revision, update.token);
+                    let state = RevisionState {
+                        epoch,
+                        revision,
+                        token,
+                    };
+                    publisher.publish_state(update.changed.then_some(update.catalog), state);
+                }
+                Err(why) => return why,
+            },
+            Ok(WatchMessage::Lost { cause, .. }) => {
+                let is_refused = cause.is_connection_refused();
+                let kind = if is_refused {
+                    LossKind::Refused
+                } else {
+                    LossKind::Connection
+                };
+                publisher.publish_lost(&cause.to_string(), kind);
+            }
+            Err(cause) => return cause.to_string(),
+        }
+    }
+}
+
+impl SnapshotPublisher {
+    pub fn new(
+        snapshots: watch::Sender<MirrorSnapshot>,
+        message_count: watch::Sender<u64>,
+    ) -> Self {
+        Self {
+            snapshots,
+            message_count,
+        }
+    }
+
+    /// Publishes the snapshot of another mirror.
+    pub fn publish_snapshot(&self, now: &MirrorSnapshot) {
+        self.snapshots.send_if_modified(|snapshot| {
+            let news = !Arc::ptr_eq(&snapshot.catalog, &now.catalog)
+                || snapshot.state != now.state
+                || snapshot.changes_since != now.changes_since;
+            *snapshot = now.clone();
+            news
+        });
+        self.message_count.send_modify(|count| *count += 1);
+    }
+
+    /// Publishes a complete state. If `catalog` is `None`, the catalog is unchanged.
+    fn publish_state(&self, catalog: Option<Arc<MirrorCatalog>>, state: RevisionState) {
+        self.snapshots.send_if_modified(|snapshot| {
+            let news = catalog.is_some() || snapshot.state != MirrorState::Live;
+            if let Some(catalog) = catalog {
+                snapshot.catalog = catalog;
+            }
+            (snapshot.epoch, snapshot.revision, snapshot.state) =
+                (state.epoch, state.revision, MirrorState::Live);
+            snapshot.resume_token = state.token;
+            news
+        });
+        self.message_count.send_modify(|count| *count += 1);
+    }
+
+    /// Publishes that the executor is lost. The first reason stays until the executor is back, unless
+    /// the daemon rejects the watch. Then, or if no daemon listens, a mirror that had no state yet
+    /// becomes [`MirrorState::Failed`].
+    fn publish_lost(&self, why: &str, kind: LossKind) {
+        let has_failed = kind != LossKind::Connection;
+        self.snapshots.send_if_modified(|snapshot| {
+            let lost = match &snapshot.state {
+                MirrorState::Stale { since, .. } if kind == LossKind::Rejected => {
+                    MirrorState::Stale {
+                        since: *since,
+                        why: why.into(),
+                    }
+                }
+                MirrorState::Stale { .. } => return false,
+                MirrorState::Live => MirrorState::Stale {
+                    since: Instant::now(),
+                    why: why.into(),
+                },
+                MirrorState::Connecting(_) | MirrorState::Failed(_) if has_failed => {
+                    MirrorState::Failed(why.into())
+                }
+                MirrorState::Connecting(_) | MirrorState::Failed(_) => {
+                    MirrorState::Connecting(Some(why.into()))
+                }
+            };
+            let news = snapshot.state != lost;
+            snapshot.state = lost;
+            news
+        });
+    }
+}

@@ -1,0 +1,428 @@
+//! Applies the events of one stream to a copy of the catalog. The events are not trusted: an event
+//! of another root, out of order, or over the size limit ends the stream. Has no I/O.
+//!
+//! The copy offers its catalogs to the next stream, so that the daemon need not send them again. It
+//! computes their digests itself: another daemon may serve the next stream.
+
+use super::catalog_sharing::CatalogSharing;
+use super::root_contents::{ENTRY_OVERHEAD_BYTES, RootContents, message_bytes};
+use super::{MirrorCatalog, MirrorSelection};
+use caproot_core::proto::caproot::v1::watch_skills_response::Event;
+use caproot_core::proto::caproot::v1::{
+    Bookmark, DiagnosticList, KnownCatalog, RootState, RootStatus, Skill, SkillDelta, Synced,
+    WatchSkillsResponse,
+};
+use caproot_core::wire::handle::is_of_root;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Copy of the catalog to which events are applied. Keeps each skill as an `S`.
+#[derive(Debug)]
+pub struct MirrorReplica<S> {
+    /// Index of each selected root in the selection, by id.
+    root_indexes: HashMap<String, usize>,
+    /// State of each selected root. The state of a root that is selected twice is at its first
+    /// index.
+    roots: Vec<RootReplica<S>>,
+    /// Converts a skill. The number is the index of its root in the selection.
+    convert: fn(usize, Skill) -> S,
+    max_bytes: usize,
+    expected: ExpectedEvent,
+    /// Catalog of the last complete state.
+    complete: Arc<MirrorCatalog<S>>,
+    /// Whether there was a complete state.
+    has_state: bool,
+    /// Changes since the last complete state.
+    pending: IncompleteState,
+    /// Catalogs of other mirrors, if the mirror shares them.
+    sharing: Option<CatalogSharing<S>>,
+}
+
+/// Changes since the last complete state.
+#[derive(Debug, Default)]
+struct IncompleteState {
+    /// Whether an event was applied.
+    is_dirty: bool,
+    /// Whether the changes replace the whole state.
+    is_reset: bool,
+    /// Reason of each removal since the last reset, by package.
+    removed: HashMap<String, i32>,
+    /// Size of `removed`.
+    removed_bytes: usize,
+}
+
+/// Next event that is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ExpectedEvent {
+    /// Only a `reset`: there is no complete state.
+    Reset,
+    /// Every event.
+    Any,
+}
+
+#[derive(Debug)]
+struct RootReplica<S> {
+    id: Arc<str>,
+    status: Option<RootStatus>,
+    contents: Arc<RootContents<S>>,
+    /// Contents of the last complete state.
+    completed: Arc<RootContents<S>>,
+    /// Contents of the last complete state in which the root was ready.
+    last_ready: Option<Arc<RootContents<S>>>,
+    /// Contents to which the current stream may refer until the root is first ready.
+    offered: Option<Arc<RootContents<S>>>,
+}
+
+impl<S> RootReplica<S> {
+    fn new(id: &str) -> Self {
+        Self {
+            id: id.into(),
+            status: None,
+            contents: Arc::default(),
+            completed: Arc::default(),
+            last_ready: None,
+            offered: None,
+        }
+    }
+
+    /// Discards the contents for a `reset`.
+    fn reset(&mut self) {
+        self.contents = Arc::default();
+        self.status = None;
+    }
+
+    /// Takes the offered contents, whose digest the daemon sent.
+    fn restore(&mut self, digest: &str) -> Result<(), String> {
+        let offered = self
+            .offered
+            .take()
+            .filter(|offered| offered.digest() == digest);
+        self.contents = offered.ok_or(
+            "the daemon says that a root is unchanged, but the mirror does not hold its catalog",
+        )?;
+        Ok(())
+    }
+
+    /// Offers contents to the next stream: the given ones, or those of the last complete state in
+    /// which the root was ready.
+    fn offer(&mut self, contents: Option<Arc<RootContents<S>>>) -> Option<KnownCatalog> {
+        self.offered = contents.or_else(|| self.last_ready.clone());
+        let catalog_digest = self.offered.as_ref()?.digest().to_owned();
+        Some(KnownCatalog {
+            root_id: self.id.to_string(),
+            catalog_digest,
+        })
+    }
+
+    fn is_ready(&self) -> bool {
+        self.status
+            .as_ref()
+            .is_none_or(|status| status.state() == RootState::Ready)
+    }
+
+    /// Ends a state. Returns whether the contents are those of the last complete state.
+    fn complete(&mut self, is_reset: bool) -> bool {
+        let mut is_same = Arc::ptr_eq(&self.contents, &self.completed);
+        if !is_same && is_reset && self.contents == self.completed {
+            self.contents = self.completed.clone();
+            is_same = true;
+        }
+        self.completed = self.contents.clone();
+        if self.is_ready() {
+            self.last_ready = Some(self.contents.clone());
+        }
+        is_same
+    }
+
+    fn bytes(&self) -> usize {
+        self.contents.bytes() + self.status.as_ref().map_or(0, message_bytes)
+    }
+}
+
+/// Complete state of a stream.
+// Only `caproot watch` reads all fields.
+#[derive(Debug)]
+pub struct MirrorUpdate<S = Skill> {
+    /// Start of the daemon.
+    pub epoch: Arc<str>,
+    /// Revision of that start.
+    pub revision: u64,
+    /// Resume token of this state.
+    pub token: Arc<str>,
+    /// Catalog of this state. If nothing changed, the same `Arc` as in the last state.
+    pub catalog: Arc<MirrorCatalog<S>>,
+    /// Whether the daemon sent changes since the last state.
+    pub changed: bool,
+    /// Whether the state began with a `reset`. Then `removed` is empty.
+    pub is_reset: bool,
+    /// Whether the state is a bookmark.
+    pub is_bookmark: bool,
+    /// Reason of each removal since the last state, by package.
+    pub removed: HashMap<String, i32>,
+}
+
+impl<S> MirrorReplica<S> {
+    /// Creates an empty copy of the selected roots. `convert` makes an `S` of a skill and the index of
+    /// its root in the selection.
+    pub fn new(selection: &MirrorSelection, convert: fn(usize, Skill) -> S) -> Self {
+        let mut root_indexes = HashMap::new();
+        for (index, root) in selection.roots.iter().enumerate() {
+            root_indexes.entry(root.id.clone()).or_insert(index);
+        }
+        Self {
+            root_indexes,
+            roots: selection
+                .roots
+                .iter()
+                .map(|root| RootReplica::new(&root.id))
+                .collect(),
+            convert,
+            max_bytes: selection.max_bytes,
+            expected: ExpectedEvent::Reset,
+            complete: Arc::default(),
+            has_state: false,
+            pending: IncompleteState::default(),
+            sharing: None,
+        }
+    }
+
+    /// Shares the catalogs with other mirrors.
+    pub(super) fn with_sharing(self, sharing: CatalogSharing<S>) -> Self {
+        Self {
+            sharing: Some(sharing),
+            ..self
+        }
+    }
+
+    /// Returns the catalogs of other mirrors, if the mirror shares them.
+    pub(super) fn sharing_mut(&mut self) -> Option<&mut CatalogSharing<S>> {
+        self.sharing.as_mut()
+    }
+
+    /// Records that the stream was lost. The next stream resumes from the last complete state or
+    /// starts with a `reset`.
+    pub fn handle_disconnect(&mut self) {
+        if self.pending.is_dirty {
+            self.expected = ExpectedEvent::Reset;
+        }
+    }
+
+    /// Returns the catalogs of the last complete state in which each root was ready, for the request
+    /// of the next stream.
+    pub fn offer_catalogs(&mut self) -> Vec<KnownCatalog> {
+        self.offer_contents(&HashMap::new())
+    }
+
+    /// Returns the catalogs for the request of the next stream: these contents by root id, or else
+    /// those of [`MirrorReplica::offer_catalogs`]. The next stream may refer to them until each root
+    /// is first ready.
+    pub fn offer_contents(
+        &mut self,
+        contents: &HashMap<String, Arc<RootContents<S>>>,
+    ) -> Vec<KnownCatalog> {
+        let root_indexes = self.root_indexes.iter();
+        root_indexes
+            .filter_map(|(id, at)| self.roots[*at].offer(contents.get(id).cloned()))
+            .collect()
+    }
+
+    /// Returns the contents of the last complete state, if the root was ready and they have this
+    /// digest.
+    pub fn held_contents(&self, root_id: &str, digest: &str) -> Option<&Arc<RootContents<S>>> {
+        let root = &self.roots[*self.root_indexes.get(root_id)?];
+        root.last_ready
+            .as_ref()
+            .filter(|contents| contents.digest() == digest)
+    }
+
+    /// Takes a state that was listed: the status of each root, in the order of the selection, with
+    /// its contents. The next `synced` completes the state. Returns whether the state was taken: its
+    /// roots must be the selected roots, and its size within the limit.
+    pub fn adopt_state(&mut self, state: Vec<(RootStatus, Arc<RootContents<S>>)>) -> bool {
+        let bytes: usize = state
+            .iter()
+            .map(|(s, c)| c.bytes() + message_bytes(s))
+            .sum();
+        let ids = state.iter().map(|(status, _)| status.id.as_str());
+        if bytes > self.max_bytes || !ids.eq(self.roots.iter().map(|root| &*root.id)) {
+            return false;
+        }
+        for (root, (status, contents)) in self.roots.iter_mut().zip(state) {
+            (root.status, root.contents, root.offered) = (Some(status), contents, None);
+        }
+        self.expected = ExpectedEvent::Any;
+        self.pending = IncompleteState {
+            is_dirty: true,
+            is_reset: true,
+            ..IncompleteState::default()
+        };
+        true
+    }
+
+    /// Applies an event. Returns the state that the event completes. The error is the reason to end
+    /// the stream.
+    pub fn apply_event(
+        &mut self,
+        message: WatchSkillsResponse,
+    ) -> Result<Option<MirrorUpdate<S>>, String> {
+        let begins = matches!(message.event, Some(Event::Reset(_)));
+        let is_bookmark = matches!(message.event, Some(Event::Bookmark(_)));
+        if self.expected == ExpectedEvent::Reset && !begins {
+            return Err("the daemon resumed from an incomplete state".to_owned());
+        }
+        // An event that a newer daemon defines has no meaning here.
+        let Some(event) = message.event else {
+            return Ok(None);
+        };
+        match event {
+            Event::Reset(_) => {
+                self.roots.iter_mut().for_each(RootReplica::reset);
+                self.expected = ExpectedEvent::Any;
+                self.pending = IncompleteState {
+                    is_dirty: true,
+                    is_reset: true,
+                    ..IncompleteState::default()
+                };
+            }
+            Event::RootStatus(status) => self.apply_status(status)?,
+            Event::Delta(delta) => self.apply_delta(delta)?,
+            Event::Diagnostics(list) => self.apply_diagnostics(list)?,
+            Event::Synced(Synced { resume_token }) | Event::Bookmark(Bookmark { resume_token }) => {
+                let pending = std::mem::take(&mut self.pending);
+                let changed = pending.is_dirty && self.complete_state(pending.is_reset);
+                return Ok(Some(MirrorUpdate {
+                    epoch: message.epoch.into(),
+                    revision: message.revision,
+                    token: resume_token.into(),
+                    catalog: self.complete.clone(),
+                    changed,
+                    is_reset: pending.is_reset,
+                    is_bookmark,
+                    removed: pending.removed,
+                }));
+            }
+        }
+        if self.bytes() + self.pending.removed_bytes > self.max_bytes {
+            let most = self.max_bytes;
+            return Err(format!(
+                "the catalog exceeds the mirror's limit of {most} bytes of memory; select fewer roots, \
+                 or raise `max_bytes`"
+            ));
+        }
+        Ok(None)
+    }
+
+    /// Completes the state of the events so far. Returns whether the daemon sent changes, or after a
+    /// `reset` whether the state differs from the last complete state.
+    fn complete_state(&mut self, is_reset: bool) -> bool {
+        let had_state = std::mem::replace(&mut self.has_state, true);
+        let mut is_same = had_state && is_reset && self.statuses().eq(self.complete.roots());
+        for root in &mut self.roots {
+            is_same &= root.complete(is_reset);
+            if let Some((sharing, status)) = self.sharing.as_mut().zip(root.status.as_ref()) {
+                sharing.share(status, &mut root.contents);
+                root.completed = root.contents.clone();
+                root.last_ready = root.last_ready.take().map(|_| root.contents.clone());
+            }
+        }
+        if !is_same {
+            self.complete = Arc::new(self.catalog());
+        }
+        !is_same
+    }
+
+    /// Returns the catalog of the events so far.
+    fn catalog(&self) -> MirrorCatalog<S> {
+        let contents = self
+            .roots
+            .iter()
+            .map(|root| (root.id.clone(), root.contents.clone()));
+        MirrorCatalog::new(self.statuses().cloned().collect(), contents.collect())
+    }
+
+    fn bytes(&self) -> usize {
+        self.roots.iter().map(RootReplica::bytes).sum()
+    }
+
+    fn statuses(&self) -> impl Iterator<Item = &RootStatus> {
+        self.roots.iter().filter_map(|root| root.status.as_ref())
+    }
+
+    fn root_mut(&mut self, id: &str) -> Result<&mut RootReplica<S>, String> {
+        let index = self
+            .root_indexes
+            .get(id)
+            .ok_or("the daemon sent a root that was not selected")?;
+        Ok(&mut self.roots[*index])
+    }
+
+    fn apply_status(&mut self, mut status: RootStatus) -> Result<(), String> {
+        self.pending.is_dirty = true;
+        let root = self.root_mut(&status.id)?;
+        if std::mem::take(&mut status.unchanged) {
+            root.restore(&status.catalog_digest)?;
+        }
+        if status.state() == RootState::Ready {
+            root.offered = None;
+        }
+        root.status = Some(status);
+        Ok(())
+    }
+
+    fn apply_diagnostics(&mut self, list: DiagnosticList) -> Result<(), String> {
+        self.pending.is_dirty = true;
+        let contents = RootContents::make_mut(&mut self.root_mut(&list.root_id)?.contents);
+        contents.add_diagnostics(list.diagnostics, list.continued);
+        Ok(())
+    }
+
+    fn apply_delta(&mut self, delta: SkillDelta) -> Result<(), String> {
+        self.pending.is_dirty = true;
+        let selected = self.root_indexes.get(&delta.root_id).copied();
+        let index = selected.ok_or("the daemon sent a root that was not selected")?;
+        let contents = RootContents::make_mut(&mut self.roots[index].contents);
+        for removed in delta.removed {
+            if contents.remove_skill(&removed.package) {
+                let bytes = removed.package.len() + ENTRY_OVERHEAD_BYTES;
+                if self
+                    .pending
+                    .removed
+                    .insert(removed.package, removed.reason)
+                    .is_none()
+                {
+                    self.pending.removed_bytes += bytes;
+                }
+            }
+        }
+        for skill in delta.upserted {
+            let owner = skill
+                .authority
+                .as_ref()
+                .map(|authority| authority.id.as_str());
+            let is_its_own = owner == Some(delta.root_id.as_str())
+                && is_of_root(&skill.package, &delta.root_id)
+                && is_of_root(&skill.main_resource, &delta.root_id);
+            if !is_its_own {
+                return Err("the daemon lists a skill below another root".to_owned());
+            }
+            let convert = self.convert;
+            contents.insert_skill(skill, |skill| convert(index, skill));
+        }
+        for package in &delta.removed_plugins {
+            contents.remove_plugin(package);
+        }
+        for plugin in delta.upserted_plugins {
+            if !is_of_root(&plugin.package, &delta.root_id) {
+                return Err("the daemon lists a plugin below another root".to_owned());
+            }
+            contents.insert_plugin(plugin);
+        }
+        if let Some(list) = delta.marketplaces {
+            contents.set_marketplaces(list.marketplaces);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,637 @@
+//! Packages of a daemon as files on this machine. [`pull_package`] writes the files of a package to
+//! a directory, and [`verify_dir`] compares the directory with its checksum file.
+//!
+//! A pull writes the package next to the directory and exchanges both with one system call. So the
+//! directory has one whole state of the package at each moment, even if the pull is killed. Files
+//! that the directory already has are linked, not read again.
+//!
+//! ```
+//! use caproot_client::{Client, ClientCredentials};
+//! use caproot_client::pull::{PullRequest, pull_package, verify_dir};
+//! use std::time::Duration;
+//! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let address = demo::start_demo_daemon().await.to_string();
+//! # let scratch = tempfile::tempdir()?;
+//! # let dir = scratch.path().join("triage-logs");
+//! let (endpoint, credentials) = (address.parse()?, ClientCredentials::default());
+//! let mut client = Client::connect(&endpoint, &credentials, Duration::from_secs(30)).await?;
+//! let published = client.list_roots().await?.roots;
+//! let root = published[0].selected_capability_root.clone().ok_or("no root")?;
+//!
+//! let request = PullRequest::new(root, "skill://demo/triage-logs", &dir);
+//! let report = pull_package(&client, &request, &mut |_| {}).await?;
+//! assert_eq!(report.written, ["SKILL.md", "references/patterns.md"]);
+//! assert!(verify_dir(&dir)?.differences.is_empty());
+//!
+//! // A second pull reads no file.
+//! let report = pull_package(&client, &request, &mut |_| {}).await?;
+//! assert!(report.written.is_empty());
+//! # Ok(())
+//! # }
+//! ```
+
+mod checksum_file;
+mod dir_scan;
+mod package_list;
+mod staging_dir;
+mod target_dir;
+
+pub use checksum_file::CHECKSUM_FILE;
+pub use dir_scan::{DifferenceKind, DirDifference};
+
+use crate::{CallError, Client, error_reason};
+use caproot_core::proto::caproot::v1::{ErrorReason, ReadResourceRequest, SelectedCapabilityRoot};
+use checksum_file::{ChecksumFile, FileChecksum};
+use dir_scan::{DirScan, ScanDepth};
+use futures_util::{StreamExt as _, stream};
+use staging_dir::StagingDir;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use target_dir::{OpenTarget, TargetDir};
+
+/// How often a pull starts again if the package or the directory changes in the meantime.
+const MAX_ATTEMPTS: u32 = 5;
+/// Delay of the second attempt. Each further attempt waits this much longer.
+const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Files that are read at the same time.
+const CONCURRENT_READS: usize = 8;
+/// Requested size of a page.
+const PAGE_BYTES: u64 = 1 << 20;
+/// Minimum average size of the pages of a file, so that a daemon cannot send tiny pages without end.
+const MIN_PAGE_BYTES: u64 = 4 << 10;
+
+/// Package, directory and limits of a pull.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PullRequest {
+    /// Root that listed the package.
+    pub root: SelectedCapabilityRoot,
+    /// Handle of the package, exactly as listed.
+    pub package: String,
+    /// Directory that the package is written to. The pull creates the directory, but not the
+    /// directory above it.
+    pub dir: PathBuf,
+    /// Limits of the package.
+    pub limits: PullLimits,
+    /// Whether the pull replaces files in the directory that are not from a pull, or that changed
+    /// since. Otherwise such files are an error.
+    pub replaces_conflicts: bool,
+}
+
+impl PullRequest {
+    /// Creates a request with the default limits that replaces no conflicting files.
+    #[must_use]
+    pub fn new(
+        root: SelectedCapabilityRoot,
+        package: impl Into<String>,
+        dir: impl Into<PathBuf>,
+    ) -> Self {
+        let (package, dir, limits) = (package.into(), dir.into(), PullLimits::default());
+        Self {
+            root,
+            package,
+            dir,
+            limits,
+            replaces_conflicts: false,
+        }
+    }
+}
+
+/// Limits of a pulled package.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PullLimits {
+    /// Maximum number of files; 10,000 by default.
+    pub max_files: usize,
+    /// Maximum size of all files in bytes; 1 GiB by default.
+    pub max_bytes: u64,
+}
+
+impl Default for PullLimits {
+    fn default() -> Self {
+        Self {
+            max_files: 10_000,
+            max_bytes: 1 << 30,
+        }
+    }
+}
+
+/// Result of a pull. A file is named by its handle without the handle of the package, such as
+/// `references/the%20steps.md`.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PullReport {
+    /// Files of the package.
+    pub files: usize,
+    /// Size of these files.
+    pub bytes: u64,
+    /// Files that the directory did not have with this name, content and mode, in order.
+    pub written: Vec<String>,
+    /// Files and directories that the directory had and the package does not have, in order.
+    pub removed: Vec<String>,
+    /// Files that were read from the daemon. The others were linked.
+    pub read_files: usize,
+    /// Whether the directory was replaced.
+    pub is_replaced: bool,
+}
+
+/// Progress of the current attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PullProgress {
+    /// Files read so far.
+    pub files: usize,
+    /// Files to read.
+    pub total_files: usize,
+}
+
+/// Comparison of a directory with its checksum file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirVerification {
+    /// Handle of the package in the directory.
+    pub package: String,
+    /// Files of the package.
+    pub files: usize,
+    /// Size of these files.
+    pub bytes: u64,
+    /// Differences by name. At most 1,000: the comparison ends after so many.
+    pub differences: Vec<DirDifference>,
+}
+
+/// Failure of a pull. Unless the failure is in the removal of the old files, the directory is
+/// unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// A call failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// The list or a file of the daemon is not valid.
+    #[error("invalid response from the daemon: {0}")]
+    InvalidResponse(String),
+    /// The package exceeds a limit of the request.
+    #[error("the package has more than {0}; raise the limit if you trust the package")]
+    TooLarge(String),
+    /// The daemon's list is incomplete.
+    #[error("a limit of the daemon omits files of the package, so the package cannot be pulled")]
+    Truncated,
+    /// A file has a component that a pull never writes: `.git`, `.hg` or `.svn` in any letter case,
+    /// or a name that begins with `..`.
+    #[error(
+        "the package has the file {0:?}, and a pull never writes .git, .hg, .svn or a name that \
+         begins with `..`; move the file out of the package"
+    )]
+    ForbiddenName(String),
+    /// The daemon cannot send a file.
+    #[error(
+        "the daemon has no digest of {0}: the file is over its limit max_file_bytes, or changes all the \
+         time"
+    )]
+    NoDigest(String),
+    /// The package or the directory changed during each attempt.
+    #[error(
+        "the package or the directory changed during each of {MAX_ATTEMPTS} attempts; try again later"
+    )]
+    KeepsChanging,
+    /// The directory has files that are not from a pull, or that changed since.
+    #[error("{} in the directory not as the last pull wrote them", count_files(.0.len()))]
+    Conflicts(Vec<DirDifference>),
+    /// The directory holds another package.
+    #[error("the directory holds another package, {0}")]
+    OtherPackage(String),
+    /// Another pull is writing the directory.
+    #[error("another pull is writing {}; try again later", .0.display())]
+    InUse(PathBuf),
+    /// The directory cannot be used.
+    #[error("cannot use {}: {reason}", .path.display())]
+    Unusable {
+        /// Directory or file.
+        path: PathBuf,
+        /// Cause.
+        reason: String,
+    },
+    /// A file or directory cannot be read or written.
+    #[error("{}: {error}", .path.display())]
+    Io {
+        /// File or directory.
+        path: PathBuf,
+        /// Error of the system.
+        error: io::Error,
+    },
+}
+
+fn count_files(count: usize) -> String {
+    if count == 1 {
+        "1 file is".to_owned()
+    } else {
+        format!("{count} files are")
+    }
+}
+
+impl PullError {
+    fn io(path: &Path, error: impl Into<io::Error>) -> Self {
+        Self::Io {
+            path: path.to_owned(),
+            error: error.into(),
+        }
+    }
+
+    fn unusable(path: &Path, reason: impl Into<String>) -> Self {
+        Self::Unusable {
+            path: path.to_owned(),
+            reason: reason.into(),
+        }
+    }
+
+    fn invalid(name: &str, reason: &str) -> Self {
+        Self::InvalidResponse(format!("the file {name:?} {reason}"))
+    }
+}
+
+/// Files of a package, by name.
+type PackageFiles = BTreeMap<String, FileChecksum>;
+
+/// Files that a failed attempt read, so that they need not be read again.
+struct StagedFiles {
+    staging: Arc<StagingDir>,
+    files: PackageFiles,
+}
+
+/// Outcome of one attempt.
+enum PullAttempt {
+    Complete(PullReport),
+    /// The package or the directory changed. Has the error for the last attempt.
+    Changed(PullError),
+}
+
+/// Writes a package to a directory.
+///
+/// The pull lists the package, reads the files that the directory does not have, checks the digest
+/// of each file, and lists the package again. If both lists agree, the directory is replaced.
+/// Otherwise the pull starts again, at most four times.
+pub async fn pull_package(
+    client: &Client,
+    request: &PullRequest,
+    report_progress: &mut (dyn FnMut(PullProgress) + Send),
+) -> Result<PullReport, PullError> {
+    let target = Arc::new(TargetDir::open_parent(&request.dir)?);
+    let cleaned = target.clone();
+    run_blocking(move || {
+        cleaned.reject_working_directory()?;
+        cleaned.remove_stale_staging()
+    })
+    .await?;
+    let mut staged = None;
+    let mut attempt = 1;
+    loop {
+        match try_pull(client, request, &target, &mut staged, report_progress).await? {
+            PullAttempt::Complete(report) => return Ok(report),
+            PullAttempt::Changed(error) if attempt == MAX_ATTEMPTS => return Err(error),
+            PullAttempt::Changed(_) => tokio::time::sleep(RETRY_DELAY * attempt).await,
+        }
+        attempt += 1;
+    }
+}
+
+/// Compares a directory with its checksum file. If a pull replaces the directory in the meantime, the
+/// comparison starts again, at most four times. Blocks on the disk.
+pub fn verify_dir(dir: &Path) -> Result<DirVerification, PullError> {
+    let target = TargetDir::open_parent(dir)?;
+    for _ in 0..MAX_ATTEMPTS {
+        let Some(open) = target.open_dir(false)? else {
+            return Err(PullError::unusable(dir, "no such directory"));
+        };
+        let Some(checksums) = &open.checksums else {
+            let reason = format!("the directory has no {CHECKSUM_FILE}, so it is not from a pull");
+            return Err(PullError::unusable(dir, reason));
+        };
+        let scan = open.scan(ScanDepth::Contents)?;
+        if target.is_current(&open) {
+            return Ok(DirVerification {
+                package: checksums.package.clone(),
+                files: checksums.files.len(),
+                bytes: total_bytes(&checksums.files),
+                differences: scan.differences,
+            });
+        }
+    }
+    Err(PullError::unusable(
+        dir,
+        format!("pulls replaced it during {MAX_ATTEMPTS} comparisons"),
+    ))
+}
+
+async fn try_pull(
+    client: &Client,
+    request: &PullRequest,
+    target: &Arc<TargetDir>,
+    staged: &mut Option<StagedFiles>,
+    report_progress: &mut (dyn FnMut(PullProgress) + Send),
+) -> Result<PullAttempt, PullError> {
+    let files = match package_list::list_files(client, request).await {
+        Err(error @ PullError::NoDigest(_)) => return Ok(PullAttempt::Changed(error)),
+        outcome => outcome?,
+    };
+    let (opened, ignores_invalid) = (target.clone(), request.replaces_conflicts);
+    let opened = run_blocking(move || {
+        let Some(open) = opened.open_dir(ignores_invalid)? else {
+            return Ok(None);
+        };
+        open.lock()?;
+        if !opened.is_current(&open) {
+            return Err(PullError::KeepsChanging);
+        }
+        open.reject_mounts()?;
+        let scan = open.scan(ScanDepth::Contents)?;
+        Ok(Some((Arc::new(open), scan)))
+    });
+    let local = match opened.await {
+        Err(error @ PullError::KeepsChanging) => return Ok(PullAttempt::Changed(error)),
+        outcome => outcome?,
+    };
+    let mut report = PullReport {
+        files: files.len(),
+        ..PullReport::default()
+    };
+    report.bytes = total_bytes(&files);
+    report.written = files.keys().cloned().collect();
+    if let Some((open, scan)) = &local {
+        check_conflicts(request, open, scan)?;
+        let known = open.checksums.as_ref();
+        if scan.differences.is_empty() && known.is_some_and(|known| known.files == files) {
+            report.written.clear();
+            return Ok(PullAttempt::Complete(report));
+        }
+        let intact = intact_files(open, scan);
+        report
+            .written
+            .retain(|name| intact.get(name) != files.get(name).as_ref());
+        let extra = scan
+            .differences
+            .iter()
+            .filter(|found| found.kind == DifferenceKind::Extra);
+        let old = intact.keys().copied().chain(extra.map(|found| &found.name));
+        report.removed = old
+            .filter(|name| !files.contains_key(*name))
+            .cloned()
+            .collect();
+        report.removed.sort();
+    }
+    let checksums = ChecksumFile::new(&request.package, files.clone()).to_text()?;
+    let staging = Arc::new(StagingDir::create(target)?);
+    let mut complete = PackageFiles::new();
+    let missing = link_known_files(
+        &staging,
+        &files,
+        local.as_ref(),
+        staged.as_ref(),
+        &mut complete,
+    );
+    report.read_files = missing.len();
+    let read = read_files(
+        client,
+        request,
+        &staging,
+        &missing,
+        &mut complete,
+        report_progress,
+    );
+    let read = read.await;
+    *staged = Some(StagedFiles {
+        staging: staging.clone(),
+        files: complete,
+    });
+    let read = match read {
+        Ok(()) => package_list::list_files(client, request).await,
+        Err(error) => Err(error),
+    };
+    match read {
+        // If both lists agree, each file had its digest when the first list ended.
+        Ok(current) if current == files => {}
+        Ok(_) | Err(PullError::NoDigest(_)) => {
+            return Ok(PullAttempt::Changed(PullError::KeepsChanging));
+        }
+        Err(error) if is_concurrent_change(&error) => return Ok(PullAttempt::Changed(error)),
+        Err(error) => return Err(error),
+    }
+    let (target, keeps_extra) = (target.clone(), !request.replaces_conflicts);
+    let replaced = run_blocking(move || {
+        staging.write_checksum_file(&checksums)?;
+        target.replace(&staging, local.as_ref(), keeps_extra)
+    });
+    report.is_replaced = replaced.await?;
+    Ok(if report.is_replaced {
+        PullAttempt::Complete(report)
+    } else {
+        PullAttempt::Changed(PullError::KeepsChanging)
+    })
+}
+
+/// Returns an error if a file of the directory would be lost, unless the request replaces conflicting
+/// files. Missing files are no conflict.
+fn check_conflicts(
+    request: &PullRequest,
+    open: &OpenTarget,
+    scan: &DirScan,
+) -> Result<(), PullError> {
+    if request.replaces_conflicts {
+        return Ok(());
+    }
+    let is_conflict = |found: &&DirDifference| found.kind != DifferenceKind::Missing;
+    let conflicts: Vec<_> = scan
+        .differences
+        .iter()
+        .filter(is_conflict)
+        .cloned()
+        .collect();
+    if !conflicts.is_empty() {
+        return Err(PullError::Conflicts(conflicts));
+    }
+    match &open.checksums {
+        Some(known) if known.package != request.package => {
+            Err(PullError::OtherPackage(known.package.clone()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the files of the directory that are as the last pull wrote them.
+fn intact_files<'a>(
+    open: &'a OpenTarget,
+    scan: &DirScan,
+) -> BTreeMap<&'a String, &'a FileChecksum> {
+    let known = open.checksums.iter().flat_map(|known| &known.files);
+    known
+        .filter(|(name, _)| scan.stamps.contains_key(*name))
+        .collect()
+}
+
+/// Directory of a linked file.
+#[derive(Debug, Clone, Copy)]
+enum FileOrigin {
+    Target,
+    Staged,
+}
+
+/// Links files that the directory or the last attempt has. Adds the files of the last attempt to
+/// `complete`. Returns the files to read.
+///
+/// Each file is linked at most once, so that files with equal content are separate files.
+fn link_known_files(
+    staging: &StagingDir,
+    files: &PackageFiles,
+    local: Option<&(Arc<OpenTarget>, DirScan)>,
+    staged: Option<&StagedFiles>,
+    complete: &mut PackageFiles,
+) -> PackageFiles {
+    let mut sources = BTreeMap::<&FileChecksum, Vec<_>>::new();
+    if let Some(StagedFiles { staging, files }) = staged {
+        for (name, checksum) in files {
+            sources
+                .entry(checksum)
+                .or_default()
+                .push((staging.fd(), name, FileOrigin::Staged));
+        }
+    }
+    if let Some((open, scan)) = local {
+        for (name, checksum) in intact_files(open, scan) {
+            sources
+                .entry(checksum)
+                .or_default()
+                .push((open.fd(), name, FileOrigin::Target));
+        }
+    }
+    let mut missing = PackageFiles::new();
+    for (name, checksum) in files {
+        let source = sources.get_mut(checksum).and_then(Vec::pop);
+        // For example, a filesystem without hard links, or a file of another user.
+        let linked = source.filter(|(dir, from, _)| staging.link_file(*dir, from, name).is_ok());
+        match linked {
+            None => {
+                missing.insert(name.clone(), checksum.clone());
+            }
+            Some((.., FileOrigin::Staged)) => {
+                complete.insert(name.clone(), checksum.clone());
+            }
+            // The next attempt links the file from the target again.
+            Some((.., FileOrigin::Target)) => {}
+        }
+    }
+    missing
+}
+
+/// Reads files from the daemon into the staging directory, and adds each file that is complete to
+/// `complete`.
+async fn read_files(
+    client: &Client,
+    request: &PullRequest,
+    staging: &StagingDir,
+    missing: &PackageFiles,
+    complete: &mut PackageFiles,
+    report_progress: &mut (dyn FnMut(PullProgress) + Send),
+) -> Result<(), PullError> {
+    let mut progress = PullProgress {
+        files: 0,
+        total_files: missing.len(),
+    };
+    // Owned names, because rustc finds no `Send` for futures that borrow them from the iterator.
+    let reads = missing.clone().into_iter().map(|(name, file)| async move {
+        let (out, path) = staging.create_file(&name, file.executable)?;
+        read_file(client, request, &name, &file, out, &path).await?;
+        Ok::<_, PullError>((name, file))
+    });
+    let mut reads = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
+    report_progress(progress);
+    while let Some(read) = reads.next().await {
+        complete.extend([read?]);
+        progress.files += 1;
+        report_progress(progress);
+    }
+    Ok(())
+}
+
+/// Reads one file from the daemon, in the version that was listed.
+async fn read_file(
+    client: &Client,
+    request: &PullRequest,
+    name: &str,
+    file: &FileChecksum,
+    mut out: File,
+    path: &Path,
+) -> Result<(), PullError> {
+    let read = ReadResourceRequest {
+        root: Some(request.root.clone()),
+        package: request.package.clone(),
+        resource: format!("{}/{name}", request.package),
+        max_bytes: i64::try_from(PAGE_BYTES).unwrap_or(i64::MAX),
+        ..ReadResourceRequest::default()
+    };
+    let (mut bytes, mut pages) = (0_u64, 0_u64);
+    let mut failure = None;
+    let mut write = |page: &[u8]| {
+        bytes += page.len() as u64;
+        pages += 1;
+        if bytes > file.bytes {
+            failure = Some(PullError::KeepsChanging);
+        } else if pages > 2 + file.bytes / MIN_PAGE_BYTES {
+            failure = Some(PullError::invalid(name, "has too many pages"));
+        } else {
+            failure = out
+                .write_all(page)
+                .err()
+                .map(|error| PullError::io(path, error));
+        }
+        if failure.is_none() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::Other.into())
+        }
+    };
+    let response = client.clone().read_resource(&read, 0, &mut write).await;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    // The client compared the bytes with the digest of the response.
+    if response?.digest != file.digest {
+        return Err(PullError::KeepsChanging);
+    }
+    if bytes == file.bytes {
+        Ok(())
+    } else {
+        Err(PullError::invalid(name, "has another size"))
+    }
+}
+
+/// Whether a read failed because the package changed after the list.
+fn is_concurrent_change(error: &PullError) -> bool {
+    match error {
+        PullError::KeepsChanging
+        | PullError::Call(CallError::ChangedDuringRead | CallError::DigestMismatch) => true,
+        PullError::Call(CallError::Status(status)) => matches!(
+            error_reason(status),
+            Some(
+                ErrorReason::PackageNotFound
+                    | ErrorReason::ResourceNotFound
+                    | ErrorReason::ResourceChanged
+            )
+        ),
+        _ => false,
+    }
+}
+
+fn total_bytes(files: &PackageFiles) -> u64 {
+    files
+        .values()
+        .map(|file| file.bytes)
+        .fold(0, u64::saturating_add)
+}
+
+/// Runs work that blocks on the disk on another thread.
+async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, PullError> + Send + 'static,
+) -> Result<T, PullError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(PullError::io(Path::new("."), io::Error::other(error))))
+}

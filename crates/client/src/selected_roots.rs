@@ -1,0 +1,123 @@
+//! Parser of the selected roots that a platform wrote as JSON.
+
+use super::json;
+use caproot_core::proto::caproot::v1::{ListRootsResponse, SelectedCapabilityRoot};
+use serde_json::Value;
+
+/// Error in the JSON of selected roots.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SelectedRootsError {
+    /// The text is not JSON.
+    #[error("invalid JSON: {0}")]
+    Syntax(String),
+    /// The JSON has another shape.
+    #[error(
+        "expected an array of selected roots, or an object with a `selectedCapabilityRoots` array"
+    )]
+    Shape,
+    /// One element is not a selected root.
+    #[error("element {index} is not a selected root: {cause}")]
+    Element {
+        /// Index in the array, from 0.
+        index: usize,
+        /// Error of the element.
+        cause: String,
+    },
+}
+
+/// Returns published roots as a selection, in the environment if there is one. Without one, they are
+/// in the daemon's first environment.
+pub fn published_selection(
+    published: ListRootsResponse,
+    environment_id: Option<&str>,
+) -> Vec<SelectedCapabilityRoot> {
+    let roots = published
+        .roots
+        .into_iter()
+        .filter_map(|root| root.selected_capability_root);
+    let mut roots: Vec<_> = roots.collect();
+    for location in roots.iter_mut().filter_map(|root| root.location.as_mut()) {
+        // The daemon names its first environment in each root, and may have more environments.
+        if let Some(id) = environment_id {
+            id.clone_into(&mut location.environment_id);
+        }
+    }
+    roots
+}
+
+/// Parses a JSON array of `SelectedCapabilityRoot`, or an object with a `selectedCapabilityRoots`
+/// array, such as the parameters of Codex's `thread/start`. The other keys of the object are
+/// ignored.
+pub fn parse_selected_roots(text: &str) -> Result<Vec<SelectedCapabilityRoot>, SelectedRootsError> {
+    let value = serde_json::from_str(text);
+    let array = match value.map_err(|error| SelectedRootsError::Syntax(error.to_string()))? {
+        Value::Array(array) => array,
+        Value::Object(mut object) => {
+            // proto3 JSON accepts both names of a field.
+            let names = ["selectedCapabilityRoots", "selected_capability_roots"];
+            match names.into_iter().find_map(|name| object.remove(name)) {
+                Some(Value::Array(array)) => array,
+                _ => return Err(SelectedRootsError::Shape),
+            }
+        }
+        _ => return Err(SelectedRootsError::Shape),
+    };
+    let element = |(index, value)| {
+        json::parse(value).map_err(|cause| SelectedRootsError::Element { index, cause })
+    };
+    array.into_iter().enumerate().map(element).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SelectedRootsError, parse_selected_roots};
+
+    const ROOT: &str = r#"{"id":"deploy-plugin@1","location":{"type":"environment",
+        "environmentId":"workspace","path":"/opt/codex/plugins/deploy"}}"#;
+
+    #[test]
+    fn arrays_and_objects_are_parsed() {
+        for text in [
+            format!("[{ROOT}]"),
+            format!(r#"{{"model":"x","selectedCapabilityRoots":[{ROOT}],"other":{{}}}}"#),
+            format!(r#"{{"selected_capability_roots":[{ROOT}]}}"#),
+        ] {
+            let roots = parse_selected_roots(&text).expect(&text);
+            assert_eq!(roots.len(), 1);
+            assert_eq!(roots[0].id, "deploy-plugin@1");
+            let location = roots[0].location.as_ref().expect("a location");
+            assert_eq!(location.r#type, "environment");
+            assert_eq!(location.environment_id, "workspace");
+            assert_eq!(location.path, "/opt/codex/plugins/deploy");
+        }
+        assert_eq!(parse_selected_roots("[]"), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn errors_name_the_element() {
+        for text in ["", "{", "[1,]", "[] []"] {
+            assert!(
+                matches!(
+                    parse_selected_roots(text),
+                    Err(SelectedRootsError::Syntax(_))
+                ),
+                "{text:?}"
+            );
+        }
+        for text in ["1", "null", "{}", r#"{"selectedCapabilityRoots":{}}"#] {
+            assert_eq!(
+                parse_selected_roots(text),
+                Err(SelectedRootsError::Shape),
+                "{text:?}"
+            );
+        }
+        for element in ["1", "null", r#"{"id":7}"#, r#"{"name":"x"}"#] {
+            let text = format!("[{ROOT},{element}]");
+            let error = parse_selected_roots(&text).expect_err(element);
+            assert!(
+                matches!(error, SelectedRootsError::Element { index: 1, .. }),
+                "{error}"
+            );
+        }
+    }
+}

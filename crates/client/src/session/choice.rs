@@ -1,0 +1,234 @@
+//! Choice of a session's skills: rules that include or exclude skills by name, handle or source.
+
+use super::sources::{SkillListing, SkillSource, SourceKind};
+use super::{SelectionError, SharedSkill};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Limit of the rules of a choice.
+pub const MAX_CHOICE_RULES: usize = 256;
+/// Limit of a rule in bytes: a handle of 2,048 bytes and the prefix.
+const MAX_RULE_BYTES: usize = 2_100;
+
+/// Skills that a session has, out of all skills of its sources. An excluded skill is not listed,
+/// cannot be read or mentioned, and its name is free for a skill of another source. The default
+/// includes every skill.
+///
+/// ```
+/// use caproot_client::session::{ChoiceRule, SessionOptions, SkillChoice};
+///
+/// let choice = SkillChoice {
+///     include: vec!["source:executor/workspace".parse()?, "handle:skill://team/deploy".parse()?],
+///     exclude: vec![ChoiceRule::Name("pdf".to_owned())],
+/// };
+/// let options = SessionOptions { choice, ..SessionOptions::default() };
+/// # assert_eq!(options.choice.exclude[0].to_string(), "name:pdf");
+/// # Ok::<(), caproot_client::session::ChoiceRuleError>(())
+/// ```
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SkillChoice {
+    /// Rules that include skills. Empty: every skill is included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub include: Vec<ChoiceRule>,
+    /// Rules that exclude skills. They take precedence.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<ChoiceRule>,
+}
+
+/// Rule of a [`SkillChoice`]. Displays as its text, and a text parses as the rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum ChoiceRule {
+    /// `name:pdf`: every skill and every plugin with this name.
+    Name(String),
+    /// `handle:skill://team/deploy`: the skill or plugin with this handle, and those below it.
+    /// `handle:skill://team` is all of the root `team`.
+    Handle(String),
+    /// `source:mcp/docs`: all skills of a source, by its kind (`executor`, `local`, `mcp`) and id.
+    Source(SourceKind, String),
+}
+
+/// Invalid text of a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "invalid rule {0:?}: expected name:NAME, handle:HANDLE or source:KIND/ID, where KIND is \
+     executor, local or mcp"
+)]
+pub struct ChoiceRuleError(String);
+
+impl ChoiceRule {
+    fn matches(&self, source: (SourceKind, &str), name: &str, package: &str) -> bool {
+        match self {
+            Self::Name(chosen) => chosen == name,
+            Self::Handle(handle) => package
+                .strip_prefix(handle.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
+            Self::Source(kind, id) => (*kind, id.as_str()) == source,
+        }
+    }
+}
+
+impl fmt::Display for ChoiceRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => write!(f, "name:{name}"),
+            Self::Handle(handle) => write!(f, "handle:{handle}"),
+            Self::Source(kind, id) => write!(f, "source:{}/{id}", kind.name()),
+        }
+    }
+}
+
+impl FromStr for ChoiceRule {
+    type Err = ChoiceRuleError;
+
+    fn from_str(text: &str) -> Result<Self, ChoiceRuleError> {
+        let parse = || {
+            let (prefix, value) = text
+                .split_once(':')
+                .filter(|(_, value)| !value.is_empty())?;
+            match prefix {
+                _ if text.len() > MAX_RULE_BYTES => None,
+                "name" => Some(Self::Name(value.to_owned())),
+                "handle" if value.contains("://") => {
+                    // A handle of a main resource means the skill.
+                    let package = value.strip_suffix("/SKILL.md").unwrap_or(value);
+                    Some(Self::Handle(package.trim_end_matches('/').to_owned()))
+                }
+                "source" => {
+                    let (kind, id) = value.split_once('/').filter(|(_, id)| !id.is_empty())?;
+                    let kind = SourceKind::ALL
+                        .into_iter()
+                        .find(|known| known.name() == kind)?;
+                    Some(Self::Source(kind, id.to_owned()))
+                }
+                _ => None,
+            }
+        };
+        parse().ok_or_else(|| ChoiceRuleError(text.chars().take(100).collect()))
+    }
+}
+
+impl TryFrom<String> for ChoiceRule {
+    type Error = ChoiceRuleError;
+
+    fn try_from(text: String) -> Result<Self, ChoiceRuleError> {
+        text.parse()
+    }
+}
+
+impl From<ChoiceRule> for String {
+    fn from(rule: ChoiceRule) -> Self {
+        rule.to_string()
+    }
+}
+
+impl SkillChoice {
+    /// Returns whether the choice has no rule and so includes every skill.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.include.is_empty() && self.exclude.is_empty()
+    }
+
+    pub(super) fn check(&self) -> Result<(), SelectionError> {
+        let count = self.include.len() + self.exclude.len();
+        if count > MAX_CHOICE_RULES {
+            let error = format!("the choice has {count} rules; the limit is {MAX_CHOICE_RULES}");
+            return Err(SelectionError(vec![error]));
+        }
+        Ok(())
+    }
+
+    /// Returns whether a skill or plugin of a source is in the session.
+    pub(super) fn includes(&self, source: &dyn SkillSource, name: &str, package: &str) -> bool {
+        let source = (source.kind(), source.id());
+        let is_matched =
+            |rules: &[ChoiceRule]| rules.iter().any(|rule| rule.matches(source, name, package));
+        (self.include.is_empty() || is_matched(&self.include)) && !is_matched(&self.exclude)
+    }
+
+    /// Returns the listing without the excluded skills.
+    pub(super) fn filter_listing(
+        &self,
+        source: &dyn SkillSource,
+        listing: &Arc<SkillListing>,
+    ) -> Arc<SkillListing> {
+        if self.is_empty() {
+            return listing.clone();
+        }
+        let is_included = |skill: &&SharedSkill| self.includes(source, &skill.name, &skill.package);
+        let skills = listing.skills.iter().filter(is_included).cloned().collect();
+        Arc::new(SkillListing {
+            skills,
+            ..SkillListing::clone(listing)
+        })
+    }
+
+    /// Returns a warning for each rule that should include a skill, and matches none of these
+    /// skills.
+    pub(super) fn unmatched_warnings<'a>(
+        &self,
+        listings: &(impl Iterator<Item = (&'a dyn SkillSource, &'a SkillListing)> + Clone),
+    ) -> Vec<String> {
+        let is_unmatched = |rule: &&ChoiceRule| {
+            !listings.clone().any(|(source, listing)| {
+                let source = (source.kind(), source.id());
+                let mut skills = listing.skills.iter();
+                skills.any(|skill| rule.matches(source, &skill.name, &skill.package))
+            })
+        };
+        let unmatched = self.include.iter().filter(is_unmatched);
+        unmatched
+            .map(|rule| format!("no skill matches the chosen `{rule}`"))
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ChoiceRule, SourceKind};
+    use proptest::prelude::*;
+
+    #[test]
+    fn invalid_rules_are_rejected() {
+        let long = format!("name:{}", "x".repeat(3_000));
+        for bad in [
+            "",
+            "pdf",
+            "name:",
+            "names:pdf",
+            "handle:team/pdf",
+            "source:mcp",
+            "source:mcp/",
+            "source:disk/x",
+            &long,
+        ] {
+            let error = bad.parse::<ChoiceRule>().expect_err(bad).to_string();
+            assert!(error.contains("name:NAME") && error.len() < 400, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_handle_matches_itself_and_handles_below() {
+        let rule: ChoiceRule = "handle:skill://r/a/SKILL.md".parse().expect("a rule");
+        let matches = |package| rule.matches((SourceKind::Executor, "e"), "a", package);
+        assert!(matches("skill://r/a") && matches("skill://r/a/b"));
+        assert!(!matches("skill://r/ab") && !matches("skill://r"));
+    }
+
+    proptest! {
+        #[test]
+        fn rules_parse_as_displayed(name in "[a-z:/ ]{1,20}", id in "[a-z/:]{1,9}", kind in 0_usize..3) {
+            for rule in [ChoiceRule::Name(name.clone()), ChoiceRule::Source(SourceKind::ALL[kind], id)] {
+                prop_assert_eq!(rule.to_string().parse(), Ok(rule));
+            }
+        }
+
+        #[test]
+        fn no_text_causes_a_panic(text in "(?s).{0,60}") {
+            drop(text.parse::<ChoiceRule>());
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Listener: takes the calls of a manager from an event stream and reconnects.
+
+use super::super::drain::{MAX_POLL_DELAY, poll_backoff};
+use super::super::tracker::DeliveryMode;
+use super::super::{CallDispatcher, DispatchError};
+use super::{HttpManager, failure, root_cause};
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
+use http::StatusCode;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
+use http_body::Frame;
+use http_body_util::StreamBody;
+use reqwest::Response;
+use sse_stream::{Sse, SseStream};
+use std::convert::Infallible;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+/// Limit of an event with the comments before it, in bytes. The arguments of a call have at most
+/// 1 MiB.
+const MAX_EVENT_BYTES: usize = 2 << 20;
+/// Limit of the id of an event, which is a header of the next request.
+const MAX_EVENT_ID_BYTES: usize = 1_024;
+/// Delays between two connections.
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(100);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(10);
+/// Longest delay that the manager may request by `retry`.
+const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(1);
+
+/// Error that ends [`CallListener::listen`]. Displays as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ListenError {
+    /// The dispatcher polls for calls.
+    #[error(transparent)]
+    Dispatch(DispatchError),
+    /// The manager rejects the request, so that another attempt is of no use.
+    #[error("no event stream: {0}")]
+    Rejected(String),
+}
+
+/// Listener for the calls that a manager streams as `text/event-stream`. The data of an event is a
+/// call as in the response of [`HttpManager`]; other events are ignored.
+///
+/// A lost connection is opened again with `Last-Event-ID`: the id of the last event whose call the
+/// dispatcher has. An answer that the manager did not take is submitted again, also while the
+/// stream is quiet. An event that comes again causes no second call.
+///
+/// ```no_run
+/// use caproot_client::session::Session;
+/// use caproot_client::session::dispatch::{CallDispatcher, CallListener, DispatchOptions, HttpManager, HttpManagerConfig};
+/// use std::error::Error;
+/// use std::sync::Arc;
+///
+/// async fn answer_streamed_calls(session: Arc<Session>) -> Result<(), Box<dyn Error>> {
+///     let config = HttpManagerConfig::new("https://platform.example", "thread-1");
+///     let manager = Arc::new(HttpManager::new(config).await?);
+///     let options = DispatchOptions::default();
+///     let dispatcher = CallDispatcher::new("thread-1", manager.clone(), session, options);
+///     CallListener::new(manager).listen(&dispatcher).await?;
+///     Ok(())
+/// }
+/// ```
+#[derive(Debug)]
+pub struct CallListener {
+    manager: Arc<HttpManager>,
+    last_event_id: Option<String>,
+    /// Delay that the manager requested.
+    requested_delay: Duration,
+    /// Whether an event has come since the last connection.
+    has_progress: bool,
+}
+
+/// End of one event stream.
+enum StreamEnd {
+    /// The manager has no more events.
+    Finished,
+    /// The stream is to be opened again, with the reason.
+    Lost(String),
+}
+
+impl CallListener {
+    /// Returns a listener that begins with the events that the manager sends first.
+    #[must_use]
+    pub fn new(manager: Arc<HttpManager>) -> Self {
+        Self {
+            manager,
+            last_event_id: None,
+            requested_delay: Duration::ZERO,
+            has_progress: false,
+        }
+    }
+
+    /// Sets the id of the last known event, such as from an earlier process.
+    #[must_use]
+    pub fn resume_after(self, event_id: impl Into<String>) -> Self {
+        Self {
+            last_event_id: Some(event_id.into()),
+            ..self
+        }
+    }
+
+    /// Returns the id of the last event whose call the dispatcher has.
+    #[must_use]
+    pub fn last_event_id(&self) -> Option<&str> {
+        self.last_event_id.as_deref()
+    }
+
+    /// Gives the calls of the stream to the dispatcher, until the manager responds 204: no more
+    /// events. The calls are answered on tasks of the dispatcher, so dropping the future loses
+    /// none, and listening again goes on. The delivery mode is
+    /// [`DeliveryMode::Pushed`].
+    ///
+    /// # Errors
+    ///
+    /// The manager responds with another status than 2xx, 408, 429 or 5xx, or with another content
+    /// type, or the dispatcher polls.
+    pub async fn listen(&mut self, dispatcher: &CallDispatcher) -> Result<(), ListenError> {
+        let mode = dispatcher.context.tracker().set_mode(DeliveryMode::Pushed);
+        mode.map_err(|mode| ListenError::Dispatch(DispatchError::Mode(mode)))?;
+        tokio::select! {
+            ended = self.follow(dispatcher) => ended,
+            never = resend_unsent(dispatcher) => match never {},
+        }
+    }
+
+    /// Follows the stream and opens it again after each loss.
+    async fn follow(&mut self, dispatcher: &CallDispatcher) -> Result<(), ListenError> {
+        let backoff = ExponentialBuilder::new()
+            .with_min_delay(MIN_RECONNECT_DELAY)
+            .with_max_delay(MAX_RECONNECT_DELAY)
+            .with_jitter()
+            .without_max_times();
+        let mut delays = backoff.build();
+        loop {
+            self.has_progress = false;
+            match self.follow_stream(dispatcher).await? {
+                StreamEnd::Finished => return Ok(()),
+                StreamEnd::Lost(reason) => {
+                    tracing::debug!(last_event_id = self.last_event_id, "stream lost: {reason}");
+                }
+            }
+            if self.has_progress {
+                delays = backoff.build();
+            }
+            let delay = delays.next().unwrap_or(MAX_RECONNECT_DELAY);
+            sleep(delay.max(self.requested_delay)).await;
+        }
+    }
+
+    /// Follows one stream.
+    async fn follow_stream(
+        &mut self,
+        dispatcher: &CallDispatcher,
+    ) -> Result<StreamEnd, ListenError> {
+        let response = match self
+            .open_stream(dispatcher.context.options.manager_timeout)
+            .await
+        {
+            Err(reason) => return Ok(StreamEnd::Lost(reason)),
+            Ok(response) => response,
+        };
+        let status = response.status();
+        let is_temporary = status.is_server_error()
+            || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
+        if status == StatusCode::NO_CONTENT {
+            return Ok(StreamEnd::Finished);
+        } else if is_temporary {
+            return Ok(StreamEnd::Lost(failure(response).await));
+        } else if !status.is_success() {
+            return Err(ListenError::Rejected(failure(response).await));
+        }
+        let content_type = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .and_then(|t| t.to_str().ok());
+        let content_type = content_type.unwrap_or_default();
+        if !content_type.starts_with("text/event-stream") {
+            let reason = format!("the manager responds with the content type {content_type:?}");
+            return Err(ListenError::Rejected(reason));
+        }
+        let unread = Arc::new(AtomicUsize::new(0));
+        let chunks = limited_chunks(response, unread.clone());
+        let mut events = SseStream::new(StreamBody::new(Box::pin(chunks)));
+        loop {
+            match events.next().await {
+                None => return Ok(StreamEnd::Lost("the manager closed the stream".to_owned())),
+                Some(Err(error)) => return Ok(StreamEnd::Lost(error.to_string())),
+                Some(Ok(event)) => {
+                    unread.store(0, Ordering::Relaxed);
+                    if let Some(end) = self.take_event(dispatcher, event).await? {
+                        return Ok(end);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn open_stream(&self, limit: Duration) -> Result<Response, String> {
+        let manager = &self.manager;
+        let url = manager.url(&manager.paths.call_events, "");
+        let build = || {
+            let request = manager.client.get(&url).header(ACCEPT, "text/event-stream");
+            match &self.last_event_id {
+                Some(id) => request.header("Last-Event-ID", id),
+                None => request,
+            }
+        };
+        let sent = timeout(limit, manager.send(build)).await;
+        sent.unwrap_or_else(|_| Err("the manager does not respond".to_owned()))
+    }
+
+    /// Starts the call of an event. The id of the event counts once the call is started.
+    async fn take_event(
+        &mut self,
+        dispatcher: &CallDispatcher,
+        event: Sse,
+    ) -> Result<Option<StreamEnd>, ListenError> {
+        if let Some(retry) = event.retry {
+            self.requested_delay = Duration::from_millis(retry).min(MAX_REQUESTED_DELAY);
+        }
+        let message = event.data.and_then(|data| serde_json::from_str(&data).ok());
+        let call = message.and_then(|message| self.manager.read_call(message));
+        if let Some((request_id, job)) = call.and_then(|call| dispatcher.job_for_call(call)) {
+            match dispatcher
+                .start_call(DeliveryMode::Pushed, request_id, job)
+                .await
+            {
+                // The receiver is dropped: the record goes to `on_dispatch_ended`.
+                Ok(_) => {}
+                // The event comes again with the next stream.
+                Err(error @ DispatchError::TooManyUnsent { .. }) => {
+                    return Ok(Some(StreamEnd::Lost(error.to_string())));
+                }
+                Err(error) => return Err(ListenError::Dispatch(error)),
+            }
+        }
+        self.has_progress = true;
+        if let Some(id) = event.id {
+            // An empty id resets the position. Source: the specification of server-sent events. An
+            // id that no header can carry is treated as empty.
+            let fits = (1..=MAX_EVENT_ID_BYTES).contains(&id.len());
+            let fits = fits && HeaderValue::from_str(&id).is_ok();
+            self.last_event_id = Some(id).filter(|_| fits);
+        }
+        Ok(None)
+    }
+}
+
+/// Submits unsent answers again. The delays grow while the manager takes none.
+async fn resend_unsent(dispatcher: &CallDispatcher) -> Infallible {
+    let mut delays = poll_backoff();
+    loop {
+        sleep(delays.next().unwrap_or(MAX_POLL_DELAY)).await;
+        let resent = dispatcher.resend_unsent().await;
+        if resent.failed == 0 && resent.total() > 0 {
+            delays = poll_backoff();
+        }
+    }
+}
+
+/// Returns the chunks of a body. Fails if `unread` bytes came since the last event.
+fn limited_chunks(
+    response: Response,
+    unread: Arc<AtomicUsize>,
+) -> impl Stream<Item = Result<Frame<Bytes>, io::Error>> {
+    stream::try_unfold(response, move |mut response| {
+        let unread = unread.clone();
+        async move {
+            let chunk = response.chunk().await;
+            let chunk = chunk.map_err(|error| io::Error::other(root_cause(&error)))?;
+            let Some(chunk) = chunk else { return Ok(None) };
+            if unread.fetch_add(chunk.len(), Ordering::Relaxed) + chunk.len() > MAX_EVENT_BYTES {
+                return Err(io::Error::new(
+                    ErrorKind::FileTooLarge,
+                    "an event is over 2 MiB",
+                ));
+            }
+            Ok(Some((Frame::data(chunk), response)))
+        }
+    })
+}

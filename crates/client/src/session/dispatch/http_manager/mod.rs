@@ -1,0 +1,451 @@
+//! Manager over HTTP: pending calls, answers and turns as JSON requests.
+
+mod listener;
+
+pub use listener::{CallListener, ListenError};
+
+use super::call::{CallKind, PendingCall, RequestId};
+use super::manager::{AgentThread, CallManager, PendingPage, SubmitOutcome};
+use super::record::DispatchRecord;
+use crate::session::ToolResult;
+use crate::session::http_client::{http_client_builder, no_client};
+use crate::{BearerToken, ClientToken};
+use caproot_core::net::endpoint::is_loopback_host;
+use futures_util::future::BoxFuture;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{Method, StatusCode};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::{RequestBuilder, Response};
+use serde::Deserialize;
+use serde_json::Value;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Limit of the body of a response, in bytes.
+const MAX_BODY_BYTES: usize = 8 << 20;
+/// Interval of the TCP keepalive probes, which detect a manager that is gone.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+/// Bytes of a response that an error repeats.
+const MAX_SHOWN_BYTES: usize = 200;
+
+/// Paths of a manager. `{session}` stands for the session id and `{request_id}` for the id of a
+/// call, both percent-encoded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ManagerPaths {
+    /// `GET` returns the pending calls.
+    pub pending_calls: String,
+    /// `GET` with `Accept: text/event-stream` streams the pending calls.
+    pub call_events: String,
+    /// `POST` submits the answer of a call.
+    pub call_response: String,
+    /// `POST` sends a turn.
+    pub turns: String,
+    /// `GET` returns the status of the session.
+    pub session: String,
+}
+
+impl Default for ManagerPaths {
+    fn default() -> Self {
+        Self {
+            pending_calls: "/api/sessions/{session}/tool-calls".to_owned(),
+            call_events: "/api/sessions/{session}/tool-calls".to_owned(),
+            call_response: "/api/tool-calls/{request_id}/response".to_owned(),
+            turns: "/api/sessions/{session}/turns".to_owned(),
+            session: "/api/sessions/{session}".to_owned(),
+        }
+    }
+}
+
+/// Address and credentials of an [`HttpManager`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpManagerConfig {
+    /// URL before the paths, such as `https://platform.example`.
+    pub base_url: String,
+    /// Id that the manager has for the session.
+    pub session_id: String,
+    /// Token that is sent with each request; only over TLS or to a loopback address.
+    pub token: Option<ClientToken>,
+    /// Paths below the base URL.
+    pub paths: ManagerPaths,
+}
+
+impl HttpManagerConfig {
+    /// Returns a configuration with the default paths and without a token.
+    #[must_use]
+    pub fn new(base_url: impl Into<String>, session_id: impl Into<String>) -> Self {
+        let (base_url, session_id) = (base_url.into(), session_id.into());
+        Self {
+            base_url,
+            session_id,
+            token: None,
+            paths: ManagerPaths::default(),
+        }
+    }
+}
+
+/// Error of [`HttpManager::new`]. Displays as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HttpManagerError {
+    /// The base URL is not an `http:` or `https:` URL with a host.
+    #[error("invalid base URL {0:?} of the manager: expected http://HOST or https://HOST")]
+    InvalidUrl(String),
+    /// A path does not begin with `/`, or has no placeholder for the id.
+    #[error("invalid path {path:?} of the manager: expected a path that begins with `/`{needs}")]
+    InvalidPath {
+        /// Path of the configuration.
+        path: String,
+        /// Missing placeholder, as the end of the sentence.
+        needs: &'static str,
+    },
+    /// The token would be sent over a connection that others can read.
+    #[error("the token is not sent to {0}: an attacker on the network could read it")]
+    TokenInCleartext(String),
+    /// The token or the HTTP client cannot be used.
+    #[error("{0}")]
+    Client(String),
+}
+
+/// Function that receives the record of each dispatch.
+type DispatchObserver = Arc<dyn Fn(&DispatchRecord) + Send + Sync>;
+
+/// Manager over HTTP, for the calls of one session.
+///
+/// | request | response |
+/// | --- | --- |
+/// | `GET /api/sessions/{session}/tool-calls` | `{"tool_calls":[{"request_id":…,"tool_name":…,"arguments":…}]}`, or the array alone |
+/// | `POST /api/tool-calls/{request_id}/response` | 2xx; 404 if the call is gone; 409 if the call has an answer already |
+/// | `POST /api/sessions/{session}/turns` | 2xx |
+/// | `GET /api/sessions/{session}` | `{"status":…}` |
+///
+/// The body of an answer is [`ToolResult::to_dynamic_tool_response`]. Any other status, such as
+/// 503, is a failure: the dispatcher submits the answer again. The names of the fields may also be
+/// in camel case. [`CallListener`] takes calls from an event stream instead.
+///
+/// ```no_run
+/// use caproot_client::session::Session;
+/// use caproot_client::session::dispatch::{CallDispatcher, DispatchOptions, HttpManager, HttpManagerConfig};
+/// use std::error::Error;
+/// use std::sync::Arc;
+///
+/// async fn answer_pending_calls(session: Arc<Session>) -> Result<(), Box<dyn Error>> {
+///     let config = HttpManagerConfig::new("https://platform.example", "thread-1");
+///     let manager = Arc::new(HttpManager::new(config).await?);
+///     let dispatcher =
+///         CallDispatcher::new("thread-1", manager, session, DispatchOptions::default());
+///     let drained = dispatcher.drain().await?;
+///     println!("{} answers", drained.accepted);
+///     Ok(())
+/// }
+/// ```
+pub struct HttpManager {
+    client: reqwest::Client,
+    token: BearerToken,
+    session_id: String,
+    base_url: String,
+    paths: ManagerPaths,
+    observer: Option<DispatchObserver>,
+}
+
+/// Pending calls in a response.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum PendingMessage {
+    Page {
+        #[serde(alias = "toolCalls")]
+        tool_calls: Vec<Value>,
+    },
+    List(Vec<Value>),
+}
+
+/// Pending call in a response or an event.
+#[derive(Deserialize)]
+struct CallMessage {
+    #[serde(alias = "requestId")]
+    request_id: String,
+    #[serde(alias = "toolName")]
+    tool_name: String,
+    #[serde(default)]
+    arguments: Value,
+}
+
+/// Status of a session in a response.
+#[derive(Deserialize)]
+struct StatusMessage {
+    status: String,
+}
+
+impl HttpManager {
+    /// Returns a manager. Connects with the first request.
+    pub async fn new(config: HttpManagerConfig) -> Result<Self, HttpManagerError> {
+        let HttpManagerConfig {
+            base_url,
+            session_id,
+            token,
+            paths,
+        } = config;
+        let invalid = || HttpManagerError::InvalidUrl(base_url.clone());
+        let url = reqwest::Url::parse(&base_url).map_err(|_| invalid())?;
+        let host = url.host_str().ok_or_else(invalid)?;
+        if !["http", "https"].contains(&url.scheme())
+            || url.query().is_some()
+            || url.fragment().is_some()
+        {
+            return Err(invalid());
+        }
+        check_paths(&paths)?;
+        if token.is_some() && url.scheme() == "http" && !is_loopback_host(host) {
+            return Err(HttpManagerError::TokenInCleartext(base_url));
+        }
+        let token = BearerToken::read(token)
+            .await
+            .map_err(HttpManagerError::Client)?;
+        let builder = http_client_builder(&base_url)
+            .await
+            .map_err(HttpManagerError::Client)?;
+        let client = builder.tcp_keepalive(KEEPALIVE).build();
+        let client = client.map_err(|error| HttpManagerError::Client(no_client(&error)))?;
+        let base_url = base_url.trim_end_matches('/').to_owned();
+        Ok(Self {
+            client,
+            token,
+            session_id,
+            base_url,
+            paths,
+            observer: None,
+        })
+    }
+
+    /// Sets a function that receives the record of each dispatch, such as for metrics.
+    #[must_use]
+    pub fn with_observer(self, observer: impl Fn(&DispatchRecord) + Send + Sync + 'static) -> Self {
+        Self {
+            observer: Some(Arc::new(observer)),
+            ..self
+        }
+    }
+
+    /// Returns the URL of a path.
+    fn url(&self, path: &str, request_id: &str) -> String {
+        let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+        let path = path.replace("{session}", &encode(&self.session_id));
+        format!(
+            "{}{}",
+            self.base_url,
+            path.replace("{request_id}", &encode(request_id))
+        )
+    }
+
+    /// Sends a request. If the manager rejects the token and the token's file has changed, sends
+    /// the request again.
+    async fn send(
+        &self,
+        build: impl Fn() -> RequestBuilder + Send + Sync,
+    ) -> Result<Response, String> {
+        let attempt = || async {
+            let mut request = build();
+            if let Some(token) = self.token.header() {
+                request = request.header(AUTHORIZATION, token);
+            }
+            request.send().await.map_err(|error| root_cause(&error))
+        };
+        let response = attempt().await?;
+        if response.status() == StatusCode::UNAUTHORIZED && self.token.reload().await {
+            return attempt().await;
+        }
+        Ok(response)
+    }
+
+    /// Returns the body of a successful `GET`.
+    async fn get<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<T, String> {
+        let build = || self.client.get(url).header(ACCEPT, "application/json");
+        let body = success_body(self.send(build).await?).await?;
+        serde_json::from_slice(&body).map_err(|error| format!("invalid response: {error}"))
+    }
+
+    async fn post(&self, url: &str, body: &Value) -> Result<Response, String> {
+        let text = body.to_string();
+        let build = || {
+            let request = self.client.request(Method::POST, url);
+            request
+                .header(CONTENT_TYPE, "application/json")
+                .body(text.clone())
+        };
+        self.send(build).await
+    }
+
+    /// Returns the call of a message, or `None` with a log line if the message is invalid.
+    fn read_call(&self, message: Value) -> Option<PendingCall> {
+        let call = serde_json::from_value::<CallMessage>(message).map_err(|e| e.to_string());
+        let call = call.and_then(|call| {
+            let id = RequestId::try_from(call.request_id.as_str());
+            id.map(|id| (id, call)).map_err(|error| error.to_string())
+        });
+        match call {
+            Ok((
+                request_id,
+                CallMessage {
+                    tool_name: name,
+                    arguments,
+                    ..
+                },
+            )) => {
+                let kind = CallKind::Tool { name, arguments };
+                Some(PendingCall {
+                    request_id,
+                    session_id: self.session_id.clone(),
+                    kind,
+                })
+            }
+            Err(reason) => {
+                tracing::warn!(session = self.session_id, "invalid pending call: {reason}");
+                None
+            }
+        }
+    }
+}
+
+impl CallManager for HttpManager {
+    fn list_pending<'a>(
+        &'a self,
+        _token: Option<&'a str>,
+        _limit: usize,
+    ) -> BoxFuture<'a, Result<PendingPage, String>> {
+        Box::pin(async move {
+            let calls = match self.get(&self.url(&self.paths.pending_calls, "")).await? {
+                PendingMessage::Page { tool_calls } => tool_calls,
+                PendingMessage::List(calls) => calls,
+            };
+            let calls = calls
+                .into_iter()
+                .filter_map(|call| self.read_call(call))
+                .collect();
+            Ok(PendingPage {
+                calls,
+                next_token: None,
+            })
+        })
+    }
+
+    fn submit_result<'a>(
+        &'a self,
+        request_id: &'a RequestId,
+        result: &'a ToolResult,
+    ) -> BoxFuture<'a, SubmitOutcome> {
+        Box::pin(async move {
+            let url = self.url(&self.paths.call_response, request_id.as_str());
+            match self.post(&url, &result.to_dynamic_tool_response()).await {
+                Err(reason) => SubmitOutcome::Failed(reason),
+                Ok(response) => match response.status() {
+                    status if status.is_success() => SubmitOutcome::Accepted,
+                    StatusCode::NOT_FOUND => SubmitOutcome::NotFound,
+                    StatusCode::CONFLICT => SubmitOutcome::AlreadyAnswered,
+                    _ => SubmitOutcome::Failed(failure(response).await),
+                },
+            }
+        })
+    }
+
+    fn on_dispatch_ended(&self, record: &DispatchRecord) {
+        if let Some(observer) = &self.observer {
+            observer(record);
+        }
+    }
+}
+
+impl AgentThread for HttpManager {
+    fn send_turn<'a>(&'a self, turn: &'a Value) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let response = self.post(&self.url(&self.paths.turns, ""), turn).await?;
+            if response.status().is_success() {
+                Ok(())
+            } else {
+                Err(failure(response).await)
+            }
+        })
+    }
+
+    fn status(&self) -> BoxFuture<'_, Result<String, String>> {
+        Box::pin(async move {
+            let session: StatusMessage = self.get(&self.url(&self.paths.session, "")).await?;
+            Ok(session.status)
+        })
+    }
+}
+
+impl fmt::Debug for HttpManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpManager")
+            .field("base_url", &self.base_url)
+            .field("session_id", &self.session_id)
+            .finish_non_exhaustive()
+    }
+}
+
+fn check_paths(paths: &ManagerPaths) -> Result<(), HttpManagerError> {
+    let ManagerPaths {
+        pending_calls,
+        call_events,
+        call_response,
+        turns,
+        session,
+    } = paths;
+    for path in [pending_calls, call_events, call_response, turns, session] {
+        let needs_id = path == call_response && !path.contains("{request_id}");
+        if !path.starts_with('/') || needs_id {
+            let needs = if needs_id {
+                " and contains `{request_id}`"
+            } else {
+                ""
+            };
+            return Err(HttpManagerError::InvalidPath {
+                path: path.clone(),
+                needs,
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the body of a success, or the failure of another response.
+async fn success_body(response: Response) -> Result<Vec<u8>, String> {
+    if !response.status().is_success() {
+        return Err(failure(response).await);
+    }
+    read_body(response, MAX_BODY_BYTES).await
+}
+
+/// Reads a body of at most `limit` bytes.
+async fn read_body(mut response: Response, limit: usize) -> Result<Vec<u8>, String> {
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| root_cause(&error))? {
+        if body.len() + chunk.len() > limit {
+            return Err(format!("the response is over {limit} bytes"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(body)
+}
+
+/// Returns the status and the first bytes of a response that is not a success.
+async fn failure(response: Response) -> String {
+    let status = response.status();
+    let body = read_body(response, MAX_BODY_BYTES)
+        .await
+        .unwrap_or_default();
+    let text = String::from_utf8_lossy(&body[..body.len().min(MAX_SHOWN_BYTES)])
+        .trim()
+        .to_owned();
+    let separator = if text.is_empty() { "" } else { ": " };
+    format!("the manager responds {status}{separator}{text}")
+}
+
+/// Returns the innermost error, which says more than "error sending request".
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,61 @@
+//! Reads the largest page that fits into a result or a fragment. Escaping makes the final size
+//! unknown before the read: a page that is too large is requested again with fewer bytes, so that
+//! the cursor of the source continues exactly at the end of the page.
+
+use super::result::{ToolError, ToolErrorCode};
+use super::sources::{SkillSource, TextPage, TextPageRequest, unavailable_error};
+use crate::MAX_CURSOR_BYTES;
+use tokio::time::timeout;
+
+/// Requests of one page; each request has the fitting size of the page before.
+const MAX_ATTEMPTS: usize = 8;
+/// Smallest page of a source: one UTF-8 character.
+const MIN_BYTES: usize = 4;
+
+/// Reads a page of at most `first_bytes` bytes. `fit` returns how many bytes of a page fit; the
+/// page is used if all bytes fit.
+pub async fn read_fitting(
+    source: &dyn SkillSource,
+    mut request: TextPageRequest,
+    first_bytes: usize,
+    fit: &(dyn Fn(&TextPage) -> usize + Sync),
+) -> Result<TextPage, ToolError> {
+    let mut bytes = first_bytes;
+    for _ in 0..MAX_ATTEMPTS {
+        if bytes < MIN_BYTES {
+            break;
+        }
+        request.max_bytes = bytes;
+        let page = timeout(source.read_timeout(), source.read_page(&request)).await;
+        let page = page.unwrap_or_else(|_| {
+            Err(unavailable_error(
+                source.kind(),
+                source.id(),
+                "it does not answer in time",
+            ))
+        })?;
+        let invalid = |reason: &str| {
+            let phrase = source.kind().describe(source.id());
+            let message = format!("invalid response of {phrase}: {reason}");
+            Err(ToolError::from_code(
+                ToolErrorCode::InvalidResponse,
+                &message,
+            ))
+        };
+        if page.contents.len() > bytes || page.next_cursor.len() > MAX_CURSOR_BYTES {
+            return invalid("a page is larger than requested");
+        }
+        if page.contents.is_empty() && !page.next_cursor.is_empty() {
+            return invalid("a page is empty, and more follows");
+        }
+        let fits = fit(&page);
+        if fits >= page.contents.len() {
+            return Ok(page);
+        }
+        bytes = fits.min(bytes - 1);
+    }
+    Err(ToolError::from_code(
+        ToolErrorCode::TooLarge,
+        "the handles of this file leave no room for its contents",
+    ))
+}

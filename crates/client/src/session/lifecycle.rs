@@ -1,0 +1,446 @@
+//! Lifecycle of a session: save, restore, fork, persist and close.
+
+use super::metrics::{InvocationMetrics, SourceMetrics};
+use super::result::{ToolError, ToolErrorCode};
+use super::saved::{SavedError, SavedSession};
+use super::sources::{DaemonSource, SkillSource};
+use super::store::{SessionStore, StoreError};
+use super::{SelectionError, Session, SessionInner, SessionOptions, SessionWatch};
+use crate::{ChangesSince, Fleet, ResumePoint};
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+/// Outcome of [`Session::close`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[must_use]
+pub struct CloseOutcome {
+    /// Whether the store confirmed that the saved state is deleted. Always false without a store.
+    pub deleted: bool,
+    /// Error of the store, if the store was called.
+    pub error: Option<StoreError>,
+}
+
+/// Outcome of [`Session::run_scope`].
+#[derive(Debug)]
+#[must_use]
+pub struct ScopeOutcome<T> {
+    /// Output of the scope.
+    pub value: T,
+    /// Outcome of [`Session::persist`], if the session was to be kept.
+    pub persisted: Option<Result<(), PersistError>>,
+    /// Outcome of [`Session::close`].
+    pub close_outcome: CloseOutcome,
+}
+
+/// Error of [`Session::persist`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PersistError {
+    /// The session was closed before.
+    #[error("the session is closed")]
+    Closed,
+    /// The session was started without a store.
+    #[error("the session has no store")]
+    NoStore,
+    /// The session cannot be saved.
+    #[error(transparent)]
+    Saved(#[from] SavedError),
+    /// The store did not accept the saved state.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Part of a session that a fork inherits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForkScope<'a> {
+    /// All roots and sources.
+    All,
+    /// Selected roots with these ids, and the other sources that answer for one of the ids.
+    Only(&'a [&'a str]),
+}
+
+/// Error of [`Session::fork`]. Displays as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ForkError {
+    /// The session is closed.
+    #[error("the session is closed")]
+    Closed,
+    /// The session does not have these ids.
+    #[error("not in the session, so a fork cannot have it: {0:?}")]
+    NotSelected(Vec<String>),
+    /// The remaining selection is invalid.
+    #[error(transparent)]
+    Selection(#[from] SelectionError),
+}
+
+/// Session that was restored from a saved state.
+#[derive(Debug)]
+pub struct RestoredSession {
+    /// Session with the saved id, product, choice and selection.
+    pub session: Session,
+    /// Changes of each executor since the save. [`Session::changes_since_save`] returns them again,
+    /// with the executors that answered later.
+    pub changes_since_save: Vec<ExecutorChanges>,
+    /// Watch for all changes after `changes_since_save` was read.
+    pub watch: SessionWatch,
+    /// Parts of the saved state that could not be restored, one sentence each.
+    pub warnings: Vec<String>,
+}
+
+/// Changes of one executor between save and restore.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutorChanges {
+    /// Environment of the executor.
+    pub environment_id: String,
+    /// Changes since the save; `None` until the executor answers.
+    pub changes: Option<Arc<ChangesSince>>,
+    /// Whether the listed skills are newer than `changes`.
+    pub changed_again: bool,
+}
+
+/// Error of [`Session::restore`]. Displays as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// The text is not a saved session.
+    #[error(transparent)]
+    Saved(#[from] SavedError),
+    /// The saved selection is invalid.
+    #[error("invalid saved selection: {0}")]
+    Selection(#[from] SelectionError),
+    /// The store returned an error.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The store has no session with this id.
+    #[error("the store has no session with the id {0:?}")]
+    NotStored(String),
+}
+
+/// Returns the error of a call on a closed session.
+pub fn session_closed_error() -> ToolError {
+    ToolError::from_code(ToolErrorCode::SessionClosed, "the session is closed")
+}
+
+impl ForkScope<'_> {
+    fn includes(self, id: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(ids) => ids.contains(&id),
+        }
+    }
+}
+
+impl Session {
+    /// Returns the id of the options, or the random id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.inner.id
+    }
+
+    /// Sets the store of the session and of its forks.
+    #[must_use]
+    pub fn with_store(mut self, store: Arc<dyn SessionStore>) -> Self {
+        self.inner.store = Some(store);
+        self
+    }
+
+    /// Returns the counters of all invocations so far, and the state and requests of each source.
+    /// Each tool call and each injected skill also is a `tracing` span `invocation`, without
+    /// arguments and text.
+    ///
+    /// ```
+    /// use caproot_client::session::SessionOptions;
+    /// use serde_json::json;
+    /// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let session = demo::start_demo_session(&SessionOptions::default()).await;
+    /// let arguments = json!({"authority": {"kind": "executor", "id": "demo"},
+    ///     "package": "skill://demo/triage-logs", "resource": ""});
+    /// session.call("skills.read", &arguments).await;
+    ///
+    /// let metrics = session.metrics();
+    /// assert_eq!(metrics.invocations[0].outcome, "OK");
+    /// assert_eq!((metrics.skills[0].skill.as_str(), metrics.skills[0].by_tool), ("skill://demo/triage-logs", 1));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn metrics(&self) -> InvocationMetrics {
+        let sources = self
+            .sources
+            .iter()
+            .map(|source| SourceMetrics::of_source(&**source));
+        self.inner.counters.snapshot(sources.collect())
+    }
+
+    /// Returns whether the session is closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.inner.closed.is_cancelled()
+    }
+
+    /// Saves the session in its store, in place of the state that was saved before.
+    pub async fn persist(&self) -> Result<(), PersistError> {
+        let store = self.inner.store.as_ref().ok_or(PersistError::NoStore)?;
+        let _guard = self.inner.is_deleted.lock().await;
+        if self.is_closed() {
+            return Err(PersistError::Closed);
+        }
+        let saved = self.save()?;
+        Ok(store.put(&self.inner.id, &saved).await?)
+    }
+
+    /// Closes the session. Every call from now on, and every call in flight, fails with
+    /// `SESSION_CLOSED`, and no skill is listed. With `delete`, the store deletes the saved state;
+    /// without it, the store is not called. Forks stay open. If the session is closed already, the
+    /// store is called again. A mirror ends once no session shares it.
+    pub async fn close(&self, delete: bool) -> CloseOutcome {
+        self.inner.closed.cancel();
+        let mut deleted = self.inner.is_deleted.lock().await;
+        let Some(store) = self.inner.store.as_ref().filter(|_| delete) else {
+            return CloseOutcome {
+                deleted: *deleted,
+                error: None,
+            };
+        };
+        let error = store.delete(&self.inner.id).await.err();
+        *deleted = error.is_none();
+        CloseOutcome {
+            deleted: *deleted,
+            error,
+        }
+    }
+
+    /// Runs a scope with the session and closes the session afterwards. With `keep_session`, the
+    /// session is persisted; without it, the saved state is deleted. If the scope panics or this
+    /// future is dropped, the session is closed and the store is not called.
+    pub async fn run_scope<F, W, T>(self, keep_session: bool, scope: F) -> ScopeOutcome<T>
+    where
+        F: FnOnce(Arc<Self>) -> W,
+        W: Future<Output = T>,
+    {
+        let session = Arc::new(self);
+        let guard = session.inner.closed.clone().drop_guard();
+        let value = scope(session.clone()).await;
+        let persisted = if keep_session {
+            Some(session.persist().await)
+        } else {
+            None
+        };
+        let close_outcome = session.close(!keep_session).await;
+        drop(guard);
+        ScopeOutcome {
+            value,
+            persisted,
+            close_outcome,
+        }
+    }
+
+    /// Forks the session for a thread or a subagent, with all of the selection or a part of it. A
+    /// fork has the choice of this session. A fork shares the mirrors and their call permits, so a fork is cheap and lists the same skills
+    /// at once. A fork has its own id and metrics and the same store, and stays open if this
+    /// session is closed.
+    pub fn fork(&self, scope: ForkScope<'_>) -> Result<Self, ForkError> {
+        if self.is_closed() {
+            return Err(ForkError::Closed);
+        }
+        if let ForkScope::Only(ids) = scope {
+            let known: HashSet<&str> = self.authorities.iter().map(|(_, id, _)| &**id).collect();
+            let unknown = ids.iter().filter(|id| !known.contains(**id));
+            let unknown: Vec<_> = unknown.map(|id| (*id).to_owned()).collect();
+            if !unknown.is_empty() {
+                return Err(ForkError::NotSelected(unknown));
+            }
+        }
+        let executors = self.executors.iter().filter_map(|executor| {
+            if scope == ForkScope::All {
+                return Some(executor.clone());
+            }
+            executor
+                .restricted_to(&|id| scope.includes(id))
+                .map(Arc::new)
+        });
+        let others = self.sources[self.executors.len()..]
+            .iter()
+            .filter(|source| {
+                scope == ForkScope::All || source.authorities().iter().any(|id| scope.includes(id))
+            });
+        let selection = self
+            .inner
+            .selection
+            .iter()
+            .filter(|root| scope.includes(&root.id));
+        let inner = SessionInner::fork(&self.inner, selection.cloned().collect());
+        let fork = Self::from_sources(executors.collect(), others.cloned().collect(), inner)?;
+        #[cfg(feature = "handlers")]
+        let fork = Self {
+            custom_tools: self.custom_tools.clone(),
+            ..fork
+        };
+        Ok(fork)
+    }
+
+    /// Returns the session as JSON: its id, product, choice and selection, and the resume point of each
+    /// executor. The JSON contains no text of a skill. A closed session can be saved, too.
+    ///
+    /// # Errors
+    ///
+    /// [`SavedError::TooLarge`], if the selection alone exceeds the limit.
+    pub fn save(&self) -> Result<String, SavedError> {
+        let inner = &self.inner;
+        let SessionInner {
+            id,
+            product,
+            choice,
+            selection,
+            ..
+        } = inner;
+        SavedSession::new(id, product, choice, selection, self.resume_points()).to_json()
+    }
+
+    /// Restores a saved session with its id, product, choice and selection, and the changes of each
+    /// executor since the save. Waits for executors as [`Session::start`]. A missing executor, a
+    /// missing root and a state of another version are warnings.
+    ///
+    /// If the daemon still knows the saved token, the changes are exact. If the daemon was restarted
+    /// or the token is too old, the saved digests of catalogs tell whether a root changed. The
+    /// changes of an executor that does not answer yet come later, by
+    /// [`Session::changes_since_save`].
+    ///
+    /// ```
+    /// use caproot_client::{ChangesSince, Fleet};
+    /// use caproot_client::session::{ForkScope, Session, SessionOptions};
+    /// # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
+    ///
+    /// async fn resume(fleet: &Fleet, saved: &str) -> Result<Session, Box<dyn std::error::Error>> {
+    ///     let restored = Session::restore(fleet, saved, &SessionOptions::default()).await?;
+    ///     for executor in &restored.changes_since_save {
+    ///         match executor.changes.as_deref() {
+    ///             Some(ChangesSince::Known { upserted, removed, .. }) => println!("{upserted:?} {removed:?}"),
+    ///             Some(ChangesSince::Unknown { reason, roots }) => println!("read {roots:?} again: {reason}"),
+    ///             None => println!("{} does not answer yet", executor.environment_id),
+    ///         }
+    ///     }
+    ///     // A subagent gets one of the roots.
+    ///     Ok(restored.session.fork(ForkScope::Only(&["demo"]))?)
+    /// }
+    /// #
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let fleet = demo::start_demo_fleet().await;
+    /// # let selected = r#"[{"id": "demo", "location":
+    /// #     {"type": "environment", "environmentId": "local", "path": "published:demo"}}]"#;
+    /// # let roots = caproot_client::parse_selected_roots(selected)?;
+    /// # let saved = Session::start(&fleet, roots, &SessionOptions::default()).await?.save()?;
+    /// # let fork = resume(&fleet, &saved).await?;
+    /// # assert!(fork.call("skills.list", &serde_json::json!({})).await.json.contains("triage-logs"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// A text that [`Session::save`] did not write, with the line and column of the error.
+    pub async fn restore(
+        fleet: &Fleet,
+        saved: &str,
+        options: &SessionOptions,
+    ) -> Result<RestoredSession, RestoreError> {
+        Self::restore_with(fleet, saved, Vec::new(), options).await
+    }
+
+    /// Restores a saved session with other sources next to the executors. Other sources are not
+    /// part of the saved state.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::restore`] and [`Session::start_with`].
+    pub async fn restore_with(
+        fleet: &Fleet,
+        saved: &str,
+        others: Vec<Arc<dyn SkillSource>>,
+        options: &SessionOptions,
+    ) -> Result<RestoredSession, RestoreError> {
+        let (saved, mut warnings) = SavedSession::parse(saved)?;
+        let id = Some(saved.id().to_owned()).filter(|id| !id.is_empty());
+        let options = SessionOptions {
+            id,
+            product: saved.product().to_owned(),
+            choice: saved.choice().clone(),
+            ..options.clone()
+        };
+        let points = saved.resume_points();
+        let session =
+            Self::start_resumed(fleet, saved.selection(), others, &options, points).await?;
+        // The watch starts first: no change is lost between the watch and the read.
+        let watch = session.watch();
+        let changes_since_save = session.changes_since_save();
+        warnings.extend(session.current_view().warnings.iter().cloned());
+        Ok(RestoredSession {
+            session,
+            changes_since_save,
+            watch,
+            warnings,
+        })
+    }
+
+    /// Restores the session that a store has under this id, and sets the store of the session.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::restore`], an error of the store, or no session with this id.
+    pub async fn restore_from_store(
+        fleet: &Fleet,
+        store: Arc<dyn SessionStore>,
+        id: &str,
+        options: &SessionOptions,
+    ) -> Result<RestoredSession, RestoreError> {
+        let saved = store
+            .get(id)
+            .await?
+            .ok_or_else(|| RestoreError::NotStored(id.to_owned()))?;
+        let restored = Self::restore(fleet, &saved, options).await?;
+        let session = restored.session.with_store(store);
+        Ok(RestoredSession {
+            session,
+            ..restored
+        })
+    }
+
+    /// Returns the changes of each executor between save and restore; empty if the session was not
+    /// restored.
+    #[must_use]
+    pub fn changes_since_save(&self) -> Vec<ExecutorChanges> {
+        let is_restored =
+            |executor: &&Arc<DaemonSource>| self.inner.resume_points.contains_key(executor.id());
+        let changes = |executor: &Arc<DaemonSource>| {
+            let snapshot = executor.mirror_snapshot();
+            ExecutorChanges {
+                environment_id: executor.id().to_owned(),
+                changes: snapshot.changes_since.clone(),
+                changed_again: snapshot.changed_since_resume,
+            }
+        };
+        self.executors
+            .iter()
+            .filter(is_restored)
+            .map(changes)
+            .collect()
+    }
+
+    /// Returns the resume point of each executor, restricted to the selection of the session.
+    fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
+        let point = |executor: &Arc<DaemonSource>| {
+            let current = ResumePoint::from_snapshot(&executor.mirror_snapshot());
+            let mut point =
+                current.or_else(|| self.inner.resume_points.get(executor.id()).cloned())?;
+            if executor.is_partial() {
+                // A token covers all roots of a mirror, and the session has fewer.
+                let ids = executor.authorities();
+                point.token.clear();
+                point.catalog_digests.retain(|id, _| ids.contains(id));
+            }
+            Some((executor.id().to_owned(), point))
+        };
+        self.executors.iter().filter_map(point).collect()
+    }
+}

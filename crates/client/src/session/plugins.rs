@@ -1,0 +1,232 @@
+//! Plugins of a session: the plugins of its sources, and a watch for their changes by component.
+
+use super::choice::SkillChoice;
+use super::sources::{SkillSource, SourceKind};
+use super::{Session, SessionWatch};
+use crate::json;
+use caproot_core::proto::caproot::v1::{Plugin, PluginComponents};
+use serde::ser::{Error as _, SerializeStruct as _};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Plugin of a source. Serializes with the plugin as proto3 JSON.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SessionPlugin {
+    /// Kind of the source: an executor or a local directory.
+    pub source_kind: SourceKind,
+    /// Id of the source; the environment of an executor.
+    pub source_id: String,
+    /// Plugin with its components. Third parties wrote every text.
+    pub plugin: Arc<Plugin>,
+}
+
+/// Changes of a session's plugins.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionPluginChanges {
+    /// New plugins.
+    pub added: Vec<SessionPlugin>,
+    /// Plugins that differ from before.
+    pub changed: Vec<ChangedPlugin>,
+    /// Plugins that are gone, or whose source is unavailable.
+    pub removed: Vec<SessionPlugin>,
+}
+
+/// Plugin that differs from before.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChangedPlugin {
+    /// Plugin of now.
+    #[serde(flatten)]
+    pub plugin: SessionPlugin,
+    /// Changed components. Empty if only other fields changed, such as the version.
+    pub components: Vec<ComponentChange>,
+}
+
+/// Change of one component of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ComponentChange {
+    /// Field of the components: `mcpServers`, `apps`, `hooks`, `agents`, `commands`,
+    /// `outputStyles` or `lspServers`.
+    pub component: String,
+    /// Name of the component; the event and the matcher of a hook.
+    pub name: String,
+    /// Kind of the change.
+    pub change: ComponentChangeKind,
+}
+
+/// Kind of a component's change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ComponentChangeKind {
+    /// The plugin did not declare the component before.
+    Added,
+    /// The plugin declares the component differently.
+    Changed,
+    /// The plugin no longer declares the component.
+    Removed,
+}
+
+/// Watch for changes of a session's plugins.
+#[derive(Debug)]
+pub struct PluginWatch {
+    sources: Vec<Arc<dyn SkillSource>>,
+    choice: SkillChoice,
+    changes: SessionWatch,
+    known: Vec<SessionPlugin>,
+}
+
+impl Session {
+    /// Returns the plugins with their components: those of executors, if
+    /// [`SessionOptions::plugins`](super::SessionOptions::plugins) is set, and those of other
+    /// sources that have plugins. A rule of [`SkillChoice`] applies to a plugin as to a skill. Empty
+    /// if the session is closed.
+    #[must_use]
+    pub fn plugins(&self) -> Vec<SessionPlugin> {
+        if self.is_closed() {
+            return Vec::new();
+        }
+        collect_plugins(&self.sources, &self.inner.choice)
+    }
+
+    /// Returns a watch for changes of the plugins from now on.
+    #[must_use]
+    pub fn watch_plugins(&self) -> PluginWatch {
+        // The watch starts first: no change is lost between the watch and the read.
+        let changes = self.watch();
+        let (sources, choice) = (self.sources.clone(), self.inner.choice.clone());
+        let known = collect_plugins(&sources, &choice);
+        PluginWatch {
+            sources,
+            choice,
+            changes,
+            known,
+        }
+    }
+}
+
+impl PluginWatch {
+    /// Waits for the next changes. Cancel-safe.
+    pub async fn next(&mut self) -> SessionPluginChanges {
+        loop {
+            self.changes.next().await;
+            let now = collect_plugins(&self.sources, &self.choice);
+            let changes = SessionPluginChanges::between(&self.known, &now);
+            if changes != SessionPluginChanges::default() {
+                self.known = now;
+                return changes;
+            }
+        }
+    }
+}
+
+impl SessionPlugin {
+    fn key(&self) -> (SourceKind, &str, &str) {
+        (self.source_kind, &self.source_id, &self.plugin.package)
+    }
+}
+
+impl Serialize for SessionPlugin {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut fields = serializer.serialize_struct("SessionPlugin", 3)?;
+        fields.serialize_field("sourceKind", self.source_kind.name())?;
+        fields.serialize_field("sourceId", &self.source_id)?;
+        let plugin = json::to_dynamic(&*self.plugin).map_err(S::Error::custom)?;
+        fields.serialize_field("plugin", &plugin)?;
+        fields.end()
+    }
+}
+
+impl SessionPluginChanges {
+    fn between(before: &[SessionPlugin], now: &[SessionPlugin]) -> Self {
+        let mut old: BTreeMap<_, _> = before.iter().map(|plugin| (plugin.key(), plugin)).collect();
+        let mut changes = Self::default();
+        for plugin in now {
+            match old.remove(&plugin.key()) {
+                None => changes.added.push(plugin.clone()),
+                Some(old)
+                    if Arc::ptr_eq(&old.plugin, &plugin.plugin) || old.plugin == plugin.plugin => {}
+                Some(old) => changes.changed.push(ChangedPlugin {
+                    plugin: plugin.clone(),
+                    components: component_changes(&old.plugin, &plugin.plugin),
+                }),
+            }
+        }
+        changes.removed = old.into_values().cloned().collect();
+        changes
+    }
+}
+
+fn collect_plugins(sources: &[Arc<dyn SkillSource>], choice: &SkillChoice) -> Vec<SessionPlugin> {
+    let mut all = Vec::new();
+    for source in sources {
+        let plugins = source.plugins().into_iter();
+        let chosen =
+            plugins.filter(|plugin| choice.includes(&**source, &plugin.name, &plugin.package));
+        all.extend(chosen.map(|plugin| SessionPlugin {
+            source_kind: source.kind(),
+            source_id: source.id().to_owned(),
+            plugin,
+        }));
+    }
+    all
+}
+
+/// Returns the changed components, sorted by kind and name.
+fn component_changes(before: &Plugin, now: &Plugin) -> Vec<ComponentChange> {
+    let (old, mut new) = (components_by_name(before), components_by_name(now));
+    let mut changes = Vec::new();
+    let mut push = |(component, name), change| {
+        changes.push(ComponentChange {
+            component,
+            name,
+            change,
+        });
+    };
+    for (key, declared) in old {
+        match new.remove(&key) {
+            None => push(key, ComponentChangeKind::Removed),
+            Some(now) if now == declared => {}
+            Some(_) => push(key, ComponentChangeKind::Changed),
+        }
+    }
+    for key in new.into_keys() {
+        push(key, ComponentChangeKind::Added);
+    }
+    changes.sort();
+    changes
+}
+
+/// Returns the JSON of the components by kind and name. A plugin may declare a name twice.
+fn components_by_name(plugin: &Plugin) -> BTreeMap<(String, String), Vec<Value>> {
+    let mut by_name = BTreeMap::<_, Vec<Value>>::new();
+    let components = plugin.components.clone().unwrap_or_default();
+    let Ok(Value::Object(lists)) = components_json(&components) else {
+        return by_name;
+    };
+    for (kind, list) in lists {
+        let Value::Array(list) = list else { continue };
+        for component in list {
+            let key = (kind.clone(), component_name(&component));
+            by_name.entry(key).or_default().push(component);
+        }
+    }
+    by_name
+}
+
+fn components_json(components: &PluginComponents) -> Result<Value, String> {
+    let message = json::to_dynamic(components).map_err(|error| error.to_string())?;
+    serde_json::to_value(message).map_err(|error| error.to_string())
+}
+
+fn component_name(component: &Value) -> String {
+    let text = |key: &str| component[key].as_str().unwrap_or_default();
+    match (text("name"), text("event"), text("matcher")) {
+        ("", event, "") => event.to_owned(),
+        ("", event, matcher) => format!("{event} {matcher}"),
+        (name, _, _) => name.to_owned(),
+    }
+}

@@ -1,0 +1,233 @@
+//! `skills.read`: a page of one file of a skill.
+
+use super::Session;
+use super::arguments::{invalid_arguments, parse_arguments};
+use super::fitting::read_fitting;
+use super::result::{
+    MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len,
+};
+use super::sources::{TextPage, TextPageRequest};
+use crate::MAX_CURSOR_BYTES;
+use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_ROOT_ID_BYTES};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+/// Bytes that are reserved for an unknown cursor; a cursor of caproot has about half.
+const TYPICAL_CURSOR_BYTES: usize = 200;
+
+/// Arguments of `skills.read`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReadArguments {
+    authority: AuthorityArgument,
+    package: String,
+    /// Handle of the file; empty: the main resource of the package.
+    resource: String,
+    cursor: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AuthorityArgument {
+    kind: String,
+    id: String,
+}
+
+/// Page of a file, as a model gets it.
+#[derive(Debug, Serialize)]
+pub struct ReadPage {
+    resource: String,
+    contents: String,
+    next_cursor: Option<String>,
+    truncated: bool,
+}
+
+impl ReadArguments {
+    /// Checks the limits of all fields.
+    fn check_sizes(&self) -> Result<(), ToolError> {
+        let cursor = self.cursor.as_deref().unwrap_or_default();
+        for (name, text, most) in [
+            (
+                "authority.id",
+                self.authority.id.as_str(),
+                MAX_ROOT_ID_BYTES,
+            ),
+            ("authority.kind", &self.authority.kind, MAX_ROOT_ID_BYTES),
+            ("package", &self.package, MAX_HANDLE_BYTES),
+            ("resource", &self.resource, MAX_HANDLE_BYTES),
+            ("cursor", cursor, MAX_CURSOR_BYTES),
+        ] {
+            if text.len() > most {
+                return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads the largest page that fits into a result.
+pub async fn read_page(session: &Session, arguments: &Value) -> Result<ReadPage, ToolError> {
+    let arguments: ReadArguments = parse_arguments(arguments)?;
+    arguments.check_sizes()?;
+    let ReadArguments {
+        authority,
+        package,
+        resource,
+        cursor,
+    } = arguments;
+    let source = session.source_for_authority(&authority.kind, &authority.id)?;
+    session.check_choice(source, &authority.id, &package)?;
+    // The handle of the main resource is the package and a file name.
+    let handle_bytes = if resource.is_empty() {
+        package.len() + 16
+    } else {
+        resource.len()
+    };
+    let request = TextPageRequest {
+        authority: authority.id,
+        package,
+        resource,
+        cursor: cursor.unwrap_or_default(),
+        max_bytes: 0,
+    };
+    let first_bytes =
+        MAX_RESULT_BYTES.saturating_sub(result_overhead(handle_bytes, TYPICAL_CURSOR_BYTES));
+    let had_cursor = !request.cursor.is_empty();
+    let page = read_fitting(source, request, first_bytes, &fitting_bytes).await;
+    let page = page.map_err(|error| match error.code() {
+        // The other arguments were just looked up, so the cursor is the invalid one.
+        ToolErrorCode::InvalidArguments if had_cursor => ToolError::from_code(
+            ToolErrorCode::InvalidCursor,
+            &session
+                .inner
+                .tool_names
+                .fill_placeholders("{read} returned no such cursor for this file"),
+        ),
+        _ => error,
+    })?;
+    let TextPage {
+        resource,
+        contents,
+        next_cursor,
+    } = page;
+    let next_cursor = Some(next_cursor).filter(|cursor| !cursor.is_empty());
+    Ok(ReadPage {
+        resource,
+        contents,
+        truncated: next_cursor.is_some(),
+        next_cursor,
+    })
+}
+
+/// Returns the bytes of a result without its contents. `null` stands for a missing cursor, as
+/// `null` is longer than two quotation marks.
+fn result_overhead(resource: usize, cursor: usize) -> usize {
+    let frame = r#"{"resource":"","contents":"","next_cursor":null,"truncated":false}"#;
+    frame.len() + resource + cursor
+}
+
+/// Returns how many bytes of a page fit into a result.
+fn fitting_bytes(page: &TextPage) -> usize {
+    let resource = json_escaped_len(&page.resource);
+    let room = |cursor| MAX_RESULT_BYTES.saturating_sub(result_overhead(resource, cursor));
+    let cursor = json_escaped_len(&page.next_cursor);
+    if json_escaped_len(&page.contents) <= room(cursor) {
+        return page.contents.len();
+    }
+    // A smaller page has a cursor, even if this page has none.
+    json_escaped_prefix_len(&page.contents, room(cursor.max(TYPICAL_CURSOR_BYTES)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        MAX_RESULT_BYTES, ReadPage, TYPICAL_CURSOR_BYTES, TextPage, fitting_bytes, result_overhead,
+    };
+    use crate::session::ToolNames;
+    use crate::session::result::ToolResult;
+    use proptest::prelude::*;
+
+    /// Pages through a text as a daemon does, with the part of each page that fits; returns the
+    /// contents of every result.
+    fn page_through(text: &str, resource: &str, cursor: &str) -> Vec<String> {
+        let (mut pages, mut at) = (Vec::new(), 0);
+        loop {
+            let mut bytes = MAX_RESULT_BYTES
+                .saturating_sub(result_overhead(resource.len(), TYPICAL_CURSOR_BYTES));
+            let page = loop {
+                let end = text.floor_char_boundary(text.len().min(at + bytes));
+                let next_cursor = if end < text.len() { cursor } else { "" }.to_owned();
+                let contents = text[at..end].to_owned();
+                let page = TextPage {
+                    resource: resource.to_owned(),
+                    contents,
+                    next_cursor,
+                };
+                let fits = fitting_bytes(&page);
+                if fits >= page.contents.len() {
+                    break page;
+                }
+                assert!(
+                    fits >= 4 && fits < bytes,
+                    "each page is smaller than the last and has a minimum size"
+                );
+                bytes = fits;
+            };
+            at += page.contents.len();
+            let next_cursor = Some(page.next_cursor.clone()).filter(|cursor| !cursor.is_empty());
+            let truncated = next_cursor.is_some();
+            let TextPage {
+                resource, contents, ..
+            } = page;
+            let page = ReadPage {
+                resource,
+                contents,
+                next_cursor,
+                truncated,
+            };
+            let result = ToolResult::from_outcome(Ok(&page), &ToolNames::default());
+            assert!(result.success && result.json.len() <= MAX_RESULT_BYTES);
+            pages.push(page.contents);
+            if !truncated {
+                return pages;
+            }
+        }
+    }
+
+    fn text() -> impl Strategy<Value = String> {
+        let run = prop_oneof![
+            Just("\u{1}"),
+            Just("\""),
+            Just("\\"),
+            Just("\n"),
+            Just("🦀"),
+            Just("ä"),
+            Just("x"),
+            Just("\u{7f}"),
+        ];
+        prop::collection::vec((run, 0_usize..6_000), 0..12).prop_map(|runs| {
+            runs.into_iter()
+                .map(|(part, count)| part.repeat(count))
+                .collect()
+        })
+    }
+
+    #[test]
+    fn a_last_page_may_fill_the_result() {
+        for part in ["x", "\""] {
+            for length in 7_900..MAX_RESULT_BYTES {
+                let text = part.repeat(length / part.escape_default().count());
+                assert_eq!(page_through(&text, "r", "cursor").concat(), text);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+        #[test]
+        fn pages_join_to_the_file(text in text(), resource in "[a-z/]{1,2000}", cursor in "[A-Za-z0-9_-]{1,200}") {
+            prop_assert_eq!(page_through(&text, &resource, &cursor).concat(), text);
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Results of tool calls: one JSON object of limited size. An error is a result, too, with a hint
+//! for the model.
+
+use super::ToolNames;
+use crate::{CallError, error_reason};
+use caproot_core::proto::caproot::v1::ErrorReason;
+use caproot_core::text::{single_line, truncate_with_ellipsis};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tonic::Code as Grpc;
+
+/// Limit of a result's JSON in bytes.
+pub const MAX_RESULT_BYTES: usize = 8_192;
+/// Limit of an error message in bytes, before JSON escapes the message.
+const MAX_MESSAGE_BYTES: usize = 1_000;
+
+/// Result of a tool call for a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolResult {
+    /// Whether the call succeeded; if not, `json` has the error and a hint.
+    pub success: bool,
+    /// Whether third parties wrote the result, so that a model should follow no instruction in it.
+    /// Always true for skills; the definition of a custom tool decides for its results.
+    pub external_context: bool,
+    /// One JSON object of at most [`MAX_RESULT_BYTES`] bytes.
+    pub json: String,
+}
+
+/// Error code of a tool call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ToolErrorCode {
+    /// The tool does not exist.
+    UnknownTool,
+    /// The arguments do not fit the schema of the tool, or a handle is misspelled.
+    InvalidArguments,
+    /// The cursor is malformed, or of another file.
+    InvalidCursor,
+    /// The cursor of the list has expired.
+    CatalogChanged,
+    /// No source has this authority.
+    UnknownAuthority,
+    /// The package belongs to another authority.
+    WrongAuthority,
+    /// The skill does not exist now.
+    PackageNotFound,
+    /// The file does not exist now.
+    ResourceNotFound,
+    /// The file has changed since the cursor was returned.
+    ResourceChanged,
+    /// The file exceeds a limit.
+    TooLarge,
+    /// The file is not UTF-8.
+    NotText,
+    /// Access to the file is denied.
+    NotAllowed,
+    /// The file does not match its listed digest, size or frontmatter.
+    NotVerified,
+    /// The root is unavailable.
+    RootUnavailable,
+    /// The executor is unknown or does not answer.
+    ExecutorUnavailable,
+    /// A local source or an MCP server is unavailable.
+    SourceUnavailable,
+    /// The tool of a pending call gave no result.
+    NoResult,
+    /// Too many calls are in flight.
+    Overloaded,
+    /// The session is closed.
+    SessionClosed,
+    /// The response of the source is invalid.
+    InvalidResponse,
+    /// A custom tool returned an error.
+    #[cfg(feature = "handlers")]
+    ToolFailed,
+    /// A custom tool panicked, or has another bug.
+    #[cfg(feature = "handlers")]
+    ToolInternalError,
+    /// A custom tool exceeded its time limit.
+    #[cfg(feature = "handlers")]
+    ToolTimedOut,
+}
+
+/// Error of a tool call, with a hint for the model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ToolError {
+    code: ToolErrorCode,
+    message: String,
+    /// Hint with `{list}` and `{read}` as placeholders for the names of the tools.
+    hint: &'static str,
+}
+
+impl ToolErrorCode {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::UnknownTool => "UNKNOWN_TOOL",
+            Self::InvalidArguments => "INVALID_ARGUMENTS",
+            Self::InvalidCursor => "INVALID_CURSOR",
+            Self::CatalogChanged => "CATALOG_CHANGED",
+            Self::UnknownAuthority => "UNKNOWN_AUTHORITY",
+            Self::WrongAuthority => "WRONG_AUTHORITY",
+            Self::PackageNotFound => "PACKAGE_NOT_FOUND",
+            Self::ResourceNotFound => "RESOURCE_NOT_FOUND",
+            Self::ResourceChanged => "RESOURCE_CHANGED",
+            Self::TooLarge => "TOO_LARGE",
+            Self::NotText => "NOT_TEXT",
+            Self::NotAllowed => "NOT_ALLOWED",
+            Self::NotVerified => "NOT_VERIFIED",
+            Self::RootUnavailable => "ROOT_UNAVAILABLE",
+            Self::ExecutorUnavailable => "EXECUTOR_UNAVAILABLE",
+            Self::SourceUnavailable => "SOURCE_UNAVAILABLE",
+            Self::NoResult => "NO_RESULT",
+            Self::Overloaded => "OVERLOADED",
+            Self::SessionClosed => "SESSION_CLOSED",
+            Self::InvalidResponse => "INVALID_RESPONSE",
+            #[cfg(feature = "handlers")]
+            Self::ToolFailed => "TOOL_FAILED",
+            #[cfg(feature = "handlers")]
+            Self::ToolInternalError => "TOOL_INTERNAL_ERROR",
+            #[cfg(feature = "handlers")]
+            Self::ToolTimedOut => "TOOL_TIMED_OUT",
+        }
+    }
+
+    /// Returns whether every call of the source fails now.
+    pub(super) fn is_source_unavailable(self) -> bool {
+        matches!(self, Self::ExecutorUnavailable | Self::SourceUnavailable)
+    }
+
+    /// Returns the hint for a model, with `{list}` and `{read}` as placeholders for the names of
+    /// the tools.
+    fn default_hint(self) -> &'static str {
+        match self {
+            Self::PackageNotFound => "Call {list} again, and use one of its entries.",
+            Self::ResourceNotFound => {
+                "Read the skill's main resource again; it names the existing files."
+            }
+            Self::ResourceChanged => "Call {read} again without `cursor`, from the start.",
+            Self::InvalidCursor => "Call again without `cursor`, from the start.",
+            Self::InvalidArguments => "Give each handle exactly as {list} returned it.",
+            Self::UnknownAuthority => "Call {list}, and use the authority of the package.",
+            Self::WrongAuthority => "Use authority and package of one entry of {list}.",
+            Self::RootUnavailable
+            | Self::ExecutorUnavailable
+            | Self::SourceUnavailable
+            | Self::NoResult
+            | Self::InvalidResponse => "Go on without it, or call again later.",
+            Self::NotVerified => "Go on without it, and say that it failed verification.",
+            Self::Overloaded => "Call again later, with fewer calls at once.",
+            Self::UnknownTool
+            | Self::CatalogChanged
+            | Self::TooLarge
+            | Self::NotText
+            | Self::NotAllowed
+            | Self::SessionClosed => "Go on without it.",
+            #[cfg(feature = "handlers")]
+            Self::ToolFailed => "Call again as the message says, or go on without it.",
+            #[cfg(feature = "handlers")]
+            Self::ToolInternalError => "Go on without it; the same call may fail again.",
+            #[cfg(feature = "handlers")]
+            Self::ToolTimedOut => "Call again with less to do, or go on without it.",
+        }
+    }
+}
+
+impl ToolError {
+    pub(super) fn with_hint(code: ToolErrorCode, message: &str, next: &'static str) -> Self {
+        Self {
+            code,
+            message: truncate_with_ellipsis(&single_line(message), MAX_MESSAGE_BYTES),
+            hint: next,
+        }
+    }
+
+    /// Returns the error of a failed call, or `None` if the executor did not answer.
+    pub(super) fn from_call_error(error: &CallError) -> Option<Self> {
+        let status = match error {
+            CallError::Status(status) => status,
+            CallError::InvalidResponse(reason) => {
+                return Some(Self::from_code(
+                    ToolErrorCode::InvalidResponse,
+                    &format!("invalid response of the executor: {reason}"),
+                ));
+            }
+            CallError::DigestMismatch => {
+                let code = ToolErrorCode::ResourceChanged;
+                return Some(Self::from_code(code, &error.to_string()));
+            }
+            CallError::ChangedDuringRead | CallError::Output(_) => return None,
+        };
+        let code = match (error_reason(status), status.code()) {
+            (Some(ErrorReason::PackageNotFound), _) => ToolErrorCode::PackageNotFound,
+            (Some(ErrorReason::ResourceNotFound), _) => ToolErrorCode::ResourceNotFound,
+            (Some(ErrorReason::ResourceChanged), _) => ToolErrorCode::ResourceChanged,
+            (Some(ErrorReason::TooLarge), _) => ToolErrorCode::TooLarge,
+            (Some(ErrorReason::RootUnavailable | ErrorReason::WrongEnvironment), _) => {
+                ToolErrorCode::RootUnavailable
+            }
+            (Some(ErrorReason::AuthorityMismatch), _) => ToolErrorCode::WrongAuthority,
+            (_, Grpc::InvalidArgument) => ToolErrorCode::InvalidArguments,
+            (_, Grpc::PermissionDenied | Grpc::Unauthenticated) => ToolErrorCode::NotAllowed,
+            (_, Grpc::ResourceExhausted) => ToolErrorCode::Overloaded,
+            (_, Grpc::OutOfRange) => ToolErrorCode::InvalidResponse,
+            _ => return None,
+        };
+        Some(Self::from_code(code, &error.to_string()))
+    }
+
+    /// Returns an error with the default hint of its code. The message is a sentence; a long
+    /// message is truncated.
+    #[must_use]
+    pub fn from_code(code: ToolErrorCode, message: &str) -> Self {
+        Self::with_hint(code, message, code.default_hint())
+    }
+
+    fn to_json(&self, names: &ToolNames) -> Value {
+        let next = names.fill_placeholders(self.hint);
+        json!({ "error": { "code": self.code.name(), "message": self.message, "next": next } })
+    }
+
+    /// Returns the code.
+    #[must_use]
+    pub fn code(&self) -> ToolErrorCode {
+        self.code
+    }
+
+    /// Returns the code and the message.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        format!("{}: {}", self.code.name(), self.message)
+    }
+}
+
+impl ToolResult {
+    /// Returns the result as Codex's dynamic tools have it: one item of text in `contentItems`, and
+    /// `success`.
+    ///
+    /// ```
+    /// use caproot_client::session::ToolResult;
+    /// use serde_json::json;
+    ///
+    /// let json = r#"{"words":2}"#.to_owned();
+    /// let result = ToolResult { success: true, external_context: false, json };
+    /// let response = json!({
+    ///     "contentItems": [{"type": "inputText", "text": r#"{"words":2}"#}],
+    ///     "success": true,
+    /// });
+    /// assert_eq!(result.to_dynamic_tool_response(), response);
+    /// ```
+    #[must_use]
+    pub fn to_dynamic_tool_response(&self) -> Value {
+        let item = json!({ "type": "inputText", "text": self.json });
+        json!({ "contentItems": [item], "success": self.success })
+    }
+
+    /// Returns the result of a skill tool. A result over the limit becomes an error.
+    pub(super) fn from_outcome(
+        outcome: Result<&impl Serialize, &ToolError>,
+        names: &ToolNames,
+    ) -> Self {
+        let json = match outcome {
+            Ok(result) => serde_json::to_string(result),
+            Err(error) => serde_json::to_string(&error.to_json(names)),
+        };
+        let json = json.unwrap_or_default();
+        if json.is_empty() || json.len() > MAX_RESULT_BYTES {
+            let message = "the result is over the size limit";
+            let error = ToolError::from_code(ToolErrorCode::InvalidResponse, message);
+            return Self {
+                success: false,
+                external_context: true,
+                json: error.to_json(names).to_string(),
+            };
+        }
+        Self {
+            success: outcome.is_ok(),
+            external_context: true,
+            json,
+        }
+    }
+}
+
+/// Returns the bytes of a text in a JSON string.
+pub fn json_escaped_len(text: &str) -> usize {
+    text.bytes().map(json_escaped_byte_len).sum()
+}
+
+/// Returns the length of the longest prefix of a text with at most `room` bytes in a JSON string.
+pub fn json_escaped_prefix_len(text: &str, room: usize) -> usize {
+    let mut used = 0;
+    let end = text.bytes().position(|byte| {
+        used += json_escaped_byte_len(byte);
+        used > room
+    });
+    end.map_or(text.len(), |end| text.floor_char_boundary(end))
+}
+
+fn json_escaped_byte_len(byte: u8) -> usize {
+    match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 2,
+        0x00..0x20 => 6,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolNames, ToolResult, json_escaped_len,
+        json_escaped_prefix_len,
+    };
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_long_error_message_is_truncated() {
+        let error =
+            ToolError::from_code(ToolErrorCode::InvalidResponse, &"\u{1}\"\\".repeat(100_000));
+        let names = ToolNames::default();
+        let result = ToolResult::from_outcome(Err::<&(), _>(&error), &names);
+        assert!(!result.success && result.json.len() <= MAX_RESULT_BYTES);
+        let large = "x".repeat(MAX_RESULT_BYTES);
+        let result = ToolResult::from_outcome(Ok(&large), &names);
+        assert!(!result.success && result.json.contains("INVALID_RESPONSE"));
+    }
+
+    proptest! {
+        #[test]
+        fn lengths_match_serde_json(text in "(?s).{0,60}", room in 0_usize..100) {
+            let json = serde_json::to_string(&text).expect("JSON");
+            prop_assert_eq!(json_escaped_len(&text), json.len() - 2);
+            let end = json_escaped_prefix_len(&text, room);
+            prop_assert!(json_escaped_len(&text[..end]) <= room);
+            let next = text[end..].chars().next();
+            prop_assert!(next.is_none_or(|c| json_escaped_len(&text[..end + c.len_utf8()]) > room));
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Saved state of a session: versioned JSON without any text of a skill.
+
+use super::choice::SkillChoice;
+use crate::ResumePoint;
+use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use caproot_core::text::quote_value;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Limit of a saved state in bytes.
+pub const MAX_SAVED_BYTES: usize = 4 << 20;
+/// Value of `format` in every saved state.
+const FORMAT: &str = "caproot-session";
+/// Version that is written, and the only version that is read in full.
+const VERSION: u64 = 1;
+/// Limit of a saved token and of an epoch in bytes; caproot's are far shorter.
+const MAX_TOKEN_BYTES: usize = 1_024;
+/// Limit of a session's id in bytes.
+const MAX_ID_BYTES: usize = 128;
+
+/// Error of a saved state. Displays as one sentence.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SavedError {
+    /// The text was not written by `save`; with the line and column.
+    #[error("the saved session cannot be read: {0}")]
+    Corrupt(String),
+    /// The text exceeds [`MAX_SAVED_BYTES`].
+    #[error("the saved session has {0} bytes; the limit is {MAX_SAVED_BYTES}")]
+    TooLarge(usize),
+}
+
+/// Saved state.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SavedSession {
+    format: String,
+    version: u64,
+    id: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    product: String,
+    #[serde(default, skip_serializing_if = "SkillChoice::is_empty")]
+    choice: SkillChoice,
+    selection: Vec<SavedRoot>,
+    executors: Vec<SavedExecutor>,
+}
+
+/// Selected root, in the JSON of platforms.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedRoot {
+    id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    location: Option<SavedLocation>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SavedLocation {
+    #[serde(default)]
+    r#type: String,
+    #[serde(default)]
+    environment_id: String,
+    #[serde(default)]
+    path: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct SavedExecutor {
+    environment_id: String,
+    #[serde(default)]
+    resume_token: String,
+    #[serde(default)]
+    epoch: String,
+    #[serde(default)]
+    revision: u64,
+    #[serde(default)]
+    catalog_digests: BTreeMap<String, String>,
+}
+
+impl SavedSession {
+    pub fn new(
+        id: &str,
+        product: &str,
+        choice: &SkillChoice,
+        selection: &[SelectedCapabilityRoot],
+        points: impl IntoIterator<Item = (String, ResumePoint)>,
+    ) -> Self {
+        let short = |text: String| {
+            if text.len() > MAX_TOKEN_BYTES {
+                String::new()
+            } else {
+                text
+            }
+        };
+        let executor = |(environment_id, point): (String, ResumePoint)| SavedExecutor {
+            environment_id,
+            resume_token: short(point.token),
+            epoch: short(point.epoch),
+            revision: point.revision,
+            catalog_digests: point.catalog_digests,
+        };
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            id: id.to_owned(),
+            product: product.to_owned(),
+            choice: choice.clone(),
+            selection: selection.iter().map(SavedRoot::from_selected).collect(),
+            executors: points.into_iter().map(executor).collect(),
+        }
+    }
+
+    /// Returns the state as JSON, if the JSON is within the limit.
+    pub fn to_json(&self) -> Result<String, SavedError> {
+        let text = serde_json::to_string(self);
+        let text = text.map_err(|error| SavedError::Corrupt(error.to_string()))?;
+        if text.len() > MAX_SAVED_BYTES {
+            Err(SavedError::TooLarge(text.len()))
+        } else {
+            Ok(text)
+        }
+    }
+
+    /// Parses a state. Returns warnings for the omitted parts. Only the id, the choice and the
+    /// selection of another version are read.
+    pub fn parse(text: &str) -> Result<(Self, Vec<String>), SavedError> {
+        if text.len() > MAX_SAVED_BYTES {
+            return Err(SavedError::TooLarge(text.len()));
+        }
+        let corrupt = |error: serde_json::Error| SavedError::Corrupt(error.to_string());
+        let header: SavedHeader = serde_json::from_str(text).map_err(corrupt)?;
+        if header.format != FORMAT {
+            let found = quote_value(&header.format);
+            let reason = format!("`format` is {found}; expected {FORMAT:?}");
+            return Err(SavedError::Corrupt(reason));
+        }
+        if header.version == VERSION {
+            let saved: Self = serde_json::from_str(text).map_err(corrupt)?;
+            check_session_id(&saved.id).map_err(SavedError::Corrupt)?;
+            return Ok((saved, Vec::new()));
+        }
+        let mut warnings = vec![format!(
+            "the session was saved in version {} of the format, and this is version {VERSION}: the \
+             changes since the save are unknown",
+            header.version
+        )];
+        let selection = serde_json::from_value(header.selection).unwrap_or_else(|error| {
+            warnings.push(format!(
+                "the saved selection cannot be read, and nothing is selected: {error}"
+            ));
+            Vec::new()
+        });
+        // Without its choice, the session would have skills that it did not have before.
+        let (choice, selection) = match serde_json::from_value(header.choice) {
+            Ok(choice) => (choice, selection),
+            Err(error) => {
+                warnings.push(format!(
+                    "the saved choice cannot be read, and nothing is selected: {error}"
+                ));
+                (SkillChoice::default(), Vec::new())
+            }
+        };
+        let id = header
+            .id
+            .as_str()
+            .filter(|id| check_session_id(id).is_ok())
+            .unwrap_or_default()
+            .to_owned();
+        if id.is_empty() {
+            warnings
+                .push("the saved id cannot be read, and the session gets another id".to_owned());
+        }
+        Ok((
+            Self {
+                id,
+                choice,
+                selection,
+                ..Self::default()
+            },
+            warnings,
+        ))
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    pub fn product(&self) -> &str {
+        &self.product
+    }
+
+    pub fn choice(&self) -> &SkillChoice {
+        &self.choice
+    }
+
+    pub fn selection(&self) -> Vec<SelectedCapabilityRoot> {
+        self.selection.iter().map(SavedRoot::to_selected).collect()
+    }
+
+    /// Returns the resume point of each executor, by environment.
+    pub fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
+        let point = |executor: &SavedExecutor| {
+            let SavedExecutor {
+                environment_id,
+                resume_token,
+                epoch,
+                revision,
+                catalog_digests,
+            } = executor.clone();
+            let point = ResumePoint {
+                token: resume_token,
+                epoch,
+                revision,
+                catalog_digests,
+            };
+            (environment_id, point)
+        };
+        self.executors.iter().map(point).collect()
+    }
+}
+
+/// Fields of every version.
+#[derive(Deserialize)]
+struct SavedHeader {
+    format: String,
+    version: u64,
+    #[serde(default)]
+    id: Value,
+    #[serde(default)]
+    selection: Value,
+    #[serde(default = "empty_object")]
+    choice: Value,
+}
+
+fn empty_object() -> Value {
+    Value::Object(serde_json::Map::new())
+}
+
+/// Checks that a session can have this id.
+pub fn check_session_id(id: &str) -> Result<(), String> {
+    let is_valid =
+        !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(|b| b.is_ascii_graphic());
+    if is_valid {
+        Ok(())
+    } else {
+        Err(format!(
+            "invalid session id: expected 1 to {MAX_ID_BYTES} visible ASCII characters"
+        ))
+    }
+}
+
+impl SavedRoot {
+    fn from_selected(root: &SelectedCapabilityRoot) -> Self {
+        let location = root.location.clone();
+        let location = location.map(
+            |CapabilityRootLocation {
+                 r#type,
+                 environment_id,
+                 path,
+             }| {
+                SavedLocation {
+                    r#type,
+                    environment_id,
+                    path,
+                }
+            },
+        );
+        Self {
+            id: root.id.clone(),
+            location,
+        }
+    }
+
+    fn to_selected(&self) -> SelectedCapabilityRoot {
+        let location = self.location.clone();
+        let location = location.map(
+            |SavedLocation {
+                 r#type,
+                 environment_id,
+                 path,
+             }| {
+                CapabilityRootLocation {
+                    r#type,
+                    environment_id,
+                    path,
+                }
+            },
+        );
+        SelectedCapabilityRoot {
+            id: self.id.clone(),
+            location,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_SAVED_BYTES, MAX_TOKEN_BYTES, SavedError, SavedSession, SkillChoice};
+    use crate::ResumePoint;
+    use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+    use proptest::prelude::*;
+
+    fn saved(token: &str) -> SavedSession {
+        let location = CapabilityRootLocation {
+            r#type: "environment".into(),
+            environment_id: "e".into(),
+            path: "published:r".into(),
+        };
+        let roots = [
+            SelectedCapabilityRoot {
+                id: "r".into(),
+                location: Some(location),
+            },
+            SelectedCapabilityRoot {
+                id: "nowhere".into(),
+                location: None,
+            },
+        ];
+        let choice = SkillChoice {
+            include: vec!["source:mcp/docs".parse().expect("a rule")],
+            exclude: Vec::new(),
+        };
+        let point = ResumePoint {
+            token: token.into(),
+            epoch: "0123".into(),
+            revision: 7,
+            catalog_digests: [("r".to_owned(), "ab".to_owned())].into(),
+        };
+        SavedSession::new("s1", "codex", &choice, &roots, [("e".to_owned(), point)])
+    }
+
+    #[test]
+    fn the_saved_json_is_stable() {
+        let text = saved("t").to_json().expect("a small state");
+        assert_eq!(
+            text,
+            r#"{"format":"caproot-session","version":1,"id":"s1","product":"codex","choice":{"include":["source:mcp/docs"]},"selection":[{"id":"r","location":{"type":"environment","environmentId":"e","path":"published:r"}},{"id":"nowhere"}],"executors":[{"environmentId":"e","resumeToken":"t","epoch":"0123","revision":7,"catalogDigests":{"r":"ab"}}]}"#
+        );
+        assert_eq!(SavedSession::parse(&text), Ok((saved("t"), vec![])));
+        let kept = saved(&"x".repeat(MAX_TOKEN_BYTES + 1));
+        assert_eq!(
+            kept.resume_points()["e"].token,
+            "",
+            "a token over the limit is dropped"
+        );
+    }
+
+    #[test]
+    fn errors_have_a_position() {
+        let text = saved("t").to_json().expect("a small state");
+        for (bad, part) in [
+            (String::new(), "line 1 column 0"),
+            (text[..text.len() - 9].to_owned(), "column"),
+            (
+                text.replace("\"id\":\"s1\"", "\"id\":1"),
+                "invalid type: integer `1`",
+            ),
+            (
+                text.replace("\"id\":\"s1\"", "\"id\":\"\""),
+                "visible ASCII",
+            ),
+            (
+                text.replace("\"revision\"", "\"more\":1,\"revision\""),
+                "unknown field `more`",
+            ),
+            (
+                text.replace("\"revision\":7", "\"revision\":-7"),
+                "integer `-7`",
+            ),
+            (
+                text.replace("caproot-session", "other"),
+                "`format` is \"other\"",
+            ),
+            (
+                text.replace("\"version\":1,", ""),
+                "missing field `version`",
+            ),
+            (text.replace("source:mcp", "tag:mcp"), "invalid rule"),
+            (
+                text.replace("environmentId", "environment"),
+                "unknown field `environment`",
+            ),
+        ] {
+            let error = SavedSession::parse(&bad).expect_err(part).to_string();
+            assert!(error.contains(part), "{error}");
+        }
+        let large = " ".repeat(MAX_SAVED_BYTES + 1);
+        assert_eq!(
+            SavedSession::parse(&large),
+            Err(SavedError::TooLarge(large.len()))
+        );
+    }
+
+    #[test]
+    fn another_version_keeps_id_and_selection() {
+        let text = saved("t").to_json().expect("a small state");
+        let newer = text
+            .replace("\"version\":1", "\"version\":2")
+            .replace("product", "more");
+        let (read, warnings) = SavedSession::parse(&newer).expect("the common fields");
+        assert_eq!(
+            (read.id.as_str(), read.selection()),
+            ("s1", saved("t").selection())
+        );
+        assert!(
+            read.resume_points().is_empty() && warnings.len() == 1,
+            "{warnings:?}"
+        );
+        assert_eq!(read.choice(), saved("t").choice());
+        let unread = newer.replace("source:mcp", "tag:mcp");
+        let (read, warnings) = SavedSession::parse(&unread).expect("the common fields");
+        assert!(
+            read.selection().is_empty() && warnings.len() == 2,
+            "{warnings:?}"
+        );
+        let newer = newer
+            .replace("\"selection\":[", "\"selection\":[7,")
+            .replace("\"s1\"", "null");
+        let (read, warnings) = SavedSession::parse(&newer).expect("no common field");
+        assert!(read.selection().is_empty() && read.id.is_empty());
+        assert_eq!(warnings.len(), 3, "{warnings:?}");
+    }
+
+    proptest! {
+        /// A damaged text is parsed or rejected.
+        #[test]
+        fn garbage_does_not_panic(at in 0_usize..300, byte in any::<char>(), cut in 0_usize..400, any in "(?s).{0,80}") {
+            let text = saved("t").to_json().expect("a small state");
+            let mut chars: Vec<char> = text.chars().collect();
+            chars[at.min(text.len() - 1)] = byte;
+            let one: String = chars.into_iter().collect();
+            for bad in [&one, &text[..cut.min(text.len())], &any] {
+                drop(SavedSession::parse(bad));
+            }
+        }
+    }
+}

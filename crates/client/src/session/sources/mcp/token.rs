@@ -1,0 +1,394 @@
+//! Bearer token of an HTTP server, from a file, a program or a function. A token that the server
+//! rejects with 401 is requested again, once for each request.
+
+use super::limits::{MAX_MESSAGE_BYTES, MAX_TOKEN_BYTES, TOKEN_TIMEOUT};
+use crate::session::http_client::is_loopback_url;
+use crate::{bearer_header, read_token_file};
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue, StatusCode};
+use rmcp::model::ClientJsonRpcMessage;
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
+};
+use sse_stream::Sse;
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::Arc;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Command;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// Function that returns a token, or the reason for no token as the end of a sentence.
+pub type TokenCallback = Arc<dyn Fn() -> BoxFuture<'static, Result<String, String>> + Send + Sync>;
+
+/// Origin of the bearer token of an HTTP server. The token is requested for the first request, and
+/// again if the server rejects the token with 401. It is sent only over https or to a loopback
+/// address, and never logged.
+#[derive(Clone)]
+pub enum McpToken {
+    /// File with the token; white space around the token is ignored.
+    File(PathBuf),
+    /// Program that prints the token on stdout and exits with 0.
+    Command {
+        /// Path or name of the program.
+        program: String,
+        /// Arguments of the program.
+        arguments: Vec<String>,
+    },
+    /// Function of this process.
+    Callback(TokenCallback),
+}
+
+impl fmt::Debug for McpToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => f.debug_tuple("File").field(file).finish(),
+            Self::Command { program, .. } => f
+                .debug_struct("Command")
+                .field("program", program)
+                .finish_non_exhaustive(),
+            Self::Callback(_) => f.debug_tuple("Callback").finish_non_exhaustive(),
+        }
+    }
+}
+
+impl McpToken {
+    async fn request(&self) -> Result<HeaderValue, String> {
+        let request = async {
+            match self {
+                Self::File(file) => read_token_file(file).await,
+                Self::Command { program, arguments } => {
+                    let token = run_program(program, arguments).await;
+                    let token = token.and_then(|token| {
+                        bearer_header(token.trim_ascii()).map_err(|reason| format!("it {reason}"))
+                    });
+                    token.map_err(|reason| format!("program {program:?}: {reason}"))
+                }
+                Self::Callback(callback) => {
+                    let token = callback().await?;
+                    bearer_header(token.as_bytes()).map_err(|reason| format!("the text {reason}"))
+                }
+            }
+        };
+        let requested = timeout(TOKEN_TIMEOUT, request).await;
+        requested.unwrap_or_else(|_| Err(format!("no token after {}s", TOKEN_TIMEOUT.as_secs())))
+    }
+}
+
+/// Runs a program and returns its stdout.
+async fn run_program(program: &str, arguments: &[String]) -> Result<Vec<u8>, String> {
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("it cannot be started: {error}"))?;
+    let stdout = child.stdout.take().ok_or("its stdout cannot be opened")?;
+    let mut output = Vec::new();
+    let read = stdout
+        .take(MAX_TOKEN_BYTES + 1)
+        .read_to_end(&mut output)
+        .await;
+    read.map_err(|error| format!("its output cannot be read: {error}"))?;
+    if output.len() as u64 > MAX_TOKEN_BYTES {
+        return Err("its output is over 8 KiB, too large for a token".to_owned());
+    }
+    let status = child
+        .wait()
+        .await
+        .map_err(|error| format!("it cannot be waited for: {error}"))?;
+    if status.success() {
+        Ok(output)
+    } else {
+        Err(format!("it ended with {status}"))
+    }
+}
+
+/// Parts of the names of headers that are credentials, such as `authorization` and `x-api-key`.
+const CREDENTIAL_PARTS: [&str; 6] = ["auth", "cookie", "credential", "key", "secret", "token"];
+
+/// Checks that no credential is sent to a URL where an attacker on the network could read it. The
+/// error is the end of a sentence.
+pub fn check_credentials(
+    url: &str,
+    headers: &[(HeaderName, HeaderValue)],
+    token: Option<&McpToken>,
+) -> Result<(), String> {
+    if is_protected(url) {
+        return Ok(());
+    }
+    let mut names = headers.iter().map(|(name, _)| name.as_str());
+    if let Some(name) = names.find(|name| CREDENTIAL_PARTS.iter().any(|part| name.contains(part))) {
+        return Err(format!(
+            "its header `{name}` is sent only over https or to a loopback address; use an https URL"
+        ));
+    }
+    if token.is_some() {
+        let why = "its token is sent only over https or to a loopback address; use an https URL";
+        return Err(why.to_owned());
+    }
+    Ok(())
+}
+
+/// Returns whether a credential may be sent to a URL.
+fn is_protected(url: &str) -> bool {
+    url.parse::<reqwest::Url>()
+        .is_ok_and(|url| url.scheme() == "https")
+        || is_loopback_url(url)
+}
+
+/// HTTP client that adds the token to each request.
+#[derive(Clone)]
+pub struct TokenClient {
+    client: reqwest::Client,
+    token: Option<Arc<CachedToken>>,
+}
+
+struct CachedToken {
+    origin: McpToken,
+    /// Latest token. The lock is held during a request, so that one request serves all.
+    latest: Mutex<Option<HeaderValue>>,
+}
+
+type HttpHeaders = HashMap<HeaderName, HeaderValue>;
+type HttpError = StreamableHttpError<reqwest::Error>;
+
+impl TokenClient {
+    pub fn new(client: reqwest::Client, token: Option<McpToken>) -> Self {
+        let cache = |origin| {
+            Arc::new(CachedToken {
+                origin,
+                latest: Mutex::default(),
+            })
+        };
+        Self {
+            client,
+            token: token.map(cache),
+        }
+    }
+
+    /// Sends a request with the token. If the server rejects the token, sends the request once more
+    /// with a new token.
+    async fn send<T, F>(
+        &self,
+        headers: HttpHeaders,
+        request: impl Fn(HttpHeaders) -> F + Send,
+    ) -> Result<T, HttpError>
+    where
+        F: Future<Output = Result<T, HttpError>> + Send,
+    {
+        let Some(token) = &self.token else {
+            return request(headers).await;
+        };
+        let with_token = |value: HeaderValue| {
+            let mut headers = headers.clone();
+            headers.insert(AUTHORIZATION, value);
+            headers
+        };
+        let sent = token.current(None).await?;
+        match request(with_token(sent.clone())).await {
+            Err(error) if is_unauthorized(&error) => {
+                let renewed = token.current(Some(&sent)).await?;
+                if renewed == sent {
+                    Err(error)
+                } else {
+                    request(with_token(renewed)).await
+                }
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+impl CachedToken {
+    /// Returns the latest token. Requests a token if there is none, or only the rejected one.
+    async fn current(&self, rejected: Option<&HeaderValue>) -> Result<HeaderValue, HttpError> {
+        let mut latest = self.latest.lock().await;
+        if let Some(value) = &*latest
+            && Some(value) != rejected
+        {
+            return Ok(value.clone());
+        }
+        let value = self.origin.request().await.map_err(|reason| {
+            HttpError::Io(io::Error::other(format!("there is no token: {reason}")))
+        })?;
+        *latest = Some(value.clone());
+        Ok(value)
+    }
+}
+
+/// Returns whether the server answered with 401.
+fn is_unauthorized(error: &HttpError) -> bool {
+    match error {
+        HttpError::AuthRequired(_) => true,
+        HttpError::Client(error) => error.status() == Some(StatusCode::UNAUTHORIZED),
+        // A response without `WWW-Authenticate`.
+        HttpError::UnexpectedServerResponse(text) => text.starts_with("HTTP 401"),
+        _ => false,
+    }
+}
+
+impl StreamableHttpClient for TokenClient {
+    type Error = reqwest::Error;
+
+    async fn post_message(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        auth_header: Option<String>,
+        headers: HttpHeaders,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        self.post_message_with_max_sse_event_size(
+            uri,
+            message,
+            session_id,
+            auth_header,
+            headers,
+            MAX_MESSAGE_BYTES,
+        )
+        .await
+    }
+
+    async fn post_message_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        message: ClientJsonRpcMessage,
+        session_id: Option<Arc<str>>,
+        auth_header: Option<String>,
+        headers: HttpHeaders,
+        max_sse_event_size: usize,
+    ) -> Result<StreamableHttpPostResponse, HttpError> {
+        self.send(headers, |headers| {
+            self.client.post_message_with_max_sse_event_size(
+                uri.clone(),
+                message.clone(),
+                session_id.clone(),
+                auth_header.clone(),
+                headers,
+                max_sse_event_size,
+            )
+        })
+        .await
+    }
+
+    async fn delete_session(
+        &self,
+        uri: Arc<str>,
+        session_id: Arc<str>,
+        auth_header: Option<String>,
+        headers: HttpHeaders,
+    ) -> Result<(), HttpError> {
+        self.send(headers, |headers| {
+            self.client.delete_session(
+                uri.clone(),
+                session_id.clone(),
+                auth_header.clone(),
+                headers,
+            )
+        })
+        .await
+    }
+
+    async fn get_stream(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        auth_header: Option<String>,
+        headers: HttpHeaders,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
+        self.get_stream_with_max_sse_event_size(
+            uri,
+            session_id,
+            last_event_id,
+            auth_header,
+            headers,
+            MAX_MESSAGE_BYTES,
+        )
+        .await
+    }
+
+    async fn get_stream_with_max_sse_event_size(
+        &self,
+        uri: Arc<str>,
+        session_id: Option<Arc<str>>,
+        last_event_id: Option<String>,
+        auth_header: Option<String>,
+        headers: HttpHeaders,
+        max_sse_event_size: usize,
+    ) -> Result<BoxStream<'static, Result<Sse, SseError>>, HttpError> {
+        self.send(headers, |headers| {
+            self.client.get_stream_with_max_sse_event_size(
+                uri.clone(),
+                session_id.clone(),
+                last_event_id.clone(),
+                auth_header.clone(),
+                headers,
+                max_sse_event_size,
+            )
+        })
+        .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{McpToken, check_credentials, is_protected};
+    use http::{HeaderName, HeaderValue};
+
+    #[test]
+    fn a_token_needs_tls_or_a_loopback_address() {
+        for url in [
+            "https://a.example/mcp",
+            "http://localhost:1/",
+            "http://127.0.0.2/mcp",
+            "http://[::1]:7/",
+        ] {
+            assert!(is_protected(url), "{url}");
+        }
+        for url in [
+            "http://a.example/mcp",
+            "http://10.0.0.1/",
+            "http://localhost.example/",
+            "http://localhost@a.example/",
+            "http://a.example\\@localhost/",
+            "x",
+            "",
+        ] {
+            assert!(!is_protected(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn credentials_in_headers_need_tls_or_a_loopback_address() {
+        let check = |url: &str, name: &'static str| {
+            let header = HeaderName::from_static(name);
+            check_credentials(url, &[(header, HeaderValue::from_static("x"))], None)
+        };
+        for name in [
+            "authorization",
+            "proxy-authorization",
+            "cookie",
+            "x-api-key",
+            "x-my-token",
+        ] {
+            let error = check("http://a.example/mcp", name).expect_err(name);
+            assert!(error.contains(name) && error.contains("https"), "{error}");
+            assert_eq!(check("https://a.example/mcp", name), Ok(()), "{name}");
+            assert_eq!(check("http://127.0.0.1:1/mcp", name), Ok(()), "{name}");
+        }
+        assert_eq!(check("http://a.example/mcp", "accept-language"), Ok(()));
+        let token = McpToken::File("/run/token".into());
+        assert!(check_credentials("http://a.example/", &[], Some(&token)).is_err());
+    }
+}
