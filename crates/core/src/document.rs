@@ -113,23 +113,26 @@ pub fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // If the text ends without a line break, the library reports its end on an additional line.
     let end = end_position(text);
-    let at = |mark: &Marker| marker_position(mark).min(end);
+
     let mut parser = Parser::new_from_str(text);
     let mut open: Vec<OpenContainer> = Vec::new();
     let mut document = None;
     let mut documents = 0;
+
     while let Some(event) = parser.next_event() {
         let (event, span) = event.map_err(|error| SyntaxError {
-            position: at(error.marker()),
+            position: marker_position(error.marker()).min(end),
             reason: format!("YAML: {}", error.info()),
         })?;
-        let here = at(&span.start);
+        let here = marker_position(&span.start).min(end);
+
         let reject = |reason: &str| {
             Err(SyntaxError {
                 position: here,
                 reason: reason.to_owned(),
             })
         };
+
         let done = match event {
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => None,
             Event::DocumentStart(_) => {
@@ -181,6 +184,7 @@ pub fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
                 None => None,
             },
         };
+
         if let Some(node) = done {
             match open.last_mut() {
                 None => document = Some(node),
@@ -196,6 +200,7 @@ pub fn parse(text: &str) -> Result<DocumentNode, SyntaxError> {
             }
         }
     }
+
     let start = TextPosition { line: 1, column: 1 };
     Ok(document.unwrap_or(DocumentNode {
         position: start,

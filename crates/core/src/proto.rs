@@ -51,12 +51,16 @@ pub fn field_comments(message: &str) -> BTreeMap<String, String> {
             let [4, parent, 2, field] = location.path[..] else {
                 continue;
             };
-            let index = |n: i32| usize::try_from(n).unwrap_or(usize::MAX);
-            let parent = file.message_type.get(index(parent));
-            let parent = parent.filter(|parent| parent.name() == message);
-            let Some(field) = parent.and_then(|parent| parent.field.get(index(field))) else {
+            let field = usize::try_from(parent)
+                .ok()
+                .and_then(|index| file.message_type.get(index))
+                .filter(|parent| parent.name() == message)
+                .zip(usize::try_from(field).ok())
+                .and_then(|(parent, index)| parent.field.get(index));
+            let Some(field) = field else {
                 continue;
             };
+
             let words: Vec<_> = location.leading_comments().split_whitespace().collect();
             comments.insert(field.name().to_owned(), words.join(" "));
         }

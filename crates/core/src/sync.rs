@@ -37,18 +37,23 @@ pub fn map_chunks<T: Sync, R: Send>(
     if items.len() <= max_inline {
         return vec![map(items)];
     }
+
     let threads = processor_count().min(MAX_CHUNKS);
     let mut chunks = items.chunks(items.len().div_ceil(threads).max(1));
     let first = chunks.next();
     let map = &map;
+
     scope(|scope| {
-        let spawn = |chunk| {
-            Builder::new()
-                .spawn_scoped(scope, move || map(chunk))
-                .inspect_err(report_refused_thread)
-                .map_err(|_| chunk)
-        };
-        let others: Vec<_> = chunks.map(spawn).collect();
+        // All threads start before the first chunk is mapped on this thread.
+        let others: Vec<_> = chunks
+            .map(|chunk| {
+                Builder::new()
+                    .spawn_scoped(scope, move || map(chunk))
+                    .inspect_err(report_refused_thread)
+                    .map_err(|_| chunk)
+            })
+            .collect();
+
         let first = first.map(map);
         let others = others.into_iter().map(|other| match other {
             Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),

@@ -83,11 +83,13 @@ impl DocumentReader<'_> {
             key: String::new(),
             node,
         };
+
         let section = if node.value == DocumentValue::Null {
             None
         } else {
             self.section(&field, known)
         };
+
         section.unwrap_or_else(|| DocumentSection {
             key: String::new(),
             position: node.position,
@@ -132,11 +134,13 @@ impl DocumentReader<'_> {
             self.report_type(field, "a mapping", &hint.unwrap_or_default());
             return None;
         };
+
         let mut section = DocumentSection {
             key: field.key.clone(),
             position: field.node.position,
             entries: Vec::new(),
         };
+
         let mut first: HashMap<&str, TextPosition> = HashMap::new();
         for entry in entries {
             let (position, key) = (entry.key_position, section.full_key(&entry.key));
@@ -155,6 +159,7 @@ impl DocumentReader<'_> {
             } else {
                 section.entries.push(entry);
             }
+
             first.entry(&entry.key).or_insert(entry.key_position);
         }
         Some(section)

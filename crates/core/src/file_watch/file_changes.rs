@@ -39,22 +39,27 @@ impl FileChanges {
         &mut self,
         last_read: impl Fn() -> (Vec<PathBuf>, FileStamps),
     ) -> (FileStamps, HintCause) {
-        let (mut previous, mut changing_since) = (None, None);
+        let mut previous = None;
+        let mut changing_since = None;
         let mut cause = HintCause::Timer;
+
         loop {
             let (paths, known) = last_read();
             let watched = self.watched.clone();
+
             // On a blocking thread, because a disk may hang.
             let compared = run_blocking(move || {
                 watched.watch_only(&parent_dirs(paths.iter().map(PathBuf::as_path)));
                 stamp_files(&paths)
             });
+
             match compared.await {
                 Ok(stamps) if stamps != known => {
                     let since = *changing_since.get_or_insert_with(Instant::now);
                     if previous.as_ref() == Some(&stamps) || since.elapsed() > MAX_DEBOUNCE {
                         return (stamps, cause);
                     }
+
                     previous = Some(stamps);
                     sleep(DEBOUNCE).await;
                 }

@@ -89,14 +89,18 @@ pub fn start_file_watcher(report: ReportFn) -> (WatchedDirs, FileHints) {
         events: sender,
         is_alive: is_alive.clone(),
     };
-    let handle = move |event: notify::Result<Event>| handler.handle_event(&event);
-    let watcher = RecommendedWatcher::new(handle, notify::Config::default());
-    let watcher = watcher.map_err(|error| {
+
+    let watcher = RecommendedWatcher::new(
+        move |event: notify::Result<Event>| handler.handle_event(&event),
+        notify::Config::default(),
+    )
+    .map_err(|error| {
         let interval = COMPARE_INTERVAL.as_secs();
         report(&format!(
             "file watcher not available: {error}; comparing files every {interval} s"
         ));
     });
+
     let is_watcher_alive = watcher.is_ok();
     let watcher = WatcherGuard {
         watcher: watcher.ok(),
@@ -108,6 +112,7 @@ pub fn start_file_watcher(report: ReportFn) -> (WatchedDirs, FileHints) {
         failed: BTreeSet::new(),
         report,
     };
+
     let hints = FileHints {
         events,
         is_watcher_alive,
@@ -135,6 +140,7 @@ impl WatchedDirs {
             failed,
             report,
         } = &mut *state;
+
         match watcher.call(|watcher| watcher.watch(dir, RecursiveMode::NonRecursive)) {
             Some(Ok(())) => {
                 failed.remove(dir);
@@ -178,11 +184,13 @@ impl FileHints {
     /// Waits for an event and the debounce time after it, at most for `interval`.
     pub async fn wait_for_hint(&mut self, interval: Duration) -> HintCause {
         let end = Instant::now() + interval;
+
         loop {
             if !self.is_watcher_alive {
                 sleep_until(end).await;
                 return HintCause::Timer;
             }
+
             match timeout_at(end, self.events.recv()).await {
                 Err(_) => return HintCause::Timer,
                 Ok(Some(())) => break,
@@ -194,12 +202,14 @@ impl FileHints {
                 }
             }
         }
+
         let latest = Instant::now() + MAX_DEBOUNCE;
         while Instant::now() < latest {
             if !matches!(timeout(DEBOUNCE, self.events.recv()).await, Ok(Some(()))) {
                 break;
             }
         }
+
         HintCause::Event
     }
 }

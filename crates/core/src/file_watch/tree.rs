@@ -30,7 +30,9 @@ pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], limits: &TreeLimits) 
     let mut hasher = DefaultHasher::new();
     let mut dirs = BTreeSet::new();
     let mut entries = 0;
-    let (mut pending, mut parents) = (Vec::new(), Vec::new());
+    let mut pending = Vec::new();
+    let mut parents = Vec::new();
+
     for top in tops {
         if !top.exists()
             && let Some(parent) = parent_of(top)
@@ -42,10 +44,12 @@ pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], limits: &TreeLimits) 
         pending.extend(top.canonicalize().ok());
     }
     pending.hash(&mut hasher);
+
     while let Some(dir) = pending.pop() {
         if dirs.len() == limits.directories || !dirs.insert(dir.clone()) {
             continue;
         }
+
         watched.watch(&dir);
         let listed = std::fs::read_dir(&dir).into_iter().flatten().flatten();
         let mut listed: Vec<_> = listed
@@ -53,11 +57,13 @@ pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], limits: &TreeLimits) 
             .collect();
         entries += listed.len();
         listed.sort_by_key(std::fs::DirEntry::file_name);
+
         for entry in listed {
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
-            let (name, is_dir) = (entry.file_name(), metadata.is_dir());
+            let name = entry.file_name();
+            let is_dir = metadata.is_dir();
             if is_dir
                 && limits
                     .excluded_dir_names
@@ -66,6 +72,7 @@ pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], limits: &TreeLimits) 
             {
                 continue;
             }
+
             (&dir, &name).hash(&mut hasher);
             if is_dir {
                 // A change of the permissions can make the directory readable.
@@ -76,6 +83,7 @@ pub fn watch_tree(watched: &WatchedDirs, tops: &[PathBuf], limits: &TreeLimits) 
             }
         }
     }
+
     dirs.extend(parents);
     watched.unwatch_others(&dirs);
     TreeState(hasher.finish())

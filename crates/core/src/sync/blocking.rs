@@ -136,13 +136,15 @@ fn enqueue(waiting: &WaitingWork) -> bool {
         report_refused_thread(&error);
         return false;
     }
+
     let waiting = waiting.clone();
-    let run = move || {
-        let _running = RunningWork::start(slot);
-        run_waiting(&waiting);
-    };
     // The thread that was free may be gone.
-    let queued = catch_unwind(AssertUnwindSafe(|| drop(tokio::task::spawn_blocking(run))));
+    let queued = catch_unwind(AssertUnwindSafe(|| {
+        drop(tokio::task::spawn_blocking(move || {
+            let _running = RunningWork::start(slot);
+            run_waiting(&waiting);
+        }));
+    }));
     if queued.is_err() {
         report_refused_thread(&io::Error::other("the runtime got no thread"));
     }
@@ -164,11 +166,12 @@ fn start_thread(waiting: &WaitingWork) -> io::Result<()> {
         .try_acquire()
         .map_err(|_| io::Error::other("all threads are busy"))?;
     let waiting = waiting.clone();
-    let run = move || {
-        let _slot: SemaphorePermit<'static> = slot;
-        run_waiting(&waiting);
-    };
-    Builder::new().spawn(run).map(drop)
+    Builder::new()
+        .spawn(move || {
+            let _slot: SemaphorePermit<'static> = slot;
+            run_waiting(&waiting);
+        })
+        .map(drop)
 }
 
 fn run_waiting(waiting: &WaitingWork) {
@@ -188,14 +191,16 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
 impl PoolUse {
     /// Whether the runtime certainly has a thread for blocking work.
     fn has_threads(&self) -> bool {
-        let is_recent = |end: Instant| end.elapsed() < POOL_IDLE_TIME;
-        self.running > 0 || self.last_end.is_some_and(is_recent)
+        self.running > 0
+            || self
+                .last_end
+                .is_some_and(|end| end.elapsed() < POOL_IDLE_TIME)
     }
 
     /// Whether no work ended on a thread of the runtime for long.
     fn is_stalled(&self) -> bool {
-        let is_old = |end: Instant| end.elapsed() >= MAX_START_WAIT;
-        self.last_end.is_none_or(is_old)
+        self.last_end
+            .is_none_or(|end| end.elapsed() >= MAX_START_WAIT)
     }
 }
 

@@ -137,11 +137,13 @@ pub fn escape_hidden_chars(text: &str) -> Cow<'_, str> {
     if text.is_ascii() {
         return Cow::Borrowed(text);
     }
+
     let mut escaped = String::new();
     // Offset of the text that is not in `escaped` yet.
     let mut done = 0;
     let mut before = None;
     let mut chars = text.char_indices().peekable();
+
     while let Some((at, c)) = chars.next() {
         let is_hidden = is_hidden_char(before, c, chars.peek().map(|(_, next)| *next));
         if is_hidden {
@@ -151,6 +153,7 @@ pub fn escape_hidden_chars(text: &str) -> Cow<'_, str> {
         }
         before = Some(c).filter(|_| !is_hidden);
     }
+
     if done == 0 {
         return Cow::Borrowed(text);
     }

@@ -72,6 +72,7 @@ pub fn truncate_escaped(text: &str, max_bytes: usize) -> String {
     if text.len() <= max_bytes && text.bytes().all(|b| matches!(b, b' '..=b'~')) {
         return text.to_owned();
     }
+
     let mut escaped = String::new();
     for c in text.chars() {
         let before = escaped.len();
@@ -126,12 +127,11 @@ fn is_whitespace_collapsed(text: &str) -> bool {
 #[must_use]
 pub fn is_printable_ascii(text: &[u8]) -> bool {
     // The compiler vectorizes the loop over a chunk, which has no early end.
-    let is_printable = |chunk: &[u8]| {
+    text.chunks(64).all(|chunk| {
         chunk
             .iter()
             .fold(true, |ok, b| ok & matches!(b, b' '..=b'~'))
-    };
-    text.chunks(64).all(is_printable)
+    })
 }
 
 /// Returns the text on one line: each run of white space and control characters becomes one blank,

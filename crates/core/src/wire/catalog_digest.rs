@@ -83,14 +83,17 @@ impl DigestGroups {
     ///
     /// Returns whether all of `removed` occurred. If not, the groups are of no use.
     pub fn replace(&mut self, removed: &[MessageDigest], added: &[MessageDigest]) -> bool {
-        let (mut removed, mut added) = (removed, added);
+        let mut removed_rest = removed;
+        let mut added_rest = added;
         let mut removed_all = true;
+
         for first_byte in 0..=u8::MAX {
-            let removed = split_group(&mut removed, first_byte);
-            let added = split_group(&mut added, first_byte);
+            let removed = split_group(&mut removed_rest, first_byte);
+            let added = split_group(&mut added_rest, first_byte);
             if removed.is_empty() && added.is_empty() {
                 continue;
             }
+
             let group = self.groups.entry(first_byte).or_default();
             self.digest_count -= group.digests.len();
             let mut removed = removed.iter().peekable();
@@ -98,6 +101,7 @@ impl DigestGroups {
                 .digests
                 .retain(|digest| removed.next_if(|other| other.0 == *digest).is_none());
             removed_all &= removed.peek().is_none();
+
             group.add(added);
             group.hash = hash_group(&group.digests);
             self.digest_count += group.digests.len();
@@ -105,6 +109,7 @@ impl DigestGroups {
                 self.groups.remove(&first_byte);
             }
         }
+
         removed_all
     }
 
@@ -113,10 +118,11 @@ impl DigestGroups {
     #[must_use]
     pub fn catalog_digest(&self, mut others: Vec<MessageDigest>) -> ContentDigest {
         others.sort_unstable();
-        let mut others = &others[..];
+        let mut rest = &others[..];
         let mut hasher = Sha256::new();
+
         for first_byte in 0..=u8::MAX {
-            let others = split_group(&mut others, first_byte);
+            let others = split_group(&mut rest, first_byte);
             let group = self.groups.get(&first_byte);
             if others.is_empty() {
                 if let Some(group) = group {
@@ -132,6 +138,7 @@ impl DigestGroups {
                 hasher.update(hash_group(&merged.digests));
             }
         }
+
         ContentDigest(hasher.finalize().into())
     }
 }

@@ -37,16 +37,18 @@ impl ResourceHandle {
         let rest = text
             .strip_prefix(HANDLE_SCHEME)
             .ok_or("does not begin with `skill://`")?;
-        let (id, path) = match rest.split_once('/') {
-            None => (rest, None),
-            Some((id, path)) => (id, Some(path)),
+
+        let handle = match rest.split_once('/') {
+            None => Self {
+                root: decode_root_id(rest)?,
+                path: RelPath::root(),
+            },
+            Some((id, path)) => Self {
+                root: decode_root_id(id)?,
+                path: decode_path(path).ok_or("has an empty, `.`, `..` or NUL segment")?,
+            },
         };
-        let root = decode_root_id(id)?;
-        let path = match path {
-            None => RelPath::root(),
-            Some(path) => decode_path(path).ok_or("has an empty, `.`, `..` or NUL segment")?,
-        };
-        let handle = Self { root, path };
+
         // A non-canonical form was parsed too, but is formatted differently.
         let left = handle_pieces(&handle.root, &handle.path)
             .try_fold(text, |left, piece| left.strip_prefix(piece));
