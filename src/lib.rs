@@ -1,13 +1,16 @@
-#![doc = include_str!("../docs/crate.md")]
+//! The daemon caproot and its commands. caproot resolves the directories that a platform selected on
+//! an executor, discovers the skills and plugins below them, and serves catalogs, changes and bounded
+//! reads over gRPC.
+//!
+//! A program that calls daemons needs [`caproot_client`] instead of this crate. A program that has a
+//! daemon inside uses two modules of this crate: [`server::build_daemon`] makes the daemon, and
+//! [`local_source::LocalSource`] makes directories of this machine a source of a session.
 //!
 //! # How caproot is built
 //!
-//! The rest of this page is the map of the code. caproot resolves the directories that a platform
-//! selected on an executor, discovers the skills and plugins below them, and serves catalogs,
-//! changes and bounded reads over gRPC.
-//!
-//! Each folder or file at the top of `src` is a module. The package [`caproot_core`] in
-//! `crates/core` has the modules that the daemon shares with the library of an orchestrator, such as
+//! The rest of this page is the map of the code. Each folder or file at the top of `src` is a module.
+//! The package [`caproot_client`] in `crates/client` is the library of an orchestrator. The package
+//! [`caproot_core`] in `crates/core` has the modules that the daemon shares with it, such as
 //! [`caproot_core::wire`] and [`caproot_core::document`]. `docs/design/architecture.md` has the
 //! picture of the modules and the tables of their dependencies, which `tests/it/modules.rs` compares
 //! with the code.

@@ -34,6 +34,9 @@ const PACKAGES: &[PackageSources] = &[
     },
 ];
 
+/// Macros that a crate exports at its top, each with the module that defines the macro.
+const EXPORTED_MACROS: &[(&str, &str)] = &[("delegate_async_write", "net")];
+
 /// Modules, each with its allowed dependencies: a module (`scan`), or an item of one (`scan::ScanProgress`).
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
@@ -365,8 +368,12 @@ impl Source {
         };
         let own_module = format!("{}::", self.module);
 
-        PACKAGES
-            .iter()
+        // No package depends on `caproot`, and `proto` has a module with that name.
+        let packages = PACKAGES.iter().filter(|package| {
+            package.crate_name == self.crate_name || package.crate_name != "caproot"
+        });
+
+        packages
             .flat_map(|package| {
                 let is_own = package.crate_name == self.crate_name;
                 let name = if is_own {
@@ -377,6 +384,7 @@ impl Source {
                 let paths = self.paths_below(name).into_iter();
                 paths.map(|path| package.path_from_module(path))
             })
+            .map(|path| module_of_macro(&path).map_or(path, str::to_owned))
             .filter(|path| *path != self.module && !path.starts_with(&own_module))
             .collect()
     }
@@ -415,6 +423,11 @@ impl Source {
             .next()
             .unwrap_or_default()
     }
+}
+
+fn module_of_macro(path: &str) -> Option<&'static str> {
+    let exported = EXPORTED_MACROS.iter().find(|(name, _)| *name == path)?;
+    Some(exported.1)
 }
 
 /// Returns the positions of a name in a text as a whole word.

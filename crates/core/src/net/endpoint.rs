@@ -1,7 +1,7 @@
 //! Addresses of daemons: default sockets, and the syntax of endpoints.
 //!
 //! ```
-//! use caproot::net::endpoint::{DaemonEndpoint, ProcessEnv, default_sockets};
+//! use caproot_core::net::endpoint::{DaemonEndpoint, ProcessEnv, default_sockets};
 //!
 //! for text in ["unix:/run/caproot/caproot.sock", "tcp:127.0.0.1:50051", "tls:build.example:7420"] {
 //!     let endpoint: DaemonEndpoint = text.parse()?;
