@@ -61,7 +61,7 @@ struct PoolUse {
 struct RunningWork;
 
 /// Runs work on a blocking thread. If the system refuses a thread, waits for a thread of other work,
-/// and fails if none ends within [`MAX_START_WAIT`]. If the runtime shuts down before the work starts,
+/// and fails if none ends within 2 s. If the runtime shuts down before the work starts,
 /// the returned future never ends.
 pub async fn run_blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
