@@ -5,9 +5,9 @@ use super::credentials::ClientCredentials;
 use super::dial::{ConnectorError, find_connector_error, open_stream, root_cause};
 use super::response_budget::{MAX_HEADER_BYTES, WINDOW_BYTES};
 use super::tls_error::TlsError;
-use caproot_core::net::endpoint::{
-    DaemonEndpoint, EndpointAddress, ProcessEnv, USER_RUNTIME_DIRS, default_sockets,
-};
+#[cfg(unix)]
+use caproot_core::net::endpoint::USER_RUNTIME_DIRS;
+use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress, ProcessEnv, default_sockets};
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
 use caproot_core::sync::Mutex;
 use hyper_util::rt::TokioIo;

@@ -27,6 +27,7 @@ pub enum SelectedRootsError {
 
 /// Returns published roots as a selection, in the environment if there is one. Without one, they are
 /// in the daemon's first environment.
+#[must_use]
 pub fn published_selection(
     published: ListRootsResponse,
     environment_id: Option<&str>,

@@ -164,6 +164,7 @@ pub struct MirrorUpdate<S = Skill> {
 impl<S> MirrorReplica<S> {
     /// Creates an empty copy of the selected roots. `convert` makes an `S` of a skill and the index of
     /// its root in the selection.
+    #[must_use]
     pub fn new(selection: &MirrorSelection, convert: fn(usize, Skill) -> S) -> Self {
         let mut root_indexes = HashMap::new();
         for (index, root) in selection.roots.iter().enumerate() {
@@ -201,7 +202,7 @@ impl<S> MirrorReplica<S> {
 
     /// Records that the stream was lost. The next stream resumes from the last complete state or
     /// starts with a `reset`.
-    pub fn handle_disconnect(&mut self) {
+    pub(super) fn handle_disconnect(&mut self) {
         if self.pending.is_dirty {
             self.expected = ExpectedEvent::Reset;
         }
@@ -209,14 +210,14 @@ impl<S> MirrorReplica<S> {
 
     /// Returns the catalogs of the last complete state in which each root was ready, for the request
     /// of the next stream.
-    pub fn offer_catalogs(&mut self) -> Vec<KnownCatalog> {
+    pub(super) fn offer_catalogs(&mut self) -> Vec<KnownCatalog> {
         self.offer_contents(&HashMap::new())
     }
 
     /// Returns the catalogs for the request of the next stream: these contents by root id, or else
     /// those of [`MirrorReplica::offer_catalogs`]. The next stream may refer to them until each root
     /// is first ready.
-    pub fn offer_contents(
+    pub(super) fn offer_contents(
         &mut self,
         contents: &HashMap<String, Arc<RootContents<S>>>,
     ) -> Vec<KnownCatalog> {
@@ -228,7 +229,7 @@ impl<S> MirrorReplica<S> {
 
     /// Returns the contents of the last complete state, if the root was ready and they have this
     /// digest.
-    pub fn held_contents(&self, root_id: &str, digest: &str) -> Option<&Arc<RootContents<S>>> {
+    pub(super) fn held_contents(&self, root_id: &str, digest: &str) -> Option<&Arc<RootContents<S>>> {
         let root = &self.roots[*self.root_indexes.get(root_id)?];
         root.last_ready
             .as_ref()
@@ -238,7 +239,7 @@ impl<S> MirrorReplica<S> {
     /// Takes a state that was listed: the status of each root, in the order of the selection, with
     /// its contents. The next `synced` completes the state. Returns whether the state was taken: its
     /// roots must be the selected roots, and its size within the limit.
-    pub fn adopt_state(&mut self, state: Vec<(RootStatus, Arc<RootContents<S>>)>) -> bool {
+    pub(super) fn adopt_state(&mut self, state: Vec<(RootStatus, Arc<RootContents<S>>)>) -> bool {
         let bytes: usize = state
             .iter()
             .map(|(s, c)| c.bytes() + message_bytes(s))
