@@ -140,12 +140,12 @@
 //!
 //! # How a tool call of a session travels
 //!
-//! A session asks its sources through one trait, [`caproot_client::session::SkillSource`]. The source of an executor
-//! holds a [`caproot_client::Mirror`], the source of local directories runs a daemon in the process, and the
-//! source of an MCP server follows the server. A read whose JSON is larger than the tool's limit is repeated with a smaller page. A custom
-//! tool's arguments are checked against its schema, and the tool runs in its own task that ends
-//! with the call. `session::dispatch` takes pending calls of a platform and runs each call once,
-//! however often the platform shows it.
+//! A session asks its sources through one trait, [`caproot_client::session::SkillSource`]. The source
+//! of an executor holds a [`caproot_client::Mirror`], the source of local directories runs a daemon in
+//! the process, and the source of an MCP server follows the server. A read whose JSON is larger than
+//! the tool's limit is repeated with a smaller page. A custom tool's arguments are checked against its
+//! schema, and the tool runs in its own task that ends with the call. `session::dispatch` takes pending
+//! calls of a platform and runs each call once, however often the platform shows it.
 //!
 //! # Two YAML readers
 //!

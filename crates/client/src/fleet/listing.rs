@@ -169,6 +169,7 @@ async fn list_executor_skills(
 }
 
 /// Groups roots by environment. Roots without a location have the environment id `""`.
+#[must_use]
 pub fn group_by_environment(
     roots: Vec<SelectedCapabilityRoot>,
 ) -> BTreeMap<String, Vec<SelectedCapabilityRoot>> {
@@ -209,6 +210,7 @@ async fn published_roots(
 }
 
 /// Returns the error if an executor does not have the environment.
+#[must_use]
 pub fn wrong_environment(executor: &GetExecutorResponse, environment_id: &str) -> Option<String> {
     if executor
         .environment_ids

@@ -229,7 +229,11 @@ impl<S> MirrorReplica<S> {
 
     /// Returns the contents of the last complete state, if the root was ready and they have this
     /// digest.
-    pub(super) fn held_contents(&self, root_id: &str, digest: &str) -> Option<&Arc<RootContents<S>>> {
+    pub(super) fn held_contents(
+        &self,
+        root_id: &str,
+        digest: &str,
+    ) -> Option<&Arc<RootContents<S>>> {
         let root = &self.roots[*self.root_indexes.get(root_id)?];
         root.last_ready
             .as_ref()
