@@ -13,11 +13,11 @@
 use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot::local_source::LocalSource;
 use caproot::server;
+use caproot_client::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpServerList};
 use caproot_client::session::{DEFAULT_BUDGET, Session, SessionOptions, SkillSource};
 use caproot_client::{ExecutorConfig, Fleet};
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use serde_json::json;
 use std::error::Error;
 use std::fs;

@@ -1,9 +1,9 @@
 // Daemon and session for the programs in the documentation of the library, which include this file.
 
-use caproot_client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
 use caproot::config::{Config, RootFlag, ServeFlags};
-use caproot_core::net::endpoint::ProcessEnv;
 use caproot_client::session::{Session, SessionOptions};
+use caproot_client::{DaemonEndpoint, ExecutorConfig, Fleet, parse_selected_roots};
+use caproot_core::net::endpoint::ProcessEnv;
 
 /// Starts a daemon that publishes a directory as the root `demo` of the environment `local`.
 pub async fn start_daemon(dir: &std::path::Path) -> DaemonEndpoint {
@@ -21,7 +21,9 @@ pub async fn start_daemon(dir: &std::path::Path) -> DaemonEndpoint {
 
 /// Starts a daemon that publishes the three demo skills.
 pub async fn start_demo_daemon() -> DaemonEndpoint {
-    start_daemon("tests/trees/demo".as_ref()).await
+    let package = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut dirs = package.ancestors().map(|dir| dir.join("tests/trees/demo"));
+    start_daemon(&dirs.find(|dir| dir.is_dir()).expect("a checkout")).await
 }
 
 /// Returns a fleet with the demo daemon as the executor of the environment `local`.

@@ -34,6 +34,7 @@ pub use caproot_core::document::{ConfigError, ConfigErrors, TextPosition};
 pub use caproot_core::net::byte_stream::ByteStream;
 pub use caproot_core::net::certs::{SpiffeId, SpiffeIdError};
 pub use caproot_core::net::endpoint::{DaemonEndpoint, EndpointError};
+pub use caproot_core::proto;
 pub use caproot_core::wire::handle::{enclosing_package, is_of_root, root_id};
 pub use connect::{ConnectError, connect, default_endpoints, find_default_endpoint, open_channel};
 #[cfg(feature = "manager")]

@@ -9,7 +9,8 @@
 //! use serde_json::json;
 //! use std::sync::Arc;
 //! # use caproot_client::Client;
-//! # use caproot::mcp::{HttpAllowlist, HttpListener, ServerTransport, SkillSubscription, serve};
+//! # use caproot::mcp::{ConnectFailure, HttpAllowlist, HttpListener, ServedDaemon};
+//! # use caproot::mcp::{ServerTransport, SkillSubscription, serve};
 //! # mod demo { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/support/demo.rs")); }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
@@ -22,7 +23,15 @@
 //! # let listener = HttpListener::bind("127.0.0.1:0".parse()?)?;
 //! # let url = listener.url()?;
 //! # let transport = ServerTransport::Http(listener, HttpAllowlist::default());
-//! # tokio::spawn(async move { serve(client, feed, transport, None, drop).await });
+//! # let connect = async move || {
+//! #     let (client, subscription) = (client.clone(), feed.clone());
+//! #     Ok::<_, ConnectFailure<caproot_client::CallError>>(ServedDaemon {
+//! #         client,
+//! #         subscription,
+//! #         tool_session: None,
+//! #     })
+//! # };
+//! # tokio::spawn(async move { serve(connect, transport, None, drop).await });
 //! // `url` is the server's, such as `http://127.0.0.1:7421/mcp`.
 //! let server = McpServerConfig::new("docs", McpEndpoint::http(&url));
 //! let source = McpSource::start(server).await?;
