@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 
+use caproot::model::ResolvedPath;
 use caproot::model::disabled_skills::{DisableRules, parse_glob};
 use caproot_core::wire::{RelPath, RootId};
-use caproot::model::ResolvedPath;
 use libfuzzer_sys::fuzz_target;
 
 /// Maximum size of a glob in the config, in bytes.

@@ -3,11 +3,11 @@
 
 #![no_main]
 
-use caproot::model::plugin::{ComponentKind, MAX_COMPONENTS};
 use caproot::model::DiagnosticCode;
-use caproot_core::wire::RelPath;
+use caproot::model::plugin::{ComponentKind, MAX_COMPONENTS};
 use caproot::parse::manifest;
 use caproot::parse::plugin::{marketplace, prompt, read_file};
+use caproot_core::wire::RelPath;
 use caproot_fuzz::check_problems;
 use libfuzzer_sys::fuzz_target;
 

@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use caproot_core::wire::RootId;
 use caproot::model::RootPath;
+use caproot_core::wire::RootId;
 use libfuzzer_sys::fuzz_target;
 use std::fmt::Write as _;
 

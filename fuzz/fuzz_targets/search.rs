@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use caproot::model::skill::SkillFile;
 use caproot::model::{DiagnosticCode, Limits, ResolvedPath};
-use caproot_core::wire::RelPath;
 use caproot::scan::search::{SearchOutcome, SearchRules, SkillSearch};
 use caproot::scan::{DirListing, DirToScan, ListingEntry, ListingEntryKind};
+use caproot_core::wire::RelPath;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 

@@ -4,9 +4,9 @@
 
 use caproot::model::limits::MAX_MANIFEST_BYTES;
 use caproot::model::sidecar::resolve_icon;
-use caproot_core::wire::RelPath;
 use caproot::model::{Severity, SkillSidecar};
 use caproot::parse::sidecar;
+use caproot_core::wire::RelPath;
 use caproot_fuzz::{check_problems, check_wire_value};
 use libfuzzer_sys::fuzz_target;
 

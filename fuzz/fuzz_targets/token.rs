@@ -4,10 +4,10 @@
 #![no_main]
 
 use caproot::fs::package_walk::FileListToken;
-use caproot_core::wire::cursor::Cursor;
-use caproot::model::token::{PageToken, ReadCursor, ResumeToken};
 use caproot::model::FileVersion;
+use caproot::model::token::{PageToken, ReadCursor, ResumeToken};
 use caproot_core::wire::RelPath;
+use caproot_core::wire::cursor::Cursor;
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 
