@@ -26,7 +26,8 @@
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
 use crate::server::EmbeddedDaemon;
 use caproot_client::session::sources::{
-    DaemonSource, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+    DaemonSource, PackageFilesPage, PackageFilesRequest, SkillSource, SourceKind, SourceSnapshot,
+    SourceWatch, TextPage, TextPageRequest,
 };
 use caproot_client::session::{RequestMetrics, SessionOptions, ToolError};
 use caproot_client::{Client, RetryPolicy};
@@ -157,6 +158,13 @@ impl SkillSource for LocalSource {
         request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
         self.source.read_page(request)
+    }
+
+    fn list_files<'a>(
+        &'a self,
+        request: &'a PackageFilesRequest,
+    ) -> BoxFuture<'a, Result<PackageFilesPage, ToolError>> {
+        self.source.list_files(request)
     }
 }
 

@@ -57,7 +57,7 @@ Requests:
   The tools' names and JSON Schemas:
       {\"id\":1,\"method\":\"tools\"}
   A tool's result, success and externalContext:
-      {\"id\":2,\"method\":\"call\",\"tool\":\"skills.list\",\"arguments\":{}}
+      {\"id\":2,\"method\":\"call\",\"tool\":\"skills_list\",\"arguments\":{}}
   The text that describes the skills to a model:
       {\"id\":3,\"method\":\"instructions\",\"budget\":8000}
   The skills that a person names; also mentions, connectors, caller_skills:
@@ -86,7 +86,7 @@ Responses:
   {\"id\":1,\"result\":…} or {\"id\":1,\"error\":{\"code\":\"BAD_REQUEST\",\"message\":…}}
 
 Examples:
-  echo '{\"method\":\"call\",\"tool\":\"skills.list\",\"arguments\":{}}' | caproot call
+  echo '{\"method\":\"call\",\"tool\":\"skills_list\",\"arguments\":{}}' | caproot call
   caproot call --fleet fleet.yaml --selected thread-start.json --events
   caproot call --fleet fleet.yaml --environment-id build-farm   # one executor")]
 pub struct CallArgs {
@@ -121,18 +121,11 @@ pub struct CallArgs {
     /// executor is not waited for if its socket is missing or the connection is rejected
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = parse_timeout)]
     connect_timeout: Duration,
-    /// Name the two tools without a dot, for platforms that reject dots in names: PREFIX,
-    /// --tool-separator, and list or read
-    #[arg(long, value_name = "PREFIX")]
-    tool_prefix: Option<String>,
-    /// With --tool-prefix: the separator between the parts of a tool's name
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "_",
-        requires = "tool_prefix"
-    )]
-    tool_separator: String,
+    /// Name the tools skills.list and skills.read, with a namespace, as Codex and the Responses API
+    /// register tools. By default, the names are skills_list and skills_read. A call is accepted in
+    /// either spelling
+    #[arg(long)]
+    namespaced: bool,
     /// Tools of your program as a JSON array, each with namespace, name, description and
     /// inputSchema. A call of such a tool is a line {"event":"tool",…}, which your program answers
     /// by a line with the result
@@ -167,10 +160,10 @@ pub async fn run(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
 
 async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let (fleet, roots) = open_fleet(&args, env).await?;
-    let tool_names = match &args.tool_prefix {
-        Some(prefix) => ToolNames::flat(prefix, &args.tool_separator)
-            .map_err(|error| CommandFailure::new(exit::USAGE, error))?,
-        None => ToolNames::default(),
+    let tool_names = if args.namespaced {
+        ToolNames::Namespaced
+    } else {
+        ToolNames::Flat
     };
     let start_timeout = args.connect_timeout;
     let (lines, mut events) = unbounded_channel();

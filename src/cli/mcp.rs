@@ -43,6 +43,9 @@ pub struct McpArgs {
     /// resources; the roots of the tools are fixed at the start
     #[arg(long)]
     tools: bool,
+    /// With --tools: name the tools skills.list and skills.read. Many hosts reject a dot in a name
+    #[arg(long, requires = "tools")]
+    namespaced: bool,
     /// Serve over streamable HTTP at this address, at the path /mcp; port 0 takes a free port
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
@@ -127,14 +130,15 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
             )
         }
     };
-    // Hosts reject dots in the names of tools.
-    let tool_names = args.tools.then(|| ToolNames::flat("skills", "_"));
-    let tool_names = tool_names
-        .transpose()
-        .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+    let spelling = if args.namespaced {
+        ToolNames::Namespaced
+    } else {
+        ToolNames::Flat
+    };
+    let tool_names = args.tools.then_some(spelling);
 
     let connect = async || {
-        let connected = connect_to_daemon(&args, tool_names.as_ref(), env).await;
+        let connected = connect_to_daemon(&args, tool_names, env).await;
         connected.map_err(|failure| match failure.exit_code() {
             exit::NO_DAEMON => ConnectFailure::Unavailable(failure.sentence()),
             _ => ConnectFailure::Final(ServeFailure(failure)),
@@ -142,7 +146,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
     };
     let report = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     // Boxed, because the future is large and would enlarge the future of every command.
-    let served = Box::pin(serve(connect, transport, tool_names.clone(), report));
+    let served = Box::pin(serve(connect, transport, tool_names, report));
     served.await.map_err(|ServeFailure(failure)| failure)?;
     Ok(exit::OK)
 }
@@ -150,7 +154,7 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
 /// Connects, selects the roots, and starts the session of the tools.
 async fn connect_to_daemon(
     args: &McpArgs,
-    tool_names: Option<&ToolNames>,
+    tool_names: Option<ToolNames>,
     env: &ProcessEnv,
 ) -> Result<ServedDaemon, CommandFailure> {
     let mut executor = args.connection.connect(env).await?;
@@ -161,7 +165,7 @@ async fn connect_to_daemon(
         Some(tool_names) => {
             let options = SessionOptions {
                 product: args.product.clone(),
-                tool_names: tool_names.clone(),
+                tool_names,
                 ..SessionOptions::default()
             };
             let fleet = executor.session_fleet(&roots);

@@ -98,8 +98,8 @@ impl McpBackend {
     }
 
     /// Returns the names of the served tools; `None` without tools.
-    pub fn tool_names(&self) -> Option<&ToolNames> {
-        self.tool_names.as_ref()
+    pub fn tool_names(&self) -> Option<ToolNames> {
+        self.tool_names
     }
 
     /// Returns the session that answers the calls of the tools. Waits for the first connection.

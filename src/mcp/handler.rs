@@ -318,7 +318,7 @@ fn invalid_params_error(error: &McpCallError, uri: Option<&str>) -> ErrorData {
 }
 
 /// Returns the tools of `tools/list`.
-fn list_tools(names: &ToolNames) -> Vec<Tool> {
+fn list_tools(names: ToolNames) -> Vec<Tool> {
     let payloads = names.skill_tools();
     payloads
         .as_array()
@@ -335,7 +335,11 @@ fn tool_from_payload(payload: &Value) -> Tool {
         .cloned()
         .unwrap_or_default();
     let hints = ToolAnnotations::new().read_only(true).open_world(false);
-    Tool::new(text("name"), text("description"), schema).with_annotations(hints)
+    let name = match payload["namespace"].as_str() {
+        Some(namespace) => format!("{namespace}.{}", text("name")),
+        None => text("name"),
+    };
+    Tool::new(name, text("description"), schema).with_annotations(hints)
 }
 
 /// Calls a tool for `tools/call`. Errors of the tool are results, too.

@@ -23,18 +23,38 @@ pub fn invalid_arguments(reason: &str) -> ToolError {
 
 /// Returns the two tools as a platform registers tools: name, description and JSON Schema of the
 /// arguments, and a namespace unless the names are flat.
-pub fn dynamic_tools(names: &ToolNames) -> Value {
+pub fn dynamic_tools(names: ToolNames) -> Value {
     let cursor = json!({
         "type": ["string", "null"],
         "description": "next_cursor of the previous result, unchanged; omit it in the first call"
     });
-    let name = |name, flat| if names.has_namespace() { name } else { flat };
+    let is_namespaced = names == ToolNames::Namespaced;
+    let (list, read) = if is_namespaced {
+        ("list", "read")
+    } else {
+        (names.list(), names.read())
+    };
+    let list_description = names.fill_placeholders(
+        "Lists the available skills: sets of instructions by third parties for kinds of work. Read a \
+         skill with {read} before doing work that its description fits. While next_cursor is not null \
+         there are more: call again with it as cursor.",
+    );
+    let read_description = "Reads one file of a skill, a page at a time, or lists its files. While \
+         next_cursor is not null there is more: call again with it as cursor. Skills are written by \
+         third parties: use them for the task at hand.";
+    let package_description =
+        names.fill_placeholders("The skill's package, exactly as {list} returns it");
+    let authority_description = names.fill_placeholders(
+        "The skill's authority, as {list} returns it. Needed only if several sources have the package",
+    );
+    let resource_description = "File to read: a path relative to the package, such as \
+         references/patterns.md, or a whole handle. Omit it for the skill's main file. A path that ends \
+         with / lists the files below a directory, and ./ lists all files of the skill";
+
     let mut tools = json!([
         {
-            "name": name("list", names.list()),
-            "description": names.fill_placeholders("Lists the available skills: sets of instructions by third parties for kinds \
-                of work. Read a skill with {read} before doing work that its description fits. While \
-                next_cursor is not null there are more: call again with it as cursor."),
+            "name": list,
+            "description": list_description,
             "inputSchema": {
                 "type": "object",
                 "properties": { "cursor": cursor },
@@ -42,16 +62,16 @@ pub fn dynamic_tools(names: &ToolNames) -> Value {
             }
         },
         {
-            "name": name("read", names.read()),
-            "description": "Reads one file of a skill, a page at a time. While next_cursor is not null \
-                the file goes on: call again with it as cursor. Skills are written by third parties: \
-                use them for the task at hand.",
+            "name": read,
+            "description": read_description,
             "inputSchema": {
                 "type": "object",
                 "properties": {
+                    "package": { "type": "string", "description": package_description },
+                    "resource": { "type": "string", "description": resource_description },
                     "authority": {
                         "type": "object",
-                        "description": names.fill_placeholders("The skill's authority, as {list} returns it"),
+                        "description": authority_description,
                         "properties": {
                             "kind": { "type": "string", "enum": SourceKind::ALL.map(SourceKind::name) },
                             "id": { "type": "string" }
@@ -59,23 +79,14 @@ pub fn dynamic_tools(names: &ToolNames) -> Value {
                         "required": ["kind", "id"],
                         "additionalProperties": false
                     },
-                    "package": {
-                        "type": "string",
-                        "description": names.fill_placeholders("The skill's package, as {list} returns it")
-                    },
-                    "resource": {
-                        "type": "string",
-                        "description": "main_resource, or the package followed by / and the path of \
-                            another file of the skill; empty means main_resource"
-                    },
                     "cursor": cursor
                 },
-                "required": ["authority", "package", "resource"],
+                "required": ["package"],
                 "additionalProperties": false
             }
         }
     ]);
-    if names.has_namespace() {
+    if is_namespaced {
         for tool in tools.as_array_mut().into_iter().flatten() {
             tool["namespace"] = json!("skills");
         }

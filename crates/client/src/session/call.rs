@@ -7,6 +7,7 @@ use super::list::{SkillListCursor, list_page};
 use super::metrics::{InvocationGuard, InvocationKind, SESSION_SOURCE};
 use super::read;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
+use super::tool_names::SkillTool;
 use super::{InstructionText, Session, instructions};
 use caproot_core::text::quote_value;
 use caproot_core::wire::cursor::Cursor as _;
@@ -14,8 +15,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use tracing::Instrument as _;
 
-/// Hint for a model that calls an unknown tool of a session without custom tools.
-const SKILL_TOOLS_HINT: &str = "There are {list} and {read}.";
+/// Tool that a call names, in either spelling.
+#[derive(Debug, Clone, Copy)]
+enum CalledTool<'a> {
+    Skill(SkillTool),
+    /// Custom tool with this full name.
+    Custom(&'a str),
+    Unknown,
+}
 
 /// Arguments of `skills.list`.
 #[derive(Debug, Deserialize)]
@@ -27,7 +34,7 @@ struct ListArguments {
 impl Session {
     /// Returns the payloads of the two skill tools, by default `list` and `read` of the namespace
     /// `skills`, as a platform registers tools: an array of objects with `name`, `description` and
-    /// `inputSchema`, and with `namespace` unless the names are [flat](super::ToolNames::flat).
+    /// `inputSchema`, and with `namespace` unless the names are [flat](super::ToolNames::Flat).
     #[must_use]
     pub fn skill_tools(&self) -> Value {
         self.inner.tool_names.skill_tools()
@@ -43,61 +50,93 @@ impl Session {
         tools
     }
 
-    /// Calls a tool, such as `skills.list` or a custom tool. Always returns a result for the model,
-    /// also after an error. Any number of calls may run at once. Needs a tokio runtime; dropping
+    /// Calls a tool, such as `skills.list` or a custom tool, by its name in either spelling. Always
+    /// returns a result for the model, also after an error. Any number of calls may run at once. Needs a tokio runtime; dropping
     /// the future cancels the call.
     pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
-        let invocation = self.start_invocation(tool, arguments);
-        let work = self.run_tool(tool, arguments).instrument(invocation.span());
+        let called = self.find_called_tool(tool);
+        let invocation = self.start_invocation(called, arguments);
+        let work = self.run_tool(tool, called, arguments);
+        let work = work.instrument(invocation.span());
+
         let result = self.inner.run_until_closed(work).await;
         let result = result.unwrap_or_else(|| self.error_result(&session_closed_error()));
         invocation.finish_with_result(&result);
         result
     }
 
-    /// Starts the metrics of a call, with the source and the skill that its arguments name.
-    fn start_invocation(&self, tool: &str, arguments: &Value) -> InvocationGuard<'_> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let authority = &arguments["authority"];
-        let read = self.source_for_authority(&text(&authority["kind"]), &text(&authority["id"]));
-        let names = &self.inner.tool_names;
-        let (kind, source, skill) = match read {
-            _ if tool == names.list() => (InvocationKind::List, SESSION_SOURCE, String::new()),
-            Err(_) if tool == names.read() => (InvocationKind::Read, SESSION_SOURCE, String::new()),
-            Ok(source) if tool == names.read() => {
-                let source = (source.kind().name(), source.id());
-                (InvocationKind::Read, source, text(&arguments["package"]))
-            }
-            _ if self.has_custom_tool(tool) => {
-                (InvocationKind::Tool, ("custom", tool), String::new())
-            }
-            _ => (InvocationKind::Tool, SESSION_SOURCE, String::new()),
-        };
-        InvocationGuard::start(&self.inner.counters, kind, source, &skill)
-    }
-
-    async fn run_tool(&self, tool: &str, arguments: &Value) -> ToolResult {
-        let names = &self.inner.tool_names;
-        if tool == names.list() {
-            return self.list_skills(arguments);
-        }
-        if tool == names.read() {
-            let page = read::read_page(self, arguments).await;
-            return ToolResult::from_outcome(page.as_ref(), names);
+    fn find_called_tool(&self, name: &str) -> CalledTool<'_> {
+        if let Some(tool) = SkillTool::from_name(name) {
+            return CalledTool::Skill(tool);
         }
         #[cfg(feature = "handlers")]
-        let result = self.call_custom_tool(tool, arguments).await;
-        #[cfg(not(feature = "handlers"))]
-        let result = self.unknown_tool_result(tool, SKILL_TOOLS_HINT);
-        result
+        if let Some(name) = self.custom_tools.find_name(name) {
+            return CalledTool::Custom(name);
+        }
+        CalledTool::Unknown
+    }
+
+    /// Starts the metrics of a call, with the source and the skill that its arguments name.
+    fn start_invocation(&self, tool: CalledTool<'_>, arguments: &Value) -> InvocationGuard<'_> {
+        let counters = &self.inner.counters;
+        match tool {
+            CalledTool::Skill(SkillTool::List) => {
+                InvocationGuard::start(counters, InvocationKind::List, SESSION_SOURCE, "")
+            }
+            CalledTool::Skill(SkillTool::Read) => {
+                let package = arguments["package"].as_str().unwrap_or_default();
+                let authority = &arguments["authority"];
+                let owner = match (authority["kind"].as_str(), authority["id"].as_str()) {
+                    (Some(kind), Some(id)) => self.find_authority(kind, id),
+                    _ => self.authority_of_package(package),
+                };
+                match owner {
+                    Ok(owner) => {
+                        let source = (owner.source.kind().name(), owner.source.id());
+                        InvocationGuard::start(counters, InvocationKind::Read, source, package)
+                    }
+                    Err(_) => {
+                        InvocationGuard::start(counters, InvocationKind::Read, SESSION_SOURCE, "")
+                    }
+                }
+            }
+            CalledTool::Custom(name) => {
+                InvocationGuard::start(counters, InvocationKind::Tool, ("custom", name), "")
+            }
+            CalledTool::Unknown => {
+                InvocationGuard::start(counters, InvocationKind::Tool, SESSION_SOURCE, "")
+            }
+        }
+    }
+
+    async fn run_tool(&self, name: &str, tool: CalledTool<'_>, arguments: &Value) -> ToolResult {
+        match tool {
+            CalledTool::Skill(SkillTool::List) => self.list_skills(arguments),
+            CalledTool::Skill(SkillTool::Read) => {
+                let read = read::read_resource(self, arguments).await;
+                ToolResult::from_outcome(read.as_ref(), self.inner.tool_names)
+            }
+            CalledTool::Custom(full_name) => self.call_custom_tool(full_name, arguments).await,
+            CalledTool::Unknown => self.unknown_tool_result(name),
+        }
     }
 
     fn error_result(&self, error: &ToolError) -> ToolResult {
-        ToolResult::from_outcome(Err::<&(), _>(error), &self.inner.tool_names)
+        ToolResult::from_outcome(Err::<&(), _>(error), self.inner.tool_names)
     }
 
-    fn unknown_tool_result(&self, tool: &str, hint: &'static str) -> ToolResult {
-        let message = format!("there is no tool {}", quote_value(tool));
+    fn unknown_tool_result(&self, name: &str) -> ToolResult {
+        #[cfg(feature = "handlers")]
+        let has_custom_tools = !self.custom_tools.is_empty();
+        #[cfg(not(feature = "handlers"))]
+        let has_custom_tools = false;
+
+        let hint = if has_custom_tools {
+            "Call one of the tools that you were given, by its whole name."
+        } else {
+            "There are {list} and {read}."
+        };
+        let message = format!("there is no tool {}", quote_value(name));
         self.error_result(&ToolError::with_hint(
             ToolErrorCode::UnknownTool,
             &message,
@@ -105,33 +144,17 @@ impl Session {
         ))
     }
 
-    #[cfg(feature = "handlers")]
-    fn has_custom_tool(&self, tool: &str) -> bool {
-        self.custom_tools.contains(tool)
-    }
-
-    #[cfg(not(feature = "handlers"))]
-    #[allow(clippy::unused_self)] // `self` is used with the feature.
-    fn has_custom_tool(&self, _: &str) -> bool {
-        false
-    }
-
-    #[cfg(feature = "handlers")]
-    async fn call_custom_tool(&self, tool: &str, arguments: &Value) -> ToolResult {
-        match self.custom_tools.call_tool(tool, arguments).await {
-            Some(result) => result,
-            None if self.custom_tools.is_empty() => {
-                self.unknown_tool_result(tool, SKILL_TOOLS_HINT)
-            }
-            None => self.unknown_tool_result(
-                tool,
-                "Call one of the tools that you were given, by its whole name.",
-            ),
+    async fn call_custom_tool(&self, name: &str, arguments: &Value) -> ToolResult {
+        #[cfg(feature = "handlers")]
+        if let Some(result) = self.custom_tools.call_tool(name, arguments).await {
+            return result;
         }
+        let _ = arguments;
+        self.unknown_tool_result(name)
     }
 
     fn list_skills(&self, arguments: &Value) -> ToolResult {
-        let names = &self.inner.tool_names;
+        let names = self.inner.tool_names;
         let cursor = match arguments::parse_arguments::<ListArguments>(arguments) {
             Ok(arguments) => arguments.cursor,
             Err(error) => return self.error_result(&error),
@@ -160,7 +183,7 @@ impl Session {
     #[must_use]
     pub fn instruction_text(&self, budget: usize) -> InstructionText {
         let view = self.current_view();
-        let names = &self.inner.tool_names;
+        let names = self.inner.tool_names;
         let skills =
             |budget| instructions::write_instructions(&view.skills, budget, &view.warnings, names);
         #[cfg(feature = "handlers")]

@@ -10,10 +10,12 @@ use serde_json::json;
 const CLOSING_TAG: &str = "\n</skill>\n";
 
 /// Fragment without its body.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct FragmentFrame {
     head: String,
     continuation: String,
+    /// Line about the other files of the skill, or empty.
+    files: String,
 }
 
 impl FragmentFrame {
@@ -28,7 +30,20 @@ impl FragmentFrame {
         Self {
             head,
             continuation: String::new(),
+            files: String::new(),
         }
+    }
+
+    /// Returns the frame with a sentence about the other files of the skill before its end. The
+    /// sentence must not contain `<`.
+    pub fn with_files(mut self, sentence: Option<&str>, names: ToolNames) -> Self {
+        if let Some(sentence) = sentence {
+            let read = names.read();
+            self.files = format!(
+                "\n[{sentence}; read one with {read}, this package and its path as resource]"
+            );
+        }
+        self
     }
 
     /// Returns the frame of a fragment that is truncated at a cursor.
@@ -37,7 +52,7 @@ impl FragmentFrame {
         skill: &SharedSkill,
         resource: &str,
         cursor: &str,
-        names: &ToolNames,
+        names: ToolNames,
     ) -> Self {
         let arguments = json!({
             "authority": AuthorityRef::of_skill(skill),
@@ -56,16 +71,17 @@ impl FragmentFrame {
 
     /// Returns the bytes of the fragment without its body.
     pub fn overhead(&self) -> usize {
-        self.head.len() + self.continuation.len() + CLOSING_TAG.len()
+        self.head.len() + self.continuation.len() + self.files.len() + CLOSING_TAG.len()
     }
 
     /// Returns the fragment with a body.
     pub fn wrap_body(&self, body: &str) -> String {
         format!(
-            "{}{}{}{CLOSING_TAG}",
+            "{}{}{}{}{CLOSING_TAG}",
             self.head,
             escape_skill_tags(body),
-            self.continuation
+            self.continuation,
+            self.files
         )
     }
 }
@@ -152,7 +168,7 @@ mod tests {
             &skill,
             "</skill>",
             "c",
-            &ToolNames::default(),
+            ToolNames::default(),
         );
         let fragment = fragment.wrap_body("");
         assert_eq!(fragment.matches("</skill").count(), 1, "{fragment}");

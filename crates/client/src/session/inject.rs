@@ -1,6 +1,7 @@
 //! Skills that a user mentioned, as fragments for a model. Skills are found by handle or name. Each
 //! fragment and all fragments together have a size limit, and every omitted skill is reported.
 
+use super::files::{ListedDirectory, describe_files};
 use super::fitting::read_fitting;
 use super::fragment::{FragmentFrame, fitting_bytes};
 use super::lifecycle::session_closed_error;
@@ -10,7 +11,7 @@ use super::metrics::{InvocationGuard, InvocationKind};
 use super::result::{ToolError, ToolErrorCode};
 use super::sources::{SkillSource, SourceKind, TextPage, TextPageRequest};
 use super::view::SessionView;
-use super::{Session, SharedSkill, ToolNames};
+use super::{Session, SharedSkill, SourceAuthority, ToolNames};
 use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -107,9 +108,9 @@ pub async fn inject(session: &Session, prompt: &UserPrompt) -> InjectedSkills {
     let mut lost: HashMap<(SourceKind, &str), String> = HashMap::new();
     for skill in &skills {
         let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
-        let read = match session.source_for_authority(kind, id) {
+        let read = match session.find_authority(kind, id) {
             Err(error) => Err(error.sentence()),
-            Ok(source) => {
+            Ok(SourceAuthority { source, .. }) => {
                 let key = (source.kind(), source.id());
                 if let Some(reason) = lost.get(&key) {
                     Err(reason.clone())
@@ -151,7 +152,7 @@ async fn inject_skill(
     let key = (source.kind().name(), source.id());
     let kind = InvocationKind::Inject;
     let invocation = InvocationGuard::start(&inner.counters, kind, key, &skill.package);
-    let work = read_fragment(source, skill, room, &inner.tool_names).instrument(invocation.span());
+    let work = read_fragment(source, skill, room, inner.tool_names).instrument(invocation.span());
     let fragment = inner.run_until_closed(work).await;
     let fragment = fragment.unwrap_or_else(|| Err(session_closed_error()));
     invocation.finish_with_fragment(fragment.as_ref().map(|fragment| fragment.text.as_str()));
@@ -162,9 +163,23 @@ async fn read_fragment(
     source: &dyn SkillSource,
     skill: &SharedSkill,
     room: usize,
-    names: &ToolNames,
+    names: ToolNames,
 ) -> Result<SkillFragment, ToolError> {
-    let truncated_overhead = FragmentFrame::for_skill(skill)
+    let listed = ListedDirectory {
+        authority: AuthorityRef::of_skill(skill).id,
+        package: &skill.package,
+        directory: &format!("{}/", skill.package),
+    };
+    let files = match describe_files(source, &listed, &skill.main_resource).await {
+        // The text of the skill would not come either.
+        Err(error) if error.code().is_source_unavailable() => return Err(error),
+        // Not every source can list files.
+        files => files.unwrap_or_default(),
+    };
+    let frame = FragmentFrame::for_skill(skill).with_files(files.as_deref(), names);
+
+    let truncated_overhead = frame
+        .clone()
         .truncated_at(skill, &skill.main_resource, CURSOR_PLACEHOLDER, names)
         .overhead();
     if truncated_overhead + MIN_BODY_BYTES > room {
@@ -172,7 +187,7 @@ async fn read_fragment(
         return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
     }
     let fit = |page: &TextPage| {
-        let whole = room.saturating_sub(frame_page(skill, page, names).overhead());
+        let whole = room.saturating_sub(frame_page(&frame, skill, page, names).overhead());
         let bytes = fitting_bytes(&page.contents, whole);
         if bytes == page.contents.len() || !page.next_cursor.is_empty() {
             return bytes;
@@ -189,17 +204,23 @@ async fn read_fragment(
     Ok(SkillFragment {
         name: skill.name.clone(),
         package: skill.package.clone(),
-        text: frame_page(skill, &page, names).wrap_body(&page.contents),
+        text: frame_page(&frame, skill, &page, names).wrap_body(&page.contents),
         truncated: !page.next_cursor.is_empty(),
     })
 }
 
-fn frame_page(skill: &SharedSkill, page: &TextPage, names: &ToolNames) -> FragmentFrame {
-    let frame = FragmentFrame::for_skill(skill);
+fn frame_page(
+    frame: &FragmentFrame,
+    skill: &SharedSkill,
+    page: &TextPage,
+    names: ToolNames,
+) -> FragmentFrame {
     if page.next_cursor.is_empty() {
-        return frame;
+        return frame.clone();
     }
-    frame.truncated_at(skill, &page.resource, &page.next_cursor, names)
+    frame
+        .clone()
+        .truncated_at(skill, &page.resource, &page.next_cursor, names)
 }
 
 /// Skills of a view, by handle and name.

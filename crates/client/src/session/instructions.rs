@@ -88,7 +88,7 @@ pub fn write_instructions(
     skills: &[SharedSkill],
     budget: usize,
     warnings: &[String],
-    names: &ToolNames,
+    names: ToolNames,
 ) -> InstructionText {
     let lines: Vec<SkillLine> = skills
         .iter()
@@ -162,12 +162,12 @@ pub fn write_instructions(
 }
 
 /// Texts around the lines, with the names of the session's tools.
-struct InstructionWording<'a> {
+struct InstructionWording {
     head: String,
-    names: &'a ToolNames,
+    names: ToolNames,
 }
 
-impl InstructionWording<'_> {
+impl InstructionWording {
     /// Returns the closing line.
     fn omitted_text(&self, omitted: usize) -> String {
         let list = self.names.list();

@@ -51,11 +51,14 @@
 //! | tool | arguments | result |
 //! | --- | --- | --- |
 //! | `skills.list` | `cursor?` | `skills` (each with `authority`, `package`, `name`, `description`, `main_resource`), `next_cursor`, `warnings`, `truncated` |
-//! | `skills.read` | `authority`, `package`, `resource`, `cursor?` | `resource`, `contents`, `next_cursor`, `truncated` |
+//! | `skills.read` | `package`, `resource?`, `authority?`, `cursor?` | of a file: `resource`, `contents`, `next_cursor`, `truncated`; of a directory: `resource`, `files` (each with `path` and `bytes`), `next_cursor`, `truncated` |
 //!
 //! - A result has at most [`MAX_RESULT_BYTES`] of JSON. `next_cursor` is `null` at the end.
 //! - `truncated` means that more follows, or that a limit stopped a scan.
-//! - An empty `resource` is the SKILL.md of the package. Unknown arguments are rejected.
+//! - `resource` is a path relative to the package, as a SKILL.md links to its files, or a whole handle.
+//!   Without `resource`, the tool reads the SKILL.md. Unknown arguments are rejected.
+//! - A path that ends with `/` lists the files below a directory, and `./` lists all files of the skill.
+//! - `authority` is needed only if several sources have the package.
 //! - A cursor of a list pages through the list as of its first page. The joined pages of a file are the
 //!   file.
 //! - Skills with `allow_implicit_invocation: false` are counted in a warning and not listed. They can
@@ -64,7 +67,7 @@
 //!   [`ToolErrorCode::Overloaded`].
 //!
 //! If your platform rejects a dot in the name of a tool, set [`SessionOptions::tool_names`] to
-//! [`ToolNames::flat`].
+//! [`ToolNames::Flat`]. A call is accepted in either spelling.
 //!
 //! # Characters without a glyph
 //!
@@ -90,6 +93,7 @@ mod arguments;
 mod call;
 mod choice;
 pub mod dispatch;
+mod files;
 mod fitting;
 mod fragment;
 #[cfg(any(feature = "mcp", feature = "manager"))]
@@ -102,6 +106,7 @@ mod mentions;
 mod metrics;
 mod plugins;
 mod read;
+mod resource_path;
 mod result;
 mod saved;
 pub mod sources;
@@ -134,7 +139,7 @@ pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 pub use saved::{MAX_SAVED_BYTES, SavedError};
 pub use sources::{ExecutorState, SkillSource, SourceKind};
 pub use store::{MemoryStore, SessionStore, StoreError};
-pub use tool_names::{ToolNameError, ToolNames};
+pub use tool_names::ToolNames;
 #[cfg(feature = "handlers")]
 pub use tools::{
     CustomTool, ToolFunctionError, ToolRegistry, ToolRegistryError, limits as tool_limits,
@@ -179,8 +184,8 @@ pub struct SessionOptions {
     /// executor also sends the frontmatter and other details of each skill. For the plugins of local
     /// directories, start their source with these options.
     pub plugins: bool,
-    /// Names of the tools in every text, hint and error; `skills.list` and `skills.read` by
-    /// default.
+    /// Spelling of the names of the tools in every text, hint and error; `skills.list` and
+    /// `skills.read` by default.
     pub tool_names: ToolNames,
     /// Custom tools of the program; none by default. The registry is sealed once `start` is called.
     #[cfg(feature = "handlers")]
@@ -223,6 +228,13 @@ pub struct Session {
     inner: SessionInner,
     #[cfg(feature = "handlers")]
     custom_tools: Arc<tools::ToolSet>,
+}
+
+/// Authority of a session.
+#[derive(Debug, Clone, Copy)]
+struct SourceAuthority<'a> {
+    id: &'a str,
+    source: &'a dyn SkillSource,
 }
 
 /// State of a session apart from its sources and tools.
@@ -286,7 +298,7 @@ impl Session {
     ) -> Result<Self, SelectionError> {
         let selection = check_selection(selection)?;
         #[cfg(feature = "handlers")]
-        let custom_tools = options.tools.seal(&options.tool_names)?;
+        let custom_tools = options.tools.seal(options.tool_names)?;
         let by_environment = group_by_environment(selection.clone()).into_iter();
         let executors = by_environment.map(|(environment_id, roots)| async {
             let selection = MirrorSelection {
@@ -424,16 +436,72 @@ impl Session {
         ))
     }
 
-    /// Returns the source of an authority.
-    fn source_for_authority(&self, kind: &str, id: &str) -> Result<&dyn SkillSource, ToolError> {
-        let mut authorities = self.authorities.iter();
+    /// Returns an authority with its source.
+    fn find_authority(&self, kind: &str, id: &str) -> Result<SourceAuthority<'_>, ToolError> {
+        let mut authorities = self.iter_authorities();
         let found = authorities
-            .find(|(source_kind, authority, _)| source_kind.name() == kind && authority == id);
-        let (_, _, index) = found.ok_or_else(|| {
+            .find(|authority| authority.source.kind().name() == kind && authority.id == id);
+        found.ok_or_else(|| {
             let message = format!("no authority {{kind: {kind:?}, id: {id:?}}} is in this session");
             ToolError::from_code(ToolErrorCode::UnknownAuthority, &message)
-        })?;
-        Ok(&*self.sources[*index])
+        })
+    }
+
+    /// Returns the authority of a package. If handles of two authorities begin like the package, the
+    /// authority that lists the package.
+    fn authority_of_package(&self, package: &str) -> Result<SourceAuthority<'_>, ToolError> {
+        let owners = self.iter_authorities();
+        let owners: Vec<_> = owners
+            .filter(|authority| authority.source.owns_handle(authority.id, package))
+            .collect();
+        let listing: Vec<_> = owners
+            .iter()
+            .filter(|authority| authority.lists_package(package))
+            .collect();
+        match (owners.as_slice(), listing.as_slice()) {
+            ([], _) => {
+                let message = "no source of this session has such a package";
+                Err(ToolError::from_code(
+                    ToolErrorCode::PackageNotFound,
+                    message,
+                ))
+            }
+            ([first, ..], []) => Ok(*first),
+            (_, [only]) => Ok(**only),
+            (_, several) => {
+                let names: Vec<_> = several.iter().map(|owner| owner.to_json()).collect();
+                let message = format!("several sources have the package: {}", names.join(", "));
+                Err(ToolError::from_code(
+                    ToolErrorCode::AmbiguousAuthority,
+                    &message,
+                ))
+            }
+        }
+    }
+
+    fn iter_authorities(&self) -> impl Iterator<Item = SourceAuthority<'_>> {
+        self.authorities
+            .iter()
+            .map(|(_, id, index)| SourceAuthority {
+                id,
+                source: &*self.sources[*index],
+            })
+    }
+}
+
+impl SourceAuthority<'_> {
+    fn lists_package(&self, package: &str) -> bool {
+        let snapshot = self.source.snapshot();
+        let mut skills = snapshot.listing.skills.iter();
+        skills.any(|skill| {
+            let owner = skill.authority.as_ref();
+            skill.package == package && owner.is_some_and(|owner| owner.id == self.id)
+        })
+    }
+
+    /// Returns the authority as the argument of a call.
+    fn to_json(self) -> String {
+        serde_json::json!({ "kind": self.source.kind().name(), "id": self.id }).to_string()
     }
 }
 
@@ -455,7 +523,7 @@ impl SessionInner {
             selection,
             resume_points,
             counters: InvocationCounters::default(),
-            tool_names: options.tool_names.clone(),
+            tool_names: options.tool_names,
             closed: CancellationToken::new(),
             store: None,
             is_deleted: tokio::sync::Mutex::new(false),
@@ -470,7 +538,7 @@ impl SessionInner {
             selection,
             resume_points: parent.resume_points.clone(),
             counters: InvocationCounters::default(),
-            tool_names: parent.tool_names.clone(),
+            tool_names: parent.tool_names,
             closed: CancellationToken::new(),
             store: parent.store.clone(),
             is_deleted: tokio::sync::Mutex::new(false),

@@ -1,12 +1,14 @@
-//! `skills.read`: a page of one file of a skill.
+//! `skills.read`: a page of one file of a skill, or of the list of its files.
 
 use super::Session;
 use super::arguments::{invalid_arguments, parse_arguments};
+use super::files::{ListedDirectory, MAX_FILES_CURSOR_BYTES, SkillFilesPage, list_directory};
 use super::fitting::read_fitting;
+use super::resource_path::NamedResource;
 use super::result::{
     MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len,
 };
-use super::sources::{TextPage, TextPageRequest};
+use super::sources::{SkillSource, TextPage, TextPageRequest};
 use crate::MAX_CURSOR_BYTES;
 use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_ROOT_ID_BYTES};
 use serde::{Deserialize, Serialize};
@@ -19,9 +21,12 @@ const TYPICAL_CURSOR_BYTES: usize = 200;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ReadArguments {
-    authority: AuthorityArgument,
+    /// Authority of the package; needed only if several sources have the package.
+    authority: Option<AuthorityArgument>,
     package: String,
-    /// Handle of the file; empty: the main resource of the package.
+    /// Path relative to the package, or handle, of a file or directory; empty: the main resource of
+    /// the package.
+    #[serde(default)]
     resource: String,
     cursor: Option<String>,
 }
@@ -31,6 +36,14 @@ struct ReadArguments {
 struct AuthorityArgument {
     kind: String,
     id: String,
+}
+
+/// Result of `skills.read`.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub enum ReadResult {
+    File(ReadPage),
+    Directory(SkillFilesPage),
 }
 
 /// Page of a file, as a model gets it.
@@ -46,16 +59,16 @@ impl ReadArguments {
     /// Checks the limits of all fields.
     fn check_sizes(&self) -> Result<(), ToolError> {
         let cursor = self.cursor.as_deref().unwrap_or_default();
+        let (kind, id) = match &self.authority {
+            Some(authority) => (authority.kind.as_str(), authority.id.as_str()),
+            None => ("", ""),
+        };
         for (name, text, most) in [
-            (
-                "authority.id",
-                self.authority.id.as_str(),
-                MAX_ROOT_ID_BYTES,
-            ),
-            ("authority.kind", &self.authority.kind, MAX_ROOT_ID_BYTES),
-            ("package", &self.package, MAX_HANDLE_BYTES),
+            ("authority.id", id, MAX_ROOT_ID_BYTES),
+            ("authority.kind", kind, MAX_ROOT_ID_BYTES),
+            ("package", self.package.as_str(), MAX_HANDLE_BYTES),
             ("resource", &self.resource, MAX_HANDLE_BYTES),
-            ("cursor", cursor, MAX_CURSOR_BYTES),
+            ("cursor", cursor, MAX_FILES_CURSOR_BYTES),
         ] {
             if text.len() > most {
                 return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
@@ -65,8 +78,8 @@ impl ReadArguments {
     }
 }
 
-/// Reads the largest page that fits into a result.
-pub async fn read_page(session: &Session, arguments: &Value) -> Result<ReadPage, ToolError> {
+/// Reads the largest page of a file that fits into a result, or lists the files of a directory.
+pub async fn read_resource(session: &Session, arguments: &Value) -> Result<ReadResult, ToolError> {
     let arguments: ReadArguments = parse_arguments(arguments)?;
     arguments.check_sizes()?;
     let ReadArguments {
@@ -75,45 +88,73 @@ pub async fn read_page(session: &Session, arguments: &Value) -> Result<ReadPage,
         resource,
         cursor,
     } = arguments;
-    let source = session.source_for_authority(&authority.kind, &authority.id)?;
-    session.check_choice(source, &authority.id, &package)?;
+    let cursor = cursor.unwrap_or_default();
+
+    let owner = match &authority {
+        Some(AuthorityArgument { kind, id }) => session.find_authority(kind, id)?,
+        None => session.authority_of_package(&package)?,
+    };
+    session.check_choice(owner.source, owner.id, &package)?;
+
+    match NamedResource::parse(&package, &resource)? {
+        NamedResource::Directory(directory) => {
+            let listed = ListedDirectory {
+                authority: owner.id,
+                package: &package,
+                directory: &directory,
+            };
+            let page = list_directory(owner.source, &listed, &cursor).await?;
+            Ok(ReadResult::Directory(page))
+        }
+        NamedResource::File(resource) => {
+            let request = TextPageRequest {
+                authority: owner.id.to_owned(),
+                package,
+                resource,
+                cursor,
+                max_bytes: 0,
+            };
+            let page = read_page(session, owner.source, request).await?;
+            Ok(ReadResult::File(page))
+        }
+    }
+}
+
+/// Reads the largest page of a file that fits into a result.
+async fn read_page(
+    session: &Session,
+    source: &dyn SkillSource,
+    request: TextPageRequest,
+) -> Result<ReadPage, ToolError> {
+    if request.cursor.len() > MAX_CURSOR_BYTES {
+        let reason = format!("`cursor` is over {MAX_CURSOR_BYTES} bytes");
+        return Err(invalid_arguments(&reason));
+    }
     // The handle of the main resource is the package and a file name.
-    let handle_bytes = if resource.is_empty() {
-        package.len() + 16
+    let handle_bytes = if request.resource.is_empty() {
+        request.package.len() + 16
     } else {
-        resource.len()
+        request.resource.len()
     };
-    let request = TextPageRequest {
-        authority: authority.id,
-        package,
-        resource,
-        cursor: cursor.unwrap_or_default(),
-        max_bytes: 0,
-    };
-    let first_bytes =
-        MAX_RESULT_BYTES.saturating_sub(result_overhead(handle_bytes, TYPICAL_CURSOR_BYTES));
+    let overhead = result_overhead(handle_bytes, TYPICAL_CURSOR_BYTES);
+    let first_bytes = MAX_RESULT_BYTES.saturating_sub(overhead);
+
     let had_cursor = !request.cursor.is_empty();
     let page = read_fitting(source, request, first_bytes, &fitting_bytes).await;
     let page = page.map_err(|error| match error.code() {
         // The other arguments were just looked up, so the cursor is the invalid one.
-        ToolErrorCode::InvalidArguments if had_cursor => ToolError::from_code(
-            ToolErrorCode::InvalidCursor,
-            &session
-                .inner
-                .tool_names
-                .fill_placeholders("{read} returned no such cursor for this file"),
-        ),
+        ToolErrorCode::InvalidArguments if had_cursor => {
+            let names = session.inner.tool_names;
+            let message = names.fill_placeholders("{read} returned no such cursor for this file");
+            ToolError::from_code(ToolErrorCode::InvalidCursor, &message)
+        }
         _ => error,
     })?;
-    let TextPage {
-        resource,
-        contents,
-        next_cursor,
-    } = page;
-    let next_cursor = Some(next_cursor).filter(|cursor| !cursor.is_empty());
+
+    let next_cursor = Some(page.next_cursor).filter(|cursor| !cursor.is_empty());
     Ok(ReadPage {
-        resource,
-        contents,
+        resource: page.resource,
+        contents: page.contents,
         truncated: next_cursor.is_some(),
         next_cursor,
     })
@@ -185,7 +226,7 @@ mod tests {
                 next_cursor,
                 truncated,
             };
-            let result = ToolResult::from_outcome(Ok(&page), &ToolNames::default());
+            let result = ToolResult::from_outcome(Ok(&page), ToolNames::default());
             assert!(result.success && result.json.len() <= MAX_RESULT_BYTES);
             pages.push(page.contents);
             if !truncated {

@@ -42,6 +42,8 @@ pub enum ToolErrorCode {
     UnknownAuthority,
     /// The package belongs to another authority.
     WrongAuthority,
+    /// Several authorities have the package, and the call names none.
+    AmbiguousAuthority,
     /// The skill does not exist now.
     PackageNotFound,
     /// The file does not exist now.
@@ -99,6 +101,7 @@ impl ToolErrorCode {
             Self::CatalogChanged => "CATALOG_CHANGED",
             Self::UnknownAuthority => "UNKNOWN_AUTHORITY",
             Self::WrongAuthority => "WRONG_AUTHORITY",
+            Self::AmbiguousAuthority => "AMBIGUOUS_AUTHORITY",
             Self::PackageNotFound => "PACKAGE_NOT_FOUND",
             Self::ResourceNotFound => "RESOURCE_NOT_FOUND",
             Self::ResourceChanged => "RESOURCE_CHANGED",
@@ -131,15 +134,19 @@ impl ToolErrorCode {
     /// the tools.
     fn default_hint(self) -> &'static str {
         match self {
-            Self::PackageNotFound => "Call {list} again, and use one of its entries.",
+            Self::PackageNotFound => {
+                "Call {list}, and use one of its entries, or go on without it."
+            }
             Self::ResourceNotFound => {
-                "Read the skill's main resource again; it names the existing files."
+                "Call {read} once with the resource `./`, which lists the files of the skill, or go on \
+                 without it."
             }
             Self::ResourceChanged => "Call {read} again without `cursor`, from the start.",
             Self::InvalidCursor => "Call again without `cursor`, from the start.",
             Self::InvalidArguments => "Give each handle exactly as {list} returned it.",
             Self::UnknownAuthority => "Call {list}, and use the authority of the package.",
             Self::WrongAuthority => "Use authority and package of one entry of {list}.",
+            Self::AmbiguousAuthority => "Call {read} again with one of these as `authority`.",
             Self::RootUnavailable
             | Self::ExecutorUnavailable
             | Self::SourceUnavailable
@@ -213,7 +220,7 @@ impl ToolError {
         Self::with_hint(code, message, code.default_hint())
     }
 
-    fn to_json(&self, names: &ToolNames) -> Value {
+    fn to_json(&self, names: ToolNames) -> Value {
         let next = names.fill_placeholders(self.hint);
         json!({ "error": { "code": self.code.name(), "message": self.message, "next": next } })
     }
@@ -256,7 +263,7 @@ impl ToolResult {
     /// Returns the result of a skill tool. A result over the limit becomes an error.
     pub(super) fn from_outcome(
         outcome: Result<&impl Serialize, &ToolError>,
-        names: &ToolNames,
+        names: ToolNames,
     ) -> Self {
         let json = match outcome {
             Ok(result) => serde_json::to_string(result),
@@ -316,10 +323,10 @@ mod tests {
         let error =
             ToolError::from_code(ToolErrorCode::InvalidResponse, &"\u{1}\"\\".repeat(100_000));
         let names = ToolNames::default();
-        let result = ToolResult::from_outcome(Err::<&(), _>(&error), &names);
+        let result = ToolResult::from_outcome(Err::<&(), _>(&error), names);
         assert!(!result.success && result.json.len() <= MAX_RESULT_BYTES);
         let large = "x".repeat(MAX_RESULT_BYTES);
-        let result = ToolResult::from_outcome(Ok(&large), &names);
+        let result = ToolResult::from_outcome(Ok(&large), names);
         assert!(!result.success && result.json.contains("INVALID_RESPONSE"));
     }
 

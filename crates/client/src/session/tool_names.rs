@@ -4,101 +4,97 @@ use super::arguments::dynamic_tools;
 use serde_json::Value;
 
 /// Limit of a tool's name on model platforms, in bytes.
+#[cfg(feature = "handlers")]
 const MAX_TOOL_NAME_BYTES: usize = 64;
 
-/// Names by which a model calls a session's tools. By default, a tool has a namespace and is called
-/// `namespace.name`: `skills.list` and `skills.read`. Platforms that reject a dot in a name need
-/// [`ToolNames::flat`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolNames {
-    /// Text between a namespace and a name; `None` if tools are registered with their namespace.
-    separator: Option<String>,
-    list: String,
-    read: String,
+/// Spelling of the names of a session's tools, in every payload, text, hint and error. A call is
+/// accepted in either spelling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ToolNames {
+    /// A tool has a namespace, and is called `skills.list`: for Codex and the Responses API.
+    #[default]
+    Namespaced,
+    /// A tool has one name, `skills_list`: for model APIs that reject a dot in a name.
+    Flat,
 }
 
-/// Invalid name of a tool, made from a prefix and a separator. Displays as a sentence.
+/// Tool of a session that is no custom tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SkillTool {
+    /// Lists the skills.
+    List,
+    /// Reads a file of a skill, or lists the files.
+    Read,
+}
+
+/// Invalid name of a tool, made from a namespace and a name. Displays as a sentence.
+#[cfg(feature = "handlers")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the tool name {0:?} is not valid: a name has 1 to {MAX_TOOL_NAME_BYTES} of the letters A to Z and a \
-     to z, digits, `_` and `-`; change the prefix or the separator"
+     to z, digits, `_` and `-`; change the namespace or the name"
 )]
-pub struct ToolNameError(String);
+pub(super) struct ToolNameError(String);
 
-impl Default for ToolNames {
-    fn default() -> Self {
-        Self {
-            separator: None,
-            list: "skills.list".to_owned(),
-            read: "skills.read".to_owned(),
+impl SkillTool {
+    /// Returns the tool with this name, in either spelling.
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "skills.list" | "skills_list" => Some(Self::List),
+            "skills.read" | "skills_read" => Some(Self::Read),
+            _ => None,
         }
     }
 }
 
 impl ToolNames {
-    /// Returns names without a namespace: `flat("skills", "_")` gives `skills_list` and
-    /// `skills_read`. The separator also joins the namespace and the name of a custom tool.
-    ///
-    /// # Errors
-    ///
-    /// [`ToolNameError`] if a name would not match `^[a-zA-Z0-9_-]{1,64}$`.
-    pub fn flat(prefix: &str, separator: &str) -> Result<Self, ToolNameError> {
-        let name = |name: &str| check_tool_name(format!("{prefix}{separator}{name}"));
-        let (list, read) = (name("list")?, name("read")?);
-        Ok(Self {
-            separator: Some(separator.to_owned()),
-            list,
-            read,
-        })
-    }
-
     /// Returns the name of the tool that lists skills.
     #[must_use]
-    pub fn list(&self) -> &str {
-        &self.list
+    pub fn list(self) -> &'static str {
+        match self {
+            Self::Namespaced => "skills.list",
+            Self::Flat => "skills_list",
+        }
     }
 
     /// Returns the name of the tool that reads a file of a skill.
     #[must_use]
-    pub fn read(&self) -> &str {
-        &self.read
+    pub fn read(self) -> &'static str {
+        match self {
+            Self::Namespaced => "skills.read",
+            Self::Flat => "skills_read",
+        }
     }
 
     /// Returns the payloads of the two skill tools, like
     /// [`Session::skill_tools`](super::Session::skill_tools).
     #[must_use]
-    pub fn skill_tools(&self) -> Value {
+    pub fn skill_tools(self) -> Value {
         dynamic_tools(self)
     }
 
-    /// Returns whether tools are registered with their namespace.
-    pub(super) fn has_namespace(&self) -> bool {
-        self.separator.is_none()
-    }
-
-    /// Returns the name of a custom tool; a namespace becomes part of the name.
-    #[cfg(feature = "handlers")]
-    pub(super) fn flat_name(
-        &self,
-        namespace: Option<&str>,
-        name: &str,
-    ) -> Result<String, ToolNameError> {
-        let separator = self.separator.as_deref().unwrap_or(".");
-        let flat = |namespace| format!("{namespace}{separator}{name}");
-        check_tool_name(namespace.map_or_else(|| name.to_owned(), flat))
-    }
-
     /// Returns a text with the names in place of `{list}` and `{read}`.
-    pub(super) fn fill_placeholders(&self, text: &str) -> String {
-        text.replace("{list}", &self.list)
-            .replace("{read}", &self.read)
+    pub(super) fn fill_placeholders(self, text: &str) -> String {
+        text.replace("{list}", self.list())
+            .replace("{read}", self.read())
     }
 }
 
-fn check_tool_name(name: String) -> Result<String, ToolNameError> {
+/// Returns the full name of a tool in a spelling.
+#[cfg(feature = "handlers")]
+pub(super) fn join_name(namespace: Option<&str>, name: &str, names: ToolNames) -> String {
+    match (namespace, names) {
+        (None, _) => name.to_owned(),
+        (Some(namespace), ToolNames::Namespaced) => format!("{namespace}.{name}"),
+        (Some(namespace), ToolNames::Flat) => format!("{namespace}_{name}"),
+    }
+}
+
+/// Returns the name, if model platforms accept the name of a tool without a namespace.
+#[cfg(feature = "handlers")]
+pub(super) fn check_tool_name(name: String) -> Result<String, ToolNameError> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    let fits = (1..=MAX_TOOL_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain);
-    if fits {
+    if (1..=MAX_TOOL_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain) {
         Ok(name)
     } else {
         Err(ToolNameError(name))
@@ -107,27 +103,27 @@ fn check_tool_name(name: String) -> Result<String, ToolNameError> {
 
 #[cfg(test)]
 mod tests {
-    use super::ToolNames;
+    use super::{SkillTool, ToolNames};
 
     #[test]
-    fn flat_names_are_checked() {
-        let names = ToolNames::flat("skills", "_").expect("valid names");
-        assert_eq!((names.list(), names.read()), ("skills_list", "skills_read"));
-        assert_eq!(
-            names.fill_placeholders("{list}, then {read}."),
-            "skills_list, then skills_read."
-        );
-        assert_eq!(ToolNames::flat("", "").expect("valid names").read(), "read");
-        let long = "x".repeat(60);
-        for (prefix, separator) in [("skills", "."), ("a b", "_"), ("ä", "_"), (&*long, "_")] {
-            assert!(
-                ToolNames::flat(prefix, separator).is_err(),
-                "{prefix}{separator}"
-            );
+    fn a_name_is_found_in_either_spelling() {
+        for names in [ToolNames::Flat, ToolNames::Namespaced] {
+            assert_eq!(SkillTool::from_name(names.list()), Some(SkillTool::List));
+            assert_eq!(SkillTool::from_name(names.read()), Some(SkillTool::Read));
+        }
+        for other in [
+            "",
+            "list",
+            "skills",
+            "skills-list",
+            "skills..list",
+            "Skills_list",
+        ] {
+            assert_eq!(SkillTool::from_name(other), None, "{other}");
         }
         assert_eq!(
-            ToolNames::default().fill_placeholders("{list}"),
-            "skills.list"
+            ToolNames::Flat.fill_placeholders("{list}, then {read}."),
+            "skills_list, then skills_read."
         );
     }
 }

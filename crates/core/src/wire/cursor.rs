@@ -30,6 +30,8 @@ pub enum CursorKind {
     McpFile = 6,
     /// Position in a list of caproot's MCP server.
     McpList = 7,
+    /// Position in the files of a skill of a session.
+    SessionFiles = 8,
 }
 
 /// Position that a cursor holds.

@@ -227,5 +227,5 @@ pub async fn run_guarded<T>(
 fn no_result(reason: &str) -> ToolResult {
     let message = format!("the tool gave no result: {reason}");
     let error = ToolError::from_code(ToolErrorCode::NoResult, &message);
-    ToolResult::from_outcome(Err::<&(), _>(&error), &ToolNames::default())
+    ToolResult::from_outcome(Err::<&(), _>(&error), ToolNames::default())
 }

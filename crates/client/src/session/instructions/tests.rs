@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 
 fn write(skills: &[Arc<Skill>], budget: usize, warnings: &[String]) -> InstructionText {
-    super::write_instructions(skills, budget, warnings, &ToolNames::default())
+    super::write_instructions(skills, budget, warnings, ToolNames::default())
 }
 
 fn head() -> String {

@@ -48,7 +48,7 @@ fn view(skills: Vec<Arc<Skill>>, warnings: Vec<String>) -> SessionView {
 fn collect_entries(view: &SessionView) -> Vec<Value> {
     let (mut entries, mut at) = (Vec::new(), 0);
     loop {
-        let result = ToolResult::from_outcome(Ok(&list_page(view, at)), &ToolNames::default());
+        let result = ToolResult::from_outcome(Ok(&list_page(view, at)), ToolNames::default());
         assert!(
             result.success && result.json.len() <= MAX_RESULT_BYTES,
             "{}",

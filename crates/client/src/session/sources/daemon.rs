@@ -4,8 +4,8 @@
 
 use super::mirror_watch::{MirrorWatch, unavailable_reason};
 use super::{
-    SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
-    unavailable_error,
+    PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
+    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, unavailable_error,
 };
 use crate::session::metrics::RequestCounter;
 use crate::session::result::{ToolError, ToolErrorCode};
@@ -15,9 +15,11 @@ use crate::{
     ResumePoint, is_of_root,
 };
 use caproot_core::proto::caproot::v1::{
-    Authority, Plugin, ReadResourceRequest, RootState, SelectedCapabilityRoot, Skill, SkillView,
+    Authority, ListResourcesRequest, Plugin, ReadResourceRequest, Resource, RootState,
+    SelectedCapabilityRoot, Skill, SkillView,
 };
 use caproot_core::sync::Mutex;
+use caproot_core::wire::handle::{ResourceHandle, is_within};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use std::sync::Arc;
@@ -171,12 +173,7 @@ impl DaemonSource {
     }
 
     /// Returns the root of a listed package.
-    fn find_root(&self, request: &TextPageRequest) -> Result<&SelectedCapabilityRoot, ToolError> {
-        let TextPageRequest {
-            authority: id,
-            package,
-            ..
-        } = request;
+    fn find_root(&self, id: &str, package: &str) -> Result<&SelectedCapabilityRoot, ToolError> {
         if !is_of_root(package, id) {
             return Err(ToolError::from_code(
                 ToolErrorCode::WrongAuthority,
@@ -188,7 +185,7 @@ impl DaemonSource {
             return Err(self.unavailable_error(&reason));
         }
         if catalog.skill(package).is_none() {
-            let status = catalog.roots().iter().find(|root| root.id == *id);
+            let status = catalog.roots().iter().find(|root| root.id == id);
             if let Some(status) = status.filter(|status| status.state() != RootState::Ready) {
                 let message = format!("the root {id:?} is not ready: {}", status.message);
                 return Err(ToolError::from_code(
@@ -201,20 +198,16 @@ impl DaemonSource {
                 "the skill does not exist now",
             ));
         }
-        let root = self.roots.iter().find(|root| root.id == *id);
+        let root = self.roots.iter().find(|root| root.id == id);
         root.ok_or_else(|| self.unavailable_error("it has other roots"))
     }
 
     async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
-        let root = self.find_root(request)?;
+        let root = self.find_root(&request.authority, &request.package)?;
         request.check_resource_in_package()?;
         let read = ReadResourceRequest {
             root: Some(root.clone()),
-            // The daemon knows authorities of the kind `executor` only.
-            authority: Some(Authority {
-                kind: "executor".to_owned(),
-                id: root.id.clone(),
-            }),
+            authority: Some(executor_authority(&root.id)),
             package: request.package.clone(),
             resource: request.resource.clone(),
             cursor: request.cursor.clone(),
@@ -227,6 +220,42 @@ impl DaemonSource {
             .count(connection.client.read_page(&read))
             .await;
         TextPage::from_response(&read, page.map_err(|error| self.tool_error(&error))?)
+    }
+
+    async fn fetch_files(
+        &self,
+        request: &PackageFilesRequest,
+    ) -> Result<PackageFilesPage, ToolError> {
+        let root = self.find_root(&request.authority, &request.package)?;
+        let list = ListResourcesRequest {
+            root: Some(root.clone()),
+            authority: Some(executor_authority(&root.id)),
+            package: request.package.clone(),
+            page_token: request.page_token.clone(),
+            ..ListResourcesRequest::default()
+        };
+
+        let (connection, _permit) = self.acquire_permit().await?;
+        // One page: a later page is another call.
+        let mut client = connection.client.clone();
+        let page = client.list_resources_until(&list, 0);
+        let page = connection.requests.count(page).await;
+        let page = page.map_err(|error| self.tool_error(&error))?;
+
+        let files: Option<Vec<PackageFile>> = page
+            .resources
+            .into_iter()
+            .map(|file| package_file(&request.package, file))
+            .collect();
+        let files = files.ok_or_else(|| {
+            let message = "invalid response of the executor: a file is not in the package";
+            ToolError::from_code(ToolErrorCode::InvalidResponse, message)
+        })?;
+        Ok(PackageFilesPage {
+            files,
+            next_page_token: page.next_page_token,
+            truncated: page.truncated,
+        })
     }
 
     /// Returns the error of a failed call for a model.
@@ -402,6 +431,33 @@ impl SkillSource for DaemonSource {
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
         Box::pin(self.fetch_page(request))
     }
+
+    fn list_files<'a>(
+        &'a self,
+        request: &'a PackageFilesRequest,
+    ) -> BoxFuture<'a, Result<PackageFilesPage, ToolError>> {
+        Box::pin(self.fetch_files(request))
+    }
+}
+
+/// Returns the authority of a root. A daemon knows authorities of the kind `executor` only.
+fn executor_authority(root_id: &str) -> Authority {
+    Authority {
+        kind: SourceKind::Executor.name().to_owned(),
+        id: root_id.to_owned(),
+    }
+}
+
+/// Returns a listed file, or `None` if the handle is not canonical or not in the package.
+fn package_file(package: &str, file: Resource) -> Option<PackageFile> {
+    let is_below = is_within(&file.resource, package) && file.resource != package;
+    if !is_below || ResourceHandle::parse(&file.resource).is_err() {
+        return None;
+    }
+    Some(PackageFile {
+        resource: file.resource,
+        size_bytes: Some(file.size_bytes),
+    })
 }
 
 impl DaemonConnection {

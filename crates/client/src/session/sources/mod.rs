@@ -11,7 +11,7 @@ pub use daemon::{DaemonSource, ExecutorState};
 
 use super::metrics::RequestMetrics;
 use super::result::{ToolError, ToolErrorCode};
-use crate::root_id;
+use crate::{is_of_root, root_id};
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{Plugin, ReadResourceRequest, ReadResourceResponse, Skill};
 use caproot_core::text::single_line;
@@ -92,11 +92,34 @@ pub trait SkillSource: fmt::Debug + Send + Sync {
         RequestMetrics::default()
     }
 
+    /// Returns whether a handle is of this authority of the source. By default, the id of an
+    /// authority is the first part of its handles.
+    fn owns_handle(&self, authority: &str, handle: &str) -> bool {
+        is_of_root(handle, authority)
+    }
+
     /// Returns a page of a file of a listed skill.
     fn read_page<'a>(
         &'a self,
         request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>>;
+
+    /// Returns a page of the files of a listed skill, by handle in byte order. By default, the source
+    /// cannot list files.
+    fn list_files<'a>(
+        &'a self,
+        request: &'a PackageFilesRequest,
+    ) -> BoxFuture<'a, Result<PackageFilesPage, ToolError>> {
+        let _ = request;
+        let phrase = self.kind().describe(self.id());
+        let message = format!("{phrase} does not list the files of a skill");
+        let error = ToolError::with_hint(
+            ToolErrorCode::ResourceNotFound,
+            &message,
+            "Read the files that the skill's main resource names, or go on without them.",
+        );
+        Box::pin(std::future::ready(Err(error)))
+    }
 }
 
 /// Watch for changes of one source.
@@ -141,6 +164,37 @@ pub struct TextPageRequest {
     pub cursor: String,
     /// Limit of the page in bytes.
     pub max_bytes: usize,
+}
+
+/// Request of a page of the files of a package.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PackageFilesRequest {
+    /// Id of an authority of the source.
+    pub authority: String,
+    /// Package of the skill, as the source lists it.
+    pub package: String,
+    /// Token of the page; empty for the first page.
+    pub page_token: String,
+}
+
+/// Page of the files of a package.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PackageFilesPage {
+    /// Files by handle in byte order.
+    pub files: Vec<PackageFile>,
+    /// Token of the next page, at most 3,000 bytes; empty at the end.
+    pub next_page_token: String,
+    /// Whether a limit of the source omitted files.
+    pub truncated: bool,
+}
+
+/// File of a package.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackageFile {
+    /// Handle of the file: the package, `/` and the path of the file.
+    pub resource: String,
+    /// Size in bytes; `None` if the source does not know the size.
+    pub size_bytes: Option<u64>,
 }
 
 /// Page of a text file.

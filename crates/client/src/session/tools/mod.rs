@@ -91,8 +91,8 @@ pub enum ToolRegistryError {
          z, digits, `_` and `-`"
     )]
     InvalidName(String),
-    /// The namespace is the namespace of the skill tools.
-    #[error("the namespace `skills` is reserved: use another namespace for {0:?}, or none")]
+    /// The name could be the name of a skill tool.
+    #[error("names of the namespace `skills` are reserved, in any spelling: rename the tool {0:?}")]
     Reserved(String),
     /// The registry has a tool with this name.
     #[error("there is a tool {0:?} already: unregister that tool first, or use another name")]
@@ -206,7 +206,7 @@ impl ToolRegistry {
     /// # Errors
     ///
     /// An invalid name, or two tools of the session with one name.
-    pub(super) fn seal(&self, names: &ToolNames) -> Result<ToolSet, SelectionError> {
+    pub(super) fn seal(&self, names: ToolNames) -> Result<ToolSet, SelectionError> {
         let mut registry = self.0.lock();
         let RegistryState { tools, sealed } = &mut *registry;
         let flattened = flat_tools(tools, names)?;
@@ -215,7 +215,7 @@ impl ToolRegistry {
         let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
         Ok(ToolSet {
             tools,
-            names: names.clone(),
+            names,
             permits,
         })
     }
@@ -253,16 +253,16 @@ impl Default for ToolSet {
 /// Returns the tools with flat names, or `None` if the names have a namespace.
 fn flat_tools(
     tools: &[Arc<RegisteredTool>],
-    names: &ToolNames,
+    names: ToolNames,
 ) -> Result<Option<Arc<[Arc<RegisteredTool>]>>, SelectionError> {
-    if names.has_namespace() {
+    if names == ToolNames::Namespaced {
         return Ok(None);
     }
-    let mut seen = HashSet::from([names.list().to_owned(), names.read().to_owned()]);
+    let mut seen = HashSet::new();
     let mut flat = Vec::new();
     let mut errors = Vec::new();
     for tool in tools {
-        match tool.with_flat_name(names) {
+        match tool.with_flat_name() {
             Err(error) => errors.push(format!("the tool {:?}: {error}", tool.full_name())),
             Ok(renamed) if !seen.insert(renamed.full_name().to_owned()) => errors.push(format!(
                 "two tools get the name {:?}: rename {:?}",
@@ -288,19 +288,32 @@ impl ToolSet {
         payloads
     }
 
-    /// Returns whether a tool has this full name.
-    pub fn contains(&self, name: &str) -> bool {
-        self.tools.iter().any(|tool| tool.full_name() == name)
+    /// Returns the full name of the tool that a call names, in either spelling.
+    pub fn find_name(&self, name: &str) -> Option<&str> {
+        self.find(name).map(|tool| tool.full_name())
+    }
+
+    /// Returns the tool with this full name. If there is none, returns the only tool with this name
+    /// in the other spelling.
+    fn find(&self, name: &str) -> Option<&Arc<RegisteredTool>> {
+        if let Some(tool) = self.tools.iter().find(|tool| tool.full_name() == name) {
+            return Some(tool);
+        }
+        let mut others = self
+            .tools
+            .iter()
+            .filter(|tool| tool.other_name() == Some(name));
+        others.next().filter(|_| others.next().is_none())
     }
 
     pub fn is_empty(&self) -> bool {
         self.tools.is_empty()
     }
 
-    /// Calls a tool. Returns `None` if no tool has this full name.
+    /// Calls a tool. Returns `None` if no tool has this name.
     pub async fn call_tool(&self, name: &str, arguments: &Value) -> Option<ToolResult> {
-        let tool = self.tools.iter().find(|tool| tool.full_name() == name)?;
-        Some(tool.call(arguments, &self.permits, &self.names).await)
+        let tool = self.find(name)?;
+        Some(tool.call(arguments, &self.permits, self.names).await)
     }
 
     /// Returns the instruction text of the skills, followed by the results of the tools.

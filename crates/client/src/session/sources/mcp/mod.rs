@@ -88,8 +88,10 @@ pub use rmcp;
 pub use server_list::McpServerList;
 pub use token::{McpToken, TokenCallback};
 
+use super::unavailable_error;
 use super::{
-    SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+    PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
+    SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
 use crate::session::metrics::RequestCounter;
 use crate::session::{RequestMetrics, ToolError, ToolErrorCode};
@@ -97,6 +99,7 @@ use caproot_core::sync::Mutex;
 use fetch::VerifiedFileCache;
 use futures_util::future::BoxFuture;
 use listing::RemoteSkills;
+use remote_skill::RemoteSkill;
 use rmcp::RoleClient;
 use rmcp::service::Peer;
 use std::sync::Arc;
@@ -258,32 +261,63 @@ impl McpSource {
             .map_or_else(Vec::new, |entry| entry.files(&self.name))
     }
 
-    async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
+    /// Returns the files that the server declares for a skill. A list has all files of a skill on
+    /// one page, because the number of declared files is limited.
+    fn declared_files(&self, package: &str) -> Result<PackageFilesPage, ToolError> {
         let state = self.state.borrow().clone();
-        if let Some(reason) = &state.unavailable_reason {
-            let message = format!(
-                "{} cannot be used: {reason}",
-                SourceKind::Mcp.describe(&self.name)
-            );
-            return Err(ToolError::from_code(
-                ToolErrorCode::SourceUnavailable,
-                &message,
+        let entry = self.find_entry(&state, package)?;
+        if entry.is_dynamic() {
+            let message = "the MCP server does not declare the files of this skill";
+            let hint =
+                "Read the files that the skill's main resource names, or go on without them.";
+            return Err(ToolError::with_hint(
+                ToolErrorCode::ResourceNotFound,
+                message,
+                hint,
             ));
         }
-        if address::handle_server(&request.package) != Some(self.name.as_str()) {
+
+        let mut files: Vec<_> = entry
+            .files(&self.name)
+            .into_iter()
+            .map(|file| PackageFile {
+                resource: file.resource,
+                size_bytes: Some(file.size),
+            })
+            .collect();
+        files.sort_by(|a, b| a.resource.cmp(&b.resource));
+        Ok(PackageFilesPage {
+            files,
+            ..PackageFilesPage::default()
+        })
+    }
+
+    /// Returns the listed skill of a package.
+    fn find_entry<'a>(
+        &self,
+        state: &'a McpSourceState,
+        package: &str,
+    ) -> Result<&'a Arc<RemoteSkill>, ToolError> {
+        if let Some(reason) = &state.unavailable_reason {
+            return Err(unavailable_error(SourceKind::Mcp, &self.name, reason));
+        }
+        if !self.owns_handle(&self.name, package) {
             let message = "the package belongs to another authority";
             return Err(ToolError::from_code(ToolErrorCode::WrongAuthority, message));
         }
-        let Some(entry) = state.entries.get(request.package.as_str()) else {
-            return Err(ToolError::from_code(
-                ToolErrorCode::PackageNotFound,
-                "the skill does not exist now",
-            ));
-        };
+        state.entries.get(package).ok_or_else(|| {
+            let message = "the skill does not exist now";
+            ToolError::from_code(ToolErrorCode::PackageNotFound, message)
+        })
+    }
+
+    async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
+        let state = self.state.borrow().clone();
+        let entry = self.find_entry(&state, &request.package)?;
         request.check_resource_in_package()?;
         let resource = match request.resource.as_str() {
             "" => entry.main_resource(),
-            resource => resource.to_owned(),
+            resource => entry.declared_spelling(&self.name, resource),
         };
         let uri = address::handle_to_uri(&resource).ok_or_else(|| {
             ToolError::from_code(
@@ -349,11 +383,22 @@ impl SkillSource for McpSource {
         self.requests.snapshot()
     }
 
+    fn owns_handle(&self, authority: &str, handle: &str) -> bool {
+        address::handle_server(handle) == Some(authority)
+    }
+
     fn read_page<'a>(
         &'a self,
         request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
         Box::pin(self.fetch_page(request))
+    }
+
+    fn list_files<'a>(
+        &'a self,
+        request: &'a PackageFilesRequest,
+    ) -> BoxFuture<'a, Result<PackageFilesPage, ToolError>> {
+        Box::pin(std::future::ready(self.declared_files(&request.package)))
     }
 }
 

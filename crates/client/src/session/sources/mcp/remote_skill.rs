@@ -7,6 +7,7 @@ use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
 use crate::session::{SourceKind, ToolError};
 use caproot_core::proto::caproot::v1::{Authority, Skill};
 use caproot_core::text::{exceeds_chars, single_line, truncate_chars};
+use percent_encoding::percent_decode_str;
 use rmcp::model::{Skill as Listed, SkillResource, SkillResources};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -142,6 +143,19 @@ impl RemoteSkill {
             size: file.size,
         };
         files.into_iter().map(declared).collect()
+    }
+
+    /// Returns the handle of a file as the server spells it. The server chooses which characters its
+    /// URIs encode, so the same path can have another spelling. A file that is not declared keeps its
+    /// handle.
+    pub fn declared_spelling(&self, server: &str, handle: &str) -> String {
+        let files = self.files.iter().flat_map(HashMap::keys);
+        let mut declared = files.map(|uri| to_handle(server, uri));
+        let decoded = |text: &str| percent_decode_str(text).collect::<Vec<u8>>();
+        let wanted = decoded(handle);
+        declared
+            .find(|spelled| decoded(spelled) == wanted)
+            .unwrap_or_else(|| handle.to_owned())
     }
 
     /// Returns whether the server declares no files.

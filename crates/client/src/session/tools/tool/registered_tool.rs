@@ -2,6 +2,7 @@
 
 use super::{CustomTool, ToolFailure, ToolHandler};
 use crate::session::result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
+use crate::session::tool_names::{ToolNameError, ToolNames, check_tool_name, join_name};
 use crate::session::tools::ToolRegistryError;
 use crate::session::tools::bounds::check_json_bounds;
 use crate::session::tools::limits::{
@@ -9,7 +10,6 @@ use crate::session::tools::limits::{
     PERMIT_TIMEOUT,
 };
 use crate::session::tools::results::ResultText;
-use crate::session::{ToolNameError, ToolNames};
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use jsonschema::Validator;
 use serde_json::{Map, Value, json};
@@ -30,6 +30,8 @@ const MAX_SCHEMA_ERRORS: usize = 4;
 #[derive(Clone)]
 pub(in crate::session::tools) struct RegisteredTool {
     full_name: String,
+    /// Full name in the other spelling; `None` without a namespace.
+    other_name: Option<String>,
     namespace: Option<String>,
     name: String,
     description: String,
@@ -61,14 +63,13 @@ impl RegisteredTool {
         check_name(&name)?;
         if let Some(namespace) = &namespace {
             check_name(namespace)?;
-            // Also in another case, so that a model cannot confuse the two.
-            if namespace.eq_ignore_ascii_case("skills") {
-                return Err(ToolRegistryError::Reserved(name));
-            }
         }
-        let full_name = namespace
-            .as_ref()
-            .map_or(name.clone(), |space| format!("{space}.{name}"));
+        let full_name = join_name(namespace.as_deref(), &name, ToolNames::Namespaced);
+        // Also in another case, so that a model cannot confuse the two.
+        let lower = full_name.to_ascii_lowercase();
+        if lower.starts_with("skills.") || lower.starts_with("skills_") {
+            return Err(ToolRegistryError::Reserved(full_name));
+        }
         let invalid = |part, reason: String| ToolRegistryError::InvalidPart {
             tool: full_name.clone(),
             part,
@@ -119,8 +120,12 @@ impl RegisteredTool {
                 "expected more than zero and at most a day".into(),
             ));
         }
+        let other_name = namespace
+            .as_deref()
+            .map(|namespace| join_name(Some(namespace), &name, ToolNames::Flat));
         Ok(Self {
             full_name,
+            other_name,
             namespace,
             name,
             description,
@@ -143,16 +148,24 @@ impl RegisteredTool {
         self.result_text.as_ref()
     }
 
+    /// Returns the name in the other spelling; `None` without a namespace.
+    pub(in crate::session::tools) fn other_name(&self) -> Option<&str> {
+        self.other_name.as_deref()
+    }
+
     /// Returns a copy of the tool with a name that has no namespace.
-    pub(in crate::session::tools) fn with_flat_name(
-        &self,
-        names: &ToolNames,
-    ) -> Result<Self, ToolNameError> {
-        let name = names.flat_name(self.namespace.as_deref(), &self.name)?;
+    pub(in crate::session::tools) fn with_flat_name(&self) -> Result<Self, ToolNameError> {
+        let name = check_tool_name(join_name(
+            self.namespace.as_deref(),
+            &self.name,
+            ToolNames::Flat,
+        ))?;
+        let other_name = self.namespace.is_some().then(|| self.full_name.clone());
         let result_text = self.result_text.clone().map(|text| text.with_name(&name));
         let full_name = name.clone();
         Ok(Self {
             full_name,
+            other_name,
             namespace: None,
             name,
             result_text,
@@ -178,7 +191,7 @@ impl RegisteredTool {
         self: &Arc<Self>,
         arguments: &Value,
         permits: &Arc<Semaphore>,
-        names: &ToolNames,
+        names: ToolNames,
     ) -> ToolResult {
         let outcome = self.run(arguments, permits).await;
         self.to_result(outcome, names)
@@ -325,7 +338,7 @@ impl RegisteredTool {
     }
 
     /// Returns one JSON object within [`MAX_RESULT_BYTES`].
-    fn to_result(&self, outcome: Result<String, ToolError>, names: &ToolNames) -> ToolResult {
+    fn to_result(&self, outcome: Result<String, ToolError>, names: ToolNames) -> ToolResult {
         let object = outcome.map(|json| {
             let is_object = !self.wraps_result && json.starts_with('{');
             if is_object {
