@@ -89,26 +89,6 @@ fn start_call(daemon: &Daemon, words: &str) -> CallProcess {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn flags_set_the_tool_names() {
-    let (_fixture, daemon) = serve_tree("local", "skill r/pdf").await;
-    let mut process = start_call(&daemon, "call --tool-prefix team --tool-separator -");
-    let tools = process.request(json!({"method": "tools"})).await;
-    assert_eq!(tools["result"][0]["name"], "team-list");
-    assert_eq!(
-        process.call("team-list", &json!({})).await["skills"][0]["name"],
-        "pdf"
-    );
-    assert_eq!(process.end().await, Some(0));
-    run_command(client_command(
-        &daemon,
-        "call --tool-prefix team --tool-separator .",
-    ))
-    .await
-    .exited_with(2, "\"team.list\" is not valid");
-    daemon.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_method_is_answered() {
     let (fixture, daemon) = serve_tree("local", "skill r/pdf").await;
     let mut process = start_call(&daemon, "call --events");

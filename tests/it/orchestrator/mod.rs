@@ -22,6 +22,7 @@ mod invocations;
 mod mirror;
 mod moving_executors;
 mod pages;
+mod read_tool;
 mod response_memory;
 mod restarts;
 mod resumed_mirrors;

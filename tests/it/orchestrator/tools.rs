@@ -220,10 +220,9 @@ async fn flat_names_are_in_every_text() {
         CustomTool::new("look", weather).in_namespace("weather"),
         echo("echo"),
     ]);
-    let tool_names = ToolNames::flat("skills", "_").expect("valid names");
     let options = SessionOptions {
         tools,
-        tool_names,
+        tool_names: ToolNames::Flat,
         ..SessionOptions::default()
     };
     let session = Session::start(&fleet, vec![published("r")], &options)
@@ -260,7 +259,7 @@ async fn flat_names_are_in_every_text() {
     let a = "skill://r/a";
     let other = json!({"authority": {"kind": "executor", "id": "s"}, "package": a, "resource": ""});
     for (code, tool, arguments) in [
-        ("UNKNOWN_TOOL", "skills.list", json!({})),
+        ("UNKNOWN_TOOL", "skills.none", json!({})),
         ("INVALID_CURSOR", "skills_list", json!({"cursor": "x"})),
         ("INVALID_ARGUMENTS", "skills_read", json!({})),
         ("INVALID_CURSOR", "skills_read", at(a, "", json!("x"))),
@@ -281,7 +280,7 @@ async fn flat_names_are_in_every_text() {
         texts.push(
             result
                 .json
-                .replace("\\\"skills.list\\\"", "the name that was called"),
+                .replace("\\\"skills.none\\\"", "the name that was called"),
         );
     }
     texts.push(
@@ -300,13 +299,11 @@ async fn flat_names_are_in_every_text() {
 
 #[tokio::test]
 async fn colliding_flat_names_are_rejected() {
-    let flat = || ToolNames::flat("skills", "_").expect("valid names");
     for (tools, why) in [
         (
             vec![echo("b_c").in_namespace("a"), echo("c").in_namespace("a_b")],
             "\"a_b_c\"",
         ),
-        (vec![echo("skills_list")], "\"skills_list\""),
         (
             vec![echo("x").in_namespace(&"y".repeat(63))],
             "is not valid",
@@ -315,7 +312,7 @@ async fn colliding_flat_names_are_rejected() {
         let tools = registry_of(tools);
         let options = SessionOptions {
             tools: tools.clone(),
-            tool_names: flat(),
+            tool_names: ToolNames::Flat,
             ..SessionOptions::default()
         };
         let refused = Session::start(&Fleet::from_executors([]), Vec::new(), &options).await;

@@ -104,6 +104,7 @@ mod lifecycle;
 mod list;
 mod mentions;
 mod metrics;
+mod name_list;
 mod plugins;
 mod read;
 mod resource_path;
@@ -131,6 +132,7 @@ pub use metrics::{
     DURATION_BUCKETS, InvocationKind, InvocationMetrics, InvocationSeries, MAX_SERIES,
     RequestMetrics, SkillCount, SourceMetrics,
 };
+pub use name_list::SkillNameListOptions;
 pub use plugins::{
     ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
     SessionPluginChanges,
