@@ -188,6 +188,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
             "model",
             "catalog::PollReason",
             "catalog::CatalogStats",
+            "catalog::RootStateCounts",
             "catalog::CatalogStore",
             "catalog::RootState",
             "catalog::WatchMode",

@@ -61,7 +61,7 @@ async fn the_service_manager_gets_ready_status_watchdog_and_stopping() {
     let serving = Process::start(manager.command("3000000"));
     let ready = manager.next_message("READY=1");
     assert!(
-        ready.contains("STATUS=1 roots (0 unavailable, 0 pending, 0 polled), 1 skills"),
+        ready.contains("STATUS=1 published roots (0 unavailable, 0 pending), 0 polled, 1 skills"),
         "{ready}"
     );
     manager.next_message("WATCHDOG=1");

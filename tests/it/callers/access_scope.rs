@@ -466,6 +466,7 @@ async fn a_root_in_several_scopes_is_counted_once() {
         )
     };
     let (counts, watched) = stats(&["all"]).await;
-    assert_eq!((counts.ready_roots, watched), (2, 2));
+    let published = counts.published_roots.expect("counts");
+    assert_eq!((published.ready, watched), (2, 2));
     assert_eq!(stats(&["me", "all", "them"]).await, (counts, watched));
 }
