@@ -22,7 +22,7 @@ mod storm_figures;
 mod storm_registry;
 #[path = "../common/trees.rs"]
 mod trees;
-#[path = "../../tests/it/test_servers/unused_calls.rs"]
+#[path = "../../tests/it/harness/test_servers/unused_calls.rs"]
 mod unused_calls;
 
 use clap::Parser as _;

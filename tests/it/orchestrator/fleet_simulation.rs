@@ -17,10 +17,10 @@ use futures_util::future::{join_all, select_all};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::executor;
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::rng::Rng;
+use crate::harness::test_servers::{SlimCatalogs, SlimExecutor, free_port, slim_skill};
 use crate::harness::{Daemon, in_time, isolated_env, short_or_long};
-use crate::rng::Rng;
-use crate::test_servers::{SlimCatalogs, SlimExecutor, free_port, slim_skill};
 
 /// Number of different images that the executors can have.
 const IMAGES: u64 = 4;

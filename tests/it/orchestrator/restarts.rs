@@ -10,8 +10,8 @@ use caproot_core::proto::caproot::v1::RootState;
 use super::mirror::wait_until;
 use super::session::list_all;
 use super::{client, executor, published, serve_tree, start_daemon};
+use crate::harness::test_servers::RecordingProxy;
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
-use crate::test_servers::RecordingProxy;
 
 /// Waits for the first scan, which can take longer than the daemon lets a caller wait.
 async fn wait_until_scanned(daemon: &Daemon) {

@@ -33,11 +33,11 @@ use self::random_calls::{RANDOM_CALLERS, RandomCaller};
 use self::shared_state::{Phase, SharedState};
 use self::streams::{STREAMS, WatchClient};
 use self::tree::{ROOTS, Tree};
+use crate::harness::replica::Replica;
+use crate::harness::rng::Rng;
+use crate::harness::watch_harness::watch_request;
 use crate::harness::{Daemon, HANG_TIMEOUT};
-use crate::random_walk::from_env;
-use crate::replica::Replica;
-use crate::rng::Rng;
-use crate::watch_harness::watch_request;
+use crate::watching::random_walk::from_env;
 
 /// Longest time of changes between two complete comparisons.
 const ROUND: Duration = Duration::from_secs(10);
