@@ -7,7 +7,7 @@ mod config;
 mod first_call;
 mod fleet;
 mod hostile;
-mod link;
+pub(crate) mod link;
 mod mutual;
 mod openssl;
 mod reload;

@@ -6,7 +6,7 @@ pub(crate) mod mcp_server;
 mod raw_daemon;
 mod recording_proxy;
 mod scripted_server;
-mod slim_executor;
+pub(crate) mod slim_executor;
 mod unused_calls;
 
 pub(crate) use hostile_daemon::{HostileDaemon, ReadResponder, hostile_skill, read_response};

@@ -1,5 +1,7 @@
-//! Executor without files: serves generated catalogs, which the test changes.
+//! Executor without files, for tests and benches: serves generated catalogs, which its owner changes.
 
+use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -8,86 +10,155 @@ use caproot_core::proto::caproot::v1::capability_service_server::{
 };
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{
-    GetExecutorRequest, GetExecutorResponse, ListResourcesRequest, ListResourcesResponse,
-    ListRootsRequest, ListRootsResponse, ListSkillsRequest, ListSkillsResponse,
-    ReadResourceRequest, ReadResourceResponse, RemovedSkill, Reset, ResolveRootsRequest,
-    ResolveRootsResponse, RootState, RootStatus, SelectedCapabilityRoot, Skill, SkillDelta, Synced,
-    WatchSkillsRequest, WatchSkillsResponse,
+    Authority, GetExecutorRequest, GetExecutorResponse, KnownCatalog, ListResourcesRequest,
+    ListResourcesResponse, ListRootsRequest, ListRootsResponse, ListSkillsRequest,
+    ListSkillsResponse, ReadResourceRequest, ReadResourceResponse, RemovedSkill, Reset,
+    ResolveRootsRequest, ResolveRootsResponse, RootState, RootStatus, SelectedCapabilityRoot,
+    Skill, SkillDelta, Synced, WatchSkillsRequest, WatchSkillsResponse,
 };
+use caproot_core::wire::{CatalogMessage, MessageDigest, digest_catalog};
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, Stream};
 use hyper::server::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use prost::Message as _;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio_stream::Stream;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
 use super::unused_calls::unused_calls;
-use super::{bind, free_port, hostile_skill};
-use crate::calls::catalog_digests::digest_messages;
 
 /// Skills of each root, by root id.
 pub(crate) type SlimCatalogs = Vec<(&'static str, Vec<Skill>)>;
 
 /// Executor that serves until it is dropped. Its connections end with it.
 pub(crate) struct SlimExecutor {
-    pub(crate) address: String,
-    catalogs: watch::Sender<Arc<SlimCatalogs>>,
+    pub(crate) address: SocketAddr,
+    state: watch::Sender<SlimState>,
     _task: AbortOnDropHandle<()>,
+}
+
+/// Catalogs and their revision.
+#[derive(Clone)]
+struct SlimState {
+    catalogs: Arc<SlimCatalogs>,
+    revision: u64,
 }
 
 #[derive(Clone)]
 struct SlimService {
-    epoch: String,
-    catalogs: watch::Receiver<Arc<SlimCatalogs>>,
+    epoch: Arc<str>,
+    state: watch::Receiver<SlimState>,
+}
+
+/// Stream of `WatchSkills` before its next state.
+struct SlimStream {
+    request: WatchSkillsRequest,
+    service: SlimService,
+    /// Catalogs that the caller has.
+    before: Option<Arc<SlimCatalogs>>,
 }
 
 /// Returns a skill of a root with this name.
 pub(crate) fn slim_skill(root: &str, name: &str) -> Skill {
+    let package = format!("skill://{root}/{name}");
     Skill {
+        authority: Some(Authority {
+            kind: "executor".into(),
+            id: root.into(),
+        }),
+        main_resource: format!("{package}/SKILL.md"),
+        package,
         name: name.to_owned(),
-        ..hostile_skill(root, &format!("skill://{root}/{name}"))
+        description: "d".into(),
+        ..Skill::default()
     }
 }
 
 impl SlimExecutor {
-    pub(crate) async fn start(catalogs: SlimCatalogs) -> Self {
-        let (sender, catalogs) = watch::channel(Arc::new(catalogs));
-        let (listener, address) = bind(&free_port()).await;
-        // Each start has its own address.
+    /// Starts the executor at an address, which may have port 0. Each start needs an epoch of its own.
+    pub(crate) async fn start(
+        address: SocketAddr,
+        tls: Option<TlsAcceptor>,
+        epoch: &str,
+        catalogs: SlimCatalogs,
+    ) -> io::Result<Self> {
+        let (state, receiver) = watch::channel(SlimState {
+            catalogs: Arc::new(catalogs),
+            revision: 1,
+        });
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
         let service = SlimService {
-            epoch: address.clone(),
-            catalogs,
+            epoch: epoch.into(),
+            state: receiver,
         };
         let routes = Routes::new(CapabilityServiceServer::new(service));
-        let task = tokio::spawn(async move {
-            let mut connections = JoinSet::new();
-            while let Ok((stream, _)) = listener.accept().await {
-                let service = TowerToHyperService::new(routes.clone());
-                let server = http2::Builder::new(TokioExecutor::new());
-                connections.spawn(server.serve_connection(TokioIo::new(stream), service));
-            }
-        });
-        Self {
+        let task = tokio::spawn(accept_connections(listener, tls, routes));
+
+        Ok(Self {
             address,
-            catalogs: sender,
+            state,
             _task: AbortOnDropHandle::new(task),
-        }
+        })
     }
 
     /// Replaces all catalogs.
     pub(crate) fn change(&self, catalogs: SlimCatalogs) {
-        self.catalogs.send_replace(Arc::new(catalogs));
+        self.state.send_modify(|state| {
+            *state = SlimState {
+                catalogs: Arc::new(catalogs),
+                revision: state.revision + 1,
+            };
+        });
     }
 }
 
+async fn accept_connections(listener: TcpListener, tls: Option<TlsAcceptor>, routes: Routes) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                if let Ok((stream, _)) = accepted {
+                    connections.spawn(serve_connection(stream, tls.clone(), routes.clone()));
+                }
+            }
+            // The ends of connections, so that the set does not grow.
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+async fn serve_connection(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    routes: Routes,
+) -> io::Result<()> {
+    let stream = match tls {
+        Some(tls) => Either::Left(tls.accept(stream).await?),
+        None => Either::Right(stream),
+    };
+    let mut http = http2::Builder::new(TokioExecutor::new());
+    http.timer(TokioTimer::new());
+    http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes))
+        .await
+        .map_err(io::Error::other)
+}
+
 fn root_status(id: &str, skills: &[Skill]) -> RootStatus {
+    let digests = skills
+        .iter()
+        .map(|skill| MessageDigest::new(CatalogMessage::Skill, &skill.encode_to_vec()));
     RootStatus {
         id: id.to_owned(),
         state: RootState::Ready.into(),
-        catalog_digest: digest_messages(skills.iter(), [].iter(), [].iter(), [].iter()),
+        catalog_digest: digest_catalog(digests.collect()).to_string(),
         ..RootStatus::default()
     }
 }
@@ -107,45 +178,69 @@ fn selected<'a>(
         .map(|root| (root.id.as_str(), skills_of(catalogs, &root.id)))
 }
 
-/// Returns the events of all roots that differ from the earlier catalogs, or of all roots.
+/// Returns the events of all roots that differ from the earlier catalogs, or of all roots. A catalog
+/// that the caller knows is not sent.
 fn events(
     request: &WatchSkillsRequest,
     before: Option<&SlimCatalogs>,
     now: &SlimCatalogs,
 ) -> Vec<Event> {
-    let mut events: Vec<_> = before
-        .is_none()
-        .then(|| Event::Reset(Reset::default()))
-        .into_iter()
-        .collect();
+    let mut events = Vec::new();
+    if before.is_none() {
+        events.push(Event::Reset(Reset::default()));
+    }
+
     for (id, skills) in selected(&request.selected_capability_roots, now) {
         let earlier = before.map(|before| skills_of(before, id));
         if earlier == Some(skills) {
             continue;
         }
         let mut status = root_status(id, skills);
-        let is_known = |known: &caproot_core::proto::caproot::v1::KnownCatalog| {
+        let is_known = |known: &KnownCatalog| {
             known.root_id == id && known.catalog_digest == status.catalog_digest
         };
         let unchanged = before.is_none() && request.known_catalogs.iter().any(is_known);
         status.unchanged = unchanged;
         events.push(Event::RootStatus(status));
+
         if !unchanged {
             let removed = earlier.unwrap_or_default().iter();
-            let removed = removed.map(|s| RemovedSkill {
-                package: s.package.clone(),
+            let removed = removed.map(|skill| RemovedSkill {
+                package: skill.package.clone(),
                 reason: 1,
             });
-            let (root_id, removed, upserted) = (id.to_owned(), removed.collect(), skills.to_vec());
             events.push(Event::Delta(SkillDelta {
-                root_id,
-                removed,
-                upserted,
-                ..Default::default()
+                root_id: id.to_owned(),
+                removed: removed.collect(),
+                upserted: skills.to_vec(),
+                ..SkillDelta::default()
             }));
         }
     }
+
+    events.push(Event::Synced(Synced::default()));
     events
+}
+
+impl SlimStream {
+    /// Waits for the next state, and returns its messages.
+    async fn next(mut self) -> Option<(Vec<Result<WatchSkillsResponse, Status>>, Self)> {
+        if self.before.is_some() {
+            self.service.state.changed().await.ok()?;
+        }
+        let now = self.service.state.borrow_and_update().clone();
+        let events = events(&self.request, self.before.as_deref(), &now.catalogs);
+        let messages = events.into_iter().map(|event| {
+            Ok(WatchSkillsResponse {
+                epoch: self.service.epoch.to_string(),
+                revision: now.revision,
+                event: Some(event),
+            })
+        });
+        let messages = messages.collect();
+        self.before = Some(now.catalogs);
+        Some((messages, self))
+    }
 }
 
 #[tonic::async_trait]
@@ -166,15 +261,13 @@ impl CapabilityService for SlimService {
         &self,
         request: Request<ListSkillsRequest>,
     ) -> Result<Response<ListSkillsResponse>, Status> {
-        let catalogs = self.catalogs.borrow().clone();
+        let SlimState { catalogs, revision } = self.state.borrow().clone();
         let roots = selected(&request.get_ref().selected_capability_roots, &catalogs);
-        let roots = roots.map(|(id, skills)| root_status(id, skills)).collect();
-        let epoch = self.epoch.clone();
         Ok(Response::new(ListSkillsResponse {
-            epoch,
-            revision: 1,
-            roots,
-            ..Default::default()
+            epoch: self.epoch.to_string(),
+            revision,
+            roots: roots.map(|(id, skills)| root_status(id, skills)).collect(),
+            ..ListSkillsResponse::default()
         }))
     }
 
@@ -182,33 +275,12 @@ impl CapabilityService for SlimService {
         &self,
         request: Request<WatchSkillsRequest>,
     ) -> Result<Response<Self::WatchSkillsStream>, Status> {
-        let (request, service, revision) = (request.into_inner(), self.clone(), 0_u64);
-        let start = (request, service, None::<Arc<SlimCatalogs>>, revision);
-        let states = futures_util::stream::unfold(start, |state| async move {
-            let (request, mut service, before, revision) = state;
-            if before.is_some() {
-                service.catalogs.changed().await.ok()?;
-            }
-            let now = service.catalogs.borrow_and_update().clone();
-            let mut events = events(&request, before.as_deref(), &now);
-            events.push(Event::Synced(Synced::default()));
-            let revision = revision + 1;
-            let message = |event| {
-                let (epoch, event) = (service.epoch.clone(), Some(event));
-                Ok(WatchSkillsResponse {
-                    epoch,
-                    revision,
-                    event,
-                })
-            };
-            let messages: Vec<_> = events.into_iter().map(message).collect();
-            Some((
-                futures_util::stream::iter(messages),
-                (request, service, Some(now), revision),
-            ))
-        });
-        Ok(Response::new(Box::pin(futures_util::StreamExt::flatten(
-            states,
-        ))))
+        let start = SlimStream {
+            request: request.into_inner(),
+            service: self.clone(),
+            before: None,
+        };
+        let states = stream::unfold(start, SlimStream::next);
+        Ok(Response::new(Box::pin(states.flat_map(stream::iter))))
     }
 }

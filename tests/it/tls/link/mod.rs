@@ -8,7 +8,7 @@ mod claims;
 mod cluster;
 mod cuttable_route;
 mod floods;
-mod nats_cluster;
+pub(crate) mod nats_cluster;
 mod outages;
 mod page;
 

@@ -1,14 +1,16 @@
 //! Checks of the storm: each state of each mirror, and the state in which all faults have ended.
 
-use crate::Outcome;
-use crate::storm_executors::{InstanceKey, environment_id, skill_names};
-use caproot_client::{Mirror, MirrorSnapshot, MirrorState};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+
+use caproot_client::{Mirror, MirrorSnapshot, MirrorState};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
+
+use super::StormResult;
+use super::executors::{InstanceKey, environment_id, skill_names};
 
 /// Number of the last states of a mirror that are kept for its story.
 const STORY_STATES: usize = 4;
@@ -165,7 +167,7 @@ fn check_state(
     is_real: bool,
     snapshot: &MirrorSnapshot,
     revisions: &mut HashMap<Arc<str>, u64>,
-) -> Outcome<()> {
+) -> StormResult<()> {
     let names = names(snapshot);
     let id = environment_id(environment);
     if let Some(name) = names

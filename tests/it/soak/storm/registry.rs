@@ -1,10 +1,12 @@
 //! Registry of the storm: each environment has an executor behind the brokers.
 
-use crate::Outcome;
-use crate::storm_executors::spiffe_id;
+use std::path::PathBuf;
+
 use caproot_client::fleet::RegistryFuture;
 use caproot_client::{ClientCredentials, ExecutorConfig, ExecutorRegistry};
-use std::path::PathBuf;
+
+use super::StormResult;
+use super::executors::spiffe_id;
 
 /// Registry in which each environment has an executor, reached by its id.
 pub(crate) struct StormRegistry {
@@ -14,7 +16,7 @@ pub(crate) struct StormRegistry {
 
 impl ExecutorRegistry for StormRegistry {
     fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a> {
-        let find = || -> Outcome<Option<ExecutorConfig>> {
+        let find = || -> StormResult<Option<ExecutorConfig>> {
             let environment = environment_id
                 .strip_prefix('e')
                 .ok_or("no executor")?

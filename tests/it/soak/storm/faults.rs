@@ -1,16 +1,16 @@
 //! Faults of the storm: kills, freezes and separates brokers, and kills, clones and changes executors,
 //! by a seed.
 
-use crate::Outcome;
-use crate::broker_cluster::repair_brokers;
-use crate::executor_process::ExecutorProcess;
-use crate::nats_cluster::NatsCluster;
-use crate::storm_checks::StateChecks;
-use crate::storm_executors::InstanceKey;
-use fastrand::Rng;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+use fastrand::Rng;
 use tokio::time::sleep;
+
+use super::super::nats_cluster::NatsCluster;
+use super::StormResult;
+use super::checks::StateChecks;
+use super::executors::{ExecutorCommands, InstanceKey};
 
 /// Average time between two faults of one executor.
 const EXECUTOR_FAULT_PERIOD: Duration = Duration::from_secs(20);
@@ -18,10 +18,10 @@ const EXECUTOR_FAULT_PERIOD: Duration = Duration::from_secs(20);
 const BROKER_FAULT_PERIOD: Duration = Duration::from_secs(3);
 
 /// Faults of the brokers and executors, and the state that the executors should have.
-pub(crate) struct StormFaults {
+pub(crate) struct StormFaults<E> {
     pub(crate) rng: Rng,
     pub(crate) cluster: NatsCluster,
-    pub(crate) executors: ExecutorProcess,
+    pub(crate) executors: E,
     environments: Vec<StormEnvironment>,
     /// Number of executors that are real daemons.
     real: usize,
@@ -44,13 +44,8 @@ struct StormInstance {
     link: Option<u64>,
 }
 
-impl StormFaults {
-    pub(crate) fn new(
-        seed: u64,
-        cluster: NatsCluster,
-        executors: ExecutorProcess,
-        real: usize,
-    ) -> Self {
+impl<E: ExecutorCommands> StormFaults<E> {
+    pub(crate) fn new(seed: u64, cluster: NatsCluster, executors: E, real: usize) -> Self {
         Self {
             rng: Rng::with_seed(seed),
             cluster,
@@ -64,7 +59,7 @@ impl StormFaults {
     }
 
     /// Starts the executor of another environment.
-    pub(crate) async fn add_environment(&mut self) -> Outcome<()> {
+    pub(crate) async fn add_environment(&mut self) -> StormResult<()> {
         self.environments.push(StormEnvironment::default());
         self.start_instance(self.environments.len() - 1).await
     }
@@ -79,7 +74,7 @@ impl StormFaults {
     }
 
     /// Starts another executor of an environment.
-    async fn start_instance(&mut self, environment: usize) -> Outcome<()> {
+    async fn start_instance(&mut self, environment: usize) -> StormResult<()> {
         let epoch = self.next_epoch;
         self.next_epoch += 1;
         let instance = StormInstance {
@@ -98,7 +93,7 @@ impl StormFaults {
         &mut self.environments[environment].instances[at]
     }
 
-    async fn command(&mut self, verb: &str, environment: usize, at: usize) -> Outcome<()> {
+    async fn command(&mut self, verb: &str, environment: usize, at: usize) -> StormResult<()> {
         let epoch = self.instance(environment, at).epoch;
         self.executors
             .command(&format!("{verb} {environment} {epoch}"))
@@ -106,12 +101,12 @@ impl StormFaults {
             .map(drop)
     }
 
-    async fn start_daemon(&mut self, environment: usize, at: usize) -> Outcome<()> {
+    async fn start_daemon(&mut self, environment: usize, at: usize) -> StormResult<()> {
         self.instance(environment, at).has_daemon = true;
         self.command("start-daemon", environment, at).await
     }
 
-    async fn start_link(&mut self, environment: usize, at: usize) -> Outcome<()> {
+    async fn start_link(&mut self, environment: usize, at: usize) -> StormResult<()> {
         let order = self.next_link;
         self.next_link += 1;
         self.instance(environment, at).link = Some(order);
@@ -132,7 +127,7 @@ impl StormFaults {
         &mut self,
         duration: Duration,
         checks: &StateChecks,
-    ) -> Outcome<()> {
+    ) -> StormResult<()> {
         let began = Instant::now();
         let count = u32::try_from(self.environments.len())?;
         let pause = EXECUTOR_FAULT_PERIOD / count;
@@ -156,7 +151,7 @@ impl StormFaults {
         Ok(())
     }
 
-    async fn fault_of_brokers(&mut self) -> Outcome<()> {
+    async fn fault_of_brokers(&mut self) -> StormResult<()> {
         let at = self.rng.usize(..self.cluster.servers.len());
         let server = &self.cluster.servers[at];
         let name = if server.process.is_none() {
@@ -188,7 +183,7 @@ impl StormFaults {
         Ok(())
     }
 
-    async fn fault_of_executors(&mut self) -> Outcome<()> {
+    async fn fault_of_executors(&mut self) -> StormResult<()> {
         let environment = self.rng.usize(..self.environments.len());
         let instances = self.environments[environment].instances.len();
         let at = self.rng.usize(..instances);
@@ -243,8 +238,12 @@ impl StormFaults {
     }
 
     /// Ends all faults: each executor has a daemon, and each environment a link.
-    pub(crate) async fn repair(&mut self) -> Outcome<()> {
-        repair_brokers(&mut self.cluster).await?;
+    pub(crate) async fn repair(&mut self) -> StormResult<()> {
+        for at in 0..self.cluster.servers.len() {
+            self.cluster.set_frozen(at, false)?;
+            self.cluster.revive(at).await?;
+            self.cluster.set_cut(at, false);
+        }
         for environment in 0..self.environments.len() {
             let instances = self.environments[environment].instances.len();
             for at in 0..instances {

@@ -1,27 +1,28 @@
-//! Process of the storm's executors: daemons with a link each, which commands on stdin start, change
-//! and kill. Each command gets one line as its answer.
+//! Executors of the storm: daemons with a link each, which commands start, change and kill.
 
-use crate::Outcome;
-use crate::broker_cluster::loopback_host;
-use crate::equal_catalogs::ChildGuard;
-use crate::options::Options;
-use crate::slim_executor::{ROOT, SlimExecutor};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
 use caproot_client::link::{BrokerConfig, LinkConfig, LinkService, LinkStats};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::NoServerSessionStorage;
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::Arc;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::AbortOnDropHandle;
+
+use super::super::slim_executor::{SlimCatalogs, SlimExecutor, slim_skill};
+use super::{ChildGuard, StormResult, loopback_host};
+
+/// Root of all executors.
+pub(crate) const ROOT: &str = "r";
 
 /// Skills of an executor without files.
 const SLIM_SKILLS: u64 = 3;
@@ -30,7 +31,7 @@ const SLIM_SKILLS: u64 = 3;
 pub(crate) type InstanceKey = (usize, u64);
 
 /// Executors of the storm, the first of which are real daemons.
-struct StormExecutors {
+pub(crate) struct StormExecutors {
     servers: Vec<String>,
     real: usize,
     dir: PathBuf,
@@ -90,42 +91,42 @@ pub(crate) fn skill_names(
         .collect()
 }
 
-/// Serves commands until stdin ends.
-pub(crate) async fn serve_commands(options: &Options) -> Outcome<()> {
-    let mut executors = StormExecutors {
-        servers: options.servers.clone(),
-        real: options.real(),
-        dir: options.saved.clone(),
-        pki: ExecutorPki::new(&options.saved)?,
-        instances: BTreeMap::new(),
-    };
-    answer("ready")?;
-    let (sender, mut lines) = mpsc::unbounded_channel();
-    std::thread::spawn(move || {
-        // The receiver is gone at the end.
-        io::stdin()
-            .lock()
-            .lines()
-            .map_while(Result::ok)
-            .try_for_each(|line| sender.send(line))
-    });
-    while let Some(line) = lines.recv().await {
-        match executors.run(&line).await {
-            Ok(said) => answer(&format!("ok {said}"))?,
-            Err(error) => answer(&format!("error {line}: {error}"))?,
-        }
-    }
-    Ok(())
+/// Catalog of an executor without files.
+fn slim_catalogs(key: InstanceKey, generation: u64) -> SlimCatalogs {
+    let names = skill_names(key, generation, false);
+    vec![(
+        ROOT,
+        names.iter().map(|name| slim_skill(ROOT, name)).collect(),
+    )]
 }
 
-fn answer(line: &str) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    writeln!(stdout, "{line}")?;
-    stdout.flush()
+/// Executors that commands start, change and kill.
+pub(crate) trait ExecutorCommands {
+    /// Runs a command, such as `start-daemon 3 1` for the first start in the environment 3, and returns its
+    /// result.
+    fn command(&mut self, line: &str) -> impl Future<Output = StormResult<String>>;
+}
+
+impl ExecutorCommands for StormExecutors {
+    async fn command(&mut self, line: &str) -> StormResult<String> {
+        self.run(line).await
+    }
 }
 
 impl StormExecutors {
-    async fn run(&mut self, line: &str) -> Outcome<String> {
+    /// Prepares executors with links to these servers, and their files in a directory. Environments with a
+    /// number less than `real` get real daemons.
+    pub(crate) fn new(servers: Vec<String>, real: usize, dir: &Path) -> StormResult<Self> {
+        Ok(Self {
+            servers,
+            real,
+            dir: dir.to_owned(),
+            pki: ExecutorPki::new(dir)?,
+            instances: BTreeMap::new(),
+        })
+    }
+
+    async fn run(&mut self, line: &str) -> StormResult<String> {
         let words: Vec<_> = line.split(' ').collect();
         if words == ["serving"] {
             return Ok(self.serving());
@@ -188,7 +189,7 @@ impl StormExecutors {
         key.0 < self.real
     }
 
-    async fn start_daemon(&mut self, key: InstanceKey) -> Outcome<()> {
+    async fn start_daemon(&mut self, key: InstanceKey) -> StormResult<()> {
         let is_real = self.is_real(key);
         let instance = self.instance(key);
         instance.starts += 1;
@@ -200,11 +201,11 @@ impl StormExecutors {
             self.instance(key).address = address;
             InstanceDaemon::Real { _process: process }
         } else {
-            let (_, epoch) = key;
-            let names = skill_names(key, generation, false);
-            let tls = self.pki.acceptor(key.0)?;
+            let (environment, epoch) = key;
+            let tls = self.pki.acceptor(environment)?;
             let start = format!("{epoch}.{starts}");
-            let slim = SlimExecutor::start(address, tls, &start, names).await?;
+            let catalogs = slim_catalogs(key, generation);
+            let slim = SlimExecutor::start(address, Some(tls), &start, catalogs).await?;
             self.instance(key).address = slim.address;
             InstanceDaemon::Slim(slim)
         };
@@ -212,13 +213,12 @@ impl StormExecutors {
         Ok(())
     }
 
-    fn apply_change(&mut self, key: InstanceKey) -> Outcome<()> {
-        let is_real = self.is_real(key);
+    fn apply_change(&mut self, key: InstanceKey) -> StormResult<()> {
         let instance = self.instance(key);
         let generation = instance.generation;
         match &instance.daemon {
             Some(InstanceDaemon::Slim(slim)) => {
-                slim.change(skill_names(key, generation, is_real));
+                slim.change(slim_catalogs(key, generation));
                 Ok(())
             }
             Some(InstanceDaemon::Real { .. }) => self.write_skill(key, generation),
@@ -233,7 +233,7 @@ impl StormExecutors {
     }
 
     /// Replaces the skill of a real daemon.
-    fn write_skill(&self, key: InstanceKey, generation: u64) -> Outcome<()> {
+    fn write_skill(&self, key: InstanceKey, generation: u64) -> StormResult<()> {
         let root = self.root(key);
         fs::create_dir_all(&root)?;
         let old: Vec<_> = fs::read_dir(&root)?.collect::<Result<_, _>>()?;
@@ -252,7 +252,7 @@ impl StormExecutors {
         &self,
         key: InstanceKey,
         address: SocketAddr,
-    ) -> Outcome<(ChildGuard, SocketAddr)> {
+    ) -> StormResult<(ChildGuard, SocketAddr)> {
         let (certificate, private_key) = self.pki.issue(key.0)?;
         let base = self.root(key);
         let file = |end: &str| base.with_extension(format!("{}.{end}", key.1));
@@ -286,7 +286,7 @@ impl StormExecutors {
         Ok((process, address.parse()?))
     }
 
-    async fn start_link(&mut self, key: InstanceKey) -> Outcome<()> {
+    async fn start_link(&mut self, key: InstanceKey) -> StormResult<()> {
         let config = LinkConfig {
             environment_ids: vec![environment_id(key.0)],
             daemon: self.instance(key).address,
@@ -308,7 +308,7 @@ impl StormExecutors {
 
 impl ExecutorPki {
     /// Creates an authority, and writes its certificate into the directory.
-    pub(crate) fn new(dir: &Path) -> Outcome<Self> {
+    pub(crate) fn new(dir: &Path) -> StormResult<Self> {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate()?;
@@ -320,14 +320,14 @@ impl ExecutorPki {
     }
 
     /// Issues the certificate of an environment's executor. Returns the certificate and its key.
-    pub(crate) fn issue(&self, environment: usize) -> Outcome<(String, String)> {
+    pub(crate) fn issue(&self, environment: usize) -> StormResult<(String, String)> {
         let mut params = CertificateParams::default();
         params.subject_alt_names = vec![SanType::URI(spiffe_id(environment).try_into()?)];
         let certificate = params.signed_by(&self.key, &self.issuer)?;
         Ok((certificate.pem(), self.key.serialize_pem()))
     }
 
-    fn acceptor(&self, environment: usize) -> Outcome<TlsAcceptor> {
+    fn acceptor(&self, environment: usize) -> StormResult<TlsAcceptor> {
         let (certificate, key) = self.issue(environment)?;
         let chain = vec![CertificateDer::from_pem_slice(certificate.as_bytes())?];
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes())?;
