@@ -22,7 +22,8 @@ const MAX_THREADS: usize = 8;
 /// Maximum memory of one reading thread in KiB.
 const KIB_PER_THREAD: u64 = 32 << 10;
 const KIB_FOR_CATALOG: u64 = 48 << 10;
-/// Copies of each file, so that several threads meet the most expensive file at once.
+/// Copies of each file, at most one for each thread, so that several threads meet the most expensive file at
+/// once.
 const COPIES: usize = 4;
 
 fn numbered(value: &str, count: usize) -> String {
@@ -255,7 +256,10 @@ fn peak_memory(pid: u32) -> u64 {
 async fn each_costly_file_is_reported_and_memory_is_bounded() {
     let fixture = Fixture::new("skill idle/s\ndir r");
     let mut expected: BTreeMap<String, DiagnosticCode> = BTreeMap::new();
-    for n in 0..COPIES {
+    let threads = thread::available_parallelism()
+        .map_or(1, usize::from)
+        .min(MAX_THREADS);
+    for n in 0..threads.min(COPIES) {
         for (name, yaml, code) in frontmatter() {
             fixture.write(
                 &format!("r/{name}-{n}/SKILL.md"),
@@ -313,9 +317,6 @@ async fn each_costly_file_is_reported_and_memory_is_bounded() {
             .is_some_and(|wanted| wanted.macos.is_some())
     );
 
-    let threads = thread::available_parallelism()
-        .map_or(1, usize::from)
-        .min(MAX_THREADS);
     println!(
         "{} bombs cost {most} KiB on {threads} threads",
         expected.len()

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use fancy_regex::Regex;
 
@@ -154,14 +155,30 @@ fn has_prose(path: &Path) -> bool {
             .is_some_and(|e| extensions.iter().any(|known| e == *known))
 }
 
+/// Compiled patterns.
+struct Patterns {
+    constructions: Vec<(&'static str, Regex)>,
+    headless: Regex,
+    literal: Regex,
+}
+
+impl Patterns {
+    fn compile() -> Self {
+        let compile = |pattern| Regex::new(pattern).expect("a pattern");
+        let constructions = CONSTRUCTIONS.iter();
+        Self {
+            constructions: constructions
+                .map(|(name, pattern)| (*name, compile(pattern)))
+                .collect(),
+            headless: compile(HEADLESS),
+            literal: compile(r#""((?:[^"\\]|\\.){12,})""#),
+        }
+    }
+}
+
 /// Returns each construction of a text as `line: construction: text`.
 fn findings(path: &Path, text: &str) -> Vec<String> {
-    let compile = |pattern: &str| Regex::new(pattern).expect("a pattern");
-    let constructions: Vec<_> = CONSTRUCTIONS
-        .iter()
-        .map(|(name, pattern)| (*name, compile(pattern)))
-        .collect();
-    let (headless, string_pattern) = (compile(HEADLESS), compile(r#""((?:[^"\\]|\\.){12,})""#));
+    static PATTERNS: LazyLock<Patterns> = LazyLock::new(Patterns::compile);
     let mut found = vec![];
     let mut last_doc_line = None;
     let mut in_fence = false;
@@ -171,7 +188,7 @@ fn findings(path: &Path, text: &str) -> Vec<String> {
         if in_fence || opens_or_closes {
             continue;
         }
-        let Some(prose) = prose(path, line, &string_pattern) else {
+        let Some(prose) = prose(path, line, &PATTERNS.literal) else {
             continue;
         };
         let begins_doc = prose.in_doc && last_doc_line != Some(number - 1);
@@ -179,12 +196,13 @@ fn findings(path: &Path, text: &str) -> Vec<String> {
             last_doc_line = Some(number);
         }
         let has = |pattern: &Regex| pattern.is_match(&prose.text).expect("a search that ends");
-        let named = constructions
+        let named = PATTERNS
+            .constructions
             .iter()
             .filter(|(_, pattern)| has(pattern))
             .map(|(name, _)| *name);
         let headless =
-            (begins_doc && has(&headless)).then_some("a doc comment without its subject");
+            (begins_doc && has(&PATTERNS.headless)).then_some("a doc comment without its subject");
         let named: Vec<_> = named.chain(headless).collect();
         found.extend(
             named

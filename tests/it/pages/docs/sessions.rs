@@ -12,6 +12,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
@@ -120,12 +121,14 @@ fn matches_line(expected: &str, actual: &str) -> bool {
 
 /// Replaces times, epochs and process ids, which differ in each run.
 pub(super) fn without_times(line: &str) -> String {
-    let volatile = concat!(
-        r"\d{4}-\d\d-\d\dT[\d:.]+Z|(?<=^)\d\d:\d\d:\d\d(?= )",
-        r"|\b(?=[0-9a-f]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{13,16}\b",
-    );
-    let volatile = Regex::new(volatile).expect("a pattern");
-    volatile.replace_all(line.trim_end(), "[..]").into_owned()
+    static VOLATILE: LazyLock<Regex> = LazyLock::new(|| {
+        let volatile = concat!(
+            r"\d{4}-\d\d-\d\dT[\d:.]+Z|(?<=^)\d\d:\d\d:\d\d(?= )",
+            r"|\b(?=[0-9a-f]*[a-f])(?=[a-f]*[0-9])[0-9a-f]{13,16}\b",
+        );
+        Regex::new(volatile).expect("a pattern")
+    });
+    VOLATILE.replace_all(line.trim_end(), "[..]").into_owned()
 }
 
 /// Command of a session that runs until it is stopped, such as `serve` or `watch`.

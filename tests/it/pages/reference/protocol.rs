@@ -1,5 +1,7 @@
 //! Comments of the protocol as Markdown, from the descriptors of the build.
 
+use std::sync::LazyLock;
+
 use caproot_core::proto::FILE_DESCRIPTOR_SET;
 use caproot_core::proto::caproot::v1::ErrorReason;
 use fancy_regex::{Captures, Regex};
@@ -7,7 +9,9 @@ use prost_reflect::{DescriptorPool, EnumDescriptor, FileDescriptor};
 
 /// Returns the descriptors of the protocol.
 pub(super) fn pool() -> DescriptorPool {
-    DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("descriptors")
+    static POOL: LazyLock<DescriptorPool> =
+        LazyLock::new(|| DescriptorPool::decode(FILE_DESCRIPTOR_SET).expect("descriptors"));
+    POOL.clone()
 }
 
 /// Returns the line of the element at `path` of the file, from 0.
@@ -117,17 +121,21 @@ pub(super) fn anchor(heading: &str) -> String {
 /// Links the reasons of errors between backticks to `errors.md`. `page` is the name of that page on
 /// another page, and empty on the page itself.
 pub(super) fn link_errors(text: &str, page: &str) -> String {
-    let quoted = Regex::new(r"`([A-Z][A-Z_]+)`").expect("a pattern");
+    static QUOTED: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"`([A-Z][A-Z_]+)`").expect("a pattern"));
     let link = |found: &Captures<'_, str>| match ErrorReason::from_wire_name(&found[1]) {
         Some(_) => format!("[`{0}`]({page}#{1})", &found[1], anchor(&found[1])),
         None => found[0].to_owned(),
     };
-    quoted.replace_all(text, link).into_owned()
+    QUOTED.replace_all(text, link).into_owned()
 }
 
 /// Links the names of messages, enums and methods outside of backticks to `api.md`, if the name has
 /// two words or more, such as `ListSkills`.
 pub(super) fn link_names(text: &str, page: &str) -> String {
+    static WORDS: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"(?<![`\w.\[])[A-Z][a-z]+(?:[A-Z][a-z]+)+(?![\w\]])").expect("a pattern")
+    });
     let pool = pool();
     let names: Vec<String> = pool
         .all_messages()
@@ -140,8 +148,6 @@ pub(super) fn link_names(text: &str, page: &str) -> String {
                 .collect::<Vec<_>>()
         }))
         .collect();
-    let words =
-        Regex::new(r"(?<![`\w.\[])[A-Z][a-z]+(?:[A-Z][a-z]+)+(?![\w\]])").expect("a pattern");
     let link = |found: &Captures<'_, str>| {
         let name = &found[0];
         if names.iter().any(|known| known == name) {
@@ -153,7 +159,7 @@ pub(super) fn link_names(text: &str, page: &str) -> String {
     // The odd parts are between backticks.
     let parts = text.split('`').enumerate().map(|(index, part)| {
         if index % 2 == 0 {
-            words.replace_all(part, link).into_owned()
+            WORDS.replace_all(part, link).into_owned()
         } else {
             part.to_owned()
         }
