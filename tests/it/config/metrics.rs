@@ -11,10 +11,10 @@ use prost_reflect::DescriptorPool;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{ConfiguredDaemon, Process, caproot};
+use crate::harness::test_servers::unused_address;
 use crate::harness::{in_time, published, read_request, selected};
-use crate::process::{ConfiguredDaemon, Process, caproot};
-use crate::test_servers::unused_address;
 
 const CONFIG: &str = "roots: [{id: r, path: root}, {id: gone, path: gone}]\n\
                       metrics: {listen: 'unix:run/m.sock'}\n";

@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use super::mirror::wait_until;
 use super::session::list_all;
 use super::{client, executor, published};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::{HostileDaemon, RecordingProxy, free_port, hostile_skill};
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time, isolated_env, short_or_long};
-use crate::test_servers::{HostileDaemon, RecordingProxy, free_port, hostile_skill};
 
 /// Tree with this number of skills, each with a description as long as those of public plugins.
 fn plugin_set(skills: usize) -> String {
