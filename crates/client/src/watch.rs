@@ -5,7 +5,7 @@ use super::auth_channel::TlsRequired;
 use super::call::{CallError, Client};
 use super::grpc_call::ResponseStream;
 use super::response_budget::{BudgetPermit, MeteredMessage};
-use caproot_core::net::jitter::full_jitter;
+use caproot_core::backoff::{Backoff, full_jitter};
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{KnownCatalog, WatchSkillsRequest, WatchSkillsResponse};
 use std::error::Error as _;
@@ -48,8 +48,8 @@ pub struct SkillWatch {
     client: Client,
     request: WatchSkillsRequest,
     stream: Option<ResponseStream<WatchSkillsResponse>>,
-    /// Attempts since the last complete state.
-    failures: u32,
+    /// Delays between the attempts since the last complete state.
+    backoff: Backoff,
     /// Delay before the next attempt.
     retry_delay: Option<RetryDelay>,
     /// Whether an event was ever received, so that the server is a daemon.
@@ -73,7 +73,7 @@ impl SkillWatch {
             client,
             request,
             stream: None,
-            failures: 0,
+            backoff: Backoff::new(INITIAL_DELAY, MAX_DELAY),
             retry_delay: None,
             had_event: false,
             event_permit: None,
@@ -174,8 +174,7 @@ impl SkillWatch {
             .and_then(|info| info.retry_delay);
         let requested = requested.unwrap_or_default().min(MAX_REQUESTED_DELAY);
         // The daemon may have requested one delay from many clients at once.
-        let random = full_jitter(max_delay(self.failures));
-        self.failures = self.failures.saturating_add(1);
+        let random = self.backoff.next_delay();
         self.retry_delay = Some(RetryDelay { requested, random });
         Ok(WatchMessage::Lost {
             cause: status.into(),
@@ -223,7 +222,7 @@ impl SkillWatch {
         match token {
             Some(token) => {
                 self.request.resume_token.clone_from(token);
-                self.failures = 0;
+                self.backoff.reset();
             }
             None => self.request.resume_token.clear(),
         }
@@ -244,27 +243,5 @@ impl SkillWatch {
             Code::DeadlineExceeded => self.had_event,
             _ => false,
         }
-    }
-}
-
-/// Returns the maximum delay after `failures` failures.
-fn max_delay(failures: u32) -> Duration {
-    INITIAL_DELAY
-        .saturating_mul(1 << failures.min(16))
-        .min(MAX_DELAY)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{INITIAL_DELAY, MAX_DELAY, max_delay};
-
-    #[test]
-    fn delays_double_up_to_a_limit() {
-        assert_eq!(max_delay(0), INITIAL_DELAY);
-        for failures in 0..100 {
-            let next = max_delay(failures + 1);
-            assert_eq!(next, (2 * max_delay(failures)).min(MAX_DELAY), "{failures}");
-        }
-        assert_eq!(max_delay(u32::MAX), MAX_DELAY);
     }
 }

@@ -9,7 +9,7 @@ use super::link_stats::LinkStats;
 use super::subject::{EnvironmentSubjects, RandomToken};
 use super::tunnel_pump::{TunnelSubjects, run_tunnel};
 use super::tunnel_stream::open_tunnel;
-use caproot_core::net::jitter::full_jitter;
+use caproot_core::backoff::full_jitter;
 use caproot_core::proto::link::caproot::link::v1::dial_response::Outcome;
 use caproot_core::proto::link::caproot::link::v1::{
     DialAccepted, DialRefusal, DialRefused, DialRequest, DialResponse, InstanceClaim,

@@ -5,7 +5,7 @@ use super::stream::MirrorStream;
 use super::{MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState};
 use crate::call::Client;
 use crate::watch::WatchMessage;
-use caproot_core::net::jitter::full_jitter;
+use caproot_core::backoff::full_jitter;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;

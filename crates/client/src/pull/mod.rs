@@ -43,6 +43,7 @@ pub use checksum_file::CHECKSUM_FILE;
 pub use dir_scan::{DifferenceKind, DirDifference};
 
 use crate::{CallError, Client, error_reason};
+use caproot_core::backoff::Backoff;
 use caproot_core::proto::caproot::v1::{ErrorReason, ReadResourceRequest, SelectedCapabilityRoot};
 use checksum_file::{ChecksumFile, FileChecksum};
 use dir_scan::{DirScan, ScanDepth};
@@ -58,8 +59,9 @@ use target_dir::{OpenTarget, TargetDir};
 
 /// How often a pull starts again if the package or the directory changes in the meantime.
 const MAX_ATTEMPTS: u32 = 5;
-/// Delay of the second attempt. Each further attempt waits this much longer.
-const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Delays before further attempts, in which the package may settle.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY_DELAY: Duration = Duration::from_millis(400);
 /// Files that are read at the same time.
 const CONCURRENT_READS: usize = 8;
 /// Requested size of a page.
@@ -283,13 +285,15 @@ pub async fn pull_package(
         cleaned.remove_stale_staging()
     })
     .await?;
+
     let mut staged = None;
+    let mut backoff = Backoff::new(FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY);
     let mut attempt = 1;
     loop {
         match try_pull(client, request, &target, &mut staged, report_progress).await? {
             PullAttempt::Complete(report) => return Ok(report),
             PullAttempt::Changed(error) if attempt == MAX_ATTEMPTS => return Err(error),
-            PullAttempt::Changed(_) => tokio::time::sleep(RETRY_DELAY * attempt).await,
+            PullAttempt::Changed(_) => tokio::time::sleep(backoff.next_limit()).await,
         }
         attempt += 1;
     }
