@@ -1,13 +1,10 @@
 //! Client of one daemon: single calls, each within a deadline.
 
-use super::auth_channel::{AuthChannel, TlsAlertFlag};
-use super::call_channel::CallChannel;
-use super::connect::{
-    ConnectError, ConnectMode, connection_failure, is_connection_refused, open_channel_with,
-};
-use super::credentials::{BearerToken, ClientCredentials};
+use super::connect::{ConnectError, connection_failure, is_connection_refused};
+use super::credentials::ClientCredentials;
 use super::dial::ConnectorError;
-use super::executor_channel::ExecutorChannel;
+use super::executor_channel::{ExecutorChannel, ExecutorConnector};
+use super::fixed_executor::{AddressConnector, ChannelConnector};
 use super::grpc_call::{ResponseStream, ResponseTooLarge, ServiceRequest, call_once, open_stream};
 use super::response_budget::{MAX_ROOT_STATE_MEMORY, MAX_ROOTS_MEMORY, MeteredMessage};
 use super::retry::{RetryPolicy, run_with_retries};
@@ -87,8 +84,8 @@ const MAX_HEALTH_BYTES: usize = 1 << 10;
 /// a message is over 4 MiB or a page is larger than requested.
 #[derive(Debug, Clone)]
 pub struct Client {
-    channel: CallChannel,
-    health: HealthClient<CallChannel>,
+    channel: ExecutorChannel,
+    health: HealthClient<ExecutorChannel>,
     /// Timeout of a call, unless the registry of the executor named another one.
     timeout: Duration,
     retry_policy: RetryPolicy,
@@ -106,7 +103,10 @@ impl Client {
         credentials: &ClientCredentials,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        Self::open(endpoint, credentials, timeout, ConnectMode::Eager).await
+        let client = Self::connect_lazily(endpoint, credentials, timeout).await?;
+        let connected = client.open_connection().await;
+        connected.map_err(|error| ConnectError::from_connector(error, endpoint))?;
+        Ok(client.with_retry_policy(RetryPolicy::NONE))
     }
 
     /// Creates a client that connects with its first call, and retries by the default
@@ -116,8 +116,10 @@ impl Client {
         credentials: &ClientCredentials,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let client = Self::open(endpoint, credentials, timeout, ConnectMode::Lazy).await?;
-        Ok(client.with_retry_policy(RetryPolicy::default()))
+        let connector = AddressConnector::new(endpoint, credentials, timeout)
+            .await
+            .map_err(ConnectError::Credentials)?;
+        Ok(Self::from_connector(connector, timeout))
     }
 
     /// Sets the retry policy.
@@ -132,71 +134,37 @@ impl Client {
     /// Creates a client that calls through `channel` without a token, each call within `timeout`.
     #[must_use]
     pub fn new(channel: Channel, timeout: Duration) -> Self {
-        Self::from_parts(
-            channel,
-            BearerToken::default(),
-            TlsAlertFlag::default(),
-            timeout,
-        )
+        let connector = ChannelConnector::new(channel, timeout);
+        Self::from_connector(connector, timeout).with_retry_policy(RetryPolicy::NONE)
     }
 
-    async fn open(
-        endpoint: &DaemonEndpoint,
-        credentials: &ClientCredentials,
-        timeout: Duration,
-        mode: ConnectMode,
-    ) -> Result<Self, ConnectError> {
-        let token = BearerToken::read(credentials.token.clone()).await;
-        let token = token.map_err(ConnectError::Credentials)?;
-        let (channel, alert_flag) = open_channel_with(endpoint, credentials, timeout, mode).await?;
-        Ok(Self::from_parts(channel, token, alert_flag, timeout))
-    }
-
-    fn from_parts(
-        channel: Channel,
-        token: BearerToken,
-        alert_flag: TlsAlertFlag,
-        timeout: Duration,
-    ) -> Self {
-        let channel = CallChannel::Fixed(AuthChannel::new(channel, token, alert_flag));
-        Self::from_channel(channel, timeout)
-    }
-
-    fn from_channel(channel: CallChannel, timeout: Duration) -> Self {
+    /// Creates a client that connects with its first call, and retries by the default
+    /// [`RetryPolicy`]. Until the first connection, a call has this timeout.
+    pub(super) fn from_connector(connector: impl ExecutorConnector, timeout: Duration) -> Self {
+        let channel = ExecutorChannel::new(connector);
         Self {
             health: HealthClient::new(channel.clone()).max_decoding_message_size(MAX_HEALTH_BYTES),
             channel,
             timeout,
-            retry_policy: RetryPolicy::NONE,
+            retry_policy: RetryPolicy::default(),
             clones: Arc::default(),
         }
     }
 
-    /// Creates a client of an executor that may move. Until its first connection, a call has this
-    /// timeout.
-    pub(super) fn from_executor(channel: ExecutorChannel, timeout: Duration) -> Self {
-        let client = Self::from_channel(CallChannel::Executor(channel), timeout);
-        client.with_retry_policy(RetryPolicy::default())
-    }
-
-    /// Returns whether the client of an executor has an open connection.
+    /// Returns whether the client has an open connection.
     pub(super) fn is_connected(&self) -> bool {
-        matches!(&self.channel, CallChannel::Executor(channel) if channel.is_connected())
+        self.channel.is_connected()
     }
 
-    /// Waits until the executor of a fleet is connected, or the attempt failed.
+    /// Waits until the client is connected, or the attempt failed.
     pub(super) async fn wait_for_connection(&self) -> Result<(), Status> {
         let connected = self.open_connection().await;
         connected.map_err(|error| Status::from_error(Box::new(tonic::ConnectError(error.into()))))
     }
 
-    /// Opens a connection to an executor of a fleet if there is none. Other clients connect by
-    /// themselves.
+    /// Opens a connection if there is none.
     pub(super) async fn open_connection(&self) -> Result<(), ConnectorError> {
-        match &self.channel {
-            CallChannel::Executor(channel) => channel.connection().await.map(drop),
-            CallChannel::Fixed(_) => Ok(()),
-        }
+        self.channel.connection().await.map(drop)
     }
 
     /// Waits until the executor may answer again: its link or its registry announced the executor.

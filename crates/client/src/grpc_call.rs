@@ -2,7 +2,7 @@
 //! here, within the [response budget](super::response_budget): its memory is computed before it is
 //! decoded.
 
-use super::call_channel::CallChannel;
+use super::executor_channel::ExecutorChannel;
 use super::message_cost::{CostError, measure};
 use super::response_budget::{
     BudgetPermit, MAX_MESSAGE_BYTES, MAX_MESSAGE_MEMORY, MeteredMessage, RECEIVE_TIMEOUT,
@@ -27,7 +27,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 use tonic::{Code, Request, Status};
-use tower::{Service as _, ServiceExt as _};
+use tower::Service as _;
 
 /// Bytes before each message: a flag for compression, and the length.
 const PREFIX_BYTES: usize = 5;
@@ -83,7 +83,7 @@ impl ResponseTooLarge {
 
 /// Makes a call with one response.
 pub async fn call_once<Q: ServiceRequest>(
-    channel: CallChannel,
+    channel: ExecutorChannel,
     request: Request<Q>,
 ) -> Result<MeteredMessage<Q::Response>, Status> {
     let mut stream = open_stream(channel, request).await?;
@@ -97,11 +97,10 @@ pub async fn call_once<Q: ServiceRequest>(
 
 /// Makes a call with a stream of responses. Returns once the stream is open.
 pub async fn open_stream<Q: ServiceRequest>(
-    mut channel: CallChannel,
+    mut channel: ExecutorChannel,
     request: Request<Q>,
 ) -> Result<ResponseStream<Q::Response>, Status> {
-    let ready = channel.ready().await.map_err(Status::from_error)?;
-    let response = ready.call(http_request(request)).await;
+    let response = channel.call(http_request(request)).await;
     let (head, body) = response.map_err(Status::from_error)?.into_parts();
 
     let status = Status::from_header_map(&head.headers);

@@ -30,7 +30,6 @@ use super::call::Client;
 use super::connect::ConnectError;
 use super::connect::connect_within;
 use super::credentials::BearerToken;
-use super::executor_channel::ExecutorChannel;
 use super::mirror::{
     DEFAULT_MAX_BYTES, Mirror, MirrorSelection, ResumePoint, ResumeReconciler, SharedCatalogs,
     SharingExecutor,
@@ -296,7 +295,7 @@ impl Fleet {
     fn find_or_create_client(&self, environment_id: &str, timeout: Duration) -> Client {
         self.clients.find_or_insert(environment_id, || {
             let connector = EnvironmentConnector::new(&self.routes, environment_id);
-            Client::from_executor(ExecutorChannel::new(connector), timeout)
+            Client::from_connector(connector, timeout)
         })
     }
 
