@@ -4,11 +4,13 @@
 use super::auth_channel::TlsRequired;
 use super::call::{CallError, Client};
 use super::grpc_call::ResponseStream;
+use super::mirror::RetryRequests;
 use super::response_budget::{BudgetPermit, MeteredMessage};
 use caproot_core::backoff::{Backoff, full_jitter};
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{KnownCatalog, WatchSkillsRequest, WatchSkillsResponse};
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -37,7 +39,8 @@ pub enum WatchMessage {
     Lost {
         /// Cause of the loss.
         cause: CallError,
-        /// Delay of the retry. An executor of a fleet that announces itself ends the delay early.
+        /// Delay of the retry. The delay ends early if an executor of a fleet announces itself, or
+        /// if a shared mirror gets another user.
         wait: Duration,
     },
 }
@@ -52,6 +55,8 @@ pub struct SkillWatch {
     backoff: Backoff,
     /// Delay before the next attempt.
     retry_delay: Option<RetryDelay>,
+    /// Requests to end the delay early.
+    retry_requests: Arc<RetryRequests>,
     /// Whether an event was ever received, so that the server is a daemon.
     had_event: bool,
     /// Part of the response budget for the last event, until the event is applied.
@@ -75,6 +80,7 @@ impl SkillWatch {
             stream: None,
             backoff: Backoff::new(INITIAL_DELAY, MAX_DELAY),
             retry_delay: None,
+            retry_requests: Arc::default(),
             had_event: false,
             event_permit: None,
         }
@@ -102,8 +108,13 @@ impl SkillWatch {
         self.stream.is_none()
     }
 
+    /// Sets the requests that end a delay early.
+    pub(super) fn set_retry_requests(&mut self, requests: Arc<RetryRequests>) {
+        self.retry_requests = requests;
+    }
+
     /// Waits for the delay after a failure. The random part ends early if the executor announces
-    /// itself. Cancel-safe.
+    /// itself, or if a user of the mirror requests a retry. Cancel-safe.
     pub(super) async fn wait_for_retry(&mut self) {
         let Some(RetryDelay { requested, random }) = self.retry_delay else {
             return;
@@ -111,21 +122,22 @@ impl SkillWatch {
         tokio::time::sleep(requested).await;
         if random > ANNOUNCED_DELAY {
             // The box is gone once the stream opens, so that a mirror's future stays small.
-            Box::pin(self.wait_or_announced(random)).await;
+            Box::pin(self.wait_unless_ended_early(random)).await;
         } else {
             tokio::time::sleep(random).await;
         }
         self.retry_delay = None;
     }
 
-    /// Waits for a delay, or until the executor of a fleet announces itself.
-    async fn wait_or_announced(&self, delay: Duration) {
+    /// Waits for a delay, or until the executor of a fleet announces itself or a retry is requested.
+    async fn wait_unless_ended_early(&self, delay: Duration) {
         let announced = async {
             self.client.executor_announced().await;
             tokio::time::sleep(full_jitter(ANNOUNCED_DELAY)).await;
         };
         tokio::select! {
             () = announced => {}
+            () = self.retry_requests.wait_for_request() => {}
             () = tokio::time::sleep(delay) => {}
         }
     }

@@ -1,6 +1,7 @@
 //! Task of a mirror: follows one stream and publishes each complete state.
 
 use super::catalog_sharing::SharingExecutor;
+use super::retry_requests::RetryRequests;
 use super::stream::MirrorStream;
 use super::{MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState};
 use crate::call::Client;
@@ -45,6 +46,7 @@ pub async fn follow_executor(
     client: Client,
     selection: MirrorSelection,
     sharing: Option<SharingExecutor>,
+    retry_requests: Arc<RetryRequests>,
     publisher: SnapshotPublisher,
 ) {
     loop {
@@ -52,10 +54,15 @@ pub async fn follow_executor(
             Some(executor) => MirrorStream::start_sharing(&client, &selection, executor),
             None => MirrorStream::start(&client, &selection, |_, skill| skill),
         };
+        stream.set_retry_requests(retry_requests.clone());
         let why = publish_stream(&mut stream, &publisher).await;
         drop(stream);
         publisher.publish_lost(&why, LossKind::Rejected);
-        tokio::time::sleep(REJECTED_DELAY + full_jitter(MAX_RANDOM_DELAY)).await;
+
+        tokio::select! {
+            () = retry_requests.wait_for_request() => {}
+            () = tokio::time::sleep(REJECTED_DELAY + full_jitter(MAX_RANDOM_DELAY)) => {}
+        }
     }
 }
 

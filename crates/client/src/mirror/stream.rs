@@ -3,6 +3,7 @@
 use super::MirrorSelection;
 use super::catalog_sharing::{SharingExecutor, has_digest};
 use super::replica::{MirrorReplica, MirrorUpdate};
+use super::retry_requests::RetryRequests;
 use crate::call::{CallError, Client};
 use crate::watch::{SkillWatch, WatchMessage};
 use caproot_core::proto::caproot::v1::{
@@ -45,6 +46,11 @@ impl MirrorStream {
 }
 
 impl<S> MirrorStream<S> {
+    /// Sets the requests that end a delay before a retry early.
+    pub(super) fn set_retry_requests(&mut self, requests: Arc<RetryRequests>) {
+        self.watch.set_retry_requests(requests);
+    }
+
     /// Starts to watch. The copy has each skill as `convert` returns it, for the index of the
     /// skill's root in the selection.
     pub fn start(
