@@ -81,6 +81,7 @@ macro_rules! named {
         })+
 
         /// Name of each [`NamedMessage`], and the size of its type in memory.
+        #[doc(hidden)]
         pub const MESSAGE_SIZES: &[(&str, usize)] = &[
             $((stringify!($name), size_of::<caproot::v1::$name>()),)+
         ];
