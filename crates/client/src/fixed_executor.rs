@@ -22,6 +22,8 @@ pub struct AddressConnector {
     credentials: ClientCredentials,
     /// Token of all connections.
     token: BearerToken,
+    /// Flag of all connections: an alert may be lost with a connection that is reset.
+    alert_flag: TlsAlertFlag,
     /// Limit of an attempt, and the deadline of each call.
     timeout: Duration,
 }
@@ -44,6 +46,7 @@ impl AddressConnector {
             endpoint: endpoint.clone(),
             credentials: credentials.clone(),
             token: BearerToken::read(credentials.token.clone()).await?,
+            alert_flag: TlsAlertFlag::default(),
             timeout,
         })
     }
@@ -52,10 +55,10 @@ impl AddressConnector {
         self.token.reload().await;
 
         let address = self.endpoint.address();
-        let alert_flag = TlsAlertFlag::default();
+        let alert_flag = self.alert_flag;
         let (sender, first_bytes) = oneshot::channel();
-        let stream = open_stream(address, &self.credentials, alert_flag.clone(), Some(sender));
-        let stream = stream.await?;
+        let stream =
+            open_stream(address, &self.credentials, alert_flag.clone(), Some(sender)).await?;
 
         let has_tls = matches!(address, EndpointAddress::Tls(_));
         let opened = OpenedStream {
