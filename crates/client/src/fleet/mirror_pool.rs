@@ -37,10 +37,12 @@ impl MirrorPool {
                 .1
                 .upgrade()
         });
+
         if let Some(mirror) = found {
             mirror.request_retry();
             return mirror;
         }
+
         let mirror = start(selection.clone());
         state.add(environment_id, selection, &mirror);
         mirror

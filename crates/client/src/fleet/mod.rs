@@ -125,16 +125,13 @@ impl Fleet {
         executor: &ExecutorConfig,
         roots: &[SelectedCapabilityRoot],
     ) -> Self {
-        let environment = |root: &SelectedCapabilityRoot| {
-            root.location
+        Self::from_executors(roots.iter().map(|root| {
+            let environment_id = root
+                .location
                 .as_ref()
-                .map_or_else(String::new, |l| l.environment_id.clone())
-        };
-        Self::from_executors(
-            roots
-                .iter()
-                .map(|root| (environment(root), executor.clone())),
-        )
+                .map_or_else(String::new, |location| location.environment_id.clone());
+            (environment_id, executor.clone())
+        }))
     }
 
     /// Reads the executors from a YAML or JSON file. Returns all errors at once. Needs a tokio
@@ -307,8 +304,9 @@ impl Fleet {
         let file = self
             .file_status
             .as_ref()
-            .map(|status| status.lock().clone());
-        let file = file.unwrap_or_default();
+            .map(|status| status.lock().clone())
+            .unwrap_or_default();
+
         FleetStats {
             file_rereads: file.rereads,
             file_error: file.error,
