@@ -16,8 +16,7 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Delays between attempts to connect again. The default of the library has no random part, so that
 /// all executors of a platform would come back at the same moment.
-const RECONNECT_BACKOFF: Backoff =
-    Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
+const RECONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 
 /// Connection to the broker, which connects again by itself. A clone shares the connection.
 #[derive(Debug, Clone)]
@@ -75,6 +74,7 @@ impl Broker {
                 sender.send_if_modified(|state| state.record(&event));
                 std::future::ready(())
             });
+
         if let Some(ca) = &config.ca {
             options = options.add_root_certificates(ca.clone());
         }
@@ -92,9 +92,13 @@ impl Broker {
                 )
             })?;
         }
-        let parse = |server: &String| server.parse::<ServerAddr>();
-        let servers: Result<Vec<_>, _> = config.servers.iter().map(parse).collect();
-        let servers = servers.map_err(|error| format!("invalid server: {error}"))?;
+
+        let servers = config
+            .servers
+            .iter()
+            .map(|server| server.parse::<ServerAddr>())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| format!("invalid server: {error}"))?;
         let client = options
             .connect(servers)
             .await
@@ -205,11 +209,13 @@ impl BrokerState {
                 if self.last_error.as_ref() == Some(&error) {
                     return false;
                 }
+
                 tracing::warn!(error, "error of the broker");
                 self.last_error = Some(error);
             }
             Event::SlowConsumer(_) | Event::LameDuckMode | Event::Draining => return false,
         }
+
         true
     }
 }
