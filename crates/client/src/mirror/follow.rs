@@ -73,19 +73,17 @@ async fn publish_stream(stream: &mut MirrorStream, publisher: &SnapshotPublisher
             Ok(WatchMessage::Event(event)) => match stream.apply_event(*event) {
                 Ok(None) => {}
                 Ok(Some(update)) => {
-                    let (epoch, revision, token) = (update.epoch, update.revision, update.token);
                     let state = RevisionState {
-                        epoch,
-                        revision,
-                        token,
+                        epoch: update.epoch,
+                        revision: update.revision,
+                        token: update.token,
                     };
                     publisher.publish_state(update.changed.then_some(update.catalog), state);
                 }
                 Err(why) => return why,
             },
             Ok(WatchMessage::Lost { cause, .. }) => {
-                let is_refused = cause.is_connection_refused();
-                let kind = if is_refused {
+                let kind = if cause.is_connection_refused() {
                     LossKind::Refused
                 } else {
                     LossKind::Connection
@@ -160,6 +158,7 @@ impl SnapshotPublisher {
                     MirrorState::Connecting(Some(why.into()))
                 }
             };
+
             let news = snapshot.state != lost;
             snapshot.state = lost;
             news

@@ -170,10 +170,9 @@ impl Mirror {
     /// Starts to follow. Returns at once, without waiting for the executor. Needs a tokio runtime.
     #[must_use]
     pub fn start(client: &Client, selection: MirrorSelection) -> Self {
-        let client = client.clone();
         let requests = Arc::<RetryRequests>::default();
         Self::spawn(requests.clone(), |publisher| {
-            follow_executor(client, selection, None, requests, publisher)
+            follow_executor(client.clone(), selection, None, requests, publisher)
         })
     }
 
@@ -221,6 +220,7 @@ impl Mirror {
             changed_since_resume: false,
         });
         let (count, messages) = watch::channel(0);
+
         let task = tokio::spawn(follow(SnapshotPublisher::new(sender.clone(), count)));
         let handle = AbortOnDropHandle::new(task);
         Self::from_task(Arc::new(MirrorTask {
@@ -233,10 +233,9 @@ impl Mirror {
     }
 
     fn from_task(task: Arc<MirrorTask>) -> Self {
-        let (snapshots, messages) = (task.snapshots.clone(), task.messages.clone());
         Self {
-            snapshots,
-            messages,
+            snapshots: task.snapshots.clone(),
+            messages: task.messages.clone(),
             task,
         }
     }
@@ -309,9 +308,10 @@ impl Mirror {
 
     /// Waits until the mirror is live or has failed, at most `within`.
     pub async fn wait_until_live_or_failed(&self, within: Duration) {
-        let is_settled =
-            |state: &MirrorState| matches!(state, MirrorState::Live | MirrorState::Failed(_));
-        self.wait_for(within, is_settled).await;
+        self.wait_for(within, |state| {
+            matches!(state, MirrorState::Live | MirrorState::Failed(_))
+        })
+        .await;
     }
 
     async fn wait_for(&self, within: Duration, is_it: impl Fn(&MirrorState) -> bool) -> bool {
