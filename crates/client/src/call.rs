@@ -18,6 +18,7 @@ use caproot_core::proto::caproot::v1::{
     ResolveRootsResponse, RootStatus, WatchSkillsRequest, WatchSkillsResponse,
 };
 use caproot_core::proto::{ERROR_DOMAIN, grpc_code_name};
+use futures_util::future::BoxFuture;
 use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
@@ -79,7 +80,8 @@ const MAX_HEALTH_BYTES: usize = 1 << 10;
 
 /// Client of one daemon. A clone is cheap and shares the connection.
 ///
-/// A lost connection is opened again. [`Client::connect`] never repeats a call, and
+/// A lost connection is opened again. A connection whose machine vanished ends after 40 s without an
+/// answer to a ping. [`Client::connect`] never repeats a call, and
 /// [`Client::connect_lazily`] repeats calls by the default [`RetryPolicy`]. A response is an error if
 /// a message is over 4 MiB or a page is larger than requested.
 #[derive(Debug, Clone)]
@@ -210,25 +212,32 @@ impl Client {
         &self,
         message: Q,
     ) -> Result<MeteredMessage<Q::Response>, Status> {
-        let attempt = |left: Duration| {
-            let mut request = Request::new(message.clone());
-            request.set_timeout(left);
-            // The future of a call is large. The box keeps the futures of the callers small.
-            // The last attempt has only a part of the time, and its message the whole time.
-            let whole = self.timeout();
-            let call = call_once(self.channel.clone(), request);
-            Box::pin(with_deadline(left, whole, call))
-        };
-        let outcome = run_with_retries(self.retry_policy, self.timeout(), &attempt).await;
-        match outcome {
+        match run_with_retries(self.retry_policy, self.timeout(), |left| {
+            self.attempt_call(&message, left)
+        })
+        .await
+        {
             // Tokens may be short-lived, so the file may hold a new token.
             Err(status)
                 if status.code() == Code::Unauthenticated && self.channel.reload_token().await =>
             {
-                attempt(self.timeout()).await
+                self.attempt_call(&message, self.timeout()).await
             }
             outcome => outcome,
         }
+    }
+
+    /// Makes one call within `left`. The error of a call that takes too long names the time of all
+    /// attempts. The future of a call is large. The box keeps the futures of the callers small.
+    fn attempt_call<Q: ServiceRequest>(
+        &self,
+        message: &Q,
+        left: Duration,
+    ) -> BoxFuture<'static, Result<MeteredMessage<Q::Response>, Status>> {
+        let mut request = Request::new(message.clone());
+        request.set_timeout(left);
+        let call = call_once(self.channel.clone(), request);
+        Box::pin(with_deadline(left, self.timeout(), call))
     }
 
     /// Lists skills and joins the pages into one response without a page token.
@@ -260,12 +269,13 @@ impl Client {
         request: ListSkillsRequest,
         limit: Duration,
     ) -> Result<ListSkillsResponse, Status> {
-        let limit = limit.min(self.timeout());
         let max_memory = MAX_ROOT_STATE_MEMORY * (1 + request.selected_capability_roots.len());
+        let time_left = limit.min(self.timeout());
         let mut request = Request::new(request);
-        request.set_timeout(limit);
+        request.set_timeout(time_left);
         let call = call_once(self.channel.clone(), request);
-        let states = Box::pin(with_deadline(limit, limit, call)).await?;
+        let states = Box::pin(with_deadline(time_left, time_left, call)).await?;
+
         // Each mirror keeps the states while it waits for the catalogs of other mirrors.
         if states.memory > max_memory {
             let message = "the states of the roots take too much memory".to_owned();
@@ -303,8 +313,10 @@ impl Client {
         request: &ListResourcesRequest,
         enough: usize,
     ) -> Result<ListResourcesResponse, CallError> {
-        let has_enough = |list: &ListResourcesResponse| list.resources.len() > enough;
-        pages::collect_list(self, request, has_enough).await
+        pages::collect_list(self, request, |list: &ListResourcesResponse| {
+            list.resources.len() > enough
+        })
+        .await
     }
 
     /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty.
@@ -366,15 +378,15 @@ async fn with_deadline<T>(
     all_attempts: Duration,
     call: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
-    let late = || {
-        let span = humantime::format_duration(all_attempts);
-        Status::deadline_exceeded(format!("no response within {span}"))
-    };
     match tokio::time::timeout(limit, call).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(status)) if is_timeout(&status) => Err(late()),
-        Ok(Err(status)) => Err(status),
-        Err(_) => Err(late()),
+        Ok(Err(status)) if !is_timeout(&status) => Err(status),
+        Ok(Err(_)) | Err(_) => {
+            let span = humantime::format_duration(all_attempts);
+            Err(Status::deadline_exceeded(format!(
+                "no response within {span}"
+            )))
+        }
     }
 }
 
@@ -429,9 +441,8 @@ fn status_sentence(status: &Status) -> String {
 /// Returns the message without the reason, which the daemon puts in front of each message.
 fn message_without_reason(status: &Status) -> &str {
     let message = status.message();
-    let behind = |reason: String| message.strip_prefix(reason.as_str())?.strip_prefix(": ");
     error_reason_name(status)
-        .and_then(behind)
+        .and_then(|reason| message.strip_prefix(reason.as_str())?.strip_prefix(": "))
         .unwrap_or(message)
 }
 

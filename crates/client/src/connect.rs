@@ -180,10 +180,10 @@ pub fn http_origin(endpoint: &DaemonEndpoint) -> Result<transport::Endpoint, Con
         EndpointAddress::Tcp(address) => format!("http://{address}"),
         EndpointAddress::Tls(address) => format!("https://{address}"),
     };
-    let origin = transport::Endpoint::from_shared(origin);
-    let origin = origin.map_err(|error| find_connector_error(&error))?;
+    let settings =
+        transport::Endpoint::from_shared(origin).map_err(|error| find_connector_error(&error))?;
     // Unread bytes of a hostile daemon wait in the connection.
-    Ok(origin
+    Ok(settings
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .http2_max_header_list_size(MAX_HEADER_BYTES))
@@ -237,6 +237,7 @@ pub async fn find_default_endpoint(
         if (is_guessed || path.starts_with(&env.temp_dir)) && !is_in_own_directory(path, env.uid) {
             continue;
         }
+
         match tokio::time::timeout(timeout, UnixStream::connect(path)).await {
             Ok(Ok(_)) => return Ok(endpoint),
             Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => {
@@ -245,6 +246,7 @@ pub async fn find_default_endpoint(
             Ok(Err(_)) | Err(_) => {}
         }
     }
+
     Err(match forbidden {
         Some(endpoint) => ConnectError::NotPermitted { endpoint },
         None => ConnectError::NoDefault {

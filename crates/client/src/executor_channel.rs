@@ -103,21 +103,22 @@ impl ExecutorConnection {
             alert_flag,
             token,
             timeout,
-            ..
+            ping_interval,
+            moved,
         } = opened;
-        let (ping_interval, moved) = (opened.ping_interval, opened.moved);
         let life = Arc::new(life);
-        let stream = TokioIo::new(ExecutorStream::new(stream, life.clone(), moved));
-        let (stream, ended) = (Arc::new(Mutex::new(Some(stream))), life.clone());
+        let io = TokioIo::new(ExecutorStream::new(stream, life.clone(), moved));
+
+        let unused_io = Mutex::new(Some(io));
+        let connection_life = life.clone();
         let connector = tower::service_fn(move |_: Uri| {
             // tonic asks for a second stream when this connection takes no more calls.
-            let stream = stream.lock().take();
-            if stream.is_none() {
-                ended.retire();
-            }
-            let error = || io::Error::new(ErrorKind::NotConnected, "the connection has ended");
-            ready(stream.ok_or_else(error))
+            ready(unused_io.lock().take().ok_or_else(|| {
+                connection_life.retire();
+                io::Error::new(ErrorKind::NotConnected, "the connection has ended")
+            }))
         });
+
         let origin = http_origin(&endpoint)?
             .http2_keep_alive_interval(ping_interval)
             .keep_alive_timeout(PING_TIMEOUT)
@@ -129,13 +130,13 @@ impl ExecutorConnection {
         if let Some(first_bytes) = first_bytes {
             wait_for_first_bytes(first_bytes).await?;
         }
+
         Ok(Self {
             channel: AuthChannel::new(channel, token, alert_flag),
             life,
             timeout,
         })
     }
-
 }
 
 impl ExecutorChannel {
@@ -196,8 +197,8 @@ impl Service<http::Request<Body>> for ExecutorChannel {
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         let channel = self.clone();
         Box::pin(async move {
-            let connection = channel.connection().await;
-            let connection = connection.map_err(|error| ConnectError(error.into()))?;
+            let connected = channel.connection().await;
+            let connection = connected.map_err(|error| ConnectError(error.into()))?;
             connection.channel.oneshot(request).await
         })
     }
@@ -206,14 +207,15 @@ impl Service<http::Request<Body>> for ExecutorChannel {
 impl ChannelState {
     fn current_attempt(&self) -> ConnectAttempt {
         let mut latest = self.latest.lock();
-        let is_usable = |attempt: &ConnectAttempt| match attempt.peek() {
+        let usable = latest.as_ref().filter(|attempt| match attempt.peek() {
             None => true,
             Some(Ok(connection)) => connection.life.is_usable(),
             Some(Err(_)) => false,
-        };
-        if let Some(attempt) = latest.as_ref().filter(|attempt| is_usable(attempt)) {
+        });
+        if let Some(attempt) = usable {
             return attempt.clone();
         }
+
         // The task goes on while no caller polls the attempt, so that no attempt keeps a permit.
         let task = AbortOnDropHandle::new(tokio::spawn(self.connector.connect()));
         let attempt = async move {

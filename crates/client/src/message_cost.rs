@@ -174,6 +174,7 @@ impl TypeSizes<'_> {
             Type::Message | Type::Group => FieldContent::Message(self.message_index(field)),
             _ => FieldContent::Number,
         };
+
         let (first, further) = if field.label() != Label::Repeated {
             (0, 0)
         } else if let Some(entry) = self.map_entry(field) {
@@ -185,6 +186,7 @@ impl TypeSizes<'_> {
             let size = self.element_size(field);
             (4 * size + ALLOCATION_BYTES, 2 * size)
         };
+
         FieldLayout {
             content,
             first,
@@ -268,10 +270,12 @@ impl CostWalk<'_> {
                 skipped.map_err(|_| CostError::Malformed)?;
                 continue;
             };
+
             let bit = 1_u64.checked_shl(number).unwrap_or_default();
             let is_first = occurred & bit == 0;
             occurred |= bit;
             self.add_bytes(if is_first { field.first } else { field.further })?;
+
             if wire_type == WireType::LengthDelimited {
                 let content = split_content(&mut bytes)?;
                 self.add_content(field.content, content, depth)?;

@@ -183,8 +183,9 @@ impl SkillWatch {
         }
         let requested = status
             .get_details_retry_info()
-            .and_then(|info| info.retry_delay);
-        let requested = requested.unwrap_or_default().min(MAX_REQUESTED_DELAY);
+            .and_then(|info| info.retry_delay)
+            .unwrap_or_default()
+            .min(MAX_REQUESTED_DELAY);
         // The daemon may have requested one delay from many clients at once.
         let random = self.backoff.next_delay();
         self.retry_delay = Some(RetryDelay { requested, random });
@@ -213,8 +214,7 @@ impl SkillWatch {
         let requested = self
             .request
             .bookmark_interval
-            .and_then(|span| Duration::try_from(span).ok());
-        let requested = requested
+            .and_then(|span| Duration::try_from(span).ok())
             .filter(|span| !span.is_zero())
             .unwrap_or(DEFAULT_BOOKMARK_INTERVAL);
         requested.min(MAX_BOOKMARK_INTERVAL) + self.client.timeout()
