@@ -360,9 +360,7 @@ impl RootTask {
         let has_overlay = self.index.as_ref().is_some_and(RootIndex::has_overlay);
         let wait = match self.watch_mode {
             WatchMode::Polling(_) => timing.poll_interval,
-            WatchMode::Events if has_overlay => {
-                vary_interval(timing.overlay_scan_interval)
-            }
+            WatchMode::Events if has_overlay => vary_interval(timing.overlay_scan_interval),
             WatchMode::Events => vary_interval(timing.full_scan_interval),
         };
         let retry_delay = self.retry_backoff.as_mut().map(Backoff::next_delay);

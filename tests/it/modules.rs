@@ -41,7 +41,8 @@ const EXPORTED_MACROS: &[(&str, &str)] = &[("delegate_async_write", "net")];
 const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "server",
-        &["backoff", 
+        &[
+            "backoff",
             "config",
             "model",
             "catalog",
@@ -89,7 +90,8 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     (
         "client",
-        &["backoff", 
+        &[
+            "backoff",
             "link",
             "document",
             "file_watch",
@@ -139,7 +141,10 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("parse", &["model", "text", "wire"]),
     ("scan", &["fs", "model", "parse", "sync", "text", "wire"]),
     ("file_watch", &["sync"]),
-    ("catalog", &["backoff", "fs", "model", "scan", "watch", "sync", "wire"]),
+    (
+        "catalog",
+        &["backoff", "fs", "model", "scan", "watch", "sync", "wire"],
+    ),
     ("lib", &[]),
     ("link", &["backoff", "document", "net", "proto", "sync"]),
     (
@@ -156,7 +161,9 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("main", &["cli", "net"]),
     (
         "mcp",
-        &["backoff", "client", "session", "proto", "sync", "text", "wire"],
+        &[
+            "backoff", "client", "session", "proto", "sync", "text", "wire",
+        ],
     ),
     ("proto", &[]),
     ("pull", &["backoff", "client", "mountinfo", "proto"]),
@@ -180,7 +187,9 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("sandbox", &["model"]),
     (
         "session",
-        &["backoff", "client", "document", "net", "proto", "sync", "text", "wire"],
+        &[
+            "backoff", "client", "document", "net", "proto", "sync", "text", "wire",
+        ],
     ),
     (
         "telemetry",
