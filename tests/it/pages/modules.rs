@@ -42,6 +42,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "server",
         &[
+            "backoff",
             "config",
             "model",
             "catalog",
@@ -90,6 +91,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "client",
         &[
+            "backoff",
             "link",
             "document",
             "file_watch",
@@ -139,9 +141,12 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("parse", &["model", "text", "wire"]),
     ("scan", &["fs", "model", "parse", "sync", "text", "wire"]),
     ("file_watch", &["sync"]),
-    ("catalog", &["fs", "model", "scan", "watch", "sync", "wire"]),
+    (
+        "catalog",
+        &["backoff", "fs", "model", "scan", "watch", "sync", "wire"],
+    ),
     ("lib", &[]),
-    ("link", &["document", "net", "proto", "sync"]),
+    ("link", &["backoff", "document", "net", "proto", "sync"]),
     (
         "local_source",
         &[
@@ -156,10 +161,12 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("main", &["cli", "net"]),
     (
         "mcp",
-        &["client", "session", "proto", "sync", "text", "wire"],
+        &[
+            "backoff", "client", "session", "proto", "sync", "text", "wire",
+        ],
     ),
     ("proto", &[]),
-    ("pull", &["client", "mountinfo", "proto"]),
+    ("pull", &["backoff", "client", "mountinfo", "proto"]),
     (
         "grpc",
         &[
@@ -180,7 +187,9 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("sandbox", &["model"]),
     (
         "session",
-        &["client", "document", "net", "proto", "sync", "text", "wire"],
+        &[
+            "backoff", "client", "document", "net", "proto", "sync", "text", "wire",
+        ],
     ),
     (
         "telemetry",
@@ -203,6 +212,7 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("watch", &["mountinfo", "sync"]),
     ("document", &["text"]),
     ("wire", &["text"]),
+    ("backoff", &[]),
     ("mountinfo", &[]),
     ("text", &[]),
 ];
