@@ -12,8 +12,8 @@
 //! The package [`caproot_client`] in `crates/client` is the library of an orchestrator. The package
 //! [`caproot_core`] in `crates/core` has the modules that the daemon shares with it, such as
 //! [`caproot_core::wire`] and [`caproot_core::document`]. `docs/design/architecture.md` has the
-//! picture of the modules and the tables of their dependencies, which `tests/it/modules.rs` compares
-//! with the code.
+//! picture of the modules and the tables of their dependencies, which `tests/it/pages/modules.rs`
+//! compares with the code.
 //!
 //! # Glossary
 //!

@@ -6,23 +6,22 @@
 //! compared with that of the other phases.
 
 use crate::options::Options;
+use crate::storm::{ChildGuard, select_root};
 use crate::trees::{Plan, create_tree};
 use crate::{Outcome, print_progress};
 use caproot_client::session::{Session, SessionOptions};
 use caproot_client::{
     Client, ClientCredentials, DaemonEndpoint, DialLimits, ExecutorConfig, Fleet, Mirror,
-    MirrorSelection, WatchMessage,
+    WatchMessage,
 };
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
-use caproot_core::proto::caproot::v1::{
-    CapabilityRootLocation, ListSkillsRequest, SelectedCapabilityRoot, WatchSkillsRequest,
-};
+use caproot_core::proto::caproot::v1::{ListSkillsRequest, WatchSkillsRequest};
 use clap::ValueEnum;
 use futures_util::future::{join_all, try_join_all};
 use std::fmt::Write as _;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -65,17 +64,6 @@ struct PhaseFigures {
     after_kib: f64,
     /// Bytes in both directions, without headers of TCP.
     wire_bytes: f64,
-}
-
-/// Process that is killed at the end.
-pub(crate) struct ChildGuard(pub(crate) Child);
-
-impl Drop for ChildGuard {
-    fn drop(&mut self) {
-        // The process may have exited already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// Measures all phases, and prints the table.
@@ -232,7 +220,7 @@ pub(crate) async fn run_phase(options: &Options, address: &str, phase: Phase) ->
         Phase::One => {
             let credentials = ClientCredentials::default();
             let client = Client::connect(&endpoint, &credentials, TIMEOUT).await?;
-            let mirror = Mirror::start(&client, selection(&ids[0]));
+            let mirror = Mirror::start(&client, select_root(&ids[0]));
             wait_until_live(std::slice::from_ref(&mirror)).await?;
             end(Instant::now())
         }
@@ -270,14 +258,14 @@ pub(crate) async fn run_phase(options: &Options, address: &str, phase: Phase) ->
         Phase::Mirrors => {
             let mirrors: Vec<_> = ids
                 .iter()
-                .map(|id| fleet.mirror(id, selection(id)))
+                .map(|id| fleet.mirror(id, select_root(id)))
                 .collect();
             wait_until_live(&mirrors).await?;
             end(Instant::now())
         }
         Phase::Save => {
             let start = ids.iter().map(|id| async {
-                let session = Session::start(&fleet, selection(id).roots, &sessions).await?;
+                let session = Session::start(&fleet, select_root(id).roots, &sessions).await?;
                 fs::write(saved(id), session.save()?)?;
                 Outcome::Ok(session)
             });
@@ -314,19 +302,6 @@ async fn wait_until_live(mirrors: &[Mirror]) -> Outcome<()> {
 
 fn environment_id(n: usize) -> String {
     format!("executor-{n:05}")
-}
-
-/// Selects the root of the executors.
-pub(crate) fn selection(environment_id: &str) -> MirrorSelection {
-    let location = CapabilityRootLocation {
-        r#type: "environment".to_owned(),
-        environment_id: environment_id.to_owned(),
-        path: "published:r".to_owned(),
-    };
-    MirrorSelection::new(vec![SelectedCapabilityRoot {
-        id: "r".to_owned(),
-        location: Some(location),
-    }])
 }
 
 /// Allocated memory of this process. The resident memory also has the peaks of the start, which the

@@ -1,12 +1,10 @@
 //! Compares an executor behind a NATS server with a direct connection over TLS: the real daemon, the
 //! real link and one server on this machine. Both sides alternate, A B A B.
 
-use crate::broker_cluster::start_brokers;
-use crate::equal_catalogs::{ChildGuard, selection};
 use crate::nats_cluster::{NatsCluster, find_nats_server};
 use crate::process_memory::resident_kib;
-use crate::slim_executor::ROOT;
-use crate::storm_executors::{ExecutorPki, environment_id, spiffe_id};
+use crate::storm::executors::{ExecutorPki, ROOT, environment_id, spiffe_id};
+use crate::storm::{ChildGuard, select_root, start_brokers};
 use crate::trees::{Plan, create_tree};
 use crate::{Outcome, print_progress};
 use caproot_client::link::BrokerConfig;
@@ -96,7 +94,7 @@ pub(crate) async fn run() -> Outcome<()> {
     calls.await?.print("a call", "ms")?;
     print_progress(format_args!("lists"));
     let lists = alternate(&clients, ROUNDS, LISTS, |mut client| async move {
-        let selected_capability_roots = selection(&environment_id(0)).roots;
+        let selected_capability_roots = select_root(&environment_id(0)).roots;
         let request = ListSkillsRequest {
             selected_capability_roots,
             ..ListSkillsRequest::default()
@@ -253,14 +251,14 @@ impl ComparedExecutor {
     /// Returns a request for all bytes of the large file.
     async fn file_request(&self, mut client: Client) -> Outcome<ReadResourceRequest> {
         let request = ListSkillsRequest {
-            selected_capability_roots: selection(&environment_id(0)).roots,
+            selected_capability_roots: select_root(&environment_id(0)).roots,
             ..ListSkillsRequest::default()
         };
         let list = client.list_skills(&request).await?;
         let skill = list.skills.iter().find(|skill| skill.name == "skill-00000");
         let package = skill.ok_or("no skill")?.package.clone();
         Ok(ReadResourceRequest {
-            root: selection(&environment_id(0)).roots.pop(),
+            root: select_root(&environment_id(0)).roots.pop(),
             resource: format!("{package}/data.bin"),
             package,
             max_bytes: 1 << 20,
@@ -272,7 +270,7 @@ impl ComparedExecutor {
         let mut mirrors = Vec::new();
         for _ in 0..MIRRORS {
             let fleet = self.fleet(kind)?;
-            let mirror = fleet.mirror(&environment_id(0), selection(&environment_id(0)));
+            let mirror = fleet.mirror(&environment_id(0), select_root(&environment_id(0)));
             mirrors.push((fleet, mirror));
         }
         let live = join_all(

@@ -2,7 +2,6 @@
 //! over executors behind a NATS cluster (`--storm`), and a tunnel beside a direct connection
 //! (`--link`). `cargo bench --bench fleet -- --help` lists the options.
 
-mod broker_cluster;
 #[path = "../../tests/it/tls/link/cuttable_route.rs"]
 mod cuttable_route;
 mod equal_catalogs;
@@ -13,16 +12,15 @@ mod nats_cluster;
 mod options;
 #[path = "../common/process_memory.rs"]
 mod process_memory;
+#[path = "../../tests/it/harness/test_servers/slim_executor.rs"]
 mod slim_executor;
+#[path = "../../tests/it/soak/storm/mod.rs"]
 mod storm;
-mod storm_checks;
-mod storm_executors;
-mod storm_faults;
 mod storm_figures;
-mod storm_registry;
+mod storm_rows;
 #[path = "../common/trees.rs"]
 mod trees;
-#[path = "../../tests/it/test_servers/unused_calls.rs"]
+#[path = "../../tests/it/harness/test_servers/unused_calls.rs"]
 mod unused_calls;
 
 use clap::Parser as _;
@@ -43,8 +41,8 @@ fn main() -> Outcome<()> {
             (Some(address), Some(phase)) => {
                 equal_catalogs::run_phase(&options, address, phase).await
             }
-            _ if !options.servers.is_empty() => storm_executors::serve_commands(&options).await,
-            _ if options.storm => storm::run(&options).await,
+            _ if !options.servers.is_empty() => executor_process::serve_commands(&options).await,
+            _ if options.storm => storm_rows::run(&options).await,
             _ if options.link => link_rows::run().await,
             _ => equal_catalogs::measure(&options).await,
         }

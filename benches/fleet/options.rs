@@ -1,6 +1,7 @@
 //! Options of the bench.
 
 use crate::equal_catalogs::Phase;
+use crate::storm::StormSize;
 use clap::Parser;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,8 +13,8 @@ pub(crate) struct Options {
     /// Number of executors.
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub(crate) executors: usize,
-    /// Lets executors behind a NATS cluster die, move and change under faults of the cluster, and
-    /// checks each state of each mirror. Needs `nats-server`.
+    /// Measures executors behind a NATS cluster that die, move and change under faults of the cluster.
+    /// Each state of each mirror is checked. Needs `nats-server`.
     #[arg(long, conflicts_with = "link")]
     pub(crate) storm: bool,
     /// Compares an executor behind a NATS server with a direct connection over TLS. Needs
@@ -49,13 +50,12 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// How many executors of the storm are real daemons.
-    pub(crate) fn real(&self) -> usize {
-        self.executors.div_ceil(20)
-    }
-
-    /// Mirrors of each orchestrator of the storm.
-    pub(crate) fn mirrors(&self) -> usize {
-        self.mirrors.min(self.executors)
+    /// Size of the storm.
+    pub(crate) fn storm_size(&self) -> StormSize {
+        StormSize {
+            executors: self.executors,
+            fleets: self.fleets,
+            mirrors: self.mirrors.min(self.executors),
+        }
     }
 }

@@ -46,7 +46,7 @@ impl StormFigures {
         let rows = [
             (
                 "executors with a link each, of them real daemons".to_owned(),
-                format!("{}, {}", options.executors, options.real()),
+                format!("{}, {}", options.executors, options.storm_size().real()),
                 String::new(),
             ),
             (

@@ -12,7 +12,7 @@ mod view;
 pub use policy::{PolicyConfig, WatchTiming};
 pub use reads::{FilesRequest, PackageReadError, ReadRequest};
 pub use root_task_handle::WaitBudget;
-pub use stats::{CatalogStats, ScopeStats, WatchStats};
+pub use stats::{CatalogStats, RootStateCounts, ScopeStats, WatchStats};
 pub use store::{CatalogStore, CatalogStoreConfig, RootLease};
 pub use view::{
     CatalogView, ConsistencyLevel, DeadlineExceeded, PollReason, RootSnapshot, RootState, RootView,

@@ -10,10 +10,9 @@ use crate::scan::{
     DirWatcher, DirtyDirs, HeldSkill, RootIndex, ScanOutcome, ScanProgress, WatchGuard,
 };
 use crate::watch::{DebounceTimer, InotifyWatch, InotifyWatcher, WatchError, WatchListener};
-use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use caproot_core::backoff::{Backoff, full_jitter};
 use caproot_core::sync::{BlockingError, Mutex, run_blocking};
 use std::collections::{HashMap, HashSet};
-use std::hash::BuildHasher as _;
 use std::os::fd::BorrowedFd;
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,9 +24,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// Changed mount points that are stored for one root. More mount changes cause a full rescan.
 const MAX_CHANGED_MOUNTS: usize = 1_000;
 
-/// First and longest wait until a scan that failed is tried again.
-const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
-const MAX_RETRY_DELAY: Duration = Duration::from_mins(1);
+/// Delays until a scan that failed is tried again.
+const RETRY_BACKOFF: Backoff = Backoff::new(Duration::from_secs(2), Duration::from_mins(1));
 
 /// Time without progress after which a scan no longer counts as a concurrent scan. Its filesystem
 /// may hang, and must not delay other roots.
@@ -242,8 +240,8 @@ struct RootTask {
     has_full_scan: bool,
     next_recheck_at: Instant,
     next_full_scan_at: Instant,
-    /// Waits until the next attempts; `None` unless the last scan failed.
-    retry_delays: Option<ExponentialBackoff>,
+    /// Delays until the next attempts; `None` unless the last scan failed.
+    retry_backoff: Option<Backoff>,
 }
 
 /// Returns a future that keeps the catalog of a root up to date until the root is idle.
@@ -269,7 +267,7 @@ pub fn run_root_task(
         has_full_scan: false,
         next_recheck_at: now,
         next_full_scan_at: now,
-        retry_delays: None,
+        retry_backoff: None,
     };
     task.run()
 }
@@ -307,7 +305,7 @@ impl RootTask {
                 Err(times) => times,
             };
             if now >= self.next_full_scan_at {
-                let reason = match self.retry_delays {
+                let reason = match self.retry_backoff {
                     Some(_) => RescanReason::Retry,
                     None => RescanReason::Periodic,
                 };
@@ -362,12 +360,10 @@ impl RootTask {
         let has_overlay = self.index.as_ref().is_some_and(RootIndex::has_overlay);
         let wait = match self.watch_mode {
             WatchMode::Polling(_) => timing.poll_interval,
-            WatchMode::Events if has_overlay => {
-                with_jitter(timing.overlay_scan_interval, &self.key)
-            }
-            WatchMode::Events => with_jitter(timing.full_scan_interval, &self.key),
+            WatchMode::Events if has_overlay => vary_interval(timing.overlay_scan_interval),
+            WatchMode::Events => vary_interval(timing.full_scan_interval),
         };
-        let retry_delay = self.retry_delays.as_mut().and_then(Iterator::next);
+        let retry_delay = self.retry_backoff.as_mut().map(Backoff::next_delay);
         let wait = retry_delay.map_or(wait, |delay| delay.min(wait));
         let now = Instant::now();
         self.next_recheck_at = now + timing.recheck_interval;
@@ -403,7 +399,7 @@ impl RootTask {
             return;
         }
 
-        let has_failed = self.retry_delays.is_some();
+        let has_failed = self.retry_backoff.is_some();
         if is_full || has_failed {
             self.has_full_scan = !has_failed;
         }
@@ -483,13 +479,13 @@ impl RootTask {
 
         match result {
             Ok((index, outcome, failure)) => {
-                self.retry_delays = None;
+                self.retry_backoff = None;
                 self.watch_mode = watch_mode_after_scan(&index, failure, is_full, self.watch_mode);
                 self.index = Some(index);
                 outcome
             }
             Err(error) => {
-                self.retry_delays.get_or_insert_with(retry_delays);
+                self.retry_backoff.get_or_insert(RETRY_BACKOFF);
                 let reason = match error {
                     // Logged for all roots at once.
                     BlockingError::NoThread(_) => RootReason::NoThread,
@@ -648,20 +644,9 @@ fn watch_mode_after_scan(
     }
 }
 
-/// Returns the waits until further attempts of a scan that failed.
-fn retry_delays() -> ExponentialBackoff {
-    ExponentialBuilder::new()
-        .with_min_delay(MIN_RETRY_DELAY)
-        .with_max_delay(MAX_RETRY_DELAY)
-        .with_jitter()
-        .without_max_times()
-        .build()
-}
-
-/// Changes a wait by up to 10 % up or down, so that roots do not all scan at the same time.
-fn with_jitter(wait: Duration, key: &RootKey) -> Duration {
-    let hash = std::hash::RandomState::new().hash_one(key) % 200;
-    wait.mul_f64(0.9 + f64::from(u32::try_from(hash).unwrap_or_default()) / 1_000.0)
+/// Changes an interval by up to 10 % up or down, so that roots do not all scan at the same time.
+fn vary_interval(interval: Duration) -> Duration {
+    interval.mul_f64(0.9) + full_jitter(interval / 5)
 }
 
 /// Registers the directories of one root with the inotify watcher.

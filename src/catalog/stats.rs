@@ -1,6 +1,7 @@
 //! Counters of roots, scans and inotify watches.
 
 use super::view::RootSnapshot;
+use crate::model::catalog::Catalog;
 use crate::model::{DiagnosticCode, RootReason, Severity};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,12 +20,10 @@ pub struct CatalogStats {
     pub partial_scans: u64,
     /// Total duration of all scans.
     pub scan_time: Duration,
-    /// Roots with a catalog.
-    pub ready: u64,
-    /// Roots whose first scan has not ended.
-    pub pending: u64,
-    /// Roots that cannot be used, by reason.
-    pub unavailable: HashMap<RootReason, u64>,
+    /// Roots that the operator published.
+    pub published: RootStateCounts,
+    /// Roots that only callers selected.
+    pub selected: RootStateCounts,
     /// Skills in all catalogs.
     pub skills: u64,
     /// Diagnostics in all catalogs, by code.
@@ -32,15 +31,34 @@ pub struct CatalogStats {
 }
 
 /// Counters of the roots in one access scope.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[allow(missing_docs)] // documented in the protobuf message `CatalogStats`
 pub struct ScopeStats {
-    pub ready: usize,
-    pub pending: usize,
-    pub unavailable: usize,
+    pub published: RootStateCounts,
+    pub selected: RootStateCounts,
     pub skills: usize,
     pub errors: usize,
     pub warnings: usize,
+}
+
+/// Numbers of roots by state.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RootStateCounts {
+    /// Roots with a catalog.
+    pub ready: u64,
+    /// Roots whose first scan has not ended.
+    pub pending: u64,
+    /// Roots that cannot be used, by reason.
+    pub unavailable: HashMap<RootReason, u64>,
+}
+
+/// Root in use, as counted: once for each path.
+#[derive(Debug, Clone)]
+pub(super) struct CountedRoot {
+    /// Whether the operator published the root. Otherwise only callers selected the root.
+    pub is_published: bool,
+    /// Latest snapshot; `None` if the first scan has not ended.
+    pub snapshot: Option<RootSnapshot>,
 }
 
 /// Counters of inotify and polling.
@@ -82,7 +100,7 @@ impl CatalogStats {
         watch: WatchStats,
         revision: u64,
         scans: &ScanCounters,
-        roots: &[Option<RootSnapshot>],
+        roots: &[CountedRoot],
     ) -> Self {
         let micros = scans.total_micros.load(Ordering::Relaxed);
         let mut stats = Self {
@@ -91,26 +109,27 @@ impl CatalogStats {
             full_scans: scans.full_scans.load(Ordering::Relaxed),
             partial_scans: scans.partial_scans.load(Ordering::Relaxed),
             scan_time: Duration::from_micros(micros),
-            ready: 0,
-            pending: 0,
-            unavailable: HashMap::new(),
+            published: RootStateCounts::default(),
+            selected: RootStateCounts::default(),
             skills: 0,
             diagnostics: HashMap::new(),
         };
+
         for root in roots {
-            match root.as_ref().map(|snapshot| &snapshot.catalog) {
-                None => stats.pending += 1,
-                Some(Err(reason)) => *stats.unavailable.entry(*reason).or_default() += 1,
-                Some(Ok(catalog)) => {
-                    stats.ready += 1;
-                    stats.skills += catalog.len() as u64;
-                    for diagnostic in catalog.diagnostics.kept() {
-                        *stats
-                            .diagnostics
-                            .entry(diagnostic.problem.code)
-                            .or_default() += 1;
-                    }
-                }
+            let counts = if root.is_published {
+                &mut stats.published
+            } else {
+                &mut stats.selected
+            };
+            counts.add(root);
+
+            let Some(catalog) = root.catalog() else {
+                continue;
+            };
+            stats.skills += catalog.len() as u64;
+            for diagnostic in catalog.diagnostics.kept() {
+                let count = stats.diagnostics.entry(diagnostic.problem.code);
+                *count.or_default() += 1;
             }
         }
         stats
@@ -118,26 +137,57 @@ impl CatalogStats {
 }
 
 impl ScopeStats {
-    pub(super) fn of_roots(roots: &[Option<RootSnapshot>]) -> Self {
+    pub(super) fn of_roots(roots: &[CountedRoot]) -> Self {
         let mut stats = Self::default();
         for root in roots {
-            match root.as_ref().map(|snapshot| &snapshot.catalog) {
-                None => stats.pending += 1,
-                Some(Err(_)) => stats.unavailable += 1,
-                Some(Ok(catalog)) => {
-                    stats.ready += 1;
-                    stats.skills += catalog.len();
-                    for diagnostic in catalog.diagnostics.kept() {
-                        match diagnostic.problem.severity {
-                            Severity::Error => stats.errors += 1,
-                            Severity::Warning => stats.warnings += 1,
-                            Severity::Note => {}
-                        }
-                    }
+            let counts = if root.is_published {
+                &mut stats.published
+            } else {
+                &mut stats.selected
+            };
+            counts.add(root);
+
+            let Some(catalog) = root.catalog() else {
+                continue;
+            };
+            stats.skills += catalog.len();
+            for diagnostic in catalog.diagnostics.kept() {
+                match diagnostic.problem.severity {
+                    Severity::Error => stats.errors += 1,
+                    Severity::Warning => stats.warnings += 1,
+                    Severity::Note => {}
                 }
             }
         }
         stats
+    }
+}
+
+impl CountedRoot {
+    fn catalog(&self) -> Option<&Catalog> {
+        self.snapshot.as_ref()?.catalog.as_deref().ok()
+    }
+}
+
+impl RootStateCounts {
+    /// Returns the number of roots that cannot be used.
+    #[must_use]
+    pub fn unavailable_count(&self) -> u64 {
+        self.unavailable.values().sum()
+    }
+
+    /// Returns the number of roots in all states.
+    #[must_use]
+    pub fn total(&self) -> u64 {
+        self.ready + self.pending + self.unavailable_count()
+    }
+
+    fn add(&mut self, root: &CountedRoot) {
+        match root.snapshot.as_ref().map(|snapshot| &snapshot.catalog) {
+            None => self.pending += 1,
+            Some(Err(reason)) => *self.unavailable.entry(*reason).or_default() += 1,
+            Some(Ok(_)) => self.ready += 1,
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::policy::{CatalogPolicy, CatalogScope, PolicyConfig, RootKey, WatchTim
 use super::reads::{self, FilesRequest, PackageReadError, ReadRequest};
 use super::root_task;
 use super::root_task_handle::{RequestedScan, RootTaskHandle, WaitBudget};
-use super::stats::{CatalogStats, ScanCounters, ScopeStats, WatchStats};
+use super::stats::{CatalogStats, CountedRoot, ScanCounters, ScopeStats, WatchStats};
 use super::view::{
     CatalogView, ConsistencyLevel, DeadlineExceeded, RootSnapshot, RootState, RootView,
     ScopedSelection, WatchMode,
@@ -385,10 +385,11 @@ impl CatalogStore {
     /// access scope do not count.
     #[must_use]
     pub fn watch_stats(&self, access_scope: &AccessScope) -> WatchStats {
-        self.watch_stats_of(&self.latest_snapshots(access_scope, None))
+        self.watch_stats_of(&self.counted_roots(access_scope, None))
     }
 
-    fn watch_stats_of(&self, roots: &[Option<RootSnapshot>]) -> WatchStats {
+    fn watch_stats_of(&self, roots: &[CountedRoot]) -> WatchStats {
+        let snapshots = roots.iter().filter_map(|root| root.snapshot.as_ref());
         let is_polled = |snapshot: &&RootSnapshot| snapshot.watch_mode != WatchMode::Events;
         WatchStats {
             has_inotify: self.inner.watcher.is_running(),
@@ -397,7 +398,7 @@ impl CatalogStore {
             overflows: self.inner.watcher.overflow_count(),
             missed_changes: self.inner.missed_changes.load(Ordering::Relaxed),
             roots: roots.len(),
-            polling_roots: roots.iter().flatten().filter(is_polled).count(),
+            polling_roots: snapshots.filter(is_polled).count(),
         }
     }
 
@@ -406,44 +407,55 @@ impl CatalogStore {
     pub fn scope_stats(&self, access_scope: &AccessScope) -> ScopeStats {
         let is_restricted = *access_scope != AccessScope::All;
         let scope = is_restricted.then(|| self.policy().scope_for(access_scope));
-        ScopeStats::of_roots(&self.latest_snapshots(access_scope, scope.as_deref()))
+        ScopeStats::of_roots(&self.counted_roots(access_scope, scope.as_deref()))
     }
 
     /// Counts all roots, scans and diagnostics. The cost grows with the number of diagnostics.
     #[must_use]
     pub fn stats(&self) -> CatalogStats {
-        let roots = self.latest_snapshots(&AccessScope::All, None);
+        let roots = self.counted_roots(&AccessScope::All, None);
         let watch = self.watch_stats_of(&roots);
         CatalogStats::of_roots(watch, self.revision(), &self.inner.scan_counters, &roots)
     }
 
-    /// Returns the latest snapshot of each root that the scope uses, or that any scope uses; `None`
-    /// for a root whose first scan has not ended. Hidden published roots of the access scope are
-    /// omitted. If several scopes use a root, returns the snapshot with the most skills, so that the
-    /// root is counted once.
-    fn latest_snapshots(
+    /// Returns each root that the scope uses, or that any scope uses, with its latest snapshot.
+    /// Hidden published roots of the access scope are omitted. If several scopes use a root, returns
+    /// the snapshot with the most skills, so that the root is counted once.
+    fn counted_roots(
         &self,
         access_scope: &AccessScope,
         scope: Option<&CatalogScope>,
-    ) -> Vec<Option<RootSnapshot>> {
+    ) -> Vec<CountedRoot> {
         let published = self.published_roots(access_scope);
-        let is_hidden = |key: &RootKey, snapshot: Option<&RootSnapshot>| {
-            let reason = snapshot.and_then(|snapshot| snapshot.catalog.as_ref().err().copied());
-            published
-                .iter()
-                .any(|root| root.is_hidden(reason) && *root.path == *key.path)
-        };
         let state = self.lock_state();
-        let roots = state.iter_roots();
-        let in_scope = roots.filter(|(key, _)| scope.is_none_or(|scope| scope.contains_key(key)));
         let mut by_path = HashMap::new();
-        for (key, snapshot) in in_scope.filter(|(key, snapshot)| !is_hidden(key, *snapshot)) {
-            let fullest = by_path.entry(&*key.path).or_insert(snapshot);
+
+        for (key, snapshot) in state.iter_roots() {
+            if scope.is_some_and(|scope| !scope.contains_key(key)) {
+                continue;
+            }
+            let reason = snapshot.and_then(|snapshot| snapshot.catalog.as_ref().err().copied());
+            let mut published_here = published.iter().filter(|root| *root.path == *key.path);
+            let is_published = published_here.clone().next().is_some();
+            if published_here.any(|root| root.is_hidden(reason)) {
+                continue;
+            }
+
+            let (_, fullest) = by_path
+                .entry(&*key.path)
+                .or_insert((is_published, snapshot));
             if size_order(snapshot) > size_order(*fullest) {
                 *fullest = snapshot;
             }
         }
-        by_path.into_values().map(Option::<&_>::cloned).collect()
+
+        let roots = by_path.into_values();
+        roots
+            .map(|(is_published, snapshot)| CountedRoot {
+                is_published,
+                snapshot: snapshot.cloned(),
+            })
+            .collect()
     }
 
     /// Stores a scan result; `None` means that the catalog did not change. Returns whether the

@@ -7,7 +7,7 @@ use super::output::{OutputFormat, print_json, write_stdout};
 use caproot_client::json;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::{
-    CatalogStats, ConfigStatus, GetExecutorResponse, SandboxStatus, WatchStatus,
+    CatalogStats, ConfigStatus, GetExecutorResponse, RootStateCounts, SandboxStatus, WatchStatus,
 };
 use caproot_core::text::{EscapedText, escape_text};
 use clap::Args;
@@ -163,30 +163,40 @@ fn limit_rows(dynamic: &DynamicMessage) -> Vec<(String, String)> {
     rows
 }
 
-fn catalog_text(holdings: &CatalogStats) -> String {
-    let CatalogStats {
-        ready_roots,
-        pending_roots,
-        unavailable_roots,
-        skills,
-        errors,
-        warnings,
-    } = *holdings;
-    let roots = ready_roots + pending_roots + unavailable_roots;
+fn catalog_text(stats: &CatalogStats) -> String {
+    let published = stats.published_roots.unwrap_or_default();
+    let selected = stats.selected_roots.unwrap_or_default();
+    let mut parts = vec![roots_text(&published, "published root")];
+    if selected != RootStateCounts::default() {
+        parts.push(roots_text(&selected, "selected root"));
+    }
+
+    let counts = [
+        (stats.skills, "skill"),
+        (stats.errors, "error"),
+        (stats.warnings, "warning"),
+    ];
+    parts.extend(counts.map(count_with_noun));
+    parts.join(", ")
+}
+
+/// Describes roots, such as `2 published roots (1 unavailable)`.
+fn roots_text(counts: &RootStateCounts, noun: &str) -> String {
+    let RootStateCounts {
+        ready,
+        pending,
+        unavailable,
+    } = *counts;
     let mut states = Vec::new();
-    states.extend((pending_roots > 0).then(|| format!("{pending_roots} pending")));
-    states.extend((unavailable_roots > 0).then(|| format!("{unavailable_roots} unavailable")));
-    let states = if states.is_empty() {
-        String::new()
+    states.extend((pending > 0).then(|| format!("{pending} pending")));
+    states.extend((unavailable > 0).then(|| format!("{unavailable} unavailable")));
+
+    let roots = count_with_noun((ready + pending + unavailable, noun));
+    if states.is_empty() {
+        roots
     } else {
-        format!(" ({})", states.join(", "))
-    };
-    let [skills, errors, warnings] =
-        [(skills, "skill"), (errors, "error"), (warnings, "warning")].map(count_with_noun);
-    format!(
-        "{}{states}, {skills}, {errors}, {warnings}",
-        count_with_noun((roots, "root"))
-    )
+        format!("{roots} ({})", states.join(", "))
+    }
 }
 
 fn count_with_noun((count, what): (u32, &str)) -> String {

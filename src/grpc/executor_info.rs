@@ -1,7 +1,7 @@
 //! Response of `GetExecutor`: limits, change detection, sandbox, configuration and catalog counts.
 
 use super::list_pages::format_epoch;
-use crate::catalog::{CatalogStore, ScopeStats, WatchStats};
+use crate::catalog::{CatalogStore, RootStateCounts, ScopeStats, WatchStats};
 use crate::model::limits::{
     Limits, MAX_DIAGNOSTICS, MAX_FRONTMATTER_BYTES, MAX_MANIFEST_BYTES, limit_table,
 };
@@ -161,26 +161,32 @@ fn config_status(state: &ConfigState) -> pb::ConfigStatus {
 /// Builds the counts of roots, skills and diagnostics.
 fn catalog_stats(stats: &ScopeStats) -> pb::CatalogStats {
     let ScopeStats {
-        ready,
-        pending,
-        unavailable,
+        published,
+        selected,
         skills,
         errors,
         warnings,
-    } = *stats;
+    } = stats;
     pb::CatalogStats {
-        ready_roots: number(ready),
-        pending_roots: number(pending),
-        unavailable_roots: number(unavailable),
-        skills: number(skills),
-        errors: number(errors),
-        warnings: number(warnings),
+        published_roots: Some(root_state_counts(published)),
+        selected_roots: Some(root_state_counts(selected)),
+        skills: number(*skills),
+        errors: number(*errors),
+        warnings: number(*warnings),
+    }
+}
+
+fn root_state_counts(counts: &RootStateCounts) -> pb::RootStateCounts {
+    pb::RootStateCounts {
+        ready: number(counts.ready),
+        pending: number(counts.pending),
+        unavailable: number(counts.unavailable_count()),
     }
 }
 
 /// Converts a number to the type of the message, saturating.
-fn number(n: usize) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
+fn number(n: impl TryInto<u32>) -> u32 {
+    n.try_into().unwrap_or(u32::MAX)
 }
 
 fn timestamp(since_epoch: Duration) -> Timestamp {

@@ -4,19 +4,18 @@ use super::catalog::McpCatalog;
 use super::limits::{MAX_CATALOG_BYTES, MAX_SKILLS};
 use super::skill_record::SkillRecord;
 use super::{ConnectFailure, ServedDaemon};
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use caproot_client::{
     CallError, Client, MirrorCatalog, MirrorSelection, MirrorStream, WatchMessage,
     published_selection,
 };
+use caproot_core::backoff::Backoff;
 use caproot_core::proto::caproot::v1::{SelectedCapabilityRoot, SkillView};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Delays between attempts to connect to a daemon that never answered. Each delay has a random part.
-const MIN_CONNECT_DELAY: Duration = Duration::from_millis(200);
-const MAX_CONNECT_DELAY: Duration = Duration::from_secs(5);
+/// Delays between attempts to connect to a daemon that never answered.
+const CONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(400), Duration::from_secs(10));
 /// Delay after a rejected watch, if the daemon had sent a state before, and after a violation of
 /// the protocol.
 const REJECTED_RETRY_DELAY: Duration = Duration::from_secs(10);
@@ -77,21 +76,14 @@ pub async fn connect_to_daemon<E>(
     connect: impl AsyncFn() -> Result<ServedDaemon, ConnectFailure<E>>,
     publisher: &FeedPublisher<impl Fn(String)>,
 ) -> Result<ServedDaemon, E> {
-    let delays = ExponentialBuilder::new()
-        .with_min_delay(MIN_CONNECT_DELAY)
-        .with_max_delay(MAX_CONNECT_DELAY)
-        .without_max_times()
-        .with_jitter();
-    let mut delays = delays.build();
-
+    let mut backoff = CONNECT_BACKOFF;
     loop {
         match connect().await {
             Ok(daemon) => return Ok(daemon),
             Err(ConnectFailure::Final(error)) => return Err(error),
             Err(ConnectFailure::Unavailable(cause)) => publisher.publish_lost(cause),
         }
-        let delay = delays.next().unwrap_or(MAX_CONNECT_DELAY);
-        tokio::time::sleep(delay).await;
+        tokio::time::sleep(backoff.next_delay()).await;
     }
 }
 

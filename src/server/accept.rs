@@ -9,6 +9,7 @@ use super::tls::ReloadableTls;
 use crate::grpc::{ConnectionGuard, ConnectionQuota, ListenerCapacity, ListenerPermits};
 use crate::model::QuotaKey;
 use crate::telemetry::RateLimitedLog;
+use caproot_core::backoff::Backoff;
 use std::future::pending;
 use std::io;
 use std::pin::pin;
@@ -20,9 +21,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// Shortest and longest pause after accepting failed, such as without file descriptors.
-const MIN_ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
-const MAX_ACCEPT_BACKOFF: Duration = Duration::from_secs(1);
+/// Pauses after accepting failed, such as without file descriptors. A single failure delays other
+/// connections by a few milliseconds.
+const ACCEPT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
 
 /// Limits of open connections of all listeners. Clones share their state.
 #[derive(Debug, Clone)]
@@ -73,7 +74,7 @@ impl ConnectionLimiter {
         source: &ConnectionSource,
         permits: &Arc<ListenerPermits>,
     ) -> LimitedConnection {
-        let mut pause = Duration::ZERO;
+        let mut backoff = ACCEPT_BACKOFF;
         loop {
             let accepted = match source.accept().await {
                 Ok(accepted) => accepted,
@@ -81,12 +82,11 @@ impl ConnectionLimiter {
                     if let Ok(suppressed) = self.logs.accept_failures.record_event() {
                         tracing::warn!(%error, suppressed, "accepting a connection failed");
                     }
-                    sleep(pause).await;
-                    pause = (pause * 2).clamp(MIN_ACCEPT_BACKOFF, MAX_ACCEPT_BACKOFF);
+                    sleep(backoff.next_limit()).await;
                     continue;
                 }
             };
-            pause = Duration::ZERO;
+            backoff.reset();
 
             if matches!(source, ConnectionSource::InProcess(_)) {
                 return LimitedConnection {

@@ -1,7 +1,9 @@
 //! Notifies the service manager of readiness, status, the watchdog, reloads and shutdown. Does
 //! nothing without a service manager. Source: `sd_notify(3)`.
 
-use crate::catalog::{CatalogStats, CatalogStore, ConsistencyLevel, WaitBudget, WatchStats};
+use crate::catalog::{
+    CatalogStats, CatalogStore, ConsistencyLevel, RootStateCounts, WaitBudget, WatchStats,
+};
 use crate::model::ConfigState;
 use sd_notify::NotifyState;
 use std::fmt::Write as _;
@@ -130,21 +132,23 @@ async fn ping_watchdog(store: &CatalogStore, limit: Duration) {
 
 /// Formats the status line for `systemctl status`.
 fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
-    let unavailable: u64 = stats.unavailable.values().sum();
     let CatalogStats {
-        ready,
-        pending,
+        published,
+        selected,
         skills,
         watch: watch_stats,
         diagnostics,
         ..
     } = stats;
-    let roots = ready + pending + unavailable;
     let problems: u64 = diagnostics.values().sum();
     let polling = watch_stats.polling_roots;
-    let mut line = format!(
-        "{roots} roots ({unavailable} unavailable, {pending} pending, {polling} polled), {skills} \
-         skills, {problems} diagnostics"
+    let mut line = describe_roots(published, "published");
+    if selected.total() > 0 {
+        let _ = write!(line, ", {}", describe_roots(selected, "selected"));
+    }
+    let _ = write!(
+        line,
+        ", {polling} polled, {skills} skills, {problems} diagnostics"
     );
     // The status must be one line; no part contains a line break.
     if watch_stats.is_near_limit() {
@@ -173,6 +177,16 @@ fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
         );
     }
     line
+}
+
+/// Describes roots, such as `2 published roots (1 unavailable, 0 pending)`.
+fn describe_roots(counts: &RootStateCounts, kind: &str) -> String {
+    format!(
+        "{} {kind} roots ({} unavailable, {} pending)",
+        counts.total(),
+        counts.unavailable_count(),
+        counts.pending
+    )
 }
 
 fn send_notification(state: &[NotifyState<'_>]) {

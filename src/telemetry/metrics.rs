@@ -3,7 +3,7 @@
 use super::call_metrics::{CallMetrics, CallMetricsLayer};
 use super::logs::dropped_log_lines;
 use super::scrape_endpoint::ScrapeEndpoint;
-use crate::catalog::{CatalogStats, CatalogStore, WatchStats};
+use crate::catalog::{CatalogStats, CatalogStore, RootStateCounts, WatchStats};
 use crate::model::{ConfigState, DiagnosticCode, RootReason};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder};
@@ -83,9 +83,8 @@ impl Collector for ScrapeCollector {
             full_scans,
             partial_scans,
             scan_time,
-            ready,
-            pending,
-            unavailable,
+            published,
+            selected,
             skills,
             diagnostics,
         } = self.store.stats();
@@ -93,28 +92,7 @@ impl Collector for ScrapeCollector {
         self.write_process_metrics(&mut writer)?;
 
         writer.write_counter("revisions", "Published revisions of all catalogs", revision)?;
-        writer.write_gauge_family(
-            "roots",
-            "Roots in use, by state",
-            "state",
-            &[
-                ("ready", ready),
-                ("pending", pending),
-                ("unavailable", unavailable.values().sum()),
-            ],
-        )?;
-        let reasons = RootReason::ALL.map(|reason| {
-            let same = unavailable
-                .iter()
-                .filter(|(other, _)| other.name() == reason.name());
-            (reason.name(), same.map(|(_, count)| count).sum())
-        });
-        writer.write_gauge_family(
-            "roots_unavailable",
-            "Roots in state unavailable, by reason",
-            "reason",
-            &reasons,
-        )?;
+        writer.write_root_metrics(&[("published", published), ("selected", selected)])?;
 
         writer.write_gauge("skills", "Skills in all catalogs", skills)?;
         let codes: Vec<_> = DiagnosticCode::ALL
@@ -195,6 +173,38 @@ impl MetricWriter<'_, '_> {
         let pending = config.restart_required.len() as u64;
         let help = "Keys of the config file whose new values require a restart";
         self.write_gauge("config_keys_pending_restart", help, pending)
+    }
+
+    /// Writes the numbers of roots by kind and state, and of unavailable roots by kind and reason.
+    fn write_root_metrics(&mut self, kinds: &[(&str, RootStateCounts)]) -> Result<(), Error> {
+        let help = "Roots in use, by kind and state";
+        let mut roots = self.begin("roots", help, None, MetricType::Gauge)?;
+        for (kind, counts) in kinds {
+            let states = [
+                ("ready", counts.ready),
+                ("pending", counts.pending),
+                ("unavailable", counts.unavailable_count()),
+            ];
+            for (state, count) in states {
+                let labels = [("kind", *kind), ("state", state)];
+                ConstGauge::new(count).encode(roots.encode_family(&labels)?)?;
+            }
+        }
+
+        let help = "Roots in state unavailable, by kind and reason";
+        let mut unavailable = self.begin("roots_unavailable", help, None, MetricType::Gauge)?;
+        for (kind, counts) in kinds {
+            for reason in RootReason::ALL {
+                let of_reason = counts.unavailable.iter();
+                let count: u64 = of_reason
+                    .filter(|(other, _)| other.name() == reason.name())
+                    .map(|(_, count)| count)
+                    .sum();
+                let labels = [("kind", *kind), ("reason", reason.name())];
+                ConstGauge::new(count).encode(unavailable.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the metrics of the watcher.

@@ -74,7 +74,8 @@ impl Service<http::Request<Body>> for AuthChannel {
         if let Some(token) = self.token.header() {
             request.headers_mut().insert(AUTHORIZATION, token);
         }
-        let (call, alert_flag) = (self.channel.call(request), self.alert_flag.clone());
+        let call = self.channel.call(request);
+        let alert_flag = self.alert_flag.clone();
         Box::pin(async move {
             call.await.map_err(|error| {
                 let wants_tls = alert_flag.0.load(Ordering::Relaxed);

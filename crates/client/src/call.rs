@@ -1,13 +1,10 @@
 //! Client of one daemon: single calls, each within a deadline.
 
-use super::auth_channel::{AuthChannel, TlsAlertFlag};
-use super::call_channel::CallChannel;
-use super::connect::{
-    ConnectError, ConnectMode, connection_failure, is_connection_refused, open_channel_with,
-};
-use super::credentials::{BearerToken, ClientCredentials};
+use super::connect::{ConnectError, connection_failure, is_connection_refused};
+use super::credentials::ClientCredentials;
 use super::dial::ConnectorError;
-use super::executor_channel::ExecutorChannel;
+use super::executor_channel::{ExecutorChannel, ExecutorConnector};
+use super::fixed_executor::{AddressConnector, ChannelConnector};
 use super::grpc_call::{ResponseStream, ResponseTooLarge, ServiceRequest, call_once, open_stream};
 use super::response_budget::{MAX_ROOT_STATE_MEMORY, MAX_ROOTS_MEMORY, MeteredMessage};
 use super::retry::{RetryPolicy, run_with_retries};
@@ -21,6 +18,7 @@ use caproot_core::proto::caproot::v1::{
     ResolveRootsResponse, RootStatus, WatchSkillsRequest, WatchSkillsResponse,
 };
 use caproot_core::proto::{ERROR_DOMAIN, grpc_code_name};
+use futures_util::future::BoxFuture;
 use std::error::Error as _;
 use std::io;
 use std::sync::Arc;
@@ -82,13 +80,14 @@ const MAX_HEALTH_BYTES: usize = 1 << 10;
 
 /// Client of one daemon. A clone is cheap and shares the connection.
 ///
-/// A lost connection is opened again. [`Client::connect`] never repeats a call, and
+/// A lost connection is opened again. A connection whose machine vanished ends after 40 s without an
+/// answer to a ping. [`Client::connect`] never repeats a call, and
 /// [`Client::connect_lazily`] repeats calls by the default [`RetryPolicy`]. A response is an error if
 /// a message is over 4 MiB or a page is larger than requested.
 #[derive(Debug, Clone)]
 pub struct Client {
-    channel: CallChannel,
-    health: HealthClient<CallChannel>,
+    channel: ExecutorChannel,
+    health: HealthClient<ExecutorChannel>,
     /// Timeout of a call, unless the registry of the executor named another one.
     timeout: Duration,
     retry_policy: RetryPolicy,
@@ -106,7 +105,10 @@ impl Client {
         credentials: &ClientCredentials,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        Self::open(endpoint, credentials, timeout, ConnectMode::Eager).await
+        let client = Self::connect_lazily(endpoint, credentials, timeout).await?;
+        let connected = client.open_connection().await;
+        connected.map_err(|error| ConnectError::from_connector(error, endpoint))?;
+        Ok(client.with_retry_policy(RetryPolicy::NONE))
     }
 
     /// Creates a client that connects with its first call, and retries by the default
@@ -116,8 +118,10 @@ impl Client {
         credentials: &ClientCredentials,
         timeout: Duration,
     ) -> Result<Self, ConnectError> {
-        let client = Self::open(endpoint, credentials, timeout, ConnectMode::Lazy).await?;
-        Ok(client.with_retry_policy(RetryPolicy::default()))
+        let connector = AddressConnector::new(endpoint, credentials, timeout)
+            .await
+            .map_err(ConnectError::Credentials)?;
+        Ok(Self::from_connector(connector, timeout))
     }
 
     /// Sets the retry policy.
@@ -132,71 +136,37 @@ impl Client {
     /// Creates a client that calls through `channel` without a token, each call within `timeout`.
     #[must_use]
     pub fn new(channel: Channel, timeout: Duration) -> Self {
-        Self::from_parts(
-            channel,
-            BearerToken::default(),
-            TlsAlertFlag::default(),
-            timeout,
-        )
+        let connector = ChannelConnector::new(channel, timeout);
+        Self::from_connector(connector, timeout).with_retry_policy(RetryPolicy::NONE)
     }
 
-    async fn open(
-        endpoint: &DaemonEndpoint,
-        credentials: &ClientCredentials,
-        timeout: Duration,
-        mode: ConnectMode,
-    ) -> Result<Self, ConnectError> {
-        let token = BearerToken::read(credentials.token.clone()).await;
-        let token = token.map_err(ConnectError::Credentials)?;
-        let (channel, alert_flag) = open_channel_with(endpoint, credentials, timeout, mode).await?;
-        Ok(Self::from_parts(channel, token, alert_flag, timeout))
-    }
-
-    fn from_parts(
-        channel: Channel,
-        token: BearerToken,
-        alert_flag: TlsAlertFlag,
-        timeout: Duration,
-    ) -> Self {
-        let channel = CallChannel::Fixed(AuthChannel::new(channel, token, alert_flag));
-        Self::from_channel(channel, timeout)
-    }
-
-    fn from_channel(channel: CallChannel, timeout: Duration) -> Self {
+    /// Creates a client that connects with its first call, and retries by the default
+    /// [`RetryPolicy`]. Until the first connection, a call has this timeout.
+    pub(super) fn from_connector(connector: impl ExecutorConnector, timeout: Duration) -> Self {
+        let channel = ExecutorChannel::new(connector);
         Self {
             health: HealthClient::new(channel.clone()).max_decoding_message_size(MAX_HEALTH_BYTES),
             channel,
             timeout,
-            retry_policy: RetryPolicy::NONE,
+            retry_policy: RetryPolicy::default(),
             clones: Arc::default(),
         }
     }
 
-    /// Creates a client of an executor that may move. Until its first connection, a call has this
-    /// timeout.
-    pub(super) fn from_executor(channel: ExecutorChannel, timeout: Duration) -> Self {
-        let client = Self::from_channel(CallChannel::Executor(channel), timeout);
-        client.with_retry_policy(RetryPolicy::default())
-    }
-
-    /// Returns whether the client of an executor has an open connection.
+    /// Returns whether the client has an open connection.
     pub(super) fn is_connected(&self) -> bool {
-        matches!(&self.channel, CallChannel::Executor(channel) if channel.is_connected())
+        self.channel.is_connected()
     }
 
-    /// Waits until the executor of a fleet is connected, or the attempt failed.
+    /// Waits until the client is connected, or the attempt failed.
     pub(super) async fn wait_for_connection(&self) -> Result<(), Status> {
         let connected = self.open_connection().await;
         connected.map_err(|error| Status::from_error(Box::new(tonic::ConnectError(error.into()))))
     }
 
-    /// Opens a connection to an executor of a fleet if there is none. Other clients connect by
-    /// themselves.
+    /// Opens a connection if there is none.
     pub(super) async fn open_connection(&self) -> Result<(), ConnectorError> {
-        match &self.channel {
-            CallChannel::Executor(channel) => channel.connection().await.map(drop),
-            CallChannel::Fixed(_) => Ok(()),
-        }
+        self.channel.connection().await.map(drop)
     }
 
     /// Waits until the executor may answer again: its link or its registry announced the executor.
@@ -242,25 +212,32 @@ impl Client {
         &self,
         message: Q,
     ) -> Result<MeteredMessage<Q::Response>, Status> {
-        let attempt = |left: Duration| {
-            let mut request = Request::new(message.clone());
-            request.set_timeout(left);
-            // The future of a call is large. The box keeps the futures of the callers small.
-            // The last attempt has only a part of the time, and its message the whole time.
-            let whole = self.timeout();
-            let call = call_once(self.channel.clone(), request);
-            Box::pin(with_deadline(left, whole, call))
-        };
-        let outcome = run_with_retries(self.retry_policy, self.timeout(), &attempt).await;
-        match outcome {
+        match run_with_retries(self.retry_policy, self.timeout(), |left| {
+            self.attempt_call(&message, left)
+        })
+        .await
+        {
             // Tokens may be short-lived, so the file may hold a new token.
             Err(status)
                 if status.code() == Code::Unauthenticated && self.channel.reload_token().await =>
             {
-                attempt(self.timeout()).await
+                self.attempt_call(&message, self.timeout()).await
             }
             outcome => outcome,
         }
+    }
+
+    /// Makes one call within `left`. The error of a call that takes too long names the time of all
+    /// attempts. The future of a call is large. The box keeps the futures of the callers small.
+    fn attempt_call<Q: ServiceRequest>(
+        &self,
+        message: &Q,
+        left: Duration,
+    ) -> BoxFuture<'static, Result<MeteredMessage<Q::Response>, Status>> {
+        let mut request = Request::new(message.clone());
+        request.set_timeout(left);
+        let call = call_once(self.channel.clone(), request);
+        Box::pin(with_deadline(left, self.timeout(), call))
     }
 
     /// Lists skills and joins the pages into one response without a page token.
@@ -292,12 +269,13 @@ impl Client {
         request: ListSkillsRequest,
         limit: Duration,
     ) -> Result<ListSkillsResponse, Status> {
-        let limit = limit.min(self.timeout());
         let max_memory = MAX_ROOT_STATE_MEMORY * (1 + request.selected_capability_roots.len());
+        let time_left = limit.min(self.timeout());
         let mut request = Request::new(request);
-        request.set_timeout(limit);
+        request.set_timeout(time_left);
         let call = call_once(self.channel.clone(), request);
-        let states = Box::pin(with_deadline(limit, limit, call)).await?;
+        let states = Box::pin(with_deadline(time_left, time_left, call)).await?;
+
         // Each mirror keeps the states while it waits for the catalogs of other mirrors.
         if states.memory > max_memory {
             let message = "the states of the roots take too much memory".to_owned();
@@ -335,8 +313,10 @@ impl Client {
         request: &ListResourcesRequest,
         enough: usize,
     ) -> Result<ListResourcesResponse, CallError> {
-        let has_enough = |list: &ListResourcesResponse| list.resources.len() > enough;
-        pages::collect_list(self, request, has_enough).await
+        pages::collect_list(self, request, |list: &ListResourcesResponse| {
+            list.resources.len() > enough
+        })
+        .await
     }
 
     /// Reads a whole file. `request.cursor` and `request.if_none_match` must be empty.
@@ -398,15 +378,15 @@ async fn with_deadline<T>(
     all_attempts: Duration,
     call: impl Future<Output = Result<T, Status>>,
 ) -> Result<T, Status> {
-    let late = || {
-        let span = humantime::format_duration(all_attempts);
-        Status::deadline_exceeded(format!("no response within {span}"))
-    };
     match tokio::time::timeout(limit, call).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(status)) if is_timeout(&status) => Err(late()),
-        Ok(Err(status)) => Err(status),
-        Err(_) => Err(late()),
+        Ok(Err(status)) if !is_timeout(&status) => Err(status),
+        Ok(Err(_)) | Err(_) => {
+            let span = humantime::format_duration(all_attempts);
+            Err(Status::deadline_exceeded(format!(
+                "no response within {span}"
+            )))
+        }
     }
 }
 
@@ -461,9 +441,8 @@ fn status_sentence(status: &Status) -> String {
 /// Returns the message without the reason, which the daemon puts in front of each message.
 fn message_without_reason(status: &Status) -> &str {
     let message = status.message();
-    let behind = |reason: String| message.strip_prefix(reason.as_str())?.strip_prefix(": ");
     error_reason_name(status)
-        .and_then(behind)
+        .and_then(|reason| message.strip_prefix(reason.as_str())?.strip_prefix(": "))
         .unwrap_or(message)
 }
 

@@ -109,44 +109,42 @@ pub async fn connect(
         .map(CapabilityServiceClient::new)
 }
 
-/// Opens a channel to `endpoint` without credentials, for any service, within `timeout`.
+/// Opens a channel to `endpoint` without credentials, for any service, within `timeout`. A lost
+/// connection is opened again.
 pub async fn open_channel(
     endpoint: &DaemonEndpoint,
     timeout: Duration,
 ) -> Result<Channel, ConnectError> {
-    let opened = open_channel_with(
-        endpoint,
-        &ClientCredentials::default(),
-        timeout,
-        ConnectMode::Eager,
-    )
-    .await;
-    opened.map(|(channel, _)| channel)
+    connect_within(timeout, build_channel(endpoint))
+        .await
+        .map_err(|error| ConnectError::from_connector(error, endpoint))
 }
 
-/// Time of the first connection. A lost connection is opened again in both modes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ConnectMode {
-    /// Before the channel is returned. Without a connection there is no channel.
-    Eager,
-    /// With the first call, and with each later call while there is no connection.
-    Lazy,
-}
+async fn build_channel(endpoint: &DaemonEndpoint) -> Result<Channel, ConnectorError> {
+    let address = endpoint.address().clone();
+    let is_tls = matches!(address, EndpointAddress::Tls(_));
+    let (sender, first_bytes) = oneshot::channel();
+    // The sender is for the first connection. On later connections the calls report the failure.
+    let sender = Arc::new(Mutex::new(Some(sender)));
+    let connector = tower::service_fn(move |_: Uri| {
+        let address = address.clone();
+        let sender = sender.lock().take();
+        async move {
+            let credentials = ClientCredentials::default();
+            open_stream(&address, &credentials, TlsAlertFlag::default(), sender)
+                .await
+                .map(TokioIo::new)
+        }
+    });
 
-/// Opens a channel with credentials, and returns the flag of its TLS alerts. The channel itself
-/// adds no token. If a token is set and the connection is neither encrypted nor local, opening
-/// fails.
-pub async fn open_channel_with(
-    endpoint: &DaemonEndpoint,
-    credentials: &ClientCredentials,
-    timeout: Duration,
-    mode: ConnectMode,
-) -> Result<(Channel, TlsAlertFlag), ConnectError> {
-    let alert = TlsAlertFlag::default();
-    let open = build_channel(endpoint, credentials, &alert, mode);
-    let channel = connect_within(timeout, open).await;
-    let channel = channel.map_err(|error| ConnectError::from_connector(error, endpoint))?;
-    Ok((channel, alert))
+    let channel = http_origin(endpoint)?
+        .connect_with_connector(connector)
+        .await
+        .map_err(|error| find_connector_error(&error))?;
+    if is_tls {
+        wait_for_first_bytes(first_bytes).await?;
+    }
+    Ok(channel)
 }
 
 /// Ends a connection attempt that takes too long.
@@ -160,43 +158,6 @@ pub async fn connect_within<T>(
             let span = humantime::format_duration(limit);
             Err(io::Error::new(ErrorKind::TimedOut, format!("no connection within {span}")).into())
         })
-}
-
-/// Builds a channel that connects with the credentials, again after each lost connection.
-async fn build_channel(
-    endpoint: &DaemonEndpoint,
-    credentials: &ClientCredentials,
-    alert: &TlsAlertFlag,
-    mode: ConnectMode,
-) -> Result<Channel, ConnectorError> {
-    let (tell, first_bytes) = oneshot::channel();
-    // The sender is for the first connection. On later connections the calls report the failure.
-    let tell = Arc::new(Mutex::new(Some(tell)));
-    let (address, credentials, alert) = (
-        endpoint.address().clone(),
-        credentials.clone(),
-        alert.clone(),
-    );
-    let is_tls = matches!(address, EndpointAddress::Tls(_));
-    let connector = tower::service_fn(move |_: Uri| {
-        let (address, credentials) = (address.clone(), credentials.clone());
-        let (alert, tell) = (alert.clone(), tell.lock().take());
-        async move {
-            open_stream(&address, &credentials, alert, tell)
-                .await
-                .map(TokioIo::new)
-        }
-    });
-    let origin = http_origin(endpoint)?;
-    if mode == ConnectMode::Lazy {
-        return Ok(origin.connect_with_connector_lazy(connector));
-    }
-    let channel = origin.connect_with_connector(connector).await;
-    let channel = channel.map_err(|error| find_connector_error(&error))?;
-    if is_tls {
-        wait_for_first_bytes(first_bytes).await?;
-    }
-    Ok(channel)
 }
 
 /// Waits for the first bytes of a TLS connection. In TLS 1.3 the server checks the client
@@ -219,10 +180,10 @@ pub fn http_origin(endpoint: &DaemonEndpoint) -> Result<transport::Endpoint, Con
         EndpointAddress::Tcp(address) => format!("http://{address}"),
         EndpointAddress::Tls(address) => format!("https://{address}"),
     };
-    let origin = transport::Endpoint::from_shared(origin);
-    let origin = origin.map_err(|error| find_connector_error(&error))?;
+    let settings =
+        transport::Endpoint::from_shared(origin).map_err(|error| find_connector_error(&error))?;
     // Unread bytes of a hostile daemon wait in the connection.
-    Ok(origin
+    Ok(settings
         .initial_stream_window_size(WINDOW_BYTES)
         .initial_connection_window_size(WINDOW_BYTES)
         .http2_max_header_list_size(MAX_HEADER_BYTES))
@@ -276,6 +237,7 @@ pub async fn find_default_endpoint(
         if (is_guessed || path.starts_with(&env.temp_dir)) && !is_in_own_directory(path, env.uid) {
             continue;
         }
+
         match tokio::time::timeout(timeout, UnixStream::connect(path)).await {
             Ok(Ok(_)) => return Ok(endpoint),
             Ok(Err(error)) if error.kind() == ErrorKind::PermissionDenied => {
@@ -284,6 +246,7 @@ pub async fn find_default_endpoint(
             Ok(Err(_)) | Err(_) => {}
         }
     }
+
     Err(match forbidden {
         Some(endpoint) => ConnectError::NotPermitted { endpoint },
         None => ConnectError::NoDefault {

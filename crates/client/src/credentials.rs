@@ -92,8 +92,9 @@ impl ClientCredentials {
         let roots = match &self.ca {
             Some(file) => certs::load_authorities(file),
             None => certs::load_system_authorities(),
-        };
-        let roots = roots.map_err(|problem| problem.to_string())?;
+        }
+        .map_err(|problem| problem.to_string())?;
+
         let provider = certs::crypto_provider();
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13, &TLS12])
@@ -107,6 +108,7 @@ impl ClientCredentials {
                     .with_custom_certificate_verifier(Arc::new(verifier))
             }
         };
+
         let mut config = match &self.identity {
             None => builder.with_no_client_auth(),
             Some((certificate, key)) => {
@@ -184,18 +186,18 @@ impl fmt::Debug for BearerToken {
 
 /// Returns the `authorization` header of the token in a file.
 pub async fn read_token_file(file: &Path) -> Result<HeaderValue, String> {
-    let problem = |reason: &str| format!("{} {reason}", file.display());
+    let shown = file.display();
     let mut text = Vec::new();
     let read = async {
         let file = tokio::fs::File::open(file).await?;
         file.take(MAX_TOKEN_BYTES + 1).read_to_end(&mut text).await
     };
     read.await
-        .map_err(|error| problem(&format!("cannot be read: {error}")))?;
+        .map_err(|error| format!("{shown} cannot be read: {error}"))?;
     if text.len() as u64 > MAX_TOKEN_BYTES {
-        return Err(problem(TOO_LARGE));
+        return Err(format!("{shown} {TOO_LARGE}"));
     }
-    bearer_header(text.trim_ascii()).map_err(problem)
+    bearer_header(text.trim_ascii()).map_err(|reason| format!("{shown} {reason}"))
 }
 
 /// Builds the `authorization` header of a token. Error messages never contain the token.

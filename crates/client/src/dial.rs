@@ -87,16 +87,18 @@ pub async fn start_tls(
     let name = credentials
         .expected_server_name(host)
         .map_err(ConnectorError::Credentials)?;
-    let credentials = credentials.clone();
-    let config = tokio::task::spawn_blocking(move || credentials.client_config()).await;
-    let config = config
+    let files = credentials.clone();
+    let config = tokio::task::spawn_blocking(move || files.client_config())
+        .await
         .map_err(io::Error::other)?
         .map_err(ConnectorError::Credentials)?;
+
     let stream = dial.await?;
     let shaken = TlsConnector::from(Arc::new(config))
         .connect(name, stream)
         .await;
     let stream = shaken.map_err(|error| ConnectorError::Tls(TlsError::from_io_error(&error)))?;
+
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(ConnectorError::Tls(TlsError::NotHttp2));
     }

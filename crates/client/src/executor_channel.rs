@@ -1,10 +1,10 @@
-//! Channel to an executor that may move: each connection asks where the executor is. A channel of
-//! tonic keeps the address of its first connection, so each connection has its own.
+//! Channel of a client's calls to an executor, which may move: each connection asks where the executor
+//! is. A channel of tonic keeps the address of its first connection, so each connection has its own.
 
 use super::auth_channel::{AuthChannel, TlsAlertFlag};
 use super::connect::{http_origin, wait_for_first_bytes};
 use super::credentials::BearerToken;
-use super::dial::{ConnectorError, find_connector_error};
+use super::dial::{BoxError, ConnectorError, find_connector_error};
 use super::executor_stream::{ConnectionLife, ExecutorStream};
 use super::tls_probe::TlsProbeIo;
 use caproot_core::net::endpoint::DaemonEndpoint;
@@ -13,12 +13,17 @@ use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
 use hyper_util::rt::TokioIo;
 use std::fmt;
+use std::future::{pending, ready};
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_util::task::AbortOnDropHandle;
+use tonic::ConnectError;
+use tonic::body::Body;
 use tonic::transport::{Channel, Uri};
+use tower::{Service, ServiceExt as _};
 
 /// Interval of pings on a connection. A machine that vanished closes no connection, so without
 /// pings its executor would be asked at the old address until the kernel gives up.
@@ -35,7 +40,10 @@ pub trait ExecutorConnector: fmt::Debug + Send + Sync + 'static {
     fn connect(&self) -> ConnectFuture;
 
     /// Returns a future that completes when an attempt may succeed that failed before this call.
-    fn executor_announced(&self) -> BoxFuture<'static, ()>;
+    /// The future of an executor that no registry names never completes.
+    fn executor_announced(&self) -> BoxFuture<'static, ()> {
+        Box::pin(pending())
+    }
 }
 
 /// Open connection of an executor.
@@ -78,6 +86,14 @@ struct ChannelState {
 type ConnectAttempt = Shared<ConnectFuture>;
 
 impl ExecutorConnection {
+    pub fn new(channel: AuthChannel, life: ConnectionLife, timeout: Duration) -> Self {
+        Self {
+            channel,
+            life: Arc::new(life),
+            timeout,
+        }
+    }
+
     /// Starts HTTP/2 on a stream.
     pub async fn start(opened: OpenedStream, life: ConnectionLife) -> Result<Self, ConnectorError> {
         let OpenedStream {
@@ -87,21 +103,22 @@ impl ExecutorConnection {
             alert_flag,
             token,
             timeout,
-            ..
+            ping_interval,
+            moved,
         } = opened;
-        let (ping_interval, moved) = (opened.ping_interval, opened.moved);
         let life = Arc::new(life);
-        let stream = TokioIo::new(ExecutorStream::new(stream, life.clone(), moved));
-        let (stream, ended) = (Arc::new(Mutex::new(Some(stream))), life.clone());
+        let io = TokioIo::new(ExecutorStream::new(stream, life.clone(), moved));
+
+        let unused_io = Mutex::new(Some(io));
+        let connection_life = life.clone();
         let connector = tower::service_fn(move |_: Uri| {
             // tonic asks for a second stream when this connection takes no more calls.
-            let stream = stream.lock().take();
-            if stream.is_none() {
-                ended.retire();
-            }
-            let error = || io::Error::new(ErrorKind::NotConnected, "the connection has ended");
-            std::future::ready(stream.ok_or_else(error))
+            ready(unused_io.lock().take().ok_or_else(|| {
+                connection_life.retire();
+                io::Error::new(ErrorKind::NotConnected, "the connection has ended")
+            }))
         });
+
         let origin = http_origin(&endpoint)?
             .http2_keep_alive_interval(ping_interval)
             .keep_alive_timeout(PING_TIMEOUT)
@@ -113,16 +130,12 @@ impl ExecutorConnection {
         if let Some(first_bytes) = first_bytes {
             wait_for_first_bytes(first_bytes).await?;
         }
+
         Ok(Self {
             channel: AuthChannel::new(channel, token, alert_flag),
             life,
             timeout,
         })
-    }
-
-    /// Returns the channel on this connection.
-    pub fn into_channel(self) -> AuthChannel {
-        self.channel
     }
 }
 
@@ -155,7 +168,7 @@ impl ExecutorChannel {
             .is_some_and(|connection| connection.life.is_usable())
     }
 
-    /// Returns the deadline of a call as of the latest connection.
+    /// Returns the deadline of a call as of the latest connection, if there was one.
     pub fn call_timeout(&self) -> Option<Duration> {
         self.0
             .latest_connection()
@@ -171,17 +184,38 @@ impl ExecutorChannel {
     }
 }
 
+impl Service<http::Request<Body>> for ExecutorChannel {
+    type Response = http::Response<Body>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    /// The future of the call waits for the connection and for its capacity.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        let channel = self.clone();
+        Box::pin(async move {
+            let connected = channel.connection().await;
+            let connection = connected.map_err(|error| ConnectError(error.into()))?;
+            connection.channel.oneshot(request).await
+        })
+    }
+}
+
 impl ChannelState {
     fn current_attempt(&self) -> ConnectAttempt {
         let mut latest = self.latest.lock();
-        let is_usable = |attempt: &ConnectAttempt| match attempt.peek() {
+        let usable = latest.as_ref().filter(|attempt| match attempt.peek() {
             None => true,
             Some(Ok(connection)) => connection.life.is_usable(),
             Some(Err(_)) => false,
-        };
-        if let Some(attempt) = latest.as_ref().filter(|attempt| is_usable(attempt)) {
+        });
+        if let Some(attempt) = usable {
             return attempt.clone();
         }
+
         // The task goes on while no caller polls the attempt, so that no attempt keeps a permit.
         let task = AbortOnDropHandle::new(tokio::spawn(self.connector.connect()));
         let attempt = async move {

@@ -81,6 +81,7 @@ impl AsyncRead for ExecutorStream {
             let reason = "the executor has another address now";
             return Poll::Ready(Err(io::Error::new(ErrorKind::ConnectionAborted, reason)));
         }
+
         let before = buffer.filled().len();
         let read = ready!(Pin::new(&mut self.io).poll_read(context, buffer));
         if read.is_err() || buffer.filled().len() == before {

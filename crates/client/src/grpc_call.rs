@@ -2,7 +2,7 @@
 //! here, within the [response budget](super::response_budget): its memory is computed before it is
 //! decoded.
 
-use super::call_channel::CallChannel;
+use super::executor_channel::ExecutorChannel;
 use super::message_cost::{CostError, measure};
 use super::response_budget::{
     BudgetPermit, MAX_MESSAGE_BYTES, MAX_MESSAGE_MEMORY, MeteredMessage, RECEIVE_TIMEOUT,
@@ -27,13 +27,13 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 use tonic::body::Body;
 use tonic::{Code, Request, Status};
-use tower::{Service as _, ServiceExt as _};
+use tower::Service as _;
 
 /// Bytes before each message: a flag for compression, and the length.
 const PREFIX_BYTES: usize = 5;
 
 /// Request of a method of the service.
-pub trait ServiceRequest: Message + Clone {
+pub trait ServiceRequest: Message + Clone + 'static {
     type Response: NamedMessage;
     /// Path of the method.
     const PATH: &'static str;
@@ -83,12 +83,14 @@ impl ResponseTooLarge {
 
 /// Makes a call with one response.
 pub async fn call_once<Q: ServiceRequest>(
-    channel: CallChannel,
+    channel: ExecutorChannel,
     request: Request<Q>,
 ) -> Result<MeteredMessage<Q::Response>, Status> {
     let mut stream = open_stream(channel, request).await?;
-    let message = stream.receive_message().await?;
-    let message = message.ok_or_else(|| Status::internal("the response has no message"))?;
+    let message = stream
+        .receive_message()
+        .await?
+        .ok_or_else(|| Status::internal("the response has no message"))?;
 
     // The status follows the message. The message of a failed call is not decoded.
     stream.receive_end().await?;
@@ -97,11 +99,10 @@ pub async fn call_once<Q: ServiceRequest>(
 
 /// Makes a call with a stream of responses. Returns once the stream is open.
 pub async fn open_stream<Q: ServiceRequest>(
-    mut channel: CallChannel,
+    mut channel: ExecutorChannel,
     request: Request<Q>,
 ) -> Result<ResponseStream<Q::Response>, Status> {
-    let ready = channel.ready().await.map_err(Status::from_error)?;
-    let response = ready.call(http_request(request)).await;
+    let response = channel.call(http_request(request)).await;
     let (head, body) = response.map_err(Status::from_error)?.into_parts();
 
     let status = Status::from_header_map(&head.headers);
@@ -146,16 +147,15 @@ fn http_request<Q: ServiceRequest>(request: Request<Q>) -> http::Request<Body> {
 async fn decode_message<M: NamedMessage>(
     received: &ReceivedMessage,
 ) -> Result<MeteredMessage<M>, Status> {
-    let cost = measure::<M>(&received.bytes, MAX_MESSAGE_MEMORY);
-    let cost = cost.map_err(|error| match error {
-        CostError::OverLimit => {
-            let (len, limit) = (received.bytes.len(), MAX_MESSAGE_MEMORY >> 20);
-            ResponseTooLarge.into_status(format!(
-                "the response is too large: its {len} bytes would take over {limit} MiB of memory"
-            ))
-        }
+    let len = received.bytes.len();
+    let cost = measure::<M>(&received.bytes, MAX_MESSAGE_MEMORY).map_err(|error| match error {
+        CostError::OverLimit => ResponseTooLarge.into_status(format!(
+            "the response is too large: its {len} bytes would take over {} MiB of memory",
+            MAX_MESSAGE_MEMORY >> 20
+        )),
         CostError::Malformed => Status::internal("the response is malformed"),
     })?;
+
     let permit = acquire_decoded(cost.bytes).await;
     let message = M::decode(&*received.bytes)
         .map_err(|error| Status::internal(format!("the response is malformed: {error}")))?;
@@ -220,6 +220,7 @@ impl<M: NamedMessage> ResponseStream<M> {
             if self.is_complete {
                 return self.end_status().map(|()| None);
             }
+
             if let Some(len) = len.filter(|len| *len > SMALL_MESSAGE_BYTES)
                 && self.permit.is_none()
             {
@@ -287,6 +288,7 @@ impl<M: NamedMessage> ResponseStream<M> {
                 Status::deadline_exceeded(format!("a response took over {seconds} s to arrive"))
             })?,
         };
+
         let Some(frame) = frame.transpose()? else {
             self.is_complete = true;
             return Ok(());

@@ -96,7 +96,7 @@ fn serialize_skills<S: Serializer>(skills: &[Skill], serializer: S) -> Result<S:
 
 /// Reads proto3 JSON. Unknown fields are rejected.
 pub fn parse<M: NamedMessage>(value: serde_json::Value) -> Result<M, String> {
-    let message = DynamicMessage::deserialize(descriptor::<M>(), value);
-    let message = message.map_err(|error| error.to_string())?;
+    let message =
+        DynamicMessage::deserialize(descriptor::<M>(), value).map_err(|error| error.to_string())?;
     message.transcode_to().map_err(|error| error.to_string())
 }

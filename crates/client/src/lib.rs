@@ -2,12 +2,12 @@
 
 mod auth_channel;
 mod call;
-mod call_channel;
 mod connect;
 mod credentials;
 mod dial;
 mod executor_channel;
 mod executor_stream;
+mod fixed_executor;
 pub mod fleet;
 mod grpc_call;
 pub mod json;

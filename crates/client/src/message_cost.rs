@@ -174,6 +174,7 @@ impl TypeSizes<'_> {
             Type::Message | Type::Group => FieldContent::Message(self.message_index(field)),
             _ => FieldContent::Number,
         };
+
         let (first, further) = if field.label() != Label::Repeated {
             (0, 0)
         } else if let Some(entry) = self.map_entry(field) {
@@ -185,6 +186,7 @@ impl TypeSizes<'_> {
             let size = self.element_size(field);
             (4 * size + ALLOCATION_BYTES, 2 * size)
         };
+
         FieldLayout {
             content,
             first,
@@ -268,10 +270,12 @@ impl CostWalk<'_> {
                 skipped.map_err(|_| CostError::Malformed)?;
                 continue;
             };
+
             let bit = 1_u64.checked_shl(number).unwrap_or_default();
             let is_first = occurred & bit == 0;
             occurred |= bit;
             self.add_bytes(if is_first { field.first } else { field.further })?;
+
             if wire_type == WireType::LengthDelimited {
                 let content = split_content(&mut bytes)?;
                 self.add_content(field.content, content, depth)?;
@@ -319,12 +323,8 @@ fn split_content<'a>(bytes: &mut &'a [u8]) -> Result<&'a [u8], CostError> {
 #[cfg(test)]
 mod tests {
     use super::{CostError, LAYOUTS, measure};
-    use caproot_core::proto::caproot::v1::{
-        Diagnostic, GetExecutorResponse, ListResourcesResponse, ListRootsResponse,
-        ListSkillsResponse, Marketplace, MarketplaceEntry, McpServer, Plugin, PublishedRoot,
-        ReadResourceResponse, ResolveRootsResponse, ResolvedRoot, Resource, RootStatus, Skill,
-        ToolDependency, WatchSkillsResponse,
-    };
+    use caproot_core::proto::MESSAGE_SIZES;
+    use caproot_core::proto::caproot::v1::{ListSkillsResponse, Skill};
     use prost::Message as _;
     use prost_types::value::Kind;
     use prost_types::{ListValue, Struct, Value};
@@ -335,37 +335,12 @@ mod tests {
 
     #[test]
     fn sizes_are_at_least_those_of_the_generated_types() {
-        macro_rules! check {
-            ($($name:ident),+) => {
-                $(
-                    let layout = layout_size(concat!(".caproot.v1.", stringify!($name)));
-                    let real = size_of::<$name>();
-                    assert!(layout >= real, "{}: {layout} {real}", stringify!($name));
-                    // Much larger sizes would reject valid messages.
-                    assert!(layout <= 2 * real, "{}: {layout} {real}", stringify!($name));
-                )+
-            };
+        for (name, real) in MESSAGE_SIZES {
+            let layout = layout_size(&format!(".caproot.v1.{name}"));
+            assert!(layout >= *real, "{name}: {layout} {real}");
+            // Much larger sizes would reject valid messages.
+            assert!(layout <= 2 * real, "{name}: {layout} {real}");
         }
-        check!(
-            Diagnostic,
-            GetExecutorResponse,
-            ListResourcesResponse,
-            ListRootsResponse,
-            ListSkillsResponse,
-            Marketplace,
-            MarketplaceEntry,
-            McpServer,
-            Plugin,
-            PublishedRoot,
-            ReadResourceResponse,
-            ResolveRootsResponse,
-            ResolvedRoot,
-            Resource,
-            RootStatus,
-            Skill,
-            ToolDependency,
-            WatchSkillsResponse
-        );
         assert!(layout_size(".google.protobuf.Value") >= size_of::<Value>());
         assert!(layout_size(".google.protobuf.Struct") >= size_of::<Struct>());
         assert!(layout_size(".google.protobuf.ListValue") >= size_of::<ListValue>());

@@ -98,18 +98,22 @@ pub async fn collect_list<P: ListPage>(
     request: &P::Request,
     has_enough: impl Fn(&P) -> bool,
 ) -> Result<P, CallError> {
-    let mut request = request.clone();
+    let mut sized_request = request.clone();
     let mut restarts = RestartCounter::default();
-    let call_page = |request| async move { Ok(client.call_with_retries(request).await?) };
     loop {
-        let mut list = ListJoiner::new(&request, &has_enough);
-        match join_pages(&mut list, request.clone(), call_page).await {
+        let mut list = ListJoiner::new(&sized_request, &has_enough);
+        let joined = join_pages(&mut list, sized_request.clone(), |request| async move {
+            Ok(client.call_with_retries(request).await?)
+        });
+
+        match joined.await {
             Ok(()) => return Ok(list.response),
             Err(error)
                 if error.reason() == Some(ErrorReason::CatalogChanged)
                     && restarts.try_restart() => {}
             Err(CallError::Status(status))
-                if ResponseTooLarge::is_cause_of(&status) && shrink_pages::<P>(&mut request) => {}
+                if ResponseTooLarge::is_cause_of(&status)
+                    && shrink_pages::<P>(&mut sized_request) => {}
             Err(error) => return Err(error),
         }
     }
@@ -152,6 +156,7 @@ impl<P: ListPage, E: Fn(&P) -> bool> ListJoiner<P, E> {
                  SKILL_VIEW_BASIC",
             );
         }
+
         page.check_page(&self.request)?;
         let token = std::mem::take(page.next_token());
         if self.pages == 1 {
@@ -159,6 +164,7 @@ impl<P: ListPage, E: Fn(&P) -> bool> ListJoiner<P, E> {
         } else {
             self.response.append_page(page)?;
         }
+
         if token.is_empty() {
             return Ok(None);
         }
@@ -168,6 +174,7 @@ impl<P: ListPage, E: Fn(&P) -> bool> ListJoiner<P, E> {
         if token.len() > MAX_TOKEN_BYTES || !self.tokens.insert(token.clone()) {
             return Err("a page token repeats, or is over 16 KiB");
         }
+
         if (self.has_enough)(&self.response) {
             *self.response.next_token() = token;
             return Ok(None);

@@ -20,11 +20,14 @@ pub async fn read_resource(
     hold: usize,
     out: &mut (dyn FnMut(&[u8]) -> io::Result<()> + Send),
 ) -> Result<ReadResourceResponse, CallError> {
-    let call = |request| async move { request_page(client, &request).await };
     let mut restarts = RestartCounter::default();
     loop {
         let mut file = FileJoiner::new(hold, &mut *out);
-        match join_pages(&mut file, request.clone(), call).await {
+        let joined = join_pages(&mut file, request.clone(), |request| async move {
+            request_page(client, &request).await
+        });
+
+        match joined.await {
             Ok(()) => return Ok(file.response),
             Err(error) if file.has_written => {
                 return Err(if is_changed(&error) {
@@ -57,6 +60,7 @@ pub async fn read_page(
         let Some(body) = page.body.as_ref().filter(|_| is_whole) else {
             return Ok(page);
         };
+
         if digest_text(Sha256::new_with_prefix(content_of(body))) == page.digest {
             return Ok(page);
         }
@@ -87,6 +91,7 @@ async fn request_page(
         _ => DEFAULT_PAGE_BYTES,
     };
     let page = client.call_with_retries(request.clone()).await?.message;
+
     let content = page.body.as_ref().map_or(&[][..], content_of);
     if content.len() > bound {
         return Err(CallError::InvalidResponse(
@@ -167,6 +172,7 @@ impl<'a> FileJoiner<'a> {
         if not_modified {
             return Err("a file is reported as not modified, but the request had no digest");
         }
+
         if self.has_first_page {
             if page.digest != self.response.digest || page.total_bytes != self.response.total_bytes
             {
@@ -184,11 +190,13 @@ impl<'a> FileJoiner<'a> {
                 ..page
             };
         }
+
         self.bytes = self.bytes.saturating_add(content.len() as u64);
         self.hasher.update(&content);
         if self.bytes > self.response.total_bytes {
             return Err("the pages of a file are larger than the file");
         }
+
         if next_cursor.is_empty() {
             let complete = self.bytes == self.response.total_bytes;
             self.buffered.extend(content);

@@ -1,11 +1,10 @@
 //! Retries of failed calls. Streams have their own retries in [`super::SkillWatch`].
 
 use super::auth_channel::TlsRequired;
-use backon::{ExponentialBuilder, Retryable as _};
-use caproot_core::net::jitter::full_jitter;
+use caproot_core::backoff::Backoff;
 use std::error::Error as _;
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
@@ -49,27 +48,34 @@ pub async fn run_with_retries<A, F: Future<Output = Result<A, Status>>>(
     deadline: Duration,
     attempt: impl Fn(Duration) -> F,
 ) -> Result<A, Status> {
-    if retries.max_retries == 0 {
-        return attempt(deadline).await;
-    }
     let start = Instant::now();
-    let left = || deadline.saturating_sub(start.elapsed());
-    let waits = ExponentialBuilder::new()
-        .with_min_delay(retries.initial_delay)
-        .with_max_delay(retries.max_delay)
-        .with_max_times(retries.max_retries);
-    let again = || attempt(left());
-    again
-        .retry(waits)
-        .when(is_retryable)
-        .adjust(|status: &Status, wait| {
-            let requested = status
-                .get_details_retry_info()
-                .and_then(|info| info.retry_delay);
-            let wait = requested.unwrap_or_default() + full_jitter(wait?);
-            (wait < left()).then_some(wait)
-        })
-        .await
+    let mut time_left = deadline;
+    let mut retries_left = retries.max_retries;
+    let mut backoff = Backoff::new(retries.initial_delay, retries.max_delay);
+
+    loop {
+        let status = match attempt(time_left).await {
+            Ok(answer) => return Ok(answer),
+            Err(status) => status,
+        };
+        if retries_left == 0 || !is_retryable(&status) {
+            return Err(status);
+        }
+
+        let requested = status
+            .get_details_retry_info()
+            .and_then(|info| info.retry_delay);
+        let wait = requested
+            .unwrap_or_default()
+            .saturating_add(backoff.next_delay());
+        if wait >= deadline.saturating_sub(start.elapsed()) {
+            return Err(status);
+        }
+
+        sleep(wait).await;
+        retries_left -= 1;
+        time_left = deadline.saturating_sub(start.elapsed());
+    }
 }
 
 /// Whether the same call may succeed soon.

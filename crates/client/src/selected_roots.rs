@@ -63,10 +63,14 @@ pub fn parse_selected_roots(text: &str) -> Result<Vec<SelectedCapabilityRoot>, S
         }
         _ => return Err(SelectedRootsError::Shape),
     };
-    let element = |(index, value)| {
-        json::parse(value).map_err(|cause| SelectedRootsError::Element { index, cause })
-    };
-    array.into_iter().enumerate().map(element).collect()
+
+    array
+        .into_iter()
+        .enumerate()
+        .map(|(index, value)| {
+            json::parse(value).map_err(|cause| SelectedRootsError::Element { index, cause })
+        })
+        .collect()
 }
 
 #[cfg(test)]

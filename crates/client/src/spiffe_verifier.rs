@@ -39,17 +39,21 @@ impl SpiffeVerifier {
     /// Checks the names. The standard allows exactly one URI in a certificate: with two, an
     /// authority that checks one of them would have signed the other.
     fn check_names(&self, certificate: &CertificateDer<'_>) -> Result<(), WrongSpiffeId> {
-        let wrong = |names: String| WrongSpiffeId {
-            wanted: self.id.clone(),
-            names,
-        };
-        let names = certs::subject_names(certificate).map_err(|error| wrong(error.to_string()))?;
+        let names =
+            certs::subject_names(certificate).map_err(|error| self.wrong_id(error.to_string()))?;
         let uris: Vec<_> = names.iter().filter(|name| name.contains(':')).collect();
         match uris.as_slice() {
             [uri] if *uri == self.id.as_str() => Ok(()),
-            [] => Err(wrong("no URI".to_owned())),
-            [uri] => Err(wrong((*uri).clone())),
-            _ => Err(wrong("several URIs".to_owned())),
+            [] => Err(self.wrong_id("no URI".to_owned())),
+            [uri] => Err(self.wrong_id((*uri).clone())),
+            _ => Err(self.wrong_id("several URIs".to_owned())),
+        }
+    }
+
+    fn wrong_id(&self, names: String) -> WrongSpiffeId {
+        WrongSpiffeId {
+            wanted: self.id.clone(),
+            names,
         }
     }
 }
@@ -65,6 +69,7 @@ impl ServerCertVerifier for SpiffeVerifier {
     ) -> Result<ServerCertVerified, Error> {
         let certificate = ParsedCertificate::try_from(end_entity)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
+
         verify_server_cert_signed_by_trust_anchor(
             &certificate,
             &self.roots,
@@ -72,6 +77,7 @@ impl ServerCertVerifier for SpiffeVerifier {
             now,
             algorithms,
         )?;
+
         self.check_names(end_entity).map_err(|error| {
             Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error))))
         })?;

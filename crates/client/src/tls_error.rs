@@ -146,14 +146,19 @@ fn join_names(names: &[String]) -> String {
     } else {
         ""
     };
-    // rustls formats a name with its kind, such as `DnsName("a.example")` or
-    // `IpAddress(127.0.0.1)`.
-    let bare = |name: &String| {
-        let inner = name
-            .split_once('(')
-            .and_then(|(_, rest)| rest.strip_suffix(')'));
-        inner.unwrap_or(name).trim_matches('"').to_owned()
-    };
-    let first: Vec<_> = names.iter().take(MAX_NAMES).map(bare).collect();
+    let first: Vec<_> = names
+        .iter()
+        .take(MAX_NAMES)
+        .map(|name| bare_name(name))
+        .collect();
     format!("{}{more}", first.join(", "))
+}
+
+/// Returns a name without its kind: rustls formats a name such as `DnsName("a.example")` or
+/// `IpAddress(127.0.0.1)`.
+fn bare_name(name: &str) -> &str {
+    name.split_once('(')
+        .and_then(|(_, rest)| rest.strip_suffix(')'))
+        .unwrap_or(name)
+        .trim_matches('"')
 }

@@ -59,6 +59,7 @@ impl AsyncRead for TlsProbeIo {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = ready!(Pin::new(&mut self.io).poll_read(context, buffer));
+
         match std::mem::replace(&mut self.state, ProbeState::Done) {
             ProbeState::Done => {}
             ProbeState::DetectAlert(alert) => {
@@ -76,6 +77,7 @@ impl AsyncRead for TlsProbeIo {
                 drop(sender.send(first_bytes));
             }
         }
+
         Poll::Ready(read)
     }
 }

@@ -4,11 +4,13 @@
 use super::auth_channel::TlsRequired;
 use super::call::{CallError, Client};
 use super::grpc_call::ResponseStream;
+use super::mirror::RetryRequests;
 use super::response_budget::{BudgetPermit, MeteredMessage};
-use caproot_core::net::jitter::full_jitter;
+use caproot_core::backoff::{Backoff, full_jitter};
 use caproot_core::proto::caproot::v1::watch_skills_response::Event;
 use caproot_core::proto::caproot::v1::{KnownCatalog, WatchSkillsRequest, WatchSkillsResponse};
 use std::error::Error as _;
+use std::sync::Arc;
 use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
@@ -37,7 +39,8 @@ pub enum WatchMessage {
     Lost {
         /// Cause of the loss.
         cause: CallError,
-        /// Delay of the retry. An executor of a fleet that announces itself ends the delay early.
+        /// Delay of the retry. The delay ends early if an executor of a fleet announces itself, or
+        /// if a shared mirror gets another user.
         wait: Duration,
     },
 }
@@ -48,10 +51,12 @@ pub struct SkillWatch {
     client: Client,
     request: WatchSkillsRequest,
     stream: Option<ResponseStream<WatchSkillsResponse>>,
-    /// Attempts since the last complete state.
-    failures: u32,
+    /// Delays between the attempts since the last complete state.
+    backoff: Backoff,
     /// Delay before the next attempt.
     retry_delay: Option<RetryDelay>,
+    /// Requests to end the delay early.
+    retry_requests: Arc<RetryRequests>,
     /// Whether an event was ever received, so that the server is a daemon.
     had_event: bool,
     /// Part of the response budget for the last event, until the event is applied.
@@ -73,8 +78,9 @@ impl SkillWatch {
             client,
             request,
             stream: None,
-            failures: 0,
+            backoff: Backoff::new(INITIAL_DELAY, MAX_DELAY),
             retry_delay: None,
+            retry_requests: Arc::default(),
             had_event: false,
             event_permit: None,
         }
@@ -102,8 +108,13 @@ impl SkillWatch {
         self.stream.is_none()
     }
 
+    /// Sets the requests that end a delay early.
+    pub(super) fn set_retry_requests(&mut self, requests: Arc<RetryRequests>) {
+        self.retry_requests = requests;
+    }
+
     /// Waits for the delay after a failure. The random part ends early if the executor announces
-    /// itself. Cancel-safe.
+    /// itself, or if a user of the mirror requests a retry. Cancel-safe.
     pub(super) async fn wait_for_retry(&mut self) {
         let Some(RetryDelay { requested, random }) = self.retry_delay else {
             return;
@@ -111,21 +122,22 @@ impl SkillWatch {
         tokio::time::sleep(requested).await;
         if random > ANNOUNCED_DELAY {
             // The box is gone once the stream opens, so that a mirror's future stays small.
-            Box::pin(self.wait_or_announced(random)).await;
+            Box::pin(self.wait_unless_ended_early(random)).await;
         } else {
             tokio::time::sleep(random).await;
         }
         self.retry_delay = None;
     }
 
-    /// Waits for a delay, or until the executor of a fleet announces itself.
-    async fn wait_or_announced(&self, delay: Duration) {
+    /// Waits for a delay, or until the executor of a fleet announces itself or a retry is requested.
+    async fn wait_unless_ended_early(&self, delay: Duration) {
         let announced = async {
             self.client.executor_announced().await;
             tokio::time::sleep(full_jitter(ANNOUNCED_DELAY)).await;
         };
         tokio::select! {
             () = announced => {}
+            () = self.retry_requests.wait_for_request() => {}
             () = tokio::time::sleep(delay) => {}
         }
     }
@@ -171,11 +183,11 @@ impl SkillWatch {
         }
         let requested = status
             .get_details_retry_info()
-            .and_then(|info| info.retry_delay);
-        let requested = requested.unwrap_or_default().min(MAX_REQUESTED_DELAY);
+            .and_then(|info| info.retry_delay)
+            .unwrap_or_default()
+            .min(MAX_REQUESTED_DELAY);
         // The daemon may have requested one delay from many clients at once.
-        let random = full_jitter(max_delay(self.failures));
-        self.failures = self.failures.saturating_add(1);
+        let random = self.backoff.next_delay();
         self.retry_delay = Some(RetryDelay { requested, random });
         Ok(WatchMessage::Lost {
             cause: status.into(),
@@ -202,8 +214,7 @@ impl SkillWatch {
         let requested = self
             .request
             .bookmark_interval
-            .and_then(|span| Duration::try_from(span).ok());
-        let requested = requested
+            .and_then(|span| Duration::try_from(span).ok())
             .filter(|span| !span.is_zero())
             .unwrap_or(DEFAULT_BOOKMARK_INTERVAL);
         requested.min(MAX_BOOKMARK_INTERVAL) + self.client.timeout()
@@ -223,7 +234,7 @@ impl SkillWatch {
         match token {
             Some(token) => {
                 self.request.resume_token.clone_from(token);
-                self.failures = 0;
+                self.backoff.reset();
             }
             None => self.request.resume_token.clear(),
         }
@@ -244,27 +255,5 @@ impl SkillWatch {
             Code::DeadlineExceeded => self.had_event,
             _ => false,
         }
-    }
-}
-
-/// Returns the maximum delay after `failures` failures.
-fn max_delay(failures: u32) -> Duration {
-    INITIAL_DELAY
-        .saturating_mul(1 << failures.min(16))
-        .min(MAX_DELAY)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{INITIAL_DELAY, MAX_DELAY, max_delay};
-
-    #[test]
-    fn delays_double_up_to_a_limit() {
-        assert_eq!(max_delay(0), INITIAL_DELAY);
-        for failures in 0..100 {
-            let next = max_delay(failures + 1);
-            assert_eq!(next, (2 * max_delay(failures)).min(MAX_DELAY), "{failures}");
-        }
-        assert_eq!(max_delay(u32::MAX), MAX_DELAY);
     }
 }

@@ -15,6 +15,7 @@
 //! # Ok::<(), &'static str>(())
 //! ```
 
+pub mod backoff;
 pub mod document;
 #[cfg(target_os = "linux")]
 pub mod file_watch;

@@ -79,6 +79,12 @@ macro_rules! named {
         $(impl NamedMessage for caproot::v1::$name {
             const NAME: &'static str = stringify!($name);
         })+
+
+        /// Name of each [`NamedMessage`], and the size of its type in memory.
+        #[doc(hidden)]
+        pub const MESSAGE_SIZES: &[(&str, usize)] = &[
+            $((stringify!($name), size_of::<caproot::v1::$name>()),)+
+        ];
     };
 }
 
@@ -89,13 +95,19 @@ named!(
     ListRootsResponse,
     ListSkillsResponse,
     Marketplace,
+    MarketplaceEntry,
+    McpServer,
     Plugin,
     PluginComponents,
+    PublishedRoot,
     ReadResourceResponse,
     ResolveRootsResponse,
+    ResolvedRoot,
+    Resource,
     RootStatus,
     SelectedCapabilityRoot,
     Skill,
+    ToolDependency,
     WatchSkillsResponse,
 );
 

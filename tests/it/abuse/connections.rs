@@ -18,14 +18,14 @@ use super::{
     wait_until,
 };
 use crate::callers::ProcessUser;
-use crate::fixture::{Fixture, is_root};
+use crate::harness::fixture::{Fixture, is_root};
+use crate::harness::process::wrap_command;
+use crate::harness::process_usage::processor_time;
+use crate::harness::test_servers::free_port;
+use crate::harness::watch_harness::{skill_text, watch_request};
 use crate::harness::{
     Client, Daemon, assert_rpc_error, in_time, isolated_env, list_request, rpc_error, selected,
 };
-use crate::process::wrap_command;
-use crate::process_usage::processor_time;
-use crate::test_servers::free_port;
-use crate::watch_harness::{skill_text, watch_request};
 
 /// Asserts that the first call on a new connection is rejected by a limit.
 async fn assert_no_permit(client: &mut Client, limit_name: &str, limit: &str) {

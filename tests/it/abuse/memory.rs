@@ -6,9 +6,9 @@ use bytes::Bytes;
 use caproot_core::proto::caproot::v1::ReadResourceRequest;
 
 use super::{SPARE_KIB, Victim, root};
+use crate::harness::replica::Replica;
+use crate::harness::watch_harness::{skill_text, watch_request};
 use crate::harness::{bytes_of, in_time, read_request, short_or_long};
-use crate::replica::Replica;
-use crate::watch_harness::{skill_text, watch_request};
 
 const MIB: u64 = 1 << 20;
 

@@ -3,7 +3,9 @@
 
 mod abandoned_reads;
 mod connections;
+mod dead_clients;
 mod floods;
+mod growth;
 mod invalid_requests;
 mod memory;
 mod no_credentials;
@@ -27,9 +29,9 @@ use tonic::transport::Endpoint;
 use tower::service_fn;
 
 use crate::callers::{ProcessUser, channel_over};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, serve_config};
 use crate::harness::{Client, Daemon, HANG_TIMEOUT, in_time, list_request, located};
-use crate::process::{Process, serve_config};
 
 /// Growth allowed in addition to a fifth of the resident memory: buffers that are kept for reuse.
 const SPARE_KIB: u64 = 8 << 10;

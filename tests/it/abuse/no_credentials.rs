@@ -20,10 +20,10 @@ use tonic_health::pb::health_client::HealthClient;
 use super::connections::caproot_as;
 use super::{client_from, client_on, is_served, root, serve_with_socket, user, wait_until};
 use crate::callers::{ProcessUser, can_switch_user, with_token, write_token};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, caproot, run_command};
+use crate::harness::process_usage::descriptors;
 use crate::harness::{Client, Daemon, Setup, assert_rpc_error, in_time, list_request};
-use crate::process::{Process, caproot, run_command};
-use crate::process_usage::descriptors;
 
 const ATTACKERS: usize = 1_100;
 /// Connections without an accepted call that a listener keeps.

@@ -10,12 +10,12 @@ use tonic::{Code, Status};
 
 use super::calls::{list, list_files, next_update, published_roots, resolve, watch};
 use super::{start_daemon, with_token, write_token};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::watch_harness::retarget;
 use crate::harness::{
     Daemon, assert_rpc_error, bytes_of, in_time, list_request, located, packages, published,
     read_request, selected,
 };
-use crate::watch_harness::retarget;
 
 /// Two callers with a root each, and one with both.
 const RULES: &str = "roots: [{id: mine, path: srv/mine}, {id: theirs, path: srv/theirs}]\n\
@@ -466,6 +466,7 @@ async fn a_root_in_several_scopes_is_counted_once() {
         )
     };
     let (counts, watched) = stats(&["all"]).await;
-    assert_eq!((counts.ready_roots, watched), (2, 2));
+    let published = counts.published_roots.expect("counts");
+    assert_eq!((published.ready, watched), (2, 2));
     assert_eq!(stats(&["me", "all", "them"]).await, (counts, watched));
 }

@@ -10,7 +10,7 @@ use caproot_core::proto::caproot::v1::{RootReason, RootState};
 
 use super::calls::{list, list_files};
 use super::{start_daemon, with_token, write_token};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 use crate::harness::{Daemon, bytes_of, read_request, selected, short_or_long};
 
 /// Pseudo-random numbers from a seed.

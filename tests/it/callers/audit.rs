@@ -13,11 +13,11 @@ use serde_json::Value;
 use tonic::{Code, Request};
 
 use super::{with_token, write_token};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::ConfiguredDaemon;
 use crate::harness::{
     Client, connect, files_request, in_time, list_request, located, read_request, selected,
 };
-use crate::process::ConfiguredDaemon;
 
 /// Hostile text in the place of an id. No log may contain it unescaped.
 const HOSTILE: &str = "x\n2026-01-01T00:00:00Z  INFO caproot::audit: called\x1b[2J\x1b]0;t\x07\u{202e}\u{9b}31m\" \

@@ -7,9 +7,9 @@ use std::process::Command;
 use caproot_core::text::is_misleading;
 use serde_json::Value;
 
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, client_command_with, run_command};
 use crate::harness::{Daemon, Setup, located};
-use crate::process::{Process, client_command_with, run_command};
 
 /// Hostile text in the fixture's escapes: a line feed, ANSI and C1 sequences, a terminal title,
 /// bidi overrides, invisible characters and a tag.

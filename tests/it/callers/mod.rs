@@ -22,9 +22,9 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::with_listener;
 use crate::harness::{Daemon, in_time, isolated_env};
-use crate::process::with_listener;
 
 /// Starts a daemon with a config file at the fixture's top. Its last listener is a free TCP port.
 async fn start_daemon(fixture: &Fixture, config: &str) -> Daemon {

@@ -13,12 +13,12 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
 use super::{ProcessUser, can_switch_user, reachable_fixture, start_daemon};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{caproot, run_command, wrap_command};
 use crate::harness::{
     Client, Daemon, assert_rpc_error, files_request, in_time, list_request, located, read_request,
     resolve_request, selected,
 };
-use crate::process::{caproot, run_command, wrap_command};
 
 const USER: ProcessUser = ProcessUser {
     uid: 7_001,

@@ -10,8 +10,8 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use super::{ProcessUser, can_switch_user, reachable_fixture};
-use crate::fixture::{Fixture, is_root};
-use crate::process::{Output, Process, caproot, run_command, wrap_command};
+use crate::harness::fixture::{Fixture, is_root};
+use crate::harness::process::{Output, Process, caproot, run_command, wrap_command};
 
 const MEMBER: ProcessUser = ProcessUser {
     uid: 7_001,

@@ -14,7 +14,7 @@ use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
 use super::{channel_over, start_daemon, with_token, write_token, write_token_as};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 use crate::harness::{Client, HANG_TIMEOUT, assert_rpc_error, in_time, rpc_error};
 
 const TOKEN: &str = "correct-horse-battery-staple";

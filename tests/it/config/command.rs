@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use serde_json::Value;
 
 use super::arg;
-use crate::fixture::Fixture;
-use crate::process::{Process, caproot, program, run_blocking};
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, caproot, program, run_blocking};
 
 /// Runs `config check` for a file. Returns the exit code and the output.
 fn check_config(file: &str, more: &[&str]) -> (Option<i32>, String) {

@@ -3,9 +3,9 @@
 use tonic::Code;
 
 use super::{list_files, read_file};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::ConfiguredDaemon;
 use crate::harness::{assert_rpc_error, packages, published, read_request, selected};
-use crate::process::ConfiguredDaemon;
 
 const TREE: &str = "\
     skill root/keep\nskill root/drafts/one\nskill root/drafts/deep/two\nskill root/keep/inner\n\

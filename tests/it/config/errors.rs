@@ -4,9 +4,9 @@ use std::path::Path;
 
 use caproot::config::{Config, ProcessEnv, ServeFlags};
 
-use crate::fixture::Fixture;
-use crate::golden::check_cases;
-use crate::process::{caproot, run_blocking};
+use crate::harness::fixture::Fixture;
+use crate::harness::golden::check_cases;
+use crate::harness::process::{caproot, run_blocking};
 
 #[test]
 fn each_invalid_file_has_its_error() {

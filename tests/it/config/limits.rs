@@ -6,9 +6,9 @@ use caproot_core::proto::caproot::v1::{DiagnosticCode, Limits};
 use tonic::Code;
 
 use super::read_file;
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::ConfiguredDaemon;
 use crate::harness::{assert_rpc_error, list_request, packages, published};
-use crate::process::ConfiguredDaemon;
 
 /// Starts a daemon with the given limits. Returns the daemon and the limits that it reports.
 async fn start_with_limits(fixture: &Fixture, limits: &str) -> (ConfiguredDaemon, Limits) {

@@ -11,10 +11,10 @@ use prost_reflect::DescriptorPool;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::fixture::Fixture;
-use crate::harness::{in_time, published, read_request};
-use crate::process::{ConfiguredDaemon, Process, caproot};
-use crate::test_servers::unused_address;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{ConfiguredDaemon, Process, caproot};
+use crate::harness::test_servers::unused_address;
+use crate::harness::{in_time, published, read_request, selected};
 
 const CONFIG: &str = "roots: [{id: r, path: root}, {id: gone, path: gone}]\n\
                       metrics: {listen: 'unix:run/m.sock'}\n";
@@ -109,7 +109,9 @@ fn families(page: &str) -> BTreeSet<String> {
 async fn counts_match_the_served_roots_and_calls() {
     let fixture = fixture();
     let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
-    served.list(&[published("r"), published("gone")]).await;
+    let wrong_path = selected("typo", fixture.path("root/typo"));
+    let roots = [published("r"), published("gone"), wrong_path];
+    served.list(&roots).await;
     for package in ["skill://r/none", "skill://r/a", "skill://r/a"] {
         drop(
             served
@@ -120,9 +122,21 @@ async fn counts_match_the_served_roots_and_calls() {
     let page = scrape(&fixture);
     for (series, expected) in [
         ("caproot_skills", 2.0),
-        ("caproot_roots{state=\"ready\"}", 1.0),
-        ("caproot_roots{state=\"unavailable\"}", 1.0),
-        ("caproot_roots_unavailable{reason=\"NOT_FOUND\"}", 1.0),
+        (r#"caproot_roots{kind="published",state="ready"}"#, 1.0),
+        (
+            r#"caproot_roots{kind="published",state="unavailable"}"#,
+            1.0,
+        ),
+        (r#"caproot_roots{kind="selected",state="ready"}"#, 0.0),
+        (r#"caproot_roots{kind="selected",state="unavailable"}"#, 1.0),
+        (
+            r#"caproot_roots_unavailable{kind="published",reason="NOT_FOUND"}"#,
+            1.0,
+        ),
+        (
+            r#"caproot_roots_unavailable{kind="selected",reason="NOT_FOUND"}"#,
+            1.0,
+        ),
         ("caproot_diagnostics{code=\"NO_FRONTMATTER\"}", 1.0),
         ("caproot_diagnostics{code=\"OUTSIDE_ROOT\"}", 0.0),
         ("caproot_watcher_running", 1.0),

@@ -5,6 +5,7 @@ mod disabled_skills;
 mod errors;
 mod limits;
 pub(crate) mod metrics;
+mod reload;
 mod traces;
 mod watch;
 
@@ -16,12 +17,12 @@ use caproot_core::proto::caproot::v1::{
 };
 use tonic::Code;
 
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{ConfiguredDaemon, caproot, run_command};
+use crate::harness::watch_harness::fresh_list;
 use crate::harness::{
     Daemon, assert_rpc_error, bytes_of, files_request, packages, published, read_request, selected,
 };
-use crate::process::{ConfiguredDaemon, caproot, run_command};
-use crate::watch_harness::fresh_list;
 
 /// Lists the files of a package in a published root.
 async fn list_files(served: &Daemon, root: &str, package: &str) -> Vec<String> {

@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 use tonic::service::Routes;
 use tonic::{Request, Response, Status};
 
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::ConfiguredDaemon;
+use crate::harness::test_servers::{free_port, start_grpc};
 use crate::harness::{in_time, published};
-use crate::process::ConfiguredDaemon;
-use crate::test_servers::{free_port, start_grpc};
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const PARENT: &str = "b7ad6b7169203331";

@@ -8,10 +8,10 @@ use caproot_core::proto::caproot::v1::{
 };
 use tonic::{Code, Status, Streaming};
 
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::ConfiguredDaemon;
+use crate::harness::watch_harness::watch_request;
 use crate::harness::{Daemon, assert_rpc_error, in_time, list_request, published};
-use crate::process::ConfiguredDaemon;
-use crate::watch_harness::watch_request;
 
 const ROOT: &str = "roots: [{id: r, path: root}]\n";
 

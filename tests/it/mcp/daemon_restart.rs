@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::host::Host;
-use crate::fixture::Fixture;
-use crate::process::{Process, caproot};
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, caproot};
 
 #[tokio::test]
 async fn the_server_reconnects_after_a_daemon_restart() {

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::harness::Daemon;
-use crate::process::{Output, Process, client_command};
+use crate::harness::process::{Output, Process, client_command};
 
 /// Returns the `_meta` field that each request of the current protocol version needs.
 pub(super) fn request_meta() -> Value {

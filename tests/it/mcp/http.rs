@@ -6,9 +6,9 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use super::host::request_meta;
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, client_command};
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
-use crate::process::{Process, client_command};
 
 /// Running `caproot mcp --http`.
 struct HttpServer {

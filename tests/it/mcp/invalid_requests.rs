@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::host::{Host, request_meta};
 use crate::harness::Daemon;
-use crate::process::{client_command, run_command};
+use crate::harness::process::{client_command, run_command};
 
 #[tokio::test]
 async fn missing_resources_are_not_found() {

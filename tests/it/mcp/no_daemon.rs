@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::host::Host;
-use crate::fixture::Fixture;
-use crate::process::{Process, caproot, run_command};
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, caproot, run_command};
 
 #[tokio::test]
 async fn the_host_may_start_before_the_daemon() {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::host::Host;
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
 
 const URI: &str = "skill://r/a/SKILL.md";
@@ -152,7 +152,7 @@ async fn a_changed_file_has_a_new_digest_in_the_manifest() {
             .await
             .expect("the skill");
         let digest = &got["skill"]["resources"][1]["digest"];
-        assert_eq!(*digest, crate::reads::digest(content.as_bytes()));
+        assert_eq!(*digest, crate::calls::reads::digest(content.as_bytes()));
     }
     host.stop_with(daemon).await;
 }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::host::Host;
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
 
 const CLOSED: &str = "policy: {allow_implicit_invocation: false}\n";

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
 
 use super::host::{Host, request_meta};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, client_command};
 use crate::harness::{Daemon, HANG_TIMEOUT, Setup, in_time};
-use crate::process::{Process, client_command};
 
 #[tokio::test]
 async fn files_up_to_512_kib_fit_a_response() {

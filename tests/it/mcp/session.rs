@@ -5,9 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::host::Host;
-use crate::fixture::Fixture;
+use crate::calls::reads::digest;
+use crate::harness::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
-use crate::reads::digest;
 
 /// Starts a daemon that publishes `r`.
 async fn publishing(tree: &str) -> (Fixture, Daemon) {

@@ -8,9 +8,9 @@ use serde_json::{Value, json};
 use super::call_command::CallProcess;
 use super::example_dispatch::service::{Fault, Service};
 use super::serve_tree;
-use crate::fixture::Fixture;
 use crate::harness::Daemon;
-use crate::process::{Process, caproot, client_command, run_command};
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, caproot, client_command, run_command};
 
 /// Tools of the program: `words.count`, and `slow` with a short time limit.
 const TOOLS: &str = r#"[

@@ -15,9 +15,9 @@ use super::example_dispatch;
 use super::example_dispatch::service::{Fault, Service};
 use super::serve_tree;
 use super::session::session;
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::unused_address;
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time, short_or_long};
-use crate::test_servers::unused_address;
 
 /// Daemon, session and service of a test.
 struct DispatchSetup {

@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 
 use super::session::{call, list_all, value};
 use super::{executor, published, serve_tree, start_daemon};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::{HostileDaemon, hostile_skill, read_response};
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
-use crate::test_servers::{HostileDaemon, hostile_skill, read_response};
 
 fn fleet(executors: &[(&str, &str)]) -> Fleet {
     Fleet::from_executors(

@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 
 use super::call_command::{CallProcess, write_fleet};
 use super::client;
-use crate::fixture::Fixture;
 use crate::harness::HANG_TIMEOUT;
-use crate::process::{Process, caproot, wrap_command};
-use crate::test_servers::unused_address;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, caproot, wrap_command};
+use crate::harness::test_servers::unused_address;
 
 const ENVIRONMENTS: [&str; 3] = ["one", "two", "three"];
 

@@ -11,11 +11,11 @@ use caproot_core::proto::caproot::v1::ListSkillsRequest;
 use serde_json::json;
 
 use super::{executor, published, serve_tree, start_daemon};
-use crate::fixture::Fixture;
+use crate::commands::terminal::run_on_terminal;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Output, caproot, run_command};
+use crate::harness::test_servers::{free_port, silent_listener, unused_address};
 use crate::harness::{Daemon, in_time, isolated_env};
-use crate::process::{Output, caproot, run_command};
-use crate::terminal::run_on_terminal;
-use crate::test_servers::{free_port, silent_listener, unused_address};
 
 struct TestRegistry(String);
 

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::moving_executors::wait_for_skill;
 use super::{published, start_daemon};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 use crate::harness::{Daemon, in_time, isolated_env};
 
 async fn wait_until(condition: impl Fn() -> bool) {

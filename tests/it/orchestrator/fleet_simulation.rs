@@ -17,10 +17,10 @@ use futures_util::future::{join_all, select_all};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::executor;
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::rng::Rng;
+use crate::harness::test_servers::{SlimCatalogs, SlimExecutor, free_port, slim_skill};
 use crate::harness::{Daemon, in_time, isolated_env, short_or_long};
-use crate::rng::Rng;
-use crate::test_servers::{SlimCatalogs, SlimExecutor, free_port, slim_skill};
 
 /// Number of different images that the executors can have.
 const IMAGES: u64 = 4;
@@ -68,6 +68,8 @@ struct SimulatedEnvironment {
     /// Catalogs of all executors with the same number are equal, except of the root `own`.
     image: u64,
     generation: u64,
+    /// How often the executor was started.
+    starts: u64,
     running: Option<RunningExecutor>,
     mirror: Mirror,
 }
@@ -157,6 +159,7 @@ impl SimulatedEnvironment {
 
     /// Starts the executor at another address.
     async fn start(&mut self, registry: &SimulatedRegistry) {
+        self.starts += 1;
         let (running, address) = if let Some(fixture) = &self.fixture {
             let root = |id: &str| RootFlag {
                 id: Some(id.to_owned()),
@@ -174,8 +177,11 @@ impl SimulatedEnvironment {
             let address = daemon.address.clone();
             (RunningExecutor::Real(daemon), address)
         } else {
-            let slim = SlimExecutor::start(self.slim_catalogs()).await;
-            let address = slim.address.clone();
+            let address = free_port().parse().expect("an address");
+            let epoch = format!("{}.{}", self.id, self.starts);
+            let slim = SlimExecutor::start(address, None, &epoch, self.slim_catalogs()).await;
+            let slim = slim.expect("a free port");
+            let address = slim.address.to_string();
             (RunningExecutor::Slim(slim), address)
         };
         self.running = Some(running);
@@ -272,6 +278,7 @@ async fn no_mirror_has_skills_of_another_environment() {
                 fixture,
                 image,
                 generation: 0,
+                starts: 0,
                 running: None,
                 mirror,
             };

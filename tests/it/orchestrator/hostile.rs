@@ -13,8 +13,8 @@ use serde_json::json;
 
 use super::session::{session, value};
 use super::{client, published};
+use crate::harness::test_servers::{HostileDaemon, ReadResponder, hostile_skill, read_response};
 use crate::harness::{in_time, read_request};
-use crate::test_servers::{HostileDaemon, ReadResponder, hostile_skill, read_response};
 
 #[tokio::test]
 async fn invalid_read_responses_are_errors() {

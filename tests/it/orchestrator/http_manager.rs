@@ -17,9 +17,9 @@ use super::dispatch::http_manager;
 use super::example_dispatch::service::{Fault, Service};
 use super::session::session;
 use super::start_daemon;
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::{ScriptedServer, event_stream, response};
 use crate::harness::{Daemon, in_time};
-use crate::test_servers::{ScriptedServer, event_stream, response};
 
 async fn start_session(fixture: &Fixture) -> (Daemon, Arc<Session>) {
     let daemon = start_daemon("r", fixture.path("r"), None).await;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::session::{read_all, session};
 use super::{serve_tree, start_daemon};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 use crate::harness::in_time;
 
 async fn inject(session: &Session, prompt: impl Into<UserPrompt>) -> InjectedSkills {

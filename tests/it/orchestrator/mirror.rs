@@ -7,9 +7,9 @@ use caproot_client::{Mirror, MirrorSelection, MirrorSnapshot, MirrorState};
 use caproot_core::proto::caproot::v1::{Consistency, ListSkillsRequest, SkillView};
 
 use super::{client, published, serve_tree, start_daemon};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::unused_address;
 use crate::harness::{Daemon, HANG_TIMEOUT, Setup, in_time, selected};
-use crate::test_servers::unused_address;
 
 /// Waits until the mirror agrees with a fresh list.
 pub(crate) async fn wait_until_equal_to_list(mirror: &mut Mirror, daemon: &Daemon, root: &str) {

@@ -41,9 +41,9 @@ use caproot::config::{Config, RootFlag, ServeFlags};
 use caproot_client::{Client, ClientCredentials, DaemonEndpoint, ExecutorConfig};
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::free_port;
 use crate::harness::{Daemon, HANG_TIMEOUT, isolated_env};
-use crate::test_servers::free_port;
 
 /// Starts a daemon of one environment that publishes one directory.
 pub(crate) async fn start_daemon(environment: &str, dir: PathBuf, address: Option<&str>) -> Daemon {

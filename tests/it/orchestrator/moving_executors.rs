@@ -12,7 +12,7 @@ use caproot_client::{
 use serde_json::json;
 
 use super::{executor, published, serve_tree, start_daemon};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 use crate::harness::{HANG_TIMEOUT, in_time};
 
 /// Registry with the address that the test sets.
@@ -155,7 +155,7 @@ async fn a_session_shows_the_skills_of_a_late_executor() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_is_let_go_ten_minutes_after_its_last_use() {
-    let address = crate::test_servers::unused_address();
+    let address = crate::harness::test_servers::unused_address();
     let executors = ["used", "unused"].map(|id| (id.to_owned(), executor(&address)));
     let fleet = Fleet::from_executors(executors);
     let used = fleet.client("used").await.expect("a client");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::call_command::write_fleet;
 use super::rust_page_program::orchestrate;
 use super::serve_tree;
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 
 const CRATE_PAGE: &str = include_str!("../../../docs/crate.md");
 const RUST_PAGE: &str = include_str!("../../../docs/orchestrate/rust.md");

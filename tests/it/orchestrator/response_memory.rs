@@ -14,11 +14,11 @@ use serde_json::json;
 
 use super::call_command::CallProcess;
 use super::{client, published};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, caproot, program, run_command};
+use crate::harness::process_usage::most_anonymous;
+use crate::harness::test_servers::{RawDaemon, hostile_skill};
 use crate::harness::{in_time, list_request};
-use crate::process::{Process, caproot, program, run_command};
-use crate::process_usage::most_anonymous;
-use crate::test_servers::{RawDaemon, hostile_skill};
 
 /// Size of a hostile message.
 const BOMB_BYTES: usize = 1 << 20;

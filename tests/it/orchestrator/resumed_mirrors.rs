@@ -15,9 +15,9 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 
 use super::client;
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::free_port;
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time, isolated_env, selected};
-use crate::test_servers::free_port;
 
 /// Starts a daemon that allows the fixture.
 async fn start_daemon_allowing(fixture: &Fixture, address: Option<&str>) -> Daemon {

@@ -17,9 +17,9 @@ use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 use super::{executor, published, serve_tree, start_daemon};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::unused_address;
 use crate::harness::{HANG_TIMEOUT, in_time};
-use crate::test_servers::unused_address;
 
 /// Cursor of the list of another session.
 struct ForeignListCursor;

@@ -12,9 +12,9 @@ use serde_json::json;
 use super::call_command::CallProcess;
 use super::session::list_all;
 use super::{executor, published, serve_tree};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::client_command;
 use crate::harness::{HANG_TIMEOUT, in_time};
-use crate::process::client_command;
 
 /// Two plugins of one executor, and one of a local directory.
 const TREE: &str = r#"

@@ -15,9 +15,9 @@ use tokio::sync::watch;
 use super::mirror::wait_until;
 use super::session::list_all;
 use super::{client, executor, published};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::{HostileDaemon, RecordingProxy, free_port, hostile_skill};
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time, isolated_env, short_or_long};
-use crate::test_servers::{HostileDaemon, RecordingProxy, free_port, hostile_skill};
 
 /// Tree with this number of skills, each with a description as long as those of public plugins.
 fn plugin_set(skills: usize) -> String {
@@ -164,6 +164,37 @@ async fn equal_catalogs_are_transferred_once() {
     );
     assert_eq!(fleet.stats().catalogs, 1, "the catalog of before is gone");
     drop(mirrors);
+    daemon.stop().await;
+}
+
+/// A mirror that comes back takes its catalog from memory, if the limit of catalogs without a mirror
+/// has room for the catalog.
+#[tokio::test]
+async fn catalogs_of_ended_mirrors_are_kept_up_to_the_limit() {
+    let fixture = Fixture::new(&plugin_set(5));
+    let ids = environment_ids(1);
+    let daemon = start_environments(&ids, &fixture, None).await;
+    for (max_bytes, is_kept) in [(0, false), (100, false), (1 << 20, true)] {
+        let fleet = fleet_at(&ids, &daemon.address).with_max_idle_catalog_bytes(max_bytes);
+        let first = fleet.mirror("e0", selection("e0"));
+        wait_until_all_live(std::slice::from_ref(&first)).await;
+        assert_eq!(fleet.stats().catalogs, 1, "{max_bytes}");
+
+        drop(first);
+        in_time(async {
+            while fleet.stats().catalogs > 0 && fleet.stats().idle_catalog_bytes == 0 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        let idle_bytes = fleet.stats().idle_catalog_bytes;
+        assert!(idle_bytes <= max_bytes, "{max_bytes}: {idle_bytes}");
+
+        let second = fleet.mirror("e0", selection("e0"));
+        wait_until_all_live(std::slice::from_ref(&second)).await;
+        let hits = u64::from(is_kept);
+        assert_eq!(fleet.stats().catalog_hits, hits, "{max_bytes}");
+    }
     daemon.stop().await;
 }
 

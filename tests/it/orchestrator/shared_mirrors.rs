@@ -6,9 +6,9 @@ use futures_util::future::join_all;
 use serde_json::json;
 
 use crate::config::metrics::{scrape, series_value};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::ConfiguredDaemon;
 use crate::harness::{HANG_TIMEOUT, in_time, published};
-use crate::process::ConfiguredDaemon;
 
 const CONFIG: &str = "roots: [{id: r, path: root}, {id: s, path: other}]\n\
                       metrics: {listen: 'unix:run/m.sock'}\n";

@@ -1,8 +1,8 @@
 //! Changes of plugin declarations in open watches.
 
+use crate::harness::replica::Replica;
 use crate::harness::selected;
-use crate::replica::Replica;
-use crate::watch_harness::{WatchHarness, watch_request};
+use crate::harness::watch_harness::{WatchHarness, watch_request};
 use caproot_core::proto::caproot::v1::{
     DiagnosticCode, Plugin, PluginComponents, SkillView, WatchSkillsRequest,
 };

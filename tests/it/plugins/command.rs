@@ -2,7 +2,7 @@
 
 use super::TREE;
 use crate::harness::Daemon;
-use crate::process::{Process, client_command_with, run_command};
+use crate::harness::process::{Process, client_command_with, run_command};
 
 #[tokio::test]
 async fn resolve_prints_components_and_read_prints_their_files() {

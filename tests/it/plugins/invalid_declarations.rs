@@ -2,9 +2,9 @@
 //! log.
 
 use super::{codes, resolve, resolve_tree};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{caproot, run_command};
 use crate::harness::{Daemon, Setup, selected};
-use crate::process::{caproot, run_command};
 use caproot_core::proto::caproot::v1::{DiagnosticCode, Severity};
 
 /// Secret that no output may contain.

@@ -5,7 +5,7 @@ mod command;
 mod corpus;
 mod invalid_declarations;
 
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 use crate::harness::{Daemon, Setup, bytes_of, files_request, read_request, rpc_error, selected};
 use caproot_core::proto::caproot::v1::{
     Diagnostic, DiagnosticCode, HostCapability, McpTransport, Plugin, ResolveRootsRequest,

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use super::counters::Counters;
 use super::file_contents;
 use super::tree::{GROUPS, ROOTS, SKILLS, Tree};
-use crate::rng::Rng;
-use crate::watch_harness::retarget;
+use crate::harness::rng::Rng;
+use crate::harness::watch_harness::retarget;
 
 /// Longest pause between two changes, in milliseconds.
 const MAX_PAUSE_MS: u64 = 30;

@@ -9,8 +9,8 @@ use tokio::time::sleep;
 use super::shared_state::{DaemonState, SharedState};
 use super::tree::{ROOTS, Tree};
 use crate::harness::HANG_TIMEOUT;
-use crate::process::{Output, Process, caproot};
-use crate::process_usage::{descriptors, resident, threads, watches};
+use crate::harness::process::{Output, Process, caproot};
+use crate::harness::process_usage::{descriptors, resident, threads, watches};
 
 /// History limit of the daemon. The limit is low, so that old states are dropped soon.
 pub(super) const HISTORY: u64 = 16;

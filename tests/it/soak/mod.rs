@@ -10,9 +10,11 @@ mod churn;
 mod counters;
 mod daemon_process;
 mod file_contents;
+mod fleet_storm;
 mod lists;
 mod random_calls;
 mod shared_state;
+mod storm;
 mod streams;
 mod tree;
 
@@ -33,11 +35,13 @@ use self::random_calls::{RANDOM_CALLERS, RandomCaller};
 use self::shared_state::{Phase, SharedState};
 use self::streams::{STREAMS, WatchClient};
 use self::tree::{ROOTS, Tree};
+use crate::harness::replica::Replica;
+use crate::harness::rng::Rng;
+use crate::harness::test_servers::slim_executor;
+use crate::harness::watch_harness::watch_request;
 use crate::harness::{Daemon, HANG_TIMEOUT};
-use crate::random_walk::from_env;
-use crate::replica::Replica;
-use crate::rng::Rng;
-use crate::watch_harness::watch_request;
+use crate::tls::link::nats_cluster;
+use crate::watching::random_walk::from_env;
 
 /// Longest time of changes between two complete comparisons.
 const ROUND: Duration = Duration::from_secs(10);

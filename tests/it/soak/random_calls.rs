@@ -16,9 +16,9 @@ use super::file_contents::{ContentKind, recognize};
 use super::lists::list_all_pages;
 use super::shared_state::{Phase, SharedState, root_dir};
 use super::tree::{GROUPS, SKILLS};
+use crate::calls::reads::digest;
+use crate::harness::rng::Rng;
 use crate::harness::{Daemon, bytes_of, in_time, read_request};
-use crate::reads::digest;
-use crate::rng::Rng;
 
 /// Number of clients with random calls.
 pub(super) const RANDOM_CALLERS: usize = 4;

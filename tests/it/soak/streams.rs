@@ -14,10 +14,10 @@ use tonic::Status;
 
 use super::lists::list_all_pages;
 use super::shared_state::{DaemonState, Phase, SharedState, assert_skill_of_its_root};
+use crate::harness::replica::Replica;
+use crate::harness::rng::Rng;
+use crate::harness::watch_harness::watch_request;
 use crate::harness::{Daemon, HANG_TIMEOUT};
-use crate::replica::Replica;
-use crate::rng::Rng;
-use crate::watch_harness::watch_request;
 
 /// Number of concurrent streams.
 pub(super) const STREAMS: usize = 50;

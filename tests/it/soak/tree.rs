@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use caproot_core::proto::caproot::v1::{ListSkillsResponse, Skill};
 
 use super::file_contents::{self, ContentKind, recognize};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 
 /// Selected directories. Each has `GROUPS` groups of `SKILLS` skills: 5,000 skills in all.
 pub(super) const ROOTS: [&str; 5] = ["r0", "r1", "r2", "r3", "r4"];

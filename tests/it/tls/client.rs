@@ -2,8 +2,8 @@
 
 use super::authority::{Authority, CertificateSpec};
 use super::{Pki, TlsDaemon, list};
-use crate::process::{caproot, run_command};
-use crate::test_servers::silent_listener;
+use crate::harness::process::{caproot, run_command};
+use crate::harness::test_servers::silent_listener;
 
 #[tokio::test]
 async fn a_list_over_tls_succeeds() {

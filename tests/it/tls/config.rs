@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::authority::CertificateSpec;
 use super::{Pki, TlsDaemon};
-use crate::golden::check_cases;
 use crate::harness::connect;
-use crate::process::{Output, caproot, run_blocking, run_command};
+use crate::harness::golden::check_cases;
+use crate::harness::process::{Output, caproot, run_blocking, run_command};
 
 async fn check_config(pki: &Pki, config: &str, more: &[&str]) -> Output {
     pki.fixture.write("c.yaml", config);

@@ -7,7 +7,7 @@ use caproot_client::{Client, ClientCredentials, ClientToken, DaemonEndpoint};
 use super::authority::Authority;
 use super::{Pki, TlsDaemon};
 use crate::harness::in_time;
-use crate::process::{caproot, run_command};
+use crate::harness::process::{caproot, run_command};
 
 async fn call_on_lazy_client(
     endpoint: &str,

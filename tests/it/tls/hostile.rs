@@ -8,7 +8,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::{Pki, TlsDaemon};
 use crate::harness::in_time;
-use crate::process_usage::descriptors;
+use crate::harness::process_usage::descriptors;
 
 /// Begin of a `ClientHello`.
 const HALF_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01";

@@ -7,7 +7,7 @@ mod config;
 mod first_call;
 mod fleet;
 mod hostile;
-mod link;
+pub(crate) mod link;
 mod mutual;
 mod openssl;
 mod reload;
@@ -19,9 +19,9 @@ use std::time::Duration;
 
 use caproot_client::{Client, ClientCredentials, ConnectError, DaemonEndpoint};
 
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 use crate::harness::in_time;
-use crate::process::{Output, Process, caproot, run_command};
+use crate::harness::process::{Output, Process, caproot, run_command};
 use authority::{Authority, CertificateSpec};
 
 /// Certificates of one authority in a fixture with a root `root` and a skill `a`: `ca.pem`;

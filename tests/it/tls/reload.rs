@@ -12,7 +12,7 @@ use super::authority::{Authority, CertificateSpec};
 use super::{CLIENT, Pki, TlsDaemon};
 use crate::config::metrics::{scrape, series_value};
 use crate::harness::in_time;
-use crate::watch_harness::skill_text;
+use crate::harness::watch_harness::skill_text;
 
 /// Opens a stream of the published root and reads its first state.
 async fn open_watch(client: &mut Client) -> SkillWatch {

@@ -13,9 +13,9 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Status};
 
 use super::{Pki, list};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 use crate::harness::in_time;
-use crate::test_servers::{serve_grpc, start_grpc};
+use crate::harness::test_servers::{serve_grpc, start_grpc};
 
 type ReceivedMetadata = Arc<Mutex<Vec<MetadataMap>>>;
 

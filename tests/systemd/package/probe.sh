@@ -66,7 +66,7 @@ follows() {
   sed -i 's/^description: .*/description: Changed by hand./' /srv/skills/demo/write-changelog/SKILL.md
   until_true 20 grep -q '~ write-changelog .*Changed by hand' /run/watched || fail "the stream does not report the change"
   as alice list --fresh | grep -q 'Changed by hand' || fail "the change is not listed"
-  status_has '^1 roots .*3 skills' || fail "$(property StatusText)"
+  status_has '^1 published roots .*3 skills' || fail "$(property StatusText)"
 }
 
 reloads() {

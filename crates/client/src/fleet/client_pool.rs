@@ -50,6 +50,7 @@ impl ClientPool {
         if let Some(client) = self.find(environment_id) {
             return client;
         }
+
         let mut state = self.0.lock();
         let pooled = PooledClient {
             client: create(),
@@ -60,6 +61,7 @@ impl ClientPool {
             .entry(environment_id.to_owned())
             .or_insert(pooled);
         let client = pooled.client.clone();
+
         // A sweeper also ends with its runtime.
         if state
             .sweeper

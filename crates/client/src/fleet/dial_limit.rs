@@ -59,8 +59,12 @@ impl DialQueue {
     /// Waits for the turn of a dial. Dials start in the order of these calls.
     pub async fn wait_for_turn(&self) -> DialPermit {
         let waiting = CountGuard::new(&self.waiting);
-        let permit = self.permits.clone().acquire_owned().await;
-        let permit = permit.expect("the semaphore is never closed");
+        let permit = self
+            .permits
+            .clone()
+            .acquire_owned()
+            .await
+            .expect("the semaphore is never closed");
         self.rate.lock().await.wait_for_start().await;
         drop(waiting);
         DialPermit {

@@ -87,16 +87,19 @@ async fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 fn parse(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<FleetTable, ConfigErrors> {
-    let unreadable = |error| ConfigError::file(path, format!("cannot be read: {error}"));
-    let text = document::decode(bytes.map_err(unreadable)?);
-    let node = text.and_then(|text| document::parse(&text));
-    let node = node.map_err(|error| ConfigError::syntax(path, error))?;
+    let bytes =
+        bytes.map_err(|error| ConfigError::file(path, format!("cannot be read: {error}")))?;
+    let node = document::decode(bytes)
+        .and_then(|text| document::parse(&text))
+        .map_err(|error| ConfigError::syntax(path, error))?;
+
     let mut errors = ConfigErrors::default();
     let mut reader = DocumentReader {
         file: path,
         errors: &mut errors,
     };
     let top = reader.top_section(&node, ["executors", "pattern", "nats"]);
+
     let mut table = FleetTable::default();
     let nats = top.get("nats");
     if let Some(field) = &nats {
@@ -106,33 +109,43 @@ fn parse(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<FleetTable, ConfigEr
     if let Some(field) = top.get("pattern") {
         table.pattern = read_pattern(&field, has_broker, &mut reader);
     }
+
     let executors = match table.pattern {
         Some(_) => top.get("executors"),
         None if top.get("pattern").is_some() => top.get("executors"),
         None => reader.required(&top, "executors"),
     };
     if let Some(field) = executors {
-        for (environment_id, field) in reader.named_fields(&field) {
-            if environment_id.is_empty() {
-                reader.report_error(&field, "the environment id must not be empty");
-            }
-            let section = reader.section(&field, EXECUTOR_KEYS);
-            let executor = section.and_then(|section| {
-                read_executor(
-                    &field,
-                    &section,
-                    environment_id,
-                    has_broker,
-                    &mut reader,
-                    |text| Ok(text.to_owned()),
-                )
-            });
-            if let Some(executor) = executor {
-                table.executors.insert(environment_id.to_owned(), executor);
-            }
+        read_executors(&field, has_broker, &mut table, &mut reader);
+    }
+
+    errors.or_value(table)
+}
+
+fn read_executors(
+    field: &DocumentField<'_>,
+    has_broker: bool,
+    table: &mut FleetTable,
+    reader: &mut DocumentReader<'_>,
+) {
+    for (environment_id, field) in reader.named_fields(field) {
+        if environment_id.is_empty() {
+            reader.report_error(&field, "the environment id must not be empty");
+        }
+        let Some(section) = reader.section(&field, EXECUTOR_KEYS) else {
+            continue;
+        };
+
+        let executor = ExecutorSection {
+            field: &field,
+            section: &section,
+            environment_id,
+            has_broker,
+        };
+        if let Some(executor) = executor.read(reader, |text| Ok(text.to_owned())) {
+            table.executors.insert(environment_id.to_owned(), executor);
         }
     }
-    errors.or_value(table)
 }
 
 #[cfg(feature = "nats")]
@@ -152,9 +165,16 @@ fn read_pattern(
     reader: &mut DocumentReader<'_>,
 ) -> Option<ExecutorPattern> {
     let section = reader.section(field, EXECUTOR_KEYS)?;
-    let sample = read_executor(field, &section, SAMPLE_ID, has_broker, reader, |endpoint| {
+    let executor = ExecutorSection {
+        field,
+        section: &section,
+        environment_id: SAMPLE_ID,
+        has_broker,
+    };
+    let sample = executor.read(reader, |endpoint| {
         check_placeholder(endpoint).map(|()| fill_id(endpoint, SAMPLE_ID))
     })?;
+
     let mut text = |key| {
         let field = section.get(key)?;
         reader.text(&field).map(str::to_owned)
@@ -167,84 +187,119 @@ fn read_pattern(
     })
 }
 
-/// Reads the executor of an environment. `to_endpoint` returns the text of the endpoint.
-fn read_executor(
-    field: &DocumentField<'_>,
-    section: &DocumentSection<'_>,
-    environment_id: &str,
+/// Section of the executor of an environment.
+struct ExecutorSection<'a> {
+    field: &'a DocumentField<'a>,
+    section: &'a DocumentSection<'a>,
+    environment_id: &'a str,
     has_broker: bool,
-    reader: &mut DocumentReader<'_>,
-    to_endpoint: impl Fn(&str) -> Result<String, &'static str>,
-) -> Option<ExecutorConfig> {
-    let endpoint = reader.required(section, "endpoint");
-    if section.get("cert").is_some() != section.get("key").is_some() {
-        reader.report_error(field, "`cert` and `key` go together; one is missing");
+}
+
+impl ExecutorSection<'_> {
+    /// Reads the executor. `to_endpoint` returns the text of the endpoint.
+    fn read(
+        &self,
+        reader: &mut DocumentReader<'_>,
+        to_endpoint: impl Fn(&str) -> Result<String, &'static str>,
+    ) -> Option<ExecutorConfig> {
+        let endpoint = reader.required(self.section, "endpoint").and_then(|item| {
+            reader.parsed(&item, |text| {
+                let endpoint = to_endpoint(text)?.parse::<DaemonEndpoint>();
+                endpoint.map_err(|error| error.to_string())
+            })
+        });
+        let timeout = self
+            .section
+            .get("timeout")
+            .and_then(|item| reader.parsed(&item, parse_timeout));
+        let credentials = self.read_credentials(endpoint.as_ref(), reader);
+        let via_nats = self.read_via(endpoint.as_ref(), reader);
+
+        Some(ExecutorConfig {
+            endpoint: endpoint?,
+            credentials,
+            timeout: timeout.unwrap_or(DEFAULT_TIMEOUT),
+            via_nats,
+        })
     }
-    let parse_endpoint = |text: &str| {
-        let endpoint = to_endpoint(text)?.parse::<DaemonEndpoint>();
-        endpoint.map_err(|error| error.to_string())
-    };
-    let endpoint = endpoint.and_then(|item| reader.parsed(&item, parse_endpoint));
-    let timeout = section
-        .get("timeout")
-        .and_then(|item| reader.parsed(&item, parse_timeout));
-    let server_name = section
-        .get("server_name")
-        .and_then(|item| reader.text(&item));
-    let spiffe_id = section.get("spiffe_id").and_then(|item| {
-        if section.get("server_name").is_some() {
-            reader.report_error(field, "`server_name` and `spiffe_id` exclude each other");
+
+    fn read_credentials(
+        &self,
+        endpoint: Option<&DaemonEndpoint>,
+        reader: &mut DocumentReader<'_>,
+    ) -> ClientCredentials {
+        let section = self.section;
+        if section.get("cert").is_some() != section.get("key").is_some() {
+            reader.report_error(self.field, "`cert` and `key` go together; one is missing");
         }
-        let is_tls =
-            |endpoint: &DaemonEndpoint| matches!(endpoint.address(), EndpointAddress::Tls(_));
-        if !endpoint.as_ref().is_none_or(is_tls) {
-            reader.report_error(field, "`spiffe_id` needs a tls: endpoint");
+
+        let server_name = section
+            .get("server_name")
+            .and_then(|item| reader.text(&item))
+            .map(|name| fill_id(name, self.environment_id));
+        let spiffe_id = self.read_spiffe_id(endpoint, reader);
+
+        let base = reader.file.parent().unwrap_or(Path::new(""));
+        let mut path = |key| {
+            section
+                .get(key)
+                .and_then(|item| reader.text(&item))
+                .map(|p| base.join(p))
+        };
+        ClientCredentials {
+            ca: path("ca"),
+            identity: path("cert").zip(path("key")),
+            server_name,
+            spiffe_id,
+            token: path("token_file").map(ClientToken::File),
+        }
+    }
+
+    fn read_spiffe_id(
+        &self,
+        endpoint: Option<&DaemonEndpoint>,
+        reader: &mut DocumentReader<'_>,
+    ) -> Option<SpiffeId> {
+        let item = self.section.get("spiffe_id")?;
+        if self.section.get("server_name").is_some() {
+            let reason = "`server_name` and `spiffe_id` exclude each other";
+            reader.report_error(self.field, reason);
+        }
+        if !endpoint.is_none_or(has_tls) {
+            reader.report_error(self.field, "`spiffe_id` needs a tls: endpoint");
         }
         reader.parsed(&item, |text| {
-            fill_id(text, environment_id).parse::<SpiffeId>()
+            fill_id(text, self.environment_id).parse::<SpiffeId>()
         })
-    });
-    let via_nats = section.get("via").is_some_and(|item| {
+    }
+
+    /// Returns whether the fleet reaches the executor through the broker.
+    fn read_via(&self, endpoint: Option<&DaemonEndpoint>, reader: &mut DocumentReader<'_>) -> bool {
+        let Some(item) = self.section.get("via") else {
+            return false;
+        };
         let via = reader.parsed(&item, |text| match text {
-            "nats" if has_broker => Ok(()),
+            "nats" if self.has_broker => Ok(()),
             "nats" => Err("the file has no section `nats`, which names the broker"),
             _ => Err("expected nats, or no key for a direct connection"),
         });
-        let is_tls =
-            |endpoint: &DaemonEndpoint| matches!(endpoint.address(), EndpointAddress::Tls(_));
-        if !endpoint.as_ref().is_none_or(is_tls) {
-            reader.report_error(field, "`via` needs a tls: endpoint");
+        if !endpoint.is_none_or(has_tls) {
+            reader.report_error(self.field, "`via` needs a tls: endpoint");
         }
         via.is_some()
-    });
-    let base = reader.file.parent().unwrap_or(Path::new(""));
-    let mut path = |key| {
-        section
-            .get(key)
-            .and_then(|item| reader.text(&item))
-            .map(|p| base.join(p))
-    };
-    let credentials = ClientCredentials {
-        ca: path("ca"),
-        identity: path("cert").zip(path("key")),
-        server_name: server_name.map(|name| fill_id(name, environment_id)),
-        spiffe_id,
-        token: path("token_file").map(ClientToken::File),
-    };
-    let timeout = timeout.unwrap_or(DEFAULT_TIMEOUT);
-    Some(ExecutorConfig {
-        endpoint: endpoint?,
-        credentials,
-        timeout,
-        via_nats,
-    })
+    }
+}
+
+fn has_tls(endpoint: &DaemonEndpoint) -> bool {
+    matches!(endpoint.address(), EndpointAddress::Tls(_))
 }
 
 /// Parses a duration of more than zero and at most a day.
 fn parse_timeout(text: &str) -> Result<Duration, &'static str> {
-    let timeout = humantime::parse_duration(text).ok();
-    let timeout = timeout.filter(|span| !span.is_zero() && *span <= Duration::from_hours(24));
-    timeout.ok_or("expected a duration of more than 0s and at most 24h, such as 30s")
+    humantime::parse_duration(text)
+        .ok()
+        .filter(|span| !span.is_zero() && *span <= Duration::from_hours(24))
+        .ok_or("expected a duration of more than 0s and at most 24h, such as 30s")
 }
 
 #[cfg(test)]

@@ -35,8 +35,9 @@ mod watched {
         pub async fn follow(mut self, mut reread: impl AsyncFnMut()) {
             let mut changes = FileChanges::start(|message| tracing::warn!("{message}"));
             loop {
-                let last_read = || (self.paths.clone(), self.stamps.clone());
-                let (stamps, _) = changes.wait_for_change(last_read).await;
+                let (stamps, _) = changes
+                    .wait_for_change(|| (self.paths.clone(), self.stamps.clone()))
+                    .await;
                 self.stamps = stamps;
                 reread().await;
             }

@@ -36,14 +36,12 @@ impl FileRegistry {
         let changes = FleetFileChanges::start(path).await;
         let (sender, table) = watch::channel(file::read(path).await?);
         let status = Arc::<Mutex<FleetFileStatus>>::default();
-        let (path, shown) = (path.to_owned(), status.clone());
+
+        let path = path.to_owned();
+        let shown = status.clone();
         let follow = changes.follow(async move || match file::read(&path).await {
             Ok(table) => {
-                sender.send_if_modified(|current| {
-                    let is_new = *current != table;
-                    *current = table;
-                    is_new
-                });
+                replace_table(&sender, table);
                 let mut status = shown.lock();
                 status.rereads += 1;
                 status.error = None;
@@ -54,11 +52,12 @@ impl FileRegistry {
                 tracing::warn!(
                     error,
                     "fleet file rejected; correct the file, the executors of its last valid \
-                         version stay in use"
+                     version stay in use"
                 );
                 shown.lock().error = Some(error);
             }
         });
+
         let follower = AbortOnDropHandle::new(tokio::spawn(follow));
         Ok(Self {
             table,
@@ -80,6 +79,15 @@ impl FileRegistry {
     }
 }
 
+/// Publishes a table, if it differs from the last one.
+fn replace_table(sender: &watch::Sender<FleetTable>, table: FleetTable) {
+    sender.send_if_modified(|current| {
+        let is_new = *current != table;
+        *current = table;
+        is_new
+    });
+}
+
 impl ExecutorRegistry for FileRegistry {
     fn find_executor<'a>(&'a self, environment_id: &'a str) -> RegistryFuture<'a> {
         let found = self.table.borrow().find(environment_id);
@@ -87,12 +95,13 @@ impl ExecutorRegistry for FileRegistry {
     }
 
     fn executor_changed(&self, environment_id: &str) -> BoxFuture<'static, ()> {
-        let (mut table, environment_id) = (self.table.clone(), environment_id.to_owned());
+        let mut table = self.table.clone();
+        let environment_id = environment_id.to_owned();
         let before: Result<Option<ExecutorConfig>, String> =
             table.borrow_and_update().find(&environment_id);
         Box::pin(async move {
-            let is_other = |table: &FleetTable| table.find(&environment_id) != before;
-            if table.wait_for(is_other).await.is_err() {
+            let changed = table.wait_for(|table| table.find(&environment_id) != before);
+            if changed.await.is_err() {
                 // The fleet is gone, and its connections go with their clients.
                 std::future::pending::<()>().await;
             }

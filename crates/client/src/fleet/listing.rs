@@ -60,22 +60,18 @@ pub struct OmittedExecutor {
 
 /// Returns the published roots of the executors that the fleet can list.
 pub async fn list_published_roots(fleet: &Fleet, timeout: Duration) -> PublishedSelection {
-    let list_roots = async |id: &String| {
-        let mut client = fleet.client(id).await.map_err(|error| error.to_string())?;
-        published_roots(&mut client, id).await
-    };
     let each = fleet.environment_ids().into_iter().map(|id| async move {
-        let listed = tokio::time::timeout(timeout, list_roots(&id)).await;
-        let late = || format!("no response within {}", humantime::format_duration(timeout));
-        let timed_out = listed.is_err();
-        (id, listed.unwrap_or_else(|_| Err(late())), timed_out)
+        let listed = list_executor_roots(fleet, &id, timeout).await;
+        (id, listed)
     });
     let listed: Vec<_> = stream::iter(each)
         .buffered(MAX_CONCURRENT_EXECUTORS)
         .collect()
         .await;
-    let (mut ids, mut selection) = (HashSet::new(), PublishedSelection::default());
-    for (environment_id, outcome, timed_out) in listed {
+
+    let mut ids = HashSet::new();
+    let mut selection = PublishedSelection::default();
+    for (environment_id, outcome) in listed {
         match outcome {
             Ok(roots) => selection.roots.extend(roots.into_iter().map(|mut root| {
                 if !ids.insert(root.id.clone()) {
@@ -84,17 +80,38 @@ pub async fn list_published_roots(fleet: &Fleet, timeout: Duration) -> Published
                 }
                 root
             })),
-            Err(reason) => {
-                let executor = OmittedExecutor {
-                    environment_id,
-                    reason,
-                    timed_out,
-                };
-                selection.omitted.push(executor);
-            }
+            Err(omitted) => selection.omitted.push(omitted),
         }
     }
     selection
+}
+
+/// Returns the published roots of one executor.
+async fn list_executor_roots(
+    fleet: &Fleet,
+    environment_id: &str,
+    timeout: Duration,
+) -> Result<Vec<SelectedCapabilityRoot>, OmittedExecutor> {
+    let listed = tokio::time::timeout(timeout, async {
+        let found = fleet.client(environment_id).await;
+        let mut client = found.map_err(|error| error.to_string())?;
+        published_roots(&mut client, environment_id).await
+    });
+
+    let (reason, timed_out) = match listed.await {
+        Ok(Ok(roots)) => return Ok(roots),
+        Ok(Err(reason)) => (reason, false),
+        Err(_) => {
+            let limit = humantime::format_duration(timeout);
+            (format!("no response within {limit}"), true)
+        }
+    };
+
+    Err(OmittedExecutor {
+        environment_id: environment_id.to_owned(),
+        reason,
+        timed_out,
+    })
 }
 
 /// Lists the skills of many executors, in the byte order of their environment ids.
@@ -115,25 +132,25 @@ pub async fn list_fleet_skills(
             by.map(|(id, roots)| (id, Some(roots))).collect()
         }
     };
+
     let each = requests
         .into_iter()
         .map(|(environment_id, roots)| async move {
             on_progress(&environment_id, ListStage::Connecting);
             let outcome =
                 list_executor_skills(fleet, &environment_id, roots, request, on_progress).await;
-            on_progress(
-                &environment_id,
-                if outcome.is_ok() {
-                    ListStage::Done
-                } else {
-                    ListStage::Failed
-                },
-            );
+            let stage = if outcome.is_ok() {
+                ListStage::Done
+            } else {
+                ListStage::Failed
+            };
+            on_progress(&environment_id, stage);
             ExecutorListing {
                 environment_id,
                 outcome,
             }
         });
+
     stream::iter(each)
         .buffered(MAX_CONCURRENT_EXECUTORS)
         .collect()
@@ -157,6 +174,7 @@ async fn list_executor_skills(
         on_progress(environment_id, ListStage::ListingRoots);
         published_roots(&mut client, environment_id).await?
     };
+
     on_progress(environment_id, ListStage::ListingSkills);
     let request = ListSkillsRequest {
         selected_capability_roots: roots,
@@ -196,6 +214,7 @@ async fn published_roots(
         .iter()
         .filter_map(|root| root.selected_capability_root.as_ref());
     let mut locations = selected.filter_map(|root| root.location.as_ref());
+
     // A daemon with several environments names its first one in each root.
     if !locations.all(|location| location.environment_id == environment_id) {
         let executor = client
@@ -206,6 +225,7 @@ async fn published_roots(
             return Err(sentence);
         }
     }
+
     Ok(published_selection(published, Some(environment_id)))
 }
 

@@ -21,7 +21,8 @@ struct MirrorPoolState {
 
 impl MirrorPool {
     /// Returns the mirror of an environment with this selection, which `start` returns if there is
-    /// none. The roots of the selection must be sorted.
+    /// none. A mirror that waits for its next attempt to connect tries at once. The roots of the
+    /// selection must be sorted.
     pub fn find_or_start(
         &self,
         environment_id: &str,
@@ -36,9 +37,12 @@ impl MirrorPool {
                 .1
                 .upgrade()
         });
+
         if let Some(mirror) = found {
+            mirror.request_retry();
             return mirror;
         }
+
         let mirror = start(selection.clone());
         state.add(environment_id, selection, &mirror);
         mirror
@@ -67,5 +71,77 @@ impl MirrorPoolState {
                 .retain(|_, mirrors| mirrors.iter().any(|(_, mirror)| mirror.is_in_use()));
             self.next_sweep_len = 2 * self.mirrors.len();
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use crate::fleet::{ExecutorConfig, ExecutorRegistry, Fleet, RegistryFuture};
+    use crate::mirror::{MirrorSelection, MirrorState};
+    use std::future::ready;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+    use tokio::time::sleep;
+
+    /// Registry of an executor whose socket is missing. Counts the attempts to connect.
+    #[derive(Clone, Default)]
+    struct CountingRegistry(Arc<AtomicUsize>);
+
+    impl CountingRegistry {
+        fn attempts(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    impl ExecutorRegistry for CountingRegistry {
+        fn find_executor<'a>(&'a self, _: &'a str) -> RegistryFuture<'a> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let endpoint = "unix:/nonexistent/caproot.sock".parse().expect("a path");
+            Box::pin(ready(Ok(Some(ExecutorConfig::new(endpoint)))))
+        }
+    }
+
+    fn selection() -> MirrorSelection {
+        MirrorSelection::new(Vec::new())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_user_ends_the_delay_of_a_mirror() {
+        let registry = CountingRegistry::default();
+        let fleet = Fleet::new(registry.clone());
+        let first = fleet.mirror("dev", selection());
+        // From here on, each delay is a random part of 10 s.
+        sleep(Duration::from_mins(1)).await;
+        assert!(matches!(first.snapshot().state, MirrorState::Failed(_)));
+
+        for user in 0..20 {
+            let before = registry.attempts();
+            let mirror = fleet.mirror("dev", selection());
+            mirror
+                .wait_until_live_or_failed(Duration::from_secs(5))
+                .await;
+            assert!(registry.attempts() > before, "{user}");
+            assert!(matches!(mirror.snapshot().state, MirrorState::Failed(_)));
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_new_users_cause_one_early_attempt_a_second() {
+        let registry = CountingRegistry::default();
+        let fleet = Fleet::new(registry.clone());
+        let first = fleet.mirror("dev", selection());
+        sleep(Duration::from_mins(1)).await;
+
+        let before = registry.attempts();
+        for _ in 0..1_000 {
+            drop(fleet.mirror("dev", selection()));
+            sleep(Duration::from_millis(10)).await;
+        }
+        let attempts = registry.attempts() - before;
+        // Ten early attempts. A delay that is under 1 s by chance ends before them.
+        assert!((9..30).contains(&attempts), "{attempts}");
+        drop(first);
     }
 }

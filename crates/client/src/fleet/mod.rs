@@ -30,7 +30,6 @@ use super::call::Client;
 use super::connect::ConnectError;
 use super::connect::connect_within;
 use super::credentials::BearerToken;
-use super::executor_channel::ExecutorChannel;
 use super::mirror::{
     DEFAULT_MAX_BYTES, Mirror, MirrorSelection, ResumePoint, ResumeReconciler, SharedCatalogs,
     SharingExecutor,
@@ -126,16 +125,13 @@ impl Fleet {
         executor: &ExecutorConfig,
         roots: &[SelectedCapabilityRoot],
     ) -> Self {
-        let environment = |root: &SelectedCapabilityRoot| {
-            root.location
+        Self::from_executors(roots.iter().map(|root| {
+            let environment_id = root
+                .location
                 .as_ref()
-                .map_or_else(String::new, |l| l.environment_id.clone())
-        };
-        Self::from_executors(
-            roots
-                .iter()
-                .map(|root| (environment(root), executor.clone())),
-        )
+                .map_or_else(String::new, |location| location.environment_id.clone());
+            (environment_id, executor.clone())
+        }))
     }
 
     /// Reads the executors from a YAML or JSON file. Returns all errors at once. Needs a tokio
@@ -296,7 +292,7 @@ impl Fleet {
     fn find_or_create_client(&self, environment_id: &str, timeout: Duration) -> Client {
         self.clients.find_or_insert(environment_id, || {
             let connector = EnvironmentConnector::new(&self.routes, environment_id);
-            Client::from_executor(ExecutorChannel::new(connector), timeout)
+            Client::from_connector(connector, timeout)
         })
     }
 
@@ -308,8 +304,9 @@ impl Fleet {
         let file = self
             .file_status
             .as_ref()
-            .map(|status| status.lock().clone());
-        let file = file.unwrap_or_default();
+            .map(|status| status.lock().clone())
+            .unwrap_or_default();
+
         FleetStats {
             file_rereads: file.rereads,
             file_error: file.error,

@@ -80,7 +80,8 @@ impl ExecutorDialer for NatsDialer {
     }
 
     fn executor_announced(&self, environment_id: &str) -> BoxFuture<'static, ()> {
-        let (dialer, environment_id) = (self.clone(), environment_id.to_owned());
+        let dialer = self.clone();
+        let environment_id = environment_id.to_owned();
         Box::pin(async move { dialer.wait_for_claim(&environment_id).await })
     }
 }

@@ -50,17 +50,21 @@ impl ExecutorPattern {
                     .to_owned(),
             );
         }
-        let fill = |text: &String| fill_id(text, environment_id);
-        let endpoint = fill(&self.endpoint);
+
+        let endpoint = fill_id(&self.endpoint, environment_id);
         let mut executor = self.sample.clone();
         executor.endpoint = endpoint
             .parse()
             .map_err(|error| format!("invalid endpoint {endpoint}: {error}"))?;
-        executor.credentials.server_name = self.server_name.as_ref().map(fill);
+
+        executor.credentials.server_name = self
+            .server_name
+            .as_ref()
+            .map(|text| fill_id(text, environment_id));
         let spiffe_id = self
             .spiffe_id
             .as_ref()
-            .map(|text| fill(text).parse())
+            .map(|text| fill_id(text, environment_id).parse())
             .transpose();
         executor.credentials.spiffe_id =
             spiffe_id.map_err(|error| format!("invalid SPIFFE ID of the environment: {error}"))?;
@@ -71,9 +75,10 @@ impl ExecutorPattern {
 /// Whether a text is a label of a DNS name. Upper-case letters are excluded, because DNS does not
 /// distinguish them and environments do.
 fn is_dns_label(text: &str) -> bool {
-    let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     (1..=MAX_LABEL_BYTES).contains(&text.len())
-        && text.bytes().all(is_inner)
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
         && !text.starts_with('-')
         && !text.ends_with('-')
 }

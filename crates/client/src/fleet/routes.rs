@@ -8,7 +8,7 @@ use super::stats::FleetCounters;
 use crate::auth_channel::TlsAlertFlag;
 use crate::connect::connect_within;
 use crate::credentials::BearerToken;
-use crate::dial::{ConnectorError, open_stream, start_tls};
+use crate::dial::{ConnectorError, FirstBytesSender, open_stream, start_tls};
 use crate::executor_channel::{
     ConnectFuture, ExecutorConnection, ExecutorConnector, OpenedStream, PING_INTERVAL,
 };
@@ -18,7 +18,6 @@ use caproot_core::net::endpoint::EndpointAddress;
 use caproot_core::sync::Mutex;
 use futures_util::future::{BoxFuture, select};
 use std::fmt;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -64,16 +63,15 @@ impl ExecutorRoutes {
 
     /// Asks the registry for the executor of an environment.
     pub async fn find_executor(&self, environment_id: &str) -> Result<ExecutorConfig, FleetError> {
-        let environment = || environment_id.to_owned();
-        let found =
-            tokio::time::timeout(DEFAULT_TIMEOUT, self.registry.find_executor(environment_id))
-                .await;
-        let found = found.unwrap_or_else(|_| Err("the registry does not respond".to_owned()));
-        let found = found.map_err(|cause| FleetError::Registry {
-            environment_id: environment(),
-            cause,
-        })?;
-        found.ok_or_else(|| FleetError::UnknownEnvironment(environment()))
+        let answer = self.registry.find_executor(environment_id);
+        tokio::time::timeout(DEFAULT_TIMEOUT, answer)
+            .await
+            .unwrap_or_else(|_| Err("the registry does not respond".to_owned()))
+            .map_err(|cause| FleetError::Registry {
+                environment_id: environment_id.to_owned(),
+                cause,
+            })?
+            .ok_or_else(|| FleetError::UnknownEnvironment(environment_id.to_owned()))
     }
 
     /// Opens a connection to the executor that an environment has now.
@@ -91,69 +89,82 @@ impl ExecutorRoutes {
             &self.dialer
         };
         latest_dialer.lock().clone_from(dialer);
+
         let _permit = self.queue.wait_for_turn().await;
         self.counters.record_dial();
-        let dial = async {
-            let ExecutorConfig {
-                endpoint,
-                credentials,
-                timeout,
-                ..
-            } = &executor;
-            let token = BearerToken::read(credentials.token.clone()).await;
-            let token = token.map_err(ConnectorError::Credentials)?;
-            let alert_flag = TlsAlertFlag::default();
-            let (tell, first_bytes) = oneshot::channel();
-            let stream = self
-                .open(
-                    environment_id,
-                    &executor,
-                    dialer.as_ref(),
-                    &alert_flag,
-                    tell,
-                )
-                .await?;
-            let has_tls = matches!(endpoint.address(), EndpointAddress::Tls(_));
-            let opened = OpenedStream {
-                endpoint: endpoint.clone(),
-                stream,
-                first_bytes: has_tls.then_some(first_bytes),
-                alert_flag,
-                token,
-                timeout: *timeout,
-                ping_interval: dialer
-                    .as_ref()
-                    .map_or(PING_INTERVAL, |_| DIALER_PING_INTERVAL),
-                moved,
-            };
-            let life = ConnectionLife::new(self.counters.open_connections());
-            ExecutorConnection::start(opened, life).await
+        let dial = ExecutorDial {
+            environment_id,
+            executor: &executor,
+            dialer: dialer.as_deref(),
         };
-        let connected = connect_within(DIAL_TIMEOUT, dial).await;
-        connected.inspect_err(|_| self.counters.record_failed_dial())
+        let life = ConnectionLife::new(self.counters.open_connections());
+        connect_within(DIAL_TIMEOUT, dial.connect(life, moved))
+            .await
+            .inspect_err(|_| self.counters.record_failed_dial())
+    }
+}
+
+/// Dial of the executor that an environment has now.
+struct ExecutorDial<'a> {
+    environment_id: &'a str,
+    executor: &'a ExecutorConfig,
+    dialer: Option<&'a dyn ExecutorDialer>,
+}
+
+impl ExecutorDial<'_> {
+    /// Opens a connection, which ends when `moved` completes.
+    async fn connect(
+        &self,
+        life: ConnectionLife,
+        moved: BoxFuture<'static, ()>,
+    ) -> Result<ExecutorConnection, ConnectorError> {
+        let ExecutorConfig {
+            endpoint,
+            credentials,
+            timeout,
+            ..
+        } = self.executor;
+        let token = BearerToken::read(credentials.token.clone())
+            .await
+            .map_err(ConnectorError::Credentials)?;
+
+        let alert_flag = TlsAlertFlag::default();
+        let (sender, first_bytes) = oneshot::channel();
+        let stream = self.open_stream(&alert_flag, sender).await?;
+
+        let has_tls = matches!(endpoint.address(), EndpointAddress::Tls(_));
+        let opened = OpenedStream {
+            endpoint: endpoint.clone(),
+            stream,
+            first_bytes: has_tls.then_some(first_bytes),
+            alert_flag,
+            token,
+            timeout: *timeout,
+            ping_interval: self.dialer.map_or(PING_INTERVAL, |_| DIALER_PING_INTERVAL),
+            moved,
+        };
+        ExecutorConnection::start(opened, life).await
     }
 
-    async fn open(
+    async fn open_stream(
         &self,
-        environment_id: &str,
-        executor: &ExecutorConfig,
-        dialer: Option<&Arc<dyn ExecutorDialer>>,
-        alert: &TlsAlertFlag,
-        first_bytes: oneshot::Sender<io::Result<()>>,
+        alert_flag: &TlsAlertFlag,
+        first_bytes: FirstBytesSender,
     ) -> Result<TlsProbeIo, ConnectorError> {
         let ExecutorConfig {
             endpoint,
             credentials,
             via_nats,
             ..
-        } = executor;
-        if *via_nats && dialer.is_none() {
+        } = self.executor;
+        if *via_nats && self.dialer.is_none() {
             let reason = "no fleet file names a NATS broker for the executor";
             return Err(ConnectorError::Credentials(reason.to_owned()));
         }
-        let Some(dialer) = dialer else {
-            let alert = alert.clone();
-            return open_stream(endpoint.address(), credentials, alert, Some(first_bytes)).await;
+
+        let Some(dialer) = self.dialer else {
+            let address = endpoint.address();
+            return open_stream(address, credentials, alert_flag.clone(), Some(first_bytes)).await;
         };
         let EndpointAddress::Tls(address) = endpoint.address() else {
             return Err(ConnectorError::Credentials(format!(
@@ -161,8 +172,10 @@ impl ExecutorRoutes {
                  used; expected tls:HOST:PORT"
             )));
         };
+
         let dial = async {
-            Ok::<_, ConnectorError>(dialer.dial_executor(environment_id, endpoint).await?)
+            let stream = dialer.dial_executor(self.environment_id, endpoint);
+            Ok::<_, ConnectorError>(stream.await?)
         };
         start_tls(address, credentials, dial, Some(first_bytes)).await
     }
@@ -180,7 +193,8 @@ impl EnvironmentConnector {
 
 impl ExecutorConnector for EnvironmentConnector {
     fn connect(&self) -> ConnectFuture {
-        let (routes, environment_id) = (self.routes.clone(), self.environment_id.clone());
+        let routes = self.routes.clone();
+        let environment_id = self.environment_id.clone();
         let latest_dialer = self.latest_dialer.clone();
         Box::pin(async move { routes.connect(&environment_id, &latest_dialer).await })
     }

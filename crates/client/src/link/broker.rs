@@ -4,7 +4,7 @@ use super::MAX_QUEUED_MESSAGES;
 use super::broker_config::BrokerConfig;
 use async_nats::{Client, ConnectOptions, Event, Message, ServerAddr, StatusCode, Subscriber};
 use bytes::Bytes;
-use caproot_core::net::jitter::full_jitter;
+use caproot_core::backoff::Backoff;
 use futures_util::StreamExt as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,8 +14,9 @@ use tokio::sync::watch;
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// How long connecting to one server may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest delay before an attempt to connect again.
-const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(10);
+/// Delays between attempts to connect again. The default of the library has no random part, so that
+/// all executors of a platform would come back at the same moment.
+const RECONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 
 /// Connection to the broker, which connects again by itself. A clone shares the connection.
 #[derive(Debug, Clone)]
@@ -73,6 +74,7 @@ impl Broker {
                 sender.send_if_modified(|state| state.record(&event));
                 std::future::ready(())
             });
+
         if let Some(ca) = &config.ca {
             options = options.add_root_certificates(ca.clone());
         }
@@ -90,9 +92,13 @@ impl Broker {
                 )
             })?;
         }
-        let parse = |server: &String| server.parse::<ServerAddr>();
-        let servers: Result<Vec<_>, _> = config.servers.iter().map(parse).collect();
-        let servers = servers.map_err(|error| format!("invalid server: {error}"))?;
+
+        let servers = config
+            .servers
+            .iter()
+            .map(|server| server.parse::<ServerAddr>())
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| format!("invalid server: {error}"))?;
         let client = options
             .connect(servers)
             .await
@@ -203,11 +209,13 @@ impl BrokerState {
                 if self.last_error.as_ref() == Some(&error) {
                     return false;
                 }
+
                 tracing::warn!(error, "error of the broker");
                 self.last_error = Some(error);
             }
             Event::SlowConsumer(_) | Event::LameDuckMode | Event::Draining => return false,
         }
+
         true
     }
 }
@@ -220,24 +228,15 @@ fn jittered_delays() -> impl Fn(usize) -> Duration + Send + Sync + 'static {
         if is_first.swap(false, Ordering::Relaxed) {
             Duration::ZERO
         } else {
-            reconnect_delay(attempt)
+            let failures = attempt.saturating_sub(1);
+            RECONNECT_BACKOFF.delay_after(u32::try_from(failures).unwrap_or(u32::MAX))
         }
     }
 }
 
-/// Returns a random delay of at most 1 s before the first attempt, 2 s before the second, and so on
-/// up to 10 s. The default of the library has no random part, so that all executors of a platform
-/// would come back at the same moment.
-fn reconnect_delay(attempt: usize) -> Duration {
-    let doublings = u32::try_from(attempt.saturating_sub(1))
-        .unwrap_or(u32::MAX)
-        .min(4);
-    full_jitter(Duration::from_secs(1 << doublings).min(MAX_RECONNECT_DELAY))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{MAX_RECONNECT_DELAY, jittered_delays};
+    use super::jittered_delays;
     use std::time::Duration;
 
     #[test]
@@ -247,11 +246,7 @@ mod tests {
         for (attempt, limit) in [(1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (usize::MAX, 10)] {
             let drawn: Vec<_> = (0..200).map(|_| delays(attempt)).collect();
             let limit = Duration::from_secs(limit);
-            assert!(
-                drawn
-                    .iter()
-                    .all(|delay| *delay <= limit && limit <= MAX_RECONNECT_DELAY)
-            );
+            assert!(drawn.iter().all(|delay| *delay <= limit), "{attempt}");
             // The probability of 200 delays in one half is 2^-199.
             assert!(drawn.iter().any(|delay| *delay < limit / 2), "{attempt}");
             assert!(drawn.iter().any(|delay| *delay > limit / 2), "{attempt}");

@@ -51,9 +51,10 @@ pub fn read_broker_config(
     reader: &mut DocumentReader<'_>,
 ) -> Option<BrokerConfig> {
     let section = reader.section(field, BROKER_KEYS)?;
-    let servers = reader.required(&section, "servers");
-    let servers = servers
+    let servers = reader
+        .required(&section, "servers")
         .map(|item| reader.unique_texts(&item, Some("empty list; name a server"), parse_server));
+
     if section.get("cert").is_some() != section.get("key").is_some() {
         reader.report_error(field, "`cert` and `key` go together; one is missing");
     }
@@ -66,10 +67,11 @@ pub fn read_broker_config(
     let ca = path("ca");
     let identity = path("cert").zip(path("key"));
     let creds = path("creds");
+
     let prefix = section
         .get("prefix")
-        .and_then(|item| reader.parsed(&item, check_prefix));
-    let prefix = prefix.unwrap_or_else(|| DEFAULT_PREFIX.to_owned());
+        .and_then(|item| reader.parsed(&item, check_prefix))
+        .unwrap_or_else(|| DEFAULT_PREFIX.to_owned());
     Some(BrokerConfig {
         servers: servers?,
         ca,
@@ -89,17 +91,19 @@ fn parse_server(text: &str) -> Result<String, &'static str> {
         Some((host, port)) if !port.contains(']') => (host, port.parse().map_err(|_| expected)?),
         _ => (address, DEFAULT_PORT),
     };
+
     let bare = host
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'))
         .unwrap_or(host);
-    let is_name = |host: &str| {
-        host.bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
-    };
-    if bare.parse::<IpAddr>().is_err() && (host.is_empty() || !is_name(host)) {
+    let is_name = !host.is_empty()
+        && host
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.');
+    if bare.parse::<IpAddr>().is_err() && !is_name {
         return Err(expected);
     }
+
     match scheme {
         "tls" => {}
         "nats" if is_loopback_host(host) => {}

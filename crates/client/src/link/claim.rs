@@ -88,6 +88,7 @@ impl EnvironmentClaim {
         if rank.instance == self.own.instance {
             return Vec::new();
         }
+
         match (claim.state(), &mut self.greater) {
             (ClaimState::Claimed, None) if rank > self.own => {
                 self.greater = Some(GreaterLink {

@@ -9,7 +9,7 @@ use super::link_stats::LinkStats;
 use super::subject::{EnvironmentSubjects, RandomToken};
 use super::tunnel_pump::{TunnelSubjects, run_tunnel};
 use super::tunnel_stream::open_tunnel;
-use caproot_core::net::jitter::full_jitter;
+use caproot_core::backoff::full_jitter;
 use caproot_core::proto::link::caproot::link::v1::dial_response::Outcome;
 use caproot_core::proto::link::caproot::link::v1::{
     DialAccepted, DialRefusal, DialRefused, DialRequest, DialResponse, InstanceClaim,
@@ -126,12 +126,14 @@ impl LinkService {
                 .map(|id| EnvironmentLink::new(self, id).run(stopped.clone()));
             futures_util::future::try_join_all(environments).await
         };
+
         let cancel = async {
             stop.await;
             stopped.cancel();
             // `serve` ends by itself now; a broker that is away must not delay the end.
             sleep(RELEASE_TIMEOUT).await;
         };
+
         tokio::select! {
             ended = serve => ended.map(drop),
             () = cancel => Ok(()),
@@ -175,17 +177,18 @@ impl<'a> EnvironmentLink<'a> {
         let mut claims = broker.subscribe(&self.subjects.claim()).await?;
         let mut questions = broker.subscribe(&own_claims).await?;
         let mut state = broker.state();
+
         self.act(ClaimAction::StartServing).await?;
         self.act(ClaimAction::Publish).await?;
         let mut connections = state.borrow_and_update().connections;
         let mut next_refresh = Instant::now() + self.refresh_delay();
+
         loop {
             let actions = tokio::select! {
                 () = stopped.cancelled() => break,
                 message = claims.next() => self.hear(message.ok_or(BrokerEnded)?),
                 message = questions.next() => {
-                    let message = message.ok_or(BrokerEnded)?;
-                    self.answer_question(message).await?
+                    self.answer_question(message.ok_or(BrokerEnded)?).await?
                 }
                 message = next_dial(&mut self.dials) => {
                     self.take_dial(message.ok_or(BrokerEnded)?).await?;
@@ -198,12 +201,12 @@ impl<'a> EnvironmentLink<'a> {
                 }
                 changed = state.changed() => {
                     changed.map_err(|_| BrokerEnded)?;
-                    let now = state.borrow_and_update().connections;
-                    let is_new = now != connections;
-                    connections = now;
-                    if is_new { vec![self.claim.refresh()] } else { Vec::new() }
+                    let before = connections;
+                    connections = state.borrow_and_update().connections;
+                    if connections == before { Vec::new() } else { vec![self.claim.refresh()] }
                 }
             };
+
             for action in actions {
                 if action == ClaimAction::StopServing {
                     // The interval of questions is shorter.
@@ -212,9 +215,17 @@ impl<'a> EnvironmentLink<'a> {
                 self.act(action).await?;
             }
         }
+
+        self.release().await
+    }
+
+    /// Releases the claim, and ends the tunnels.
+    async fn release(mut self) -> Result<(), BrokerEnded> {
+        let broker = &self.service.broker;
         self.dials = None;
         let message = self.claim.release_message().encode_to_vec().into();
         broker.announce(&self.subjects.claim(), message).await?;
+
         self.reset.send_replace(Some(TunnelResetReason::Closed));
         while self.tunnels.join_next().await.is_some() {}
         broker.flush().await
@@ -273,18 +284,17 @@ impl<'a> EnvironmentLink<'a> {
                 broker.publish(&asked, &own, bytes::Bytes::new()).await?;
             }
             ClaimAction::StartServing => {
-                self.dials = Some(
-                    broker
-                        .subscribe_in_group(&self.subjects.dial(), "link")
-                        .await?,
-                );
+                let subject = self.subjects.dial();
+                self.dials = Some(broker.subscribe_in_group(&subject, "link").await?);
                 self.reset = watch::Sender::new(None);
+
                 self.service.stats.served_environments.increment();
                 tracing::info!(environment_id = self.environment_id, "environment claimed");
             }
             ClaimAction::StopServing => {
                 self.dials = None;
                 self.reset.send_replace(Some(TunnelResetReason::Superseded));
+
                 self.service.stats.served_environments.decrement();
                 self.service.stats.superseded.increment();
                 tracing::error!(
@@ -308,6 +318,7 @@ impl<'a> EnvironmentLink<'a> {
             dials,
             ..
         } = self.service;
+
         let Ok(request) = DialRequest::decode(message.payload) else {
             return Ok(());
         };
@@ -316,8 +327,10 @@ impl<'a> EnvironmentLink<'a> {
         let Some((orchestrator, tunnel)) = tokens else {
             return Ok(());
         };
+
         stats.dials.increment();
         let other = self.subjects.to_orchestrator(&orchestrator, &tunnel);
+
         let permit = if dials.lock().try_start(&orchestrator) {
             tunnels
                 .clone()
@@ -333,14 +346,20 @@ impl<'a> EnvironmentLink<'a> {
                 return broker.announce(&other, refusal(reason)).await;
             }
         };
+
         let own = self.subjects.to_link(&rank.instance, &tunnel);
-        let subjects = TunnelSubjects { other, own };
-        let (daemon, instance) = (config.daemon, rank.instance.clone());
-        let (broker, stats, reset) = (broker.clone(), stats.clone(), self.reset.subscribe());
+        let tunnel = ServedTunnel {
+            broker: broker.clone(),
+            subjects: TunnelSubjects { other, own },
+            daemon: config.daemon,
+            instance: rank.instance.clone(),
+            reset: self.reset.subscribe(),
+            stats: stats.clone(),
+        };
+
         self.tunnels.spawn(async move {
-            let served = serve_tunnel(&broker, subjects, daemon, &instance, reset, &stats);
             // The error is the end of the broker, which also ends the link.
-            let _ = served.await;
+            let _ = tunnel.serve().await;
             drop(permit);
         });
         Ok(())
@@ -372,57 +391,67 @@ fn refusal(reason: DialRefusal) -> bytes::Bytes {
     .into()
 }
 
-/// Connects one tunnel to the daemon, until either side ends.
-async fn serve_tunnel(
-    broker: &Broker,
+/// Tunnel that an orchestrator dialed.
+struct ServedTunnel {
+    broker: Broker,
     subjects: TunnelSubjects,
     daemon: SocketAddr,
-    instance: &RandomToken,
-    mut reset: watch::Receiver<Option<TunnelResetReason>>,
-    stats: &LinkStats,
-) -> Result<(), BrokerEnded> {
-    let mut socket = match connect_to_daemon(daemon).await {
-        Ok(socket) => socket,
-        Err(error) => {
-            tracing::warn!(%daemon, %error, "the daemon does not accept connections");
-            stats.refused_dials.increment();
-            return broker
-                .announce(&subjects.other, refusal(DialRefusal::DaemonUnreachable))
-                .await;
-        }
-    };
-    // Subscribed before the answer, so that no frame is lost.
-    let incoming = broker.subscribe(&subjects.own).await?;
-    let accepted = DialAccepted {
-        instance: instance.to_string(),
-    };
-    let answer = DialResponse {
-        outcome: Some(Outcome::Accepted(accepted)),
-    };
-    let answer = answer.encode_to_vec().into();
-    broker
-        .publish(&subjects.other, &subjects.own, answer)
-        .await?;
-    let (mut stream, driver) = open_tunnel();
-    stats.open_tunnels.increment();
-    let copy = async move {
-        // An error is the end of the tunnel or of the connection, which ends the other.
-        let _ = copy_bidirectional(&mut stream, &mut socket).await;
-    };
-    let ended = async move {
-        let ended = reset.wait_for(Option::is_some).await;
-        // Without its sender, the environment has ended.
-        ended
-            .ok()
-            .and_then(|reason| *reason)
-            .unwrap_or(TunnelResetReason::Closed)
-    };
-    tokio::join!(
-        copy,
-        run_tunnel(driver, incoming, broker.clone(), subjects, ended)
-    );
-    stats.open_tunnels.decrement();
-    Ok(())
+    instance: RandomToken,
+    reset: watch::Receiver<Option<TunnelResetReason>>,
+    stats: Arc<LinkStats>,
+}
+
+impl ServedTunnel {
+    /// Connects the tunnel to the daemon, until either side ends.
+    async fn serve(mut self) -> Result<(), BrokerEnded> {
+        let mut socket = match connect_to_daemon(self.daemon).await {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::warn!(daemon = %self.daemon, %error, "the daemon does not accept connections");
+                self.stats.refused_dials.increment();
+                let answer = refusal(DialRefusal::DaemonUnreachable);
+                return self.broker.announce(&self.subjects.other, answer).await;
+            }
+        };
+
+        // Subscribed before the answer, so that no frame is lost.
+        let incoming = self.broker.subscribe(&self.subjects.own).await?;
+        self.accept_dial().await?;
+
+        let (mut stream, driver) = open_tunnel();
+        self.stats.open_tunnels.increment();
+        let copy = async move {
+            // An error is the end of the tunnel or of the connection, which ends the other.
+            let _ = copy_bidirectional(&mut stream, &mut socket).await;
+        };
+        let ended = async move {
+            let ended = self.reset.wait_for(Option::is_some).await;
+            // Without its sender, the environment has ended.
+            ended
+                .ok()
+                .and_then(|reason| *reason)
+                .unwrap_or(TunnelResetReason::Closed)
+        };
+        tokio::join!(
+            copy,
+            run_tunnel(driver, incoming, self.broker, self.subjects, ended)
+        );
+        self.stats.open_tunnels.decrement();
+        Ok(())
+    }
+
+    async fn accept_dial(&self) -> Result<(), BrokerEnded> {
+        let accepted = DialAccepted {
+            instance: self.instance.to_string(),
+        };
+        let answer = DialResponse {
+            outcome: Some(Outcome::Accepted(accepted)),
+        };
+        let payload = answer.encode_to_vec().into();
+        self.broker
+            .publish(&self.subjects.other, &self.subjects.own, payload)
+            .await
+    }
 }
 
 async fn connect_to_daemon(daemon: SocketAddr) -> std::io::Result<TcpStream> {

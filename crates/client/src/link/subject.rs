@@ -36,8 +36,11 @@ impl RandomToken {
     /// Parses a token of a message. Returns `None` for another text, which must not become part of
     /// a subject.
     pub fn parse(text: &str) -> Option<Self> {
-        let is_valid = |b: u8| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b);
-        (text.len() == TOKEN_CHARS && text.bytes().all(is_valid)).then(|| Self(text.into()))
+        let is_valid = text.len() == TOKEN_CHARS
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || (b'2'..=b'7').contains(&b));
+        is_valid.then(|| Self(text.into()))
     }
 
     /// Returns the text of the token.
@@ -103,24 +106,24 @@ impl EnvironmentSubjects {
 
 /// Returns the subject token of an environment id. Two ids never have the same token.
 pub fn encode_environment_id(environment_id: &str) -> String {
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_' || b == b'-';
-    if (1..=MAX_PLAIN_BYTES).contains(&environment_id.len()) && environment_id.bytes().all(is_plain)
-    {
+    if environment_id.len() <= MAX_PLAIN_BYTES && is_plain_token(environment_id) {
         return environment_id.to_owned();
     }
     format!("={}", LOWER_BASE32.encode(&Sha256::digest(environment_id)))
 }
 
+/// Whether a text is not empty and has only letters, digits, `_` and `-`.
+fn is_plain_token(text: &str) -> bool {
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
 /// Checks the prefix of subjects: 1 to 64 characters in `A-Z`, `a-z`, `0-9`, `_`, `-` and dots
 /// between them.
 pub fn check_prefix(text: &str) -> Result<String, &'static str> {
-    let is_token = |token: &str| {
-        !token.is_empty()
-            && token
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-    };
-    if text.len() <= 64 && text.split('.').all(is_token) {
+    if text.len() <= 64 && text.split('.').all(is_plain_token) {
         return Ok(text.to_owned());
     }
     Err("expected 1 to 64 letters, digits, `_` and `-`, with dots between them, such as caproot.v1")

@@ -44,6 +44,7 @@ impl TunnelClient {
     /// or if no link serves the environment.
     pub async fn open_tunnel(&self, environment_id: &str) -> Result<TunnelStream> {
         self.wait_for_broker().await?;
+
         let subjects = EnvironmentSubjects::new(&self.prefix, environment_id);
         let tunnel = RandomToken::generate().map_err(Error::other)?;
         let own = subjects.to_orchestrator(&self.orchestrator, &tunnel);
@@ -52,16 +53,17 @@ impl TunnelClient {
             orchestrator: self.orchestrator.to_string(),
             tunnel: tunnel.to_string(),
         };
-        let request = request.encode_to_vec().into();
         self.broker
-            .publish(&subjects.dial(), &own, request)
+            .publish(&subjects.dial(), &own, request.encode_to_vec().into())
             .await
             .map_err(Error::other)?;
+
         let instance = tokio::select! {
             instance = wait_for_answer(&mut incoming) => instance?,
             () = self.broker.lost() => return Err(broker_lost()),
             () = tokio::time::sleep(ANSWER_TIMEOUT) => return Err(no_answer()),
         };
+
         let other = subjects.to_link(&instance, &tunnel);
         let (stream, driver) = open_tunnel();
         let subjects = TunnelSubjects { other, own };
@@ -85,6 +87,7 @@ impl TunnelClient {
             connections,
             ..
         } = *state.borrow_and_update();
+
         let reconnected = async {
             if state
                 .wait_for(|state| state.connections != connections)
@@ -97,6 +100,7 @@ impl TunnelClient {
         if !is_connected {
             return reconnected.await;
         }
+
         let subject = EnvironmentSubjects::new(&self.prefix, environment_id).claim();
         tokio::select! {
             () = self.wait_for_claim_on(&subject) => {}
@@ -126,8 +130,13 @@ impl TunnelClient {
         if waited.is_ok_and(|state| state.is_ok_and(|state| state.is_connected)) {
             return Ok(());
         }
-        let cause = self.broker.state().borrow().last_error.clone();
-        let cause = cause.map(|cause| format!(": {cause}")).unwrap_or_default();
+        let cause = self
+            .broker
+            .state()
+            .borrow()
+            .last_error
+            .as_ref()
+            .map_or_else(String::new, |cause| format!(": {cause}"));
         let reason = format!("the NATS broker is not connected{cause}");
         Err(Error::new(ErrorKind::NotConnected, reason))
     }
@@ -141,15 +150,19 @@ async fn wait_for_answer(incoming: &mut BrokerSubscription) -> Result<RandomToke
                       check its connection to the broker";
         return Err(Error::new(ErrorKind::NotConnected, reason));
     }
-    let invalid = || Error::new(ErrorKind::InvalidData, "the link sent an invalid answer");
-    let response = DialResponse::decode(message.payload).map_err(|_| invalid())?;
+
+    let response = DialResponse::decode(message.payload).map_err(|_| invalid_answer())?;
     match response.outcome {
         Some(Outcome::Accepted(accepted)) => {
-            RandomToken::parse(&accepted.instance).ok_or_else(invalid)
+            RandomToken::parse(&accepted.instance).ok_or_else(invalid_answer)
         }
         Some(Outcome::Refused(refused)) => Err(refusal_error(refused)),
-        None => Err(invalid()),
+        None => Err(invalid_answer()),
     }
+}
+
+fn invalid_answer() -> Error {
+    Error::new(ErrorKind::InvalidData, "the link sent an invalid answer")
 }
 
 fn refusal_error(refused: DialRefused) -> Error {

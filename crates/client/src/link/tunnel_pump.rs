@@ -34,6 +34,7 @@ pub async fn run_tunnel(
             }
         }
     };
+
     let receive = async {
         loop {
             match incoming.next().await {
@@ -47,18 +48,22 @@ pub async fn run_tunnel(
                 None => break,
             }
         }
+
         driver.reset(TunnelResetReason::BrokerLost);
         std::future::pending::<()>().await;
     };
+
     let lost = async {
         broker.lost().await;
         driver.reset(TunnelResetReason::BrokerLost);
         std::future::pending::<()>().await;
     };
+
     let reset = async {
         driver.reset(reset.await);
         std::future::pending::<()>().await;
     };
+
     tokio::select! {
         () = send => {}
         () = reset => {}

@@ -126,6 +126,7 @@ impl TunnelState {
         if !is_next {
             return None;
         }
+
         self.received_seq = frame.seq;
         match frame.content? {
             Content::Data(data) => {
@@ -137,6 +138,7 @@ impl TunnelState {
                 if self.is_abandoned {
                     return Some(());
                 }
+
                 self.unread.extend_from_slice(&data);
                 self.unread_costs.push_back((cost, data.len()));
             }
@@ -157,6 +159,7 @@ impl TunnelState {
                 self.reset = Some(reason);
             }
         }
+
         Some(())
     }
 
@@ -172,12 +175,14 @@ impl TunnelState {
         if self.reset.is_some() {
             return None;
         }
+
         if self.returnable >= CREDIT_BATCH && !self.is_fin_received {
             let credit = std::mem::take(&mut self.returnable);
             self.receive_credit += credit;
             let credit = u32::try_from(credit).expect("at most a window");
             return Some(self.number(Content::Credit(credit)));
         }
+
         if !self.unsent.is_empty() && self.send_credit >= MIN_FRAME_COST {
             let size = self.unsent.len().min(MAX_DATA_BYTES).min(self.send_credit);
             self.send_credit -= size.max(MIN_FRAME_COST);
@@ -188,6 +193,7 @@ impl TunnelState {
             }
             return Some(self.number(Content::Data(data)));
         }
+
         if self.unsent.is_empty() && self.is_write_closed && !self.is_fin_sent {
             self.is_fin_sent = true;
             return Some(self.number(Content::Fin(TunnelFin {})));

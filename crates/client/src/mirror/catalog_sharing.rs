@@ -32,11 +32,10 @@ pub struct CatalogSharing<S = Skill> {
 
 impl SharingExecutor {
     pub fn new(shared: &SharedCatalogs, environment_id: &str) -> Self {
-        let (environment_id, has_warned) = (environment_id.into(), Arc::default());
         Self {
             shared: shared.clone(),
-            environment_id,
-            has_warned,
+            environment_id: environment_id.into(),
+            has_warned: Arc::default(),
         }
     }
 
@@ -86,21 +85,29 @@ impl<S> CatalogSharing<S> {
         if !has_digest(status) {
             return;
         }
-        let is_same = |(key, shared): &(SharedCatalogKey, Arc<_>)| {
+
+        let unchanged = before.filter(|(key, shared)| {
             key.catalog_digest == status.catalog_digest && Arc::ptr_eq(shared, contents)
-        };
-        let entry = before.filter(is_same).or_else(|| {
-            if contents.digest() != status.catalog_digest {
-                self.report_wrong_digest(&status.id);
-                return None;
-            }
-            let key = self.key(status);
-            let shared = self.shared.share(&key, contents);
-            contents.clone_from(&shared);
-            Some((key, shared))
         });
+        let entry = unchanged.or_else(|| self.share_verified(status, contents));
         self.in_use
             .extend(entry.map(|entry| (status.id.clone(), entry)));
+    }
+
+    /// Shares contents, if they have the digest that the executor sent.
+    fn share_verified(
+        &self,
+        status: &RootStatus,
+        contents: &mut Arc<RootContents<S>>,
+    ) -> Option<(SharedCatalogKey, Arc<RootContents<S>>)> {
+        if contents.digest() != status.catalog_digest {
+            self.report_wrong_digest(&status.id);
+            return None;
+        }
+        let key = self.key(status);
+        let shared = self.shared.share(&key, contents);
+        contents.clone_from(&shared);
+        Some((key, shared))
     }
 
     fn key(&self, root: &RootStatus) -> SharedCatalogKey {

@@ -1,11 +1,12 @@
 //! Task of a mirror: follows one stream and publishes each complete state.
 
 use super::catalog_sharing::SharingExecutor;
+use super::retry_requests::RetryRequests;
 use super::stream::MirrorStream;
 use super::{MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState};
 use crate::call::Client;
 use crate::watch::WatchMessage;
-use caproot_core::net::jitter::full_jitter;
+use caproot_core::backoff::full_jitter;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -45,6 +46,7 @@ pub async fn follow_executor(
     client: Client,
     selection: MirrorSelection,
     sharing: Option<SharingExecutor>,
+    retry_requests: Arc<RetryRequests>,
     publisher: SnapshotPublisher,
 ) {
     loop {
@@ -52,10 +54,15 @@ pub async fn follow_executor(
             Some(executor) => MirrorStream::start_sharing(&client, &selection, executor),
             None => MirrorStream::start(&client, &selection, |_, skill| skill),
         };
+        stream.set_retry_requests(retry_requests.clone());
         let why = publish_stream(&mut stream, &publisher).await;
         drop(stream);
         publisher.publish_lost(&why, LossKind::Rejected);
-        tokio::time::sleep(REJECTED_DELAY + full_jitter(MAX_RANDOM_DELAY)).await;
+
+        tokio::select! {
+            () = retry_requests.wait_for_request() => {}
+            () = tokio::time::sleep(REJECTED_DELAY + full_jitter(MAX_RANDOM_DELAY)) => {}
+        }
     }
 }
 
@@ -66,19 +73,17 @@ async fn publish_stream(stream: &mut MirrorStream, publisher: &SnapshotPublisher
             Ok(WatchMessage::Event(event)) => match stream.apply_event(*event) {
                 Ok(None) => {}
                 Ok(Some(update)) => {
-                    let (epoch, revision, token) = (update.epoch, update.revision, update.token);
                     let state = RevisionState {
-                        epoch,
-                        revision,
-                        token,
+                        epoch: update.epoch,
+                        revision: update.revision,
+                        token: update.token,
                     };
                     publisher.publish_state(update.changed.then_some(update.catalog), state);
                 }
                 Err(why) => return why,
             },
             Ok(WatchMessage::Lost { cause, .. }) => {
-                let is_refused = cause.is_connection_refused();
-                let kind = if is_refused {
+                let kind = if cause.is_connection_refused() {
                     LossKind::Refused
                 } else {
                     LossKind::Connection
@@ -153,6 +158,7 @@ impl SnapshotPublisher {
                     MirrorState::Connecting(Some(why.into()))
                 }
             };
+
             let news = snapshot.state != lost;
             snapshot.state = lost;
             news

@@ -7,6 +7,7 @@ mod follow;
 mod reconciler;
 mod replica;
 mod resume;
+mod retry_requests;
 mod root_contents;
 mod shared_catalogs;
 mod stream;
@@ -16,6 +17,7 @@ pub(crate) use catalog_sharing::SharingExecutor;
 pub(crate) use reconciler::ResumeReconciler;
 pub use replica::{MirrorReplica, MirrorUpdate};
 pub use resume::{ChangesSince, ResumePoint};
+pub(crate) use retry_requests::RetryRequests;
 pub(crate) use shared_catalogs::{DEFAULT_MAX_BYTES, SharedCatalogs};
 pub use stream::MirrorStream;
 
@@ -150,11 +152,13 @@ pub struct Mirror {
     task: Arc<MirrorTask>,
 }
 
-/// Task of a mirror, and receivers for new clones.
+/// Task of a mirror, and the channels for new clones.
 #[derive(Debug)]
 struct MirrorTask {
+    publisher: watch::Sender<MirrorSnapshot>,
     snapshots: watch::Receiver<MirrorSnapshot>,
     messages: watch::Receiver<u64>,
+    retry_requests: Arc<RetryRequests>,
     _handle: AbortOnDropHandle<()>,
 }
 
@@ -166,8 +170,10 @@ impl Mirror {
     /// Starts to follow. Returns at once, without waiting for the executor. Needs a tokio runtime.
     #[must_use]
     pub fn start(client: &Client, selection: MirrorSelection) -> Self {
-        let client = client.clone();
-        Self::spawn(|publisher| follow_executor(client, selection, None, publisher))
+        let requests = Arc::<RetryRequests>::default();
+        Self::spawn(requests.clone(), |publisher| {
+            follow_executor(client.clone(), selection, None, requests, publisher)
+        })
     }
 
     /// Starts to follow an executor of a fleet, and shares its catalogs with other mirrors.
@@ -176,7 +182,10 @@ impl Mirror {
         selection: MirrorSelection,
         executor: SharingExecutor,
     ) -> Self {
-        Self::spawn(|publisher| follow_executor(client, selection, Some(executor), publisher))
+        let requests = Arc::<RetryRequests>::default();
+        Self::spawn(requests.clone(), |publisher| {
+            follow_executor(client, selection, Some(executor), requests, publisher)
+        })
     }
 
     /// Starts to follow, and reports in [`MirrorSnapshot::changes_since`] the changes since an
@@ -191,10 +200,14 @@ impl Mirror {
     /// Returns a mirror with the states of this mirror that reports the changes since an earlier
     /// state. The reconciler has the selection of this mirror.
     pub(super) fn resumed(self, reconciler: ResumeReconciler) -> Self {
-        Self::spawn(|publisher| follow_mirror(self, reconciler, publisher))
+        let requests = self.task.retry_requests.clone();
+        Self::spawn(requests, |publisher| {
+            follow_mirror(self, reconciler, publisher)
+        })
     }
 
     fn spawn<F: Future<Output = ()> + Send + 'static>(
+        retry_requests: Arc<RetryRequests>,
         follow: impl FnOnce(SnapshotPublisher) -> F,
     ) -> Self {
         let (sender, snapshots) = watch::channel(MirrorSnapshot {
@@ -207,20 +220,22 @@ impl Mirror {
             changed_since_resume: false,
         });
         let (count, messages) = watch::channel(0);
-        let task = tokio::spawn(follow(SnapshotPublisher::new(sender, count)));
+
+        let task = tokio::spawn(follow(SnapshotPublisher::new(sender.clone(), count)));
         let handle = AbortOnDropHandle::new(task);
         Self::from_task(Arc::new(MirrorTask {
+            publisher: sender,
             snapshots,
             messages,
+            retry_requests,
             _handle: handle,
         }))
     }
 
     fn from_task(task: Arc<MirrorTask>) -> Self {
-        let (snapshots, messages) = (task.snapshots.clone(), task.messages.clone());
         Self {
-            snapshots,
-            messages,
+            snapshots: task.snapshots.clone(),
+            messages: task.messages.clone(),
             task,
         }
     }
@@ -228,6 +243,22 @@ impl Mirror {
     /// Returns a reference that does not keep the mirror running.
     pub(super) fn downgrade(&self) -> WeakMirror {
         WeakMirror(Arc::downgrade(&self.task))
+    }
+
+    /// Ends the delay of a mirror that waits for its next attempt, at most once a second. A mirror
+    /// that has failed and retries at once is [`MirrorState::Connecting`] until the attempt ends, so
+    /// that a new user waits for the outcome.
+    pub(super) fn request_retry(&self) {
+        if !self.task.retry_requests.request_retry() {
+            return;
+        }
+        self.task.publisher.send_if_modified(|snapshot| {
+            let MirrorState::Failed(why) = &snapshot.state else {
+                return false;
+            };
+            snapshot.state = MirrorState::Connecting(Some(why.clone()));
+            true
+        });
     }
 
     /// Returns the current snapshot.
@@ -277,9 +308,10 @@ impl Mirror {
 
     /// Waits until the mirror is live or has failed, at most `within`.
     pub async fn wait_until_live_or_failed(&self, within: Duration) {
-        let is_settled =
-            |state: &MirrorState| matches!(state, MirrorState::Live | MirrorState::Failed(_));
-        self.wait_for(within, is_settled).await;
+        self.wait_for(within, |state| {
+            matches!(state, MirrorState::Live | MirrorState::Failed(_))
+        })
+        .await;
     }
 
     async fn wait_for(&self, within: Duration, is_it: impl Fn(&MirrorState) -> bool) -> bool {

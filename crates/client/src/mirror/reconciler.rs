@@ -69,6 +69,7 @@ pub async fn follow_mirror(
         publisher.publish_snapshot(&without_state(snapshot));
         mirror.any_change().await;
     };
+
     let since = Arc::new(since);
     let mut snapshot = first.clone();
     loop {
@@ -88,12 +89,11 @@ fn without_state(snapshot: MirrorSnapshot) -> MirrorSnapshot {
         MirrorState::Stale { why, .. } => MirrorState::Connecting(Some(why)),
         state => state,
     };
-    let (catalog, resume_token) = (Arc::default(), Arc::from(""));
     MirrorSnapshot {
-        catalog,
+        catalog: Arc::default(),
         epoch: Arc::from(""),
         revision: 0,
-        resume_token,
+        resume_token: Arc::from(""),
         state,
         ..snapshot
     }
@@ -103,11 +103,12 @@ impl ChangedIds {
     /// Whether the changes lead from the resume point to the state of a mirror.
     fn lead_to(&self, snapshot: &MirrorSnapshot, from: &ResumePoint) -> bool {
         let digests = catalog_digests(&snapshot.catalog);
-        let is_same = |root: &RootStatus| match self.statuses.get(&root.id) {
+        let mut roots = snapshot.catalog.roots().iter();
+        let has_same_roots = roots.all(|root| match self.statuses.get(&root.id) {
             Some(sent) => sent.catalog_digest == root.catalog_digest && sent.state == root.state,
             None => from.catalog_digests.get(&root.id) == digests.get(&root.id),
-        };
-        self.epoch == *snapshot.epoch && snapshot.catalog.roots().iter().all(is_same)
+        });
+        self.epoch == *snapshot.epoch && has_same_roots
     }
 
     fn into_changes_since(self, revision: u64) -> ChangesSince {
@@ -150,6 +151,7 @@ impl ResumeReconciler {
             if let (snapshot, known @ ChangesSince::Known { .. }) = compare(from, snapshot, "") {
                 return (snapshot, known);
             }
+
             match timeout_at(deadline, self.request_changes()).await {
                 Ok(ResumeAnswer::Complete(changed)) => {
                     let mut snapshot = mirror.snapshot();
@@ -158,6 +160,7 @@ impl ResumeReconciler {
                         drop(timeout(STATE_WAIT, mirror.changed()).await);
                         snapshot = mirror.snapshot();
                     }
+
                     if changed.lead_to(&snapshot, from) {
                         let since = changed.into_changes_since(snapshot.revision);
                         return (snapshot, since);
@@ -173,13 +176,15 @@ impl ResumeReconciler {
                 }
             }
         }
+
         compare(from, mirror.snapshot(), reason)
     }
 
     /// Opens one stream from the token, and reads it up to its first complete state.
     async fn request_changes(&self) -> ResumeAnswer {
         let mut watch = self.client.watch_skills(self.request.clone());
-        let (mut changed, mut bytes) = (ChangedIds::default(), 0);
+        let mut changed = ChangedIds::default();
+        let mut bytes = 0;
         loop {
             let message = match watch.next().await {
                 Ok(WatchMessage::Event(message)) => message,
@@ -189,6 +194,7 @@ impl ResumeReconciler {
                 }
                 Err(cause) => return ResumeAnswer::Unavailable(cause.to_string()),
             };
+
             let new = match message.event {
                 Some(Event::Reset(reset)) => {
                     return ResumeAnswer::Unavailable(
@@ -210,10 +216,12 @@ impl ResumeReconciler {
                 Some(Event::Delta(delta)) => self.record_delta(&mut changed, delta),
                 None => None,
             };
+
             let Some(new) = new else {
                 let why = "the daemon sent a root that was not selected, or an empty event";
                 return ResumeAnswer::Unavailable(why.to_owned());
             };
+
             bytes += new;
             if bytes > self.max_bytes {
                 return ResumeAnswer::Unavailable(
@@ -233,17 +241,20 @@ impl ResumeReconciler {
 
     /// Records skills. Returns their size, or `None` if a skill belongs to another root.
     fn record_delta(&self, changed: &mut ChangedIds, delta: SkillDelta) -> Option<usize> {
-        let is_its = |package: &str| is_of_root(package, &delta.root_id);
-        let packages = || {
-            let removed = delta.removed.iter().map(|removed| &removed.package);
-            removed.chain(delta.upserted.iter().map(|skill| &skill.package))
-        };
-        if !self.is_selected(&delta.root_id) || !packages().all(|package| is_its(package)) {
+        if !self.is_selected(&delta.root_id) {
             return None;
         }
-        let len = packages()
-            .map(|package| package.len() + ENTRY_OVERHEAD_BYTES)
-            .sum();
+
+        let mut len = 0;
+        let removed = delta.removed.iter().map(|removed| &removed.package);
+        let upserted = delta.upserted.iter().map(|skill| &skill.package);
+        for package in removed.chain(upserted) {
+            if !is_of_root(package, &delta.root_id) {
+                return None;
+            }
+            len += package.len() + ENTRY_OVERHEAD_BYTES;
+        }
+
         for removed in delta.removed {
             changed.upserted.remove(&removed.package);
             changed.removed.insert(removed.package);

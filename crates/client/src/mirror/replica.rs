@@ -170,6 +170,7 @@ impl<S> MirrorReplica<S> {
         for (index, root) in selection.roots.iter().enumerate() {
             root_indexes.entry(root.id.clone()).or_insert(index);
         }
+
         Self {
             root_indexes,
             roots: selection
@@ -227,17 +228,13 @@ impl<S> MirrorReplica<S> {
             .collect()
     }
 
-    /// Returns the contents of the last complete state, if the root was ready and they have this
-    /// digest.
-    pub(super) fn held_contents(
-        &self,
-        root_id: &str,
-        digest: &str,
-    ) -> Option<&Arc<RootContents<S>>> {
-        let root = &self.roots[*self.root_indexes.get(root_id)?];
+    /// Returns the contents of the last complete state, if the root was ready and they have the
+    /// digest of this status.
+    pub(super) fn held_root(&self, status: &RootStatus) -> Option<&Arc<RootContents<S>>> {
+        let root = &self.roots[*self.root_indexes.get(&status.id)?];
         root.last_ready
             .as_ref()
-            .filter(|contents| contents.digest() == digest)
+            .filter(|contents| contents.digest() == status.catalog_digest)
     }
 
     /// Takes a state that was listed: the status of each root, in the order of the selection, with
@@ -252,6 +249,7 @@ impl<S> MirrorReplica<S> {
         if bytes > self.max_bytes || !ids.eq(self.roots.iter().map(|root| &*root.id)) {
             return false;
         }
+
         for (root, (status, contents)) in self.roots.iter_mut().zip(state) {
             (root.status, root.contents, root.offered) = (Some(status), contents, None);
         }
@@ -275,6 +273,7 @@ impl<S> MirrorReplica<S> {
         if self.expected == ExpectedEvent::Reset && !begins {
             return Err("the daemon resumed from an incomplete state".to_owned());
         }
+
         // An event that a newer daemon defines has no meaning here.
         let Some(event) = message.event else {
             return Ok(None);
@@ -295,6 +294,7 @@ impl<S> MirrorReplica<S> {
             Event::Synced(Synced { resume_token }) | Event::Bookmark(Bookmark { resume_token }) => {
                 let pending = std::mem::take(&mut self.pending);
                 let changed = pending.is_dirty && self.complete_state(pending.is_reset);
+
                 return Ok(Some(MirrorUpdate {
                     epoch: message.epoch.into(),
                     revision: message.revision,
@@ -307,6 +307,7 @@ impl<S> MirrorReplica<S> {
                 }));
             }
         }
+
         if self.bytes() + self.pending.removed_bytes > self.max_bytes {
             let most = self.max_bytes;
             return Err(format!(
@@ -386,19 +387,17 @@ impl<S> MirrorReplica<S> {
         let selected = self.root_indexes.get(&delta.root_id).copied();
         let index = selected.ok_or("the daemon sent a root that was not selected")?;
         let contents = RootContents::make_mut(&mut self.roots[index].contents);
+
         for removed in delta.removed {
             if contents.remove_skill(&removed.package) {
                 let bytes = removed.package.len() + ENTRY_OVERHEAD_BYTES;
-                if self
-                    .pending
-                    .removed
-                    .insert(removed.package, removed.reason)
-                    .is_none()
-                {
+                let known = self.pending.removed.insert(removed.package, removed.reason);
+                if known.is_none() {
                     self.pending.removed_bytes += bytes;
                 }
             }
         }
+
         for skill in delta.upserted {
             let owner = skill
                 .authority
@@ -413,6 +412,7 @@ impl<S> MirrorReplica<S> {
             let convert = self.convert;
             contents.insert_skill(skill, |skill| convert(index, skill));
         }
+
         for package in &delta.removed_plugins {
             contents.remove_plugin(package);
         }
@@ -422,6 +422,7 @@ impl<S> MirrorReplica<S> {
             }
             contents.insert_plugin(plugin);
         }
+
         if let Some(list) = delta.marketplaces {
             contents.set_marketplaces(list.marketplaces);
         }

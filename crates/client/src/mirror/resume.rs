@@ -1,7 +1,7 @@
 //! Position of a mirror in a form that can be stored, and the changes since that position.
 
 use super::{MirrorCatalog, MirrorSnapshot};
-use caproot_core::proto::caproot::v1::{RootState, RootStatus};
+use caproot_core::proto::caproot::v1::RootState;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -72,12 +72,12 @@ impl ResumePoint {
             .filter(|id| self.catalog_digests.get(*id) != now.get(*id))
             .cloned()
             .collect();
+
         if roots.is_empty() {
-            let (upserted, removed) = (Vec::new(), Vec::new());
             return ChangesSince::Known {
                 revision,
-                upserted,
-                removed,
+                upserted: Vec::new(),
+                removed: Vec::new(),
                 roots,
             };
         }
@@ -92,11 +92,12 @@ pub(super) fn catalog_digests(catalog: &MirrorCatalog) -> BTreeMap<String, Strin
         .roots()
         .iter()
         .filter(|root| root.state() == RootState::Ready);
-    let digest = |root: &RootStatus| {
-        let contents = catalog.contents(&root.id)?;
-        Some((root.id.clone(), contents.digest().to_owned()))
-    };
-    ready.filter_map(digest).collect()
+    ready
+        .filter_map(|root| {
+            let contents = catalog.contents(&root.id)?;
+            Some((root.id.clone(), contents.digest().to_owned()))
+        })
+        .collect()
 }
 
 #[cfg(test)]

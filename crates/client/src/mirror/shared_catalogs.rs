@@ -141,17 +141,18 @@ impl<S> SharedCatalogs<S> {
         let deadline = Instant::now() + MAX_WAIT;
         let mut stalled = HashSet::new();
         loop {
-            let is_stalled = |other: &TransferInProgress| {
+            let claimed = self.claim(keys, &|other| {
                 Instant::now() >= deadline.min(other.end_of_wait) || stalled.contains(&other.id)
-            };
+            });
             let TransferInProgress {
                 id,
                 end_of_wait,
                 mut progress,
-            } = match self.claim(keys, &is_stalled) {
+            } = match claimed {
                 Ok(obtained) => return obtained,
                 Err(other) => other,
             };
+
             progress.mark_unchanged();
             let stall_time = Instant::now() + STALL_TIMEOUT;
             let until = deadline.min(end_of_wait).min(stall_time);
@@ -180,6 +181,7 @@ impl<S> SharedCatalogs<S> {
                 return Err(other.clone());
             }
         }
+
         let missing = keys.iter().filter(|key| !stored.contains_key(&key.root_id));
         let transfers = missing.map(|key| state.start_transfer(self, key)).collect();
         state.hits += stored.len() as u64;
@@ -242,14 +244,15 @@ impl<S> SharedState<S> {
         key: &SharedCatalogKey,
     ) -> CatalogTransfer<S> {
         self.last_transfer_id += 1;
-        let (id, (progress, receiver)) = (self.last_transfer_id, watch::channel(()));
-        let end_of_wait = Instant::now() + MAX_TRANSFER_TIME;
+        let id = self.last_transfer_id;
+        let (progress, receiver) = watch::channel(());
         let transfer = TransferInProgress {
             id,
-            end_of_wait,
+            end_of_wait: Instant::now() + MAX_TRANSFER_TIME,
             progress: receiver,
         };
         self.transfers.insert(key.clone(), transfer);
+
         CatalogTransfer {
             shared: shared.clone(),
             key: key.clone(),

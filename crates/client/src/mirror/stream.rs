@@ -3,11 +3,11 @@
 use super::MirrorSelection;
 use super::catalog_sharing::{SharingExecutor, has_digest};
 use super::replica::{MirrorReplica, MirrorUpdate};
+use super::retry_requests::RetryRequests;
 use crate::call::{CallError, Client};
 use crate::watch::{SkillWatch, WatchMessage};
 use caproot_core::proto::caproot::v1::{
-    ListSkillsRequest, ListSkillsResponse, RootStatus, Skill, WatchSkillsRequest,
-    WatchSkillsResponse,
+    ListSkillsRequest, ListSkillsResponse, Skill, WatchSkillsRequest, WatchSkillsResponse,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +45,11 @@ impl MirrorStream {
 }
 
 impl<S> MirrorStream<S> {
+    /// Sets the requests that end a delay before a retry early.
+    pub(super) fn set_retry_requests(&mut self, requests: Arc<RetryRequests>) {
+        self.watch.set_retry_requests(requests);
+    }
+
     /// Starts to watch. The copy has each skill as `convert` returns it, for the index of the
     /// skill's root in the selection.
     pub fn start(
@@ -71,6 +76,7 @@ impl<S> MirrorStream<S> {
                 return self.watch.record_failure(status);
             }
         }
+
         let message = self.watch.next_metered().await?;
         match &message {
             WatchMessage::Event(_) => {
@@ -105,32 +111,30 @@ impl<S> MirrorStream<S> {
             // The stream has the error, if there is one.
             Err(_) => return Ok(()),
         };
-        let is_resumable = listed.epoch == *self.epoch && !self.watch.resume_token().is_empty();
-        let replica = &mut self.replica;
-        if is_resumable {
+        if listed.epoch == *self.epoch && !self.watch.resume_token().is_empty() {
             return Ok(());
         }
-        let is_held = |root: &RootStatus| {
-            replica
-                .held_contents(&root.id, &root.catalog_digest)
-                .is_some()
-        };
+
+        let replica = &mut self.replica;
         let missing: Vec<_> = listed
             .roots
             .iter()
-            .filter(|root| has_digest(root) && !is_held(root))
+            .filter(|root| has_digest(root) && replica.held_root(root).is_none())
             .cloned()
             .collect();
         let Some(sharing) = replica.sharing_mut() else {
             return Ok(());
         };
         let shared = sharing.obtain(missing.iter()).await;
-        let contents = |root: &RootStatus| {
-            let held = replica.held_contents(&root.id, &root.catalog_digest);
-            held.or_else(|| shared.get(&root.id)).cloned()
-        };
-        let state: Option<Vec<_>> = (listed.roots.iter().filter(|root| has_digest(root)))
-            .map(|root| Some((root.clone(), contents(root)?)))
+
+        let state: Option<Vec<_>> = listed
+            .roots
+            .iter()
+            .filter(|root| has_digest(root))
+            .map(|root| {
+                let contents = replica.held_root(root).or_else(|| shared.get(&root.id))?;
+                Some((root.clone(), contents.clone()))
+            })
             .collect();
         // The token resumes from the listed state.
         if let Some(state) = state.filter(|_| !listed.resume_token.is_empty())
@@ -140,6 +144,7 @@ impl<S> MirrorStream<S> {
             self.watch.set_resume_token(listed.resume_token);
             return Ok(());
         }
+
         self.watch.set_resume_token(String::new());
         self.watch
             .set_known_catalogs(replica.offer_contents(&shared));
@@ -166,9 +171,9 @@ impl<S> MirrorStream<S> {
         &mut self,
         event: WatchSkillsResponse,
     ) -> Result<Option<MirrorUpdate<S>>, String> {
-        let update = self.replica.apply_event(event);
+        let outcome = self.replica.apply_event(event);
         self.watch.release_event();
-        let update = update?;
+        let update = outcome?;
         if let Some(update) = &update {
             self.epoch = update.epoch.clone();
             if let Some(sharing) = self.replica.sharing_mut() {

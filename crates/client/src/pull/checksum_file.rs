@@ -55,13 +55,11 @@ impl ChecksumFile {
 
     /// Returns the text of the file, or an error if the next pull would reject the file.
     pub fn to_text(&self) -> Result<String, PullError> {
-        let invalid = |reason: String| PullError::InvalidResponse(reason);
-        let text =
-            serde_json::to_string_pretty(self).map_err(|error| invalid(error.to_string()))?;
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| PullError::InvalidResponse(error.to_string()))?;
         if text.len() as u64 >= MAX_CHECKSUM_FILE_BYTES {
-            return Err(invalid(
-                "the names of the files take over 48 MiB".to_owned(),
-            ));
+            let reason = "the names of the files take over 48 MiB";
+            return Err(PullError::InvalidResponse(reason.to_owned()));
         }
         Ok(text + "\n")
     }
@@ -69,9 +67,12 @@ impl ChecksumFile {
 
 /// Whether a text is `sha256:` and 64 hex digits in lower case.
 pub fn is_digest(text: &str) -> bool {
-    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    text.strip_prefix("sha256:")
-        .is_some_and(|hex| hex.len() == 64 && hex.bytes().all(is_hex))
+    text.strip_prefix("sha256:").is_some_and(|hex| {
+        hex.len() == 64
+            && hex
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
 }
 
 /// Formats a SHA-256 as in the protocol.

@@ -7,6 +7,7 @@ use super::package_list::{name_of_path, parse_name};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -95,19 +96,14 @@ pub fn scan_dir(
     depth: ScanDepth,
 ) -> Result<DirScan, PullError> {
     let mut expected = BTreeMap::new();
+    let mut dirs = BTreeSet::new();
     for (name, file) in checksums.iter().flat_map(|checksums| &checksums.files) {
         let path = parse_name(name).map_err(|reason| PullError::unusable(dir_path, reason))?;
+        let parents = path.ancestors().skip(1);
+        dirs.extend(parents.map(|parent| parent.as_os_str().as_bytes().to_vec()));
         expected.insert(path.as_os_str().as_bytes().to_vec(), file);
     }
-    let slashes = |path: &Vec<u8>| {
-        let at = path
-            .iter()
-            .enumerate()
-            .filter(|(_, byte)| **byte == b'/')
-            .map(|(at, _)| at);
-        at.map(|at| path[..at].to_vec()).collect::<Vec<_>>()
-    };
-    let dirs: BTreeSet<Vec<u8>> = expected.keys().flat_map(slashes).collect();
+
     let mut scanner = DirScanner {
         expected,
         dirs,
@@ -117,26 +113,7 @@ pub fn scan_dir(
     scanner
         .scan_entries(dir, b"")
         .map_err(|error| PullError::io(dir_path, error))?;
-    let DirScanner {
-        expected, mut scan, ..
-    } = scanner;
-    if scan.differences.len() < MAX_DIFFERENCES {
-        let seen: BTreeSet<_> = scan
-            .differences
-            .iter()
-            .map(|found| found.name.clone())
-            .collect();
-        let names = expected.keys().map(|path| name_of_path(path));
-        let missing = names.filter(|name| !scan.stamps.contains_key(name) && !seen.contains(name));
-        let missing = missing.map(|name| DirDifference {
-            name,
-            kind: DifferenceKind::Missing,
-        });
-        scan.differences.extend(missing.take(MAX_DIFFERENCES));
-    }
-    scan.differences.sort();
-    scan.differences.truncate(MAX_DIFFERENCES);
-    Ok(scan)
+    Ok(scanner.finish())
 }
 
 struct DirScanner<'a> {
@@ -151,8 +128,8 @@ struct DirScanner<'a> {
 impl DirScanner<'_> {
     /// Compares the entries of a directory whose path is `prefix`.
     fn scan_entries(&mut self, dir: BorrowedFd<'_>, prefix: &[u8]) -> io::Result<()> {
-        for entry in Dir::read_from(dir)? {
-            let entry = entry?;
+        for item in Dir::read_from(dir)? {
+            let entry = item?;
             let name = entry.file_name();
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
@@ -160,36 +137,71 @@ impl DirScanner<'_> {
             if self.scan.differences.len() >= MAX_DIFFERENCES {
                 return Ok(());
             }
+
             let mut path = prefix.to_vec();
             if !path.is_empty() {
                 path.push(b'/');
             }
             path.extend(name.to_bytes());
-            if self.dirs.contains(&path) {
-                match openat(dir, name, DIR_FLAGS, Mode::empty()) {
-                    Ok(inner) => self.scan_entries(inner.as_fd(), &path)?,
-                    // A link or a file took the name of the directory.
-                    Err(_) => self.add_difference(&path, DifferenceKind::Changed),
-                }
-            } else if path == CHECKSUM_FILE.as_bytes() {
-                let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
-                self.scan
-                    .stamps
-                    .insert(name_of_path(&path), EntryStamp::of(&stat));
-            } else if let Some(expected) = self.expected.get(&path).copied() {
-                match open_regular(dir, name) {
-                    Ok((file, stat)) if self.is_same(expected, &file, &stat)? => {
-                        self.scan
-                            .stamps
-                            .insert(name_of_path(&path), EntryStamp::of(&stat));
-                    }
-                    _ => self.add_difference(&path, DifferenceKind::Changed),
-                }
-            } else {
-                self.add_difference(&path, DifferenceKind::Extra);
-            }
+            self.scan_entry(dir, name, &path)?;
         }
         Ok(())
+    }
+
+    fn scan_entry(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &[u8]) -> io::Result<()> {
+        if self.dirs.contains(path) {
+            match openat(dir, name, DIR_FLAGS, Mode::empty()) {
+                Ok(inner) => self.scan_entries(inner.as_fd(), path)?,
+                // A link or a file took the name of the directory.
+                Err(_) => self.add_difference(path, DifferenceKind::Changed),
+            }
+        } else if path == CHECKSUM_FILE.as_bytes() {
+            let stat = statat(dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            self.add_stamp(path, &stat);
+        } else if let Some(expected) = self.expected.get(path).copied() {
+            match open_regular(dir, name) {
+                Ok((file, stat)) if self.is_same(expected, &file, &stat)? => {
+                    self.add_stamp(path, &stat);
+                }
+                _ => self.add_difference(path, DifferenceKind::Changed),
+            }
+        } else {
+            self.add_difference(path, DifferenceKind::Extra);
+        }
+        Ok(())
+    }
+
+    fn add_stamp(&mut self, path: &[u8], stat: &Stat) {
+        self.scan
+            .stamps
+            .insert(name_of_path(path), EntryStamp::of(stat));
+    }
+
+    /// Adds the files that do not exist, and sorts the differences.
+    fn finish(self) -> DirScan {
+        let DirScanner {
+            expected, mut scan, ..
+        } = self;
+        if scan.differences.len() < MAX_DIFFERENCES {
+            let seen: BTreeSet<_> = scan
+                .differences
+                .iter()
+                .map(|found| found.name.clone())
+                .collect();
+            let missing = expected
+                .keys()
+                .map(|path| name_of_path(path))
+                .filter(|name| !scan.stamps.contains_key(name) && !seen.contains(name))
+                .map(|name| DirDifference {
+                    name,
+                    kind: DifferenceKind::Missing,
+                });
+            scan.differences.extend(missing.take(MAX_DIFFERENCES));
+        }
+
+        scan.differences.sort();
+        scan.differences.truncate(MAX_DIFFERENCES);
+        scan
     }
 
     fn add_difference(&mut self, path: &[u8], kind: DifferenceKind) {
@@ -208,9 +220,11 @@ impl DirScanner<'_> {
         if self.depth == ScanDepth::Attributes {
             return Ok(true);
         }
+
         // A file that grows during the comparison is read only up to its size.
         let mut content = File::from(file.try_clone()?).take(size);
-        let (mut hasher, mut buffer) = (Sha256::new(), vec![0; READ_BYTES]);
+        let mut hasher = Sha256::new();
+        let mut buffer = vec![0; READ_BYTES];
         loop {
             match content.read(&mut buffer)? {
                 0 => return Ok(digest_text(&hasher.finalize()) == expected.digest),

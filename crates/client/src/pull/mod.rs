@@ -16,7 +16,8 @@
 //! # let address = demo::start_demo_daemon().await.to_string();
 //! # let scratch = tempfile::tempdir()?;
 //! # let dir = scratch.path().join("triage-logs");
-//! let (endpoint, credentials) = (address.parse()?, ClientCredentials::default());
+//! let endpoint = address.parse()?;
+//! let credentials = ClientCredentials::default();
 //! let mut client = Client::connect(&endpoint, &credentials, Duration::from_secs(30)).await?;
 //! let published = client.list_roots().await?.roots;
 //! let root = published[0].selected_capability_root.clone().ok_or("no root")?;
@@ -43,9 +44,10 @@ pub use checksum_file::CHECKSUM_FILE;
 pub use dir_scan::{DifferenceKind, DirDifference};
 
 use crate::{CallError, Client, error_reason};
+use caproot_core::backoff::Backoff;
 use caproot_core::proto::caproot::v1::{ErrorReason, ReadResourceRequest, SelectedCapabilityRoot};
 use checksum_file::{ChecksumFile, FileChecksum};
-use dir_scan::{DirScan, ScanDepth};
+use dir_scan::ScanDepth;
 use futures_util::{StreamExt as _, stream};
 use staging_dir::StagingDir;
 use std::collections::BTreeMap;
@@ -54,12 +56,13 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use target_dir::{OpenTarget, TargetDir};
+use target_dir::{ScannedTarget, TargetDir};
 
 /// How often a pull starts again if the package or the directory changes in the meantime.
 const MAX_ATTEMPTS: u32 = 5;
-/// Delay of the second attempt. Each further attempt waits this much longer.
-const RETRY_DELAY: Duration = Duration::from_millis(100);
+/// Delays before further attempts, in which the package may settle.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_RETRY_DELAY: Duration = Duration::from_millis(400);
 /// Files that are read at the same time.
 const CONCURRENT_READS: usize = 8;
 /// Requested size of a page.
@@ -92,12 +95,11 @@ impl PullRequest {
         package: impl Into<String>,
         dir: impl Into<PathBuf>,
     ) -> Self {
-        let (package, dir, limits) = (package.into(), dir.into(), PullLimits::default());
         Self {
             root,
-            package,
-            dir,
-            limits,
+            package: package.into(),
+            dir: dir.into(),
+            limits: PullLimits::default(),
             replaces_conflicts: false,
         }
     }
@@ -283,13 +285,15 @@ pub async fn pull_package(
         cleaned.remove_stale_staging()
     })
     .await?;
+
     let mut staged = None;
+    let mut backoff = Backoff::new(FIRST_RETRY_DELAY, LONGEST_RETRY_DELAY);
     let mut attempt = 1;
     loop {
         match try_pull(client, request, &target, &mut staged, report_progress).await? {
             PullAttempt::Complete(report) => return Ok(report),
             PullAttempt::Changed(error) if attempt == MAX_ATTEMPTS => return Err(error),
-            PullAttempt::Changed(_) => tokio::time::sleep(RETRY_DELAY * attempt).await,
+            PullAttempt::Changed(_) => tokio::time::sleep(backoff.next_limit()).await,
         }
         attempt += 1;
     }
@@ -307,6 +311,7 @@ pub fn verify_dir(dir: &Path) -> Result<DirVerification, PullError> {
             let reason = format!("the directory has no {CHECKSUM_FILE}, so it is not from a pull");
             return Err(PullError::unusable(dir, reason));
         };
+
         let scan = open.scan(ScanDepth::Contents)?;
         if target.is_current(&open) {
             return Ok(DirVerification {
@@ -317,6 +322,7 @@ pub fn verify_dir(dir: &Path) -> Result<DirVerification, PullError> {
             });
         }
     }
+
     Err(PullError::unusable(
         dir,
         format!("pulls replaced it during {MAX_ATTEMPTS} comparisons"),
@@ -334,122 +340,178 @@ async fn try_pull(
         Err(error @ PullError::NoDigest(_)) => return Ok(PullAttempt::Changed(error)),
         outcome => outcome?,
     };
-    let (opened, ignores_invalid) = (target.clone(), request.replaces_conflicts);
-    let opened = run_blocking(move || {
-        let Some(open) = opened.open_dir(ignores_invalid)? else {
-            return Ok(None);
-        };
-        open.lock()?;
-        if !opened.is_current(&open) {
-            return Err(PullError::KeepsChanging);
-        }
-        open.reject_mounts()?;
-        let scan = open.scan(ScanDepth::Contents)?;
-        Ok(Some((Arc::new(open), scan)))
-    });
-    let local = match opened.await {
+    let local = match scan_target(target, request.replaces_conflicts).await {
         Err(error @ PullError::KeepsChanging) => return Ok(PullAttempt::Changed(error)),
         outcome => outcome?,
     };
+
     let mut report = PullReport {
         files: files.len(),
+        bytes: total_bytes(&files),
+        written: files.keys().cloned().collect(),
         ..PullReport::default()
     };
-    report.bytes = total_bytes(&files);
-    report.written = files.keys().cloned().collect();
-    if let Some((open, scan)) = &local {
-        check_conflicts(request, open, scan)?;
-        let known = open.checksums.as_ref();
-        if scan.differences.is_empty() && known.is_some_and(|known| known.files == files) {
-            report.written.clear();
+    if let Some(local) = &local {
+        check_conflicts(request, local)?;
+        report.record_old_files(local, &files);
+        let known = local.open.checksums.as_ref();
+        if local.scan.differences.is_empty() && known.is_some_and(|known| known.files == files) {
             return Ok(PullAttempt::Complete(report));
         }
-        let intact = intact_files(open, scan);
-        report
-            .written
+    }
+
+    let plan = PullPlan {
+        request,
+        files,
+        local,
+        report,
+    };
+    plan.carry_out(client, target, staged, report_progress)
+        .await
+}
+
+/// Files that one attempt writes.
+struct PullPlan<'a> {
+    request: &'a PullRequest,
+    files: PackageFiles,
+    /// Existing target.
+    local: Option<ScannedTarget>,
+    report: PullReport,
+}
+
+impl PullPlan<'_> {
+    /// Prepares the files in a staging directory, and replaces the target by the directory.
+    async fn carry_out(
+        mut self,
+        client: &Client,
+        target: &Arc<TargetDir>,
+        staged: &mut Option<StagedFiles>,
+        report_progress: &mut (dyn FnMut(PullProgress) + Send),
+    ) -> Result<PullAttempt, PullError> {
+        let files = &self.files;
+        let local = self.local.as_ref();
+        let checksums = ChecksumFile::new(&self.request.package, files.clone()).to_text()?;
+        let staging = Arc::new(StagingDir::create(target)?);
+        let mut complete = PackageFiles::new();
+        let missing = link_known_files(&staging, files, local, staged.as_ref(), &mut complete);
+        self.report.read_files = missing.len();
+
+        let reader = PackageReader {
+            client,
+            request: self.request,
+            staging: &staging,
+        };
+        let read = reader
+            .read_files(&missing, &mut complete, report_progress)
+            .await;
+        *staged = Some(StagedFiles {
+            staging: staging.clone(),
+            files: complete,
+        });
+        let confirmed = match read {
+            Ok(()) => confirm_list(client, self.request, files).await,
+            Err(error) => Err(error),
+        };
+        match confirmed {
+            Err(error) if is_concurrent_change(&error) => return Ok(PullAttempt::Changed(error)),
+            outcome => outcome?,
+        }
+
+        let Self {
+            request,
+            local,
+            mut report,
+            ..
+        } = self;
+        let replaced = target.clone();
+        let keeps_extra = !request.replaces_conflicts;
+        report.is_replaced = run_blocking(move || {
+            staging.write_checksum_file(&checksums)?;
+            replaced.replace(&staging, local.as_ref(), keeps_extra)
+        })
+        .await?;
+        Ok(if report.is_replaced {
+            PullAttempt::Complete(report)
+        } else {
+            PullAttempt::Changed(PullError::KeepsChanging)
+        })
+    }
+}
+
+/// Lists the package again. If both lists agree, each file had its digest when the first list ended.
+async fn confirm_list(
+    client: &Client,
+    request: &PullRequest,
+    files: &PackageFiles,
+) -> Result<(), PullError> {
+    match package_list::list_files(client, request).await {
+        Ok(current) if current == *files => Ok(()),
+        Ok(_) | Err(PullError::NoDigest(_)) => Err(PullError::KeepsChanging),
+        Err(error) => Err(error),
+    }
+}
+
+/// Locks the target and compares it with its checksum file. Returns `None` if the target does not
+/// exist.
+async fn scan_target(
+    target: &Arc<TargetDir>,
+    ignores_invalid: bool,
+) -> Result<Option<ScannedTarget>, PullError> {
+    let scanned = target.clone();
+    run_blocking(move || {
+        let Some(open) = scanned.open_dir(ignores_invalid)? else {
+            return Ok(None);
+        };
+        open.lock()?;
+        if !scanned.is_current(&open) {
+            return Err(PullError::KeepsChanging);
+        }
+
+        open.reject_mounts()?;
+        let scan = open.scan(ScanDepth::Contents)?;
+        Ok(Some(ScannedTarget { open, scan }))
+    })
+    .await
+}
+
+impl PullReport {
+    /// Records the files of the directory that the pull keeps or removes.
+    fn record_old_files(&mut self, local: &ScannedTarget, files: &PackageFiles) {
+        let intact = intact_files(local);
+        self.written
             .retain(|name| intact.get(name) != files.get(name).as_ref());
-        let extra = scan
+
+        let extra = local
+            .scan
             .differences
             .iter()
             .filter(|found| found.kind == DifferenceKind::Extra);
         let old = intact.keys().copied().chain(extra.map(|found| &found.name));
-        report.removed = old
+        self.removed = old
             .filter(|name| !files.contains_key(*name))
             .cloned()
             .collect();
-        report.removed.sort();
+        self.removed.sort();
     }
-    let checksums = ChecksumFile::new(&request.package, files.clone()).to_text()?;
-    let staging = Arc::new(StagingDir::create(target)?);
-    let mut complete = PackageFiles::new();
-    let missing = link_known_files(
-        &staging,
-        &files,
-        local.as_ref(),
-        staged.as_ref(),
-        &mut complete,
-    );
-    report.read_files = missing.len();
-    let read = read_files(
-        client,
-        request,
-        &staging,
-        &missing,
-        &mut complete,
-        report_progress,
-    );
-    let read = read.await;
-    *staged = Some(StagedFiles {
-        staging: staging.clone(),
-        files: complete,
-    });
-    let read = match read {
-        Ok(()) => package_list::list_files(client, request).await,
-        Err(error) => Err(error),
-    };
-    match read {
-        // If both lists agree, each file had its digest when the first list ended.
-        Ok(current) if current == files => {}
-        Ok(_) | Err(PullError::NoDigest(_)) => {
-            return Ok(PullAttempt::Changed(PullError::KeepsChanging));
-        }
-        Err(error) if is_concurrent_change(&error) => return Ok(PullAttempt::Changed(error)),
-        Err(error) => return Err(error),
-    }
-    let (target, keeps_extra) = (target.clone(), !request.replaces_conflicts);
-    let replaced = run_blocking(move || {
-        staging.write_checksum_file(&checksums)?;
-        target.replace(&staging, local.as_ref(), keeps_extra)
-    });
-    report.is_replaced = replaced.await?;
-    Ok(if report.is_replaced {
-        PullAttempt::Complete(report)
-    } else {
-        PullAttempt::Changed(PullError::KeepsChanging)
-    })
 }
 
 /// Returns an error if a file of the directory would be lost, unless the request replaces conflicting
 /// files. Missing files are no conflict.
-fn check_conflicts(
-    request: &PullRequest,
-    open: &OpenTarget,
-    scan: &DirScan,
-) -> Result<(), PullError> {
+fn check_conflicts(request: &PullRequest, local: &ScannedTarget) -> Result<(), PullError> {
     if request.replaces_conflicts {
         return Ok(());
     }
-    let is_conflict = |found: &&DirDifference| found.kind != DifferenceKind::Missing;
-    let conflicts: Vec<_> = scan
-        .differences
-        .iter()
-        .filter(is_conflict)
+
+    let differences = local.scan.differences.iter();
+    let conflicts: Vec<_> = differences
+        .filter(|found| found.kind != DifferenceKind::Missing)
         .cloned()
         .collect();
     if !conflicts.is_empty() {
         return Err(PullError::Conflicts(conflicts));
     }
-    match &open.checksums {
+
+    match &local.open.checksums {
         Some(known) if known.package != request.package => {
             Err(PullError::OtherPackage(known.package.clone()))
         }
@@ -458,13 +520,10 @@ fn check_conflicts(
 }
 
 /// Returns the files of the directory that are as the last pull wrote them.
-fn intact_files<'a>(
-    open: &'a OpenTarget,
-    scan: &DirScan,
-) -> BTreeMap<&'a String, &'a FileChecksum> {
-    let known = open.checksums.iter().flat_map(|known| &known.files);
+fn intact_files(local: &ScannedTarget) -> BTreeMap<&String, &FileChecksum> {
+    let known = local.open.checksums.iter().flat_map(|known| &known.files);
     known
-        .filter(|(name, _)| scan.stamps.contains_key(*name))
+        .filter(|(name, _)| local.scan.stamps.contains_key(*name))
         .collect()
 }
 
@@ -482,7 +541,7 @@ enum FileOrigin {
 fn link_known_files(
     staging: &StagingDir,
     files: &PackageFiles,
-    local: Option<&(Arc<OpenTarget>, DirScan)>,
+    local: Option<&ScannedTarget>,
     staged: Option<&StagedFiles>,
     complete: &mut PackageFiles,
 ) -> PackageFiles {
@@ -495,19 +554,21 @@ fn link_known_files(
                 .push((staging.fd(), name, FileOrigin::Staged));
         }
     }
-    if let Some((open, scan)) = local {
-        for (name, checksum) in intact_files(open, scan) {
+    if let Some(local) = local {
+        for (name, checksum) in intact_files(local) {
             sources
                 .entry(checksum)
                 .or_default()
-                .push((open.fd(), name, FileOrigin::Target));
+                .push((local.open.fd(), name, FileOrigin::Target));
         }
     }
+
     let mut missing = PackageFiles::new();
     for (name, checksum) in files {
         let source = sources.get_mut(checksum).and_then(Vec::pop);
         // For example, a filesystem without hard links, or a file of another user.
         let linked = source.filter(|(dir, from, _)| staging.link_file(*dir, from, name).is_ok());
+
         match linked {
             None => {
                 missing.insert(name.clone(), checksum.clone());
@@ -522,85 +583,113 @@ fn link_known_files(
     missing
 }
 
-/// Reads files from the daemon into the staging directory, and adds each file that is complete to
-/// `complete`.
-async fn read_files(
-    client: &Client,
-    request: &PullRequest,
-    staging: &StagingDir,
-    missing: &PackageFiles,
-    complete: &mut PackageFiles,
-    report_progress: &mut (dyn FnMut(PullProgress) + Send),
-) -> Result<(), PullError> {
-    let mut progress = PullProgress {
-        files: 0,
-        total_files: missing.len(),
-    };
-    // Owned names, because rustc finds no `Send` for futures that borrow them from the iterator.
-    let reads = missing.clone().into_iter().map(|(name, file)| async move {
-        let (out, path) = staging.create_file(&name, file.executable)?;
-        read_file(client, request, &name, &file, out, &path).await?;
-        Ok::<_, PullError>((name, file))
-    });
-    let mut reads = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
-    report_progress(progress);
-    while let Some(read) = reads.next().await {
-        complete.extend([read?]);
-        progress.files += 1;
-        report_progress(progress);
-    }
-    Ok(())
+/// Reader of the files of a package, from the daemon into the staging directory.
+#[derive(Clone, Copy)]
+struct PackageReader<'a> {
+    client: &'a Client,
+    request: &'a PullRequest,
+    staging: &'a StagingDir,
 }
 
-/// Reads one file from the daemon, in the version that was listed.
-async fn read_file(
-    client: &Client,
-    request: &PullRequest,
-    name: &str,
-    file: &FileChecksum,
-    mut out: File,
-    path: &Path,
-) -> Result<(), PullError> {
-    let read = ReadResourceRequest {
-        root: Some(request.root.clone()),
-        package: request.package.clone(),
-        resource: format!("{}/{name}", request.package),
-        max_bytes: i64::try_from(PAGE_BYTES).unwrap_or(i64::MAX),
-        ..ReadResourceRequest::default()
-    };
-    let (mut bytes, mut pages) = (0_u64, 0_u64);
-    let mut failure = None;
-    let mut write = |page: &[u8]| {
-        bytes += page.len() as u64;
-        pages += 1;
-        if bytes > file.bytes {
-            failure = Some(PullError::KeepsChanging);
-        } else if pages > 2 + file.bytes / MIN_PAGE_BYTES {
-            failure = Some(PullError::invalid(name, "has too many pages"));
-        } else {
-            failure = out
-                .write_all(page)
-                .err()
-                .map(|error| PullError::io(path, error));
+impl PackageReader<'_> {
+    /// Reads files, and adds each file that is complete to `complete`.
+    async fn read_files(
+        self,
+        missing: &PackageFiles,
+        complete: &mut PackageFiles,
+        report_progress: &mut (dyn FnMut(PullProgress) + Send),
+    ) -> Result<(), PullError> {
+        let mut progress = PullProgress {
+            files: 0,
+            total_files: missing.len(),
+        };
+        // Owned names, because rustc finds no `Send` for futures that borrow them from the iterator.
+        let reads = missing.clone().into_iter().map(|(name, file)| async move {
+            self.read_file(&name, &file).await?;
+            Ok::<_, PullError>((name, file))
+        });
+        let mut reads = stream::iter(reads).buffer_unordered(CONCURRENT_READS);
+
+        report_progress(progress);
+        while let Some(read) = reads.next().await {
+            complete.extend([read?]);
+            progress.files += 1;
+            report_progress(progress);
         }
-        if failure.is_none() {
+        Ok(())
+    }
+
+    /// Reads one file, in the version that was listed.
+    async fn read_file(self, name: &str, file: &FileChecksum) -> Result<(), PullError> {
+        let (out, path) = self.staging.create_file(name, file.executable)?;
+        let package = &self.request.package;
+        let read = ReadResourceRequest {
+            root: Some(self.request.root.clone()),
+            package: package.clone(),
+            resource: format!("{package}/{name}"),
+            max_bytes: i64::try_from(PAGE_BYTES).unwrap_or(i64::MAX),
+            ..ReadResourceRequest::default()
+        };
+
+        let mut writer = PageWriter {
+            name,
+            expected_bytes: file.bytes,
+            out,
+            path,
+            bytes: 0,
+            pages: 0,
+            failure: None,
+        };
+        let mut client = self.client.clone();
+        let response = client
+            .read_resource(&read, 0, &mut |page| writer.write_page(page))
+            .await;
+
+        if let Some(failure) = writer.failure {
+            return Err(failure);
+        }
+        // The client compared the bytes with the digest of the response.
+        if response?.digest != file.digest {
+            return Err(PullError::KeepsChanging);
+        }
+        if writer.bytes == file.bytes {
             Ok(())
         } else {
-            Err(io::ErrorKind::Other.into())
+            Err(PullError::invalid(name, "has another size"))
         }
-    };
-    let response = client.clone().read_resource(&read, 0, &mut write).await;
-    if let Some(failure) = failure {
-        return Err(failure);
     }
-    // The client compared the bytes with the digest of the response.
-    if response?.digest != file.digest {
-        return Err(PullError::KeepsChanging);
-    }
-    if bytes == file.bytes {
-        Ok(())
-    } else {
-        Err(PullError::invalid(name, "has another size"))
+}
+
+/// Writer of the pages of one file.
+struct PageWriter<'a> {
+    name: &'a str,
+    expected_bytes: u64,
+    out: File,
+    path: PathBuf,
+    bytes: u64,
+    pages: u64,
+    /// Error of the last page, which ends the read.
+    failure: Option<PullError>,
+}
+
+impl PageWriter<'_> {
+    fn write_page(&mut self, page: &[u8]) -> io::Result<()> {
+        self.bytes += page.len() as u64;
+        self.pages += 1;
+        let written = if self.bytes > self.expected_bytes {
+            Err(PullError::KeepsChanging)
+        } else if self.pages > 2 + self.expected_bytes / MIN_PAGE_BYTES {
+            Err(PullError::invalid(self.name, "has too many pages"))
+        } else {
+            let written = self.out.write_all(page);
+            written.map_err(|error| PullError::io(&self.path, error))
+        };
+
+        self.failure = written.err();
+        match self.failure {
+            None => Ok(()),
+            Some(_) => Err(io::ErrorKind::Other.into()),
+        }
     }
 }
 

@@ -35,16 +35,15 @@ pub async fn list_files(client: &Client, request: &PullRequest) -> Result<Packag
         ..ListResourcesRequest::default()
     };
     let limits = request.limits;
-    let list = client
-        .clone()
-        .list_resources_until(&list, limits.max_files)
-        .await?;
+    let mut client = client.clone();
+    let list = client.list_resources_until(&list, limits.max_files).await?;
     if list.resources.len() > limits.max_files {
         return Err(PullError::TooLarge(format!("{} files", limits.max_files)));
     }
     if list.truncated {
         return Err(PullError::Truncated);
     }
+
     let mut files = PackageFiles::new();
     for resource in list.resources {
         let (name, file) = checked_file(&request.package, resource)?;
@@ -55,6 +54,7 @@ pub async fn list_files(client: &Client, request: &PullRequest) -> Result<Packag
     if total_bytes(&files) > limits.max_bytes {
         return Err(PullError::TooLarge(format!("{} bytes", limits.max_bytes)));
     }
+
     for name in files.keys() {
         let mut above = name.match_indices('/').map(|(at, _)| &name[..at]);
         if above.any(|dir| files.contains_key(dir)) {
@@ -78,6 +78,7 @@ fn checked_file(package: &str, resource: Resource) -> Result<(String, FileChecks
     let Some(name) = below else {
         return Err(PullError::invalid(&handle, "is outside the package"));
     };
+
     let path = parse_name(name).map_err(|reason| PullError::invalid(name, reason))?;
     if has_forbidden_component(&path) {
         return Err(PullError::ForbiddenName(name.to_owned()));
@@ -88,6 +89,7 @@ fn checked_file(package: &str, resource: Resource) -> Result<(String, FileChecks
     if !is_digest(&digest) {
         return Err(PullError::invalid(name, "has an invalid digest"));
     }
+
     Ok((
         name.to_owned(),
         FileChecksum {
@@ -125,11 +127,13 @@ pub fn parse_name(name: &str) -> Result<PathBuf, &'static str> {
         if bytes.len() > NAME_MAX {
             return Err("has a name over 255 bytes");
         }
+
         if !path.is_empty() {
             path.push(b'/');
         }
         path.extend(bytes);
     }
+
     if path == CHECKSUM_FILE.as_bytes() {
         return Err("has the reserved name of the checksum file");
     }

@@ -9,6 +9,7 @@ use rustix::fs::{
     AtFlags, FlockOperation, Mode, OFlags, fchmod, flock, fstat, linkat, mkdirat, openat, unlinkat,
 };
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
@@ -38,14 +39,14 @@ pub struct StagingDir {
 
 impl StagingDir {
     pub fn create(target: &Arc<TargetDir>) -> Result<Self, PullError> {
-        let io_error = |error: Errno| PullError::io(target.parent_path(), error);
         for number in 0..MAX_NAMES {
             let random = RandomState::new().hash_one(number);
             let name = format!("{STAGING_PREFIX}{random:016x}");
             match mkdirat(target.parent(), &name, Mode::from_raw_mode(0o777)) {
                 Err(Errno::EXIST) => continue,
-                outcome => outcome.map_err(io_error)?,
+                outcome => outcome.map_err(|error| target.parent_error(error))?,
             }
+
             // Another pull may take the new directory for an abandoned one until it is locked.
             let Ok(fd) = openat(target.parent(), &name, DIR_FLAGS, Mode::empty()) else {
                 continue;
@@ -59,22 +60,23 @@ impl StagingDir {
                 }
                 Ok(()) => {}
             }
-            let stat = fstat(&fd).map_err(io_error)?;
+
+            let stat = fstat(&fd).map_err(|error| target.parent_error(error))?;
             if stat.st_nlink > 0 {
                 let new_dir_mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
                 // The target may be closed to other users. New files keep their group.
-                fchmod(&fd, Mode::RWXU | (new_dir_mode & Mode::SGID)).map_err(io_error)?;
-                let is_disposable = AtomicBool::new(true);
+                fchmod(&fd, Mode::RWXU | (new_dir_mode & Mode::SGID))
+                    .map_err(|error| target.parent_error(error))?;
                 return Ok(Self {
                     target: target.clone(),
                     name,
                     fd,
                     new_dir_mode,
-                    is_disposable,
+                    is_disposable: AtomicBool::new(true),
                 });
             }
         }
-        Err(io_error(Errno::EXIST))
+        Err(target.parent_error(Errno::EXIST))
     }
 
     /// Returns the mode of a new directory. The staging directory is closed to other users.
@@ -112,23 +114,23 @@ impl StagingDir {
         from_name: &str,
         name: &str,
     ) -> Result<(), PullError> {
-        let link = || {
-            let (from_path, path) = (parse_name(from_name).ok()?, parse_name(name).ok()?);
-            let (from_dir, _) = open_parents(from, &from_path, false).ok()?;
-            let (to_dir, _) = open_parents(self.fd(), &path, true).ok()?;
-            let (from, to) = (from_path.file_name()?, path.file_name()?);
-            linkat(&from_dir, from, &to_dir, to, AtFlags::empty()).ok()
-        };
-        link().ok_or_else(|| PullError::invalid(name, "cannot be linked"))
+        let from_path = parse_name(from_name).map_err(|reason| PullError::invalid(name, reason))?;
+        let path = parse_name(name).map_err(|reason| PullError::invalid(name, reason))?;
+        open_parents(from, &from_path, false)
+            .and_then(|from| {
+                let to = open_parents(self.fd(), &path, true)?;
+                linkat(&from.dir, from.name, &to.dir, to.name, AtFlags::empty())
+            })
+            .map_err(|_| PullError::invalid(name, "cannot be linked"))
     }
 
     fn create_at(&self, path: &Path, mode: u32) -> Result<(File, PathBuf), PullError> {
         let shown = self.target.path().join(path);
-        let io_error = |error: Errno| PullError::io(&shown, error);
-        let (dir, name) = open_parents(self.fd(), path, true).map_err(io_error)?;
         let flags =
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = openat(&dir, name, flags, Mode::from_raw_mode(mode)).map_err(io_error)?;
+        let file = open_parents(self.fd(), path, true)
+            .and_then(|parent| openat(&parent.dir, parent.name, flags, Mode::from_raw_mode(mode)))
+            .map_err(|error| PullError::io(&shown, error))?;
         Ok((file.into(), shown))
     }
 }
@@ -144,13 +146,18 @@ impl Drop for StagingDir {
     }
 }
 
+/// Place of a file: its directory, and its name in the directory.
+struct FilePlace<'a> {
+    dir: OwnedFd,
+    name: &'a OsStr,
+}
+
 /// Opens the directory of a relative path, component by component, so that no link is followed.
-/// Returns the directory and the last component.
 fn open_parents<'a>(
     top: BorrowedFd<'_>,
     path: &'a Path,
     creates: bool,
-) -> Result<(OwnedFd, &'a std::ffi::OsStr), Errno> {
+) -> Result<FilePlace<'a>, Errno> {
     let mut dir = openat(top, c".", DIR_FLAGS, Mode::empty())?;
     let parents = path.parent().into_iter().flat_map(Path::components);
     for component in parents {
@@ -163,5 +170,7 @@ fn open_parents<'a>(
         }
         dir = openat(&dir, name, DIR_FLAGS, Mode::empty())?;
     }
-    Ok((dir, path.file_name().ok_or(Errno::INVAL)?))
+
+    let name = path.file_name().ok_or(Errno::INVAL)?;
+    Ok(FilePlace { dir, name })
 }

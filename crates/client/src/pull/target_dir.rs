@@ -6,8 +6,8 @@ use super::dir_scan::{DIR_FLAGS, DirScan, ScanDepth, open_regular, scan_dir};
 use super::staging_dir::{STAGING_PREFIX, StagingDir};
 use caproot_core::mountinfo::parse_mountinfo;
 use rustix::fs::{
-    AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, Stat, fchmod, fchown, flock, fstat,
-    fsync, open, openat, renameat_with, statat, syncfs,
+    AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, fchmod, fchown, flock, fstat, fsync,
+    open, openat, renameat_with, statat, syncfs,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -17,7 +17,6 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 const MOUNTINFO_PATH: &str = "/proc/self/mountinfo";
 
@@ -39,26 +38,36 @@ pub struct OpenTarget {
     pub checksums: Option<ChecksumFile>,
 }
 
+/// Existing target, compared with its checksum file.
+#[derive(Debug)]
+pub struct ScannedTarget {
+    pub open: OpenTarget,
+    pub scan: DirScan,
+}
+
 impl TargetDir {
     /// Opens the directory above a target.
     pub fn open_parent(dir: &Path) -> Result<Self, PullError> {
-        let unusable = |reason: String| PullError::unusable(dir, reason);
         let path = std::path::absolute(dir).map_err(|error| PullError::io(dir, error))?;
-        let (Some(parent_path), Some(name)) = (path.parent(), path.file_name()) else {
-            return Err(unusable(
-                "the path must end with the name of a directory".to_owned(),
-            ));
+        let Some((parent_path, name)) = path.parent().zip(path.file_name()) else {
+            let reason = "the path must end with the name of a directory";
+            return Err(PullError::unusable(dir, reason));
         };
+
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = open(parent_path, flags, Mode::empty());
-        let parent = parent.map_err(|error| PullError::io(parent_path, error))?;
-        let (parent_path, name) = (parent_path.to_owned(), name.to_owned());
+        let parent = open(parent_path, flags, Mode::empty())
+            .map_err(|error| PullError::io(parent_path, error))?;
         Ok(Self {
-            path,
-            parent_path,
+            parent_path: parent_path.to_owned(),
+            name: name.to_owned(),
             parent,
-            name,
+            path,
         })
+    }
+
+    /// Returns the error of a call on the directory above the target.
+    pub fn parent_error(&self, error: Errno) -> PullError {
+        PullError::io(&self.parent_path, error)
     }
 
     pub fn path(&self) -> &Path {
@@ -88,8 +97,8 @@ impl TargetDir {
 
     /// Removes the staging directories of pulls that were killed.
     pub fn remove_stale_staging(&self) -> Result<(), PullError> {
-        let io_error = |error| PullError::io(&self.parent_path, error);
-        for entry in Dir::read_from(&self.parent).map_err(io_error)? {
+        let entries = Dir::read_from(&self.parent).map_err(|error| self.parent_error(error))?;
+        for entry in entries {
             let Ok(entry) = entry else { break };
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if !name.as_bytes().starts_with(STAGING_PREFIX.as_bytes()) {
@@ -121,6 +130,7 @@ impl TargetDir {
             }
             Err(error) => return Err(PullError::io(&self.path, error)),
         };
+
         let checksums = match read_checksums(fd.as_fd(), &self.path) {
             Err(_) if ignores_invalid => None,
             outcome => outcome?,
@@ -138,42 +148,54 @@ impl TargetDir {
     pub fn replace(
         &self,
         staging: &StagingDir,
-        old: Option<&(Arc<OpenTarget>, DirScan)>,
+        old: Option<&ScannedTarget>,
         keeps_extra: bool,
     ) -> Result<bool, PullError> {
-        let io_error = |error: Errno| PullError::io(&self.path, error);
-        let mut mode = staging.new_dir_mode();
-        if let Some((old, _)) = old {
-            let stat = fstat(&old.fd).map_err(io_error)?;
-            // Only root may keep another owner.
-            let (owner, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-            let _ = fchown(staging.fd(), Some(owner), Some(group));
-            mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
-        }
-        fchmod(staging.fd(), mode).map_err(io_error)?;
-        syncfs(staging.fd()).map_err(io_error)?;
-        let Some((old, scan)) = old else {
+        Self::prepare(staging, old).map_err(|error| PullError::io(&self.path, error))?;
+        let Some(old) = old else {
             return match self.rename(&staging.name, RenameFlags::NOREPLACE) {
                 Err(Errno::EXIST) => Ok(false),
                 Err(error) => Err(self.rename_error(error)),
-                Ok(()) => fsync(&self.parent).map(|()| true).map_err(io_error),
+                Ok(()) => self.sync_parent().map(|()| true),
             };
         };
+
         self.exchange(staging)?;
         // From here on, the name of the staging directory belongs to the old files.
         staging.set_disposable(false);
-        let is_known = self.is_at(OsStr::new(&staging.name), &old.fd)
-            && old.reject_mounts().is_ok()
-            && old.is_unchanged_since(scan, keeps_extra);
+        let is_known = self.is_at(OsStr::new(&staging.name), &old.open.fd)
+            && old.open.reject_mounts().is_ok()
+            && old.is_unchanged(keeps_extra);
         if !is_known {
             self.exchange(staging)?;
             staging.set_disposable(true);
             return Ok(false);
         }
-        fsync(&self.parent).map_err(io_error)?;
-        let removed = fs::remove_dir_all(self.parent_path.join(&staging.name));
-        removed.map_err(|error| PullError::io(&self.parent_path.join(&staging.name), error))?;
+
+        self.sync_parent()?;
+        let removed = self.parent_path.join(&staging.name);
+        fs::remove_dir_all(&removed).map_err(|error| PullError::io(&removed, error))?;
         Ok(true)
+    }
+
+    /// Gives the staging directory the owner and the mode of the target, and writes it to the disk.
+    fn prepare(staging: &StagingDir, old: Option<&ScannedTarget>) -> Result<(), Errno> {
+        let mut mode = staging.new_dir_mode();
+        if let Some(old) = old {
+            let stat = fstat(&old.open.fd)?;
+            let owner = Uid::from_raw(stat.st_uid);
+            let group = Gid::from_raw(stat.st_gid);
+            // Only root may keep another owner.
+            let _ = fchown(staging.fd(), Some(owner), Some(group));
+            mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+        }
+
+        fchmod(staging.fd(), mode)?;
+        syncfs(staging.fd())
+    }
+
+    fn sync_parent(&self) -> Result<(), PullError> {
+        fsync(&self.parent).map_err(|error| PullError::io(&self.path, error))
     }
 
     fn exchange(&self, staging: &StagingDir) -> Result<(), PullError> {
@@ -203,9 +225,10 @@ impl TargetDir {
 
     /// Whether a name next to the target belongs to an open directory.
     fn is_at(&self, name: &OsStr, dir: &OwnedFd) -> bool {
-        let identity = |stat: Stat| (stat.st_dev, stat.st_ino);
-        let named = statat(&self.parent, name, AtFlags::SYMLINK_NOFOLLOW).map(identity);
-        named.is_ok() && named == fstat(dir).map(identity)
+        let named = statat(&self.parent, name, AtFlags::SYMLINK_NOFOLLOW);
+        named.is_ok_and(|named| {
+            fstat(dir).is_ok_and(|open| (named.st_dev, named.st_ino) == (open.st_dev, open.st_ino))
+        })
     }
 }
 
@@ -226,31 +249,34 @@ impl OpenTarget {
     /// Rejects a directory in which another filesystem is mounted: a pull removes the directory as a
     /// whole, and would delete the files of that filesystem.
     pub fn reject_mounts(&self) -> Result<(), PullError> {
-        let unusable = |reason: String| Err(PullError::unusable(&self.path, reason));
-        match find_mount_below(self.fd.as_fd()) {
-            Ok(None) => Ok(()),
-            Ok(Some(mount)) => unusable(format!(
+        let reason = match find_mount_below(self.fd.as_fd()) {
+            Ok(None) => return Ok(()),
+            Ok(Some(mount)) => format!(
                 "{} is a mount point, and the pull would delete the files that are mounted there; \
                  unmount it, or pull into another directory",
                 mount.display()
-            )),
-            Err(error) => unusable(format!(
+            ),
+            Err(error) => format!(
                 "cannot find out whether a filesystem is mounted below it, from {MOUNTINFO_PATH}: \
                  {error}; mount /proc, or pull into a new directory"
-            )),
-        }
+            ),
+        };
+        Err(PullError::unusable(&self.path, reason))
     }
 
     /// Compares the directory with its checksum file.
     pub fn scan(&self, depth: ScanDepth) -> Result<DirScan, PullError> {
         scan_dir(self.fd.as_fd(), &self.path, self.checksums.as_ref(), depth)
     }
+}
 
-    fn is_unchanged_since(&self, before: &DirScan, keeps_extra: bool) -> bool {
-        self.scan(ScanDepth::Attributes).is_ok_and(|now| {
-            let is_same = |(name, stamp)| now.stamps.get(name) == Some(stamp);
-            before.stamps.iter().all(is_same)
-                && (!keeps_extra || now.differences == before.differences)
+impl ScannedTarget {
+    /// Whether the files of the scan are as they were.
+    fn is_unchanged(&self, keeps_extra: bool) -> bool {
+        self.open.scan(ScanDepth::Attributes).is_ok_and(|now| {
+            let mut stamps = self.scan.stamps.iter();
+            stamps.all(|(name, stamp)| now.stamps.get(name) == Some(stamp))
+                && (!keeps_extra || now.differences == self.scan.differences)
         })
     }
 }
@@ -274,19 +300,22 @@ fn find_mount_below(dir: BorrowedFd<'_>) -> io::Result<Option<PathBuf>> {
 }
 
 fn read_checksums(dir: BorrowedFd<'_>, path: &Path) -> Result<Option<ChecksumFile>, PullError> {
-    let path = path.join(CHECKSUM_FILE);
-    let unusable = |reason: String| PullError::unusable(&path, reason);
+    let shown = path.join(CHECKSUM_FILE);
     let file = match open_regular(dir, CHECKSUM_FILE) {
         Ok((file, _)) => File::from(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(_) => return Err(unusable("is not a readable file".to_owned())),
+        Err(_) => return Err(PullError::unusable(&shown, "is not a readable file")),
     };
+
     let mut text = Vec::new();
     let read = file
         .take(MAX_CHECKSUM_FILE_BYTES + 1)
-        .read_to_end(&mut text);
-    if read.map_err(|error| PullError::io(&path, error))? as u64 > MAX_CHECKSUM_FILE_BYTES {
-        return Err(unusable("is over 48 MiB".to_owned()));
+        .read_to_end(&mut text)
+        .map_err(|error| PullError::io(&shown, error))?;
+    if read as u64 > MAX_CHECKSUM_FILE_BYTES {
+        return Err(PullError::unusable(&shown, "is over 48 MiB"));
     }
-    ChecksumFile::parse(&text).map(Some).map_err(unusable)
+    ChecksumFile::parse(&text)
+        .map(Some)
+        .map_err(|reason| PullError::unusable(&shown, reason))
 }

@@ -1,7 +1,6 @@
-//! Addresses of daemons, certificates, wrappers of connections, and random delays.
+//! Addresses of daemons, certificates, and wrappers of connections.
 
 pub mod byte_stream;
 pub mod certs;
 pub mod dial_rate;
 pub mod endpoint;
-pub mod jitter;

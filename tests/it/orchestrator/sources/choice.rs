@@ -9,8 +9,8 @@ use super::super::session::{list_all, read_all};
 use super::super::{executor, published, serve_tree};
 use super::{arguments, local_source, mcp_source, options, read_error};
 use crate::harness::in_time;
-use crate::process::{client_command, run_command};
-use crate::test_servers::mcp_server;
+use crate::harness::process::{client_command, run_command};
+use crate::harness::test_servers::mcp_server;
 
 fn choice(include: &[&str], exclude: &[&str]) -> SkillChoice {
     let rules = |texts: &[&str]| {

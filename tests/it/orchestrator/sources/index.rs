@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::super::invocations::LogLines;
 use super::super::session::{list_all, read_all};
 use super::{arguments, mcp_source, read_error, start_session};
-use crate::harness::{HANG_TIMEOUT, in_time};
-use crate::test_servers::free_port;
-use crate::test_servers::mcp_server::{
+use crate::harness::test_servers::free_port;
+use crate::harness::test_servers::mcp_server::{
     MockOptions, MockServer, contents, digest, entry, file, not_found, page, skill_text, start,
     start_with,
 };
+use crate::harness::{HANG_TIMEOUT, in_time};
 
 /// Returns an entry of an index.
 fn indexed(name: &str, url: &str) -> Value {

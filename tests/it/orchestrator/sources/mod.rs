@@ -23,9 +23,9 @@ use serde_json::{Value, json};
 
 use super::session::{call, list_all, read_all, value};
 use super::{executor, published, serve_tree, start_daemon};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::{mcp_server, unused_address};
 use crate::harness::{HANG_TIMEOUT, in_time};
-use crate::test_servers::{mcp_server, unused_address};
 
 fn options() -> SessionOptions {
     SessionOptions {

@@ -9,7 +9,7 @@ use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSou
 use super::super::session::{list_all, read_all};
 use super::super::start_daemon;
 use super::{arguments, start_session};
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
 use crate::harness::{HANG_TIMEOUT, in_time};
 
 #[tokio::test]

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::super::call_command::CallProcess;
 use super::super::{serve_tree, start_daemon};
-use crate::process::{client_command, run_command};
-use crate::test_servers::mcp_server;
+use crate::harness::process::{client_command, run_command};
+use crate::harness::test_servers::mcp_server;
 
 #[tokio::test]
 async fn servers_of_a_file_are_sources() {

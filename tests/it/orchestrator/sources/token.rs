@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use super::super::session::{list_all, read_all};
 use super::{arguments, read_error, start_session};
-use crate::fixture::Fixture;
-use crate::harness::{HANG_TIMEOUT, in_time};
-use crate::test_servers::free_port;
-use crate::test_servers::mcp_server::{
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::free_port;
+use crate::harness::test_servers::mcp_server::{
     MockOptions, MockServer, contents, entry, page, skill_text, start_with,
 };
+use crate::harness::{HANG_TIMEOUT, in_time};
 
 /// Starts a server that accepts only the token `t` with the current number.
 async fn start_server(accepted: &Arc<AtomicUsize>, challenge: Option<&'static str>) -> MockServer {

@@ -10,7 +10,7 @@ use super::announcements::wait_for_announcement;
 use super::broker::NatsServer;
 use super::page::{adapt, file};
 use super::{call, call_until_success};
-use crate::process::{Process, caproot, run_command};
+use crate::harness::process::{Process, caproot, run_command};
 use crate::tls::Pki;
 use crate::tls::authority::CertificateSpec;
 use caproot_client::Fleet;

@@ -8,8 +8,8 @@ use tokio::net::TcpStream;
 
 use super::nats_cluster::find_nats_server;
 use crate::harness::in_time;
-use crate::process::{Process, program};
-use crate::test_servers::free_port;
+use crate::harness::process::{Process, program};
+use crate::harness::test_servers::free_port;
 
 /// `nats-server` at an address of its own.
 pub(super) struct NatsServer {

@@ -4,7 +4,7 @@ use rustix::process::Signal;
 
 use super::{LinkedExecutor, call, call_until_success};
 use crate::config::metrics::scrape_address;
-use crate::process::{Process, caproot};
+use crate::harness::process::{Process, caproot};
 
 /// The newer link serves. If the newer link ends with a message or without one, the older link
 /// serves again.

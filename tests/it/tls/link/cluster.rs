@@ -9,9 +9,9 @@ use super::{
     LinkedExecutor, call, call_until_success, is_stale, mirror_one, wait_for, wait_until_live_with,
     wait_until_live_within,
 };
-use crate::fixture::Fixture;
+use crate::harness::fixture::Fixture;
+use crate::harness::test_servers::free_port;
 use crate::harness::{HANG_TIMEOUT, in_time};
-use crate::test_servers::free_port;
 
 /// Starts three servers. Returns `None` without the broker's program.
 async fn start_cluster() -> Option<(NatsCluster, Fixture)> {

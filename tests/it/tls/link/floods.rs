@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 use super::{LinkedExecutor, call};
 use crate::harness::in_time;
-use crate::process_usage::{descriptors, resident};
+use crate::harness::process_usage::{descriptors, resident};
 
 /// Token of an orchestrator or of a tunnel.
 fn token(number: usize) -> String {

@@ -8,7 +8,7 @@ mod claims;
 mod cluster;
 mod cuttable_route;
 mod floods;
-mod nats_cluster;
+pub(crate) mod nats_cluster;
 mod outages;
 mod page;
 
@@ -19,8 +19,8 @@ use caproot_client::{Fleet, Mirror, MirrorSelection, MirrorSnapshot, MirrorState
 
 use super::authority::{CertificateSpec, dns, uri};
 use super::{Pki, TlsDaemon};
+use crate::harness::process::{Process, caproot, run_command};
 use crate::harness::{HANG_TIMEOUT, in_time, published};
-use crate::process::{Process, caproot, run_command};
 use broker::NatsServer;
 
 /// A daemon with TLS behind a broker: the executor `one`.

@@ -8,8 +8,8 @@ use super::announcements::wait_for_announcement;
 use super::broker::NatsServer;
 use super::call;
 use crate::harness::in_time;
-use crate::process::{Process, caproot, run_command};
-use crate::strace;
+use crate::harness::process::{Process, caproot, run_command};
+use crate::harness::strace;
 use crate::tls::authority::CertificateSpec;
 use crate::tls::{CLIENT, Pki};
 

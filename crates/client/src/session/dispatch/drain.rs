@@ -5,7 +5,7 @@ use super::manager::MAX_PAGE_TOKEN_BYTES;
 use super::record::{DispatchRecord, DrainSummary};
 use super::tracker::{CallStatus, DeliveryMode};
 use super::{CallDispatcher, DispatchError, RETRY_DELAY, StartOutcome};
-use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use caproot_core::backoff::Backoff;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use std::collections::HashSet;
@@ -21,7 +21,9 @@ pub const MAX_PAGE_CALLS: usize = 10_000;
 /// Polls of one drain.
 const MAX_POLLS: usize = 100;
 /// Longest delay between two polls.
-pub const MAX_POLL_DELAY: Duration = Duration::from_secs(2);
+const MAX_POLL_DELAY: Duration = Duration::from_secs(2);
+/// Delays between polls, each twice the delay before.
+pub const POLL_INTERVALS: Backoff = Backoff::new(RETRY_DELAY, MAX_POLL_DELAY);
 /// Consecutive polls that may fail, each with all its attempts.
 pub const MAX_FAILED_POLLS: usize = 10;
 
@@ -107,7 +109,8 @@ impl<'a> PollRun<'a> {
 
     /// Polls for calls until an error.
     pub async fn poll_until_error(&mut self) -> DispatchError {
-        let (mut delays, mut failed) = (poll_backoff(), 0);
+        let mut intervals = POLL_INTERVALS;
+        let mut failed = 0;
         loop {
             self.failed.clear();
             self.resend_unsent().await;
@@ -115,7 +118,7 @@ impl<'a> PollRun<'a> {
                 Ok(poll) => {
                     failed = 0;
                     if poll.started > 0 {
-                        delays = poll_backoff();
+                        intervals.reset();
                     }
                 }
                 Err(DispatchError::Pending(_) | DispatchError::TooManyUnsent { .. })
@@ -126,11 +129,8 @@ impl<'a> PollRun<'a> {
                 Err(error) => return error,
             }
             // An answer often causes the next call.
-            if self
-                .wait_for_done(delays.next().unwrap_or(MAX_POLL_DELAY))
-                .await
-            {
-                delays = poll_backoff();
+            if self.wait_for_done(intervals.next_limit()).await {
+                intervals.reset();
             }
         }
     }
@@ -250,13 +250,4 @@ impl<'a> PollRun<'a> {
         }
         Err(DispatchError::InvalidPages("over 10,000 pages"))
     }
-}
-
-/// Returns the delays between polls, each twice the delay before.
-pub fn poll_backoff() -> ExponentialBackoff {
-    ExponentialBuilder::new()
-        .with_min_delay(RETRY_DELAY)
-        .with_max_delay(MAX_POLL_DELAY)
-        .without_max_times()
-        .build()
 }

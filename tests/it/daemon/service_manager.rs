@@ -1,0 +1,118 @@
+//! Messages of the real binary to a service manager: ready, status, watchdog and stopping.
+
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::harness::HANG_TIMEOUT;
+use crate::harness::fixture::Fixture;
+use crate::harness::process::{Process, caproot, wrap_command};
+
+/// Service manager with its notification socket.
+struct Manager {
+    fixture: Fixture,
+    socket: UnixDatagram,
+}
+
+impl Manager {
+    fn new() -> Self {
+        let fixture =
+            Fixture::new("dir run\nmode 0700 run\nskill root/a\nfile root/b/SKILL.md\n| no");
+        let socket = UnixDatagram::bind(fixture.path("run/notify")).expect("a socket");
+        socket
+            .set_read_timeout(Some(HANG_TIMEOUT))
+            .expect("a time-out");
+        Self { fixture, socket }
+    }
+
+    /// Command of a daemon that notifies this service manager.
+    fn command(&self, watchdog_usec: &str) -> Command {
+        let mut command = caproot(["serve", "--root"]);
+        command.arg(self.fixture.path("root"));
+        command.arg("--listen").arg(format!(
+            "unix:{}",
+            self.fixture.path("run/c.sock").display()
+        ));
+        command.env("NOTIFY_SOCKET", self.fixture.path("run/notify"));
+        command.env("WATCHDOG_USEC", watchdog_usec);
+        command
+    }
+
+    /// Returns the next message with a line that starts with `prefix`.
+    fn next_message(&self, prefix: &str) -> String {
+        let mut buffer = [0; 4_096];
+        loop {
+            let bytes = self
+                .socket
+                .recv(&mut buffer)
+                .unwrap_or_else(|e| panic!("{prefix}: {e}"));
+            let text = String::from_utf8_lossy(&buffer[..bytes]);
+            if text.lines().any(|line| line.starts_with(prefix)) {
+                return text.into_owned();
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_service_manager_gets_ready_status_watchdog_and_stopping() {
+    let manager = Manager::new();
+    let serving = Process::start(manager.command("3000000"));
+    let ready = manager.next_message("READY=1");
+    assert!(
+        ready.contains("STATUS=1 published roots (0 unavailable, 0 pending), 0 polled, 1 skills"),
+        "{ready}"
+    );
+    manager.next_message("WATCHDOG=1");
+    manager
+        .fixture
+        .write("root/c/SKILL.md", "---\nname: c\ndescription: C.\n---\n");
+    // No client uses the root. The daemon watches it for the status anyway.
+    while !manager.next_message("STATUS=").contains("2 skills") {}
+    manager.next_message("WATCHDOG=1");
+    serving.send_signal(Signal::TERM);
+    manager.next_message("STOPPING=1");
+    serving.stop().await;
+}
+
+#[tokio::test]
+async fn no_watchdog_ping_is_sent_if_inotify_does_not_respond() {
+    let manager = Manager::new();
+    // Fails the read calls of inotify and no others.
+    let wrapper = [
+        "strace",
+        "-D",
+        "-f",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-P",
+        "anon_inode:inotify",
+        "-e",
+        "trace=read",
+        "-e",
+        "inject=read:error=EAGAIN",
+    ];
+    let command = manager.command("600000");
+    let skipped = "strace is missing or may not trace";
+    let Some(command) = wrap_command(wrapper, command, skipped) else {
+        return;
+    };
+    let serving = Process::start(command);
+    manager.next_message("READY=1");
+    let log = {
+        // Long enough for several watchdog intervals. No ping may arrive meanwhile.
+        manager
+            .socket
+            .set_read_timeout(Some(std::time::Duration::from_secs(2)))
+            .expect("a time-out");
+        let mut buffer = [0; 4_096];
+        while let Ok(bytes) = manager.socket.recv(&mut buffer) {
+            let text = String::from_utf8_lossy(&buffer[..bytes]);
+            assert!(!text.contains("WATCHDOG=1"), "{text}");
+        }
+        serving.stop().await
+    };
+    assert!(log.contains("watchdog ping suppressed"), "{log}");
+}

@@ -1,0 +1,670 @@
+//! The modules at the top of `src` of each package, and their dependencies: which module may name
+//! which, and which libraries a module must not name. Reads the sources as text; a dependency that is
+//! not in the table is an error. A module's name is unique in all packages.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Sources of a package.
+struct PackageSources {
+    /// Name of the package in a path of Rust.
+    crate_name: &'static str,
+    /// Directory of the sources, below the top of the repository.
+    dir: &'static str,
+    /// Module to which the files at the top of the sources belong, if they are one module together.
+    top_module: Option<&'static str>,
+}
+
+const PACKAGES: &[PackageSources] = &[
+    PackageSources {
+        crate_name: "caproot",
+        dir: "src",
+        top_module: None,
+    },
+    PackageSources {
+        crate_name: "caproot_core",
+        dir: "crates/core/src",
+        top_module: None,
+    },
+    PackageSources {
+        crate_name: "caproot_client",
+        dir: "crates/client/src",
+        top_module: Some("client"),
+    },
+];
+
+/// Macros that a crate exports at its top, each with the module that defines the macro.
+const EXPORTED_MACROS: &[(&str, &str)] = &[("delegate_async_write", "net")];
+
+/// Modules, each with its allowed dependencies: a module (`scan`), or an item of one (`scan::ScanProgress`).
+const DEPENDENCIES: &[(&str, &[&str])] = &[
+    (
+        "server",
+        &[
+            "backoff",
+            "config",
+            "model",
+            "catalog",
+            "grpc",
+            "scan::search",
+            "telemetry",
+            "file_watch",
+            "net",
+            "proto",
+            "sync",
+            "text",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "server",
+            "check",
+            "client",
+            "config",
+            "model",
+            "scan::ScanProgress",
+            "fs::AllowedDirs",
+            "fs::FileReadError",
+            "fs::locate_resource",
+            "scan::ScanTarget",
+            "link",
+            "mcp",
+            "local_source",
+            "pull",
+            "sandbox",
+            "session",
+            "telemetry::MetricWriter",
+            "telemetry::ScrapeEndpoint",
+            "telemetry::log_config",
+            "telemetry::logs",
+            "document",
+            "file_watch",
+            "net",
+            "proto",
+            "sync",
+            "text",
+            "wire",
+        ],
+    ),
+    (
+        "client",
+        &[
+            "backoff",
+            "link",
+            "document",
+            "file_watch",
+            "net",
+            "proto",
+            "sync",
+            "wire",
+        ],
+    ),
+    (
+        "check",
+        &[
+            "fs",
+            "model",
+            "parse",
+            "scan",
+            "document",
+            "mountinfo",
+            "text",
+            "wire",
+        ],
+    ),
+    (
+        "config",
+        &[
+            "grpc::auth",
+            "model",
+            "catalog::FaultInjector",
+            "catalog::OpenMethod",
+            "catalog::WatchTiming",
+            "scan::search",
+            "telemetry::LogConfig",
+            "telemetry::LogFormat",
+            "telemetry::TraceConfig",
+            "telemetry::log_config",
+            "document",
+            "net",
+            "proto",
+            "sync",
+            "text",
+            "wire",
+        ],
+    ),
+    ("fs", &["model", "sync", "text", "wire"]),
+    ("model", &["text", "wire"]),
+    ("net", &[]),
+    ("parse", &["model", "text", "wire"]),
+    ("scan", &["fs", "model", "parse", "sync", "text", "wire"]),
+    ("file_watch", &["sync"]),
+    (
+        "catalog",
+        &["backoff", "fs", "model", "scan", "watch", "sync", "wire"],
+    ),
+    ("lib", &[]),
+    ("link", &["backoff", "document", "net", "proto", "sync"]),
+    (
+        "local_source",
+        &[
+            "client",
+            "config",
+            "server::EmbeddedDaemon",
+            "session",
+            "net::endpoint",
+            "proto",
+        ],
+    ),
+    ("main", &["cli", "net"]),
+    (
+        "mcp",
+        &[
+            "backoff", "client", "session", "proto", "sync", "text", "wire",
+        ],
+    ),
+    ("proto", &[]),
+    ("pull", &["backoff", "client", "mountinfo", "proto"]),
+    (
+        "grpc",
+        &[
+            "fs::PageBody",
+            "fs::ListedFile",
+            "fs::FileReadError",
+            "fs::package_walk",
+            "model",
+            "parse::json",
+            "catalog",
+            "telemetry::RateLimitedLog",
+            "proto",
+            "sync",
+            "text",
+            "wire",
+        ],
+    ),
+    ("sandbox", &["model"]),
+    (
+        "session",
+        &[
+            "backoff", "client", "document", "net", "proto", "sync", "text", "wire",
+        ],
+    ),
+    (
+        "telemetry",
+        &[
+            "model",
+            "catalog::PollReason",
+            "catalog::CatalogStats",
+            "catalog::RootStateCounts",
+            "catalog::CatalogStore",
+            "catalog::RootState",
+            "catalog::WatchMode",
+            "catalog::WatchStats",
+            "proto",
+            "sync",
+            "text",
+            "wire",
+        ],
+    ),
+    ("sync", &[]),
+    ("watch", &["mountinfo", "sync"]),
+    ("document", &["text"]),
+    ("wire", &["text"]),
+    ("backoff", &[]),
+    ("mountinfo", &[]),
+    ("text", &[]),
+];
+
+/// Modules of the library of an orchestrator.
+const CLIENT_MODULES: &[&str] = &["client", "link", "pull", "session"];
+
+/// Modules of the daemon and its commands. The library of an orchestrator names none of them.
+const DAEMON_MODULES: &[&str] = &[
+    "catalog",
+    "check",
+    "cli",
+    "config",
+    "fs",
+    "grpc",
+    "local_source",
+    "mcp",
+    "model",
+    "parse",
+    "sandbox",
+    "scan",
+    "server",
+    "telemetry",
+    "watch",
+];
+
+/// Runtimes, files, sockets and clocks, which a module of plain data does not name.
+const NO_SIDE_EFFECTS: &[&str] = &[
+    "tokio",
+    "tonic",
+    "prost",
+    "rustix",
+    "inotify::",
+    "std::fs",
+    "std::io",
+    "std::net",
+    "std::env",
+    "std::process",
+    "Instant",
+    "SystemTime",
+];
+
+/// Libraries and types that a module must not name outside its tests.
+const BANNED_NAMES: &[(&str, &[&str])] = &[
+    ("model", NO_SIDE_EFFECTS),
+    ("wire", NO_SIDE_EFFECTS),
+    ("text", NO_SIDE_EFFECTS),
+    ("fs", &["tokio", "tonic", "prost", "inotify::"]),
+    ("scan", &["tokio", "tonic", "prost", "inotify::"]),
+    (
+        "catalog",
+        &["tonic", "prost", "rustix", "std::fs", "inotify::"],
+    ),
+    ("grpc", &["rustix", "std::fs", "inotify::"]),
+    ("client", &["rustix", "std::fs", "inotify::"]),
+    (
+        "session",
+        &["rustix", "std::fs", "std::net", "inotify::", "Path"],
+    ),
+    ("mcp", &["rustix", "std::fs", "inotify::"]),
+];
+
+/// A source file without its comments, and the module at the top of `src` that the file belongs to.
+pub(super) struct Source {
+    /// Path below the top of the repository.
+    pub(super) path: PathBuf,
+    crate_name: &'static str,
+    module: String,
+    /// How many `super` lead from the file's own module to the module at the top.
+    depth: usize,
+    code: String,
+}
+
+impl PackageSources {
+    /// Returns a path below the crate with its module first, and at most two segments.
+    fn path_from_module(&self, path: String) -> String {
+        match self.top_module {
+            Some(top_module) if !is_client_module(ident(&path)) => {
+                format!("{top_module}::{}", ident(&path))
+            }
+            _ => path,
+        }
+    }
+}
+
+/// Whether a folder at the top of the client's sources is a module of its own.
+fn is_client_module(name: &str) -> bool {
+    CLIENT_MODULES.contains(&name)
+}
+
+/// Returns the sources of all packages.
+pub(super) fn sources() -> Vec<Source> {
+    PACKAGES.iter().flat_map(package_sources).collect()
+}
+
+fn package_sources(package: &PackageSources) -> Vec<Source> {
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    let mut dirs = vec![top.join(package.dir)];
+    while let Some(dir) = dirs.pop() {
+        for entry in fs::read_dir(dir).expect("a directory of sources") {
+            let path = entry.expect("an entry of a directory").path();
+            if path.is_dir() {
+                dirs.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                files.push(path);
+            }
+        }
+    }
+
+    files.sort();
+    files
+        .into_iter()
+        .map(|path| {
+            read_source(
+                package,
+                path.strip_prefix(top).expect("a file below the top"),
+            )
+        })
+        .collect()
+}
+
+/// Reads a file of a package. `path` is below the top of the repository.
+fn read_source(package: &PackageSources, path: &Path) -> Source {
+    let below = path
+        .strip_prefix(package.dir)
+        .expect("a file of the package")
+        .with_extension("");
+    let mut modules: Vec<_> = below
+        .iter()
+        .map(|s| s.to_string_lossy().into_owned())
+        .collect();
+    modules.pop_if(|last| last == "mod" || (package.top_module.is_some() && last == "lib"));
+    if let Some(top_module) = package.top_module
+        && !modules
+            .first()
+            .is_some_and(|module| is_client_module(module))
+    {
+        modules.insert(0, top_module.to_owned());
+    }
+
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path));
+    let text = text.expect("a source file");
+    let code = text
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or_default());
+    Source {
+        path: path.to_owned(),
+        crate_name: package.crate_name,
+        module: modules[0].clone(),
+        depth: modules.len() - 1,
+        code: code.collect::<Vec<_>>().join("\n"),
+    }
+}
+
+impl Source {
+    /// Returns the names that the file uses of other modules: `module`, or `module::item`.
+    fn references(&self) -> BTreeSet<String> {
+        // The binary sees the library from outside.
+        let own_crate = if self.module == "main" {
+            self.crate_name
+        } else {
+            "crate"
+        };
+        let own_module = format!("{}::", self.module);
+
+        // No package depends on `caproot`, and `proto` has a module with that name.
+        let packages = PACKAGES.iter().filter(|package| {
+            package.crate_name == self.crate_name || package.crate_name != "caproot"
+        });
+
+        packages
+            .flat_map(|package| {
+                let is_own = package.crate_name == self.crate_name;
+                let name = if is_own {
+                    own_crate
+                } else {
+                    package.crate_name
+                };
+                let paths = self.paths_below(name).into_iter();
+                paths.map(|path| package.path_from_module(path))
+            })
+            .map(|path| module_of_macro(&path).map_or(path, str::to_owned))
+            .filter(|path| *path != self.module && !path.starts_with(&own_module))
+            .collect()
+    }
+
+    /// Returns the paths in the file that begin with the name of a crate, without that name.
+    fn paths_below(&self, crate_name: &str) -> Vec<String> {
+        words(&self.code, crate_name)
+            .filter_map(|at| {
+                let before = &self.code[..at];
+                let rest = self.code[at + crate_name.len()..].strip_prefix("::")?;
+                (!before.ends_with("::")).then(|| paths(rest))
+            })
+            .flatten()
+            .collect()
+    }
+
+    /// Whether a chain of `super` leads out of the module. An indented chain may be in a `mod tests`
+    /// of the file, one level further down.
+    fn climbs_out(&self) -> bool {
+        self.code.lines().any(|line| {
+            let inside = usize::from(line.starts_with(' '));
+            line.match_indices("super::").any(|(at, _)| {
+                let chain = line[at..].split("::").take_while(|s| *s == "super").count();
+                chain > self.depth + inside
+            })
+        })
+    }
+
+    /// Returns the code before the file's tests. A file of tests has none.
+    pub(super) fn without_tests(&self) -> &str {
+        if self.path.ends_with("tests.rs") {
+            return "";
+        }
+        self.code
+            .split("#[cfg(test)]\nmod tests {")
+            .next()
+            .unwrap_or_default()
+    }
+}
+
+fn module_of_macro(path: &str) -> Option<&'static str> {
+    let exported = EXPORTED_MACROS.iter().find(|(name, _)| *name == path)?;
+    Some(exported.1)
+}
+
+/// Returns the positions of a name in a text as a whole word.
+fn words<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = usize> + 'a {
+    let in_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(name)
+        .map(|(at, _)| at)
+        .filter(move |at| {
+            !text[..*at].ends_with(in_word) && !text[at + name.len()..].starts_with(in_word)
+        })
+}
+
+/// Returns the paths at the start of a use tree or of a path in code, at most two segments of each.
+fn paths(text: &str) -> Vec<String> {
+    if let Some(group) = text.strip_prefix('{') {
+        return members(group).into_iter().flat_map(paths).collect();
+    }
+    let module = ident(text);
+    let Some(rest) = text[module.len()..].strip_prefix("::") else {
+        return vec![module.to_owned()];
+    };
+    let items = match rest.strip_prefix('{') {
+        Some(group) => members(group).into_iter().map(ident).collect(),
+        None => vec![ident(rest)],
+    };
+    items
+        .into_iter()
+        .map(|item| format!("{module}::{item}"))
+        .collect()
+}
+
+fn ident(text: &str) -> &str {
+    let end = text
+        .find(|c: char| !c.is_alphanumeric() && c != '_')
+        .unwrap_or(text.len());
+    &text[..end]
+}
+
+/// Splits a group, without its `{`, into its members. Each member goes on to the end of the text.
+fn members(group: &str) -> Vec<&str> {
+    let mut members = vec![group.trim_start()];
+    let mut depth = 0_usize;
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth == 0 => break,
+            '}' => depth -= 1,
+            ',' if depth == 0 => members.push(group[at + 1..].trim_start()),
+            _ => {}
+        }
+    }
+    members.retain(|member| !ident(member).is_empty());
+    members
+}
+
+/// Returns the words between backticks in a cell of a table.
+pub(super) fn quoted_names(cell: &str) -> Vec<String> {
+    cell.split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
+}
+
+fn is_allowed(path: &str, allowed: &[&str]) -> bool {
+    let module = ident(path);
+    allowed
+        .iter()
+        .any(|dependency| *dependency == module || *dependency == path)
+}
+
+#[test]
+fn modules_depend_only_on_modules_of_the_table() {
+    let table: BTreeMap<_, _> = DEPENDENCIES.iter().copied().collect();
+    let mut wrong = Vec::new();
+    let mut unused: BTreeSet<(&str, &str)> = DEPENDENCIES
+        .iter()
+        .flat_map(|(from, to)| to.iter().map(|to| (*from, *to)))
+        .collect();
+    for source in sources() {
+        let file = source.path.display();
+        let Some(allowed) = table.get(source.module.as_str()) else {
+            wrong.push(format!(
+                "{file}: the module `{}` is not in the table",
+                source.module
+            ));
+            continue;
+        };
+        for path in source.references() {
+            unused.retain(|(from, to)| *from != source.module || !is_allowed(&path, &[to]));
+            if !is_allowed(&path, allowed) {
+                wrong.push(format!("{file}: `{}` may not name `{path}`", source.module));
+            }
+        }
+        if source.climbs_out() {
+            wrong.push(format!(
+                "{file}: `super` leads out of the module; name it by `crate::`"
+            ));
+        }
+    }
+    wrong.extend(
+        unused
+            .iter()
+            .map(|(from, to)| format!("the table: `{from}` names no `{to}`")),
+    );
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn names_of_modules_are_unique_in_all_packages() {
+    let mut packages: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for source in sources() {
+        let crates = packages.entry(source.module).or_default();
+        crates.insert(source.crate_name);
+    }
+
+    packages.remove("lib");
+    packages.retain(|_, crates| crates.len() > 1);
+    assert!(packages.is_empty(), "in several packages: {packages:?}");
+}
+
+#[test]
+fn the_client_names_nothing_of_the_daemon() {
+    let table: BTreeMap<_, _> = DEPENDENCIES.iter().copied().collect();
+    let shared = table
+        .keys()
+        .filter(|module| !DAEMON_MODULES.contains(module) && !["lib", "main"].contains(module));
+
+    // What the client names, and what that names in turn, is no module of the daemon.
+    for module in shared {
+        let allowed = table[module].iter().map(|path| ident(path));
+        let wrong: Vec<_> = allowed.filter(|to| DAEMON_MODULES.contains(to)).collect();
+        assert!(wrong.is_empty(), "`{module}` may name {wrong:?}");
+    }
+    for module in CLIENT_MODULES.iter().chain(DAEMON_MODULES) {
+        assert!(
+            table.contains_key(module),
+            "`{module}` has no row in the table"
+        );
+    }
+}
+
+#[test]
+fn modules_do_not_name_banned_libraries() {
+    let mut wrong = Vec::new();
+    for source in sources() {
+        let code = source.without_tests();
+        let unknown = BANNED_NAMES
+            .iter()
+            .filter(|(module, _)| *module == source.module);
+        for name in unknown.flat_map(|(_, names)| names.iter()) {
+            // Token files are the only files that `grpc` reads.
+            let reads_tokens = *name == "std::fs" && source.path.ends_with("grpc/auth/tokens.rs");
+            if words(code, name).next().is_some() && !reads_tokens {
+                wrong.push(format!("{}: names `{name}`", source.path.display()));
+            }
+        }
+        let library = words(code, "serde_yaml").next().is_some();
+        if library && !source.path.ends_with("parse/yaml.rs") {
+            wrong.push(format!("{}: names `serde_yaml`", source.path.display()));
+        }
+        let is_notify = words(code, "notify").any(|at| code[at..].starts_with("notify::"));
+        if is_notify && source.module != "file_watch" {
+            wrong.push(format!("{}: names `notify`", source.path.display()));
+        }
+        if code.contains("landlock::") && !source.path.ends_with("sandbox/ruleset.rs") {
+            wrong.push(format!("{}: names `landlock`", source.path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_architecture_page_has_the_same_table() {
+    const PAGE: &str = include_str!("../../../docs/design/architecture.md");
+    let mut rows = Vec::new();
+    let mut lines = PAGE.lines();
+    while lines.any(|line| line.starts_with("| module | may name |")) {
+        let table = lines.by_ref().skip(1);
+        rows.extend(table.map_while(|line| line.strip_prefix("| ")));
+    }
+    let written: BTreeMap<String, BTreeSet<String>> = rows
+        .into_iter()
+        .map(|row| {
+            let mut cells = row.split('|');
+            let mut names = || quoted_names(cells.next().expect("a cell"));
+            (names().concat(), names().into_iter().collect())
+        })
+        .collect();
+    let modules = |allowed: &[&str]| allowed.iter().map(|path| ident(path).to_owned()).collect();
+    let real = DEPENDENCIES.iter().filter(|(module, _)| *module != "lib");
+    let real: BTreeMap<String, BTreeSet<String>> = real
+        .map(|(module, allowed)| ((*module).to_owned(), modules(allowed)))
+        .collect();
+    assert_eq!(written, real);
+}
+
+#[test]
+fn references_are_recognized() {
+    let read = |code: &str| {
+        let source = Source {
+            path: PathBuf::new(),
+            crate_name: "caproot",
+            module: "grpc".into(),
+            depth: 1,
+            code: code.to_owned(),
+        };
+        source.references().into_iter().collect::<Vec<_>>()
+    };
+    assert_eq!(read("use crate::fs::Body;"), ["fs::Body"]);
+    assert_eq!(
+        read("use crate::proto::caproot::v1 as pb;"),
+        ["proto::caproot"]
+    );
+    assert_eq!(read("use crate::catalog;"), ["catalog"]);
+    assert_eq!(
+        read("use caproot_core::wire::{RelPath, RootId};"),
+        ["wire::RelPath", "wire::RootId"]
+    );
+    assert_eq!(read("use crate::grpc::limits; my_crate::fs::x()"), [""; 0]);
+    assert_eq!(
+        read("use crate::{\n    fs::{read::{A, B}, Body},\n    catalog::{self, View},\n};"),
+        ["catalog::View", "catalog::self", "fs::Body", "fs::read"]
+    );
+    assert_eq!(
+        read("let x = *y == crate::model::main_file();"),
+        ["model::main_file"]
+    );
+}
