@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::call_command::CallProcess;
 use super::serve_tree;
-use crate::process::client_command;
+use crate::harness::process::client_command;
 
 const TREE: &str = "skill r/pdf\nfile r/pdf/references/a b.md\n| spaces\n\
                     file r/pdf/references/plain.md\n| plain\nskill r/bare\nskill r/other";
