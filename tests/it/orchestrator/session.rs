@@ -16,7 +16,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use super::{executor, published, serve_tree, start_daemon};
+use super::{executor, published, read_arguments, serve_tree, start_daemon};
 use crate::harness::fixture::Fixture;
 use crate::harness::test_servers::unused_address;
 use crate::harness::{HANG_TIMEOUT, in_time};
@@ -53,7 +53,7 @@ pub(crate) async fn session(executors: &[(&str, &str)]) -> Session {
 }
 
 /// Parses a result. Checks its size limit and its success flag.
-pub(crate) fn value(result: &ToolResult) -> Value {
+pub(crate) fn parse_result(result: &ToolResult) -> Value {
     assert!(
         result.json.len() <= MAX_RESULT_BYTES,
         "{} bytes",
@@ -69,28 +69,20 @@ pub(crate) fn value(result: &ToolResult) -> Value {
 pub(crate) async fn call(session: &Session, tool: &str, arguments: Value) -> Value {
     let result = in_time(session.call(tool, &arguments)).await;
     assert!(result.success, "{tool} {arguments}: {}", result.json);
-    value(&result)
+    parse_result(&result)
 }
 
 /// Makes a call that must fail. Returns the error code.
 async fn error_code(session: &Session, tool: &str, arguments: Value) -> String {
     let result = in_time(session.call(tool, &arguments)).await;
     assert!(!result.success, "{tool} {arguments}: {}", result.json);
-    let error = value(&result)["error"].clone();
+    let error = parse_result(&result)["error"].clone();
     let has_text = |key: &str| error[key].as_str().is_some_and(|text| !text.is_empty());
     assert!(
         has_text("message") && has_text("next"),
         "a model can act on it: {error}"
     );
     error["code"].as_str().expect("a code").to_owned()
-}
-
-fn read_arguments(root: &str, package: &str, resource: &str) -> Value {
-    json!({
-        "authority": {"kind": "executor", "id": root},
-        "package": package,
-        "resource": resource
-    })
 }
 
 /// Reads a whole file with `skills.read`.
@@ -359,7 +351,7 @@ async fn many_concurrent_calls_have_their_own_results() {
             let result = session.call(tool, &arguments).await;
             (
                 n % 3 == 2,
-                value(&result)
+                parse_result(&result)
                     .get("error")
                     .map(|error| error["code"].clone()),
             )

@@ -27,7 +27,7 @@ pub(super) fn with_full_stop(text: &str) -> String {
 }
 
 /// Returns the target of a link to a heading.
-fn anchor(heading: &str) -> String {
+fn link_target(heading: &str) -> String {
     format!("#{}", heading.to_lowercase().replace(' ', "-"))
 }
 
@@ -141,7 +141,7 @@ fn add_command(page: &mut String, command: &CommandEntry) {
         .into_iter()
         .filter(|heading| *heading != OPTIONS_HEADING);
     let groups: Vec<_> = groups
-        .map(|heading| format!("[{}]({})", heading.to_lowercase(), anchor(heading)))
+        .map(|heading| format!("[{}]({})", heading.to_lowercase(), link_target(heading)))
         .collect();
     if !groups.is_empty() {
         writeln!(
@@ -172,7 +172,7 @@ fn add_command(page: &mut String, command: &CommandEntry) {
     writeln!(page, "[Exit codes](exit-codes.md): {}.\n", codes.join(", ")).expect("a String");
 }
 
-fn page() -> String {
+fn render_commands() -> String {
     let all = commands();
     let (program, commands) = all.split_first().expect("the program");
     let mut page = String::from(
@@ -188,7 +188,7 @@ fn page() -> String {
         .filter(|command| command.subcommands.is_empty())
     {
         let (name, about) = (&command.name, with_full_stop(&command.about));
-        let target = anchor(&command.program());
+        let target = link_target(&command.program());
         writeln!(page, "| [`{name}`]({target}) | {} |", cell(&about)).expect("a String");
     }
     page.push_str("\nFirst steps:\n\n```sh\n");
@@ -227,7 +227,7 @@ fn page() -> String {
 
 #[test]
 fn the_page_of_the_commands_is_current() {
-    check_page("cli", &page());
+    check_page("cli", &render_commands());
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::harness::process::{Process, caproot, run_command, wrap_command};
 use crate::harness::test_servers::{HostileDaemon, free_port, silent_listener, start_grpc};
 use crate::harness::{Daemon, Setup};
 
-fn page() -> String {
+fn render_exit_codes() -> String {
     let mut page = String::from(
         "# Exit codes\n\n\
          The exit codes of all commands. Codes from 70 up are the codes of `sysexits.h`. A script that \
@@ -42,7 +42,7 @@ fn page() -> String {
 
 #[test]
 fn the_page_of_the_exit_codes_is_current() {
-    check_page("exit-codes", &page());
+    check_page("exit-codes", &render_exit_codes());
     assert!(
         EXIT_CODES.is_sorted_by_key(|entry| entry.code),
         "in ascending order"
