@@ -77,12 +77,12 @@ pub async fn connect_to_daemon<E>(
     connect: impl AsyncFn() -> Result<ServedDaemon, ConnectFailure<E>>,
     publisher: &FeedPublisher<impl Fn(String)>,
 ) -> Result<ServedDaemon, E> {
-    let delays = ExponentialBuilder::new()
+    let mut delays = ExponentialBuilder::new()
         .with_min_delay(MIN_CONNECT_DELAY)
         .with_max_delay(MAX_CONNECT_DELAY)
         .without_max_times()
-        .with_jitter();
-    let mut delays = delays.build();
+        .with_jitter()
+        .build();
 
     loop {
         match connect().await {
@@ -107,6 +107,7 @@ pub async fn follow_daemon(
         publisher,
         had_state: false,
     };
+
     loop {
         let why = match feed.publish_stream().await {
             FeedStreamEnd::RootsChanged => continue,
@@ -137,8 +138,10 @@ impl<F: Fn(String)> CatalogFeed<F> {
             view: SkillView::Full,
             ..MirrorSelection::new(self.subscription.roots.clone())
         };
+
         let mut stream = MirrorStream::start(&self.client, &selection, SkillRecord::from_skill);
         let mut epoch = String::new();
+
         loop {
             let event = match stream.next().await {
                 Ok(WatchMessage::Event(event)) => *event,
@@ -148,12 +151,14 @@ impl<F: Fn(String)> CatalogFeed<F> {
                 }
                 Err(cause) => return FeedStreamEnd::Rejected(cause),
             };
+
             let restarted = !epoch.is_empty() && epoch != event.epoch;
             epoch.clone_from(&event.epoch);
             if restarted && self.subscription.follows_published && self.refresh_roots().await {
                 (self.publisher.say)("the published roots of the daemon have changed".to_owned());
                 return FeedStreamEnd::RootsChanged;
             }
+
             match stream.apply_event(event) {
                 Ok(None) => {}
                 Ok(Some(update)) => {
@@ -236,9 +241,12 @@ fn limit_records<'a>(
     records: impl Iterator<Item = &'a Arc<SkillRecord>>,
     max_bytes: usize,
 ) -> (Vec<Arc<SkillRecord>>, bool) {
-    let (mut kept, mut left, mut is_truncated) = (Vec::new(), max_bytes, false);
-    for record in records {
-        let mut record = record.clone();
+    let mut kept = Vec::new();
+    let mut left = max_bytes;
+    let mut is_truncated = false;
+
+    for full in records {
+        let mut record = full.clone();
         if record.text_bytes() > left {
             is_truncated = true;
             record = Arc::new(Arc::unwrap_or_clone(record).without_frontmatter());
