@@ -98,40 +98,26 @@ pub async fn run(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> 
 }
 
 async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    if args.http.is_none() && args.selection.is_of_stdin() {
-        let sentence =
-            "--selected - cannot be used here: stdin belongs to the MCP host; name a file";
-        return Err(CommandFailure::new(exit::USAGE, sentence));
-    }
-    if args
-        .http
-        .is_some_and(|http| !http.ip().to_canonical().is_loopback())
-        && !args.insecure_http
-    {
-        let sentence = "--http accepts only loopback addresses";
-        return Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
-            "use a proxy with TLS, or set --insecure-http, and --allow-host for the name of this machine",
-        ));
-    }
-
+    args.check_transport()?;
     let transport = match args.http {
         None => ServerTransport::Stdio,
         Some(address) => {
             let listener = bind_listener(address)?;
-            ServerTransport::Http(
-                listener,
-                HttpAllowlist {
-                    hosts: args.allow_host.clone(),
-                    origins: args.allow_origin.clone(),
-                },
-            )
+            let allowed = HttpAllowlist {
+                hosts: args.allow_host.clone(),
+                origins: args.allow_origin.clone(),
+            };
+            ServerTransport::Http(listener, allowed)
         }
     };
-    // Hosts reject dots in the names of tools.
-    let tool_names = args.tools.then(|| ToolNames::flat("skills", "_"));
-    let tool_names = tool_names
-        .transpose()
-        .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+
+    let tool_names = if args.tools {
+        // Hosts reject dots in the names of tools.
+        let flat = ToolNames::flat("skills", "_");
+        Some(flat.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?)
+    } else {
+        None
+    };
 
     let connect = async || {
         let connected = connect_to_daemon(&args, tool_names.as_ref(), env).await;
@@ -140,11 +126,34 @@ async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, Comman
             _ => ConnectFailure::Final(ServeFailure(failure)),
         })
     };
-    let report = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     // Boxed, because the future is large and would enlarge the future of every command.
-    let served = Box::pin(serve(connect, transport, tool_names.clone(), report));
+    let served = Box::pin(serve(connect, transport, tool_names.clone(), |sentence| {
+        print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
+    }));
     served.await.map_err(|ServeFailure(failure)| failure)?;
     Ok(exit::OK)
+}
+
+impl McpArgs {
+    /// Rejects flags that the transport does not allow.
+    fn check_transport(&self) -> Result<(), CommandFailure> {
+        let Some(address) = self.http else {
+            if self.selection.is_of_stdin() {
+                let sentence =
+                    "--selected - cannot be used here: stdin belongs to the MCP host; name a file";
+                return Err(CommandFailure::new(exit::USAGE, sentence));
+            }
+            return Ok(());
+        };
+
+        if address.ip().to_canonical().is_loopback() || self.insecure_http {
+            return Ok(());
+        }
+        let sentence = "--http accepts only loopback addresses";
+        Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
+            "use a proxy with TLS, or set --insecure-http, and --allow-host for the name of this machine",
+        ))
+    }
 }
 
 /// Connects, selects the roots, and starts the session of the tools.
@@ -199,14 +208,15 @@ impl From<CallError> for ServeFailure {
 }
 
 fn bind_listener(address: SocketAddr) -> Result<HttpListener, CommandFailure> {
-    let cannot = |error| {
-        CommandFailure::new(
-            exit::CANNOT_LISTEN,
-            format!("cannot listen on {address}: {error}"),
-        )
-    };
-    let listener = HttpListener::bind(address).map_err(cannot)?;
-    let url = listener.url().map_err(cannot)?;
+    let bound = HttpListener::bind(address).and_then(|listener| {
+        let url = listener.url()?;
+        Ok((listener, url))
+    });
+    let (listener, url) = bound.map_err(|error| {
+        let sentence = format!("cannot listen on {address}: {error}");
+        CommandFailure::new(exit::CANNOT_LISTEN, sentence)
+    })?;
+
     write_stdout(|stdout| writeln!(stdout, "listening {url}"))?;
     Ok(listener)
 }

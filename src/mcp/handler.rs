@@ -158,8 +158,11 @@ impl ServerHandler for McpHandler {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = self.backend.read_resource(&request.uri).await;
-        let contents = contents.map_err(|error| error.to_error_data(Some(&request.uri)))?;
+        let contents = self
+            .backend
+            .read_resource(&request.uri)
+            .await
+            .map_err(|error| error.to_error_data(Some(&request.uri)))?;
         Ok(ReadResourceResult::new(vec![contents]).into())
     }
 
@@ -215,14 +218,17 @@ impl ServerHandler for McpHandler {
             .backend
             .acquire_listen_permit()
             .map_err(|error| error.to_error_data(None))?;
+
         let mut changes = CatalogChanges::new(self.backend.state_receiver());
         let sink = subscription.sink();
+
         loop {
             let change = tokio::select! {
                 () = subscription.cancelled() => return Ok(()),
                 change = changes.next() => change,
             };
             let Some(change) = change else { return Ok(()) };
+
             let accepted = subscription.accepted();
             if accepted.resources_list_changed == Some(true)
                 && change.resources_changed()
@@ -236,6 +242,7 @@ impl ServerHandler for McpHandler {
             {
                 return Ok(());
             }
+
             for uri in accepted.resource_subscriptions.iter().flatten() {
                 if change.resource_updated(uri) && sink.notify_resource_updated(uri).await.is_err()
                 {
@@ -290,14 +297,13 @@ async fn notify_changes(
         if change.prompts_changed() && peer.notify_prompt_list_changed().await.is_err() {
             return;
         }
-        let updated: Vec<String> = {
-            let subscribed = subscribed.lock();
-            subscribed
-                .iter()
-                .filter(|uri| change.resource_updated(uri))
-                .cloned()
-                .collect()
-        };
+
+        let updated: Vec<String> = subscribed
+            .lock()
+            .iter()
+            .filter(|uri| change.resource_updated(uri))
+            .cloned()
+            .collect();
         for uri in updated {
             let update = ResourceUpdatedNotificationParam::new(uri);
             if peer.notify_resource_updated(update).await.is_err() {
@@ -310,11 +316,11 @@ async fn notify_changes(
 /// Reports a missing resource as an invalid parameter, as every version of the standard requires
 /// for these methods.
 fn invalid_params_error(error: &McpCallError, uri: Option<&str>) -> ErrorData {
-    let mut error = error.to_error_data(uri);
-    if error.code == ErrorCode::RESOURCE_NOT_FOUND {
-        error.code = ErrorCode::INVALID_PARAMS;
+    let mut data = error.to_error_data(uri);
+    if data.code == ErrorCode::RESOURCE_NOT_FOUND {
+        data.code = ErrorCode::INVALID_PARAMS;
     }
-    error
+    data
 }
 
 /// Returns the tools of `tools/list`.
@@ -329,13 +335,15 @@ fn list_tools(names: &ToolNames) -> Vec<Tool> {
 }
 
 fn tool_from_payload(payload: &Value) -> Tool {
-    let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
+    let name = payload["name"].as_str().unwrap_or_default();
+    let description = payload["description"].as_str().unwrap_or_default();
     let schema = payload["inputSchema"]
         .as_object()
         .cloned()
         .unwrap_or_default();
+
     let hints = ToolAnnotations::new().read_only(true).open_world(false);
-    Tool::new(text("name"), text("description"), schema).with_annotations(hints)
+    Tool::new(name.to_owned(), description.to_owned(), schema).with_annotations(hints)
 }
 
 /// Calls a tool for `tools/call`. Errors of the tool are results, too.

@@ -64,7 +64,7 @@ mod stdio;
 pub use feed::SkillSubscription;
 pub use http::{HttpAllowlist, HttpListener};
 
-use backend::{ConnectedDaemon, McpBackend};
+use backend::McpBackend;
 use caproot_client::session::{Session, ToolNames};
 use caproot_client::{CallError, Client};
 use feed::{FeedPublisher, SyncState};
@@ -126,13 +126,13 @@ pub async fn serve<E: From<CallError>>(
     let followed = async {
         let publisher = FeedPublisher::new(sender, say);
         let daemon = feed::connect_to_daemon(connect, &publisher).await?;
-        backend.set_daemon(ConnectedDaemon {
-            client: daemon.client.clone(),
-            tool_session: daemon.tool_session,
-        });
-        feed::follow_daemon(daemon.client, daemon.subscription, publisher).await?;
+        let client = daemon.client.clone();
+        let subscription = daemon.subscription.clone();
+        backend.set_daemon(daemon);
+        feed::follow_daemon(client, subscription, publisher).await?;
         Ok(())
     };
+
     let mut state = backend.state_receiver();
     let served = async {
         match transport {

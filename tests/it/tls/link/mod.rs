@@ -233,9 +233,9 @@ async fn an_executor_is_the_one_that_its_certificate_names() {
     );
     drop((one, two));
     let file = executor.pki.path_arg("fleet.yaml");
-    for words in ["list --environment-id three --fleet", "fleet ping"] {
+    for words in ["list --environment-id three --fleet", "fleet list"] {
         let mut command = caproot(words.split_whitespace().chain([&*file]));
-        let code = if words == "fleet ping" {
+        let code = if words == "fleet list" {
             command.arg("three");
             1
         } else {
@@ -298,13 +298,13 @@ async fn a_link_file_is_checked_without_a_connection() {
     let valid = "environment_ids: [one]\ndaemon: tls:127.0.0.1:1\nnats: {servers: [tls://n]}\n";
     pki.fixture.write("link.yaml", valid);
     let file = pki.path_arg("link.yaml");
-    let checked = run_command(caproot(["link", "--check", "--config", &file]))
+    let checked = run_command(caproot(["link", "check", &file]))
         .await
         .succeeded();
-    assert_eq!(checked.text(), format!("ok: {file}\n"));
+    assert_eq!(checked.text(), format!("ok: {file}: 1 environment\n"));
     pki.fixture
         .write("link.yaml", valid.replace("tls:127", "tcp:127"));
-    let checked = run_command(caproot(["link", "--check", "--config", &file])).await;
+    let checked = run_command(caproot(["link", "check", &file])).await;
     checked.exited_with(
         78,
         "link.yaml:2:9: daemon: invalid value \"tcp:127.0.0.1:1\": expected tls",
@@ -319,8 +319,8 @@ async fn a_link_file_is_checked_without_a_connection() {
         .await
         .succeeded();
     pki.fixture.write("link.yaml", example.stdout);
-    let checked = run_command(caproot(["link", "--check", "--config", &file]))
+    let checked = run_command(caproot(["link", "check", &file]))
         .await
         .succeeded();
-    assert_eq!(checked.text(), format!("ok: {file}\n"));
+    assert_eq!(checked.text(), format!("ok: {file}: 1 environment\n"));
 }
