@@ -1,8 +1,8 @@
 //! Arguments of the two skill tools: their schemas, and parsing. Unknown fields are rejected.
 
-use super::ToolNames;
 use super::result::{ToolError, ToolErrorCode};
-use super::sources::SourceKind;
+use super::skill_source::SourceKind;
+use super::tool_names::ToolNames;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -21,9 +21,18 @@ pub fn invalid_arguments(reason: &str) -> ToolError {
     )
 }
 
+impl ToolNames {
+    /// Returns the payloads of the two skill tools, like
+    /// [`Session::skill_tools`](super::Session::skill_tools).
+    #[must_use]
+    pub fn skill_tools(&self) -> Value {
+        dynamic_tools(self)
+    }
+}
+
 /// Returns the two tools as a platform registers tools: name, description and JSON Schema of the
 /// arguments, and a namespace unless the names are flat.
-pub fn dynamic_tools(names: &ToolNames) -> Value {
+fn dynamic_tools(names: &ToolNames) -> Value {
     let cursor = json!({
         "type": ["string", "null"],
         "description": "next_cursor of the previous result, unchanged; omit it in the first call"

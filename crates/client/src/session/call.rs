@@ -1,13 +1,13 @@
 //! Calls of a session's tools by a model: a tool name and arguments in, a result of limited size
 //! out.
 
-use super::arguments;
-use super::lifecycle::session_closed_error;
+use super::arguments::parse_arguments;
+use super::instructions::{InstructionText, write_instructions};
 use super::list::{SkillListCursor, list_page};
 use super::metrics::{InvocationGuard, InvocationKind, SESSION_SOURCE};
-use super::read;
+use super::read::read_page;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
-use super::{InstructionText, Session, instructions};
+use super::state::{Session, session_closed_error};
 use caproot_core::text::quote_value;
 use caproot_core::wire::cursor::Cursor as _;
 use serde::Deserialize;
@@ -82,7 +82,7 @@ impl Session {
             return self.list_skills(arguments);
         }
         if tool == names.read() {
-            let page = read::read_page(self, arguments).await;
+            let page = read_page(self, arguments).await;
             return ToolResult::from_outcome(page.as_ref(), names);
         }
         #[cfg(feature = "handlers")]
@@ -132,7 +132,7 @@ impl Session {
 
     fn list_skills(&self, arguments: &Value) -> ToolResult {
         let names = &self.inner.tool_names;
-        let cursor = match arguments::parse_arguments::<ListArguments>(arguments) {
+        let cursor = match parse_arguments::<ListArguments>(arguments) {
             Ok(arguments) => arguments.cursor,
             Err(error) => return self.error_result(&error),
         };
@@ -161,8 +161,7 @@ impl Session {
     pub fn instruction_text(&self, budget: usize) -> InstructionText {
         let view = self.current_view();
         let names = &self.inner.tool_names;
-        let skills =
-            |budget| instructions::write_instructions(&view.skills, budget, &view.warnings, names);
+        let skills = |budget| write_instructions(&view.skills, budget, &view.warnings, names);
         #[cfg(feature = "handlers")]
         let text = self.custom_tools.write_instructions(budget, skills);
         #[cfg(not(feature = "handlers"))]

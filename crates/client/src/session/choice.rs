@@ -1,7 +1,8 @@
 //! Choice of a session's skills: rules that include or exclude skills by name, handle or source.
 
-use super::sources::{SkillListing, SkillSource, SourceKind};
-use super::{SelectionError, SharedSkill};
+use super::selection::SelectionError;
+use super::skill::SharedSkill;
+use super::skill_source::{SkillListing, SkillSource, SourceKind};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;

@@ -3,7 +3,7 @@
 //! the cursor of the source continues exactly at the end of the page.
 
 use super::result::{ToolError, ToolErrorCode};
-use super::sources::{SkillSource, TextPage, TextPageRequest, unavailable_error};
+use super::skill_source::{SkillSource, TextPage, TextPageRequest, unavailable_error};
 use crate::MAX_CURSOR_BYTES;
 use tokio::time::timeout;
 

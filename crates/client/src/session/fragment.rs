@@ -1,8 +1,8 @@
 //! Fragments: the text of a skill between tags. The text cannot close the tags. A truncated
 //! fragment ends with the call that continues the text.
 
-use super::list::AuthorityRef;
-use super::{SharedSkill, ToolNames};
+use super::skill::{AuthorityRef, SharedSkill};
+use super::tool_names::ToolNames;
 use caproot_core::text::{is_ignorable_char, single_line};
 use serde_json::json;
 

@@ -3,14 +3,14 @@
 
 use super::fitting::read_fitting;
 use super::fragment::{FragmentFrame, fitting_bytes};
-use super::lifecycle::session_closed_error;
-use super::list::AuthorityRef;
 use super::mentions::{ParsedMention, UserPrompt};
 use super::metrics::{InvocationGuard, InvocationKind};
 use super::result::{ToolError, ToolErrorCode};
-use super::sources::{SkillSource, SourceKind, TextPage, TextPageRequest};
+use super::skill::{AuthorityRef, SharedSkill};
+use super::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
+use super::state::{Session, session_closed_error};
+use super::tool_names::ToolNames;
 use super::view::SessionView;
-use super::{Session, SharedSkill, ToolNames};
 use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
 use serde::Serialize;
 use std::collections::{HashMap, HashSet};
@@ -97,8 +97,26 @@ pub struct OmittedMention {
     pub reason: String,
 }
 
+impl Session {
+    /// Reads the skills that the user mentioned in a prompt or next to it, for a model. Skills that
+    /// only a user may invoke are included. A name that matches no skill is ignored; a handle that
+    /// matches no skill is omitted with a reason.
+    ///
+    /// A mention is an entry of [`UserPrompt::mentions`], a link `[$name](handle)`, or `$name` if
+    /// one skill has the name. A tag in the text of a skill gets a backslash, so that no text ends
+    /// its fragment. Three rules keep a mention from meaning another skill:
+    ///
+    /// - A word that is spelled like an environment variable, such as `$HOME`, is not a mention.
+    /// - If a handle has no skill any more, the plain name next to it is not taken for another skill.
+    /// - If no skill is named `deploy`, `$deploy` means `deploy-kit:deploy`, if no other plugin has a
+    ///   skill `deploy`. Otherwise the candidates are in [`InjectedSkills::ambiguous`].
+    pub async fn inject(&self, prompt: &UserPrompt) -> InjectedSkills {
+        inject_mentioned(self, prompt).await
+    }
+}
+
 /// Reads the skills that a prompt mentions.
-pub async fn inject(session: &Session, prompt: &UserPrompt) -> InjectedSkills {
+async fn inject_mentioned(session: &Session, prompt: &UserPrompt) -> InjectedSkills {
     let view = session.current_view();
     let mut injected = InjectedSkills::default();
     let skills = resolve_mentions(&view, prompt, &mut injected);

@@ -4,9 +4,8 @@
 //! then from the end. The text counts the omitted skills. The same skills and budget give the same
 //! text.
 
-use super::list::AuthorityRef;
-use super::view::is_hidden;
-use super::{SharedSkill, ToolNames};
+use super::skill::{AuthorityRef, SharedSkill, is_hidden};
+use super::tool_names::ToolNames;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use serde::Serialize;
 use std::fmt::Write as _;

@@ -1,14 +1,20 @@
 //! Lifecycle of a session: save, restore, fork, persist and close.
 
-use super::metrics::{InvocationMetrics, SourceMetrics};
-use super::result::{ToolError, ToolErrorCode};
+use super::metrics::{InvocationCounters, InvocationMetrics, SourceMetrics};
+use super::options::SessionOptions;
 use super::saved::{SavedError, SavedSession};
-use super::sources::{DaemonSource, SkillSource};
+use super::selection::SelectionError;
+use super::session_id::random_id;
+use super::skill_source::SkillSource;
+use super::sources::DaemonSource;
+use super::state::{Session, SessionInner};
 use super::store::{SessionStore, StoreError};
-use super::{SelectionError, Session, SessionInner, SessionOptions, SessionWatch};
+use super::view::SessionWatch;
 use crate::{ChangesSince, Fleet, ResumePoint};
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
 
 /// Outcome of [`Session::close`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -114,11 +120,6 @@ pub enum RestoreError {
     NotStored(String),
 }
 
-/// Returns the error of a call on a closed session.
-pub fn session_closed_error() -> ToolError {
-    ToolError::from_code(ToolErrorCode::SessionClosed, "the session is closed")
-}
-
 impl ForkScope<'_> {
     fn includes(self, id: &str) -> bool {
         match self {
@@ -129,12 +130,6 @@ impl ForkScope<'_> {
 }
 
 impl Session {
-    /// Returns the id of the options, or the random id.
-    #[must_use]
-    pub fn id(&self) -> &str {
-        &self.inner.id
-    }
-
     /// Sets the store of the session and of its forks.
     #[must_use]
     pub fn with_store(mut self, store: Arc<dyn SessionStore>) -> Self {
@@ -170,12 +165,6 @@ impl Session {
             .iter()
             .map(|source| SourceMetrics::of_source(&**source));
         self.inner.counters.snapshot(sources.collect())
-    }
-
-    /// Returns whether the session is closed.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        self.inner.closed.is_cancelled()
     }
 
     /// Saves the session in its store, in place of the state that was saved before.
@@ -442,5 +431,23 @@ impl Session {
             Some((executor.id().to_owned(), point))
         };
         self.executors.iter().filter_map(point).collect()
+    }
+}
+
+impl SessionInner {
+    /// Returns the state of a fork with a random id.
+    fn fork(parent: &Self, selection: Vec<SelectedCapabilityRoot>) -> Self {
+        Self {
+            id: random_id(),
+            product: parent.product.clone(),
+            choice: parent.choice.clone(),
+            selection,
+            resume_points: parent.resume_points.clone(),
+            counters: InvocationCounters::default(),
+            tool_names: parent.tool_names.clone(),
+            closed: CancellationToken::new(),
+            store: parent.store.clone(),
+            is_deleted: tokio::sync::Mutex::new(false),
+        }
     }
 }

@@ -1,8 +1,8 @@
 //! `skills.list`: pages of a view, and their cursor.
 
-use super::SharedSkill;
 use super::result::{MAX_RESULT_BYTES, json_escaped_len};
-use super::view::{SessionView, is_hidden};
+use super::skill::{AuthorityRef, is_hidden};
+use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
 use serde::Serialize;
@@ -30,13 +30,6 @@ struct SkillListEntry<'a> {
     main_resource: &'a str,
 }
 
-/// Authority that lists a skill.
-#[derive(Debug, Serialize)]
-pub struct AuthorityRef<'a> {
-    pub kind: &'a str,
-    pub id: &'a str,
-}
-
 /// Position in a view where a page begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SkillListCursor {
@@ -44,16 +37,6 @@ pub struct SkillListCursor {
     pub view_id: u64,
     /// Index of the first skill of the page.
     pub index: u32,
-}
-
-impl<'a> AuthorityRef<'a> {
-    pub fn of_skill(skill: &'a SharedSkill) -> Self {
-        let authority = skill.authority.as_ref();
-        Self {
-            kind: authority.map_or("", |authority| &authority.kind),
-            id: authority.map_or("", |authority| &authority.id),
-        }
-    }
 }
 
 impl SkillListCursor {

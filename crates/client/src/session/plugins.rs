@@ -1,8 +1,9 @@
 //! Plugins of a session: the plugins of its sources, and a watch for their changes by component.
 
 use super::choice::SkillChoice;
-use super::sources::{SkillSource, SourceKind};
-use super::{Session, SessionWatch};
+use super::skill_source::{SkillSource, SourceKind};
+use super::state::Session;
+use super::view::SessionWatch;
 use crate::json;
 use caproot_core::proto::caproot::v1::{Plugin, PluginComponents};
 use serde::ser::{Error as _, SerializeStruct as _};

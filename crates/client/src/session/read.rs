@@ -1,12 +1,12 @@
 //! `skills.read`: a page of one file of a skill.
 
-use super::Session;
 use super::arguments::{invalid_arguments, parse_arguments};
 use super::fitting::read_fitting;
 use super::result::{
     MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len,
 };
-use super::sources::{TextPage, TextPageRequest};
+use super::skill_source::{TextPage, TextPageRequest};
+use super::state::Session;
 use crate::MAX_CURSOR_BYTES;
 use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_ROOT_ID_BYTES};
 use serde::{Deserialize, Serialize};

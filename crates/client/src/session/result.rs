@@ -1,7 +1,7 @@
 //! Results of tool calls: one JSON object of limited size. An error is a result, too, with a hint
 //! for the model.
 
-use super::ToolNames;
+use super::tool_names::ToolNames;
 use crate::{CallError, error_reason};
 use caproot_core::proto::caproot::v1::ErrorReason;
 use caproot_core::text::{single_line, truncate_with_ellipsis};

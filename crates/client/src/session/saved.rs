@@ -1,6 +1,7 @@
 //! Saved state of a session: versioned JSON without any text of a skill.
 
 use super::choice::SkillChoice;
+use super::session_id::check_session_id;
 use crate::ResumePoint;
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use caproot_core::text::quote_value;
@@ -16,8 +17,6 @@ const FORMAT: &str = "caproot-session";
 const VERSION: u64 = 1;
 /// Limit of a saved token and of an epoch in bytes; caproot's are far shorter.
 const MAX_TOKEN_BYTES: usize = 1_024;
-/// Limit of a session's id in bytes.
-const MAX_ID_BYTES: usize = 128;
 
 /// Error of a saved state. Displays as one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -236,19 +235,6 @@ struct SavedHeader {
 
 fn empty_object() -> Value {
     Value::Object(serde_json::Map::new())
-}
-
-/// Checks that a session can have this id.
-pub fn check_session_id(id: &str) -> Result<(), String> {
-    let is_valid =
-        !id.is_empty() && id.len() <= MAX_ID_BYTES && id.bytes().all(|b| b.is_ascii_graphic());
-    if is_valid {
-        Ok(())
-    } else {
-        Err(format!(
-            "invalid session id: expected 1 to {MAX_ID_BYTES} visible ASCII characters"
-        ))
-    }
 }
 
 impl SavedRoot {

@@ -1,8 +1,5 @@
 //! Names of a session's tools, and texts with these names.
 
-use super::arguments::dynamic_tools;
-use serde_json::Value;
-
 /// Limit of a tool's name on model platforms, in bytes.
 const MAX_TOOL_NAME_BYTES: usize = 64;
 
@@ -62,13 +59,6 @@ impl ToolNames {
     #[must_use]
     pub fn read(&self) -> &str {
         &self.read
-    }
-
-    /// Returns the payloads of the two skill tools, like
-    /// [`Session::skill_tools`](super::Session::skill_tools).
-    #[must_use]
-    pub fn skill_tools(&self) -> Value {
-        dynamic_tools(self)
     }
 
     /// Returns whether tools are registered with their namespace.

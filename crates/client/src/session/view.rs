@@ -2,9 +2,9 @@
 //! order of the selection. Recent views are cached, so that a client can page through a view that
 //! has changed.
 
-use super::SharedSkill;
 use super::choice::SkillChoice;
-use super::sources::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
+use super::skill::{SharedSkill, is_hidden};
+use super::skill_source::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -56,14 +56,6 @@ pub struct ChangedSource {
     pub kind: SourceKind,
     /// Id of the source; the environment of an executor.
     pub id: String,
-}
-
-/// Returns whether only a user may invoke a skill, by its name.
-pub fn is_hidden(skill: &SharedSkill) -> bool {
-    skill
-        .policy
-        .as_ref()
-        .is_some_and(|policy| policy.allow_implicit_invocation == Some(false))
 }
 
 impl SessionView {

@@ -7,9 +7,9 @@ use super::{
     SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
     unavailable_error,
 };
-use crate::session::metrics::RequestCounter;
+use crate::session::options::SessionOptions;
+use crate::session::request_metrics::{RequestCounter, RequestMetrics};
 use crate::session::result::{ToolError, ToolErrorCode};
-use crate::session::{RequestMetrics, SessionOptions};
 use crate::{
     CallError, Client, Fleet, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState,
     ResumePoint, is_of_root,
