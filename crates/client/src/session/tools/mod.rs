@@ -8,7 +8,10 @@ mod tool;
 
 pub use tool::{CustomTool, ToolFunctionError};
 
-use super::{InstructionText, SelectionError, ToolNames, ToolResult};
+use super::instructions::InstructionText;
+use super::result::ToolResult;
+use super::selection::SelectionError;
+use super::tool_names::ToolNames;
 use caproot_core::sync::Mutex;
 use limits::{MAX_CONCURRENT_CALLS, MAX_TOOLS};
 use results::ResultText;

@@ -5,7 +5,7 @@ use super::McpSourceState;
 use super::frontmatter::find_difference;
 use super::limits::{MAX_CACHED_FILES, MAX_FILE_BYTES};
 use super::remote_skill::{ExpectedFile, RemoteSkill};
-use crate::session::metrics::RequestCounter;
+use crate::session::request_metrics::RequestCounter;
 use crate::session::sources::TextPage;
 use crate::session::{ToolError, ToolErrorCode};
 use base64::Engine as _;

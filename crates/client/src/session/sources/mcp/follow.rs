@@ -8,7 +8,7 @@ use super::limits::{
 };
 use super::listing::{SkillOrigin, list_skills};
 use super::{McpServerConfig, McpSourceState};
-use crate::session::metrics::RequestCounter;
+use crate::session::request_metrics::RequestCounter;
 use caproot_core::backoff::Backoff;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use rmcp::RoleClient;

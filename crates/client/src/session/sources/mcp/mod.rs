@@ -91,7 +91,7 @@ pub use token::{McpToken, TokenCallback};
 use super::{
     SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
-use crate::session::metrics::RequestCounter;
+use crate::session::request_metrics::RequestCounter;
 use crate::session::{RequestMetrics, ToolError, ToolErrorCode};
 use caproot_core::sync::Mutex;
 use fetch::VerifiedFileCache;
