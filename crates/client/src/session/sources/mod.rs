@@ -47,8 +47,7 @@ impl SourceKind {
     }
 
     /// Returns a phrase for a source of this kind.
-    #[must_use]
-    pub fn describe(self, id: &str) -> String {
+    pub(crate) fn describe(self, id: &str) -> String {
         match self {
             Self::Executor => format!("the executor of environment {id:?}"),
             Self::Local => format!("the local source {id:?}"),
@@ -156,14 +155,15 @@ pub struct TextPage {
 
 impl TextPageRequest {
     /// Checks that the handle of the file begins with the package.
-    pub fn check_resource_in_package(&self) -> Result<(), ToolError> {
+    fn check_resource_in_package(&self) -> Result<(), ToolError> {
         let rest = self.resource.strip_prefix(self.package.as_str());
         if self.resource.is_empty() || rest.is_some_and(|rest| rest.starts_with('/')) {
             return Ok(());
         }
+        let message = "the resource is not in the package";
         Err(ToolError::from_code(
             ToolErrorCode::ResourceNotFound,
-            "the resource is not in the package",
+            message,
         ))
     }
 }
@@ -174,27 +174,23 @@ impl TextPage {
         request: &ReadResourceRequest,
         page: ReadResourceResponse,
     ) -> Result<Self, ToolError> {
-        let invalid = |reason: &str| {
-            let message = format!("invalid response of the executor: {reason}");
-            Err(ToolError::from_code(
-                ToolErrorCode::InvalidResponse,
-                &message,
-            ))
-        };
         let is_requested = if request.resource.is_empty() {
             root_id(&page.resource) == root_id(&request.package)
         } else {
             page.resource == request.resource
         };
         if !is_requested {
-            return invalid("the page is of another file");
+            let reason = "the page is of another file";
+            return Err(invalid_response_error("the executor", reason));
         }
+
         match page.body {
             Some(Body::Contents(contents)) => Ok(Self {
                 resource: page.resource,
                 contents,
                 next_cursor: page.next_cursor,
             }),
+
             Some(Body::Data(_)) => {
                 let media = if page.media_type.is_empty() {
                     "unknown type"
@@ -204,7 +200,11 @@ impl TextPage {
                 let message = format!("the file is not text: {media}, {} bytes", page.total_bytes);
                 Err(ToolError::from_code(ToolErrorCode::NotText, &message))
             }
-            None => invalid("a page of a file has no body"),
+
+            None => {
+                let reason = "a page of a file has no body";
+                Err(invalid_response_error("the executor", reason))
+            }
         }
     }
 }
@@ -229,4 +229,22 @@ pub(super) fn unavailable_error(kind: SourceKind, id: &str, reason: &str) -> Too
         single_line(reason)
     );
     ToolError::from_code(code, &message)
+}
+
+/// Returns the error of a package that belongs to another authority than the requested one.
+fn wrong_authority_error() -> ToolError {
+    let message = "the package belongs to another authority";
+    ToolError::from_code(ToolErrorCode::WrongAuthority, message)
+}
+
+/// Returns the error of a package that the source does not list.
+fn unlisted_package_error() -> ToolError {
+    let message = "the skill does not exist now";
+    ToolError::from_code(ToolErrorCode::PackageNotFound, message)
+}
+
+/// Returns the error of an invalid response. `server` is a phrase, such as `the executor`.
+fn invalid_response_error(server: &str, reason: &str) -> ToolError {
+    let message = format!("invalid response of {server}: {reason}");
+    ToolError::from_code(ToolErrorCode::InvalidResponse, &message)
 }
