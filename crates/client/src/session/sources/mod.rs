@@ -24,27 +24,23 @@ impl TextPage {
         request: &ReadResourceRequest,
         page: ReadResourceResponse,
     ) -> Result<Self, ToolError> {
-        let invalid = |reason: &str| {
-            let message = format!("invalid response of the executor: {reason}");
-            Err(ToolError::from_code(
-                ToolErrorCode::InvalidResponse,
-                &message,
-            ))
-        };
         let is_requested = if request.resource.is_empty() {
             root_id(&page.resource) == root_id(&request.package)
         } else {
             page.resource == request.resource
         };
         if !is_requested {
-            return invalid("the page is of another file");
+            let reason = "the page is of another file";
+            return Err(invalid_response_error("the executor", reason));
         }
+
         match page.body {
             Some(Body::Contents(contents)) => Ok(Self {
                 resource: page.resource,
                 contents,
                 next_cursor: page.next_cursor,
             }),
+
             Some(Body::Data(_)) => {
                 let media = if page.media_type.is_empty() {
                     "unknown type"
@@ -54,7 +50,29 @@ impl TextPage {
                 let message = format!("the file is not text: {media}, {} bytes", page.total_bytes);
                 Err(ToolError::from_code(ToolErrorCode::NotText, &message))
             }
-            None => invalid("a page of a file has no body"),
+
+            None => {
+                let reason = "a page of a file has no body";
+                Err(invalid_response_error("the executor", reason))
+            }
         }
     }
+}
+
+/// Returns the error of a package that belongs to another authority than the requested one.
+fn wrong_authority_error() -> ToolError {
+    let message = "the package belongs to another authority";
+    ToolError::from_code(ToolErrorCode::WrongAuthority, message)
+}
+
+/// Returns the error of a package that the source does not list.
+fn unlisted_package_error() -> ToolError {
+    let message = "the skill does not exist now";
+    ToolError::from_code(ToolErrorCode::PackageNotFound, message)
+}
+
+/// Returns the error of an invalid response. `server` is a phrase, such as `the executor`.
+fn invalid_response_error(server: &str, reason: &str) -> ToolError {
+    let message = format!("invalid response of {server}: {reason}");
+    ToolError::from_code(ToolErrorCode::InvalidResponse, &message)
 }

@@ -144,9 +144,10 @@ impl ToolRegistry {
     /// Registers a tool after the tools that are registered.
     pub fn register(&self, tool: CustomTool) -> Result<(), ToolRegistryError> {
         // Checked before the lock is taken, as a schema may be slow to compile.
-        let tool = RegisteredTool::new(tool);
+        let checked = RegisteredTool::new(tool);
+
         let mut registry = self.lock_unsealed()?;
-        let tool = tool?;
+        let tool = checked?;
         let name = tool.full_name().to_owned();
         if registry.tools.iter().any(|other| other.full_name() == name) {
             return Err(ToolRegistryError::Duplicate(name));
@@ -164,10 +165,9 @@ impl ToolRegistry {
         let index = registry
             .tools
             .iter()
-            .position(|tool| tool.full_name() == name);
-        registry
-            .tools
-            .remove(index.ok_or_else(|| ToolRegistryError::NoSuchTool(name.to_owned()))?);
+            .position(|tool| tool.full_name() == name)
+            .ok_or_else(|| ToolRegistryError::NoSuchTool(name.to_owned()))?;
+        registry.tools.remove(index);
         Ok(())
     }
 
@@ -213,13 +213,11 @@ impl ToolRegistry {
         let mut registry = self.0.lock();
         let RegistryState { tools, sealed } = &mut *registry;
         let flattened = flat_tools(tools, names)?;
-        let sealed = sealed.get_or_insert_with(|| tools.as_slice().into());
-        let tools = flattened.unwrap_or_else(|| sealed.clone());
-        let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
+        let shared = sealed.get_or_insert_with(|| tools.as_slice().into());
         Ok(ToolSet {
-            tools,
+            tools: flattened.unwrap_or_else(|| shared.clone()),
             names: names.clone(),
-            permits,
+            ..ToolSet::default()
         })
     }
 
@@ -244,11 +242,10 @@ impl Eq for ToolRegistry {}
 
 impl Default for ToolSet {
     fn default() -> Self {
-        let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
         Self {
             tools: Arc::default(),
             names: ToolNames::default(),
-            permits,
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
         }
     }
 }
@@ -261,6 +258,7 @@ fn flat_tools(
     if names.has_namespace() {
         return Ok(None);
     }
+
     let mut seen = HashSet::from([names.list().to_owned(), names.read().to_owned()]);
     let mut flat = Vec::new();
     let mut errors = Vec::new();
@@ -275,6 +273,7 @@ fn flat_tools(
             Ok(renamed) => flat.push(Arc::new(renamed)),
         }
     }
+
     if errors.is_empty() {
         Ok(Some(flat.into()))
     } else {
