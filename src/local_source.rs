@@ -71,53 +71,63 @@ impl LocalSource {
         directories: Vec<(String, PathBuf)>,
         options: &SessionOptions,
     ) -> Result<Self, LocalError> {
-        let ids: Vec<String> = directories.iter().map(|(id, _)| id.clone()).collect();
-        let roots = directories
-            .into_iter()
-            .map(|(id, dir)| RootFlag { id: Some(id), dir });
-        let flags = ServeFlags {
-            roots: roots.collect(),
-            environment_ids: vec![ENVIRONMENT.to_owned()],
-            ..ServeFlags::default()
-        };
-        // Sockets that this process inherited are not for the embedded daemon.
-        let env = ProcessEnv {
-            inherited_sockets: Vec::new(),
-            unit_socket_group: None,
-            ..ProcessEnv::from_process()
-        };
-        let config = if ids.is_empty() {
+        if directories.is_empty() {
             return Err(LocalError(vec!["no directory is given".to_owned()]));
-        } else {
-            Config::from_flags(flags, &env)
-        };
-        // The key is a flag of `caproot serve`.
-        let to_text = |error: ConfigError| {
-            ConfigError {
-                key: String::new(),
-                ..error
-            }
-            .to_string()
-        };
-        let config =
-            config.map_err(|errors| LocalError(errors.into_iter().map(to_text).collect()))?;
-        let daemon = EmbeddedDaemon::start(config).await;
-        let daemon = daemon.map_err(|error| LocalError(vec![error.to_string()]))?;
-        let connect = daemon.connector();
-        let connector = tower::service_fn(move |_: Uri| {
-            let connect = connect.clone();
-            async move { connect.connect().await.map(TokioIo::new) }
-        });
-        let channel =
-            Endpoint::from_static("http://localhost").connect_with_connector_lazy(connector);
-        let client = Client::new(channel, CALL_TIMEOUT).with_retry_policy(RetryPolicy::default());
-        let roots = ids.iter().map(|id| published_root(id)).collect();
+        }
+        let roots = directories
+            .iter()
+            .map(|(id, _)| published_root(id))
+            .collect();
+        let config = daemon_config(directories)?;
+
+        let daemon = EmbeddedDaemon::start(config)
+            .await
+            .map_err(|error| LocalError(vec![error.to_string()]))?;
+        let client = connect_to_daemon(&daemon);
         let source = DaemonSource::start(SourceKind::Local, id, client, roots, options).await;
         Ok(Self {
             source,
             _daemon: daemon,
         })
     }
+}
+
+/// Returns the configuration of a daemon that publishes the directories.
+fn daemon_config(directories: Vec<(String, PathBuf)>) -> Result<Config, LocalError> {
+    let roots = directories
+        .into_iter()
+        .map(|(id, dir)| RootFlag { id: Some(id), dir });
+    let flags = ServeFlags {
+        roots: roots.collect(),
+        environment_ids: vec![ENVIRONMENT.to_owned()],
+        ..ServeFlags::default()
+    };
+    // Sockets that this process inherited are not for the embedded daemon.
+    let env = ProcessEnv {
+        inherited_sockets: Vec::new(),
+        unit_socket_group: None,
+        ..ProcessEnv::from_process()
+    };
+
+    Config::from_flags(flags, &env).map_err(|errors| {
+        let sentences = errors.into_iter().map(|error| {
+            // The key is a flag of `caproot serve`.
+            let key = String::new();
+            ConfigError { key, ..error }.to_string()
+        });
+        LocalError(sentences.collect())
+    })
+}
+
+/// Returns a client of the daemon over its private socket pair.
+fn connect_to_daemon(daemon: &EmbeddedDaemon) -> Client {
+    let connector = daemon.connector();
+    let service = tower::service_fn(move |_: Uri| {
+        let connector = connector.clone();
+        async move { connector.connect().await.map(TokioIo::new) }
+    });
+    let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(service);
+    Client::new(channel, CALL_TIMEOUT).with_retry_policy(RetryPolicy::default())
 }
 
 impl SkillSource for LocalSource {

@@ -6,7 +6,7 @@ use caproot_core::text;
 use caproot_core::text::{fences, position};
 use caproot_core::wire::RelPath;
 use percent_encoding::percent_decode_str;
-use pulldown_cmark::{Event, LinkType, Options, Parser, Tag};
+use pulldown_cmark::{CowStr, Event, LinkType, Options, Parser, Tag};
 use std::collections::HashSet;
 
 /// Most lines of a body without a note. The Agent Skills format recommends both limits.
@@ -72,32 +72,30 @@ pub fn length_problem(file: &[u8]) -> Option<FileProblem> {
 
 /// Returns the problem of a description that does not say when to use the skill.
 pub fn use_problem(file: &[u8], description: &str) -> Option<FileProblem> {
-    let is_latin = |c: char| c.is_ascii() || ('\u{c0}'..='\u{24f}').contains(&c);
-    if !description
-        .chars()
-        .filter(|c| c.is_alphabetic())
-        .all(is_latin)
-    {
+    let mut letters = description.chars().filter(|c| c.is_alphabetic());
+    if !letters.all(|c| c.is_ascii() || ('\u{c0}'..='\u{24f}').contains(&c)) {
         return None;
     }
-    let is_use_word = |word: &str| {
-        USE_WORDS
-            .iter()
-            .any(|known| word.eq_ignore_ascii_case(known))
-    };
-    if description
-        .split(|c: char| !c.is_alphanumeric())
-        .any(is_use_word)
-    {
+    let mut words = description.split(|c: char| !c.is_alphanumeric());
+    if words.any(is_use_word) {
         return None;
     }
+
     let (yaml, _) = fences::split_file(file)?;
     let yaml = std::str::from_utf8(&file[yaml]).ok()?;
     let (line, column) = key_position::position_of_key(yaml, &["description"]);
     // Count the line of the opening fence.
-    let line = if line == 0 { 0 } else { line + 1 };
+    let line_in_file = if line == 0 { 0 } else { line + 1 };
+
     let why = "the description does not say when to use the skill";
-    Some(FileProblem::note(DiagnosticCode::UseNotDescribed, why).with_position(line, column))
+    let problem = FileProblem::note(DiagnosticCode::UseNotDescribed, why);
+    Some(problem.with_position(line_in_file, column))
+}
+
+fn is_use_word(word: &str) -> bool {
+    USE_WORDS
+        .iter()
+        .any(|known| word.eq_ignore_ascii_case(known))
 }
 
 /// Returns the links of a SKILL.md to files below the root, each target once. `package` is the
@@ -109,34 +107,23 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
     if file.len() - start > MAX_LINKED_BYTES {
         return Vec::new();
     }
+
     let body = String::from_utf8_lossy(&file[start..]);
     let (first_line, _) = position::position_of_byte(file, start);
+
     let mut seen = HashSet::new();
     let mut links = Vec::new();
     let mut repeated = 0;
+
     let options = Options::ENABLE_TABLES | Options::ENABLE_FOOTNOTES;
     for (event, range) in Parser::new_ext(&body, options).into_offset_iter() {
-        let Event::Start(
-            Tag::Link {
-                link_type,
-                dest_url,
-                ..
-            }
-            | Tag::Image {
-                link_type,
-                dest_url,
-                ..
-            },
-        ) = event
-        else {
+        let Some(dest_url) = link_destination(event) else {
             continue;
         };
-        if matches!(link_type, LinkType::Autolink | LinkType::Email) {
-            continue;
-        }
         let Some(target) = resolve_target(package, &dest_url) else {
             continue;
         };
+
         if !seen.insert(target.clone()) {
             repeated += 1;
             if repeated > MAX_REPEATED_LINKS {
@@ -147,6 +134,7 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
         if seen.len() > MAX_LINKS {
             break;
         }
+
         let (line, column) = position::position_of_byte(body.as_bytes(), range.start);
         let line = first_line + line - 1;
         links.push(BodyLink {
@@ -159,19 +147,41 @@ pub fn body_links(file: &[u8], package: &RelPath) -> Vec<BodyLink> {
     links
 }
 
+/// Returns the destination of a link or image that a file can be the target of.
+fn link_destination(event: Event<'_>) -> Option<CowStr<'_>> {
+    match event {
+        Event::Start(
+            Tag::Link {
+                link_type,
+                dest_url,
+                ..
+            }
+            | Tag::Image {
+                link_type,
+                dest_url,
+                ..
+            },
+        ) if !matches!(link_type, LinkType::Autolink | LinkType::Email) => Some(dest_url),
+        _ => None,
+    }
+}
+
 /// Resolves the target of a link against the package, without links of the filesystem. Returns
 /// `None` for an address, a fragment, an absolute path, a placeholder, and a path out of the root.
 fn resolve_target(package: &RelPath, dest: &str) -> Option<RelPath> {
     if dest.len() > MAX_TARGET_BYTES {
         return None;
     }
+
     let path = dest.split(['#', '?']).next().unwrap_or_default();
     let is_example = path.contains(PLACEHOLDER_CHARS) || path.contains("...") || path.contains('…');
     if path.is_empty() || path.starts_with(['/', '~']) || has_scheme(path) || is_example {
         return None;
     }
+
     let decoded: Vec<u8> = percent_decode_str(path).collect();
     let mut segments: Vec<&[u8]> = package.segments().collect();
+
     for segment in decoded.split(|b| *b == b'/') {
         match segment {
             b"" | b"." => {}

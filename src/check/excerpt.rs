@@ -28,21 +28,22 @@ impl SourceExcerpt {
     /// file has no such line, for example because the file changed.
     #[must_use]
     pub fn new(file: &[u8], line: u32, column: u32) -> Option<Self> {
-        let file = file.strip_prefix(BYTE_ORDER_MARK).unwrap_or(file);
-        let line = file
-            .split(|b| *b == b'\n')
-            .nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let without_mark = file.strip_prefix(BYTE_ORDER_MARK).unwrap_or(file);
+        let index = usize::try_from(line).ok()?.checked_sub(1)?;
+        let raw = without_mark.split(|b| *b == b'\n').nth(index)?;
+        let line = raw.strip_suffix(b"\r").unwrap_or(raw);
+
         let count = line_pieces(line).count();
-        let at = (column.max(1) as usize - 1).min(count);
-        let skipped = at.saturating_sub(CONTEXT_CHARS);
+        let at_in_line = (column.max(1) as usize - 1).min(count);
+        let skipped = at_in_line.saturating_sub(CONTEXT_CHARS);
         let near: Vec<String> = line_pieces(line)
             .skip(skipped)
             .take(2 * CONTEXT_CHARS)
             .map(|piece| EscapedBytes(piece).to_string())
             .collect();
-        let at = at - skipped;
+        let at = at_in_line - skipped;
         let end = at + key_len(&near[at..]);
+
         // Characters without width count as one column, so that their number is limited.
         let widths: Vec<usize> = near.iter().map(|piece| piece.width().max(1)).collect();
         let (from, to) = if near.len() == count {
@@ -50,6 +51,7 @@ impl SourceExcerpt {
         } else {
             partial_range(&widths, at)
         };
+
         let mut text = String::from(if skipped + from > 0 { "…" } else { "" });
         let mut span = text.len()..text.len();
         for (n, piece) in near.iter().enumerate().take(to).skip(from) {
@@ -65,6 +67,7 @@ impl SourceExcerpt {
             span = text.len()..text.len();
         }
         span.start = span.start.min(span.end);
+
         if skipped + to < count {
             text.push('…');
         }
@@ -75,20 +78,25 @@ impl SourceExcerpt {
 /// Splits a line into characters and runs of invalid bytes.
 fn line_pieces(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.utf8_chunks().flat_map(|chunk| {
-        let (valid, invalid) = (chunk.valid(), chunk.invalid());
-        let ends = valid.char_indices().map(|(at, c)| at..at + c.len_utf8());
-        let characters = ends.map(|range| &valid.as_bytes()[range]);
-        characters.chain(Some(invalid).filter(|bytes| !bytes.is_empty()))
+        let valid = chunk.valid();
+        let characters = valid
+            .char_indices()
+            .map(|(at, c)| &valid.as_bytes()[at..at + c.len_utf8()]);
+        let invalid = Some(chunk.invalid()).filter(|bytes| !bytes.is_empty());
+        characters.chain(invalid)
     })
 }
 
 /// Length of the span: a whole key if a key starts here, otherwise one character.
 fn key_len(rest: &[String]) -> usize {
-    let is_key = |p: &&String| {
-        p.chars()
-            .all(|c| c.is_alphanumeric() || "-_\"'.".contains(c))
-    };
-    let len = rest.iter().take(MAX_KEY + 1).take_while(is_key).count();
+    let len = rest
+        .iter()
+        .take(MAX_KEY + 1)
+        .take_while(|piece| {
+            let mut characters = piece.chars();
+            characters.all(|c| c.is_alphanumeric() || "-_\"'.".contains(c))
+        })
+        .count();
     let is_whole = rest[len..]
         .iter()
         .find(|p| *p != " ")
@@ -111,20 +119,25 @@ fn visible_range(widths: &[usize], at: usize) -> (usize, usize) {
 
 /// Range of the pieces that are shown, if the line is truncated.
 fn partial_range(widths: &[usize], at: usize) -> (usize, usize) {
-    let fits = |widths: &mut dyn Iterator<Item = &usize>, mut room: usize| {
-        widths
-            .take_while(|width| {
-                let fits = **width <= room;
-                room = room.saturating_sub(**width);
-                fits
-            })
-            .count()
-    };
-    let before = fits(&mut widths[..at].iter().rev(), LEAD_COLUMNS);
+    let before = count_fitting(widths[..at].iter().rev(), LEAD_COLUMNS);
     // If only a few columns before the span would be truncated, the line starts at its beginning.
-    let all_before = fits(&mut widths[..at].iter().rev(), 2 * LEAD_COLUMNS);
+    let all_before = count_fitting(widths[..at].iter().rev(), 2 * LEAD_COLUMNS);
     let from = if all_before == at { 0 } else { at - before };
-    (from, from + fits(&mut widths[from..].iter(), MAX_COLUMNS))
+    let shown = count_fitting(widths[from..].iter(), MAX_COLUMNS);
+    (from, from + shown)
+}
+
+/// Counts the first widths that fit into a number of columns.
+fn count_fitting<'a>(widths: impl Iterator<Item = &'a usize>, mut room: usize) -> usize {
+    let mut count = 0;
+    for width in widths {
+        if *width > room {
+            break;
+        }
+        room -= width;
+        count += 1;
+    }
+    count
 }
 
 #[cfg(test)]

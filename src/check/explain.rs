@@ -65,23 +65,26 @@ pub fn find_code(text: &str) -> Result<DiagnosticCode, Option<&'static str>> {
 #[must_use]
 pub fn explanation_markdown(code: DiagnosticCode) -> String {
     let CodeExplanation {
-        default_severity: usual,
+        default_severity,
         summary,
         cause,
-        fix: cure,
+        fix,
         example,
         ..
     } = explanation_of(code);
-    let mut text = format!("# {} ({}): {summary}\n\n", code.name(), usual.name());
-    for paragraph in [cause, cure] {
+    let severity = default_severity.name();
+    let mut text = format!("# {} ({severity}): {summary}\n\n", code.name());
+
+    for paragraph in [cause, fix] {
         text.push_str(&wrap_words("", paragraph, MAX_COLUMNS));
         text.push('\n');
     }
     if let Some(exceptions) = severity_exceptions(code) {
-        let severity = format!("The severity is {exceptions}.");
-        text.push_str(&wrap_words("", &severity, MAX_COLUMNS));
+        let sentence = format!("The severity is {exceptions}.");
+        text.push_str(&wrap_words("", &sentence, MAX_COLUMNS));
         text.push('\n');
     }
+
     let (location, language, before, after) = match example {
         CodeExample::File {
             path,

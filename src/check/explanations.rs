@@ -23,6 +23,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "rm skills/forms\ncp -r shared/forms skills/forms",
             },
         },
+
         DiagnosticCode::LimitReached => CodeExplanation {
             default_severity: Warning,
             summary: "the scan ended at a limit",
@@ -39,6 +40,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                         rm -r skills/1",
             },
         },
+
         DiagnosticCode::NotRegular => CodeExplanation {
             default_severity: Error,
             summary: "not a regular file",
@@ -52,6 +54,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                         rmdir skills/new/SKILL.md\nmv skills/new/text skills/new/SKILL.md",
             },
         },
+
         DiagnosticCode::Unreadable => CodeExplanation {
             default_severity: Error,
             summary: "cannot be read",
@@ -65,6 +68,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "chmod 644 skills/pdf/SKILL.md",
             },
         },
+
         DiagnosticCode::DanglingLink => CodeExplanation {
             default_severity: Note,
             summary: "a link to nothing",
@@ -77,6 +81,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "cp -r shared/forms skills/forms-v1",
             },
         },
+
         DiagnosticCode::Alias => CodeExplanation {
             default_severity: Note,
             summary: "a second path to the same file",
@@ -90,6 +95,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "rm skills/pdf-again",
             },
         },
+
         DiagnosticCode::WrongCase => CodeExplanation {
             default_severity: Note,
             summary: "SKILL.md in another letter case",
@@ -103,6 +109,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "mv skills/pdf/skill.md skills/pdf/SKILL.md",
             },
         },
+
         DiagnosticCode::DirectoriesSkipped => CodeExplanation {
             default_severity: Note,
             summary: "directories that were skipped",
@@ -117,6 +124,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "mv skills/node_modules/pdf skills/pdf\nrmdir skills/node_modules",
             },
         },
+
         DiagnosticCode::NoFrontmatter => CodeExplanation {
             default_severity: Error,
             summary: "no frontmatter",
@@ -131,6 +139,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "---\nname: pdf\ndescription: Fills PDF forms.\n---\n\n# PDF",
             },
         },
+
         DiagnosticCode::YamlSyntax => CodeExplanation {
             default_severity: Error,
             summary: "invalid YAML",
@@ -146,6 +155,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "---\nname: pdf\ndescription: \"Fills PDF forms.\"\n---",
             },
         },
+
         DiagnosticCode::YamlRepaired => CodeExplanation {
             default_severity: Warning,
             summary: "invalid YAML that was repaired",
@@ -161,6 +171,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "---\nname: pdf\ndescription: \"Use when: a form must be filled.\"\n---",
             },
         },
+
         DiagnosticCode::MissingDescription => CodeExplanation {
             default_severity: Error,
             summary: "no description",
@@ -174,6 +185,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "---\nname: pdf\ndescription: Fills PDF forms. Use it for any form.\n---",
             },
         },
+
         DiagnosticCode::NameInvalid => CodeExplanation {
             default_severity: Warning,
             summary: "an invalid name",
@@ -191,6 +203,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "---\nname: pdf-forms\ndescription: Fills PDF forms.\n---",
             },
         },
+
         DiagnosticCode::FieldTooLong => CodeExplanation {
             default_severity: Warning,
             summary: "a field over its size limit",
@@ -207,6 +220,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "interface:\n  display_name: PDF forms",
             },
         },
+
         DiagnosticCode::FieldInvalid => CodeExplanation {
             default_severity: Warning,
             summary: "a field of the wrong type",
@@ -222,6 +236,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "---\nname: pdf\ndescription: Fills PDF forms.\nlicense: MIT\n---",
             },
         },
+
         DiagnosticCode::FieldUnknown => CodeExplanation {
             default_severity: Note,
             summary: "an unknown field",
@@ -237,6 +252,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "---\nname: pdf\ndescription: Fills PDF forms.\nmetadata:\n  version: \"2\"\n---",
             },
         },
+
         DiagnosticCode::NotUtf8 => CodeExplanation {
             default_severity: Error,
             summary: "not UTF-8",
@@ -251,6 +267,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                         mv skills/menu/new skills/menu/SKILL.md",
             },
         },
+
         DiagnosticCode::ManifestInvalid => CodeExplanation {
             default_severity: Error,
             summary: "an invalid plugin manifest",
@@ -265,6 +282,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "{\"name\": \"pdf-tools\"}",
             },
         },
+
         DiagnosticCode::HandleTooLong => CodeExplanation {
             default_severity: Error,
             summary: "a path that is too long",
@@ -280,6 +298,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "mv \"skills/$long/$long/$long/pdf\" skills/pdf\nrm -r \"skills/$long\"",
             },
         },
+
         DiagnosticCode::WatchDegraded => CodeExplanation {
             default_severity: Warning,
             summary: "changes are found late",
@@ -296,6 +315,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "sysctl fs.inotify.max_user_watches=524288",
             },
         },
+
         DiagnosticCode::PluginFileInvalid => CodeExplanation {
             default_severity: Error,
             summary: "an invalid file of a plugin",
@@ -311,6 +331,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "{\"name\": \"tools\", \"plugins\": []}",
             },
         },
+
         DiagnosticCode::PathInvalid => CodeExplanation {
             default_severity: Warning,
             summary: "a path out of the plugin",
@@ -326,6 +347,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "{\"name\": \"pdf-tools\", \"skills\": \"./pdf\"}",
             },
         },
+
         DiagnosticCode::PathMissing => CodeExplanation {
             default_severity: Warning,
             summary: "a path to nothing",
@@ -340,6 +362,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "{\"name\": \"pdf-tools\", \"skills\": \"./pdf\"}",
             },
         },
+
         DiagnosticCode::ComponentInvalid => CodeExplanation {
             default_severity: Error,
             summary: "an invalid component",
@@ -354,6 +377,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "{\"name\": \"pdf-tools\", \"mcpServers\": {\"pages\": {\"command\": \"pages\"}}}",
             },
         },
+
         DiagnosticCode::SecretRedacted => CodeExplanation {
             default_severity: Warning,
             summary: "a secret in a declaration",
@@ -372,6 +396,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                     \"pages\": {\"command\": \"pages\", \"args\": [\"--token=${PAGES_TOKEN}\"]}}}",
             },
         },
+
         DiagnosticCode::HiddenText => CodeExplanation {
             default_severity: Warning,
             summary: "hidden characters",
@@ -390,6 +415,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "sed -i 's/\\xe2\\x80\\x8b//g' skills/pdf/SKILL.md",
             },
         },
+
         DiagnosticCode::ReferenceMissing => CodeExplanation {
             default_severity: Warning,
             summary: "a link in the text to nothing",
@@ -408,6 +434,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                     ---\n\n1. Open the form.",
             },
         },
+
         DiagnosticCode::ScriptNotRunnable => CodeExplanation {
             default_severity: Note,
             summary: "a script that does not run by its path",
@@ -425,6 +452,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                 after: "chmod +x skills/pdf/scripts/fill.sh",
             },
         },
+
         DiagnosticCode::SkillTooLong => CodeExplanation {
             default_severity: Note,
             summary: "a long SKILL.md",
@@ -441,6 +469,7 @@ pub fn explanation_of(code: DiagnosticCode) -> CodeExplanation {
                     sed -i '5,$d' skills/pdf/SKILL.md",
             },
         },
+
         DiagnosticCode::UseNotDescribed => CodeExplanation {
             default_severity: Note,
             summary: "a description without a use",

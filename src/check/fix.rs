@@ -89,14 +89,18 @@ pub fn fix_dir(
     progress: &ScanProgress,
 ) -> Result<FixResult, RootReason> {
     let mut result = FixResult::default();
+
     for round in 1..=MAX_ROUNDS {
         result.checked = check_dir(request, progress)?;
+
         let allowed = AllowedDirs::new(request.allowed_dirs.clone());
         let root = allowed
             .resolve(&request.target.path)
             .map_err(RootReason::from)?;
+
         let plan = plan_fixes(request, &root, &result.checked);
         let is_last = plan.is_empty() || round == MAX_ROUNDS;
+
         for fix in plan {
             let written = if mode == FixMode::Write {
                 fix.write(&root)
@@ -108,6 +112,7 @@ pub fn fix_dir(
                 Err(error) => result.failures.push((fix.path, error.to_string())),
             }
         }
+
         if is_last || mode == FixMode::DryRun || !result.failures.is_empty() {
             break;
         }
@@ -121,59 +126,76 @@ fn plan_fixes(
     root: &ResolvedRootDir,
     checked: &CheckResult,
 ) -> Vec<PlannedFix> {
-    let mut codes: BTreeMap<&RelPath, Vec<DiagnosticCode>> = BTreeMap::new();
+    let mut codes: CodesByFile<'_> = BTreeMap::new();
     for finding in &checked.findings {
         codes
             .entry(&finding.resource)
             .or_default()
             .push(finding.code());
     }
-    // Two files such as `skill.md` and `Skill.md` have no single answer.
-    let is_only_file_in_wrong_case = |path: &RelPath| {
-        let siblings = codes.iter().filter(|(other, codes)| {
-            codes.contains(&DiagnosticCode::WrongCase) && other.parent() == path.parent()
-        });
-        siblings.count() == 1
-    };
-    let plan = codes.iter().filter_map(|(path, codes)| {
-        let is_script = codes.contains(&DiagnosticCode::ScriptNotRunnable);
-        let is_in_wrong_case = codes.contains(&DiagnosticCode::WrongCase);
-        let is_skill = path.file_name() == Some(b"SKILL.md") || is_in_wrong_case;
-        let may_fix_skill = is_skill && codes.iter().any(|code| TEXT_CODES.contains(code));
-        let may_fix_values = !is_skill && codes.contains(&DiagnosticCode::YamlRepaired);
-        let may_fix = is_script || may_fix_skill || may_fix_values;
-        if !may_fix || is_in_wrong_case && !is_only_file_in_wrong_case(path) {
-            return None;
+
+    let mut plan = Vec::new();
+    for (path, found) in &codes {
+        // Two files such as `skill.md` and `Skill.md` have no single answer.
+        let is_ambiguous = found.contains(&DiagnosticCode::WrongCase)
+            && count_files_in_wrong_case(&codes, path) != 1;
+        if !is_ambiguous {
+            plan.extend(plan_fix(request, root, path, found));
         }
-        let file = EditableFile::read(root, path)?;
-        let dir_name = package_name(request, path);
-        let content = match (may_fix_skill, may_fix_values) {
-            (true, _) => fix_skill_md(&file.content, &dir_name),
-            (_, true) => fix_plugin_markdown(&file.content),
-            _ => None,
-        };
-        let is_usable = || {
-            let content = content.as_ref().unwrap_or(&file.content);
-            frontmatter::read(content, true, Some(&dir_name))
-                .frontmatter
-                .is_some()
-        };
-        // Without usable frontmatter, a file such as `skill.md` may be any text.
-        if is_in_wrong_case && !is_usable() {
-            return None;
-        }
-        let package = path.parent().unwrap_or_default();
-        let fix = PlannedFix {
-            path: DisplayPath::new(&request.display_dir, path),
-            mode: is_script.then(|| executable_mode(&file)).flatten(),
-            new_name: is_in_wrong_case.then(|| package.join_path(&skill_file_name())),
-            content,
-            file,
-        };
-        let has_change = fix.content.is_some() || fix.mode.is_some() || fix.new_name.is_some();
-        has_change.then_some(fix)
+    }
+    plan
+}
+
+/// Codes of the findings of each file.
+type CodesByFile<'a> = BTreeMap<&'a RelPath, Vec<DiagnosticCode>>;
+
+/// Counts the files such as `skill.md` in the directory of a file.
+fn count_files_in_wrong_case(codes: &CodesByFile<'_>, path: &RelPath) -> usize {
+    let siblings = codes.iter().filter(|(other, codes)| {
+        codes.contains(&DiagnosticCode::WrongCase) && other.parent() == path.parent()
     });
-    plan.collect()
+    siblings.count()
+}
+
+/// Plans the changes of one file. Returns `None` without a change.
+fn plan_fix(
+    request: &CheckRequest,
+    root: &ResolvedRootDir,
+    path: &RelPath,
+    codes: &[DiagnosticCode],
+) -> Option<PlannedFix> {
+    let is_script = codes.contains(&DiagnosticCode::ScriptNotRunnable);
+    let is_in_wrong_case = codes.contains(&DiagnosticCode::WrongCase);
+    let is_skill = path.file_name() == Some(b"SKILL.md") || is_in_wrong_case;
+    let may_fix_skill = is_skill && codes.iter().any(|code| TEXT_CODES.contains(code));
+    let may_fix_values = !is_skill && codes.contains(&DiagnosticCode::YamlRepaired);
+    if !is_script && !may_fix_skill && !may_fix_values {
+        return None;
+    }
+
+    let file = EditableFile::read(root, path)?;
+    let dir_name = package_name(request, path);
+    let content = match (may_fix_skill, may_fix_values) {
+        (true, _) => fix_skill_md(&file.content, &dir_name),
+        (_, true) => fix_plugin_markdown(&file.content),
+        _ => None,
+    };
+    if is_in_wrong_case {
+        // Without usable frontmatter, a file such as `skill.md` may be any text.
+        let text = content.as_ref().unwrap_or(&file.content);
+        frontmatter::read(text, true, Some(&dir_name)).frontmatter?;
+    }
+
+    let package = path.parent().unwrap_or_default();
+    let fix = PlannedFix {
+        path: DisplayPath::new(&request.display_dir, path),
+        mode: is_script.then(|| executable_mode(&file)).flatten(),
+        new_name: is_in_wrong_case.then(|| package.join_path(&skill_file_name())),
+        content,
+        file,
+    };
+    let has_change = fix.content.is_some() || fix.mode.is_some() || fix.new_name.is_some();
+    has_change.then_some(fix)
 }
 
 /// Returns the name of the directory of a SKILL.md.
@@ -209,10 +231,11 @@ impl PlannedFix {
 
     fn into_fix(self, request: &CheckRequest) -> FileFix {
         let old_path = self.path.to_string();
-        let new_path = self
-            .new_name
-            .map(|name| DisplayPath::new(&request.display_dir, &name));
-        let new_path = new_path.map_or_else(|| old_path.clone(), |path| path.to_string());
+        let new_path = match &self.new_name {
+            Some(name) => DisplayPath::new(&request.display_dir, name).to_string(),
+            None => old_path.clone(),
+        };
+
         let mut diff = String::new();
         // Writing to a string cannot fail.
         if self.mode.is_some() || old_path != new_path {
@@ -225,13 +248,10 @@ impl PlannedFix {
         if old_path != new_path {
             let _ = writeln!(diff, "rename from {old_path}\nrename to {new_path}");
         }
+
         if let Some(content) = &self.content {
-            diff.push_str(&unified_diff(
-                &self.file.content,
-                content,
-                &old_path,
-                &new_path,
-            ));
+            let changes = unified_diff(&self.file.content, content, &old_path, &new_path);
+            diff.push_str(&changes);
         }
         FileFix {
             path: self.path,
@@ -242,7 +262,8 @@ impl PlannedFix {
 
 /// Returns the difference of two files for a person.
 fn unified_diff(old: &[u8], new: &[u8], old_path: &str, new_path: &str) -> String {
-    let (old, new) = (String::from_utf8_lossy(old), String::from_utf8_lossy(new));
+    let old = String::from_utf8_lossy(old);
+    let new = String::from_utf8_lossy(new);
     let lines = TextDiff::from_lines(&*old, &*new);
     let mut unified = lines.unified_diff();
     let text = unified

@@ -24,7 +24,7 @@ pub fn help_for_problem(problem: &FileProblem, skill: Option<&Skill>) -> String 
 
 /// Returns the help for a common YAML error, by words of its message.
 fn yaml_syntax_help(message: &str) -> Option<&'static str> {
-    let often = [
+    let helps = [
         (
             "scanning a quoted scalar",
             "close the quote that opens here",
@@ -41,10 +41,11 @@ fn yaml_syntax_help(message: &str) -> Option<&'static str> {
         ("bytes; shorten it", "move long texts below the frontmatter"),
         ("levels deep", "reduce the nesting, or quote the value"),
     ];
-    often
+
+    let mut fitting = helps
         .into_iter()
-        .find(|(words, _)| message.contains(words))
-        .map(|(_, help)| help)
+        .filter(|(words, _)| message.contains(words));
+    fitting.next().map(|(_, help)| help)
 }
 
 /// Returns the help for a script that lacks only its execute permission.

@@ -17,6 +17,7 @@ pub fn check_json(all: &[CheckResult], fixes: &[FileFix], unchecked: &[(String, 
         files,
         dropped,
     } = CheckSummary::from_results(all);
+
     json!({
         "skills": all.iter().flat_map(|c| &c.skills).map(skill_json).collect::<Vec<_>>(),
         "diagnostics": all.iter().flat_map(|c| &c.findings).map(finding_json).collect::<Vec<_>>(),

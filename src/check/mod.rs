@@ -131,34 +131,32 @@ pub fn check_dir(
 ) -> Result<CheckResult, RootReason> {
     let allowed = AllowedDirs::new(request.allowed_dirs.clone());
     let catalog = scan::scan_root(&allowed, &request.target, progress)?;
+
     let mut problems: Vec<(RelPath, FileProblem)> = Vec::new();
     let mut skills = Vec::with_capacity(catalog.len());
     for skill in catalog.skills(0) {
         let main = skill.skill_file_path();
         match skill.check_handle(&request.id) {
-            Ok(()) => {
-                let path = DisplayPath::new(&request.display_dir, &main);
-                skills.push(CheckedSkill {
-                    path,
-                    skill: skill.clone(),
-                });
-            }
+            Ok(()) => skills.push(CheckedSkill {
+                path: DisplayPath::new(&request.display_dir, &main),
+                skill: skill.clone(),
+            }),
             Err(problem) => problems.push((main, problem)),
         }
     }
+
     let kept = catalog.diagnostics.kept();
-    // A problem without a path is above the root, and directories above the root are not scanned.
-    problems.extend(
-        kept.iter()
-            .map(|d| (d.resource.clone().unwrap_or_default(), d.problem.clone())),
-    );
+    for diagnostic in kept {
+        // A problem without a path is above the root, and directories above the root are not scanned.
+        let path = diagnostic.resource.clone().unwrap_or_default();
+        problems.push((path, diagnostic.problem.clone()));
+    }
+
     // If the root was deleted meanwhile, its packages are not examined, and findings have no excerpts.
     let root = allowed.resolve(&request.target.path).ok();
     let mut excess = 0;
-    for (root, skill) in root
-        .iter()
-        .flat_map(|root| catalog.skills(0).map(move |s| (root, s)))
-    {
+    for skill in catalog.skills(0) {
+        let Some(root) = &root else { break };
         let resource_dirs = &request.target.rules.resource_dirs;
         problems.extend(package::package_problems(root, skill, resource_dirs));
         if problems.len() > 2 * MAX_FINDINGS {
@@ -166,22 +164,22 @@ pub fn check_dir(
         }
     }
     excess += drop_excess(&mut problems);
-    problems.sort_by(|(a, p), (b, q)| {
-        let key = |p: &FileProblem| (p.line, p.column, p.severity, p.code);
-        a.cmp(b).then_with(|| key(p).cmp(&key(q)))
-    });
-    let dropped = catalog
-        .diagnostics
-        .total()
-        .saturating_sub(count(kept.len()));
-    let dropped = dropped.saturating_add(count(excess));
+    problems.sort_by(|(a, p), (b, q)| a.cmp(b).then_with(|| sort_key(p).cmp(&sort_key(q))));
+
+    let total = catalog.diagnostics.total();
+    let unkept = total.saturating_sub(count(kept.len()));
     let findings = build_findings(request, &catalog, root.as_ref(), problems);
     Ok(CheckResult {
         skills,
         findings,
-        dropped,
+        dropped: unkept.saturating_add(count(excess)),
         plugin_count: catalog.plugins().len(),
     })
+}
+
+/// Returns the position and rank of a problem in its file.
+fn sort_key(problem: &FileProblem) -> (u32, u32, Severity, DiagnosticCode) {
+    (problem.line, problem.column, problem.severity, problem.code)
 }
 
 /// Keeps the most severe problems, at most [`MAX_FINDINGS`]. Returns the number of dropped problems.
@@ -203,23 +201,26 @@ fn build_findings(
 ) -> Vec<CheckFinding> {
     let mut last: Option<(RelPath, Option<Vec<u8>>)> = None;
     let mut findings = Vec::with_capacity(problems.len());
+
     for (at, problem) in problems {
         let mut excerpt = None;
         if problem.line > 0 {
             if last.as_ref().is_none_or(|(read, _)| *read != at) {
                 last = Some((at.clone(), root.and_then(|root| fs::read_source(root, &at))));
             }
-            let text = last.as_ref().and_then(|(_, text)| text.as_deref());
-            let text = text.filter(|text| !may_expose_secret(&at, text, problem.line));
-            excerpt = text.and_then(|text| SourceExcerpt::new(text, problem.line, problem.column));
+            excerpt = last
+                .as_ref()
+                .and_then(|(_, text)| text.as_deref())
+                .filter(|text| !may_expose_secret(&at, text, problem.line))
+                .and_then(|text| SourceExcerpt::new(text, problem.line, problem.column));
         }
+
         let skill = at.parent().and_then(|package| catalog.skill(&package));
-        let help = help::help_for_problem(&problem, skill.map(|skill| &**skill));
         findings.push(CheckFinding {
             path: DisplayPath::new(&request.display_dir, &at),
+            help: help::help_for_problem(&problem, skill.map(|skill| &**skill)),
             resource: at,
             problem,
-            help,
             excerpt,
         });
     }

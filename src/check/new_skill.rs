@@ -40,34 +40,42 @@ pub fn create_skill(into: &Path, name: &str, description: &str) -> Result<PathBu
         return Err(NewSkillError::NotADirectoryName(name.to_owned()));
     }
     names::check_name(name).map_err(NewSkillError::Invalid)?;
+
     let text = skill_text(name, &collapse_whitespace(description));
     let read = frontmatter::read(text.as_bytes(), true, Some(name.as_bytes()));
     if let Some(problem) = read.problems.first() {
         return Err(NewSkillError::Invalid(problem.message.to_string()));
     }
-    let unwritable = |path: &Path| {
-        let path = path.to_owned();
-        move |error| NewSkillError::Unwritable { path, error }
-    };
-    let dir = into.join(OsStr::from_bytes(name.as_bytes()));
+
     if !into.as_os_str().is_empty() {
-        fs::create_dir_all(into).map_err(unwritable(into))?;
+        fs::create_dir_all(into).map_err(|error| unwritable_path(into, error))?;
     }
+    let dir = into.join(OsStr::from_bytes(name.as_bytes()));
     fs::create_dir(&dir).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists => NewSkillError::Exists(dir.clone()),
-        _ => unwritable(&dir)(error),
+        _ => unwritable_path(&dir, error),
     })?;
+
     let file = dir.join("SKILL.md");
     let created = OpenOptions::new().write(true).create_new(true).open(&file);
-    let written = created.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(unwritable(&file))?;
+    created
+        .and_then(|mut opened| opened.write_all(text.as_bytes()))
+        .map_err(|error| unwritable_path(&file, error))?;
     Ok(file)
+}
+
+fn unwritable_path(path: &Path, error: io::Error) -> NewSkillError {
+    NewSkillError::Unwritable {
+        path: path.to_owned(),
+        error,
+    }
 }
 
 /// Returns the text of a SKILL.md.
 fn skill_text(name: &str, description: &str) -> String {
     let title = name.replace('-', " ");
-    let (name, description) = (yaml_text(name), yaml_text(description));
+    let name = yaml_text(name);
+    let description = yaml_text(description);
     format!(
         "---\nname: {name}\ndescription: {description}\n---\n\n# {title}\n\n\
          1. Write the first step here. Put long texts into `references`, and scripts into `scripts`.\n"

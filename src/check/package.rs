@@ -33,23 +33,24 @@ pub fn package_problems(
     let mut problems = Vec::new();
     let main = skill.skill_file_path();
     if let Some(text) = read_text(root, &main) {
-        let links = body::body_links(&text, &skill.package).into_iter();
-        let missing = links.filter(|link| is_missing(root, &link.target));
-        let own = missing
+        let own = body::body_links(&text, &skill.package)
+            .into_iter()
+            .filter(|link| is_missing(root, &link.target))
             .map(|link| link.missing_problem())
             .chain(body::length_problem(&text))
             .chain(body::use_problem(&text, skill.frontmatter.description()));
         problems.extend(own.map(|problem| (main.clone(), problem)));
     }
+
     let mut walk = ResourceWalk {
         root,
         problems,
         remaining: MAX_ENTRIES,
     };
-    for dir in resource_dirs
-        .iter()
-        .filter_map(|name| skill.package.join(name))
-    {
+    for name in resource_dirs {
+        let Some(dir) = skill.package.join(name) else {
+            continue;
+        };
         let is_scripts = dir.file_name() == Some(SCRIPTS_DIR);
         walk.visit_dir(&dir, is_scripts, 0);
     }
@@ -84,6 +85,7 @@ impl ResourceWalk<'_> {
             snapshot,
             path: root,
         } = self.root;
+
         // A directory behind a link, an unreadable directory and a missing directory have no entries.
         let real = ResolvedPath {
             dir_index: root.dir_index,
@@ -92,15 +94,18 @@ impl ResourceWalk<'_> {
         let Ok(opened) = snapshot.open(&real, OFlags::RDONLY | OFlags::DIRECTORY) else {
             return;
         };
+
         let names = read_names(&opened, self.remaining, &mut Vec::new()).unwrap_or_default();
         for (name, kind) in names {
             if self.remaining == 0 {
                 return;
             }
             self.remaining -= 1;
+
             let Some(path) = dir.join(&name) else {
                 continue;
             };
+
             match kind {
                 FileType::Symlink => self.examine_link(path),
                 FileType::RegularFile if is_scripts => {

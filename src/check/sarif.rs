@@ -25,10 +25,12 @@ pub fn sarif_log(
             "message": { "text": escape_text(&format!("{path}: {message}")) },
         })
     });
+
     let results = all
         .iter()
         .flat_map(|c| &c.findings)
         .map(|f| sarif_result(f, current_dir));
+
     json!({
         "$schema": SCHEMA,
         "version": "2.1.0",
@@ -64,6 +66,7 @@ fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
     let mut location = json!({
         "artifactLocation": { "uri": finding.path.to_uri(current_dir) },
     });
+
     if problem.line > 0 {
         let mut region = json!({ "startLine": problem.line });
         if problem.column > 0 {
@@ -71,6 +74,7 @@ fn sarif_result(finding: &CheckFinding, current_dir: Option<&Path>) -> Value {
         }
         location["region"] = region;
     }
+
     let text = format!(
         "{}\nHelp: {}.",
         escape_text(&problem.message),

@@ -28,10 +28,12 @@ impl CheckSummary {
     pub fn from_results(all: &[CheckResult]) -> Self {
         let mut summary = Self::default();
         let mut files: HashSet<&DisplayPath> = HashSet::new();
+
         for checked in all {
             summary.skills += checked.skills.len();
             summary.dropped += u64::from(checked.dropped);
             files.extend(checked.skills.iter().map(|listed| &listed.path));
+
             for finding in &checked.findings {
                 match finding.severity() {
                     Severity::Error => summary.errors += 1,
@@ -47,6 +49,7 @@ impl CheckSummary {
                 }
             }
         }
+
         summary.files = files.len();
         summary
     }
@@ -68,10 +71,12 @@ impl fmt::Display for CheckSummary {
             (warnings, "warning"),
             (notes, "note"),
         ];
+
         for (at, (count, thing)) in counts.into_iter().enumerate() {
             let comma = if at > 0 { ", " } else { "" };
             write!(f, "{comma}{}", CountWithNoun(count, thing))?;
         }
+
         write!(f, " in {}", CountWithNoun(files, "file"))?;
         if dropped > 0 {
             write!(f, "; {dropped} more problems are not shown")?;

@@ -25,6 +25,7 @@ pub fn render_finding(finding: &CheckFinding, colour: ColorMode) -> String {
         Severity::Warning => Level::WARNING,
         Severity::Note => Level::NOTE,
     };
+
     let mut origin = Origin::path(finding.path.to_string());
     if problem.line > 0 {
         origin = origin.line(problem.line as usize);
@@ -32,38 +33,41 @@ pub fn render_finding(finding: &CheckFinding, colour: ColorMode) -> String {
             origin = origin.char_column(problem.column as usize);
         }
     }
+
     let mut group = level
         .primary_title(escape_text(&problem.message))
         .id(problem.code.name())
         .element(origin);
-    if let Some(excerpt) = &finding.excerpt {
-        group = group.element(
+    group = match &finding.excerpt {
+        Some(excerpt) => group.element(
             Snippet::source(&*excerpt.text)
                 .line_start(problem.line as usize)
                 .annotation(AnnotationKind::Primary.span(excerpt.span.clone())),
-        );
-    } else {
-        group = group.element(Padding);
-    }
-    let group = group.element(Level::HELP.message(escape_text(&finding.help)));
+        ),
+        None => group.element(Padding),
+    };
+    group = group.element(Level::HELP.message(escape_text(&finding.help)));
+
     let renderer = match colour {
         ColorMode::Never => Renderer::plain(),
         ColorMode::Always => Renderer::styled(),
     };
+    let rendered = renderer.term_width(MAX_COLUMNS).render(&[group]);
+    align_lines(&rendered, finding.excerpt.is_some())
+}
+
+/// Corrects the lines of the library.
+fn align_lines(rendered: &str, has_excerpt: bool) -> String {
     let mut text = String::new();
-    for (at, line) in renderer
-        .term_width(MAX_COLUMNS)
-        .render(&[group])
-        .lines()
-        .enumerate()
-    {
+    for (at, line) in rendered.lines().enumerate() {
         // Line numbers count in the file, not in the excerpt, so the origin is given before the
         // excerpt. The library then adds an empty line for the name of a second file.
         if at == 3 && line.contains(":::") {
             continue;
         }
+
         // Aligned as if there were a line number.
-        if at > 0 && finding.excerpt.is_none() {
+        if at > 0 && !has_excerpt {
             text.push(' ');
         }
         text.push_str(line.trim_end());

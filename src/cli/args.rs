@@ -93,10 +93,12 @@ impl ConnectionArgs {
         if let (Some(file), Some(id)) = (&self.fleet, &self.environment_id) {
             return ConnectedExecutor::connect_in_fleet(file, id).await;
         }
+
         let endpoint = match &self.endpoint {
             Some(endpoint) => endpoint.clone(),
             None => find_default_endpoint(env, self.timeout).await?,
         };
+
         let credentials = ClientCredentials {
             ca: self.ca.clone(),
             identity: self.cert.clone().zip(self.key.clone()),
@@ -104,6 +106,7 @@ impl ConnectionArgs {
             spiffe_id: None,
             token: self.token_file.clone().map(ClientToken::File),
         };
+
         let config = ExecutorConfig {
             credentials,
             timeout: self.timeout,
@@ -167,18 +170,18 @@ impl SelectionArgs {
 }
 
 fn read_selected_file(file: &Path) -> Result<Vec<SelectedCapabilityRoot>, CommandFailure> {
-    let bad = |cause: &dyn std::fmt::Display| {
-        CommandFailure::new(
-            exit::BAD_CONFIG,
-            format!("cannot use --selected {}: {cause}", file.display()),
-        )
-    };
     let text = if file == Path::new("-") {
         text_of(io::stdin().lock())
     } else {
         std::fs::File::open(file).and_then(text_of)
     };
-    parse_selected_roots(&text.map_err(|error| bad(&error))?).map_err(|error| bad(&error))
+    let text = text.map_err(|error| unusable_selection(file, &error))?;
+    parse_selected_roots(&text).map_err(|error| unusable_selection(file, &error))
+}
+
+fn unusable_selection(file: &Path, cause: &dyn std::fmt::Display) -> CommandFailure {
+    let sentence = format!("cannot use --selected {}: {cause}", file.display());
+    CommandFailure::new(exit::BAD_CONFIG, sentence)
 }
 
 fn text_of(source: impl io::Read) -> io::Result<String> {

@@ -1,8 +1,11 @@
 //! `caproot call`: a session over JSON lines, for programs in other languages and for tests. Each
 //! line of stdin is a request, and each line of stdout is a response.
 
+mod answer;
+mod event;
 mod lines;
 mod manager;
+mod request;
 mod server;
 mod tools;
 
@@ -16,24 +19,23 @@ use super::{exit, fleet};
 use crate::local_source::LocalSource;
 use caproot_client::Fleet;
 use caproot_client::session::{
-    ChangedSource, ChoiceRule, Session, SessionOptions, SessionPluginChanges, SkillChoice,
-    SkillSource, SourceKind, ToolNames, ToolRegistry,
+    ChoiceRule, Session, SessionOptions, SkillChoice, SkillSource, ToolNames, ToolRegistry,
 };
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::sync::Mutex;
 use caproot_core::text::escape_json;
 use clap::Args;
+use event::CallEvent;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use lines::stdin_lines;
 use manager::ManagerArgs;
-use serde_json::{Value, json};
 use server::CallServer;
 use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc::unbounded_channel;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::watch;
 use tools::{ToolCallbacks, read_tools};
 
@@ -52,43 +54,7 @@ const MAX_IN_FLIGHT: usize = 256;
 /// --local or --mcp-servers needs no executor: if no flag names one and no daemon answers, a message
 /// says so, and the session has the other skills.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Requests:
-  The tools' names and JSON Schemas:
-      {\"id\":1,\"method\":\"tools\"}
-  A tool's result, success and externalContext:
-      {\"id\":2,\"method\":\"call\",\"tool\":\"skills_list\",\"arguments\":{}}
-  The text that describes the skills to a model:
-      {\"id\":3,\"method\":\"instructions\",\"budget\":8000}
-  The skills that a person names; also mentions, connectors, caller_skills:
-      {\"id\":4,\"method\":\"inject\",\"text\":\"use $pdf\"}
-  State of each executor; counters of the calls:
-      {\"id\":5,\"method\":\"state\"}
-      {\"id\":6,\"method\":\"metrics\"}
-  The plugins with their components, with --plugins:
-      {\"id\":7,\"method\":\"plugins\"}
-  The answer of your tool: result, error (for the model) or bug (for the log):
-      {\"id\":8,\"method\":\"tool_result\",\"call\":1,\"result\":{}}
-  The session as JSON; the same session later, and its changes since then:
-      {\"id\":9,\"method\":\"save\"}
-      {\"id\":10,\"method\":\"restore\",\"saved\":{}}
-      {\"id\":11,\"method\":\"changes\",\"session\":\"s-1\"}
-  A session with some of the roots; the end of a session:
-      {\"id\":12,\"method\":\"fork\",\"roots\":[\"demo\"]}
-      {\"id\":13,\"method\":\"close\",\"session\":\"s-1\"}
-  With --manager: pending calls, once or as a stream; a prompt, with inject and until:
-      {\"id\":14,\"method\":\"drain\"}
-      {\"id\":15,\"method\":\"listen\"}
-      {\"id\":16,\"method\":\"send\",\"text\":\"use $pdf\",\"until\":[\"completed\"]}
-  Each request may name a session that fork or restore returned.
-
-Responses:
-  {\"id\":1,\"result\":…} or {\"id\":1,\"error\":{\"code\":\"BAD_REQUEST\",\"message\":…}}
-
-Examples:
-  echo '{\"method\":\"call\",\"tool\":\"skills_list\",\"arguments\":{}}' | caproot call
-  caproot call --fleet fleet.yaml --selected thread-start.json --events
-  caproot call --fleet fleet.yaml --environment-id build-farm   # one executor")]
+#[command(after_help = include_str!("call/help.txt"))]
 pub struct CallArgs {
     /// Only skills for this product, or for every product
     #[arg(
@@ -144,6 +110,35 @@ pub struct CallArgs {
 }
 
 impl CallArgs {
+    /// Returns the options of the session. The calls of the program's tools go to `callbacks`.
+    fn session_options(
+        &self,
+        callbacks: &Arc<ToolCallbacks>,
+    ) -> Result<SessionOptions, CommandFailure> {
+        let tool_names = if self.namespaced {
+            ToolNames::Namespaced
+        } else {
+            ToolNames::Flat
+        };
+        let tools = match &self.tools {
+            Some(file) => read_tools(file, callbacks)?,
+            None => ToolRegistry::default(),
+        };
+
+        Ok(SessionOptions {
+            product: self.product.clone(),
+            choice: SkillChoice {
+                include: self.include.clone(),
+                exclude: self.exclude.clone(),
+            },
+            plugins: self.plugins,
+            tool_names,
+            tools,
+            start_timeout: self.connect_timeout,
+            ..SessionOptions::default()
+        })
+    }
+
     /// Whether a flag names an executor or its roots, or there is no other source of skills.
     fn needs_executor(&self) -> bool {
         let has_servers = self.mcp_servers.has_servers();
@@ -160,104 +155,83 @@ pub async fn run(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
 
 async fn answer_requests(args: CallArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let (fleet, roots) = open_fleet(&args, env).await?;
-    let tool_names = if args.namespaced {
-        ToolNames::Namespaced
-    } else {
-        ToolNames::Flat
-    };
-    let start_timeout = args.connect_timeout;
-    let (lines, mut events) = unbounded_channel();
-    let callbacks = Arc::new(ToolCallbacks::new(lines.clone()));
-    let tools = match &args.tools {
-        Some(file) => read_tools(file, &callbacks)?,
-        None => ToolRegistry::default(),
-    };
-    let options = SessionOptions {
-        product: args.product,
-        choice: SkillChoice {
-            include: args.include,
-            exclude: args.exclude,
-        },
-        plugins: args.plugins,
-        tool_names,
-        tools,
-        start_timeout,
-        ..SessionOptions::default()
-    };
-    let sources = start_local_source(&args.local, &options).await?;
-    let sources = [sources, args.mcp_servers.start(start_timeout).await?].concat();
-    let session = Session::start_with(&fleet, roots, sources.clone(), &options).await;
-    let session = session.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
-    let session = Arc::new(session);
-    let mut source_changes = session.watch();
-    let mut plugin_changes = session.watch_plugins();
+    let (sender, events) = unbounded_channel();
+    let callbacks = Arc::new(ToolCallbacks::new(sender.clone()));
+    let options = args.session_options(&callbacks)?;
+
+    let mut sources = start_local_source(&args.local, &options).await?;
+    sources.extend(args.mcp_servers.start(args.connect_timeout).await?);
+    let session = Session::start_with(&fleet, roots, sources.clone(), &options)
+        .await
+        .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+    let first = Arc::new(session);
+
     let server = CallServer {
-        manager: args.manager.connect(&session, lines).await?,
+        manager: args.manager.connect(&first, sender).await?,
         fleet,
         options,
         sources,
-        first: session,
+        first,
         callbacks,
         stdin_ended: watch::Sender::new(false),
         others: Mutex::default(),
     };
+    write_lines_of(&server, events, args.events).await?;
+    Ok(exit::OK)
+}
+
+/// Answers the lines of stdin, and writes the events, until stdin ends and all requests are answered.
+/// The changes of the session are events if `shows_changes` is set.
+async fn write_lines_of(
+    server: &CallServer,
+    mut events: UnboundedReceiver<CallEvent>,
+    shows_changes: bool,
+) -> Result<(), CommandFailure> {
+    let mut source_changes = server.first.watch();
+    let mut plugin_changes = server.first.watch_plugins();
+    let shows_plugins = shows_changes && server.options.plugins;
+
     let mut requests = stdin_lines();
     let mut working = FuturesUnordered::new();
-    let mut more = true;
-    while more || !working.is_empty() {
+    let mut has_input = true;
+    while has_input || !working.is_empty() {
         // Results of tools are read even if the requests that wait for them are the maximum.
         let limit = if server.callbacks.has_waiting() {
             2 * MAX_IN_FLIGHT
         } else {
             MAX_IN_FLIGHT
         };
+
         let line_out = tokio::select! {
             // Events come first: while one waits, no request goes on and no call of a manager
             // starts, so that the calls in flight limit the waiting events.
             biased;
-            Some(event) = events.recv() => event.to_string(),
+            Some(event) = events.recv() => event.to_line(),
             Some(answer) = working.next() => answer,
-            line = requests.recv(), if more && working.len() < limit => {
-                match line {
-                    None => {
-                        more = false;
-                        server.end_input();
-                    }
-                    Some(line) => {
-                        let is_overloaded = working.len() >= MAX_IN_FLIGHT;
-                        working.push(server.answer_line(line, is_overloaded));
-                    }
+            line = requests.recv(), if has_input && working.len() < limit => {
+                if let Some(line) = line {
+                    let is_overloaded = working.len() >= MAX_IN_FLIGHT;
+                    working.push(server.answer_line(line, is_overloaded));
+                } else {
+                    has_input = false;
+                    server.end_input();
                 }
                 continue;
             }
-            source = source_changes.next(), if args.events => {
-                changed_event(&server.first, &source).to_string()
+            source = source_changes.next(), if shows_changes => {
+                CallEvent::from_source(&server.first, &source).to_line()
             }
-            changes = plugin_changes.next(), if args.events && args.plugins => {
-                let SessionPluginChanges { added, changed, removed } = changes;
-                let event = json!({
-                    "event": "plugins", "added": added, "changed": changed, "removed": removed,
-                });
-                event.to_string()
+            changes = plugin_changes.next(), if shows_plugins => {
+                CallEvent::Plugins(changes).to_line()
             }
         };
         write_line(line_out).await?;
     }
-    while let Ok(event) = events.try_recv() {
-        write_line(event.to_string()).await?;
-    }
-    Ok(exit::OK)
-}
 
-/// Returns the event of a changed source.
-fn changed_event(session: &Session, changed: &ChangedSource) -> Value {
-    if changed.kind != SourceKind::Executor {
-        let source = json!({ "kind": changed.kind.name(), "id": changed.id });
-        return json!({ "event": "changed", "source": source });
+    while let Ok(event) = events.try_recv() {
+        write_line(event.to_line()).await?;
     }
-    let mut executors = session.executors().into_iter();
-    let executor = executors.find(|executor| executor.environment_id == changed.id);
-    json!({ "event": "changed", "executor": executor })
+    Ok(())
 }
 
 /// Starts the source of the local directories, if there is one.
@@ -268,18 +242,24 @@ async fn start_local_source(
     if directories.is_empty() {
         return Ok(Vec::new());
     }
-    let named = directories.iter().map(|RootArg { id, dir }| {
+
+    let mut named = Vec::with_capacity(directories.len());
+    for RootArg { id, dir } in directories {
         let dir = PathBuf::from(dir);
-        id.clone().map(|id| (id, dir.clone())).ok_or_else(|| {
+        let Some(id) = id else {
             let sentence = format!("--local {} has no id; write --local ID=DIR", dir.display());
-            CommandFailure::new(exit::USAGE, sentence)
-        })
-    });
-    let source = LocalSource::start("local", named.collect::<Result<_, _>>()?, options).await;
-    let source = source.map_err(|error| {
-        CommandFailure::new(exit::BAD_CONFIG, format!("cannot use --local: {error}"))
-    })?;
-    Ok(vec![Arc::new(source)])
+            return Err(CommandFailure::new(exit::USAGE, sentence));
+        };
+        named.push((id.clone(), dir));
+    }
+
+    match LocalSource::start("local", named, options).await {
+        Ok(source) => Ok(vec![Arc::new(source)]),
+        Err(error) => {
+            let sentence = format!("cannot use --local: {error}");
+            Err(CommandFailure::new(exit::BAD_CONFIG, sentence))
+        }
+    }
 }
 
 /// Returns the executors and roots of the session.
@@ -291,6 +271,7 @@ async fn open_fleet(
         let sentence = "--selected - cannot be used here: stdin has the requests; name a file";
         return Err(CommandFailure::new(exit::USAGE, sentence));
     }
+
     if let Some(file) = args.connection.whole_fleet() {
         let fleet = fleet::read_fleet(file).await?;
         let roots = match args.selection.roots_from_file()? {
@@ -299,35 +280,43 @@ async fn open_fleet(
         };
         return Ok((fleet, roots));
     }
-    let connecting = async {
-        let mut executor = args.connection.connect(env).await?;
-        let roots = args.selection.selected_roots(&mut executor, env).await?;
-        Ok((executor.session_fleet(&roots), roots))
-    };
-    let connected = tokio::time::timeout(args.connect_timeout, connecting).await;
-    let connected = connected.unwrap_or_else(|_| {
-        let span = humantime::format_duration(args.connect_timeout);
-        let failure =
-            CommandFailure::new(exit::NO_DAEMON, format!("no daemon answers within {span}"));
-        Err(failure.with_hint("--connect-timeout sets how long to wait"))
-    });
-    match connected {
+
+    match open_executor(args, env).await {
         Err(failure) if !args.needs_executor() && failure.exit_code() == exit::NO_DAEMON => {
             let reason = failure.sentence();
             print_stderr(&[format!("caproot: the session has no executor: {reason}")]);
             Ok((Fleet::from_executors([]), Vec::new()))
         }
-        connected => connected,
+        opened => opened,
     }
 }
 
+/// Connects to the one executor of the session, within the time limit.
+async fn open_executor(
+    args: &CallArgs,
+    env: &ProcessEnv,
+) -> Result<(Fleet, Vec<SelectedCapabilityRoot>), CommandFailure> {
+    let opened = tokio::time::timeout(args.connect_timeout, async {
+        let mut executor = args.connection.connect(env).await?;
+        let roots = args.selection.selected_roots(&mut executor, env).await?;
+        Ok((executor.session_fleet(&roots), roots))
+    });
+
+    opened.await.unwrap_or_else(|_| {
+        let span = humantime::format_duration(args.connect_timeout);
+        let sentence = format!("no daemon answers within {span}");
+        let failure = CommandFailure::new(exit::NO_DAEMON, sentence);
+        Err(failure.with_hint("--connect-timeout sets how long to wait"))
+    })
+}
+
 /// Writes a line on a blocking thread, so that a slow reader blocks nothing else.
-async fn write_line(line: String) -> Result<(), CommandFailure> {
-    let line = if io::stdout().is_terminal() {
-        escape_json(&line)
-    } else {
-        line
-    };
+async fn write_line(line: serde_json::Result<String>) -> Result<(), CommandFailure> {
+    let mut line = line.map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+    if io::stdout().is_terminal() {
+        line = escape_json(&line);
+    }
+
     let written =
         tokio::task::spawn_blocking(move || write_stdout(|stdout| writeln!(stdout, "{line}")));
     written

@@ -57,13 +57,15 @@ impl ChangeReporter {
 /// Returns the lines of the differences between a catalog and the next state.
 fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String> {
     let now = &*update.catalog;
+    let diagnostics = diagnostics_by_root(now);
+    let mut fresh = new_diagnostics(&diagnostics_by_root(before), &diagnostics);
+
     let mut lines: Vec<_> = now
         .roots()
         .iter()
         .filter_map(|root| root_line(before, root))
         .collect();
-    let diagnostics = diagnostics_by_root(now);
-    let mut fresh = new_diagnostics(&diagnostics_by_root(before), &diagnostics);
+
     for skill in removed_skills(before, now) {
         let reason = match update.removed.get(&skill.package) {
             Some(reason) => removal_reason_name(*reason),
@@ -71,12 +73,14 @@ fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String>
         };
         lines.push(skill_line('-', skill, &reason));
     }
+
     for skill in now.skills() {
         let sign = match before.skill(&skill.package) {
             Some(before) if Arc::ptr_eq(before, skill) || before == skill => continue,
             Some(_) => '~',
             None => '+',
         };
+
         let cause = skill
             .stale
             .then(|| blocking_diagnostic(&diagnostics, skill))
@@ -85,19 +89,22 @@ fn catalog_changes(before: &MirrorCatalog, update: &MirrorUpdate) -> Vec<String>
             // The line of the skill has the diagnostic.
             fresh.retain(|problem| *problem != cause);
         }
-        let what = match (skill.stale, cause) {
-            (true, Some(cause)) => format!("stale: {}", short_diagnostic(cause)),
-            (true, None) => "stale: its file can no longer be read".to_owned(),
-            (false, _) => {
-                truncate_to_width(&escape_text(&skill.description), MAX_DESCRIPTION_COLUMNS)
-            }
-        };
-        lines.push(skill_line(sign, skill, &what));
+        lines.push(skill_line(sign, skill, &skill_detail(skill, cause)));
     }
+
     lines.extend(plugin_changes(before, now));
     let problems = fresh.into_iter().filter_map(diagnostic_line);
     lines.extend(problems.map(|text| format!("! {text}")));
     lines
+}
+
+/// Describes a listed skill: its description, or why it is stale.
+fn skill_detail(skill: &Skill, cause: Option<&Diagnostic>) -> String {
+    match (skill.stale, cause) {
+        (true, Some(cause)) => format!("stale: {}", short_diagnostic(cause)),
+        (true, None) => "stale: its file can no longer be read".to_owned(),
+        (false, _) => truncate_to_width(&escape_text(&skill.description), MAX_DESCRIPTION_COLUMNS),
+    }
 }
 
 /// Returns the line of a root whose state changed. A root that is ready at first has no line.
@@ -167,14 +174,10 @@ fn blocking_diagnostic<'a>(
     diagnostics: &DiagnosticsByRoot<'a>,
     skill: &Skill,
 ) -> Option<&'a Diagnostic> {
-    let is_cause = |problem: &&&Diagnostic| {
+    let problems = diagnostics.get(root_of(skill))?;
+    problems.iter().copied().find(|problem| {
         problem.severity() == Severity::Error && problem.resource == skill.main_resource
-    };
-    diagnostics
-        .get(root_of(skill))?
-        .iter()
-        .find(is_cause)
-        .copied()
+    })
 }
 
 /// Returns the reason why a skill is missing in a state that replaces everything.

@@ -6,7 +6,9 @@ use super::output::{print_json, print_stderr, stdout_supports_color, write_stdou
 use super::signals::run_until_signal_or_closed_stdout;
 use crate::check::fix::{FileFix, FixMode, FixResult, fix_dir};
 use crate::check::text::{ColorMode, render_finding};
-use crate::check::{self, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, json, sarif};
+use crate::check::{
+    self, CheckFinding, CheckRequest, CheckResult, CheckSummary, MAX_FINDINGS, json, sarif,
+};
 use crate::config::{Config, ConfigError, RootFlag, ServeFlags};
 use crate::model::{RootReason, Severity};
 use crate::scan::{ScanProgress, ScanTarget};
@@ -98,68 +100,100 @@ pub async fn run(args: CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure
 
 /// Checks every directory, then prints the results.
 async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    let mut all: Vec<CheckResult> = Vec::new();
-    let mut fixes: Vec<FileFix> = Vec::new();
-    let mut failures: Vec<String> = Vec::new();
-    let mut unchecked: Vec<(String, String)> = Vec::new();
-    let mut empty: Vec<String> = Vec::new();
-    for dir in &args.dirs {
-        match check_one_dir(dir, env, args.fix_mode()).await {
-            Ok(FixResult {
-                checked,
-                fixes: made,
-                failures: failed,
-            }) => {
-                fixes.extend(made);
-                failures.extend(
-                    failed
-                        .iter()
-                        .map(|(path, why)| format!("cannot change {path}: {why}")),
-                );
-                if checked.is_empty() && !args.allow_empty {
-                    empty.push(format!(
-                        "{} has neither a skill nor a plugin",
-                        dir.display()
-                    ));
-                }
-                all.push(checked);
-            }
-            Err(why) => unchecked.push((dir.to_string_lossy().into_owned(), why)),
-        }
-    }
+    let report = check_dirs(args, env).await;
+    let CheckReport { results, fixes, .. } = &report;
+
     match args.output {
-        CheckFormat::Json => print_json(&json::check_json(&all, &fixes, &unchecked))?,
+        CheckFormat::Json => print_json(&json::check_json(results, fixes, &report.unchecked))?,
         CheckFormat::Sarif => {
-            print_json(&sarif::sarif_log(
-                &all,
-                &unchecked,
-                env.current_dir.as_deref(),
-            ))?;
+            let current_dir = env.current_dir.as_deref();
+            print_json(&sarif::sarif_log(results, &report.unchecked, current_dir))?;
         }
-        CheckFormat::Text => print_text(&all, &fixes, args)?,
+        CheckFormat::Text => print_text(results, fixes, args)?,
     }
-    if !unchecked.is_empty() {
-        let sentence = |(dir, why): &(String, String)| format!("cannot check {dir}: {why}");
-        return Err(CommandFailure::from_messages(
-            exit::BAD_CONFIG,
-            &unchecked.iter().map(sentence).collect::<Vec<_>>(),
-        ));
+
+    if let Some(failure) = report.failure(args) {
+        return Err(failure);
     }
-    if !failures.is_empty() {
-        return Err(
-            CommandFailure::from_messages(exit::OUTPUT_FAILED, &failures)
-                .with_hint("--fix needs write permission for the directory of the file"),
-        );
+    let summary = CheckSummary::from_results(results);
+    let is_wrong = summary.errors > 0 || args.deny_warnings && summary.warnings > 0;
+    Ok(exit::code_for_result(!is_wrong))
+}
+
+/// Results of all directories of the command line.
+#[derive(Default)]
+struct CheckReport {
+    results: Vec<CheckResult>,
+    fixes: Vec<FileFix>,
+    /// Files that could not be fixed, one sentence each.
+    unfixed: Vec<String>,
+    /// Directories that could not be checked, and the reasons.
+    unchecked: Vec<(String, String)>,
+    /// Directories without a skill and without a plugin, one sentence each.
+    empty: Vec<String>,
+}
+
+async fn check_dirs(args: &CheckArgs, env: &ProcessEnv) -> CheckReport {
+    let mut report = CheckReport::default();
+    for dir in &args.dirs {
+        let FixResult {
+            checked,
+            fixes,
+            failures,
+        } = match check_one_dir(dir, env, args.fix_mode()).await {
+            Ok(result) => result,
+            Err(why) => {
+                let dir = dir.to_string_lossy().into_owned();
+                report.unchecked.push((dir, why));
+                continue;
+            }
+        };
+
+        if checked.is_empty() && !args.allow_empty {
+            let sentence = format!("{} has neither a skill nor a plugin", dir.display());
+            report.empty.push(sentence);
+        }
+        for (path, why) in failures {
+            report.unfixed.push(format!("cannot change {path}: {why}"));
+        }
+        report.fixes.extend(fixes);
+        report.results.push(checked);
     }
-    let CheckSummary {
-        errors, warnings, ..
-    } = CheckSummary::from_results(&all);
-    if !empty.is_empty() {
-        let mut findings = all
-            .iter()
-            .flat_map(|checked| checked.findings.iter().map(move |f| (checked, f)));
-        let has_wrong_case = findings.any(|(checked, finding)| checked.explains_emptiness(finding));
-        let hint = match args.fix_mode() {
+    report
+}
+
+impl CheckReport {
+    /// Returns the failure that takes precedence over the findings.
+    fn failure(&self, args: &CheckArgs) -> Option<CommandFailure> {
+        if !self.unchecked.is_empty() {
+            let sentences: Vec<_> = self
+                .unchecked
+                .iter()
+                .map(|(dir, why)| format!("cannot check {dir}: {why}"))
+                .collect();
+            return Some(CommandFailure::from_messages(exit::BAD_CONFIG, &sentences));
+        }
+
+        if !self.unfixed.is_empty() {
+            let failure = CommandFailure::from_messages(exit::OUTPUT_FAILED, &self.unfixed);
+            let hint = "--fix needs write permission for the directory of the file";
+            return Some(failure.with_hint(hint));
+        }
+
+        if !self.empty.is_empty() {
+            let failure = CommandFailure::from_messages(exit::PROBLEMS_FOUND, &self.empty);
+            return Some(failure.with_hint(self.emptiness_hint(args.fix_mode())));
+        }
+        None
+    }
+
+    fn emptiness_hint(&self, mode: Option<FixMode>) -> &'static str {
+        let has_wrong_case = self.results.iter().any(|checked| {
+            let mut findings = checked.findings.iter();
+            findings.any(|finding| checked.explains_emptiness(finding))
+        });
+
+        match mode {
             _ if !has_wrong_case => "a skill is a directory with a SKILL.md; see --allow-empty",
             None => {
                 "only the exact name SKILL.md makes a skill; rename the file, or run this with --fix"
@@ -169,15 +203,8 @@ async fn run_once(args: &CheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
                  --dry-run"
             }
             Some(FixMode::Write) => "only the exact name SKILL.md makes a skill; rename the file",
-        };
-        return Err(CommandFailure::from_messages(exit::PROBLEMS_FOUND, &empty).with_hint(hint));
+        }
     }
-    let is_wrong = errors > 0 || args.deny_warnings && warnings > 0;
-    Ok(if is_wrong {
-        exit::PROBLEMS_FOUND
-    } else {
-        exit::OK
-    })
 }
 
 impl CheckArgs {
@@ -199,26 +226,19 @@ fn print_text(
     if all.is_empty() {
         return Ok(());
     }
+
     let colour = if stdout_supports_color() {
         ColorMode::Always
     } else {
         ColorMode::Never
     };
     let summary = CheckSummary::from_results(all);
-    let findings = all
-        .iter()
-        .flat_map(|checked| checked.findings.iter().map(move |f| (checked, f)));
-    let shown: Vec<_> = findings
-        .filter(|(checked, finding)| {
-            let is_note = finding.severity() == Severity::Note;
-            args.notes || !is_note || checked.explains_emptiness(finding)
-        })
-        .map(|(_, finding)| finding)
-        .collect();
+    let shown = shown_findings(all, args);
     let shown_notes = shown
         .iter()
-        .filter(|f| f.severity() == Severity::Note)
+        .filter(|finding| finding.severity() == Severity::Note)
         .count();
+
     write_stdout(|stdout| {
         for fix in fixes {
             write!(stdout, "{}", fix.diff)?;
@@ -231,12 +251,14 @@ fn print_text(
             (Some(FixMode::DryRun), 1) => writeln!(stdout, "\n1 file would change\n")?,
             (Some(FixMode::DryRun), n) => writeln!(stdout, "\n{n} files would change\n")?,
         }
+
         for finding in &shown {
             write!(stdout, "{}", render_finding(finding, colour))?;
         }
         if !shown.is_empty() {
             writeln!(stdout, "run `caproot explain CODE` for details")?;
         }
+
         let hint = if summary.notes > shown_notes {
             " (--notes shows the notes)"
         } else {
@@ -244,6 +266,20 @@ fn print_text(
         };
         writeln!(stdout, "{summary}{hint}")
     })
+}
+
+/// Returns the findings that the flags show.
+fn shown_findings<'a>(all: &'a [CheckResult], args: &CheckArgs) -> Vec<&'a CheckFinding> {
+    let mut shown = Vec::new();
+    for checked in all {
+        for finding in &checked.findings {
+            let is_note = finding.severity() == Severity::Note;
+            if args.notes || !is_note || checked.explains_emptiness(finding) {
+                shown.push(finding);
+            }
+        }
+    }
+    shown
 }
 
 /// Checks one directory like a daemon with `--root` for this directory only, and fixes its problems.
@@ -255,6 +291,7 @@ async fn check_one_dir(
     if dir.exists() && !dir.is_dir() {
         return Err(reason_sentence(RootReason::NotADirectory, dir).to_owned());
     }
+
     let request = check_request(dir, env)?;
     let progress = Arc::new(ScanProgress::new());
     let seen = progress.clone();
@@ -262,6 +299,7 @@ async fn check_one_dir(
         Some(mode) => fix_dir(&request, mode, &seen),
         None => check::check_dir(&request, &seen).map(FixResult::from),
     });
+
     let mut bar: Option<ProgressBar> = None;
     let done = loop {
         if let Ok(done) = tokio::time::timeout(PROGRESS_INTERVAL, &mut work).await {
@@ -273,11 +311,13 @@ async fn check_one_dir(
             bar.tick();
         }
     };
+
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    let checked = done.map_err(|error| format!("internal error: {error}"))?;
-    checked.map_err(|reason| reason_sentence(reason, dir).to_owned())
+
+    done.map_err(|error| format!("internal error: {error}"))?
+        .map_err(|reason| reason_sentence(reason, dir).to_owned())
 }
 
 fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
@@ -286,6 +326,7 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
         Some(Component::ParentDir) => dir.canonicalize().unwrap_or_else(|_| dir.to_owned()),
         _ => dir.to_owned(),
     };
+
     let root = RootFlag {
         id: None,
         dir: named,
@@ -294,12 +335,15 @@ fn check_request(dir: &Path, env: &ProcessEnv) -> Result<CheckRequest, String> {
         roots: vec![root],
         ..ServeFlags::default()
     };
+
     let config = Config::from_flags(flags, env).map_err(|errors| join_config_errors(&errors))?;
     let mut rules = config.search_rules();
     rules.limits.max_diagnostics = MAX_FINDINGS;
+
     let [root] = &config.published_roots[..] else {
         return Err("not a single directory".to_owned());
     };
+
     Ok(CheckRequest {
         display_dir: dir.to_owned(),
         id: root.id.clone(),
@@ -336,11 +380,13 @@ fn reason_sentence(reason: RootReason, dir: &Path) -> &'static str {
         RootReason::PermissionDenied | RootReason::SandboxDenied => {
             "permission denied: the directory needs read and search permission"
         }
+
         RootReason::Timeout
         | RootReason::ParseTimeout
         | RootReason::IoError
         | RootReason::NoThread
         | RootReason::ScanFailed => "the filesystem failed, or its links form a loop",
+
         RootReason::WrongEnvironment
         | RootReason::MissingEnvironment
         | RootReason::InvalidPath
@@ -364,8 +410,10 @@ async fn run_on_changes(args: CheckArgs, env: &ProcessEnv) -> Result<u8, Command
 async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, CommandFailure> {
     let (watched, mut hints) =
         file_watch::start_file_watcher(|sentence| print_stderr(&[format!("caproot: {sentence}")]));
+
     let bounds = tree_bounds(&env);
     let clears = args.output == CheckFormat::Text && io::stdout().is_terminal();
+
     let mut checked: Option<TreeState> = None;
     loop {
         let state = tree_state(watched.clone(), args.dirs.clone(), bounds.clone()).await;
@@ -373,6 +421,7 @@ async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, Command
             if clears {
                 write_stdout(|stdout| write!(stdout, "{CLEAR_SCREEN}"))?;
             }
+
             match run_once(&args, &env).await {
                 Err(failure) if failure.is_silent() => return Err(failure),
                 Err(failure) if checked.is_none() && !failure.is_negative_answer() => {
@@ -390,8 +439,10 @@ async fn check_on_change(args: CheckArgs, env: ProcessEnv) -> Result<u8, Command
                 }
                 Ok(_) => {}
             }
+
             checked = state;
         }
+
         hints.wait_for_hint(COMPARE_INTERVAL).await;
     }
 }

@@ -8,9 +8,9 @@ pub const CLIENT_COMMANDS: [&str; 11] = [
     "list",
     "resources",
     "read",
-    "pull",
     "path",
     "watch",
+    "pull",
     "call",
     "mcp",
 ];

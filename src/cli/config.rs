@@ -3,20 +3,19 @@
 
 use super::exit;
 use super::failure::CommandFailure;
+use super::file_check::{FileCheckArgs, FileFindings};
 use super::link::LINK_EXAMPLE;
-use super::output::{OutputFormat, ignore_closed_stdout, print_json, write_stdout};
+use super::output::write_stdout;
 use crate::config::{
-    Config, ConfigError, ConfigErrors, MAX_FILE_BYTES, ServeFlags, TextPosition, example_file,
-    unit_socket_group,
+    Config, ConfigError, ConfigErrors, MAX_FILE_BYTES, ServeFlags, example_file, unit_socket_group,
 };
 use caproot_core::net::endpoint::ProcessEnv;
-use caproot_core::text::{EscapedText, escape_text};
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::os::unix::fs::FileTypeExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Check a config file, or print an example file with every key
 #[derive(Debug, Args)]
@@ -47,12 +46,8 @@ Examples:
   caproot config check caproot.yaml --output json | jq '.errors[].line'
   caproot config example | caproot config check /dev/stdin")]
 struct ConfigCheckArgs {
-    /// The config file
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = OutputFormat::Text)]
-    output: OutputFormat,
+    #[command(flatten)]
+    check: FileCheckArgs,
 }
 
 /// Print a config file with every key, its default and its meaning
@@ -76,10 +71,21 @@ impl ConfigExampleArgs {
     }
 }
 
+/// Number of entries of one kind in a config file.
+struct EntryCount {
+    /// Key of the JSON.
+    key: &'static str,
+    count: usize,
+    one: &'static str,
+    many: &'static str,
+}
+
 /// Runs the subcommand.
 pub fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     match &args.command {
-        ConfigCommand::Check(args) => check_config_file(args, env),
+        ConfigCommand::Check(ConfigCheckArgs { check }) => {
+            check.print_findings(&check_config_file(&check.file, env))
+        }
         ConfigCommand::Example(args) => {
             write_stdout(|stdout| stdout.write_all(args.file().as_bytes()))?;
             Ok(exit::OK)
@@ -87,41 +93,31 @@ pub fn run(args: &ConfigArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     }
 }
 
-fn check_config_file(args: &ConfigCheckArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
+fn check_config_file(file: &Path, env: &ProcessEnv) -> FileFindings {
     let env = ProcessEnv {
         unit_socket_group: unit_socket_group(env),
         ..env.clone()
     };
-    let mut loaded = load_file_or_pipe(&args.file, &env);
-    if let Ok(config) = &mut loaded {
-        config.warnings.extend(config.advice(&env));
-    }
-    let printed = match args.output {
-        OutputFormat::Json => print_json(&config_check_json(&args.file, &loaded)),
-        OutputFormat::Text => write_stdout(|stdout| match &loaded {
-            Ok(config) => {
-                for warning in &config.warnings {
-                    writeln!(stdout, "warning: {}", EscapedText(warning))?;
-                }
-                writeln!(
-                    stdout,
-                    "ok: {}: {}",
-                    EscapedText(&args.file.to_string_lossy()),
-                    config_summary(config)
-                )
-            }
-            Err(errors) => errors
-                .iter()
-                .try_for_each(|m| writeln!(stdout, "{}", escape_text(&m.to_string()))),
-        }),
+    let mut config = match load_file_or_pipe(file, &env) {
+        Ok(config) => config,
+        Err(errors) => return FileFindings::from_errors(errors.iter()),
     };
-    // The exit code counts even if the reader of stdout is gone.
-    ignore_closed_stdout(printed)?;
-    Ok(if loaded.is_ok() {
-        exit::OK
-    } else {
-        exit::BAD_CONFIG
-    })
+    config.warnings.extend(config.advice(&env));
+
+    let counts = entry_counts(&config);
+    FileFindings {
+        errors: Vec::new(),
+        summary: counts
+            .iter()
+            .map(EntryCount::to_text)
+            .collect::<Vec<_>>()
+            .join(", "),
+        counts: counts
+            .iter()
+            .map(|entry| (entry.key.to_owned(), json!(entry.count)))
+            .collect(),
+        warnings: config.warnings,
+    }
 }
 
 /// Loads a file. A pipe, such as `/dev/stdin`, is read to its end.
@@ -140,94 +136,54 @@ fn load_file_or_pipe(file: &Path, env: &ProcessEnv) -> Result<Config, ConfigErro
 }
 
 /// Returns the number of entries of each kind.
-fn config_counts(config: &Config) -> [(&'static str, &'static str, usize); 6] {
-    let allowed = config.extra_allowed_dirs().len();
-    let rules = config
-        .callers
-        .as_ref()
-        .map_or(0, |rules| rules.callers.rules.len());
+fn entry_counts(config: &Config) -> [EntryCount; 6] {
+    let caller_rules = config.callers.as_ref();
     [
-        ("environment", "environments", config.environment_ids.len()),
-        ("listener", "listeners", config.listeners.len()),
-        (
-            "published root",
-            "published_roots",
-            config.count_visible_roots(),
-        ),
-        (
-            "additional allowed directory",
-            "allowed_directories",
-            allowed,
-        ),
-        (
-            "rule that disables skills",
-            "disabled_skills",
-            config.disabled_skills.len(),
-        ),
-        ("caller rule", "callers", rules),
+        EntryCount {
+            key: "environments",
+            count: config.environment_ids.len(),
+            one: "environment",
+            many: "environments",
+        },
+        EntryCount {
+            key: "listeners",
+            count: config.listeners.len(),
+            one: "listener",
+            many: "listeners",
+        },
+        EntryCount {
+            key: "published_roots",
+            count: config.count_visible_roots(),
+            one: "published root",
+            many: "published roots",
+        },
+        EntryCount {
+            key: "allowed_directories",
+            count: config.extra_allowed_dirs().len(),
+            one: "additional allowed directory",
+            many: "additional allowed directories",
+        },
+        EntryCount {
+            key: "disabled_skills",
+            count: config.disabled_skills.len(),
+            one: "rule that disables skills",
+            many: "rules that disable skills",
+        },
+        EntryCount {
+            key: "callers",
+            count: caller_rules.map_or(0, |rules| rules.callers.rules.len()),
+            one: "caller rule",
+            many: "caller rules",
+        },
     ]
 }
 
-fn config_summary(config: &Config) -> String {
-    let counts = config_counts(config).map(|(one, _, count)| match (count, one) {
-        (1, one) => format!("1 {one}"),
-        (n, "additional allowed directory") => format!("{n} additional allowed directories"),
-        (n, "rule that disables skills") => format!("{n} rules that disable skills"),
-        (0, "caller rule") => "callers: every user who can connect".to_owned(),
-        (n, "caller rule") => format!("{n} caller rules"),
-        (n, one) => format!("{n} {one}s"),
-    });
-    counts.join(", ")
-}
-
-fn config_check_json(file: &Path, loaded: &Result<Config, ConfigErrors>) -> Value {
-    let file = file.to_string_lossy();
-    match loaded {
-        Ok(config) => {
-            let summary =
-                config_counts(config).map(|(_, key, count)| (key.to_owned(), json!(count)));
-            let summary = Value::Object(summary.into_iter().collect());
-            json!({ "file": file, "ok": true, "warnings": config.warnings, "summary": summary })
+impl EntryCount {
+    fn to_text(&self) -> String {
+        match (self.key, self.count) {
+            ("callers", 0) => "callers: every user who can connect".to_owned(),
+            (_, 1) => format!("1 {}", self.one),
+            (_, count) => format!("{count} {}", self.many),
         }
-        Err(errors) => {
-            let errors: Vec<_> = errors.iter().map(config_error_json).collect();
-            json!({ "file": file, "ok": false, "errors": errors })
-        }
-    }
-}
-
-/// Returns a config error as JSON. For an error of the whole file, `line` and `column` are 0, as in
-/// a diagnostic.
-pub fn config_error_json(error: &ConfigError) -> Value {
-    let (line, column) = error.position.map_or((0, 0), |at| (at.line, at.column));
-    json!({
-        "file": error.file.as_ref().map(|file| file.to_string_lossy()),
-        "line": line,
-        "column": column,
-        "key": error.key,
-        "value": error.value,
-        "reason": error.reason,
-    })
-}
-
-/// Parses a config error from its JSON.
-pub fn config_error_from_json(json: &Value) -> ConfigError {
-    let text = |key: &str| json[key].as_str().map(str::to_owned);
-    let number = |key: &str| {
-        json[key]
-            .as_u64()
-            .and_then(|n| u32::try_from(n).ok())
-            .unwrap_or(0)
-    };
-    let at = TextPosition {
-        line: number("line"),
-        column: number("column"),
-    };
-    ConfigError {
-        file: text("file").map(PathBuf::from),
-        position: (at.line > 0).then_some(at),
-        key: text("key").unwrap_or_default(),
-        value: text("value"),
-        reason: text("reason").unwrap_or_default(),
     }
 }

@@ -3,9 +3,9 @@
 //! applied. The process can only read files and bind TCP ports, and the daemon can only request a
 //! check.
 
-use super::config::{config_error_from_json, config_error_json};
 use super::exit;
 use super::failure::CommandFailure;
+use super::file_check::{config_error_from_json, config_error_json};
 use super::output::write_stdout;
 use crate::config::{Config, ConfigError, ConfigErrors};
 use crate::model::LandlockMode;
@@ -41,8 +41,9 @@ impl ConfigChecker {
 
     /// Returns every error that would keep a new process from starting with the file. Blocks.
     pub fn check(&self) -> io::Result<ConfigErrors> {
-        let busy = || io::Error::other("an earlier check still waits for a file");
-        let mut child = self.0.try_lock().ok_or_else(busy)?;
+        let Some(mut child) = self.0.try_lock() else {
+            return Err(io::Error::other("an earlier check still waits for a file"));
+        };
         let Child { stdin, stdout, .. } = &mut *child;
         let (Some(stdin), Some(stdout)) = (stdin, stdout) else {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -67,10 +68,12 @@ pub fn answer_check_requests(
     };
     // Best effort: without Landlock, the daemon has no sandbox either.
     drop(restrict_process(&reading));
+
     for line in io::stdin().lines() {
         if line.is_err() {
             break;
         }
+
         let errors = load().map_or_else(|errors| errors, |config| start_errors(&config));
         let errors: Vec<_> = errors.iter().map(config_error_json).collect();
         write_stdout(|stdout| writeln!(stdout, "{}", Value::from(errors)))?;
@@ -84,22 +87,23 @@ fn start_errors(config: &Config) -> ConfigErrors {
     if let Err((key, error)) = check_listeners(config) {
         errors.add(ConfigError::key(key, error.to_string()));
     }
+
     if config.landlock == LandlockMode::Required {
         // The sandbox applies only to this thread, which then ends.
         let needs = SandboxPolicy {
             landlock: LandlockMode::Required,
             ..SandboxPolicy::default()
         };
+
         let tried = Builder::new().spawn(move || restrict_process(&needs).map(drop));
         let error = match tried.map(JoinHandle::join) {
             Ok(Ok(Err(error))) => error.to_string(),
             Err(error) => format!("no thread to check it: {error}"),
             Ok(_) => return errors,
         };
-        errors.add(ConfigError::key(
-            "sandbox.landlock",
-            format!("cannot be applied: {error}"),
-        ));
+
+        let reason = format!("cannot be applied: {error}");
+        errors.add(ConfigError::key("sandbox.landlock", reason));
     }
     errors
 }

@@ -4,6 +4,7 @@
 use super::command_set::CommandSet;
 use super::environment::{ENVIRONMENT_VARIABLES, EnvironmentVariable, FILES, FileEntry};
 use super::exit::{EXIT_CODES, ExitCodeEntry};
+use clap::builder::PossibleValue;
 use clap::{Arg, ArgAction, Command};
 
 /// Heading of the options without a heading of their own.
@@ -14,8 +15,10 @@ pub const EXAMPLES_HEADING: &str = "Examples";
 const HELP_WIDTH: usize = 78;
 
 /// Command with its documentation.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct CommandEntry {
+    /// Definition from which clap parses the command.
+    pub(super) definition: Command,
     /// Words after `caproot`, such as `config check`. Empty for the program itself.
     pub name: String,
     /// Purpose of the command in one line.
@@ -73,6 +76,42 @@ impl CommandEntry {
     #[must_use]
     pub fn program(&self) -> String {
         format!("caproot {}", self.name).trim_end().to_owned()
+    }
+
+    /// Whether the command runs without a subcommand.
+    #[must_use]
+    pub fn is_runnable(&self) -> bool {
+        !self.definition.is_subcommand_required_set()
+    }
+
+    /// Returns the synopsis, with a line for each form of the command.
+    #[must_use]
+    pub fn synopsis(&self) -> String {
+        let (arguments, flags): (Vec<_>, Vec<_>) = self
+            .options
+            .iter()
+            .partition(|option| option.flag.is_none());
+        let options = flags.iter().chain(&arguments);
+        let words: Vec<_> = options.map(|option| option.synopsis()).collect();
+        self.synopsis_with(&words)
+    }
+
+    /// Returns the synopsis with the given words for the options.
+    #[must_use]
+    pub fn synopsis_with(&self, words: &[String]) -> String {
+        let program = self.program();
+        let mut own = program.clone();
+        for word in words {
+            own.push(' ');
+            own.push_str(word);
+        }
+        let outer = format!("{program} COMMAND");
+
+        match (self.is_runnable(), self.subcommands.is_empty()) {
+            (true, true) => own,
+            (true, false) => format!("{own}\n{outer}"),
+            (false, _) => format!("{own} COMMAND"),
+        }
     }
 
     /// Returns the lines of the examples.
@@ -151,114 +190,137 @@ pub(super) fn command_entries(command: Command) -> Vec<CommandEntry> {
 }
 
 fn collect_entries(command: &Command, name: &str, entries: &mut Vec<CommandEntry>) {
-    let visible = || {
-        command
-            .get_subcommands()
-            .filter(|inner| !inner.is_hide_set())
-    };
+    let visible: Vec<_> = command
+        .get_subcommands()
+        .filter(|inner| !inner.is_hide_set())
+        .collect();
+
     let about = text_of(command.get_about());
-    let long = text_of(command.get_long_about());
-    let description = long
+    let description = text_of(command.get_long_about())
         .split("\n\n")
-        .map(|paragraph| paragraph.replace('\n', " "));
-    let description = description.filter(|paragraph| !paragraph.is_empty() && *paragraph != about);
-    let arguments = command
+        .map(|paragraph| paragraph.replace('\n', " "))
+        .filter(|paragraph| !paragraph.is_empty() && *paragraph != about)
+        .collect();
+
+    let mut options: Vec<OptionEntry> = command
         .get_arguments()
-        .filter(|argument| !argument.is_hide_set());
-    let mut options: Vec<OptionEntry> = arguments.map(option_entry).collect();
+        .filter(|argument| !argument.is_hide_set())
+        .map(option_entry)
+        .collect();
     options.sort_by_key(|option| option.heading != OPTIONS_HEADING);
+
     entries.push(CommandEntry {
+        definition: command.clone(),
         name: name.to_owned(),
-        description: description.collect(),
+        about,
+        description,
         options,
         sections: help_sections(&text_of(command.get_after_help())),
-        subcommands: visible()
+        subcommands: visible
+            .iter()
             .map(|inner| (inner.get_name().to_owned(), text_of(inner.get_about())))
             .collect(),
-        about,
     });
-    for inner in visible() {
+
+    for inner in visible {
         let name = format!("{name} {}", inner.get_name());
         collect_entries(inner, name.trim_start(), entries);
     }
 }
 
 fn option_entry(argument: &Arg) -> OptionEntry {
-    let flag = match (argument.get_short(), argument.get_long()) {
-        (Some(short), Some(long)) => Some(format!("-{short}, --{long}")),
-        (None, Some(long)) => Some(format!("--{long}")),
-        (Some(short), None) => Some(format!("-{short}")),
-        (None, None) => None,
+    // clap tells the short from the long help here.
+    let text = if argument.get_id() == "help" {
+        "Print help".to_owned()
+    } else {
+        text_of(argument.get_help())
     };
-    let takes_value = argument
-        .get_num_args()
-        .is_some_and(|number| number.takes_values());
+    let OptionHelp { meaning, default } = OptionHelp::parse(&text);
+
     let possible: Vec<_> = argument
         .get_possible_values()
         .into_iter()
         .filter(|value| !value.is_hide_set())
         .collect();
-    let names: Vec<&str> = possible
-        .iter()
-        .map(clap::builder::PossibleValue::get_name)
-        .collect();
-    let value_name = || {
-        let names = argument.get_value_names().unwrap_or_default();
-        names
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(" ")
-    };
-    let value = takes_value.then(|| {
-        if names.is_empty() {
-            value_name()
-        } else {
-            names.join("|")
-        }
-    });
-    let values = possible
-        .iter()
-        .filter_map(|value| Some((value.get_name().to_owned(), value.get_help()?.to_string())));
-    // clap tells the short from the long help here.
-    let help = if argument.get_id() == "help" {
-        "Print help".to_owned()
-    } else {
-        text_of(argument.get_help())
-    };
-    let (help, described) = split_default(&help);
-    let defaults: Vec<String> = argument
-        .get_default_values()
-        .iter()
-        .map(|value| value.to_string_lossy().into_owned())
-        .collect();
-    let is_shown = takes_value && !defaults.is_empty() && !argument.is_hide_default_value_set();
+    let heading = argument.get_help_heading().unwrap_or(OPTIONS_HEADING);
+    let variable = argument.get_env();
+
     OptionEntry {
+        flag: flag_spelling(argument),
+        value: takes_value(argument).then(|| value_name(argument, &possible)),
         is_required: argument.is_required_set(),
         is_repeatable: matches!(argument.get_action(), ArgAction::Append),
-        default: described.or(is_shown.then(|| defaults.join(" "))),
-        variable: argument
-            .get_env()
-            .map(|name| name.to_string_lossy().into_owned()),
-        heading: argument
-            .get_help_heading()
-            .unwrap_or(OPTIONS_HEADING)
-            .to_owned(),
-        values: values.collect(),
-        flag,
-        value,
-        help,
+        default: default.or_else(|| shown_default(argument)),
+        variable: variable.map(|name| name.to_string_lossy().into_owned()),
+        help: meaning,
+        values: possible
+            .iter()
+            .filter_map(|value| Some((value.get_name().to_owned(), value.get_help()?.to_string())))
+            .collect(),
+        heading: heading.to_owned(),
     }
 }
 
-/// Splits a help text into the meaning and a default in brackets at the end.
-fn split_default(help: &str) -> (String, Option<String>) {
-    let described = help
-        .strip_suffix(']')
-        .and_then(|help| help.rsplit_once(" [default: "));
-    match described {
-        Some((help, default)) => (help.to_owned(), Some(default.to_owned())),
-        None => (help.to_owned(), None),
+fn flag_spelling(argument: &Arg) -> Option<String> {
+    match (argument.get_short(), argument.get_long()) {
+        (Some(short), Some(long)) => Some(format!("-{short}, --{long}")),
+        (None, Some(long)) => Some(format!("--{long}")),
+        (Some(short), None) => Some(format!("-{short}")),
+        (None, None) => None,
+    }
+}
+
+fn takes_value(argument: &Arg) -> bool {
+    let number = argument.get_num_args();
+    number.is_some_and(|number| number.takes_values())
+}
+
+/// Returns the possible values, or the name of the value.
+fn value_name(argument: &Arg, possible: &[PossibleValue]) -> String {
+    if possible.is_empty() {
+        let names = argument.get_value_names().unwrap_or_default();
+        return names.join(" ");
+    }
+
+    let names: Vec<_> = possible.iter().map(PossibleValue::get_name).collect();
+    names.join("|")
+}
+
+/// Returns the default values that the help shows.
+fn shown_default(argument: &Arg) -> Option<String> {
+    let defaults: Vec<_> = argument
+        .get_default_values()
+        .iter()
+        .map(|value| value.to_string_lossy())
+        .collect();
+    let is_shown =
+        takes_value(argument) && !defaults.is_empty() && !argument.is_hide_default_value_set();
+    is_shown.then(|| defaults.join(" "))
+}
+
+/// Help text of an option.
+#[derive(Debug, PartialEq, Eq)]
+struct OptionHelp {
+    meaning: String,
+    /// Default in brackets at the end of the text.
+    default: Option<String>,
+}
+
+impl OptionHelp {
+    fn parse(text: &str) -> Self {
+        let described = text
+            .strip_suffix(']')
+            .and_then(|text| text.rsplit_once(" [default: "));
+        match described {
+            Some((meaning, default)) => Self {
+                meaning: meaning.to_owned(),
+                default: Some(default.to_owned()),
+            },
+            None => Self {
+                meaning: text.to_owned(),
+                default: None,
+            },
+        }
     }
 }
 
@@ -293,9 +355,11 @@ fn add_exit_codes(command: Command, name: &str) -> Command {
         let name = format!("{name} {}", inner.get_name());
         add_exit_codes(inner, name.trim_start())
     });
+
     let codes = EXIT_CODES
         .iter()
         .filter(|entry| entry.commands.contains(name));
+
     let mut lines: Vec<String> = Vec::new();
     for entry in codes {
         let word = format!("{} {}", entry.code, entry.summary);
@@ -307,13 +371,14 @@ fn add_exit_codes(command: Command, name: &str) -> Command {
             _ => lines.push(format!("  {word}")),
         }
     }
+
     let gap = if help.is_empty() { "" } else { "\n\n" };
     command.after_help(format!("{help}{gap}Exit codes:\n{}", lines.join("\n")))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{help_sections, split_default};
+    use super::{OptionHelp, help_sections};
 
     #[test]
     fn sections_keep_their_lines() {
@@ -333,13 +398,11 @@ mod tests {
 
     #[test]
     fn a_default_in_the_help_is_split_off() {
-        assert_eq!(
-            split_default("Id; repeat [default: the name]"),
-            ("Id; repeat".to_owned(), Some("the name".to_owned()))
-        );
-        assert_eq!(
-            split_default("Id [ID=]DIR"),
-            ("Id [ID=]DIR".to_owned(), None)
-        );
+        let described = OptionHelp::parse("Id; repeat [default: the name]");
+        assert_eq!(described.meaning, "Id; repeat");
+        assert_eq!(described.default.as_deref(), Some("the name"));
+
+        let bare = OptionHelp::parse("Id [ID=]DIR");
+        assert_eq!((bare.meaning.as_str(), bare.default), ("Id [ID=]DIR", None));
     }
 }

@@ -31,7 +31,7 @@ const ROOTS: CommandSet = CommandSet::Only(&["serve", "path", "config check"]);
 const SOCKETS: CommandSet = CommandSet::ClientAnd(&["serve", "config check"]);
 /// Commands that trust the authorities of the machine.
 const TLS_CLIENTS: CommandSet =
-    CommandSet::ClientAnd(&["fleet check", "fleet ping", "fleet list", "fleet watch"]);
+    CommandSet::ClientAnd(&["fleet check", "fleet list", "fleet watch"]);
 const SERVE: CommandSet = CommandSet::Only(&["serve"]);
 
 /// All environment variables that the program reads.
@@ -144,7 +144,7 @@ pub const ENVIRONMENT_VARIABLES: &[EnvironmentVariable] = &[
     EnvironmentVariable {
         name: "COLUMNS",
         meaning: "Width of the terminal for tables. The default is the width that the terminal reports.",
-        commands: CommandSet::Only(&["roots", "resolve", "list", "fleet ping", "fleet list"]),
+        commands: CommandSet::Only(&["roots", "resolve", "list", "fleet list"]),
     },
 ];
 

@@ -108,12 +108,13 @@ impl ConnectedExecutor {
         let Some(id) = self.fleet_environment() else {
             return Ok(roots);
         };
+
         let had_roots = !roots.is_empty();
         roots.retain(|root| {
-            root.location
-                .as_ref()
-                .is_some_and(|at| at.environment_id == id)
+            let location = root.location.as_ref();
+            location.is_some_and(|at| at.environment_id == id)
         });
+
         if had_roots && roots.is_empty() {
             let sentence = format!("no root of --selected is in the environment {id:?}");
             return Err(CommandFailure::new(exit::BAD_CONFIG, sentence)
@@ -124,8 +125,10 @@ impl ConnectedExecutor {
 
     /// Returns the fleet of a session on this executor with these roots.
     pub fn session_fleet(&self, roots: &[SelectedCapabilityRoot]) -> Fleet {
-        let single = || Fleet::from_single_executor(&self.config, roots);
-        self.fleet.clone().unwrap_or_else(single)
+        match &self.fleet {
+            Some(fleet) => fleet.clone(),
+            None => Fleet::from_single_executor(&self.config, roots),
+        }
     }
 
     /// Returns the environment by which a fleet names the executor.

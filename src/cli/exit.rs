@@ -42,14 +42,13 @@ exit_codes! {
     OK = 0, "success", CommandSet::All;
     /// The command succeeded, and its result reports problems. For `list`, `roots` and `resolve`, a
     /// root is not ready or an executor does not respond. For `status`, the daemon is not serving.
-    /// For `fleet ping` and `fleet list`, an executor does not answer; for `fleet list`, also a
-    /// published root that is not ready. For `path`, the listed file is not on this machine. For `check`, a skill or plugin has an
-    /// error, or a directory has neither a skill nor a plugin. For `pull` and `verify`, the directory
-    /// has files that are not as the last pull wrote them.
+    /// For `fleet list`, an executor does not serve or a published root is not ready. For `path`, the
+    /// listed file is not on this machine. For `check`, a skill or plugin has an error, or a directory
+    /// has neither a skill nor a plugin. For `pull` and `verify`, the directory has files that are not
+    /// as the last pull wrote them.
     PROBLEMS_FOUND = 1, "problems found",
         CommandSet::Only(&[
-            "status", "roots", "resolve", "list", "path", "check", "pull", "verify", "fleet ping",
-            "fleet list",
+            "status", "roots", "resolve", "list", "path", "check", "pull", "verify", "fleet list",
         ]);
     /// The command line is invalid, or `explain` does not know the code.
     USAGE = 2, "invalid usage", CommandSet::All;
@@ -83,9 +82,15 @@ exit_codes! {
     /// The command also refuses to send a token or to serve skills where others could read them.
     BAD_CONFIG = 78, "invalid configuration",
         CommandSet::ClientAnd(&[
-            "serve", "link", "config check", "new", "check", "verify", "fleet check", "fleet ping",
+            "serve", "link", "link check", "config check", "new", "check", "verify", "fleet check",
             "fleet list", "fleet watch",
         ]);
+}
+
+/// Returns the exit code of a command that succeeded: whether its result is without problems.
+#[must_use]
+pub fn code_for_result(is_well: bool) -> u8 {
+    if is_well { OK } else { PROBLEMS_FOUND }
 }
 
 /// Returns the exit code of a call with this status.

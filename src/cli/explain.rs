@@ -28,40 +28,40 @@ pub struct ExplainArgs {
 
 /// Prints the explanation, or the list of codes.
 pub fn run(args: &ExplainArgs) -> Result<u8, CommandFailure> {
-    let code = args
-        .code
-        .as_deref()
-        .map(|text| find_code(text).map_err(|near| unknown_code(text, near)));
-    let code = code.transpose()?;
+    let code = match &args.code {
+        Some(text) => Some(find_code(text).map_err(|near| unknown_code(text, near))?),
+        None => None,
+    };
+
     match (args.output, code) {
         (OutputFormat::Text, Some(code)) => {
             write_stdout(|stdout| write!(stdout, "{}", explanation_markdown(code)))?;
         }
         (OutputFormat::Json, Some(code)) => print_json(&explanation_json(code))?,
         (OutputFormat::Json, None) => print_json(&DiagnosticCode::ALL.map(explanation_json))?,
-        (OutputFormat::Text, None) => write_stdout(|stdout| {
-            let width = DiagnosticCode::ALL
-                .map(|code| code.name().len())
-                .into_iter()
-                .max()
-                .unwrap_or(0);
-            for code in DiagnosticCode::ALL {
-                let CodeExplanation {
-                    default_severity: usual,
-                    summary,
-                    ..
-                } = explanation_of(code);
-                writeln!(
-                    stdout,
-                    "{:width$}  {:7}  {summary}",
-                    code.name(),
-                    usual.name()
-                )?;
-            }
-            Ok(())
-        })?,
+        (OutputFormat::Text, None) => print_all_codes()?,
     }
     Ok(exit::OK)
+}
+
+/// Prints each code with its usual severity and its summary.
+fn print_all_codes() -> Result<(), CommandFailure> {
+    let widths = DiagnosticCode::ALL.map(|code| code.name().len());
+    let width = widths.into_iter().max().unwrap_or(0);
+
+    write_stdout(|stdout| {
+        for code in DiagnosticCode::ALL {
+            let explanation = explanation_of(code);
+            let severity = explanation.default_severity.name();
+            let name = code.name();
+            writeln!(
+                stdout,
+                "{name:width$}  {severity:7}  {}",
+                explanation.summary
+            )?;
+        }
+        Ok(())
+    })
 }
 
 fn explanation_json(code: DiagnosticCode) -> Value {
@@ -84,23 +84,15 @@ fn explanation_json(code: DiagnosticCode) -> Value {
 
 fn unknown_code(text: &str, near: Option<&'static str>) -> CommandFailure {
     let name = text.trim().to_uppercase().replace('-', "_");
-    if let Some(reason) = RootReason::ALL
-        .into_iter()
-        .find(|reason| reason.name() == name)
-    {
-        let sentence = format!(
-            "{name} is the reason of an unavailable root: {}",
-            reason.message()
-        );
+    let reasons = RootReason::ALL;
+    if let Some(reason) = reasons.into_iter().find(|reason| reason.name() == name) {
+        let meaning = reason.message();
+        let sentence = format!("{name} is the reason of an unavailable root: {meaning}");
         return CommandFailure::new(exit::USAGE, sentence)
             .with_hint("`caproot explain` is for the diagnostics of skills and plugins");
     }
-    let meant = near
-        .map(|near| format!("; did you mean {near}?"))
-        .unwrap_or_default();
-    CommandFailure::new(
-        exit::USAGE,
-        format!("unknown code {}{meant}", escape_text(text)),
-    )
-    .with_hint("`caproot explain` lists all codes")
+
+    let meant = near.map_or_else(String::new, |near| format!("; did you mean {near}?"));
+    let sentence = format!("unknown code {}{meant}", escape_text(text));
+    CommandFailure::new(exit::USAGE, sentence).with_hint("`caproot explain` lists all codes")
 }

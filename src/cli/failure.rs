@@ -108,7 +108,7 @@ impl CommandFailure {
     pub fn with_fleet_hint(self) -> Self {
         match self.hint {
             Some(hint) if hint.contains("--") => self.with_hint(
-                "correct the keys of the executor in the fleet file; `caproot fleet ping` shows \
+                "correct the keys of the executor in the fleet file; `caproot fleet list` shows \
                  which executors answer",
             ),
             _ => self,
@@ -135,9 +135,11 @@ impl From<ConnectError> for CommandFailure {
             ConnectError::NotPermitted { .. } => Self::new(exit::NOT_PERMITTED, error)
                 .with_hint("only the daemon's user and the group in its config may use the socket; run this as one of them"),
             ConnectError::Tls { error: ref tls_error, .. } => {
-                let (exit, hint) = tls_exit_code_and_hint(tls_error);
-                let failure = Self::new(exit, &error);
-                if let Some(hint) = hint { failure.with_hint(hint) } else { failure }
+                let code = match tls_error {
+                    TlsError::CertificateRequired | TlsError::CertificateRejected(_) => exit::NOT_PERMITTED,
+                    _ => exit::NO_DAEMON,
+                };
+                Self::new(code, &error).with_hint(tls_hint(tls_error))
             }
             ConnectError::Credentials(_) => Self::new(exit::BAD_CONFIG, error),
             ConnectError::TokenInCleartext { .. } => Self::new(exit::BAD_CONFIG, error)
@@ -147,42 +149,33 @@ impl From<ConnectError> for CommandFailure {
 }
 
 /// Returns the exit code and hint for a TLS failure.
-fn tls_exit_code_and_hint(error: &TlsError) -> (u8, Option<&'static str>) {
+fn tls_hint(error: &TlsError) -> &'static str {
     match error {
-        TlsError::NotTls => (
-            exit::NO_DAEMON,
-            Some(
-                "without TLS, use tcp:HOST:PORT; an attacker on the network can then read everything",
-            ),
-        ),
-        TlsError::UnknownAuthority => (
-            exit::NO_DAEMON,
-            Some("if you trust its authority, name the authority's file with --ca"),
-        ),
-        TlsError::WrongName { .. } => (
-            exit::NO_DAEMON,
-            Some("use a name of the certificate in --endpoint or --server-name"),
-        ),
-        TlsError::Expired => (
-            exit::NO_DAEMON,
-            Some("ask the executor's operator to renew it; check the clock of this machine, too"),
-        ),
-        TlsError::NotYetValid => (exit::NO_DAEMON, Some("check both clocks")),
-        TlsError::CertificateRequired => (
-            exit::NOT_PERMITTED,
-            Some("set --cert and --key; ask the executor's operator for a certificate"),
-        ),
-        TlsError::CertificateRejected(_) => (
-            exit::NOT_PERMITTED,
-            Some("ask the executor's operator which certificates the daemon accepts"),
-        ),
+        TlsError::NotTls => {
+            "without TLS, use tcp:HOST:PORT; an attacker on the network can then read everything"
+        }
+        TlsError::UnknownAuthority => {
+            "if you trust its authority, name the authority's file with --ca"
+        }
+        TlsError::WrongName { .. } => {
+            "use a name of the certificate in --endpoint or --server-name"
+        }
+        TlsError::Expired => {
+            "ask the executor's operator to renew it; check the clock of this machine, too"
+        }
+        TlsError::NotYetValid => "check both clocks",
+
+        TlsError::CertificateRequired => {
+            "set --cert and --key; ask the executor's operator for a certificate"
+        }
+        TlsError::CertificateRejected(_) => {
+            "ask the executor's operator which certificates the daemon accepts"
+        }
+
         TlsError::NotHttp2
         | TlsError::ConnectionClosed
         | TlsError::Untrusted(_)
-        | TlsError::Other(_) => (
-            exit::NO_DAEMON,
-            Some("check --endpoint and the daemon's log"),
-        ),
+        | TlsError::Other(_) => "check --endpoint and the daemon's log",
     }
 }
 
@@ -194,24 +187,25 @@ impl From<CallError> for CommandFailure {
                     .with_hint("use tls:HOST:PORT as the endpoint, and see --ca, --cert and --key"),
                 Some(LocalCallFailure::ConnectionLost) => {
                     let sentence = "the connection was lost before the daemon responded";
-                    Self::new(exit::TRY_LATER, sentence).with_hint(
-                        "try again; if this repeats, check --endpoint and the daemon's log",
-                    )
+                    let hint = "try again; if this repeats, check --endpoint and the daemon's log";
+                    Self::new(exit::TRY_LATER, sentence).with_hint(hint)
                 }
                 Some(LocalCallFailure::NotGrpc) => {
                     let sentence = format!("the server is not a caproot daemon: {error}");
                     Self::new(exit::NO_DAEMON, sentence)
                         .with_hint("check --endpoint and CAPROOT_ENDPOINT")
                 }
+
                 None if status.code() == Code::Unimplemented => {
                     let sentence =
                         "the daemon does not know this call: the daemon has another version";
-                    Self::new(exit::VERSION_MISMATCH, sentence).with_hint(
-                        "compare `caproot status` with `caproot --version`, and update the older version",
-                    )
+                    let hint = "compare `caproot status` with `caproot --version`, and update the \
+                                older version";
+                    Self::new(exit::VERSION_MISMATCH, sentence).with_hint(hint)
                 }
                 None => Self::new(exit::code_for_status(status.code()), &error),
             },
+
             CallError::InvalidResponse(why) => Self::invalid_response(why),
             CallError::ChangedDuringRead | CallError::DigestMismatch => {
                 Self::new(exit::REJECTED, &error).with_hint("repeat the command")
@@ -252,6 +246,7 @@ fn local_call_failure(status: &Status) -> Option<LocalCallFailure> {
 #[must_use]
 pub fn report_outcome(outcome: Result<u8, CommandFailure>) -> ExitCode {
     let is_log_written = flush_log();
+
     let failure = match outcome {
         Ok(code) => return ExitCode::from(code),
         Err(failure) => failure,

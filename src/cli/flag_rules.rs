@@ -35,19 +35,13 @@ pub fn check_flag_rules(command: &mut Command, matches: &ArgMatches) -> Result<(
 }
 
 fn broken_rule(name: &str, matches: &ArgMatches) -> Option<(ErrorKind, String)> {
-    // clap panics if a command does not define an argument.
-    let is_given = |id: &str| {
-        matches.try_contains_id(id).is_ok()
-            && matches.value_source(id) == Some(ValueSource::CommandLine)
-    };
-    let (in_fleet, has_id, has_root) = (
-        is_given("fleet"),
-        is_given("environment_id"),
-        is_given("root"),
-    );
+    let in_fleet = is_given(matches, "fleet");
+    let has_id = is_given(matches, "environment_id");
+    let has_root = is_given(matches, "root");
+
     if in_fleet {
-        let mut replaced = FLEET_FILE_FLAGS.iter().filter(|(id, _)| is_given(id));
-        if let Some((_, flag)) = replaced.next() {
+        let mut replaced = FLEET_FILE_FLAGS.iter();
+        if let Some((_, flag)) = replaced.find(|(id, _)| is_given(matches, id)) {
             let sentence = format!(
                 "'--fleet' cannot be used with '{flag}': the fleet file has the endpoint, \
                  credentials and timeout of each executor"
@@ -55,6 +49,7 @@ fn broken_rule(name: &str, matches: &ArgMatches) -> Option<(ErrorKind, String)> 
             return Some((ErrorKind::ArgumentConflict, sentence));
         }
     }
+
     let missing = if in_fleet && !has_id && !FLEET_COMMANDS.contains(&name) {
         format!(
             "'--fleet' requires '--environment-id ID': `caproot {name}` uses one executor of the fleet"
@@ -71,4 +66,11 @@ fn broken_rule(name: &str, matches: &ArgMatches) -> Option<(ErrorKind, String)> 
         return None;
     };
     Some((ErrorKind::MissingRequiredArgument, missing))
+}
+
+/// Whether the command line has a flag. A value of an environment variable does not count.
+fn is_given(matches: &ArgMatches, id: &str) -> bool {
+    // clap panics if a command does not define an argument.
+    matches.try_contains_id(id).is_ok()
+        && matches.value_source(id) == Some(ValueSource::CommandLine)
 }

@@ -3,7 +3,6 @@
 
 mod check;
 mod list;
-mod ping;
 mod probe;
 mod progress;
 mod state;
@@ -14,7 +13,7 @@ use super::exit;
 use super::failure::CommandFailure;
 use super::output::print_stderr;
 use caproot_client::FleetError;
-use caproot_client::fleet::Fleet;
+use caproot_client::fleet::{Fleet, OmittedExecutor};
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::text::escape_text;
 use caproot_core::text::similar::similar_names;
@@ -30,8 +29,7 @@ const MAX_SUGGESTIONS: usize = 5;
 #[command(after_help = "\
 Examples:
   caproot fleet check fleet.yaml    # errors of the file, without a connection
-  caproot fleet ping fleet.yaml     # which executors answer, and how fast
-  caproot fleet list fleet.yaml     # state, version, roots and age
+  caproot fleet list fleet.yaml     # state, version, connect time, roots and age
   caproot fleet watch fleet.yaml    # each change of a state")]
 pub struct FleetArgs {
     #[command(subcommand)]
@@ -41,7 +39,6 @@ pub struct FleetArgs {
 #[derive(Debug, Subcommand)]
 enum FleetCommand {
     Check(check::FleetCheckArgs),
-    Ping(ping::FleetPingArgs),
     List(list::FleetListArgs),
     Watch(watch::FleetWatchArgs),
 }
@@ -50,7 +47,6 @@ enum FleetCommand {
 pub async fn run(args: FleetArgs) -> Result<u8, CommandFailure> {
     match args.command {
         FleetCommand::Check(args) => check::run(&args).await,
-        FleetCommand::Ping(args) => ping::run(args).await,
         FleetCommand::List(args) => list::run(args).await,
         FleetCommand::Watch(args) => watch::run(args).await,
     }
@@ -69,39 +65,9 @@ pub async fn read_fleet(file: &Path) -> Result<Fleet, CommandFailure> {
 pub fn fleet_failure(error: FleetError, fleet: &Fleet, file: &Path) -> CommandFailure {
     match error {
         FleetError::UnknownEnvironment(id) => {
-            let known = fleet.environment_ids();
-            let ids = known.iter().map(String::as_str);
-            let similar: Vec<_> = similar_names(&id, ids)
-                .into_iter()
-                .take(MAX_SUGGESTIONS)
-                .collect();
-            let ids = if similar.is_empty() {
-                let first: Vec<_> = known
-                    .iter()
-                    .take(MAX_SUGGESTIONS)
-                    .map(String::as_str)
-                    .collect();
-                let more = known.len().saturating_sub(MAX_SUGGESTIONS);
-                let more = if more > 0 {
-                    format!(" and {more} more")
-                } else {
-                    String::new()
-                };
-                format!(
-                    "it has {}{more}",
-                    if known.is_empty() {
-                        "no executor".to_owned()
-                    } else {
-                        first.join(", ")
-                    }
-                )
-            } else {
-                format!("did you mean {}?", similar.join(" or "))
-            };
-            let sentence = format!(
-                "{} has no executor for the environment {id:?}; {ids}",
-                file.display()
-            );
+            let known = suggest_ids(&id, &fleet.environment_ids());
+            let file = file.display();
+            let sentence = format!("{file} has no executor for the environment {id:?}; {known}");
             CommandFailure::new(exit::USAGE, sentence)
         }
         FleetError::Connect { cause, .. } => CommandFailure::from(cause).with_fleet_hint(),
@@ -109,25 +75,39 @@ pub fn fleet_failure(error: FleetError, fleet: &Fleet, file: &Path) -> CommandFa
     }
 }
 
+/// Names the known ids that look like an unknown id, or the first ids.
+fn suggest_ids(id: &str, known: &[String]) -> String {
+    let mut similar = similar_names(id, known.iter().map(String::as_str));
+    if !similar.is_empty() {
+        similar.truncate(MAX_SUGGESTIONS);
+        return format!("did you mean {}?", similar.join(" or "));
+    }
+
+    let (first, more) = known.split_at(known.len().min(MAX_SUGGESTIONS));
+    if first.is_empty() {
+        return "it has no executor".to_owned();
+    }
+    if more.is_empty() {
+        return format!("it has {}", first.join(", "));
+    }
+    format!("it has {} and {} more", first.join(", "), more.len())
+}
+
 /// Returns the published roots of a fleet's executors. An omitted executor is a message on stderr.
 pub async fn published_roots(fleet: &Fleet, timeout: Duration) -> Vec<SelectedCapabilityRoot> {
     let published = fleet.published_roots(timeout).await;
-    let lines: Vec<String> = published
-        .omitted
-        .iter()
-        .map(|executor| {
-            let (id, reason) = (
-                escape_text(&executor.environment_id),
-                escape_text(&executor.reason),
-            );
-            let hint = if executor.timed_out {
-                "; --connect-timeout sets how long to wait"
-            } else {
-                ""
-            };
-            format!("caproot: the roots of {id} are omitted: {reason}{hint}")
-        })
-        .collect();
+    let lines: Vec<_> = published.omitted.iter().map(omitted_line).collect();
     print_stderr(&lines);
     published.roots
+}
+
+fn omitted_line(executor: &OmittedExecutor) -> String {
+    let id = escape_text(&executor.environment_id);
+    let reason = escape_text(&executor.reason);
+    let hint = if executor.timed_out {
+        "; --connect-timeout sets how long to wait"
+    } else {
+        ""
+    };
+    format!("caproot: the roots of {id} are omitted: {reason}{hint}")
 }

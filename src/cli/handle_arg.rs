@@ -8,6 +8,7 @@ use caproot_core::proto::caproot::v1::{
     SelectedCapabilityRoot, Skill, SkillView,
 };
 use caproot_core::wire::RootId;
+use std::fmt::Write as _;
 
 /// Maximum number of candidates in a message.
 const MAX_CANDIDATES: usize = 10;
@@ -44,14 +45,12 @@ impl PackageArg {
             Self::Handle(handle) => return Ok(handle),
             Self::Name(name) => name,
         };
-        let list = client
-            .list_skills(&list_request(roots.to_vec(), consistency))
-            .await?;
-        let named: Vec<_> = list
-            .skills
-            .iter()
-            .filter(|skill| skill.name == name)
-            .collect();
+
+        let request = list_request(roots.to_vec(), consistency);
+        let list = client.list_skills(&request).await?;
+        let skills = list.skills.iter();
+        let named: Vec<_> = skills.filter(|skill| skill.name == name).collect();
+
         match &named[..] {
             [skill] => Ok(skill.package.clone()),
             [] => Err(unknown_name(&name, &list)),
@@ -67,33 +66,32 @@ impl PackageArg {
 
 fn unknown_name(name: &str, list: &ListSkillsResponse) -> CommandFailure {
     let mut sentence = format!("no skill has the qualified name `{name}`");
-    let bare = |skill: &&Skill| {
-        skill
-            .name
-            .rsplit_once(':')
-            .is_some_and(|(_, bare)| bare == name)
-    };
-    let alike: Vec<_> = list
-        .skills
-        .iter()
-        .filter(bare)
-        .map(|skill| &*skill.name)
+
+    let names = list.skills.iter().map(|skill| skill.name.as_str());
+    let alike: Vec<_> = names
+        .filter(|qualified| {
+            let parts = qualified.rsplit_once(':');
+            parts.is_some_and(|(_, bare)| bare == name)
+        })
         .collect();
     if !alike.is_empty() {
-        sentence = format!(
-            "{sentence}; plugins have {}",
+        let _ = write!(
+            sentence,
+            "; plugins have {}",
             join_candidates(alike.into_iter())
         );
     }
-    let unready = list
-        .roots
+
+    let roots = &list.roots;
+    let unready = roots
         .iter()
         .filter(|root| root.state() != RootState::Ready)
         .count();
     if unready > 0 {
-        sentence = format!(
-            "{sentence}; {unready} of {} roots are not ready",
-            list.roots.len()
+        let _ = write!(
+            sentence,
+            "; {unready} of {} roots are not ready",
+            roots.len()
         );
     }
     CommandFailure::new(exit::REJECTED, sentence)
@@ -125,8 +123,8 @@ pub fn find_root(
     handle: &str,
     roots: Vec<SelectedCapabilityRoot>,
 ) -> Result<SelectedCapabilityRoot, CommandFailure> {
-    let id = root_id(handle);
-    let id = id.as_ref().map(RootId::as_str).unwrap_or_default();
+    let parsed = root_id(handle);
+    let id = parsed.as_ref().map(RootId::as_str).unwrap_or_default();
     let ids: Vec<&str> = roots.iter().map(|root| root.id.as_str()).collect();
     let known = if ids.is_empty() {
         "none".to_owned()
@@ -134,13 +132,11 @@ pub fn find_root(
         ids.join(", ")
     };
     let sentence = format!("unknown root `{id}`; selected or published roots: {known}");
-    roots
-        .into_iter()
-        .find(|root| root.id == id)
-        .ok_or_else(|| CommandFailure::new(exit::REJECTED, sentence))
-        .map_err(|failure| {
-            failure.with_hint("select the root with --root ID=DIR or --selected FILE")
-        })
+
+    roots.into_iter().find(|root| root.id == id).ok_or_else(|| {
+        CommandFailure::new(exit::REJECTED, sentence)
+            .with_hint("select the root with --root ID=DIR or --selected FILE")
+    })
 }
 
 /// Finds the listed skill whose package is the handle or contains the handle. Without a skill, the

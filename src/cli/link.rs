@@ -7,17 +7,22 @@ pub(super) use link_file::LINK_EXAMPLE;
 
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::{print_ready_lines, write_stdout};
+use super::file_check::{FileCheckArgs, FileFindings};
+use super::output::print_ready_lines;
+use super::report::count_with_noun;
 use super::signals::DaemonSignals;
 use crate::server::{notify_ready_with, serve_metrics_at};
 use crate::telemetry::logs;
 use caproot_client::link::LinkService;
-use caproot_core::text::{EscapedText, escape_text};
-use clap::Args;
+use caproot_core::text::escape_text;
+use clap::{Args, Subcommand};
 use link_file::LinkFile;
 use link_metrics::link_metrics;
-use std::path::PathBuf;
+use serde_json::json;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use tokio::sync::{Notify, oneshot};
+use tokio_util::task::AbortOnDropHandle;
 
 /// Connect the daemon of this machine to a NATS broker
 ///
@@ -30,22 +35,69 @@ use tokio::sync::{Notify, oneshot};
 /// another link with the same environment id starts later, this link serves the environment no longer,
 /// and claims the environment again once the other link has ended.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(after_help = "\
 Examples:
   caproot link --config /etc/caproot-link/link.yaml
-  caproot link --config link.yaml --check    # errors of the file")]
+  caproot link check link.yaml    # errors of the file")]
 pub struct LinkArgs {
+    #[command(subcommand)]
+    command: Option<LinkCommand>,
     /// Config file of the link
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// Check the file, without connecting
-    #[arg(long)]
-    check: bool,
+    #[arg(long, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
 }
 
-/// Runs the link until a signal stops it.
+#[derive(Debug, Subcommand)]
+enum LinkCommand {
+    Check(LinkCheckArgs),
+}
+
+/// Check the config file of a link, without a connection
+///
+/// Prints every error with its file, line, column, key and reason, and exits with 78. Without errors,
+/// prints a summary.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  caproot link check /etc/caproot-link/link.yaml
+  caproot link check link.yaml --output json | jq '.errors[].line'
+  caproot config example --link | caproot link check /dev/stdin")]
+struct LinkCheckArgs {
+    #[command(flatten)]
+    check: FileCheckArgs,
+}
+
+/// Checks a file, or runs the link until a signal stops it.
 pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
-    let loaded = LinkFile::load(&args.config).map_err(|errors| {
+    match (args.command, args.config) {
+        (Some(LinkCommand::Check(LinkCheckArgs { check })), _) => {
+            check.print_findings(&check_link_file(&check.file))
+        }
+        (None, Some(config)) => run_link(&config).await,
+        // clap requires one of them.
+        (None, None) => Err(CommandFailure::new(exit::USAGE, "--config is missing")),
+    }
+}
+
+fn check_link_file(file: &Path) -> FileFindings {
+    let link = match LinkFile::load(file) {
+        Ok(loaded) => loaded.link,
+        Err(errors) => return FileFindings::from_errors(errors.iter()),
+    };
+
+    let environments = link.environment_ids.len();
+    FileFindings {
+        summary: count_with_noun(environments, "environment"),
+        counts: [("environments".to_owned(), json!(environments))]
+            .into_iter()
+            .collect(),
+        ..FileFindings::default()
+    }
+}
+
+async fn run_link(config: &Path) -> Result<u8, CommandFailure> {
+    let loaded = LinkFile::load(config).map_err(|errors| {
         let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
         CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
     })?;
@@ -56,47 +108,21 @@ pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
     } = loaded;
     // The link logs the events of the broker itself. A directive of the file takes precedence.
     log.filter.insert_str(0, "async_nats=warn,");
-    if args.check {
-        let file = args.config.to_string_lossy();
-        write_stdout(|stdout| writeln!(stdout, "ok: {}", EscapedText(&file)))?;
-        return Ok(exit::OK);
-    }
-    let internal = |error: &dyn std::fmt::Display| {
-        CommandFailure::new(exit::INTERNAL, format!("the link has ended: {error}"))
-    };
+
     let signals = DaemonSignals::new()?;
     let _logs = logs::init_logging(&log, None)
         .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))?;
+
     let environment_ids = link.environment_ids.clone();
-    let service = LinkService::start(link).await;
-    let service = service.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+    let service = LinkService::start(link)
+        .await
+        .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
     let _metrics = match metrics {
         None => None,
-        Some(address) => {
-            let endpoint = link_metrics(service.stats(), service.broker().state());
-            let served = serve_metrics_at(address, endpoint).await;
-            let (address, task) = served.map_err(|error| {
-                let sentence = format!("cannot listen on {address} for metrics: {error}");
-                CommandFailure::new(exit::CANNOT_LISTEN, sentence)
-            })?;
-            print_ready_lines(vec![format!("metrics tcp:{address}")]).await?;
-            Some(task)
-        }
+        Some(address) => Some(serve_link_metrics(&service, address).await?),
     };
-    let report_ready = async {
-        service.wait_until_ready().await;
-        let lines: Vec<_> = environment_ids
-            .iter()
-            .map(|id| format!("linked {}", escape_text(id)))
-            .collect();
-        let summary = lines.join(", ");
-        let printed = print_ready_lines(lines).await;
-        notify_ready_with(&summary);
-        match printed {
-            Ok(()) => std::future::pending().await,
-            Err(failure) => failure,
-        }
-    };
+
+    let ready = report_ready(&service, &environment_ids);
     let (stop, stopped) = oneshot::channel();
     let run = service.run(async { drop(stopped.await) });
     // The link has nothing to reload.
@@ -104,9 +130,45 @@ pub async fn run(args: LinkArgs) -> Result<u8, CommandFailure> {
     tokio::select! {
         // Without an outcome, a second signal ended the link.
         ended = signals.run_until_stopped(run, stop, &hangups) => {
-            ended.unwrap_or(Ok(())).map_err(|error| internal(&error))?;
+            ended.unwrap_or(Ok(())).map_err(|error| {
+                CommandFailure::new(exit::INTERNAL, format!("the link has ended: {error}"))
+            })?;
         }
-        failure = report_ready => return Err(failure),
+        failure = ready => return Err(failure),
     }
     Ok(exit::OK)
+}
+
+/// Prints the environments once the link is ready. Returns only if stdout fails.
+async fn report_ready(service: &LinkService, environment_ids: &[String]) -> CommandFailure {
+    service.wait_until_ready().await;
+
+    let lines: Vec<_> = environment_ids
+        .iter()
+        .map(|id| format!("linked {}", escape_text(id)))
+        .collect();
+    let summary = lines.join(", ");
+    let printed = print_ready_lines(lines).await;
+    notify_ready_with(&summary);
+
+    match printed {
+        Ok(()) => std::future::pending().await,
+        Err(failure) => failure,
+    }
+}
+
+/// Serves the metrics of the link until the handle is dropped.
+async fn serve_link_metrics(
+    service: &LinkService,
+    address: SocketAddr,
+) -> Result<AbortOnDropHandle<()>, CommandFailure> {
+    let endpoint = link_metrics(service.stats(), service.broker().state());
+    let served = serve_metrics_at(address, endpoint).await;
+    let (bound, task) = served.map_err(|error| {
+        let sentence = format!("cannot listen on {address} for metrics: {error}");
+        CommandFailure::new(exit::CANNOT_LISTEN, sentence)
+    })?;
+
+    print_ready_lines(vec![format!("metrics tcp:{bound}")]).await?;
+    Ok(task)
 }

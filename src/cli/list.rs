@@ -74,47 +74,46 @@ pub async fn run(args: ListArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
         OutputFormat::Json => SkillView::Full,
     };
     let mut request = ListSkillsRequest {
-        product: args.product,
+        product: args.product.clone(),
         view: view.into(),
         consistency: consistency(args.fresh).into(),
         ..ListSkillsRequest::default()
     };
+
     if let Some(file) = args.connection.whole_fleet() {
         let roots = args.selection.roots_from_file()?;
         return list_fleet(file, roots, &request, args.long, args.output).await;
     }
+
     let mut executor = args.connection.connect(env).await?;
     request.selected_capability_roots = args.selection.selected_roots(&mut executor, env).await?;
     let list = executor.client.list_skills(&request).await?;
+
     match args.output {
-        OutputFormat::Text => {
-            let rows: Vec<_> = list
-                .skills
-                .iter()
-                .map(|skill| skill_row(skill, args.long))
-                .collect();
-            print_skills(
-                ["NAME", location_header(args.long), "DESCRIPTION"],
-                &rows,
-                args.long,
-            )?;
-            let mut lines = report::skills_report(&list);
-            if list.roots.is_empty() && args.selection.selects_published() {
-                lines.push(report::NOTHING_PUBLISHED.to_owned());
-            }
-            print_stderr(&lines);
-        }
+        OutputFormat::Text => print_list(&list, &args)?,
         OutputFormat::Json => print_json(&skill_list_json(&list)?)?,
     }
-    let ready = list
-        .roots
-        .iter()
-        .all(|root| root.state() == RootState::Ready);
-    Ok(if ready {
-        exit::OK
-    } else {
-        exit::PROBLEMS_FOUND
-    })
+    Ok(exit::code_for_result(is_ready(&list)))
+}
+
+fn print_list(list: &ListSkillsResponse, args: &ListArgs) -> Result<(), CommandFailure> {
+    let skills = list.skills.iter();
+    let rows: Vec<_> = skills.map(|skill| skill_row(skill, args.long)).collect();
+    let head = ["NAME", location_header(args.long), "DESCRIPTION"];
+    print_skills(head, &rows, args.long)?;
+
+    let mut lines = report::skills_report(list);
+    if list.roots.is_empty() && args.selection.selects_published() {
+        lines.push(report::NOTHING_PUBLISHED.to_owned());
+    }
+    print_stderr(&lines);
+    Ok(())
+}
+
+/// Whether all roots of a list are ready.
+fn is_ready(list: &ListSkillsResponse) -> bool {
+    let mut roots = list.roots.iter();
+    roots.all(|root| root.state() == RootState::Ready)
 }
 
 /// Returns the consistency for `--fresh`.
@@ -129,13 +128,11 @@ pub fn consistency(fresh: bool) -> Consistency {
 /// Returns the name, location and description of a skill. With `--long`, the location is the
 /// handle, otherwise the root.
 fn skill_row(skill: &Skill, is_long: bool) -> [String; 3] {
-    let root = || {
-        skill
-            .authority
-            .as_ref()
-            .map_or("", |authority| &authority.id)
+    let location = match (is_long, &skill.authority) {
+        (true, _) => skill.package.as_str(),
+        (false, Some(authority)) => authority.id.as_str(),
+        (false, None) => "",
     };
-    let location = if is_long { &skill.package } else { root() };
     [
         escape_text(&skill.name),
         escape_text(location),
@@ -175,6 +172,7 @@ async fn list_fleet(
         let on_progress = |environment: &str, stage| progress.record_stage(environment, stage);
         let listing = fleet.list_skills(roots, request, &on_progress);
         tokio::pin!(listing);
+
         if let Ok(listed) = tokio::time::timeout(PROGRESS_DELAY, &mut listing).await {
             listed
         } else {
@@ -183,54 +181,42 @@ async fn list_fleet(
         }
     };
     progress.clear_bars();
+
     match output {
         OutputFormat::Text => print_text(&listed, is_long)?,
         OutputFormat::Json => print_json(&fleet_json(&listed)?)?,
     }
-    let is_well = |listed: &ExecutorListing| {
-        let ready = |list: &ListSkillsResponse| {
-            list.roots
-                .iter()
-                .all(|root| root.state() == RootState::Ready)
-        };
-        listed.outcome.as_ref().is_ok_and(ready)
-    };
-    Ok(if listed.iter().all(is_well) {
-        exit::OK
-    } else {
-        exit::PROBLEMS_FOUND
-    })
+
+    let is_well = listed
+        .iter()
+        .all(|listed| listed.outcome.as_ref().is_ok_and(is_ready));
+    Ok(exit::code_for_result(is_well))
 }
 
 fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFailure> {
     let mut rows = Vec::new();
     let mut lines = Vec::new();
-    for ExecutorListing {
-        environment_id,
-        outcome,
-    } in listed
-    {
-        let environment = escape_text(environment_id);
-        match outcome {
+    let mut answered = 0;
+
+    for executor in listed {
+        let environment = escape_text(&executor.environment_id);
+        match &executor.outcome {
             Ok(list) => {
+                answered += 1;
                 rows.extend(list.skills.iter().map(|skill| {
                     let [name, location, description] = skill_row(skill, is_long);
                     [name, environment.clone(), location, description]
                 }));
-                lines.extend(
-                    report::skills_report(list)
-                        .iter()
-                        .map(|l| format!("{environment}: {l}")),
-                );
+                let report = report::skills_report(list);
+                lines.extend(report.iter().map(|line| format!("{environment}: {line}")));
             }
             Err(why) => {
-                lines.push(format!(
-                    "error[UNAVAILABLE] {environment}: {}",
-                    escape_text(why)
-                ));
+                let why = escape_text(why);
+                lines.push(format!("error[UNAVAILABLE] {environment}: {why}"));
             }
         }
     }
+
     let head = [
         "NAME",
         "ENVIRONMENT",
@@ -238,37 +224,30 @@ fn print_text(listed: &[ExecutorListing], is_long: bool) -> Result<(), CommandFa
         "DESCRIPTION",
     ];
     print_skills(head, &rows, is_long)?;
-    let answered = listed
-        .iter()
-        .filter(|listed| listed.outcome.is_ok())
-        .count();
-    let all = report::count_with_noun(rows.len(), "skill");
-    lines.push(format!(
-        "{all} of {answered} of {}",
-        report::count_with_noun(listed.len(), "executor")
-    ));
+
+    let skills = report::count_with_noun(rows.len(), "skill");
+    let executors = report::count_with_noun(listed.len(), "executor");
+    lines.push(format!("{skills} of {answered} of {executors}"));
     print_stderr(&lines);
     Ok(())
 }
 
 fn fleet_json(listed: &[ExecutorListing]) -> Result<Value, CommandFailure> {
-    let one = |ExecutorListing {
-                   environment_id,
-                   outcome,
-               }: &ExecutorListing| {
-        Ok(match outcome {
+    let mut executors = Vec::with_capacity(listed.len());
+    for ExecutorListing {
+        environment_id,
+        outcome,
+    } in listed
+    {
+        executors.push(match outcome {
             Err(why) => json!({ "environmentId": environment_id, "error": why }),
             Ok(list) => {
                 let list = serde_json::to_value(skill_list_json(list)?)
                     .map_err(|error| CommandFailure::invalid_response(&error))?;
                 json!({ "environmentId": environment_id, "list": list })
             }
-        })
-    };
-    let executors: Vec<Value> = listed
-        .iter()
-        .map(one)
-        .collect::<Result<_, CommandFailure>>()?;
+        });
+    }
     Ok(json!({ "executors": executors }))
 }
 
@@ -315,6 +294,7 @@ impl ProgressState {
         let Some((all, bars)) = &mut self.bars else {
             return;
         };
+
         let bar = bars.entry(environment.to_owned()).or_insert_with(|| {
             let style = ProgressStyle::with_template("{spinner} {prefix}: {msg}");
             let bar = all.add(ProgressBar::new_spinner());
@@ -323,6 +303,7 @@ impl ProgressState {
             bar.enable_steady_tick(Duration::from_millis(100));
             bar
         });
+
         let text = match stage {
             ListStage::Connecting => "connecting",
             ListStage::ListingRoots => "listing its published roots",
@@ -330,6 +311,7 @@ impl ProgressState {
             ListStage::Done => "done",
             ListStage::Failed => "does not respond",
         };
+
         if matches!(stage, ListStage::Done | ListStage::Failed) {
             bar.finish_with_message(text);
         } else {

@@ -57,15 +57,18 @@ pub fn locate_handle(
 ) -> Result<PathBuf, LocateError> {
     let handle = ResourceHandle::parse(handle).map_err(LocateError::InvalidHandle)?;
     let package = ResourceHandle::parse(package).map_err(LocateError::InvalidHandle)?;
+
     let resource = handle
         .path
         .strip_prefix(&package.path)
         .ok_or(LocateError::NotFound)?;
     let resource = Some(resource).filter(|resource| !resource.is_root());
+
     let allowed = AllowedDirs::new(std::iter::once(dir.to_owned()).chain(allow).collect());
     let root = allowed
         .resolve(dir.as_os_str().as_bytes())
         .map_err(|_| LocateError::RootUnavailable)?;
+
     locate_resource(&root, &package.path, resource.as_ref()).map_err(|error| match error {
         FileReadError::NotFound | FileReadError::TooLarge { .. } | FileReadError::Changed(_) => {
             LocateError::NotFound

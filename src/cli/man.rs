@@ -1,13 +1,24 @@
 //! Manual pages: caproot(1), a page for each command, and caproot.yaml(5).
 
-use super::definition::{CommandEntry, EXAMPLES_HEADING, OPTIONS_HEADING, OptionEntry};
+use super::definition::CommandEntry;
 use crate::config::config_keys;
-use roff::{Inline, Roff, bold, italic, roman};
+use clap::builder::Resettable;
+use clap_mangen::Man;
+use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use std::path::Path;
 use std::{fs, io};
 
 /// Name of the manual in the head of each page.
 const MANUAL: &str = "caproot manual";
+
+/// Program and version in the foot of each page.
+const PROGRAM: &str = concat!("caproot ", env!("CARGO_PKG_VERSION"));
+
+/// Empty date, so that a build can be repeated.
+const NO_DATE: &str = "\"\"";
+
+/// No hyphenation, and no spaces to fill a line: both make options hard to read.
+const LAYOUT: &str = ".nh\n.ad l\n";
 
 /// Name of the page of the config file.
 const CONFIG_PAGE: &str = "caproot.yaml";
@@ -61,87 +72,101 @@ pub(super) fn write_pages(dir: &Path, pages: &[ManualPage]) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the page of a command: the sections that clap describes, and then our own.
 fn command_page(command: &CommandEntry, commands: &[CommandEntry]) -> ManualPage {
     let name = command.page_name();
-    let mut page = start_page(&name, 1, &command.about);
-    page.control("SH", ["SYNOPSIS"]);
-    add_synopsis(&mut page, command);
-    page.control("SH", ["DESCRIPTION"]);
-    if command.description.is_empty() {
-        page.text(markup(&with_full_stop(&command.about)));
-    }
-    for (number, paragraph) in command.description.iter().enumerate() {
-        if number > 0 {
-            page.control("PP", []);
-        }
-        page.text(markup(paragraph));
-    }
-    for section in command
-        .sections
-        .iter()
-        .filter(|part| part.heading != EXAMPLES_HEADING)
-    {
+    let mut page = Roff::new();
+
+    for section in &command.sections {
         page.control("SH", [section.heading.to_uppercase().as_str()]);
         add_lines(&mut page, &section.lines);
     }
-    if !command.subcommands.is_empty() {
-        page.control("SH", ["COMMANDS"]);
-        for (inner, about) in &command.subcommands {
-            page.control("TP", []).text([bold(inner.as_str())]);
-            page.text(markup(&with_full_stop(about)));
-        }
-    }
-    page.control("SH", ["OPTIONS"]);
-    for heading in command.option_headings() {
-        if heading != OPTIONS_HEADING {
-            page.control("SS", [heading]);
-        }
-        for option in command
-            .options
-            .iter()
-            .filter(|option| option.heading == heading)
-        {
-            add_option(&mut page, option);
-        }
-    }
-    page.control("SH", ["EXAMPLES"]);
-    add_lines(&mut page, command.examples());
+
     page.control("SH", ["EXIT STATUS"]);
     for entry in command.exit_codes() {
         add_entry(&mut page, &entry.code.to_string(), entry.meaning);
     }
+
     page.control("SH", ["ENVIRONMENT"]);
     for entry in command.variables() {
         add_entry(&mut page, entry.name, entry.meaning);
     }
+
     if command.files().next().is_some() {
         page.control("SH", ["FILES"]);
         for entry in command.files() {
             add_entry(&mut page, entry.path, entry.meaning);
         }
     }
+
     page.control("SH", ["SEE ALSO"]);
     page.text(see_also(&related_pages(command, commands)));
-    finish_page(name, 1, &page)
+
+    // Both parts begin with the same definition of the apostrophe.
+    let preamble = Roff::new().render();
+    let own_sections = page.render();
+    let own_sections_alone = own_sections.trim_start_matches(&preamble);
+    let source = definition_source(command, &name) + own_sections_alone;
+    finish_page(name, 1, &source)
+}
+
+/// Returns the source of the sections that clap describes, from NAME to OPTIONS and COMMANDS.
+fn definition_source(command: &CommandEntry, name: &str) -> String {
+    let definition = command
+        .definition
+        .clone()
+        .override_usage(command.synopsis())
+        .subcommand_help_heading("COMMANDS")
+        // The examples have a section of their own, and the head of the page has the version.
+        .after_help(Resettable::Reset)
+        .version(Resettable::Reset)
+        .long_version(Resettable::Reset);
+
+    let mut rendered = Vec::new();
+    // Writing to memory does not fail.
+    let _ = Man::new(definition)
+        .title(name.to_uppercase())
+        .date(NO_DATE)
+        .source(PROGRAM)
+        .manual(MANUAL)
+        .render(&mut rendered);
+
+    let rendered = String::from_utf8_lossy(&rendered);
+    bold_code(&rendered.replacen(".SH", &format!("{LAYOUT}.SH"), 1))
+}
+
+/// Shows text between backticks in bold.
+fn bold_code(source: &str) -> String {
+    let mut parts = source.split('`');
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for (number, part) in parts.enumerate() {
+        shown += if number % 2 == 0 { r"\fB" } else { r"\fR" };
+        shown += part;
+    }
+    shown
 }
 
 /// Returns the page of the config file.
 fn config_page(commands: &[CommandEntry]) -> ManualPage {
     let mut page = start_page(CONFIG_PAGE, 5, "config file of the caproot daemon");
+
     page.control("SH", ["SYNOPSIS"]);
     page.text([bold("caproot serve --config "), italic("FILE")]);
+
     page.control("SH", ["DESCRIPTION"]);
     page.text(markup(
         "The file is YAML. Each key is optional, unless its text says that the key is required in its \
          section. Relative paths begin at the directory of the file. Unknown and duplicate keys are \
          errors. A flag of `caproot serve` replaces the value of its key, lists as a whole.",
     ));
+
     page.control("PP", []);
     page.text(markup(
         "On SIGHUP, the daemon applies a changed file whole or rejects the file whole. If a key needs a \
          restart, the daemon exits so that systemd starts a new process. Without systemd, the daemon \
          keeps the previous value of the key.",
     ));
+
     page.control("SH", ["KEYS"]);
     for key in config_keys() {
         let mut sentences = vec![key.meaning.to_owned()];
@@ -155,6 +180,7 @@ fn config_page(commands: &[CommandEntry]) -> ManualPage {
         sentences.push(format!("Reload: {}.", key.reload));
         add_entry(&mut page, key.path, &sentences.join(" "));
     }
+
     page.control("SH", ["FILES"]);
     let files = commands.iter().flat_map(CommandEntry::files);
     if let Some(file) = files
@@ -163,9 +189,11 @@ fn config_page(commands: &[CommandEntry]) -> ManualPage {
     {
         add_entry(&mut page, file.path, file.meaning);
     }
+
     page.control("SH", ["EXAMPLES"]);
     let lines: Vec<String> = CONFIG_EXAMPLE.lines().map(str::to_owned).collect();
     add_lines(&mut page, &lines);
+
     page.control("SH", ["SEE ALSO"]);
     let names = [
         "caproot",
@@ -174,104 +202,29 @@ fn config_page(commands: &[CommandEntry]) -> ManualPage {
         "caproot-config-example",
     ];
     page.text(see_also(&names.map(|name| (name.to_owned(), 1))));
-    finish_page(CONFIG_PAGE.to_owned(), 5, &page)
+
+    finish_page(CONFIG_PAGE.to_owned(), 5, &page.render())
 }
 
-/// Starts a page with its head and the section NAME.
+/// Starts the page of the config file with its head and the section NAME.
 fn start_page(name: &str, section: u8, about: &str) -> Roff {
     let mut page = Roff::new();
-    let version = concat!("caproot ", env!("CARGO_PKG_VERSION"));
+    let title = name.to_uppercase();
     let section = section.to_string();
-    page.control(
-        "TH",
-        [
-            name.to_uppercase().as_str(),
-            &section,
-            "\"\"",
-            version,
-            MANUAL,
-        ],
-    );
-    // No hyphenation, and no spaces to fill a line: both make options hard to read.
+    page.control("TH", [&*title, &*section, NO_DATE, PROGRAM, MANUAL]);
     page.control("nh", []).control("ad", ["l"]);
     page.control("SH", ["NAME"]);
-    let mut head = vec![roman(format!("{name} - "))];
-    head.extend(markup(about.trim_end_matches('.')));
-    page.text(head);
+    page.text([roman(format!("{name} - {about}"))]);
     page
 }
 
-fn finish_page(name: String, section: u8, page: &Roff) -> ManualPage {
+fn finish_page(name: String, section: u8, source: &str) -> ManualPage {
     // `\\` is defined in copy mode only. Source: groff(7), "Escape sequences".
-    let source = page.render().replace(r"\\", r"\e");
     ManualPage {
         name,
         section,
-        source,
+        source: source.replace(r"\\", r"\e"),
     }
-}
-
-fn add_synopsis(page: &mut Roff, command: &CommandEntry) {
-    let mut line = vec![bold(command.program())];
-    let arguments = command
-        .options
-        .iter()
-        .filter(|option| option.flag.is_none());
-    let flags = command
-        .options
-        .iter()
-        .filter(|option| option.flag.is_some());
-    for option in flags.chain(arguments) {
-        let (open, close) = if option.is_required {
-            ("", "")
-        } else {
-            ("[", "]")
-        };
-        line.push(roman(format!(" {open}")));
-        line.extend(option_spelling(option));
-        let repeat = if option.is_repeatable { "..." } else { "" };
-        line.push(roman(format!("{close}{repeat}")));
-    }
-    if !command.subcommands.is_empty() {
-        line.extend([roman(" "), italic("COMMAND")]);
-    }
-    page.text(line);
-}
-
-/// Returns the flag and the name of its value.
-fn option_spelling(option: &OptionEntry) -> Vec<Inline> {
-    let mut line = Vec::new();
-    if let Some(flag) = &option.flag {
-        for (number, spelling) in flag.split(", ").enumerate() {
-            line.extend((number > 0).then(|| roman(", ")));
-            line.push(bold(spelling));
-        }
-    }
-    if let Some(value) = &option.value {
-        line.extend((!line.is_empty()).then(|| roman(" ")));
-        line.push(italic(value.as_str()));
-    }
-    line
-}
-
-fn add_option(page: &mut Roff, option: &OptionEntry) {
-    page.control("TP", []).text(option_spelling(option));
-    let mut sentences = vec![with_full_stop(&option.help)];
-    let values = option.values.iter();
-    sentences.extend(values.map(|(value, text)| format!("`{value}`: {}", with_full_stop(text))));
-    sentences.extend(
-        option
-            .default
-            .iter()
-            .map(|default| format!("Default: {default}.")),
-    );
-    sentences.extend(
-        option
-            .variable
-            .iter()
-            .map(|name| format!("Environment: `{name}`.")),
-    );
-    page.text(markup(&sentences.join(" ")));
 }
 
 fn add_entry(page: &mut Roff, head: &str, meaning: &str) {
@@ -296,18 +249,19 @@ fn related_pages(command: &CommandEntry, commands: &[CommandEntry]) -> Vec<(Stri
         .iter()
         .chain(command.examples())
         .fold(String::new(), |text, part| text + part + "\n");
-    let is_related = |other: &&CommandEntry| {
-        let names_other = other.name.is_empty() || text.contains(&other.program());
-        other.name != command.name && (command.name.is_empty() || names_other)
-    };
-    let pages = commands
-        .iter()
-        .filter(is_related)
-        .map(|other| (other.page_name(), 1));
-    let config = command.files().any(|file| file.path.ends_with(CONFIG_PAGE));
+    let mut pages = Vec::new();
+    for other in commands {
+        let is_related =
+            other.name.is_empty() || command.name.is_empty() || text.contains(&other.program());
+        if other.name != command.name && is_related {
+            pages.push((other.page_name(), 1));
+        }
+    }
+
+    if command.files().any(|file| file.path.ends_with(CONFIG_PAGE)) {
+        pages.push((CONFIG_PAGE.to_owned(), 5));
+    }
     pages
-        .chain(config.then(|| (CONFIG_PAGE.to_owned(), 5)))
-        .collect()
 }
 
 fn see_also(pages: &[(String, u8)]) -> Vec<Inline> {
@@ -334,12 +288,4 @@ fn markup(text: &str) -> Vec<Inline> {
             }
         })
         .collect()
-}
-
-fn with_full_stop(text: &str) -> String {
-    if text.ends_with('.') {
-        text.to_owned()
-    } else {
-        format!("{text}.")
-    }
 }

@@ -6,11 +6,11 @@ use super::failure::CommandFailure;
 use super::output::{print_stderr, write_stdout};
 use super::signals::run_until_signal;
 use crate::mcp::{
-    ConnectFailure, HttpAllowlist, HttpListener, ServedDaemon, ServerTransport, SkillSubscription,
-    serve,
+    ConnectFailure, HttpAllowlist, HttpListener, ServedDaemon, ServedTools, ServerTransport,
+    SkillSubscription, serve,
 };
 use caproot_client::CallError;
-use caproot_client::session::{Session, SessionOptions, ToolNames};
+use caproot_client::session::{Session, SessionOptions, SkillNameListOptions, ToolNames};
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::escape_text;
 use clap::Args;
@@ -43,6 +43,19 @@ pub struct McpArgs {
     /// resources; the roots of the tools are fixed at the start
     #[arg(long)]
     tools: bool,
+    /// With --tools: limit of the list of skills in the description of the tool skills_read, in
+    /// bytes. The list has the names of the format; other skills are counted. 0 means no list
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 4_096,
+        requires = "tools"
+    )]
+    tools_budget: usize,
+    /// With --tools: also the descriptions of the skills in this list. A model trusts the description
+    /// of a tool more than a message, and third parties write the descriptions
+    #[arg(long, requires = "tools")]
+    tools_descriptions: bool,
     /// With --tools: name the tools skills.list and skills.read. Many hosts reject a dot in a name
     #[arg(long, requires = "tools")]
     namespaced: bool,
@@ -101,71 +114,86 @@ pub async fn run(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> 
 }
 
 async fn connect_and_serve(args: McpArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
-    if args.http.is_none() && args.selection.is_of_stdin() {
-        let sentence =
-            "--selected - cannot be used here: stdin belongs to the MCP host; name a file";
-        return Err(CommandFailure::new(exit::USAGE, sentence));
-    }
-    if args
-        .http
-        .is_some_and(|http| !http.ip().to_canonical().is_loopback())
-        && !args.insecure_http
-    {
-        let sentence = "--http accepts only loopback addresses";
-        return Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
-            "use a proxy with TLS, or set --insecure-http, and --allow-host for the name of this machine",
-        ));
-    }
-
+    args.check_transport()?;
     let transport = match args.http {
         None => ServerTransport::Stdio,
         Some(address) => {
             let listener = bind_listener(address)?;
-            ServerTransport::Http(
-                listener,
-                HttpAllowlist {
-                    hosts: args.allow_host.clone(),
-                    origins: args.allow_origin.clone(),
-                },
-            )
+            let allowed = HttpAllowlist {
+                hosts: args.allow_host.clone(),
+                origins: args.allow_origin.clone(),
+            };
+            ServerTransport::Http(listener, allowed)
         }
     };
-    let spelling = if args.namespaced {
-        ToolNames::Namespaced
-    } else {
-        ToolNames::Flat
-    };
-    let tool_names = args.tools.then_some(spelling);
+
+    let tools = args.served_tools();
 
     let connect = async || {
-        let connected = connect_to_daemon(&args, tool_names, env).await;
+        let connected = connect_to_daemon(&args, tools, env).await;
         connected.map_err(|failure| match failure.exit_code() {
             exit::NO_DAEMON => ConnectFailure::Unavailable(failure.sentence()),
             _ => ConnectFailure::Final(ServeFailure(failure)),
         })
     };
-    let report = |sentence: String| print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
     // Boxed, because the future is large and would enlarge the future of every command.
-    let served = Box::pin(serve(connect, transport, tool_names, report));
+    let served = Box::pin(serve(connect, transport, tools, |sentence| {
+        print_stderr(&[format!("caproot: {}", escape_text(&sentence))]);
+    }));
     served.await.map_err(|ServeFailure(failure)| failure)?;
     Ok(exit::OK)
+}
+
+impl McpArgs {
+    fn served_tools(&self) -> Option<ServedTools> {
+        let names = if self.namespaced {
+            ToolNames::Namespaced
+        } else {
+            ToolNames::Flat
+        };
+        let skills = SkillNameListOptions {
+            budget: self.tools_budget,
+            with_descriptions: self.tools_descriptions,
+        };
+        self.tools.then_some(ServedTools { names, skills })
+    }
+
+    /// Rejects flags that the transport does not allow.
+    fn check_transport(&self) -> Result<(), CommandFailure> {
+        let Some(address) = self.http else {
+            if self.selection.is_of_stdin() {
+                let sentence =
+                    "--selected - cannot be used here: stdin belongs to the MCP host; name a file";
+                return Err(CommandFailure::new(exit::USAGE, sentence));
+            }
+            return Ok(());
+        };
+
+        if address.ip().to_canonical().is_loopback() || self.insecure_http {
+            return Ok(());
+        }
+        let sentence = "--http accepts only loopback addresses";
+        Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
+            "use a proxy with TLS, or set --insecure-http, and --allow-host for the name of this machine",
+        ))
+    }
 }
 
 /// Connects, selects the roots, and starts the session of the tools.
 async fn connect_to_daemon(
     args: &McpArgs,
-    tool_names: Option<ToolNames>,
+    tools: Option<ServedTools>,
     env: &ProcessEnv,
 ) -> Result<ServedDaemon, CommandFailure> {
     let mut executor = args.connection.connect(env).await?;
     let roots = args.selection.selected_roots(&mut executor, env).await?;
 
-    let tool_session = match tool_names {
+    let tool_session = match tools {
         None => None,
-        Some(tool_names) => {
+        Some(tools) => {
             let options = SessionOptions {
                 product: args.product.clone(),
-                tool_names,
+                tool_names: tools.names,
                 ..SessionOptions::default()
             };
             let fleet = executor.session_fleet(&roots);
@@ -203,14 +231,15 @@ impl From<CallError> for ServeFailure {
 }
 
 fn bind_listener(address: SocketAddr) -> Result<HttpListener, CommandFailure> {
-    let cannot = |error| {
-        CommandFailure::new(
-            exit::CANNOT_LISTEN,
-            format!("cannot listen on {address}: {error}"),
-        )
-    };
-    let listener = HttpListener::bind(address).map_err(cannot)?;
-    let url = listener.url().map_err(cannot)?;
+    let bound = HttpListener::bind(address).and_then(|listener| {
+        let url = listener.url()?;
+        Ok((listener, url))
+    });
+    let (listener, url) = bound.map_err(|error| {
+        let sentence = format!("cannot listen on {address}: {error}");
+        CommandFailure::new(exit::CANNOT_LISTEN, sentence)
+    })?;
+
     write_stdout(|stdout| writeln!(stdout, "listening {url}"))?;
     Ok(listener)
 }

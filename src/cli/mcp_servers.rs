@@ -7,7 +7,8 @@ use caproot_client::session::SkillSource;
 use caproot_client::session::sources::mcp::McpServerList;
 use caproot_core::text::escape_text;
 use clap::Args;
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::fs::File;
@@ -40,31 +41,38 @@ impl McpServersArgs {
         let Some(file) = &self.mcp_servers else {
             return Ok(Vec::new());
         };
+
+        let text = read_text(file)
+            .await
+            .map_err(|error| unusable_list(file, &format!("cannot be read: {error}")))?;
+        let list = McpServerList::parse(&text, &|name| std::env::var(name).ok())
+            .map_err(|error| unusable_list(file, &error.to_string()))?;
+
         let name = file.display();
-        let failed = |reasons: &str| {
-            let lines: Vec<_> = reasons
-                .lines()
-                .map(|line| format!("{name}: {line}"))
-                .collect();
-            CommandFailure::from_messages(exit::BAD_CONFIG, &lines)
-        };
-        let mut text = String::new();
-        let read = async {
-            let file = File::open(file).await?;
-            // One byte more than the limit, so that the list is rejected and not cut.
-            file.take(MAX_FILE_BYTES + 1)
-                .read_to_string(&mut text)
-                .await
-        };
-        read.await
-            .map_err(|error| failed(&format!("cannot be read: {error}")))?;
-        let list = McpServerList::parse(&text, &|name| std::env::var(name).ok());
-        let list = list.map_err(|error| failed(&error.to_string()))?;
-        let warnings = list.warnings.iter();
-        let warnings: Vec<_> = warnings
+        let warnings: Vec<_> = list
+            .warnings
+            .iter()
             .map(|line| format!("caproot: {name}: {}", escape_text(line)))
             .collect();
         print_stderr(&warnings);
         Ok(list.start(within).await)
     }
+}
+
+async fn read_text(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let opened = File::open(file).await?;
+    // One byte more than the limit, so that the list is rejected and not cut.
+    let mut limited = opened.take(MAX_FILE_BYTES + 1);
+    limited.read_to_string(&mut text).await?;
+    Ok(text)
+}
+
+fn unusable_list(file: &Path, reasons: &str) -> CommandFailure {
+    let name = file.display();
+    let lines: Vec<_> = reasons
+        .lines()
+        .map(|line| format!("{name}: {line}"))
+        .collect();
+    CommandFailure::from_messages(exit::BAD_CONFIG, &lines)
 }

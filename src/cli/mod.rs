@@ -5,6 +5,7 @@ mod args;
 mod call;
 mod changes;
 mod check;
+mod command_groups;
 pub mod command_set;
 mod config;
 mod config_check;
@@ -14,6 +15,7 @@ mod executor;
 pub mod exit;
 mod explain;
 mod failure;
+mod file_check;
 mod flag_rules;
 mod fleet;
 mod handle_arg;
@@ -77,29 +79,29 @@ enum CliCommand {
     User(Box<UserCommand>),
 }
 
-/// All commands except `serve`.
+/// All commands except `serve`, in the order of their groups in the help.
 #[derive(Debug, Subcommand)]
 enum UserCommand {
+    Config(config::ConfigArgs),
+    Link(link::LinkArgs),
     Status(status::StatusArgs),
     Roots(roots::RootsArgs),
     Resolve(resolve::ResolveArgs),
     List(list::ListArgs),
     Resources(resources::ResourcesArgs),
     Read(read::ReadArgs),
+    Path(path::PathArgs),
+    Watch(watch::WatchArgs),
     Pull(pull::PullArgs),
     Verify(verify::VerifyArgs),
-    Config(config::ConfigArgs),
     New(new::NewArgs),
     Check(check::CheckArgs),
     Explain(explain::ExplainArgs),
-    Path(path::PathArgs),
+    Call(call::CallArgs),
+    Mcp(mcp::McpArgs),
+    Fleet(fleet::FleetArgs),
     Completions(CompletionsArgs),
     Man(ManArgs),
-    Watch(watch::WatchArgs),
-    Call(call::CallArgs),
-    Fleet(fleet::FleetArgs),
-    Link(link::LinkArgs),
-    Mcp(mcp::McpArgs),
 }
 
 /// Print the completions of a shell
@@ -131,7 +133,8 @@ struct ManArgs {
 
 /// Parses the arguments of this process.
 pub fn parse_command_line() -> Result<CommandLine, clap::Error> {
-    let mut command = definition::with_exit_codes(CommandLine::command());
+    let program = definition::with_exit_codes(CommandLine::command());
+    let mut command = command_groups::with_command_groups(program);
     let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
     flag_rules::check_flag_rules(&mut command, &matches)?;
     CommandLine::from_arg_matches_mut(&mut matches)
@@ -176,27 +179,28 @@ pub async fn run(prepared: PreparedCommand, env: &ProcessEnv) -> Result<u8, Comm
         PreparedKind::Serve(prepared) => return serve::run(prepared).await,
         PreparedKind::User(command) => *command,
     };
+
     match command {
+        UserCommand::Config(args) => config::run(&args, env),
+        UserCommand::Link(args) => link::run(args).await,
         UserCommand::Status(args) => status::run(args, env).await,
-        UserCommand::List(args) => list::run(args, env).await,
-        UserCommand::Read(args) => read::run(args, env).await,
-        UserCommand::Pull(args) => pull::run(args, env).await,
-        UserCommand::Verify(args) => verify::run(&args),
         UserCommand::Roots(args) => roots::run(args, env).await,
         UserCommand::Resolve(args) => resolve::run(args, env).await,
+        UserCommand::List(args) => list::run(args, env).await,
         UserCommand::Resources(args) => resources::run(args, env).await,
+        UserCommand::Read(args) => read::run(args, env).await,
         UserCommand::Path(args) => path::run(args, env).await,
-        UserCommand::Completions(args) => print_completions(&args, CommandLine::command()),
-        UserCommand::Man(args) => print_man_pages(&args),
-        UserCommand::Config(args) => config::run(&args, env),
+        UserCommand::Watch(args) => watch::run(args, env).await,
+        UserCommand::Pull(args) => pull::run(args, env).await,
+        UserCommand::Verify(args) => verify::run(&args),
         UserCommand::New(args) => new::run(&args),
         UserCommand::Check(args) => check::run(args, env).await,
         UserCommand::Explain(args) => explain::run(&args),
-        UserCommand::Watch(args) => watch::run(args, env).await,
         UserCommand::Call(args) => call::run(args, env).await,
-        UserCommand::Fleet(args) => fleet::run(args).await,
-        UserCommand::Link(args) => link::run(args).await,
         UserCommand::Mcp(args) => mcp::run(args, env).await,
+        UserCommand::Fleet(args) => fleet::run(args).await,
+        UserCommand::Completions(args) => print_completions(&args, CommandLine::command()),
+        UserCommand::Man(args) => print_man_pages(&args),
     }
 }
 

@@ -36,8 +36,11 @@ pub struct NewArgs {
 
 /// Creates the skill and prints the path of its SKILL.md.
 pub fn run(args: &NewArgs) -> Result<u8, CommandFailure> {
-    let default = || format!("Describe what {} does. Use when …", args.name);
-    let description = args.description.clone().unwrap_or_else(default);
+    let description = match &args.description {
+        Some(description) => description.clone(),
+        None => format!("Describe what {} does. Use when …", args.name),
+    };
+
     let into = args.into.strip_prefix(".").unwrap_or(&args.into);
     let file = create_skill(into, &args.name, &description).map_err(|error| {
         let exit = match error {
@@ -47,6 +50,7 @@ pub fn run(args: &NewArgs) -> Result<u8, CommandFailure> {
         };
         CommandFailure::new(exit, error)
     })?;
+
     let path = file.to_string_lossy();
     match args.output {
         OutputFormat::Json => print_json(&json!({ "name": args.name, "path": path }))?,

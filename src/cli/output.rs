@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use serde::Serialize;
+use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal as _, Write};
 use std::time::Duration;
 
@@ -93,8 +94,8 @@ pub fn print_json(value: &impl Serialize) -> Result<(), CommandFailure> {
     } else {
         serde_json::to_string(value)
     };
-    let text = text.map_err(|error| CommandFailure::invalid_response(&error))?;
-    write_stdout(|stdout| writeln!(stdout, "{}", escape_json(&text)))
+    let json = text.map_err(|error| CommandFailure::invalid_response(&error))?;
+    write_stdout(|stdout| writeln!(stdout, "{}", escape_json(&json)))
 }
 
 /// Prints rows in aligned columns that fit the terminal, below a header. Without rows, prints
@@ -147,9 +148,12 @@ pub fn print_stderr(lines: &[String]) {
 
 /// Whether stdout supports color: a terminal with color, and `NO_COLOR` is not set.
 pub fn stdout_supports_color() -> bool {
-    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    let is_dumb = set("TERM").is_none_or(|term| term == "dumb");
-    io::stdout().is_terminal() && set("NO_COLOR").is_none() && !is_dumb
+    let is_dumb = non_empty_variable("TERM").is_none_or(|term| term == "dumb");
+    io::stdout().is_terminal() && non_empty_variable("NO_COLOR").is_none() && !is_dumb
+}
+
+fn non_empty_variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// Returns the width of stdout's terminal: `COLUMNS` if set, otherwise the width that the terminal
@@ -162,12 +166,12 @@ fn terminal_width() -> Option<usize> {
     let columns = std::env::var("COLUMNS")
         .ok()
         .and_then(|columns| columns.parse().ok());
-    let reported = || {
-        let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
-        Some(usize::from(size.ws_col))
-    };
+
     columns
-        .or_else(reported)
+        .or_else(|| {
+            let size = rustix::termios::tcgetwinsize(&stdout).ok()?;
+            Some(usize::from(size.ws_col))
+        })
         .filter(|columns| *columns > 0)
         .or(Some(80))
 }

@@ -87,16 +87,19 @@ async fn listed_package(
 ) -> Result<String, CommandFailure> {
     let skill = find_skill(client, root, handle, Consistency::Cached).await?;
     let package = skill.map_or_else(|| handle.to_owned(), |skill| skill.package);
+
     let request = ListResourcesRequest {
         root: Some(root.clone()),
         package: package.clone(),
         ..ListResourcesRequest::default()
     };
+
     // If the handle is in no package, the daemon reports the problem.
     let list = client.list_resources(&request).await?;
     if package == handle || list.resources.iter().any(|file| file.resource == handle) {
         return Ok(package);
     }
+
     let sentence = "the package has no such file in the daemon's list";
     Err(CommandFailure::new(exit::REJECTED, sentence)
         .with_hint("`caproot resources PACKAGE` lists the files"))
@@ -121,61 +124,96 @@ async fn root_directory(
             return Err(CommandFailure::new(exit::BAD_CONFIG, sentence));
         }
     };
-    let (dirs, config_error) = published_dirs(&published, config, env);
+
     // The daemon may have another config file or another user with other default directories.
-    let content = |skill: Skill| (skill.package, skill.digest, skill.size_bytes);
-    let there = find_skill(client, &root, handle, Consistency::Cached).await?;
-    let there = there.map(content);
-    for dir in &dirs {
+    let candidates = published_dirs(&published, config, env);
+    let listed = find_skill(client, &root, handle, Consistency::Cached).await?;
+    let there = listed.as_ref().map(SkillContent::of);
+    for dir in &candidates.dirs {
         let arg = RootArg {
             id: Some(root.id.clone()),
             dir: dir.clone().into_os_string(),
         };
-        let same = select_roots(&[arg], &location.environment_id, None)
-            .ok()
-            .and_then(|mut s| s.pop());
-        let Some(same) = same else { continue };
+        let selected = select_roots(&[arg], &location.environment_id, None);
+        let Some(same) = selected.ok().and_then(|mut roots| roots.pop()) else {
+            continue;
+        };
+
         let here = find_skill(client, &same, handle, Consistency::Cached).await?;
-        if there.is_none() || there == here.map(content) {
+        if there.is_none() || there == here.as_ref().map(SkillContent::of) {
             return Ok((same, dir.clone()));
         }
     }
-    let why = match (config_error, &dirs[..]) {
-        (Some(why), _) => why,
-        (None, [dir, ..]) => format!("the daemon finds another skill in {}", dir.display()),
-        (None, []) => "the config file does not publish the root".to_owned(),
-    };
+
+    let why = candidates.why_none_fits();
     let sentence = format!("unknown directory of the published root `{published}`: {why}");
     Err(CommandFailure::new(exit::BAD_CONFIG, sentence).with_hint(
         "name the daemon's config file with --config FILE, or the directory with --root ID=DIR",
     ))
 }
 
+/// Fields of a skill that are equal in every directory with the same skill.
+#[derive(PartialEq, Eq)]
+struct SkillContent<'a> {
+    package: &'a str,
+    digest: &'a str,
+    size_bytes: u64,
+}
+
+impl<'a> SkillContent<'a> {
+    fn of(skill: &'a Skill) -> Self {
+        Self {
+            package: &skill.package,
+            digest: &skill.digest,
+            size_bytes: skill.size_bytes,
+        }
+    }
+}
+
+/// Directories that a published root can have.
+struct DirCandidates {
+    dirs: Vec<PathBuf>,
+    /// Reason why the config file could not be read.
+    config_error: Option<String>,
+}
+
+impl DirCandidates {
+    fn why_none_fits(&self) -> String {
+        match (&self.config_error, &self.dirs[..]) {
+            (Some(why), _) => why.clone(),
+            (None, [dir, ..]) => format!("the daemon finds another skill in {}", dir.display()),
+            (None, []) => "the config file does not publish the root".to_owned(),
+        }
+    }
+}
+
 /// Returns the possible directories of a published root, and the error of the config file.
-fn published_dirs(
-    published: &str,
-    config: Option<&Path>,
-    env: &ProcessEnv,
-) -> (Vec<PathBuf>, Option<String>) {
-    let find_path = |roots: Vec<PublishedRoot>| {
-        let root = roots.into_iter().find(|root| root.id.as_str() == published);
-        root.map(|root| PathBuf::from(OsStr::from_bytes(&root.path)))
+fn published_dirs(published: &str, config: Option<&Path>, env: &ProcessEnv) -> DirCandidates {
+    let mut candidates = DirCandidates {
+        dirs: Vec::new(),
+        config_error: None,
     };
-    let (file, usual) = if let Some(file) = config {
-        (file.to_owned(), None)
-    } else {
-        let usual =
-            Config::from_flags(ServeFlags::default(), env).map(|usual| usual.published_roots);
-        (
-            env.etc.join("caproot/caproot.yaml"),
-            find_path(usual.unwrap_or_default()),
-        )
-    };
-    let (named, config_error) = match read_published(&file, env) {
-        Ok(roots) => (find_path(roots), None),
-        Err(why) => (None, Some(why)),
-    };
-    (named.into_iter().chain(usual).collect(), config_error)
+
+    let usual_file = env.etc.join("caproot/caproot.yaml");
+    match read_published(config.unwrap_or(&usual_file), env) {
+        Ok(roots) => candidates.dirs.extend(find_directory(roots, published)),
+        Err(why) => candidates.config_error = Some(why),
+    }
+
+    if config.is_none()
+        && let Ok(defaults) = Config::from_flags(ServeFlags::default(), env)
+    {
+        let roots = defaults.published_roots;
+        candidates.dirs.extend(find_directory(roots, published));
+    }
+    candidates
+}
+
+fn find_directory(roots: Vec<PublishedRoot>, published: &str) -> Option<PathBuf> {
+    let root = roots
+        .into_iter()
+        .find(|root| root.id.as_str() == published)?;
+    Some(OsStr::from_bytes(&root.path).into())
 }
 
 fn read_published(file: &Path, env: &ProcessEnv) -> Result<Vec<PublishedRoot>, String> {
@@ -195,6 +233,7 @@ fn read_published(file: &Path, env: &ProcessEnv) -> Result<Vec<PublishedRoot>, S
 fn locate_failure(why: LocateError, dir: &Path) -> CommandFailure {
     const HERE: &str = "run this command on the executor, as a user who may read the root";
     let below = dir.display();
+
     match why {
         LocateError::InvalidHandle(problem) => {
             CommandFailure::invalid_response(&format!("handle: {problem}"))
@@ -203,30 +242,31 @@ fn locate_failure(why: LocateError, dir: &Path) -> CommandFailure {
             let sentence = format!("this user cannot open the root's directory {below}");
             CommandFailure::new(exit::PROBLEMS_FOUND, sentence).with_hint(HERE)
         }
-        LocateError::NotFound => CommandFailure::new(
-            exit::PROBLEMS_FOUND,
-            format!("the daemon lists the file, but the file is not below {below}"),
-        )
-        .with_hint(HERE),
+        LocateError::NotFound => {
+            let sentence = format!("the daemon lists the file, but the file is not below {below}");
+            CommandFailure::new(exit::PROBLEMS_FOUND, sentence).with_hint(HERE)
+        }
+
         LocateError::Outside => {
             let sentence =
                 format!("a link leads out of {below} and out of every --allow directory");
             CommandFailure::new(exit::BAD_CONFIG, sentence)
                 .with_hint("allow the directory of its target with --allow DIR")
         }
-        LocateError::Denied => CommandFailure::new(
-            exit::NOT_PERMITTED,
-            format!("this user may not read the file below {below}"),
-        ),
-        LocateError::Failed => CommandFailure::new(
-            exit::PROBLEMS_FOUND,
-            format!("cannot read the filesystem below {below}"),
-        ),
+        LocateError::Denied => {
+            let sentence = format!("this user may not read the file below {below}");
+            CommandFailure::new(exit::NOT_PERMITTED, sentence)
+        }
+        LocateError::Failed => {
+            let sentence = format!("cannot read the filesystem below {below}");
+            CommandFailure::new(exit::PROBLEMS_FOUND, sentence)
+        }
     }
 }
 
 fn print_path(handle: &str, path: &Path, output: OutputFormat) -> Result<(), CommandFailure> {
     let bytes = path.as_os_str().as_bytes();
+
     match output {
         OutputFormat::Text if io::stdout().is_terminal() => {
             let text = escape_text(&path.to_string_lossy());

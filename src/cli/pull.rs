@@ -116,19 +116,21 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
         .package
         .resolve(&mut client, &roots, Consistency::Cached)
         .await?;
-    let limits = PullLimits {
+
+    let root = find_root(&package, roots)?;
+    let mut request = PullRequest::new(root, package, args.into);
+    request.limits = PullLimits {
         max_files: args.max_files,
         max_bytes: args.max_bytes,
     };
-    let root = find_root(&package, roots)?;
-    let mut request = PullRequest::new(root, package, args.into);
-    request.limits = limits;
     request.replaces_conflicts = args.force;
     if args.force && contains_home(&request, env) {
         let sentence = format!("{} contains your home directory", request.dir.display());
         return Err(CommandFailure::new(exit::BAD_CONFIG, sentence)
             .with_hint("--force would remove it; name a directory for the package alone"));
     }
+
+    // The mirror starts first, so that no change is lost between the pull and the watch.
     let watched = args.watch.then(|| start_mirror(&client, &request));
     match pull_with_progress(&client, &request).await {
         Ok(report) => print_report(&request, &report, args.output)?,
@@ -137,6 +139,7 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
         }
         Err(error) => return Err(error.into()),
     }
+
     match watched {
         Some(mirror) => follow_package(&client, &request, mirror, args.output).await,
         None => Ok(exit::OK),
@@ -144,9 +147,9 @@ async fn pull_and_watch(args: PullArgs, env: &ProcessEnv) -> Result<u8, CommandF
 }
 
 fn contains_home(request: &PullRequest, env: &ProcessEnv) -> bool {
-    let real = |dir: &PathBuf| dir.canonicalize().ok();
-    let home = env.home.as_ref().and_then(real);
-    home.zip(real(&request.dir))
+    let home = env.home.as_ref().and_then(|home| home.canonicalize().ok());
+    let dir = request.dir.canonicalize().ok();
+    home.zip(dir)
         .is_some_and(|(home, dir)| home.starts_with(dir))
 }
 
@@ -171,10 +174,13 @@ async fn follow_package(
 ) -> Result<u8, CommandFailure> {
     let mut last_problem = None;
     let mut interval = COMPARE_INTERVAL;
+
     loop {
         // A timeout is a reason to compare, too.
         drop(tokio::time::timeout(interval, mirror.changed()).await);
+
         let start = Instant::now();
+
         match pull_with_progress(client, request).await {
             Ok(report) => {
                 last_problem = None;
@@ -224,6 +230,7 @@ async fn pull_with_progress(
     let style = ProgressStyle::with_template("{spinner} {msg}");
     spinner.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     spinner.set_message("listing the files");
+
     let mut show = |progress: PullProgress| {
         let PullProgress { files, total_files } = progress;
         spinner.set_message(format!("{files} of {total_files} files read"));
@@ -239,6 +246,7 @@ async fn pull_with_progress(
         outcome = pull => outcome,
         never = delayed => never,
     };
+
     spinner.finish_and_clear();
     outcome
 }
@@ -252,6 +260,7 @@ fn print_report(
         max_files,
         max_bytes,
     } = request.limits;
+
     match output {
         OutputFormat::Json => print_json(&json!({
             "package": request.package,
@@ -264,23 +273,25 @@ fn print_report(
             "readFiles": report.read_files,
             "conflicts": [],
         })),
+
         OutputFormat::Text => write_stdout(|stdout| {
             for (mark, names) in [('+', &report.written), ('-', &report.removed)] {
                 for name in names {
                     writeln!(stdout, "{mark} {}", escape_text(name))?;
                 }
             }
+
+            let outcome = if report.is_replaced {
+                "pulled"
+            } else {
+                "unchanged"
+            };
+            let files = count_with_noun(report.files, "file");
+            let read = count_with_noun(report.read_files, "file");
+            let bytes = report.bytes;
             writeln!(
                 stdout,
-                "{}: {} of at most {max_files}, {} of at most {max_bytes} bytes, {} read",
-                if report.is_replaced {
-                    "pulled"
-                } else {
-                    "unchanged"
-                },
-                count_with_noun(report.files, "file"),
-                report.bytes,
-                count_with_noun(report.read_files, "file"),
+                "{outcome}: {files} of at most {max_files}, {bytes} of at most {max_bytes} bytes, {read} read"
             )
         }),
     }
@@ -304,6 +315,7 @@ fn print_conflicts(
                 .try_for_each(|line| writeln!(stdout, "{line}"))
         })?,
     }
+
     let files = count_with_noun(conflicts.len(), "file");
     print_stderr(&[
         format!("caproot: nothing is written: {files} not from a pull, or changed since"),

@@ -61,19 +61,21 @@ pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
         .package
         .resolve(&mut client, &roots, consistency)
         .await?;
+
     let root = find_root(&handle, roots)?;
-    let package = find_skill(&mut client, &root, &handle, consistency).await?;
-    let package = match package {
+    let package = match find_skill(&mut client, &root, &handle, consistency).await? {
         Some(skill) => skill.package,
         None => find_plugin_package(&mut client, &root, &handle, consistency)
             .await?
             .unwrap_or_else(|| handle.clone()),
     };
+
     let resource = if package == handle {
         String::new()
     } else {
         handle
     };
+
     let request = ReadResourceRequest {
         root: Some(root),
         package,
@@ -82,6 +84,7 @@ pub async fn run(args: ReadArgs, env: &ProcessEnv) -> Result<u8, CommandFailure>
         consistency: consistency.into(),
         ..ReadResourceRequest::default()
     };
+
     match args.output {
         OutputFormat::Text => {
             let mut out = |bytes: &[u8]| io::stdout().lock().write_all(bytes);
@@ -106,14 +109,17 @@ async fn print_as_json(
         let too_large = || io::Error::new(io::ErrorKind::FileTooLarge, "over 256 MiB of JSON");
         fits.then_some(()).ok_or_else(too_large)
     };
+
     let mut answer = client
         .read_resource(request, MAX_JSON_BYTES, &mut collect)
         .await?;
+
     answer.body = Some(match answer.body {
         Some(Body::Contents(_)) => Body::Contents(
             String::from_utf8(content).map_err(|error| CommandFailure::invalid_response(&error))?,
         ),
         Some(Body::Data(_)) | None => Body::Data(content),
     });
+
     print_message(&answer)
 }

@@ -1,8 +1,8 @@
 //! Report of roots and diagnostics in the style of a compiler, with a summary.
 
 use caproot_core::proto::caproot::v1::{
-    Diagnostic, DiagnosticCode, ListRootsResponse, ListSkillsResponse, PublishedRoot,
-    ResolveRootsResponse, ResolvedRoot, RootReason, RootState, RootStatus, Severity,
+    Diagnostic, DiagnosticCode, ListRootsResponse, ListSkillsResponse, ResolveRootsResponse,
+    ResolvedRoot, RootReason, RootState, RootStatus, Severity,
 };
 use caproot_core::text::EscapedText;
 use std::fmt::Write as _;
@@ -21,7 +21,18 @@ pub fn skills_report(list: &ListSkillsResponse) -> Vec<String> {
 
 /// Returns the report of resolved roots.
 pub fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
-    let status = |root: &ResolvedRoot| RootStatus {
+    let roots: Vec<_> = answer.roots.iter().map(root_status).collect();
+    let diagnostics: Vec<_> = answer
+        .roots
+        .iter()
+        .flat_map(|root| root.diagnostics.clone())
+        .collect();
+    let is_truncated = roots.iter().any(|root| root.truncated);
+    report_lines("", &roots, &diagnostics, is_truncated)
+}
+
+fn root_status(root: &ResolvedRoot) -> RootStatus {
+    RootStatus {
         id: root.id.clone(),
         state: root.state,
         reason: root.reason,
@@ -29,32 +40,19 @@ pub fn resolve_report(answer: &ResolveRootsResponse) -> Vec<String> {
         counts: root.counts,
         truncated: root.truncated,
         ..RootStatus::default()
-    };
-    let roots: Vec<_> = answer.roots.iter().map(status).collect();
-    let diagnostics: Vec<_> = answer
-        .roots
-        .iter()
-        .flat_map(|r| r.diagnostics.clone())
-        .collect();
-    report_lines(
-        "",
-        &roots,
-        &diagnostics,
-        roots.iter().any(|root| root.truncated),
-    )
+    }
 }
 
 /// Returns the report of published roots.
 pub fn roots_report(answer: &ListRootsResponse) -> Vec<String> {
-    let status = |root: &PublishedRoot| RootStatus {
+    let roots = answer.roots.iter().map(|root| RootStatus {
         id: root.id.clone(),
         state: root.state,
         reason: root.reason,
         message: root.message.clone(),
         ..RootStatus::default()
-    };
-    let roots: Vec<_> = answer.roots.iter().map(status).collect();
-    report_lines("published: ", &roots, &[], false)
+    });
+    report_lines("published: ", &roots.collect::<Vec<_>>(), &[], false)
 }
 
 /// Returns the state of a root, with the reason if there is one.
@@ -108,17 +106,20 @@ pub fn diagnostic_line(diagnostic: &Diagnostic) -> Option<String> {
         Severity::Warning => "warning",
         Severity::Note | Severity::Unspecified => return None,
     };
+
     // A newer daemon may have codes that this client does not know.
     let code = DiagnosticCode::try_from(diagnostic.code).map_or_else(
         |number| number.0.to_string(),
         |code| strip_enum_prefix(code.as_str_name(), "DIAGNOSTIC_CODE_").to_owned(),
     );
+
     let mut line = format!("{severity}[{code}] ");
     if diagnostic.resource.is_empty() {
         let _ = write!(line, "root {}", EscapedText(&diagnostic.root_id));
     } else {
         let _ = write!(line, "{}", EscapedText(&diagnostic.resource));
     }
+
     if diagnostic.line > 0 {
         let _ = write!(line, ":{}", diagnostic.line);
         if diagnostic.column > 0 {
@@ -141,6 +142,7 @@ pub fn strip_enum_prefix<'a>(name: &'a str, prefix: &str) -> &'a str {
 
 fn summary_line(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: bool) -> String {
     let mut line = format!("{what}{}", count_with_noun(roots.len(), "root"));
+
     let unready = roots
         .iter()
         .filter(|root| root.state() != RootState::Ready)
@@ -148,12 +150,14 @@ fn summary_line(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: 
     if unready > 0 {
         let _ = write!(line, " ({unready} not ready)");
     }
+
     for (severity, name) in [(Severity::Error, "error"), (Severity::Warning, "warning")] {
         let count = of.iter().filter(|d| d.severity() == severity).count();
         if count > 0 {
             let _ = write!(line, ", {}", count_with_noun(count, name));
         }
     }
+
     let total: u64 = roots
         .iter()
         .filter_map(|root| root.counts)
@@ -163,6 +167,7 @@ fn summary_line(what: &str, roots: &[RootStatus], of: &[Diagnostic], truncated: 
     if unsent > 0 {
         let _ = write!(line, ", {unsent} more not in the response");
     }
+
     if truncated {
         line.push_str("; the scan ended at a limit");
     }

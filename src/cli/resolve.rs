@@ -46,6 +46,7 @@ pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
         ..ResolveRootsRequest::default()
     };
     let answer = executor.client.resolve_roots(request).await?;
+
     match args.output {
         OutputFormat::Text => {
             print_table(["ROOT", "STATE", "FOUND"], &resolved_root_rows(&answer))?;
@@ -57,26 +58,21 @@ pub async fn run(args: ResolveArgs, env: &ProcessEnv) -> Result<u8, CommandFailu
         }
         OutputFormat::Json => print_message(&answer)?,
     }
-    let ready = answer
-        .roots
-        .iter()
-        .all(|root| root.state() == RootState::Ready);
-    Ok(if ready {
-        exit::OK
-    } else {
-        exit::PROBLEMS_FOUND
-    })
+
+    let mut roots = answer.roots.iter();
+    let is_ready = roots.all(|root| root.state() == RootState::Ready);
+    Ok(exit::code_for_result(is_ready))
 }
 
 fn resolved_root_rows(answer: &ResolveRootsResponse) -> Vec<[String; 3]> {
-    let row = |root: &ResolvedRoot| {
+    let rows = answer.roots.iter().map(|root| {
         [
             escape_text(&root.id),
             report::root_state_text(root.state(), root.reason),
             root_contents(root),
         ]
-    };
-    answer.roots.iter().map(row).collect()
+    });
+    rows.collect()
 }
 
 /// Returns the tree of a root's plugins below the root's id, or `None` without plugins and
@@ -92,6 +88,7 @@ fn root_contents(root: &ResolvedRoot) -> String {
     let Some(counts) = &root.counts else {
         return String::new();
     };
+
     // A newer daemon may have kinds that this client does not know.
     let mut text = RootKind::try_from(root.kind).map_or_else(
         |number| number.0.to_string(),
@@ -103,11 +100,9 @@ fn root_contents(root: &ResolvedRoot) -> String {
             let _ = write!(text, " {}", EscapedText(&plugin.version));
         }
     }
-    let _ = write!(
-        text,
-        ": {}",
-        report::count_with_noun(counts.skills as usize, "skill")
-    );
+
+    let skills = report::count_with_noun(counts.skills as usize, "skill");
+    let _ = write!(text, ": {skills}");
     for (count, what) in [
         (counts.omitted, "omitted"),
         (counts.other_product, "for other products"),
@@ -116,6 +111,7 @@ fn root_contents(root: &ResolvedRoot) -> String {
             let _ = write!(text, ", {count} {what}");
         }
     }
+
     let _ = write!(text, "; directories: {} scanned", counts.directories);
     if counts.skipped_directories > 0 {
         let _ = write!(text, ", {} skipped", counts.skipped_directories);

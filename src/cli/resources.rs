@@ -48,6 +48,7 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
         .package
         .resolve(&mut client, &roots, Consistency::Cached)
         .await?;
+
     let request = ListResourcesRequest {
         root: Some(find_root(&package, roots)?),
         package,
@@ -55,6 +56,7 @@ pub async fn run(args: ResourcesArgs, env: &ProcessEnv) -> Result<u8, CommandFai
         ..ListResourcesRequest::default()
     };
     let answer = client.list_resources(&request).await?;
+
     match args.output {
         OutputFormat::Text => {
             // Not truncated, so that handles can be copied.

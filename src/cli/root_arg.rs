@@ -62,20 +62,20 @@ pub fn select_roots(
     for arg in args {
         paths.push(wire_path(&arg.dir, current_dir)?);
     }
-    let ids = unique_root_ids(
-        args.iter()
-            .map(|arg| arg.id.as_deref())
-            .zip(paths.iter().map(String::as_str)),
-    );
-    let root = |(id, path)| SelectedCapabilityRoot {
-        id,
-        location: Some(CapabilityRootLocation {
-            r#type: "environment".to_owned(),
-            environment_id: environment_id.to_owned(),
-            path,
-        }),
-    };
-    Ok(ids.into_iter().zip(paths).map(root).collect())
+
+    let named = args.iter().map(|arg| arg.id.as_deref());
+    let ids = unique_root_ids(named.zip(paths.iter().map(String::as_str)));
+    let roots = ids.into_iter().zip(paths);
+    Ok(roots
+        .map(|(id, path)| SelectedCapabilityRoot {
+            id,
+            location: Some(CapabilityRootLocation {
+                r#type: "environment".to_owned(),
+                environment_id: environment_id.to_owned(),
+                path,
+            }),
+        })
+        .collect())
 }
 
 /// Returns the directory in the form that the daemon accepts: an absolute path, or a URI if it is a
@@ -113,20 +113,26 @@ fn unique_root_ids<'a>(roots: impl Iterator<Item = (Option<&'a str>, &'a str)>) 
         .iter()
         .filter_map(|(id, _)| id.map(String::from))
         .collect();
-    let id = |(id, path): &(Option<&str>, &str)| {
-        if let Some(id) = id {
-            return (*id).to_owned();
-        }
-        let base = last_segment(path);
-        let mut id = base.clone();
-        let mut count = 1;
-        while !taken.insert(id.clone()) {
-            count += 1;
-            id = format!("{base}-{count}");
-        }
-        id
-    };
-    roots.iter().map(id).collect()
+
+    let mut ids = Vec::with_capacity(roots.len());
+    for (id, path) in roots {
+        ids.push(match id {
+            Some(id) => id.to_owned(),
+            None => free_id(last_segment(path), &mut taken),
+        });
+    }
+    ids
+}
+
+/// Takes the first of `base`, `base-2` and so on that is not taken.
+fn free_id(base: String, taken: &mut HashSet<String>) -> String {
+    let mut id = base.clone();
+    let mut count = 1;
+    while !taken.insert(id.clone()) {
+        count += 1;
+        id = format!("{base}-{count}");
+    }
+    id
 }
 
 /// Returns the default name of a root: the id of a published root, the last segment of a path, or

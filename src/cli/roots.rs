@@ -30,6 +30,7 @@ pub struct RootsArgs {
 pub async fn run(args: RootsArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let mut executor = args.connection.connect(env).await?;
     let answer = executor.client.list_roots().await?;
+
     match args.output {
         OutputFormat::Text => {
             print_table(["ID", "SCOPE", "STATE"], &published_root_rows(&answer))?;
@@ -41,15 +42,10 @@ pub async fn run(args: RootsArgs, env: &ProcessEnv) -> Result<u8, CommandFailure
         }
         OutputFormat::Json => print_message(&answer)?,
     }
-    let ready = answer
-        .roots
-        .iter()
-        .all(|root| root.state() == RootState::Ready);
-    Ok(if ready {
-        exit::OK
-    } else {
-        exit::PROBLEMS_FOUND
-    })
+
+    let mut roots = answer.roots.iter();
+    let is_ready = roots.all(|root| root.state() == RootState::Ready);
+    Ok(exit::code_for_result(is_ready))
 }
 
 fn published_root_rows(answer: &ListRootsResponse) -> Vec<[String; 3]> {

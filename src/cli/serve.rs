@@ -173,6 +173,7 @@ pub fn prepare_daemon(
         return config_check::answer_check_requests(|| load_config(&args, env))
             .map(ServePreparation::Finished);
     }
+
     let (inherited, handed_over) = server::take_inherited_sockets()?;
     let env = &ProcessEnv {
         inherited_sockets: handed_over,
@@ -182,33 +183,31 @@ pub fn prepare_daemon(
         let sentences: Vec<_> = errors.iter().map(ToString::to_string).collect();
         CommandFailure::from_messages(exit::BAD_CONFIG, &sentences)
     })?;
+
     // The listeners are bound first, so that the sandbox can deny binding, locking and creating
     // sockets.
     let listeners = server::bind_listeners(&config, inherited)?;
-    let test = args
-        .self_test
-        .clone()
-        .map(SelfTest::prepare)
-        .transpose()
-        .map_err(|error| {
-            CommandFailure::new(
-                exit::INTERNAL,
-                format!("cannot start the self-test: {error}"),
-            )
-        })?;
+    let prepared = args.self_test.clone().map(SelfTest::prepare).transpose();
+    let test = prepared.map_err(|error| {
+        let sentence = format!("cannot start the self-test: {error}");
+        CommandFailure::new(exit::INTERNAL, sentence)
+    })?;
+
+    // The checker starts before the sandbox, which would restrict it.
     let is_managed = args.config.is_some() && server::has_service_manager();
     let checker = (is_managed && test.is_none()).then(ConfigChecker::start);
+
     let restricted = restrict_process(&sandbox_needs(&config, args.config.clone(), env))?;
     if let Some(test) = test {
         return run_self_test(&test, &config, &restricted.status).map(ServePreparation::Finished);
     }
-    let restricted = Arc::new(restricted);
-    let again = args.config.is_some().then(|| (args, env.clone()));
+
+    let reload_inputs = args.config.is_some().then(|| (args, env.clone()));
     Ok(ServePreparation::Daemon(Box::new(PreparedDaemon {
         config,
         listeners,
-        sandbox_guard: restricted,
-        reload_inputs: again,
+        sandbox_guard: Arc::new(restricted),
+        reload_inputs,
         file,
         checker,
     })))
@@ -220,6 +219,21 @@ struct LoadedConfig {
     file: Option<ConfigFile>,
 }
 
+impl LoadedConfig {
+    fn load(args: &ServeArgs, env: &ProcessEnv) -> Result<Self, ConfigErrors> {
+        if let Some(path) = &args.config {
+            record_reading(&[path]);
+        }
+        // The stamp comes first, so that a change during the read is noticed.
+        let file = args.config.clone().map(|path| {
+            let stamp = FileStamp::of_path(&path);
+            ConfigFile { path, stamp }
+        });
+        let config = load_config(args, env)?;
+        Ok(Self { config, file })
+    }
+}
+
 /// Loads the configuration on another thread, so that a file that hangs is an error. The thread has
 /// ended when the function succeeds: the sandbox restricts one thread only. If the system refuses a
 /// thread, loads the configuration on this thread without a time limit: the runtime reports the
@@ -227,27 +241,17 @@ struct LoadedConfig {
 fn load_config_in_time(args: &ServeArgs, env: &ProcessEnv) -> Result<LoadedConfig, ConfigErrors> {
     let progress = ReadProgress::default();
     let (sender, receiver) = mpsc::channel();
-    let loading = {
-        let (args, env, progress) = (args.clone(), env.clone(), progress.clone());
-        let load = move || {
-            if let Some(path) = &args.config {
-                record_reading(&[path]);
-            }
-            let file = args.config.clone().map(|path| {
-                let stamp = FileStamp::of_path(&path);
-                ConfigFile { path, stamp }
-            });
-            let config = load_config(&args, &env)?;
-            Ok(LoadedConfig { config, file })
-        };
-        let load_here = load.clone();
-        let spawned = thread::Builder::new().spawn(move || {
-            drop(sender.send(progress.follow(load)));
-        });
-        match spawned {
-            Ok(loading) => loading,
-            Err(_) => return load_here(),
-        }
+    let spawned = {
+        let args = args.clone();
+        let env = env.clone();
+        let progress = progress.clone();
+        thread::Builder::new().spawn(move || {
+            let loaded = progress.follow(|| LoadedConfig::load(&args, &env));
+            drop(sender.send(loaded));
+        })
+    };
+    let Ok(loading) = spawned else {
+        return LoadedConfig::load(args, env);
     };
 
     match receiver.recv_timeout(READ_TIMEOUT) {
@@ -266,12 +270,12 @@ fn load_config_in_time(args: &ServeArgs, env: &ProcessEnv) -> Result<LoadedConfi
 
 /// Loads the config file and the flags, at the start and for each reload.
 fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, ConfigErrors> {
-    let root = |root: &RootArg| RootFlag {
+    let roots = args.root.iter().map(|root| RootFlag {
         id: root.id.clone(),
         dir: root.dir.clone().into(),
-    };
+    });
     let flags = ServeFlags {
-        roots: args.root.iter().map(root).collect(),
+        roots: roots.collect(),
         allow: args.allow.clone(),
         environment_ids: args.environment_id.clone(),
         listen: args.listen.clone(),
@@ -285,6 +289,7 @@ fn load_config(args: &ServeArgs, env: &ProcessEnv) -> Result<Config, ConfigError
         watch_config: args.watch_config,
     };
     let mut config = Config::load(flags, args.config.as_deref(), env)?;
+
     if let Some(filter) = &args.log {
         config.log.filter.clone_from(filter);
     }
@@ -301,111 +306,124 @@ pub async fn run(prepared: ServePreparation) -> Result<u8, CommandFailure> {
     let PreparedDaemon {
         config,
         listeners,
-        sandbox_guard: restricted,
-        reload_inputs: again,
+        sandbox_guard,
+        reload_inputs,
         file,
         checker,
     } = match prepared {
         ServePreparation::Daemon(ready) => *ready,
         ServePreparation::Finished(code) => return Ok(code),
     };
+
     // Before the listeners are printed, so that a signal after that stops the daemon properly.
     let signals = DaemonSignals::new()?;
     let logs = logs::init_logging(&config.log, config.traces.as_ref())
         .map_err(|sentence| CommandFailure::new(exit::BAD_CONFIG, sentence))?;
     let logs = Arc::new(logs);
-    log_sandbox(&restricted);
-    let app = server::build_daemon_on(listeners, config, restricted.status).await?;
+    log_sandbox(&sandbox_guard);
+
+    let app = server::build_daemon_on(listeners, config, sandbox_guard.status).await?;
     print_listeners(&app).await?;
-    // The flags replace the values of the file on each reload, too.
-    let load = again.map(|(args, env)| Arc::new(move || load_config(&args, &env)) as ConfigLoader);
-    let may_read = restricted.is_restricted().then(|| {
-        let restricted = restricted.clone();
-        Arc::new(move |dir: &Path| restricted.may_read(dir)) as SandboxReadCheck
-    });
-    let checker = checker.and_then(|started| {
-        let warn = |error: &io::Error| {
-            tracing::warn!(%error, "keys that need a new process are applied only at a restart");
-        };
-        started.inspect_err(warn).ok()
-    });
-    let check_file = checker.map(|checker| Arc::new(move || checker.check()) as ConfigFileCheck);
-    let logs_of_reload = Some(logs.clone());
-    let reload_requested = Arc::default();
+
+    let requested = Arc::default();
     let reloads = ReloadSource {
-        requested: Arc::clone(&reload_requested),
-        load_config: load,
-        may_read,
-        logs: logs_of_reload,
+        requested: Arc::clone(&requested),
+        load_config: reload_inputs.map(config_loader),
+        may_read: read_check(&sandbox_guard),
+        logs: Some(logs.clone()),
         config_file: file,
-        check_file,
+        check_file: checker.and_then(file_check),
     };
     let (stop, stopped) = oneshot::channel();
     let run = Box::pin(app.run_with_reloads(async { drop(stopped.await) }, reloads));
-    let outcome = signals
-        .run_until_stopped(run, stop, &reload_requested)
-        .await;
+    let outcome = signals.run_until_stopped(run, stop, &requested).await;
+
     // Blocks for a moment, so it must not run on a thread of the runtime. With the timeout, a
     // thread that hangs on a dead mount does not delay the exit.
-    let ended = run_blocking(move || logs.flush_spans());
-    drop(tokio::time::timeout(TRACE_FLUSH_TIMEOUT, ended).await);
-    let ending = outcome.unwrap_or_else(|| {
+    let flushed = run_blocking(move || logs.flush_spans());
+    drop(tokio::time::timeout(TRACE_FLUSH_TIMEOUT, flushed).await);
+
+    let reason = outcome.unwrap_or_else(|| {
         tracing::warn!("second stop signal: calls in flight are aborted");
         Ok(ExitReason::Stopped)
     })?;
-    Ok(match ending {
+    Ok(match reason {
         ExitReason::Stopped => exit::OK,
         ExitReason::NeedsRestart => exit::NEEDS_RESTART,
     })
 }
 
+/// Returns the loader of a reload. The flags replace the values of the file on each reload, too.
+fn config_loader((args, env): (ServeArgs, ProcessEnv)) -> ConfigLoader {
+    Arc::new(move || load_config(&args, &env))
+}
+
+/// Returns the check whether the sandbox allows reading a directory, if there is a sandbox.
+fn read_check(sandbox: &Arc<ProcessSandbox>) -> Option<SandboxReadCheck> {
+    let sandbox = sandbox.clone();
+    sandbox
+        .is_restricted()
+        .then(|| Arc::new(move |dir: &Path| sandbox.may_read(dir)) as SandboxReadCheck)
+}
+
+/// Returns the check of the config file by the checker, if the checker has started.
+fn file_check(started: io::Result<ConfigChecker>) -> Option<ConfigFileCheck> {
+    match started {
+        Ok(checker) => Some(Arc::new(move || checker.check())),
+        Err(error) => {
+            tracing::warn!(%error, "keys that need a new process are applied only at a restart");
+            None
+        }
+    }
+}
+
 /// Returns the files and ports that the daemon needs after the sandbox is applied. New needs belong
 /// here.
 fn sandbox_needs(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) -> SandboxPolicy {
-    let socket = |listener: &ListenAddress| match listener {
-        ListenAddress::Unix(path) | ListenAddress::UnixInOwnDir(path) => Some(path.clone()),
-        ListenAddress::Tcp(_) => None,
-    };
     let tokens = config
         .callers
         .iter()
-        .flat_map(|rules| rules.token_files.iter().flatten());
-    let tokens = tokens.map(|file| file.path().to_owned());
+        .flat_map(|rules| rules.token_files.iter().flatten())
+        .map(|file| file.path().to_owned());
     let certificates = config
         .tls
         .iter()
         .flat_map(TlsFiles::paths)
         .map(Path::to_owned);
+    let roots = config.published_roots.iter();
+    let listeners = config.listeners.iter().chain(&config.metrics);
+
     SandboxPolicy {
         landlock: config.landlock,
         allowed_dirs: config.extra_allowed_dirs().to_vec(),
-        roots: config
-            .published_roots
-            .iter()
-            .map(|p| OsStr::from_bytes(&p.path).into())
+        roots: roots
+            .map(|root| OsStr::from_bytes(&root.path).into())
             .collect(),
         files: file.into_iter().chain(tokens).chain(certificates).collect(),
-        sockets: config
-            .listeners
-            .iter()
-            .chain(&config.metrics)
-            .filter_map(socket)
-            .collect(),
+        sockets: listeners.filter_map(socket_path).collect(),
         connect_ports: config.traces.iter().map(|traces| traces.port).collect(),
         may_bind_tcp: false,
         home: env.home.clone(),
     }
 }
 
+fn socket_path(listener: &ListenAddress) -> Option<PathBuf> {
+    match listener {
+        ListenAddress::Unix(path) | ListenAddress::UnixInOwnDir(path) => Some(path.clone()),
+        ListenAddress::Tcp(_) => None,
+    }
+}
+
 fn log_sandbox(restricted: &ProcessSandbox) {
-    let sandbox = &restricted.status;
-    let (landlock, abi, prefixes) = (
-        sandbox.landlock.name(),
-        sandbox.landlock_abi,
-        sandbox.readable_dirs,
-    );
-    let no_new_privs = sandbox.no_new_privs;
-    match sandbox.landlock {
+    let SandboxStatus {
+        landlock: state,
+        landlock_abi: abi,
+        readable_dirs: prefixes,
+        no_new_privs,
+    } = restricted.status;
+    let landlock = state.name();
+
+    match state {
         LandlockState::Enforced | LandlockState::Off => {
             tracing::info!(landlock, abi, prefixes, no_new_privs, "sandbox");
         }
@@ -438,8 +456,8 @@ fn run_self_test(
     config: &Config,
     sandbox: &SandboxStatus,
 ) -> Result<u8, CommandFailure> {
-    let below = config.allowed_dirs.iter().find(|dir| dir.is_dir());
-    let below = below.map_or(Path::new("/"), |dir| dir.as_path());
+    let allowed = config.allowed_dirs.iter().find(|dir| dir.is_dir());
+    let below = allowed.map_or(Path::new("/"), |dir| dir.as_path());
     let abi = match sandbox.landlock {
         LandlockState::Enforced | LandlockState::Partial => Some(sandbox.landlock_abi),
         LandlockState::Off | LandlockState::Unavailable => None,
@@ -447,6 +465,7 @@ fn run_self_test(
     let attempts = test
         .run(below, abi)
         .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
+
     write_stdout(|stdout| {
         attempts.iter().try_for_each(|attempt| {
             let errno = attempt.error.as_ref().and_then(io::Error::raw_os_error);
@@ -455,9 +474,7 @@ fn run_self_test(
             writeln!(stdout, "{line}")
         })
     })?;
-    Ok(if attempts.iter().all(AttemptResult::is_denied) {
-        exit::OK
-    } else {
-        exit::PROBLEMS_FOUND
-    })
+
+    let is_denied = attempts.iter().all(AttemptResult::is_denied);
+    Ok(exit::code_for_result(is_denied))
 }

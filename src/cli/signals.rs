@@ -71,6 +71,7 @@ impl DaemonSignals {
     ) -> Option<T> {
         let mut run = pin!(run);
         let mut stop = Some(stop);
+
         loop {
             tokio::select! {
                 outcome = &mut run => return Some(outcome),
@@ -81,6 +82,7 @@ impl DaemonSignals {
                 _ = self.terminate.recv() => {}
                 _ = self.interrupt.recv() => {}
             }
+
             match stop.take() {
                 // Fails only if `run` is already ending.
                 Some(stop) => drop(stop.send(())),

@@ -37,127 +37,121 @@ pub struct StatusArgs {
     connection: ConnectionArgs,
 }
 
+/// Line of the output.
+struct StatusRow {
+    key: String,
+    value: String,
+}
+
 /// Prints health and description.
 pub async fn run(args: StatusArgs, env: &ProcessEnv) -> Result<u8, CommandFailure> {
     let mut connected = args.connection.connect_unchecked(env).await?;
     let health = connected.client.check_health().await?;
-    let serving = health == ServingStatus::Serving;
+    let is_serving = health == ServingStatus::Serving;
+
     let executor = match connected.client.get_executor().await {
         Ok(executor) => Some(executor),
-        Err(error) if serving => return Err(error.into()),
+        Err(error) if is_serving => return Err(error.into()),
         // A daemon that is not serving may reject the call. Its health is enough.
         Err(_) => None,
     };
+    let mut dynamic = None;
     if let Some(executor) = &executor {
         connected.check_description(executor)?;
+        let message = json::to_dynamic(executor);
+        dynamic = Some(message.map_err(|error| CommandFailure::invalid_response(&error))?);
     }
-    let dynamic = executor.as_ref().map(json::to_dynamic).transpose();
-    let dynamic = dynamic.map_err(|error| CommandFailure::invalid_response(&error))?;
+
     match args.output {
         OutputFormat::Text => {
+            let endpoint = escape_text(&connected.config.endpoint.to_string());
             let mut rows = vec![
-                ("health".to_owned(), health.as_str_name().to_owned()),
-                (
-                    "endpoint".to_owned(),
-                    escape_text(&connected.config.endpoint.to_string()),
-                ),
+                status_row("health", health.as_str_name()),
+                status_row("endpoint", endpoint),
             ];
-            if let (Some(executor), Some(dynamic)) = (&executor, &dynamic) {
-                rows.extend(executor_rows(executor));
-                if args.limits {
-                    rows.extend(limit_rows(dynamic));
-                }
+            rows.extend(executor.iter().flat_map(executor_rows));
+            if args.limits {
+                rows.extend(dynamic.iter().flat_map(limit_rows));
             }
-            let widest = rows.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
-            write_stdout(|stdout| {
-                rows.iter()
-                    .try_for_each(|(key, value)| writeln!(stdout, "{key:widest$}  {value}"))
-            })?;
+            print_rows(&rows)?;
         }
         OutputFormat::Json => {
             let mut answer = json!({ "health": health.as_str_name() });
             if let Some(executor) = dynamic {
-                let executor = serde_json::to_value(executor);
-                answer["executor"] =
-                    executor.map_err(|error| CommandFailure::invalid_response(&error))?;
+                answer["executor"] = serde_json::to_value(executor)
+                    .map_err(|error| CommandFailure::invalid_response(&error))?;
             }
             print_json(&answer)?;
         }
     }
-    Ok(if serving {
-        exit::OK
-    } else {
-        exit::PROBLEMS_FOUND
+    Ok(exit::code_for_result(is_serving))
+}
+
+fn status_row(key: &str, value: impl Into<String>) -> StatusRow {
+    StatusRow {
+        key: key.to_owned(),
+        value: value.into(),
+    }
+}
+
+fn print_rows(rows: &[StatusRow]) -> Result<(), CommandFailure> {
+    let widest = rows.iter().map(|row| row.key.len()).max().unwrap_or(0);
+    write_stdout(|stdout| {
+        rows.iter()
+            .try_for_each(|StatusRow { key, value }| writeln!(stdout, "{key:widest$}  {value}"))
     })
 }
 
-fn executor_rows(executor: &GetExecutorResponse) -> Vec<(String, String)> {
-    let build = Some(&executor.build).filter(|build| !build.is_empty());
-    let build = build.map_or_else(String::new, |build| format!(" ({build})"));
+fn executor_rows(executor: &GetExecutorResponse) -> Vec<StatusRow> {
+    let mut version = executor.version.clone();
+    if !executor.build.is_empty() {
+        let _ = write!(version, " ({})", executor.build);
+    }
     let mut rows = vec![
-        (
-            "version".to_owned(),
-            escape_text(&format!("{}{build}", executor.version)),
-        ),
-        (
-            "environments".to_owned(),
+        status_row("version", escape_text(&version)),
+        status_row(
+            "environments",
             escape_text(&executor.environment_ids.join(", ")),
         ),
     ];
-    rows.extend(
-        executor
-            .start_time
-            .map(|time| ("started".to_owned(), time.to_string())),
-    );
-    rows.push((
-        "revision".to_owned(),
-        format!(
-            "{} of epoch {}",
-            executor.revision,
-            EscapedText(&executor.epoch)
-        ),
-    ));
-    rows.extend(
-        executor
-            .catalog_stats
-            .as_ref()
-            .map(|h| ("catalog".to_owned(), catalog_text(h))),
-    );
-    rows.extend(
-        executor
-            .watch
-            .as_ref()
-            .map(|w| ("watches".to_owned(), watch_text(w))),
-    );
-    for line in executor.config.iter().flat_map(config_lines) {
-        rows.push(("config".to_owned(), line));
+
+    if let Some(time) = executor.start_time {
+        rows.push(status_row("started", time.to_string()));
     }
-    rows.push((
-        "features".to_owned(),
-        escape_text(&executor.features.join(", ")),
-    ));
-    rows.extend(
-        executor
-            .sandbox
-            .as_ref()
-            .map(|s| ("sandbox".to_owned(), sandbox_text(s))),
-    );
+    let epoch = EscapedText(&executor.epoch);
+    let revision = format!("{} of epoch {epoch}", executor.revision);
+    rows.push(status_row("revision", revision));
+    if let Some(stats) = &executor.catalog_stats {
+        rows.push(status_row("catalog", catalog_text(stats)));
+    }
+    if let Some(watch) = &executor.watch {
+        rows.push(status_row("watches", watch_text(watch)));
+    }
+    for line in executor.config.iter().flat_map(config_lines) {
+        rows.push(status_row("config", line));
+    }
+
+    let features = executor.features.join(", ");
+    rows.push(status_row("features", escape_text(&features)));
+    if let Some(sandbox) = &executor.sandbox {
+        rows.push(status_row("sandbox", sandbox_text(sandbox)));
+    }
     // Older daemons do not set the field.
     if !executor.resolver.is_empty() {
-        rows.push(("resolver".to_owned(), escape_text(&executor.resolver)));
+        rows.push(status_row("resolver", escape_text(&executor.resolver)));
     }
     rows
 }
 
 /// Reads the limits by the descriptor, so that new limits are printed, too.
-fn limit_rows(dynamic: &DynamicMessage) -> Vec<(String, String)> {
+fn limit_rows(dynamic: &DynamicMessage) -> Vec<StatusRow> {
     let mut rows = Vec::new();
     let limits = dynamic.get_field_by_name("limits");
     if let Some(limits) = limits.as_deref().and_then(|value| value.as_message()) {
         for field in limits.descriptor().fields() {
             let value = limits.get_field(&field);
             let number = value.as_u64().or_else(|| value.as_u32().map(u64::from));
-            rows.extend(number.map(|number| (field.name().to_owned(), number.to_string())));
+            rows.extend(number.map(|number| status_row(field.name(), number.to_string())));
         }
     }
     rows
@@ -208,23 +202,23 @@ fn watch_text(watch: &WatchStatus) -> String {
     if watch.roots == 0 {
         return "none; no root was requested yet".to_owned();
     }
+
     let WatchStatus {
         backend,
         watches_used: used,
         watches_limit: allowed,
         ..
     } = watch;
+
     let mut line = format!("{used} by {}", EscapedText(backend));
     if *allowed > 0 {
         let _ = write!(line, ", {allowed} allowed");
     }
     if watch.polling_roots > 0 {
-        let _ = write!(
-            line,
-            ", {} polled",
-            count_with_noun((watch.polling_roots, "root"))
-        );
+        let polled = count_with_noun((watch.polling_roots, "root"));
+        let _ = write!(line, ", {polled} polled");
     }
+
     if *allowed > 0 && *used > allowed / 5 * 4 {
         line.push_str("; raise fs.inotify.max_user_watches before the watches are used up");
     }
@@ -233,25 +227,25 @@ fn watch_text(watch: &WatchStatus) -> String {
 
 /// Describes the applied configuration, keys that wait for a restart, and the last rejection.
 fn config_lines(status: &ConfigStatus) -> Vec<String> {
-    let read = status
-        .load_time
-        .map_or_else(String::new, |time| format!("read {time}"));
-    let mut lines = vec![read];
+    let mut lines = vec![match status.load_time {
+        Some(time) => format!("read {time}"),
+        None => String::new(),
+    }];
+
     if !status.restart_required.is_empty() {
-        lines.push(escape_text(&format!(
-            "needs a restart: {}",
-            status.restart_required.join(", ")
-        )));
+        let keys = status.restart_required.join(", ");
+        lines.push(escape_text(&format!("needs a restart: {keys}")));
     }
+
     if let Some(rejection) = &status.last_rejection {
-        let time = rejection
-            .time
-            .map_or_else(String::new, |time| time.to_string());
-        let positions = match &rejection.errors[..] {
-            [] => String::new(),
-            positions => format!(", errors at {}", positions.join(", ")),
-        };
-        let line = format!("a newer file was REJECTED {time}{positions}; see the daemon's log");
+        let mut line = "a newer file was REJECTED ".to_owned();
+        if let Some(time) = rejection.time {
+            let _ = write!(line, "{time}");
+        }
+        if !rejection.errors.is_empty() {
+            let _ = write!(line, ", errors at {}", rejection.errors.join(", "));
+        }
+        line.push_str("; see the daemon's log");
         lines.push(escape_text(&line));
     }
     lines

@@ -11,11 +11,8 @@ const GAP: &str = "  ";
 /// truncated.
 pub fn table_lines<const N: usize>(rows: &[[String; N]], width: Option<usize>) -> Vec<String> {
     let widths: [usize; N] = std::array::from_fn(|column| {
-        let widest = rows
-            .iter()
-            .map(|row| row[column].width())
-            .max()
-            .unwrap_or(0);
+        let cells = rows.iter().map(|row| row[column].width());
+        let widest = cells.max().unwrap_or(0);
         let most = match (column, width) {
             (_, None) => usize::MAX,
             (0, Some(width)) => width / 2,
@@ -23,7 +20,9 @@ pub fn table_lines<const N: usize>(rows: &[[String; N]], width: Option<usize>) -
         };
         widest.min(most)
     });
-    let line = |row: &[String; N]| {
+
+    let mut lines = Vec::with_capacity(rows.len());
+    for row in rows {
         let mut line = String::new();
         for (column, cell) in row.iter().enumerate() {
             if column + 1 == N {
@@ -33,9 +32,12 @@ pub fn table_lines<const N: usize>(rows: &[[String; N]], width: Option<usize>) -
                 line.push_str(GAP);
             }
         }
-        truncate_to_width(line.trim_end(), width.unwrap_or(usize::MAX))
-    };
-    rows.iter().map(line).collect()
+        lines.push(truncate_to_width(
+            line.trim_end(),
+            width.unwrap_or(usize::MAX),
+        ));
+    }
+    lines
 }
 
 fn pad_to_width(cell: &str, width: usize) -> String {
@@ -50,14 +52,17 @@ pub fn truncate_to_width(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
     }
+
     let mut left = width.saturating_sub(1);
-    let fits = |c: &char| {
-        let taken = c.width().unwrap_or(0);
-        let fits = taken <= left;
-        left = left.saturating_sub(taken);
-        fits
-    };
-    let mut short: String = text.chars().take_while(fits).collect();
+    let mut short = String::new();
+    for c in text.chars() {
+        let columns = c.width().unwrap_or(0);
+        if columns > left {
+            break;
+        }
+        left -= columns;
+        short.push(c);
+    }
     if width > 0 {
         short.push('…');
     }

@@ -36,7 +36,7 @@ pub fn run(args: &VerifyArgs) -> Result<u8, CommandFailure> {
         bytes,
         differences,
     } = verify_dir(&args.dir)?;
-    let is_same = differences.is_empty();
+
     match args.output {
         OutputFormat::Json => print_json(&json!({
             "package": package,
@@ -45,31 +45,33 @@ pub fn run(args: &VerifyArgs) -> Result<u8, CommandFailure> {
             "bytes": bytes,
             "differences": differences_json(&differences),
         }))?,
+
         OutputFormat::Text => write_stdout(|stdout| {
             for line in difference_lines(&differences) {
                 writeln!(stdout, "{line}")?;
             }
-            let (files, package) = (count_with_noun(files, "file"), escape_text(&package));
+            let files = count_with_noun(files, "file");
+            let package = escape_text(&package);
             let count = count_with_noun(differences.len(), "difference");
             writeln!(stdout, "{package}: {files}, {bytes} bytes, {count}")
         })?,
     }
-    Ok(if is_same {
-        exit::OK
-    } else {
-        exit::PROBLEMS_FOUND
-    })
+    Ok(exit::code_for_result(differences.is_empty()))
 }
 
 /// Formats differences as lines of kind and name.
 pub fn difference_lines(differences: &[DirDifference]) -> Vec<String> {
-    let line =
-        |found: &DirDifference| format!("{:7}  {}", found.kind.name(), escape_text(&found.name));
-    differences.iter().map(line).collect()
+    let lines = differences.iter().map(|DirDifference { name, kind, .. }| {
+        let kind = kind.name();
+        format!("{kind:7}  {}", escape_text(name))
+    });
+    lines.collect()
 }
 
 /// Returns differences as JSON.
 pub fn differences_json(differences: &[DirDifference]) -> Value {
-    let one = |found: &DirDifference| json!({ "name": found.name, "kind": found.kind.name() });
-    differences.iter().map(one).collect()
+    differences
+        .iter()
+        .map(|found| json!({ "name": found.name, "kind": found.kind.name() }))
+        .collect()
 }

@@ -68,6 +68,7 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
     let mut stream = MirrorStream::start(&executor.client, &selection, |_, skill| skill);
     let mut reporter = ChangeReporter::new(args.bookmarks);
     let mut outage = OutageReporter::default();
+
     loop {
         let event = match stream.next().await? {
             WatchMessage::Lost { cause, .. } => {
@@ -77,17 +78,19 @@ async fn print_changes(args: WatchArgs, env: &ProcessEnv) -> Result<u8, CommandF
             WatchMessage::Event(event) => *event,
         };
         outage.report_reconnected(&event);
+
         let is_bookmark = matches!(event.event, Some(Event::Bookmark(_)));
         let lines = match args.output {
             OutputFormat::Text => {
-                let update = stream.apply_event(event);
-                let update = update.map_err(|why| CommandFailure::invalid_response(&why))?;
-                let lines = update.map(|update| reporter.report_update(&update));
+                let update = stream
+                    .apply_event(event)
+                    .map_err(|why| CommandFailure::invalid_response(&why))?;
+                let changes =
+                    update.map_or_else(Vec::new, |update| reporter.report_update(&update));
                 let now = Zoned::now().strftime("%H:%M:%S").to_string();
-                lines
-                    .into_iter()
-                    .flatten()
-                    .map(|line| format!("{now} {line}"))
+                changes
+                    .iter()
+                    .map(|change| format!("{now} {change}"))
                     .collect()
             }
             OutputFormat::Json if is_bookmark && !args.bookmarks => continue,
@@ -131,6 +134,7 @@ impl OutageReporter {
         if self.last_message.take().is_none() {
             return;
         }
+
         let how = match &event.event {
             Some(Event::Reset(reset)) => {
                 let reason = ResetReason::try_from(reset.reason).map_or_else(
@@ -146,6 +150,7 @@ impl OutageReporter {
             }
             _ => "resumed without a gap".to_owned(),
         };
+
         print_stderr(&[format!("caproot: reconnected; {how}")]);
     }
 }

@@ -21,10 +21,11 @@ pub enum SkillAddress {
 /// Whether the Agent Skills format allows the name: 1 to 64 lower-case letters, digits and single
 /// hyphens between them.
 fn is_valid_name(name: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let edges = name.bytes().next().is_some_and(plain) && name.bytes().last().is_some_and(plain);
-    let all = name.bytes().all(|b| plain(b) || b == b'-');
-    edges && all && name.len() <= 64 && !name.contains("--")
+    let is_plain = name
+        .bytes()
+        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+    let has_stray_hyphen = name.starts_with('-') || name.ends_with('-') || name.contains("--");
+    is_plain && !has_stray_hyphen && (1..=64).contains(&name.len())
 }
 
 /// Returns the address of each package, given the name in its frontmatter if there is one. A URI
@@ -34,33 +35,38 @@ pub fn assign_addresses<'a>(
     skills: impl IntoIterator<Item = (&'a str, Option<&'a str>)>,
 ) -> BTreeMap<&'a str, SkillAddress> {
     let skills: BTreeMap<&str, Option<&str>> = skills.into_iter().collect();
-    let packages: BTreeSet<&str> = skills.keys().copied().collect();
+    let packages: BTreeSet<String> = skills.keys().map(|&package| package.to_owned()).collect();
     let mut moved: BTreeSet<String> = BTreeSet::new();
-    let address = |(package, name): (&'a str, Option<&str>)| {
-        let Some(name) = name.filter(|name| is_valid_name(name)) else {
-            return (package, SkillAddress::InvalidName);
-        };
-        let uri = skill_uri(package, name);
-        if uri != package {
-            let among_packages = parent_handles(&uri)
-                .any(|at| at != package && packages.contains(at))
-                || packages
-                    .range(&*uri..)
-                    .take_while(|at| at.starts_with(&uri))
-                    .any(|at| is_within(at, &uri));
-            let among_moved = parent_handles(&uri).any(|at| moved.contains(at))
-                || moved
-                    .range(uri.clone()..)
-                    .take_while(|at| at.starts_with(&uri))
-                    .any(|at| is_within(at, &uri));
-            if among_packages || among_moved {
-                return (package, SkillAddress::UriTaken);
+
+    let mut addresses = BTreeMap::new();
+    for (package, name) in skills {
+        let address = match name.filter(|name| is_valid_name(name)) {
+            None => SkillAddress::InvalidName,
+            Some(name) => {
+                let uri = skill_uri(package, name);
+                if uri == package {
+                    SkillAddress::Uri(uri)
+                } else if overlaps(&uri, &packages, package) || overlaps(&uri, &moved, "") {
+                    SkillAddress::UriTaken
+                } else {
+                    moved.insert(uri.clone());
+                    SkillAddress::Uri(uri)
+                }
             }
-            moved.insert(uri.clone());
-        }
-        (package, SkillAddress::Uri(uri))
-    };
-    skills.into_iter().map(address).collect()
+        };
+        addresses.insert(package, address);
+    }
+    addresses
+}
+
+/// Whether a handle except `own` contains the URI, or lies within it.
+fn overlaps(uri: &str, handles: &BTreeSet<String>, own: &str) -> bool {
+    let is_inside = parent_handles(uri).any(|parent| parent != own && handles.contains(parent));
+
+    let mut following = handles
+        .range(uri.to_owned()..)
+        .take_while(|handle| handle.starts_with(uri));
+    is_inside || following.any(|handle| is_within(handle, uri))
 }
 
 /// Returns the URI of a skill with that name: the name replaces the last directory. If the root

@@ -1,6 +1,7 @@
 //! Methods of the MCP server: each method takes a permit, reads the catalog and asks the daemon for
 //! files.
 
+use super::ServedDaemon;
 use super::address::SkillAddress;
 use super::call_error::McpCallError;
 use super::catalog::{McpCatalog, ServedSkill, sort_key};
@@ -9,9 +10,10 @@ use super::feed::{FeedState, SyncState};
 use super::files::{self, FileError, SkillFiles};
 use super::limits::{
     CATALOG_TIMEOUT, MAX_CALLS, MAX_ENTRY_BYTES, MAX_LISTENS, MAX_PAGE_BYTES, MAX_PAGE_ITEMS,
-    MAX_PAGE_TIME, MAX_WAITING_CALLS,
+    MAX_PAGE_TIME, MAX_WAITING_CALLS, TOOL_LIST_TIMEOUT,
 };
-use caproot_client::session::{Session, ToolNames};
+use super::tool_list::ServedTools;
+use caproot_client::session::Session;
 use caproot_client::{CallError, Client};
 use caproot_core::text::escape_hidden_chars;
 use futures_util::StreamExt as _;
@@ -19,7 +21,7 @@ use futures_util::stream::FuturesOrdered;
 use rmcp::model::{
     ContentBlock, GetPromptResult, ListPromptsResult, ListResourcesResult, ListSkillsResult,
     MetaObject, Prompt, PromptMessage, Resource, ResourceContents, Role, Skill, SkillFrontmatter,
-    SkillResources,
+    SkillResources, Tool,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -40,21 +42,13 @@ const OMITTED_META_KEY: &str = "caproot/omitted";
 #[derive(Debug)]
 pub struct McpBackend {
     /// Set with the first connection.
-    daemon: SetOnce<ConnectedDaemon>,
+    daemon: SetOnce<ServedDaemon>,
     state: watch::Receiver<FeedState>,
-    /// Names of the served tools; `None` without tools.
-    tool_names: Option<ToolNames>,
+    /// Tools that are served; `None` without tools.
+    tools: Option<ServedTools>,
     waiting_permits: Semaphore,
     call_permits: Semaphore,
     listen_permits: Arc<Semaphore>,
-}
-
-/// Daemon that the server is connected to.
-#[derive(Debug)]
-pub struct ConnectedDaemon {
-    pub client: Client,
-    /// Session that answers the calls of the tools; `None` without tools.
-    pub tool_session: Option<Session>,
 }
 
 /// Permit of a call, with the catalog for its response. Released on drop.
@@ -63,6 +57,22 @@ struct CallPermit<'a> {
     catalog: Arc<McpCatalog>,
     _waiting: SemaphorePermit<'a>,
     _call: SemaphorePermit<'a>,
+}
+
+/// Page of a list.
+struct ListPage<T> {
+    items: Vec<T>,
+    /// Size of the items as JSON.
+    bytes: usize,
+}
+
+/// Numbers of skills that a page omits, by reason.
+#[derive(Default)]
+struct OmittedSkills {
+    names: usize,
+    taken: usize,
+    files: usize,
+    policy: usize,
 }
 
 /// Entry of `skills/list` for one skill.
@@ -74,12 +84,61 @@ enum SkillListItem {
     Gone,
 }
 
+impl<T> Default for ListPage<T> {
+    fn default() -> Self {
+        Self {
+            items: Vec::new(),
+            bytes: 0,
+        }
+    }
+}
+
+impl<T: Serialize> ListPage<T> {
+    /// Adds an item. Returns whether the page has room; the first item always fits.
+    fn add(&mut self, item: T) -> bool {
+        let bytes = json_bytes(&item);
+        self.add_with_size(item, bytes)
+    }
+
+    fn add_with_size(&mut self, item: T, bytes: usize) -> bool {
+        self.bytes += bytes;
+        let is_full = self.items.len() == MAX_PAGE_ITEMS
+            || self.bytes > MAX_PAGE_BYTES && !self.items.is_empty();
+        if !is_full {
+            self.items.push(item);
+        }
+        !is_full
+    }
+}
+
+impl OmittedSkills {
+    /// Counts a skill that cannot be in the list.
+    fn count_omitted(&mut self, address: &SkillAddress) {
+        match address {
+            SkillAddress::InvalidName => self.names += 1,
+            SkillAddress::UriTaken => self.taken += 1,
+            SkillAddress::Uri(_) => self.files += 1,
+        }
+    }
+
+    fn to_json(&self) -> Option<Value> {
+        let Self {
+            names,
+            taken,
+            files,
+            policy,
+        } = self;
+        (names + taken + files + policy > 0)
+            .then(|| json!({"name": names, "uriTaken": taken, "files": files, "policy": policy}))
+    }
+}
+
 impl McpBackend {
-    pub fn new(state: watch::Receiver<FeedState>, tool_names: Option<ToolNames>) -> Self {
+    pub fn new(state: watch::Receiver<FeedState>, tools: Option<ServedTools>) -> Self {
         Self {
             daemon: SetOnce::new(),
             state,
-            tool_names,
+            tools,
             waiting_permits: Semaphore::new(MAX_WAITING_CALLS),
             call_permits: Semaphore::new(MAX_CALLS),
             listen_permits: Arc::new(Semaphore::new(MAX_LISTENS)),
@@ -92,14 +151,35 @@ impl McpBackend {
     }
 
     /// Sets the daemon, once it has answered.
-    pub fn set_daemon(&self, daemon: ConnectedDaemon) {
+    pub fn set_daemon(&self, daemon: ServedDaemon) {
         let is_first = self.daemon.set(daemon).is_ok();
         debug_assert!(is_first, "the server connects once");
     }
 
-    /// Returns the names of the served tools; `None` without tools.
-    pub fn tool_names(&self) -> Option<ToolNames> {
-        self.tool_names
+    /// Returns the served tools; `None` without tools.
+    pub fn tools(&self) -> Option<ServedTools> {
+        self.tools
+    }
+
+    /// Returns the tools with the skills of now in the description of the read tool; `None` without
+    /// tools. Waits for the first connection for a short time only.
+    pub async fn list_tools(&self) -> Option<Vec<Tool>> {
+        let tools = self.tools?;
+        let connected = timeout(TOOL_LIST_TIMEOUT, self.first_tool_session()).await;
+        Some(tools.describe(connected.ok().flatten()))
+    }
+
+    /// Returns the list of the skills of now; `None` without tools, and before the first connection.
+    pub fn skill_name_list(&self) -> Option<String> {
+        let session = self.daemon.get()?.tool_session.as_ref()?;
+        Some(session.describe_skills(self.tools?.skills))
+    }
+
+    /// Returns the session of the tools, however long the first connection takes; `None` without
+    /// tools.
+    pub async fn first_tool_session(&self) -> Option<&Session> {
+        self.tools?;
+        self.daemon.wait().await.tool_session.as_ref()
     }
 
     /// Returns the session that answers the calls of the tools. Waits for the first connection.
@@ -109,7 +189,7 @@ impl McpBackend {
     }
 
     /// Returns the daemon. Waits for the first connection.
-    async fn connected_daemon(&self) -> Result<&ConnectedDaemon, McpCallError> {
+    async fn connected_daemon(&self) -> Result<&ServedDaemon, McpCallError> {
         timeout(CATALOG_TIMEOUT, self.daemon.wait())
             .await
             .map_err(|_| self.unavailable_error())
@@ -138,23 +218,21 @@ impl McpBackend {
     ) -> Result<ListResourcesResult, McpCallError> {
         let permit = self.acquire_call_permit().await?;
         let rest = skills_after_cursor(&permit.catalog, ListKind::Resources, cursor)?;
-        let (mut page, mut bytes, mut policy) = (Vec::new(), 0, 0);
+
+        let mut page = ListPage::default();
+        let mut policy = 0;
         for skill in rest.iter().take(MAX_PAGE_ITEMS) {
             if skill.prompt_name.is_some() {
                 policy += 1;
-                continue;
-            }
-            let resource = main_resource(skill);
-            bytes += json_bytes(&resource);
-            if bytes > MAX_PAGE_BYTES && !page.is_empty() {
+            } else if !page.add(main_resource(skill)) {
                 break;
             }
-            page.push(resource);
         }
-        let next = next_cursor(ListKind::Resources, rest, page.len() + policy);
-        let mut result = ListResourcesResult::with_all_items(page);
-        result.next_cursor = next;
+
+        let next = next_cursor(ListKind::Resources, rest, page.items.len() + policy);
         let left_out = (policy > 0).then(|| json!({"policy": policy}));
+        let mut result = ListResourcesResult::with_all_items(page.items);
+        result.next_cursor = next;
         result.meta = meta_object([
             (OMISSIONS_META_KEY, permit.catalog.omissions()),
             (OMITTED_META_KEY, left_out),
@@ -170,35 +248,29 @@ impl McpBackend {
         let permit = self.acquire_call_permit().await?;
         let rest = skills_after_cursor(&permit.catalog, ListKind::Skills, cursor)?;
         let until = Instant::now() + MAX_PAGE_TIME;
-        let catalog = &permit.catalog;
+
         let mut pending = rest.iter().take(MAX_PAGE_ITEMS);
-        let show = |skill| permit.list_item_for_models(skill);
-        let mut shown = FuturesOrdered::new();
+        let mut listed = FuturesOrdered::new();
         for skill in pending.by_ref().take(MAX_CONCURRENT_LISTINGS) {
-            shown.push_back(show(skill));
+            listed.push_back(permit.list_item_for_models(skill));
         }
-        let (mut page, mut bytes, mut passed) = (Vec::new(), 0, 0);
-        let (mut names, mut taken, mut files, mut policy) = (0, 0, 0, 0);
-        while let Some(one) = shown.next().await {
+
+        let mut page = ListPage::default();
+        let mut omitted = OmittedSkills::default();
+        let mut passed = 0;
+        while let Some(item) = listed.next().await {
             if let Some(skill) = pending.next() {
-                shown.push_back(show(skill));
+                listed.push_back(permit.list_item_for_models(skill));
             }
-            match one? {
-                SkillListItem::Skill(_, more)
-                    if bytes + more > MAX_PAGE_BYTES && !page.is_empty() =>
-                {
-                    break;
+
+            match item? {
+                SkillListItem::Skill(skill, bytes) => {
+                    if !page.add_with_size(*skill, bytes) {
+                        break;
+                    }
                 }
-                SkillListItem::Skill(skill, more) => {
-                    bytes += more;
-                    page.push(*skill);
-                }
-                SkillListItem::Omitted => match rest[passed].address {
-                    SkillAddress::InvalidName => names += 1,
-                    SkillAddress::UriTaken => taken += 1,
-                    SkillAddress::Uri(_) => files += 1,
-                },
-                SkillListItem::UserOnly => policy += 1,
+                SkillListItem::Omitted => omitted.count_omitted(&rest[passed].address),
+                SkillListItem::UserOnly => omitted.policy += 1,
                 SkillListItem::Gone => {}
             }
             passed += 1;
@@ -206,13 +278,12 @@ impl McpBackend {
                 break;
             }
         }
-        let mut result = ListSkillsResult::with_all_items(page);
+
+        let mut result = ListSkillsResult::with_all_items(page.items);
         result.next_cursor = next_cursor(ListKind::Skills, rest, passed);
-        let left_out = json!({"name": names, "uriTaken": taken, "files": files, "policy": policy});
-        let left_out = (names + taken + files + policy > 0).then_some(left_out);
         result.meta = meta_object([
-            (OMISSIONS_META_KEY, catalog.omissions()),
-            (OMITTED_META_KEY, left_out),
+            (OMISSIONS_META_KEY, permit.catalog.omissions()),
+            (OMITTED_META_KEY, omitted.to_json()),
         ]);
         Ok(result)
     }
@@ -246,29 +317,37 @@ impl McpBackend {
         cursor: Option<&str>,
     ) -> Result<ListResourcesResult, McpCallError> {
         let kind = ListKind::Directory(uri);
-        let last = cursor.map(|cursor| kind.decode_cursor(cursor).ok_or(McpCallError::BadCursor));
-        let last = last.transpose()?.map(|McpListCursor(_, last, _)| last);
+        let last = match cursor {
+            None => None,
+            Some(cursor) => {
+                let McpListCursor(_, last, _) =
+                    kind.decode_cursor(cursor).ok_or(McpCallError::BadCursor)?;
+                Some(last)
+            }
+        };
+
         let permit = self.acquire_call_permit().await?;
         let found = permit
             .catalog
             .resolve_uri(uri)
             .ok_or(FileError::NotADirectory)?;
         let children = files::list_children(&mut permit.client.clone(), &found).await?;
-        let rest = children
-            .into_iter()
-            .filter(|child| last.as_ref().is_none_or(|last| child.uri > *last));
-        let (mut page, mut bytes, mut more) = (Vec::<Resource>::new(), 0, false);
-        for child in rest {
-            bytes += json_bytes(&child);
-            if page.len() == MAX_PAGE_ITEMS || (bytes > MAX_PAGE_BYTES && !page.is_empty()) {
-                more = true;
+
+        let mut page = ListPage::default();
+        let mut has_more = false;
+        for child in children {
+            if last.as_ref().is_some_and(|last| child.uri <= *last) {
+                continue;
+            }
+            if !page.add(child) {
+                has_more = true;
                 break;
             }
-            page.push(child);
         }
-        let last = page.last().filter(|_| more);
-        let next = last.map(|last| kind.encode_cursor((0, &last.uri, "")));
-        let mut result = ListResourcesResult::with_all_items(page);
+
+        let shown_last = page.items.last().filter(|_| has_more);
+        let next = shown_last.map(|child| kind.encode_cursor((0, &child.uri, "")));
+        let mut result = ListResourcesResult::with_all_items(page.items);
         result.next_cursor = next;
         Ok(result)
     }
@@ -280,21 +359,20 @@ impl McpBackend {
     ) -> Result<ListPromptsResult, McpCallError> {
         let permit = self.acquire_call_permit().await?;
         let rest = skills_after_cursor(&permit.catalog, ListKind::Prompts, cursor)?;
-        let (mut page, mut bytes, mut passed) = (Vec::new(), 0, 0);
+
+        let mut page = ListPage::default();
+        let mut passed = 0;
         for skill in rest {
-            if let Some(name) = &skill.prompt_name {
-                let prompt = Prompt::new(name, Some(description(skill)), None);
-                bytes += json_bytes(&prompt);
-                if page.len() == MAX_PAGE_ITEMS || (bytes > MAX_PAGE_BYTES && !page.is_empty()) {
-                    break;
-                }
-                page.push(prompt);
+            if let Some(name) = &skill.prompt_name
+                && !page.add(Prompt::new(name, Some(description(skill)), None))
+            {
+                break;
             }
             passed += 1;
         }
-        let next = next_cursor(ListKind::Prompts, rest, passed);
-        let mut result = ListPromptsResult::with_all_items(page);
-        result.next_cursor = next;
+
+        let mut result = ListPromptsResult::with_all_items(page.items);
+        result.next_cursor = next_cursor(ListKind::Prompts, rest, passed);
         result.meta = meta_object([(OMISSIONS_META_KEY, permit.catalog.omissions())]);
         Ok(result)
     }
@@ -306,11 +384,13 @@ impl McpBackend {
             .catalog
             .skill_by_prompt(name)
             .ok_or(McpCallError::UnknownPrompt)?;
+
         let uri = skill.main_uri();
         let found = permit
             .catalog
             .resolve_uri(&uri)
             .ok_or(FileError::NotFound)?;
+
         let text = files::read_file(&mut permit.client.clone(), &uri, &found).await?;
         let head = format!(
             "Use the skill `{}`, which the user started. Its SKILL.md follows; it may name other files of \
@@ -318,8 +398,9 @@ impl McpBackend {
             escape_hidden_chars(skill.name()),
             skill.uri()
         );
-        let messages = [ContentBlock::text(head), ContentBlock::resource(text)];
-        let messages = messages.map(|content| PromptMessage::new(Role::User, content));
+
+        let contents = [ContentBlock::text(head), ContentBlock::resource(text)];
+        let messages = contents.map(|content| PromptMessage::new(Role::User, content));
         Ok(GetPromptResult::new(messages.into()).with_description(description(skill)))
     }
 
@@ -367,17 +448,20 @@ impl CallPermit<'_> {
         else {
             return Ok(SkillListItem::Omitted);
         };
+
         let root = self.catalog.root_of(&skill.record);
         let files = match files::list_skill_files(&mut self.client.clone(), root, skill).await? {
             SkillFiles::Files(files) => SkillResources::Files(files),
             SkillFiles::Omitted => return Ok(SkillListItem::Omitted),
             SkillFiles::Gone => return Ok(SkillListItem::Gone),
         };
+
         let description = escape_hidden_chars(&author.description);
         let mut frontmatter = SkillFrontmatter::new(&author.name, description);
         frontmatter.extra = author.extra_fields();
         let shown = Skill::new(skill.main_uri(), frontmatter, files);
         let bytes = json_bytes(&shown);
+
         // One invalid entry would make clients reject the whole list.
         let fits = bytes <= MAX_ENTRY_BYTES && shown.validate().is_ok();
         Ok(if fits {
@@ -419,11 +503,11 @@ fn next_cursor(list: ListKind<'_>, skills: &[ServedSkill], passed: usize) -> Opt
 }
 
 fn meta_object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Option<MetaObject> {
-    let entries = entries
+    let fields: serde_json::Map<_, _> = entries
         .into_iter()
-        .filter_map(|(key, value)| Some((key.to_owned(), value?)));
-    let entries: serde_json::Map<_, _> = entries.collect();
-    (!entries.is_empty()).then_some(MetaObject(entries))
+        .filter_map(|(key, value)| Some((key.to_owned(), value?)))
+        .collect();
+    (!fields.is_empty()).then_some(MetaObject(fields))
 }
 
 fn json_bytes(value: &impl Serialize) -> usize {

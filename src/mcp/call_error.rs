@@ -5,6 +5,7 @@ use super::limits::MAX_SUBSCRIBED_URIS;
 use caproot_client::{CallError, error_reason_name};
 use rmcp::ErrorData;
 use serde_json::json;
+use std::borrow::Cow;
 use tonic::Code;
 
 /// Error of an MCP call.
@@ -40,51 +41,49 @@ impl McpCallError {
     /// Converts to the error of the protocol, with the URI if there is one.
     pub fn to_error_data(&self, uri: Option<&str>) -> ErrorData {
         let message = self.to_string();
-        let data =
-            |reason: &str, retry: bool| Some(json!({"uri": uri, "reason": reason, "retry": retry}));
+        let (reason, is_temporary) = self.reason();
+        let data = Some(json!({ "uri": uri, "reason": reason, "retry": is_temporary }));
+
         match self {
-            Self::Busy(_) => ErrorData::internal_error(message, data("BUSY", true)),
-            Self::CatalogUnavailable(_) => {
-                ErrorData::internal_error(message, data("EXECUTOR_UNAVAILABLE", true))
+            Self::BadCursor
+            | Self::UnknownPrompt
+            | Self::SubscriptionLimit
+            | Self::File(FileError::NotADirectory) => ErrorData::invalid_params(message, data),
+            Self::File(FileError::NotFound) => ErrorData::resource_not_found(message, data),
+            Self::Busy(_) | Self::CatalogUnavailable(_) | Self::File(_) => {
+                ErrorData::internal_error(message, data)
             }
-            Self::BadCursor => ErrorData::invalid_params(message, data("BAD_CURSOR", false)),
-            Self::UnknownPrompt => ErrorData::invalid_params(message, data("NOT_FOUND", false)),
-            Self::SubscriptionLimit => {
-                ErrorData::invalid_params(message, data("TOO_MANY_SUBSCRIPTIONS", false))
-            }
-            Self::File(error) => match error {
-                FileError::NotFound => {
-                    ErrorData::resource_not_found(message, data("NOT_FOUND", false))
-                }
-                FileError::NotADirectory => {
-                    ErrorData::invalid_params(message, data("NOT_A_DIRECTORY", false))
-                }
-                FileError::TooLarge { .. } => {
-                    ErrorData::internal_error(message, data("TOO_LARGE", false))
-                }
-                FileError::TooMany => {
-                    ErrorData::internal_error(message, data("TOO_MANY_FILES", false))
-                }
-                FileError::Call(CallError::Status(status)) => {
-                    let retry = matches!(
-                        status.code(),
-                        Code::Unavailable
-                            | Code::ResourceExhausted
-                            | Code::Aborted
-                            | Code::DeadlineExceeded
-                    );
-                    let reason = error_reason_name(status).unwrap_or_else(|| "EXECUTOR".to_owned());
-                    ErrorData::internal_error(message, data(&reason, retry))
-                }
-                FileError::Call(CallError::DigestMismatch) => {
-                    ErrorData::internal_error(message, data("RESOURCE_CHANGED", true))
-                }
-                FileError::Call(
-                    CallError::InvalidResponse(_)
-                    | CallError::ChangedDuringRead
-                    | CallError::Output(_),
-                ) => ErrorData::internal_error(message, data("EXECUTOR", false)),
-            },
         }
+    }
+
+    /// Returns the reason for programs, and whether the same call may succeed later.
+    fn reason(&self) -> (Cow<'static, str>, bool) {
+        let (reason, is_temporary) = match self {
+            Self::Busy(_) => ("BUSY", true),
+            Self::CatalogUnavailable(_) => ("EXECUTOR_UNAVAILABLE", true),
+            Self::BadCursor => ("BAD_CURSOR", false),
+            Self::SubscriptionLimit => ("TOO_MANY_SUBSCRIPTIONS", false),
+            Self::UnknownPrompt | Self::File(FileError::NotFound) => ("NOT_FOUND", false),
+
+            Self::File(FileError::NotADirectory) => ("NOT_A_DIRECTORY", false),
+            Self::File(FileError::TooLarge { .. }) => ("TOO_LARGE", false),
+            Self::File(FileError::TooMany) => ("TOO_MANY_FILES", false),
+            Self::File(FileError::Call(CallError::DigestMismatch)) => ("RESOURCE_CHANGED", true),
+            Self::File(FileError::Call(CallError::Status(status))) => {
+                let is_temporary = matches!(
+                    status.code(),
+                    Code::Unavailable
+                        | Code::ResourceExhausted
+                        | Code::Aborted
+                        | Code::DeadlineExceeded
+                );
+                let reason = error_reason_name(status);
+                return (reason.map_or("EXECUTOR".into(), Cow::Owned), is_temporary);
+            }
+            Self::File(FileError::Call(
+                CallError::InvalidResponse(_) | CallError::ChangedDuringRead | CallError::Output(_),
+            )) => ("EXECUTOR", false),
+        };
+        (reason.into(), is_temporary)
     }
 }

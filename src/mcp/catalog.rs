@@ -52,90 +52,95 @@ pub struct ResolvedUri<'a> {
     pub handle: String,
 }
 
+/// Returns the skills with their addresses and the names of their prompts.
+fn served_skills(entries: &[Arc<SkillRecord>]) -> Vec<ServedSkill> {
+    let named = entries.iter().map(|entry| {
+        let author = entry.frontmatter.as_ref();
+        let name = author.map(|author| author.name.as_str());
+        (entry.package.as_str(), name)
+    });
+    let mut addresses = assign_addresses(named);
+
+    let mut bearers: HashMap<Cow<'_, str>, usize> = HashMap::new();
+    for entry in entries.iter().filter(|entry| entry.forbids_implicit) {
+        *bearers.entry(escape_hidden_chars(&entry.name)).or_default() += 1;
+    }
+
+    let mut skills = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let address = addresses
+            .remove(entry.package.as_str())
+            .unwrap_or(SkillAddress::UriTaken);
+
+        let prompt_name = entry.forbids_implicit.then(|| {
+            let name = escape_hidden_chars(&entry.name);
+            // If a name is not unique, or looks like a URI, the prompt is named by the URI.
+            let is_own = bearers.get(&name) == Some(&1) && !name.starts_with(HANDLE_SCHEME);
+            if is_own {
+                name.into_owned()
+            } else {
+                served_uri(entry, &address).to_owned()
+            }
+        });
+        skills.push(ServedSkill {
+            record: entry.clone(),
+            address,
+            prompt_name,
+        });
+    }
+    skills
+}
+
+fn unready_root_json(root: &RootStatus) -> Value {
+    let state = root.state().as_str_name().trim_start_matches("ROOT_STATE_");
+    let reason = (root.reason() != RootReason::Unspecified).then(|| {
+        let name = root.reason().as_str_name();
+        name.trim_start_matches("ROOT_REASON_")
+    });
+    json!({ "id": root.id, "state": state, "reason": reason })
+}
+
 impl McpCatalog {
     /// Creates the catalog of these skills.
     pub fn new<'a>(
         roots: Arc<[SelectedCapabilityRoot]>,
         entries: impl Iterator<Item = &'a Arc<SkillRecord>>,
         statuses: impl Iterator<Item = &'a RootStatus>,
-        over: bool,
+        is_truncated: bool,
     ) -> Self {
         let mut entries: Vec<Arc<SkillRecord>> = entries.cloned().collect();
         entries.sort_by(|a, b| sort_key(a).cmp(&sort_key(b)));
-        let named = entries.iter().map(|entry| {
-            let name = entry
-                .frontmatter
-                .as_ref()
-                .map(|author| author.name.as_str());
-            (entry.package.as_str(), name)
-        });
-        let mut addresses: HashMap<String, SkillAddress> = assign_addresses(named)
-            .into_iter()
-            .map(|(package, address)| (package.to_owned(), address))
-            .collect();
-        let mut bearers: HashMap<Cow<'_, str>, usize> = HashMap::new();
-        for entry in entries.iter().filter(|entry| entry.forbids_implicit) {
-            *bearers.entry(escape_hidden_chars(&entry.name)).or_default() += 1;
-        }
-        // If a name is not unique, or looks like a URI, the prompt is named by the URI.
-        let own = |entry: &Arc<SkillRecord>| {
-            let name = Some(escape_hidden_chars(&entry.name)).filter(|_| entry.forbids_implicit)?;
-            let is_own = bearers.get(&name) == Some(&1) && !name.starts_with(HANDLE_SCHEME);
-            is_own.then(|| name.into_owned())
-        };
-        let own: Vec<Option<String>> = entries.iter().map(own).collect();
-        let (mut shown, mut shown_prompts) = (DefaultHasher::new(), DefaultHasher::new());
-        let listed = entries.into_iter().zip(own).map(|(entry, own)| {
-            let address = addresses
-                .remove(&entry.package)
-                .unwrap_or(SkillAddress::UriTaken);
-            let uri = served_uri(&entry, &address);
-            let prompt = entry
-                .forbids_implicit
-                .then(|| own.unwrap_or_else(|| uri.to_owned()));
-            let lists = if prompt.is_some() {
-                &mut shown_prompts
-            } else {
-                &mut shown
+
+        let skills = served_skills(&entries);
+        let mut by_uri = HashMap::new();
+        let mut by_prompt = HashMap::new();
+        let mut resources = DefaultHasher::new();
+        let mut prompts = DefaultHasher::new();
+        for (index, skill) in skills.iter().enumerate() {
+            by_uri.insert(skill.uri().to_owned(), index);
+            let lists = match &skill.prompt_name {
+                Some(name) => {
+                    by_prompt.insert(name.clone(), index);
+                    &mut prompts
+                }
+                None => &mut resources,
             };
-            (entry.listing_hash, uri, &prompt).hash(lists);
-            ServedSkill {
-                record: entry,
-                address,
-                prompt_name: prompt,
-            }
-        });
-        let listed: Vec<ServedSkill> = listed.collect();
-        let by_prompt = listed.iter().enumerate();
-        let by_prompt = by_prompt.filter_map(|(n, skill)| Some((skill.prompt_name.clone()?, n)));
-        let by_prompt = by_prompt.collect();
-        let by_uri = listed
-            .iter()
-            .enumerate()
-            .map(|(n, skill)| (skill.uri().to_owned(), n));
-        let by_uri = by_uri.collect();
+            (skill.record.listing_hash, skill.uri(), &skill.prompt_name).hash(lists);
+        }
+
         let not_ready = statuses
             .filter(|root| root.state() != RootState::Ready)
-            .map(|root| {
-                let reason = root
-                    .reason()
-                    .as_str_name()
-                    .trim_start_matches("ROOT_REASON_");
-                let reason = (root.reason() != RootReason::Unspecified).then_some(reason);
-                let state = root.state().as_str_name().trim_start_matches("ROOT_STATE_");
-                json!({"id": root.id, "state": state, "reason": reason})
-            });
-        let not_ready = not_ready.collect();
-        let (shown, shown_prompts) = (shown.finish(), shown_prompts.finish());
+            .map(unready_root_json)
+            .collect();
         Self {
             roots,
-            skills: listed,
+            skills,
             by_uri,
             by_prompt,
             not_ready,
-            is_truncated: over,
-            resources_hash: shown,
-            prompts_hash: shown_prompts,
+            is_truncated,
+            resources_hash: resources.finish(),
+            prompts_hash: prompts.finish(),
         }
     }
 
@@ -200,6 +205,11 @@ impl McpCatalog {
 }
 
 impl ServedSkill {
+    /// Returns the digest and the size of the SKILL.md.
+    pub fn file_version(&self) -> (&str, u64) {
+        (&self.record.digest, self.record.size)
+    }
+
     /// Returns the URI of the skill's directory.
     pub fn uri(&self) -> &str {
         served_uri(&self.record, &self.address)

@@ -1,7 +1,7 @@
 //! Change notifications for one MCP client. Only complete revisions are compared. For a slow
 //! client, several revisions are one change.
 
-use super::catalog::McpCatalog;
+use super::catalog::{McpCatalog, ServedSkill};
 use super::feed::{FeedState, SyncState};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -60,12 +60,9 @@ impl CatalogChange {
 
     /// Whether the SKILL.md at this URI changed, appeared or disappeared.
     pub fn resource_updated(&self, uri: &str) -> bool {
-        let version = |catalog: &McpCatalog| {
-            catalog
-                .skill_by_main_uri(uri)
-                .map(|skill| (skill.record.digest.clone(), skill.record.size))
-        };
-        version(&self.before) != version(&self.after)
+        let before = self.before.skill_by_main_uri(uri);
+        let after = self.after.skill_by_main_uri(uri);
+        before.map(ServedSkill::file_version) != after.map(ServedSkill::file_version)
     }
 }
 

@@ -77,6 +77,7 @@ pub async fn connect_to_daemon<E>(
     publisher: &FeedPublisher<impl Fn(String)>,
 ) -> Result<ServedDaemon, E> {
     let mut backoff = CONNECT_BACKOFF;
+
     loop {
         match connect().await {
             Ok(daemon) => return Ok(daemon),
@@ -99,6 +100,7 @@ pub async fn follow_daemon(
         publisher,
         had_state: false,
     };
+
     loop {
         let why = match feed.publish_stream().await {
             FeedStreamEnd::RootsChanged => continue,
@@ -129,8 +131,10 @@ impl<F: Fn(String)> CatalogFeed<F> {
             view: SkillView::Full,
             ..MirrorSelection::new(self.subscription.roots.clone())
         };
+
         let mut stream = MirrorStream::start(&self.client, &selection, SkillRecord::from_skill);
         let mut epoch = String::new();
+
         loop {
             let event = match stream.next().await {
                 Ok(WatchMessage::Event(event)) => *event,
@@ -140,12 +144,14 @@ impl<F: Fn(String)> CatalogFeed<F> {
                 }
                 Err(cause) => return FeedStreamEnd::Rejected(cause),
             };
+
             let restarted = !epoch.is_empty() && epoch != event.epoch;
             epoch.clone_from(&event.epoch);
             if restarted && self.subscription.follows_published && self.refresh_roots().await {
                 (self.publisher.say)("the published roots of the daemon have changed".to_owned());
                 return FeedStreamEnd::RootsChanged;
             }
+
             match stream.apply_event(event) {
                 Ok(None) => {}
                 Ok(Some(update)) => {
@@ -228,9 +234,12 @@ fn limit_records<'a>(
     records: impl Iterator<Item = &'a Arc<SkillRecord>>,
     max_bytes: usize,
 ) -> (Vec<Arc<SkillRecord>>, bool) {
-    let (mut kept, mut left, mut is_truncated) = (Vec::new(), max_bytes, false);
-    for record in records {
-        let mut record = record.clone();
+    let mut kept = Vec::new();
+    let mut left = max_bytes;
+    let mut is_truncated = false;
+
+    for full in records {
+        let mut record = full.clone();
         if record.text_bytes() > left {
             is_truncated = true;
             record = Arc::new(Arc::unwrap_or_clone(record).without_frontmatter());

@@ -66,6 +66,7 @@ pub async fn list_skill_files(
             include_digests,
             ..request(root, skill)
         };
+
         let listed = match client.list_resources_until(&request, MAX_SKILL_FILES).await {
             Ok(listed) => listed,
             Err(error) if is_absent(&error) => return Ok(SkillFiles::Gone),
@@ -73,19 +74,22 @@ pub async fn list_skill_files(
             Err(error) if is_root_unavailable(&error) => return Ok(SkillFiles::Omitted),
             Err(error) => return Err(error),
         };
+
         if !is_within_bounds(&listed) {
             return Ok(SkillFiles::Omitted);
         }
         files = listed.resources;
     }
-    let files = files.into_iter().map(|file| {
-        let uri = skill
-            .uri_for_handle(&file.resource)
-            .filter(|_| !file.digest.is_empty())?;
-        Some(SkillResource::new(uri, file.digest, file.size_bytes))
-    });
-    let files: Option<Vec<_>> = files.collect();
-    Ok(files.map_or(SkillFiles::Omitted, SkillFiles::Files))
+
+    let mut resources = Vec::with_capacity(files.len());
+    for file in files {
+        let uri = skill.uri_for_handle(&file.resource);
+        let Some(uri) = uri.filter(|_| !file.digest.is_empty()) else {
+            return Ok(SkillFiles::Omitted);
+        };
+        resources.push(SkillResource::new(uri, file.digest, file.size_bytes));
+    }
+    Ok(SkillFiles::Files(resources))
 }
 
 /// Whether the list is complete and within the limits of the standard.
@@ -103,11 +107,10 @@ pub async fn list_children(
     client: &mut Client,
     found: &ResolvedUri<'_>,
 ) -> Result<Vec<McpResource>, FileError> {
-    let request = request(found.root, found.skill);
     let listed = client
-        .list_resources_until(&request, MAX_WALKED_FILES)
-        .await;
-    let listed = listed.map_err(map_absent)?;
+        .list_resources_until(&request(found.root, found.skill), MAX_WALKED_FILES)
+        .await
+        .map_err(map_absent)?;
     if listed.resources.len() > MAX_WALKED_FILES || listed.truncated {
         return Err(FileError::TooMany);
     }
@@ -123,22 +126,22 @@ pub async fn list_children(
 fn direct_children(found: &ResolvedUri<'_>, listed: &ListResourcesResponse) -> Vec<McpResource> {
     let mut children = BTreeMap::new();
     for file in &listed.resources {
-        let below = file.resource.strip_prefix(&found.handle);
-        let Some(below) = below.and_then(|below| below.strip_prefix('/')) else {
+        let path = file.resource.strip_prefix(&found.handle);
+        let Some(below) = path.and_then(|path| path.strip_prefix('/')) else {
             continue;
         };
-        let (name, is_directory) = match below.split_once('/') {
-            Some((name, _)) => (name, true),
-            None => (below, false),
+        let (name, own_file) = match below.split_once('/') {
+            Some((name, _)) => (name, None),
+            None => (below, Some(file)),
         };
-        let Some(uri) = found
-            .skill
-            .uri_for_handle(&format!("{}/{name}", found.handle))
-        else {
+
+        let handle = format!("{}/{name}", found.handle);
+        let Some(uri) = found.skill.uri_for_handle(&handle) else {
             continue;
         };
-        let child = || child(uri, name, (!is_directory).then_some(file));
-        children.entry(name).or_insert_with(child);
+        children
+            .entry(name)
+            .or_insert_with(|| child(uri, name, own_file));
     }
     children.into_values().collect()
 }
@@ -167,6 +170,7 @@ pub async fn read_file(
     if found.handle == found.skill.record.package {
         return Err(FileError::NotFound);
     }
+
     let request = ReadResourceRequest {
         root: Some(found.root.clone()),
         package: found.skill.record.package.clone(),
@@ -174,17 +178,20 @@ pub async fn read_file(
         max_bytes: i64::try_from(MAX_FILE_BYTES).unwrap_or(i64::MAX),
         ..ReadResourceRequest::default()
     };
+
     let page = client.read_page(&request).await.map_err(map_absent)?;
     if !page.next_cursor.is_empty() {
         return Err(FileError::TooLarge {
             bytes: page.total_bytes,
         });
     }
+
     let contents = match page.body {
         Some(Body::Contents(text)) => text_contents(text, uri),
         Some(Body::Data(data)) => ResourceContents::blob(STANDARD.encode(data), uri),
         None => return Err(CallError::InvalidResponse("a page of a file has no body").into()),
     };
+
     let media_type = page.media_type;
     Ok(if media_type.is_empty() {
         contents

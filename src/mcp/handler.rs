@@ -4,6 +4,7 @@ use super::backend::McpBackend;
 use super::call_error::McpCallError;
 use super::catalog_changes::CatalogChanges;
 use super::limits::{MAX_SUBSCRIBED_URIS, MAX_URI_BYTES};
+use super::tool_list::ToolListChanges;
 use caproot_client::session::{Session, ToolNames};
 use caproot_core::sync::Mutex;
 use rmcp::model::{
@@ -14,8 +15,8 @@ use rmcp::model::{
     ListSkillsResult, ListToolsRequestMethod, ListToolsResult, MetaObject, PaginatedRequestParams,
     ReadResourceDirectoryRequestParams, ReadResourceDirectoryResult, ReadResourceRequestParams,
     ReadResourceResponse, ReadResourceResult, ResourceTemplate, ResourceUpdatedNotificationParam,
-    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
-    ToolAnnotations, UnsubscribeRequestParams,
+    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter,
+    UnsubscribeRequestParams,
 };
 use rmcp::service::{NotificationContext, Peer, RequestContext, SubscriptionContext};
 use rmcp::{ErrorData, RoleServer, ServerHandler};
@@ -31,6 +32,18 @@ const INSTRUCTIONS: &str = "The Agent Skills of an executor. Each resource that 
      SKILL.md of one skill: read it before a task that its description fits. It may name other files \
      of the skill, by paths relative to its own directory; read these in the same way. Each prompt is \
      a skill that only a person starts.";
+
+/// Returns the instructions of a server with tools, for a model that has only the tools.
+fn tool_instructions(names: ToolNames) -> String {
+    format!(
+        "The Agent Skills of an executor. The description of the tool {read} names the skills, and \
+         {list} lists them with their descriptions. Read a skill with {read} before a task that its \
+         description fits. A skill may name other files by paths relative to its own directory: read \
+         these with {read}, too. Each prompt is a skill that only a person starts.",
+        list = names.list(),
+        read = names.read(),
+    )
+}
 
 /// Handler of one session.
 #[derive(Debug)]
@@ -61,13 +74,16 @@ impl ServerHandler for McpHandler {
             .enable_resources_list_changed()
             .enable_resources_subscribe()
             .enable_skills_with_directory_read();
-        let capabilities = match self.backend.tool_names() {
-            Some(_) => capabilities.enable_tools().build(),
-            None => capabilities.build(),
+        let (capabilities, instructions) = match self.backend.tools() {
+            Some(tools) => {
+                let capabilities = capabilities.enable_tools().enable_tool_list_changed();
+                (capabilities.build(), tool_instructions(tools.names))
+            }
+            None => (capabilities.build(), INSTRUCTIONS.to_owned()),
         };
         ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("caproot", env!("CARGO_PKG_VERSION")))
-            .with_instructions(INSTRUCTIONS)
+            .with_instructions(instructions)
     }
 
     /// Without tools, the method does not exist. An empty list would declare tools.
@@ -76,8 +92,8 @@ impl ServerHandler for McpHandler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        match self.backend.tool_names() {
-            Some(names) => Ok(ListToolsResult::with_all_items(list_tools(names))),
+        match self.backend.list_tools().await {
+            Some(tools) => Ok(ListToolsResult::with_all_items(tools)),
             None => Err(ErrorData::method_not_found::<ListToolsRequestMethod>()),
         }
     }
@@ -87,7 +103,7 @@ impl ServerHandler for McpHandler {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        if self.backend.tool_names().is_none() {
+        if self.backend.tools().is_none() {
             return Err(ErrorData::method_not_found::<CallToolRequestMethod>());
         }
         let result = match self.backend.tool_session().await {
@@ -158,8 +174,11 @@ impl ServerHandler for McpHandler {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = self.backend.read_resource(&request.uri).await;
-        let contents = contents.map_err(|error| error.to_error_data(Some(&request.uri)))?;
+        let contents = self
+            .backend
+            .read_resource(&request.uri)
+            .await
+            .map_err(|error| error.to_error_data(Some(&request.uri)))?;
         Ok(ReadResourceResult::new(vec![contents]).into())
     }
 
@@ -215,14 +234,26 @@ impl ServerHandler for McpHandler {
             .backend
             .acquire_listen_permit()
             .map_err(|error| error.to_error_data(None))?;
+
         let mut changes = CatalogChanges::new(self.backend.state_receiver());
+        let mut tool_changes = ToolListChanges::new(self.backend.clone());
         let sink = subscription.sink();
+
         loop {
             let change = tokio::select! {
                 () = subscription.cancelled() => return Ok(()),
+                () = tool_changes.next() => {
+                    if subscription.accepted().tools_list_changed == Some(true)
+                        && sink.notify_tool_list_changed().await.is_err()
+                    {
+                        return Ok(());
+                    }
+                    continue;
+                }
                 change = changes.next() => change,
             };
             let Some(change) = change else { return Ok(()) };
+
             let accepted = subscription.accepted();
             if accepted.resources_list_changed == Some(true)
                 && change.resources_changed()
@@ -236,6 +267,7 @@ impl ServerHandler for McpHandler {
             {
                 return Ok(());
             }
+
             for uri in accepted.resource_subscriptions.iter().flatten() {
                 if change.resource_updated(uri) && sink.notify_resource_updated(uri).await.is_err()
                 {
@@ -248,7 +280,9 @@ impl ServerHandler for McpHandler {
     /// Clients of the older protocol receive notifications without a `subscriptions/listen`.
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
         let changes = CatalogChanges::new(self.backend.state_receiver());
-        let notifications = notify_changes(context.peer, changes, self.subscribed.clone());
+        let tool_changes = ToolListChanges::new(self.backend.clone());
+        let subscribed = self.subscribed.clone();
+        let notifications = notify_changes(context.peer, changes, tool_changes, subscribed);
         self.notifier
             .get_or_init(|| AbortOnDropHandle::new(tokio::spawn(notifications)));
     }
@@ -281,23 +315,34 @@ impl ServerHandler for McpHandler {
 async fn notify_changes(
     peer: Peer<RoleServer>,
     mut changes: CatalogChanges,
+    mut tool_changes: ToolListChanges,
     subscribed: Arc<Mutex<BTreeSet<String>>>,
 ) {
-    while let Some(change) = changes.next().await {
+    loop {
+        let change = tokio::select! {
+            () = tool_changes.next() => {
+                if peer.notify_tool_list_changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            change = changes.next() => change,
+        };
+        let Some(change) = change else { return };
+
         if change.resources_changed() && peer.notify_resource_list_changed().await.is_err() {
             return;
         }
         if change.prompts_changed() && peer.notify_prompt_list_changed().await.is_err() {
             return;
         }
-        let updated: Vec<String> = {
-            let subscribed = subscribed.lock();
-            subscribed
-                .iter()
-                .filter(|uri| change.resource_updated(uri))
-                .cloned()
-                .collect()
-        };
+
+        let updated: Vec<String> = subscribed
+            .lock()
+            .iter()
+            .filter(|uri| change.resource_updated(uri))
+            .cloned()
+            .collect();
         for uri in updated {
             let update = ResourceUpdatedNotificationParam::new(uri);
             if peer.notify_resource_updated(update).await.is_err() {
@@ -310,36 +355,11 @@ async fn notify_changes(
 /// Reports a missing resource as an invalid parameter, as every version of the standard requires
 /// for these methods.
 fn invalid_params_error(error: &McpCallError, uri: Option<&str>) -> ErrorData {
-    let mut error = error.to_error_data(uri);
-    if error.code == ErrorCode::RESOURCE_NOT_FOUND {
-        error.code = ErrorCode::INVALID_PARAMS;
+    let mut data = error.to_error_data(uri);
+    if data.code == ErrorCode::RESOURCE_NOT_FOUND {
+        data.code = ErrorCode::INVALID_PARAMS;
     }
-    error
-}
-
-/// Returns the tools of `tools/list`.
-fn list_tools(names: ToolNames) -> Vec<Tool> {
-    let payloads = names.skill_tools();
-    payloads
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(tool_from_payload)
-        .collect()
-}
-
-fn tool_from_payload(payload: &Value) -> Tool {
-    let text = |key: &str| payload[key].as_str().unwrap_or_default().to_owned();
-    let schema = payload["inputSchema"]
-        .as_object()
-        .cloned()
-        .unwrap_or_default();
-    let hints = ToolAnnotations::new().read_only(true).open_world(false);
-    let name = match payload["namespace"].as_str() {
-        Some(namespace) => format!("{namespace}.{}", text("name")),
-        None => text("name"),
-    };
-    Tool::new(name, text("description"), schema).with_annotations(hints)
+    data
 }
 
 /// Calls a tool for `tools/call`. Errors of the tool are results, too.

@@ -88,9 +88,11 @@ pub async fn serve_http(executor: Arc<McpBackend>, listener: HttpListener, allow
         .enforce_origin_validation()
         .with_max_request_body_bytes(MAX_REQUEST_BYTES);
 
-    let handler = move || Ok(McpHandler::new(executor.clone()));
-    let service =
-        StreamableHttpService::new(handler, Arc::new(LimitedSessionManager::new()), config);
+    let service = StreamableHttpService::new(
+        move || Ok(McpHandler::new(executor.clone())),
+        Arc::new(LimitedSessionManager::new()),
+        config,
+    );
 
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
@@ -133,6 +135,7 @@ async fn handle_request(
             "the server is at /mcp\n",
         ));
     }
+
     let ends_a_session = request.method() == Method::DELETE;
     let (head, body) = request.into_parts();
     let request = match read_body(body).await {
@@ -147,6 +150,7 @@ async fn handle_request(
             "the request took too long\n",
         ));
     };
+
     // The SDK responds to the end of a session with 202, which clients take for a failure.
     if ends_a_session && answer.status() == StatusCode::ACCEPTED {
         *answer.status_mut() = StatusCode::OK;

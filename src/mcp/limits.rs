@@ -37,6 +37,11 @@ pub const MAX_LISTENS: usize = 32;
 pub const MAX_SUBSCRIBED_URIS: usize = 1_000;
 /// Bytes of a request.
 pub const MAX_REQUEST_BYTES: usize = 256 << 10;
+/// Minimum time between two notifications that the tools changed: hosts fetch the list again, and a
+/// model's cached prompt ends with each change.
+pub const MIN_TOOL_LIST_INTERVAL: Duration = Duration::from_secs(10);
+/// How long `tools/list` waits for the daemon. Many hosts request the list once, at their start.
+pub const TOOL_LIST_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the body of an HTTP request may take.
 pub const REQUEST_BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a host on stdio may take none of the bytes that the server writes.

@@ -60,12 +60,14 @@ pub mod limits;
 mod sessions;
 mod skill_record;
 mod stdio;
+mod tool_list;
 
 pub use feed::SkillSubscription;
 pub use http::{HttpAllowlist, HttpListener};
+pub use tool_list::ServedTools;
 
-use backend::{ConnectedDaemon, McpBackend};
-use caproot_client::session::{Session, ToolNames};
+use backend::McpBackend;
+use caproot_client::session::Session;
 use caproot_client::{CallError, Client};
 use feed::{FeedPublisher, SyncState};
 use handler::McpHandler;
@@ -108,7 +110,7 @@ pub enum ConnectFailure<E> {
 
 /// Serves the subscribed skills: over stdio until stdin ends, over HTTP until the future is
 /// dropped. Answers clients before `connect` has reached the daemon, and calls `connect` until a
-/// daemon answers. With tool names, also serves the tools of the daemon's session. `say` receives a
+/// daemon answers. With `tools`, also serves the tools of the daemon's session. `say` receives a
 /// message if the daemon is lost or connected again.
 ///
 /// # Errors
@@ -117,22 +119,22 @@ pub enum ConnectFailure<E> {
 pub async fn serve<E: From<CallError>>(
     connect: impl AsyncFn() -> Result<ServedDaemon, ConnectFailure<E>>,
     transport: ServerTransport,
-    tool_names: Option<ToolNames>,
+    tools: Option<ServedTools>,
     say: impl Fn(String),
 ) -> Result<(), E> {
     let (sender, receiver) = watch::channel(feed::FeedState::default());
-    let backend = Arc::new(McpBackend::new(receiver, tool_names));
+    let backend = Arc::new(McpBackend::new(receiver, tools));
 
     let followed = async {
         let publisher = FeedPublisher::new(sender, say);
         let daemon = feed::connect_to_daemon(connect, &publisher).await?;
-        backend.set_daemon(ConnectedDaemon {
-            client: daemon.client.clone(),
-            tool_session: daemon.tool_session,
-        });
-        feed::follow_daemon(daemon.client, daemon.subscription, publisher).await?;
+        let client = daemon.client.clone();
+        let subscription = daemon.subscription.clone();
+        backend.set_daemon(daemon);
+        feed::follow_daemon(client, subscription, publisher).await?;
         Ok(())
     };
+
     let mut state = backend.state_receiver();
     let served = async {
         match transport {

@@ -101,14 +101,10 @@ impl AuthorFrontmatter {
     /// Returns `None` if the name or the description is missing or not text.
     fn from_struct(frontmatter: Struct) -> Option<Self> {
         let object = struct_json(frontmatter);
-        let text =
-            |key| Some(object.get(key)?.as_str()?.to_owned()).filter(|text| !text.is_empty());
-        let (name, description) = (text("name")?, text("description")?);
-        let json = Value::Object(object).to_string().into_boxed_str();
         Some(Self {
-            name,
-            description,
-            json,
+            name: non_empty_text(&object, "name")?,
+            description: non_empty_text(&object, "description")?,
+            json: Value::Object(object).to_string().into_boxed_str(),
         })
     }
 
@@ -125,14 +121,18 @@ impl AuthorFrontmatter {
     }
 }
 
+fn non_empty_text(object: &Map<String, Value>, key: &str) -> Option<String> {
+    let text = object.get(key)?.as_str()?;
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
 fn escape_hidden_fields(fields: Map<String, Value>) -> Map<String, Value> {
-    let field = |(key, value): (String, _)| {
-        (
-            escape_hidden_chars(&key).into_owned(),
-            escape_hidden_values(value),
-        )
-    };
-    fields.into_iter().map(field).collect()
+    let mut escaped = Map::new();
+    for (key, value) in fields {
+        let key = escape_hidden_chars(&key).into_owned();
+        escaped.insert(key, escape_hidden_values(value));
+    }
+    escaped
 }
 
 /// The recursion is bounded: protobuf decoders reject deep nesting.

@@ -155,9 +155,9 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for LimitedTransport<T> {
         let permit = id.and_then(|id| self.in_flight.remove(id));
         let sent = self.inner.send(message);
         async move {
-            let sent = sent.await;
+            let outcome = sent.await;
             drop(permit);
-            sent
+            outcome
         }
     }
 
@@ -166,7 +166,9 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for LimitedTransport<T> {
         if self.next_permit.is_none() {
             self.next_permit = self.permits.clone().acquire_owned().await.ok();
         }
+
         let message = self.inner.receive().await?;
+
         match &message {
             JsonRpcMessage::Request(request) => {
                 let permit = self.next_permit.take()?;
@@ -182,6 +184,7 @@ impl<T: Transport<RoleServer>> Transport<RoleServer> for LimitedTransport<T> {
             }
             JsonRpcMessage::Response(_) | JsonRpcMessage::Error(_) => {}
         }
+
         Some(message)
     }
 

@@ -37,13 +37,12 @@ pub fn fix_skill_md(file: &[u8], dir_name: &[u8]) -> Option<Vec<u8>> {
 /// of the frontmatter stay.
 #[must_use]
 pub fn fix_plugin_markdown(file: &[u8]) -> Option<Vec<u8>> {
-    let read = |file: &[u8]| {
-        let mut problems = Vec::new();
-        let fields = frontmatter::read_mapping(file, true, &mut problems).ok()?;
-        Some((fields, problems.len()))
-    };
     let fixed = quote_broken_values(file, b"")?;
-    (read(&fixed)? == (read(file)?.0, 0)).then_some(fixed)
+
+    let before = frontmatter::read_mapping(file, true, &mut Vec::new()).ok()?;
+    let mut problems = Vec::new();
+    let after = frontmatter::read_mapping(&fixed, true, &mut problems).ok()?;
+    (after == before && problems.is_empty()).then_some(fixed)
 }
 
 /// Whether a file is the same skill as before, with fewer problems. A file that becomes usable may show
@@ -57,6 +56,7 @@ fn is_better(before: &[u8], after: &[u8], dir_name: &[u8]) -> bool {
     let Some(old_fields) = old.frontmatter else {
         return true;
     };
+
     let is_same_name = old_fields.name == new_fields.name || new_fields.name.as_bytes() == dir_name;
     let is_same = is_same_name && without_name(old_fields) == without_name(new_fields);
     is_same && new.problems.len() < old.problems.len()
@@ -82,21 +82,19 @@ fn remove_leading_whitespace(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
 /// Replaces each tab at the start of a line by two spaces, if all indented lines begin with tabs only.
 fn replace_indenting_tabs(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
     edit_lines(file, |lines| {
-        let indents = lines
-            .iter()
-            .map(|line| &line[..line.len() - line.trim_ascii_start().len()]);
-        let mut indents = indents.filter(|indent| !indent.trim_matches(['\r', '\n']).is_empty());
-        let is_block = |line: &&str| line.trim_end().ends_with(['|', '>', '-', '+']);
-        let is_tabs = |indent: &str| {
-            indent
-                .trim_matches(['\r', '\n'])
-                .bytes()
-                .all(|b| b == b'\t')
-        };
+        let has_other_indent = lines.iter().any(|line| {
+            let indent = &line[..line.len() - line.trim_ascii_start().len()];
+            let blanks = indent.trim_matches(['\r', '\n']);
+            !blanks.bytes().all(|b| b == b'\t')
+        });
         // The tabs of a block scalar may be its content.
-        if !indents.all(is_tabs) || lines.iter().any(is_block) {
+        let has_block = lines
+            .iter()
+            .any(|line| line.trim_end().ends_with(['|', '>', '-', '+']));
+        if has_other_indent || has_block {
             return None;
         }
+
         let replaced = lines.iter().map(|line| {
             let text = line.trim_start_matches('\t');
             format!("{}{text}", "  ".repeat(line.len() - text.len()))
@@ -113,16 +111,16 @@ fn quote_broken_values(file: &[u8], _: &[u8]) -> Option<Vec<u8>> {
             return None;
         }
         let (repaired, _) = yaml_repair::quote_broken_values(&text)?;
-        // The repair leaves blank lines for the lines that it joined.
-        let is_joined =
-            |(new, old): &(&str, &&str)| new.trim().is_empty() && !old.trim().is_empty();
-        let pairs = repaired.split_inclusive('\n').zip(lines);
-        Some(
-            pairs
-                .filter(|pair| !is_joined(pair))
-                .map(|(new, _)| new.to_owned())
-                .collect(),
-        )
+
+        let mut kept = Vec::with_capacity(lines.len());
+        for (new, old) in repaired.split_inclusive('\n').zip(lines) {
+            // The repair leaves blank lines for the lines that it joined.
+            let is_joined = new.trim().is_empty() && !old.trim().is_empty();
+            if !is_joined {
+                kept.push(new.to_owned());
+            }
+        }
+        Some(kept)
     })
 }
 
@@ -149,10 +147,13 @@ fn quote_converted_value(line: &str, is_metadata: bool) -> Option<String> {
         return None;
     }
     let written = rest.trim();
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '_' | ':');
-    if !rest.starts_with([' ', '\t']) || written.is_empty() || !written.chars().all(is_plain) {
+    let is_plain = written
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || ".-+_:".contains(c));
+    if !rest.starts_with([' ', '\t']) || written.is_empty() || !is_plain {
         return None;
     }
+
     let value = yaml::parse(written).ok()?;
     // A number that YAML prints otherwise, such as `1e3`, has two possible texts.
     let is_converted = value.is_scalar() && value.as_text().is_none();
@@ -172,6 +173,7 @@ fn lower_name(file: &[u8], dir_name: &[u8]) -> Option<Vec<u8>> {
     {
         return None;
     }
+
     edit_lines(file, |lines| {
         let renamed = lines.iter().map(|line| {
             let value = line.strip_prefix("name:").map(str::trim);

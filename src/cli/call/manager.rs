@@ -1,16 +1,17 @@
 //! Calls and turns of a manager over HTTP, for the first session of `caproot call`.
 
-use super::server::RequestError;
+use super::answer::{CallAnswer, DrainCounts, RequestError};
+use super::event::CallEvent;
+use super::request::SendRequest;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_client::ClientToken;
+use caproot_client::session::Session;
 use caproot_client::session::dispatch::{
-    CallListener, DispatchOptions, DispatchRecord, DrainSummary, FinishedTurn, HttpManager,
-    HttpManagerConfig, SessionThread, SubmitOutcome, TerminalStatuses,
+    CallListener, DispatchOptions, DispatchRecord, HttpManager, HttpManagerConfig, SessionThread,
+    TerminalStatuses,
 };
-use caproot_client::session::{Session, UserPrompt};
 use clap::Args;
-use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::mpsc::UnboundedSender;
@@ -38,25 +39,29 @@ pub struct ManagedThread {
 }
 
 impl ManagerArgs {
-    /// Returns the thread of the manager, if the flags name one. Each dispatch is a line.
+    /// Returns the thread of the manager, if the flags name one. Each dispatch is an event.
     pub async fn connect(
         &self,
         session: &Arc<Session>,
-        lines: UnboundedSender<Value>,
+        events: UnboundedSender<CallEvent>,
     ) -> Result<Option<ManagedThread>, CommandFailure> {
         let (Some(base_url), Some(id)) = (&self.manager, &self.manager_session) else {
             return Ok(None);
         };
+
         let token = self.manager_token_file.clone().map(ClientToken::File);
         let config = HttpManagerConfig {
             token,
             ..HttpManagerConfig::new(base_url, id)
         };
-        let manager = HttpManager::new(config).await;
-        let manager = manager.map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
-        // The receiver ends with the process.
-        let observer = move |record: &DispatchRecord| drop(lines.send(record_json(record)));
-        let manager = Arc::new(manager.with_observer(observer));
+        let connected = HttpManager::new(config)
+            .await
+            .map_err(|error| CommandFailure::new(exit::BAD_CONFIG, error))?;
+        let manager = Arc::new(connected.with_observer(move |record: &DispatchRecord| {
+            // The receiver ends with the process.
+            drop(events.send(CallEvent::from_record(record)));
+        }));
+
         let options = DispatchOptions::default();
         let thread = SessionThread::new(id, manager.clone(), session.clone(), options);
         Ok(Some(ManagedThread {
@@ -68,10 +73,10 @@ impl ManagerArgs {
 
 impl ManagedThread {
     /// Answers everything that is pending.
-    pub async fn drain(&self) -> Result<Value, RequestError> {
+    pub async fn drain(&self) -> Result<DrainCounts, RequestError> {
         let drained = self.thread.dispatcher().drain().await;
         drained
-            .map(|drained| drain_json(&drained))
+            .map(|drained| DrainCounts::from(&drained))
             .map_err(|error| RequestError::failed(&error))
     }
 
@@ -79,65 +84,43 @@ impl ManagedThread {
     pub async fn listen(
         &self,
         mut stdin_ended: watch::Receiver<bool>,
-    ) -> Result<Value, RequestError> {
+    ) -> Result<CallAnswer, RequestError> {
         let Ok(mut listener) = self.listener.try_lock() else {
             return Err(RequestError::failed(&"another request listens already"));
         };
+
         let ended = tokio::select! {
             ended = listener.listen(self.thread.dispatcher()) => ended,
             _ = stdin_ended.wait_for(|ended| *ended) => Ok(()),
         };
         self.thread.dispatcher().wait_idle().await;
+
         ended.map_err(|error| RequestError::failed(&error))?;
-        Ok(json!({ "lastEventId": listener.last_event_id() }))
+        Ok(CallAnswer::Listen {
+            last_event_id: listener.last_event_id().map(str::to_owned),
+        })
     }
 
     /// Sends a prompt. With statuses, answers calls until the thread has one of them.
-    pub async fn send(
-        &self,
-        prompt: UserPrompt,
-        inject: bool,
-        until: Vec<String>,
-    ) -> Result<Value, RequestError> {
-        if until.is_empty() {
-            let injected = self.thread.send(prompt, inject).await;
-            return injected
-                .map(|injected| json!({ "injected": injected }))
+    pub async fn send(&self, request: SendRequest) -> Result<CallAnswer, RequestError> {
+        let prompt = request.prompt();
+        if request.until.is_empty() {
+            let sent = self.thread.send(prompt, request.inject).await;
+            return sent
+                .map(|injected| CallAnswer::Send { injected })
                 .map_err(|error| RequestError::failed(&error));
         }
-        let until = TerminalStatuses::from(until);
-        let sent = self.thread.send_and_handle(prompt, inject, until).await;
-        let sent = sent.map_err(|error| RequestError::failed(&error))?;
-        let FinishedTurn { status, drained } = &sent.turn;
-        let drained = drain_json(drained);
-        Ok(json!({ "injected": sent.injected, "status": status, "drained": drained }))
+
+        let until = TerminalStatuses::from(request.until);
+        let sent = self
+            .thread
+            .send_and_handle(prompt, request.inject, until)
+            .await
+            .map_err(|error| RequestError::failed(&error))?;
+        Ok(CallAnswer::SendUntil {
+            injected: sent.injected,
+            status: sent.turn.status,
+            drained: DrainCounts::from(&sent.turn.drained),
+        })
     }
-}
-
-fn record_json(record: &DispatchRecord) -> Value {
-    let (outcome, reason) = match &record.outcome {
-        SubmitOutcome::Accepted => ("accepted", None),
-        SubmitOutcome::NotFound => ("notFound", None),
-        SubmitOutcome::AlreadyAnswered => ("alreadyAnswered", None),
-        SubmitOutcome::Failed(reason) => ("failed", Some(reason)),
-    };
-    json!({
-        "event": "dispatched",
-        "requestId": record.request_id.as_str(),
-        "tool": record.tool,
-        "success": record.success,
-        "outcome": outcome,
-        "reason": reason,
-        "attempts": record.attempts,
-    })
-}
-
-fn drain_json(drained: &DrainSummary) -> Value {
-    json!({
-        "accepted": drained.accepted,
-        "notFound": drained.not_found,
-        "alreadyAnswered": drained.already_answered,
-        "failed": drained.failed,
-        "complete": drained.complete,
-    })
 }

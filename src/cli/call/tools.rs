@@ -1,13 +1,15 @@
 //! Tools of the program: definitions in a file, and calls as lines. The program answers each call by
 //! a request.
 
+use super::event::CallEvent;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_client::session::{CustomTool, ToolFunctionError, ToolRegistry};
 use caproot_core::sync::Mutex;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::{Arc, MutexGuard};
@@ -40,7 +42,7 @@ struct ToolDefinition {
 /// Calls that the program has to answer.
 pub struct ToolCallbacks {
     state: Mutex<CallbackState>,
-    lines: UnboundedSender<Value>,
+    events: UnboundedSender<CallEvent>,
 }
 
 #[derive(Default)]
@@ -60,11 +62,11 @@ struct WaitingCall<'a> {
 }
 
 impl ToolCallbacks {
-    /// Returns callbacks that write lines for the program.
-    pub fn new(lines: UnboundedSender<Value>) -> Self {
+    /// Returns callbacks that send events to the program.
+    pub fn new(events: UnboundedSender<CallEvent>) -> Self {
         Self {
             state: Mutex::default(),
-            lines,
+            events,
         }
     }
 
@@ -74,26 +76,28 @@ impl ToolCallbacks {
 
     /// Asks the program, and waits for the answer.
     async fn call_program(&self, tool: &str, arguments: Value) -> ToolOutcome {
-        let ended = || ToolFunctionError::Internal("the program closed stdin".to_owned());
-        let (sender, outcome) = oneshot::channel();
-        let call = {
+        let (call, outcome) = {
             let mut state = self.state();
             if state.is_closed {
-                return Err(ended());
+                return Err(stdin_closed());
             }
+            let (sender, outcome) = oneshot::channel();
             state.last_call += 1;
             let call = state.last_call;
             state.waiting.insert(call, sender);
-            call
+            (call, outcome)
         };
+
         let _waiting = WaitingCall {
             callbacks: self,
             call,
         };
-        self.write_line(
-            json!({ "event": "tool", "call": call, "tool": tool, "arguments": arguments }),
-        );
-        outcome.await.unwrap_or_else(|_| Err(ended()))
+        self.send_event(CallEvent::Tool {
+            call,
+            tool: tool.to_owned(),
+            arguments,
+        });
+        outcome.await.unwrap_or_else(|_| Err(stdin_closed()))
     }
 
     /// Answers a call. Returns whether the call waits for its answer.
@@ -114,17 +118,21 @@ impl ToolCallbacks {
         state.waiting.clear();
     }
 
-    fn write_line(&self, line: Value) {
+    fn send_event(&self, event: CallEvent) {
         // The receiver ends with the process.
-        drop(self.lines.send(line));
+        drop(self.events.send(event));
     }
+}
+
+fn stdin_closed() -> ToolFunctionError {
+    ToolFunctionError::Internal("the program closed stdin".to_owned())
 }
 
 impl Drop for WaitingCall<'_> {
     fn drop(&mut self) {
         if self.callbacks.state().waiting.remove(&self.call).is_some() {
-            self.callbacks
-                .write_line(json!({ "event": "toolCancelled", "call": self.call }));
+            let event = CallEvent::ToolCancelled { call: self.call };
+            self.callbacks.send_event(event);
         }
     }
 }
@@ -134,19 +142,24 @@ pub fn read_tools(
     file: &Path,
     callbacks: &Arc<ToolCallbacks>,
 ) -> Result<ToolRegistry, CommandFailure> {
-    let bad = |cause: &dyn std::fmt::Display| {
-        let sentence = format!("cannot use --tools {}: {cause}", file.display());
-        CommandFailure::new(exit::BAD_CONFIG, sentence)
-    };
-    let text = read_text(file).map_err(|error| bad(&error))?;
+    let text = read_text(file).map_err(|error| unusable_tools(file, &error))?;
     let definitions: Vec<ToolDefinition> =
-        serde_json::from_str(&text).map_err(|error| bad(&error))?;
+        serde_json::from_str(&text).map_err(|error| unusable_tools(file, &error))?;
+
     let registry = ToolRegistry::new();
     for definition in definitions {
-        let tool = program_tool(definition, callbacks).map_err(|error| bad(&error))?;
-        registry.register(tool).map_err(|error| bad(&error))?;
+        let tool =
+            program_tool(definition, callbacks).map_err(|error| unusable_tools(file, &error))?;
+        registry
+            .register(tool)
+            .map_err(|error| unusable_tools(file, &error))?;
     }
     Ok(registry)
+}
+
+fn unusable_tools(file: &Path, cause: &dyn Display) -> CommandFailure {
+    let sentence = format!("cannot use --tools {}: {cause}", file.display());
+    CommandFailure::new(exit::BAD_CONFIG, sentence)
 }
 
 fn read_text(file: &Path) -> io::Result<String> {
@@ -173,19 +186,20 @@ fn program_tool(
         input_schema,
         ..
     } = definition;
-    let full_name = namespace
-        .as_ref()
-        .map_or(name.clone(), |space| format!("{space}.{name}"));
-    let callbacks = callbacks.clone();
-    let function = {
-        let full_name = full_name.clone();
-        move |arguments| {
-            let (callbacks, full_name) = (callbacks.clone(), full_name.clone());
-            async move { callbacks.call_program(&full_name, arguments).await }
-        }
+    let full_name = match &namespace {
+        Some(namespace) => format!("{namespace}.{name}"),
+        None => name.clone(),
     };
-    let mut tool = CustomTool::from_schema(&name, &description, input_schema, function)
-        .external_context(definition.external_context);
+
+    let callbacks = callbacks.clone();
+    let called_name = full_name.clone();
+    let mut tool = CustomTool::from_schema(&name, &description, input_schema, move |arguments| {
+        let callbacks = callbacks.clone();
+        let name = called_name.clone();
+        async move { callbacks.call_program(&name, arguments).await }
+    });
+    tool = tool.external_context(definition.external_context);
+
     if let Some(namespace) = namespace {
         tool = tool.in_namespace(&namespace);
     }

@@ -9,20 +9,23 @@ use crate::cli::output::{OutputFormat, print_json, print_stderr, print_table};
 use crate::cli::report::count_with_noun;
 use caproot_core::text::escape_text;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::time::Duration;
 
-/// List the executors of a fleet file: state, version, roots, age and catalogs
+/// List the executors of a fleet file: state, version, connect time, roots, age and catalogs
 ///
-/// Prints the executors to stdout. The age is the time since the start of the daemon, by the clock of
-/// this machine. `CATALOGS` has the beginning of the catalog digest of each root: executors with equal
-/// digests serve equal skills and plugins. Executors that cannot be used, roots that are not ready and a summary go to stderr.
-/// Exits with 1 if an executor does not serve or a published root is not ready.
+/// Prints the executors to stdout. `CONNECT` is the time until the connection was open, with TLS. The
+/// age is the time since the start of the daemon, by the clock of this machine. `CATALOGS` has the
+/// beginning of the catalog digest of each root: executors with equal digests serve equal skills and
+/// plugins. Executors that cannot be used, roots that are not ready and a summary go to stderr. Asks up
+/// to 64 executors at once. Exits with 1 if an executor does not serve, has another environment than the
+/// file says, or has a published root that is not ready.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   caproot fleet list fleet.yaml
-  caproot fleet list fleet.yaml build-farm
-  caproot fleet list fleet.yaml --output json | jq '.executors[].version'")]
+  caproot fleet list fleet.yaml build-farm --timeout 2s
+  caproot fleet list fleet.yaml --output json | jq '.executors[].connectMs'")]
 pub struct FleetListArgs {
     #[command(flatten)]
     target: FleetTargetArgs,
@@ -32,52 +35,56 @@ pub struct FleetListArgs {
 }
 
 /// Executor with its state.
-type ListedExecutor = (FleetTarget, ProbedState);
+struct ListedExecutor {
+    target: FleetTarget,
+    /// `None` if there was no connection to an executor that has the environment.
+    connect_time: Option<Duration>,
+    state: ProbedState,
+}
 
 /// Prints the state of each executor.
 pub async fn run(args: FleetListArgs) -> Result<u8, CommandFailure> {
     let fleet = args.target.open_fleet().await?;
     let targets = args.target.find_targets(&fleet).await?;
-    let find = async |target: FleetTarget| {
-        let (_, state) = find_state(&target).await;
-        (target, state)
-    };
-    let listed = run_for_each(targets, find).await;
+    let listed = run_for_each(targets, list_executor).await;
+
     match args.output {
         OutputFormat::Text => print_text(&listed)?,
         OutputFormat::Json => {
-            let executors = listed.iter().map(|(target, state)| {
-                let mut json = state.to_json(&target.environment_id);
-                json["endpoint"] = target.config.endpoint.to_string().into();
-                json
-            });
-            print_json(&json!({ "executors": executors.collect::<Vec<_>>() }))?;
+            let executors: Vec<_> = listed.iter().map(ListedExecutor::to_json).collect();
+            print_json(&json!({ "executors": executors }))?;
         }
     }
-    let is_well = listed.iter().all(|(_, state)| state.is_well());
-    Ok(if is_well {
-        exit::OK
-    } else {
-        exit::PROBLEMS_FOUND
-    })
+
+    let is_well = listed.iter().all(|executor| executor.state.is_well());
+    Ok(exit::code_for_result(is_well))
+}
+
+async fn list_executor(target: FleetTarget) -> ListedExecutor {
+    let probed = find_state(&target).await;
+    ListedExecutor {
+        target,
+        connect_time: probed.connection.map(|open| open.connect_time),
+        state: probed.state,
+    }
 }
 
 fn print_text(listed: &[ListedExecutor]) -> Result<(), CommandFailure> {
-    let rows: Vec<_> = listed.iter().map(list_row).collect();
-    print_table(
-        [
-            "ENVIRONMENT",
-            "STATE",
-            "VERSION",
-            "ROOTS",
-            "AGE",
-            "CATALOGS",
-        ],
-        &rows,
-    )?;
+    let head = [
+        "ENVIRONMENT",
+        "STATE",
+        "VERSION",
+        "CONNECT",
+        "ROOTS",
+        "AGE",
+        "CATALOGS",
+    ];
+    let rows: Vec<_> = listed.iter().map(ListedExecutor::to_row).collect();
+    print_table(head, &rows)?;
+
     let mut lines = Vec::new();
     let mut serving = 0;
-    for (target, state) in listed {
+    for ListedExecutor { target, state, .. } in listed {
         match state {
             ProbedState::Serving(executor) => {
                 serving += 1;
@@ -87,31 +94,45 @@ fn print_text(listed: &[ListedExecutor]) -> Result<(), CommandFailure> {
             ProbedState::Failed(failure) => lines.push(failure.to_line(&target.environment_id)),
         }
     }
-    lines.push(format!(
-        "{serving} of {} serving",
-        count_with_noun(listed.len(), "executor")
-    ));
+    let total = count_with_noun(listed.len(), "executor");
+    lines.push(format!("{serving} of {total} serving"));
     print_stderr(&lines);
     Ok(())
 }
 
-fn list_row((target, state): &ListedExecutor) -> [String; 6] {
-    let missing = || "-".to_owned();
-    let (version, roots, age, catalogs) = match state {
-        ProbedState::Serving(serving) => (
-            escape_text(&serving.description.version),
-            serving.root_count(),
-            serving.age().unwrap_or_else(missing),
-            serving.short_digests(),
-        ),
-        _ => (missing(), missing(), missing(), missing()),
-    };
-    [
-        escape_text(&target.environment_id),
-        state.name().to_owned(),
-        version,
-        roots,
-        age,
-        catalogs,
-    ]
+impl ListedExecutor {
+    fn to_row(&self) -> [String; 7] {
+        let serving = match &self.state {
+            ProbedState::Serving(serving) => Some(serving),
+            ProbedState::NotServing(_) | ProbedState::Failed(_) => None,
+        };
+        let connect_time = self.connect_time.map(milliseconds);
+        let cells = [
+            serving.map(|serving| escape_text(&serving.description.version)),
+            connect_time.map(|time| format!("{time:.1} ms")),
+            serving.map(|serving| serving.root_count()),
+            serving.and_then(|serving| serving.age()),
+            serving.map(|serving| serving.short_digests()),
+        ];
+
+        let [version, connect, roots, age, catalogs] =
+            cells.map(|cell| cell.unwrap_or_else(|| "-".to_owned()));
+        let id = escape_text(&self.target.environment_id);
+        let state = self.state.name().to_owned();
+        [id, state, version, connect, roots, age, catalogs]
+    }
+
+    fn to_json(&self) -> Value {
+        let mut json = self.state.to_json(&self.target.environment_id);
+        json["endpoint"] = self.target.config.endpoint.to_string().into();
+        if let Some(connect_time) = self.connect_time {
+            json["connectMs"] = milliseconds(connect_time).into();
+        }
+        json
+    }
+}
+
+/// Returns a time in milliseconds with one decimal.
+fn milliseconds(span: Duration) -> f64 {
+    (span.as_secs_f64() * 10_000.0).round() / 10.0
 }

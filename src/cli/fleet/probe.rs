@@ -18,9 +18,6 @@ pub struct ProbedExecutor {
     pub client: Client,
     /// Time until the connection was open, with TLS.
     pub connect_time: Duration,
-    /// Time of one call.
-    pub round_trip: Duration,
-    pub description: GetExecutorResponse,
 }
 
 /// Reason why an executor cannot be used.
@@ -80,27 +77,23 @@ async fn connect_and_ask(target: &FleetTarget) -> Result<ProbedExecutor, ProbeFa
     // The caller's limit ends first, so that all calls that are late have the same message.
     let call_limit = *timeout + Duration::from_secs(1);
     let start = Instant::now();
+
     let mut client = if *via_nats {
         let mut client = target.fleet.lazy_client(&target.environment_id);
         // The first call opens the tunnel.
-        client
-            .get_executor()
-            .await
-            .map_err(CommandFailure::from_first_call)?;
+        let called = client.get_executor().await;
+        called.map_err(CommandFailure::from_first_call)?;
         client
     } else {
-        Client::connect(endpoint, credentials, call_limit)
-            .await
-            .map_err(CommandFailure::from)?
+        let connected = Client::connect(endpoint, credentials, call_limit).await;
+        connected.map_err(CommandFailure::from)?
     };
     let connect_time = start.elapsed();
-    let start = Instant::now();
-    let description = describe_executor(&mut client, &target.environment_id).await?;
+
+    describe_executor(&mut client, &target.environment_id).await?;
     Ok(ProbedExecutor {
         client,
         connect_time,
-        round_trip: start.elapsed(),
-        description,
     })
 }
 
@@ -112,10 +105,10 @@ pub async fn describe_executor(
     let description = client.get_executor().await.map_err(CommandFailure::from)?;
     match wrong_environment(&description, environment_id) {
         Some(sentence) => {
-            let sentence = sentence.trim_start_matches("WRONG_ENVIRONMENT: ");
+            let reason = sentence.trim_start_matches("WRONG_ENVIRONMENT: ");
             Err(ProbeFailure {
                 code: WRONG_ENVIRONMENT,
-                sentence: escape_text(sentence),
+                sentence: escape_text(reason),
             })
         }
         None => Ok(description),

@@ -15,21 +15,25 @@ const TICK_INTERVAL: Duration = Duration::from_millis(100);
 /// Runs the task for each item, at most 64 at once. Returns the results in the order of the items.
 /// After a second, stderr shows how many are done, if stderr is a terminal.
 pub async fn run_for_each<T, R>(items: Vec<T>, task: impl AsyncFn(T) -> R) -> Vec<R> {
-    let (task, total) = (&task, count_with_noun(items.len(), "executor"));
-    let tasks = items.into_iter().enumerate();
-    let tasks = tasks.map(|(index, item)| async move { (index, task(item).await) });
+    let task = &task;
+    let total = count_with_noun(items.len(), "executor");
+    let tasks = items
+        .into_iter()
+        .enumerate()
+        .map(|(index, item)| async move { (index, task(item).await) });
     let mut running = stream::iter(tasks).buffer_unordered(MAX_CONCURRENT_TASKS);
+
     // Without a terminal, the spinner stays hidden.
     let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden());
     let style = ProgressStyle::with_template("{spinner} {msg}");
     spinner.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
-    let show_count = |done: usize| spinner.set_message(format!("{done} of {total} done"));
-    show_count(0);
+    spinner.set_message(format!("0 of {total} done"));
+
     let mut results = Vec::new();
     let run_all = async {
         while let Some(result) = running.next().await {
             results.push(result);
-            show_count(results.len());
+            spinner.set_message(format!("{} of {total} done", results.len()));
         }
     };
     let delayed = async {
@@ -42,6 +46,7 @@ pub async fn run_for_each<T, R>(items: Vec<T>, task: impl AsyncFn(T) -> R) -> Ve
         () = run_all => {}
         () = delayed => {}
     }
+
     spinner.finish_and_clear();
     results.sort_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, result)| result).collect()

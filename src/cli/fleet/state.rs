@@ -1,6 +1,6 @@
 //! State of an executor: its health, version and published roots, or why the executor cannot be used.
 
-use super::probe::{ProbeFailure, describe_executor, probe_executor};
+use super::probe::{ProbeFailure, ProbedExecutor, describe_executor, probe_executor};
 use super::target::FleetTarget;
 use crate::cli::failure::CommandFailure;
 use crate::cli::report::{count_with_noun, root_state_text};
@@ -18,6 +18,14 @@ use tonic_health::pb::health_check_response::ServingStatus;
 const DIGEST_FEATURE: &str = "catalog-digests";
 /// Length of a digest in a table.
 const SHORT_DIGEST_CHARS: usize = 12;
+
+/// State of an executor, and the connection to it.
+#[derive(Debug)]
+pub struct ProbeOutcome {
+    /// `None` if no connection to an executor with the environment could be opened.
+    pub connection: Option<ProbedExecutor>,
+    pub state: ProbedState,
+}
 
 /// State of an executor.
 #[derive(Debug, Clone, PartialEq)]
@@ -151,14 +159,21 @@ impl PublishedRootState {
 }
 
 /// Connects to an executor and returns its state.
-pub async fn find_state(target: &FleetTarget) -> (Option<Client>, ProbedState) {
-    match probe_executor(target).await {
-        Err(failure) => (None, ProbedState::Failed(failure)),
-        Ok(probed) => {
-            let mut client = probed.client;
-            let state = read_state(&mut client, target).await;
-            (Some(client), state)
+pub async fn find_state(target: &FleetTarget) -> ProbeOutcome {
+    let mut connection = match probe_executor(target).await {
+        Ok(connection) => connection,
+        Err(failure) => {
+            return ProbeOutcome {
+                connection: None,
+                state: ProbedState::Failed(failure),
+            };
         }
+    };
+
+    let state = read_state(&mut connection.client, target).await;
+    ProbeOutcome {
+        connection: Some(connection),
+        state,
     }
 }
 
@@ -175,20 +190,21 @@ async fn ask_state(client: &mut Client, id: &str) -> Result<ProbedState, ProbeFa
     if health != ServingStatus::Serving {
         return Ok(ProbedState::NotServing(health));
     }
+
     let description = describe_executor(client, id).await?;
-    let roots = client
-        .list_roots()
-        .await
-        .map_err(CommandFailure::from)?
-        .roots;
-    let mut digests = catalog_digests(client, &description, &roots).await?;
-    let roots = roots.into_iter().map(|root| PublishedRootState {
-        state: root_state_text(root.state(), root.reason),
-        is_ready: root.state() == RootState::Ready,
-        catalog_digest: digests.remove(&root.id).unwrap_or_default(),
-        id: root.id,
-    });
-    let roots = roots.collect();
+    let listed = client.list_roots().await.map_err(CommandFailure::from)?;
+    let mut digests = catalog_digests(client, &description, &listed.roots).await?;
+
+    let roots = listed
+        .roots
+        .into_iter()
+        .map(|root| PublishedRootState {
+            state: root_state_text(root.state(), root.reason),
+            is_ready: root.state() == RootState::Ready,
+            catalog_digest: digests.remove(&root.id).unwrap_or_default(),
+            id: root.id,
+        })
+        .collect();
     let serving = ServingExecutor { description, roots };
     Ok(ProbedState::Serving(Box::new(serving)))
 }
@@ -200,22 +216,19 @@ async fn catalog_digests(
     description: &GetExecutorResponse,
     roots: &[PublishedRoot],
 ) -> Result<HashMap<String, String>, ProbeFailure> {
-    let mut digests = HashMap::new();
-    if !description
-        .features
-        .iter()
-        .any(|feature| feature == DIGEST_FEATURE)
-    {
-        return Ok(digests);
+    let features = &description.features;
+    if !features.iter().any(|feature| feature == DIGEST_FEATURE) {
+        return Ok(HashMap::new());
     }
+
     let selected: Vec<_> = roots
         .iter()
         .filter_map(|root| root.selected_capability_root.clone())
         .collect();
-    let max_roots = description
-        .limits
-        .as_ref()
-        .map_or(1, |limits| limits.max_roots.max(1));
+    let limits = description.limits.as_ref();
+    let max_roots = limits.map_or(1, |limits| limits.max_roots.max(1));
+
+    let mut digests = HashMap::new();
     for part in selected.chunks(max_roots as usize) {
         let request = ListSkillsRequest {
             selected_capability_roots: part.to_vec(),

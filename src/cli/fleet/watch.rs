@@ -74,12 +74,6 @@ pub async fn run(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
 async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
     let fleet = args.target.open_fleet().await?;
     let targets = args.target.find_targets(&fleet).await?;
-    let ids: Vec<_> = targets
-        .into_iter()
-        .map(|target| target.environment_id)
-        .collect();
-    let width = |id: &str| escape_text(id).chars().count();
-    let mut id_width = ids.iter().map(|id| width(id)).max().unwrap_or(0);
     let (changes, mut receiver) = mpsc::channel(MAX_QUEUED_STATES);
     let context = Arc::new(WatchContext {
         args: args.target,
@@ -88,29 +82,26 @@ async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
         dials: Semaphore::new(MAX_CONCURRENT_TASKS),
         changes,
     });
-    let start = |id: String| {
-        let task = watch_executor(context.clone(), id.clone());
-        (id, AbortOnDropHandle::new(tokio::spawn(task)))
-    };
-    // Dropping the map ends the tasks.
-    let mut tasks: BTreeMap<_, _> = ids.into_iter().map(start).collect();
+
+    let mut tasks = ExecutorTasks::default();
+    let mut id_width = 0;
+    for target in targets {
+        id_width = id_width.max(shown_width(&target.environment_id));
+        tasks.start(&context, target.environment_id);
+    }
+
     let mut reread = tokio::time::interval(args.interval);
     loop {
         let change = tokio::select! {
             // The context keeps a sender, so there is always another change.
             Some(change) = receiver.recv() => change,
             _ = reread.tick() => {
-                // The task of a removed executor ends, unless the command line names the executor.
-                tasks.retain(|_, task| !task.is_finished());
-                if context.follows_file() {
-                    let mut ids = context.fleet.environment_ids();
-                    ids.retain(|id| !tasks.contains_key(id));
-                    tasks.extend(ids.into_iter().map(start));
-                }
+                tasks.follow_file(&context);
                 continue;
             }
         };
-        id_width = id_width.max(width(&change.environment_id));
+
+        id_width = id_width.max(shown_width(&change.environment_id));
         let line = match args.output {
             OutputFormat::Text => change_line(&change, id_width),
             OutputFormat::Json => change_json(&change)?,
@@ -119,13 +110,46 @@ async fn print_changes(args: FleetWatchArgs) -> Result<u8, CommandFailure> {
     }
 }
 
+/// Tasks of the watched executors by their environment ids. Dropping a task ends it.
+#[derive(Default)]
+struct ExecutorTasks(BTreeMap<String, AbortOnDropHandle<()>>);
+
+impl ExecutorTasks {
+    fn start(&mut self, context: &Arc<WatchContext>, id: String) {
+        let task = watch_executor(context.clone(), id.clone());
+        self.0
+            .insert(id, AbortOnDropHandle::new(tokio::spawn(task)));
+    }
+
+    /// Starts the tasks of executors that the file has now, unless the command line names the executors.
+    fn follow_file(&mut self, context: &Arc<WatchContext>) {
+        // The task of a removed executor ends, unless the command line names the executor.
+        self.0.retain(|_, task| !task.is_finished());
+        if !context.follows_file() {
+            return;
+        }
+
+        for id in context.fleet.environment_ids() {
+            if !self.0.contains_key(&id) {
+                self.start(context, id);
+            }
+        }
+    }
+}
+
+/// Open connection to an executor, at the address that the file had.
+struct WatchedConnection {
+    target: FleetTarget,
+    client: Client,
+}
+
 impl WatchContext {
     /// Asks an executor for its state through the open connection, or through a new one. Returns
     /// `None` if the fleet file no longer has the executor.
     async fn next_state(
         &self,
         environment_id: &str,
-        current: &mut Option<(FleetTarget, Client)>,
+        current: &mut Option<WatchedConnection>,
     ) -> Option<ProbedState> {
         let target = match self.args.find_target(&self.fleet, environment_id).await {
             Ok(target) => target,
@@ -135,26 +159,30 @@ impl WatchContext {
             }
             Err(error) => {
                 *current = None;
-                return Some(ProbedState::Failed(
-                    self.args.failure(error, &self.fleet).into(),
-                ));
+                let failure = self.args.failure(error, &self.fleet);
+                return Some(ProbedState::Failed(failure.into()));
             }
         };
+
         // An executor that moved is asked at its new address.
-        if let Some((used, mut client)) = current.take()
-            && used.config == target.config
+        if let Some(mut used) = current.take()
+            && used.target.config == target.config
         {
-            let state = read_state(&mut client, &target).await;
+            let state = read_state(&mut used.client, &target).await;
             if !matches!(state, ProbedState::Failed(_)) {
-                *current = Some((target, client));
+                *current = Some(used);
             }
             return Some(state);
         }
+
         // The semaphore is never closed.
         let _permit = self.dials.acquire().await;
-        let (client, state) = find_state(&target).await;
-        *current = client.map(|client| (target, client));
-        Some(state)
+        let probed = find_state(&target).await;
+        *current = probed.connection.map(|open| WatchedConnection {
+            target,
+            client: open.client,
+        });
+        Some(probed.state)
     }
 
     /// Whether the watched executors are those that the fleet file has at each moment.
@@ -165,14 +193,16 @@ impl WatchContext {
 
 /// Sends each new state of an executor, until the receiver is gone, or the executor is removed.
 async fn watch_executor(context: Arc<WatchContext>, environment_id: String) {
-    let mut current: Option<(FleetTarget, Client)> = None;
+    let mut current: Option<WatchedConnection> = None;
     let mut last: Option<Option<ProbedState>> = None;
+
     loop {
         let state = context.next_state(&environment_id, &mut current).await;
         let is_same = match (&last, &state) {
             (Some(Some(last)), Some(state)) => last.is_same_as(state),
             (last, state) => last.as_ref() == Some(state),
         };
+
         if !is_same {
             let notes = last.flatten().zip(state.as_ref());
             let change = StateChange {
@@ -184,6 +214,7 @@ async fn watch_executor(context: Arc<WatchContext>, environment_id: String) {
                 return;
             }
         }
+
         if state.is_none() && context.follows_file() {
             return;
         }
@@ -216,6 +247,11 @@ fn state_name(change: &StateChange) -> &'static str {
     change.state.as_ref().map_or("REMOVED", ProbedState::name)
 }
 
+/// Returns the number of columns of an id on a terminal.
+fn shown_width(environment_id: &str) -> usize {
+    escape_text(environment_id).chars().count()
+}
+
 fn change_line(change: &StateChange, id_width: usize) -> String {
     let detail = match &change.state {
         Some(ProbedState::Serving(serving)) => {
@@ -229,25 +265,22 @@ fn change_line(change: &StateChange, id_width: usize) -> String {
         Some(ProbedState::NotServing(_)) | None => String::new(),
         Some(ProbedState::Failed(failure)) => failure.sentence.clone(),
     };
-    let (time, id) = (
-        Zoned::now().strftime("%H:%M:%S"),
-        escape_text(&change.environment_id),
-    );
-    let line = format!(
-        "{time} {id:id_width$}  {:STATE_WIDTH$}  {detail}",
-        state_name(change)
-    );
+
+    let time = Zoned::now().strftime("%H:%M:%S");
+    let id = escape_text(&change.environment_id);
+    let state = state_name(change);
+    let line = format!("{time} {id:id_width$}  {state:STATE_WIDTH$}  {detail}");
     line.trim_end().to_owned()
 }
 
 fn change_json(change: &StateChange) -> Result<String, CommandFailure> {
     let id = &change.environment_id;
-    let removed = || json!({ "environmentId": id, "state": state_name(change) });
-    let mut json = change
-        .state
-        .as_ref()
-        .map_or_else(removed, |state| state.to_json(id));
+    let mut json = match &change.state {
+        Some(state) => state.to_json(id),
+        None => json!({ "environmentId": id, "state": state_name(change) }),
+    };
     json["time"] = Timestamp::now().to_string().into();
+
     let line =
         serde_json::to_string(&json).map_err(|error| CommandFailure::invalid_response(&error))?;
     Ok(escape_json(&line))

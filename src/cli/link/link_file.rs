@@ -2,7 +2,7 @@
 
 use crate::config::{self, LogConfig};
 use caproot_client::link::{LinkConfig, read_broker_config};
-use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader};
+use caproot_core::document::{self, ConfigError, ConfigErrors, DocumentReader, DocumentSection};
 use caproot_core::wire::RootId;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,9 +20,9 @@ const LINK_KEYS: [&str; 7] = [
 /// Example of the file, with every key.
 pub(in crate::cli) const LINK_EXAMPLE: &str = include_str!("link_example.yaml");
 /// Default maximum number of open tunnels.
-const MAX_TUNNELS: u64 = 512;
+const MAX_TUNNELS: usize = 512;
 /// Default maximum number of dials within a second.
-const MAX_DIALS_PER_SECOND: u64 = 50;
+const MAX_DIALS_PER_SECOND: u32 = 50;
 
 /// Checked configuration of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,30 +50,30 @@ impl LinkFile {
             errors: &mut errors,
         };
         let top = reader.top_section(&node, LINK_KEYS);
+
         let environment_ids = reader.required(&top, "environment_ids").map(|item| {
             let empty = Some("empty list; name the environments of the daemon");
             reader.unique_texts(&item, empty, |text| {
                 RootId::new(text).map(|_| text.to_owned())
             })
         });
-        let daemon = reader.required(&top, "daemon");
-        let daemon = daemon.and_then(|item| reader.parsed(&item, parse_daemon));
+        let daemon = reader
+            .required(&top, "daemon")
+            .and_then(|item| reader.parsed(&item, parse_daemon));
         let base = path.parent().unwrap_or(Path::new(""));
-        let broker = reader.required(&top, "nats");
-        let broker = broker.and_then(|item| read_broker_config(&item, base, &mut reader));
-        let mut count = |key, default| {
-            let item = top.get(key)?;
-            reader.count(&item, &(1..=1_000_000)).or(Some(default))
-        };
-        let max_tunnels = count("max_tunnels", MAX_TUNNELS).unwrap_or(MAX_TUNNELS);
-        let max_dials = count("max_dials_per_second", MAX_DIALS_PER_SECOND);
-        let max_dials = max_dials.unwrap_or(MAX_DIALS_PER_SECOND);
+        let broker = reader
+            .required(&top, "nats")
+            .and_then(|item| read_broker_config(&item, base, &mut reader));
+
+        let max_tunnels = read_count(&top, &mut reader, "max_tunnels");
+        let max_dials = read_count(&top, &mut reader, "max_dials_per_second");
         let log = config::read_log_section(&top, &mut reader);
         let metrics = top.get("metrics").and_then(|item| {
             let section = reader.section(&item, ["listen"])?;
             let listen = reader.required(&section, "listen")?;
             reader.parsed(&listen, parse_metrics_address)
         });
+
         let values = environment_ids.zip(daemon.zip(broker));
         let Some((environment_ids, (daemon, broker))) = errors.or_value(values)? else {
             return Err(ConfigError::file(path, "required keys are missing").into());
@@ -82,11 +82,22 @@ impl LinkFile {
             environment_ids,
             daemon,
             broker,
-            max_tunnels: usize::try_from(max_tunnels).unwrap_or(usize::MAX),
-            max_dials_per_second: u32::try_from(max_dials).unwrap_or(u32::MAX),
+            max_tunnels: max_tunnels.map_or(MAX_TUNNELS, |count| count as usize),
+            max_dials_per_second: max_dials.unwrap_or(MAX_DIALS_PER_SECOND),
         };
         Ok(Self { link, log, metrics })
     }
+}
+
+/// Reads a count of at most a million.
+fn read_count(
+    top: &DocumentSection<'_>,
+    reader: &mut DocumentReader<'_>,
+    key: &str,
+) -> Option<u32> {
+    let item = top.get(key)?;
+    let count = reader.count(&item, &(1..=1_000_000))?;
+    u32::try_from(count).ok()
 }
 
 /// Parses the address of the daemon. Bytes go to the daemon as they come, so only TLS makes sense

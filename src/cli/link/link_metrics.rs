@@ -26,6 +26,7 @@ pub fn link_metrics(stats: Arc<LinkStats>, broker: watch::Receiver<BrokerState>)
 impl Collector for LinkCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), Error> {
         let mut writer = MetricWriter(&mut encoder);
+
         let LinkStats {
             served_environments,
             superseded,
@@ -33,19 +34,23 @@ impl Collector for LinkCollector {
             dials,
             refused_dials,
         } = &*self.stats;
+
         let BrokerState {
             is_connected,
             losses,
             ..
         } = *self.broker.borrow();
+
         let help = "Whether the broker is connected: 1 or 0";
         writer.write_gauge("broker_connected", help, u64::from(is_connected))?;
         let help = "Lost connections to the broker";
         writer.write_counter("broker_losses", help, losses)?;
+
         let help = "Environments that this link serves";
         writer.write_gauge("served_environments", help, served_environments.get())?;
         let help = "How often another link took an environment of this link";
         writer.write_counter("superseded", help, superseded.get())?;
+
         writer.write_gauge("open_tunnels", "Open tunnels", open_tunnels.get())?;
         writer.write_counter("dials", "Requests for tunnels", dials.get())?;
         let help = "Requests for tunnels that the link refused";

@@ -8,8 +8,8 @@ use caproot_core::proto::caproot::v1::ListResourcesRequest;
 use prost::Message as _;
 use tonic::Code;
 
-use super::{Victim, root, wait_until};
-use crate::harness::{bytes_of, files_request, in_time, read_request};
+use super::{Victim, root};
+use crate::harness::{bytes_of, files_request, in_time, poll_until, read_request};
 
 /// File size whose digest takes longer than any test may.
 const HUGE: u64 = 1 << 34;
@@ -96,7 +96,7 @@ async fn a_read_stops_at_its_deadline_and_when_its_caller_leaves() {
     let before = bytes_read(&victim);
     let mut gone = victim.good.client.clone();
     let call = tokio::spawn(async move { gone.read_resource(huge).await.map(drop) });
-    wait_until("the file is being read", || {
+    poll_until("the file is being read", || {
         bytes_read(&victim) > before + (8 << 20)
     })
     .await;
@@ -121,7 +121,7 @@ async fn digests_of_a_file_list_stop_when_the_caller_leaves() {
     let before = bytes_read(&victim);
     let mut client = victim.good.client.clone();
     let call = tokio::spawn(async move { client.list_resources(request).await.map(drop) });
-    wait_until("the file is being read", || {
+    poll_until("the file is being read", || {
         bytes_read(&victim) > before + (8 << 20)
     })
     .await;

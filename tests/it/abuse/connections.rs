@@ -15,7 +15,6 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::{
     Victim, client_from, client_on, is_served, root, serve_command, serve_with_socket, user,
-    wait_until,
 };
 use crate::callers::ProcessUser;
 use crate::harness::fixture::{Fixture, is_root};
@@ -24,7 +23,8 @@ use crate::harness::process_usage::processor_time;
 use crate::harness::test_servers::free_port;
 use crate::harness::watch_harness::{skill_text, watch_request};
 use crate::harness::{
-    Client, Daemon, assert_rpc_error, in_time, isolated_env, list_request, rpc_error, selected,
+    Client, Daemon, assert_rpc_error, in_time, isolated_env, list_request, poll_until, rpc_error,
+    selected,
 };
 
 /// Asserts that the first call on a new connection is rejected by a limit.
@@ -144,7 +144,7 @@ async fn the_connection_limit_leaves_descriptors_for_other_files() {
     let silent: Vec<_> = (0..100)
         .map(|_| TcpStream::connect(victim.address).expect("a connection"))
         .collect();
-    wait_until("all connection permits are taken", || {
+    poll_until("all connection permits are taken", || {
         victim.open_descriptors() > 35
     })
     .await;

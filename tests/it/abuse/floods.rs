@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::Victim;
 use super::raw_http2::{
     CONTINUATION, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, HEADERS, PING, RST_STREAM,
-    RawConnection, ReceivedFrames, SETTINGS, call, fill_unread, frame, header,
+    RawConnection, ReceivedFrames, SETTINGS, encode_call_headers, fill_unread, frame, header,
 };
-use super::{Victim, wait_until};
-use crate::harness::short_or_long;
+use crate::harness::{poll_until, short_or_long};
 
 const LIST: &str = "/caproot.v1.CapabilityService/ListSkills";
 const ATTACKERS: usize = 2;
@@ -64,7 +64,7 @@ async fn flood_calls<T: Send + 'static>(
         lists += 1;
     }
     enough.store(true, Ordering::Relaxed);
-    wait_until("every attacker has ended", || {
+    poll_until("every attacker has ended", || {
         attackers.iter().all(thread::JoinHandle::is_finished)
     })
     .await;
@@ -102,7 +102,12 @@ async fn rapid_resets_are_stopped() {
         send_until_closed(address, 200, |n| {
             let pairs = (0..100).flat_map(|m| {
                 let stream = (n * 100 + m) * 2 + 1;
-                let headers = frame(HEADERS, END_HEADERS | END_STREAM, stream, &call(LIST));
+                let headers = frame(
+                    HEADERS,
+                    END_HEADERS | END_STREAM,
+                    stream,
+                    &encode_call_headers(LIST),
+                );
                 [headers, frame(RST_STREAM, 0, stream, &[0, 0, 0, 8])].concat()
             });
             pairs.collect()
@@ -121,7 +126,7 @@ async fn rapid_resets_are_stopped() {
 async fn ten_thousand_headers_are_rejected() {
     let received = flood("10,000 headers", Duration::ZERO, |address| {
         send_until_closed(address, 1, |_| {
-            let mut block = call(LIST);
+            let mut block = encode_call_headers(LIST);
             (0..10_000).for_each(|n| block.extend(header(&format!("x-{n}"), "value")));
             let mut parts = block.chunks(16_384);
             let mut bytes = frame(HEADERS, END_STREAM, 1, parts.next().expect("a part"));
@@ -142,7 +147,7 @@ async fn ten_thousand_headers_are_rejected() {
 async fn endless_continuation_frames_are_stopped() {
     let received = flood("CONTINUATION flood", Duration::ZERO, |address| {
         send_until_closed(address, 100_000, |n| match n {
-            0 => frame(HEADERS, END_STREAM, 1, &call(LIST)),
+            0 => frame(HEADERS, END_STREAM, 1, &encode_call_headers(LIST)),
             n => frame(CONTINUATION, 0, 1, &header("x", &n.to_string())),
         })
     });
@@ -191,7 +196,7 @@ async fn unread_responses_take_bounded_memory() {
             HEADERS,
             END_HEADERS | END_STREAM,
             stream,
-            &call("/no/Such"),
+            &encode_call_headers("/no/Such"),
         ));
     }
     let bytes = Arc::new(bytes);
@@ -214,7 +219,7 @@ async fn calls_without_a_request_body_are_limited() {
         send_until_closed(address, 1, |_| {
             let streams = (0..1_030).map(|n| n * 2 + 1);
             streams
-                .flat_map(|stream| frame(HEADERS, END_HEADERS, stream, &call(LIST)))
+                .flat_map(|stream| frame(HEADERS, END_HEADERS, stream, &encode_call_headers(LIST)))
                 .collect()
         })
     });

@@ -8,7 +8,7 @@ use caproot_core::proto::caproot::v1::ReadResourceRequest;
 use super::{SPARE_KIB, Victim, root};
 use crate::harness::replica::Replica;
 use crate::harness::watch_harness::{skill_text, watch_request};
-use crate::harness::{bytes_of, in_time, read_request, short_or_long};
+use crate::harness::{bytes_of, in_time, poll_until, read_request, short_or_long};
 
 const MIB: u64 = 1 << 20;
 
@@ -181,7 +181,7 @@ async fn unread_pages_take_bounded_memory() {
     assert!(growth < 128 + 64 + 24, "{growth} MiB");
     drop(clients);
     let bound = victim.resident_before + victim.resident_before / 5 + SPARE_KIB;
-    super::wait_until("the memory is freed", || victim.resident_kib() <= bound).await;
+    poll_until("the memory is freed", || victim.resident_kib() <= bound).await;
     println!(
         "freed: {} KiB before, {} after",
         victim.resident_before,

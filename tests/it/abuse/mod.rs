@@ -19,7 +19,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use caproot_core::proto::caproot::v1::capability_service_client::CapabilityServiceClient;
@@ -208,16 +208,4 @@ async fn client_from(source: &str, address: SocketAddr) -> Client {
 async fn is_served(client: &mut Client) -> bool {
     let list = in_time(client.list_skills(list_request(&[root()]))).await;
     list.is_ok_and(|list| list.into_inner().skills.len() == 1)
-}
-
-/// Polls until a condition holds, and fails after [`HANG_TIMEOUT`].
-async fn wait_until(condition: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(
-            begun.elapsed() < HANG_TIMEOUT,
-            "timed out before {condition}"
-        );
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }

@@ -18,12 +18,12 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::connections::caproot_as;
-use super::{client_from, client_on, is_served, root, serve_with_socket, user, wait_until};
+use super::{client_from, client_on, is_served, root, serve_with_socket, user};
 use crate::callers::{ProcessUser, can_switch_user, with_token, write_token};
 use crate::harness::fixture::Fixture;
 use crate::harness::process::{Process, caproot, run_command};
 use crate::harness::process_usage::descriptors;
-use crate::harness::{Client, Daemon, Setup, assert_rpc_error, in_time, list_request};
+use crate::harness::{Client, Daemon, Setup, assert_rpc_error, in_time, list_request, poll_until};
 
 const ATTACKERS: usize = 1_100;
 /// Connections without an accepted call that a listener keeps.
@@ -143,7 +143,7 @@ async fn pinged_connections_lock_out_no_caller() {
         assert!(is_served(&mut local).await);
     }
     run_command(status_command(&fixture)).await.succeeded();
-    wait_until("excess connections are closed", || {
+    poll_until("excess connections are closed", || {
         descriptors(serving.pid()) < MAX_PENDING + 40
     })
     .await;

@@ -54,7 +54,7 @@ pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8>
 }
 
 /// Encodes the header block of a call in HPACK's plainest form, literals without indexing.
-pub(super) fn call(path: &str) -> Vec<u8> {
+pub(super) fn encode_call_headers(path: &str) -> Vec<u8> {
     let headers = [
         (":method", "POST"),
         (":scheme", "http"),

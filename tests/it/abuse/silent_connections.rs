@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::raw_http2::PREFACE;
-use super::{Victim, client_from, is_served, wait_until};
-use crate::harness::HANG_TIMEOUT;
+use super::{Victim, client_from, is_served};
+use crate::harness::{HANG_TIMEOUT, poll_until};
 
 /// How long a client may take to send the preface.
 const PREFACE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,7 +56,7 @@ async fn connections_without_a_preface_are_closed_after_a_timeout() {
     assert!(is_served(&mut client_from("127.0.0.2", address).await).await);
     // All but the last 128 connections without a call are closed at once.
     let max_descriptors = 128 + 40;
-    wait_until("the excess connections are closed", || {
+    poll_until("the excess connections are closed", || {
         victim.open_descriptors() < max_descriptors
     })
     .await;
@@ -95,14 +95,14 @@ async fn connections_without_a_preface_are_closed_after_a_timeout() {
         );
         println!("a slow connection was closed after {took:?}, silent ones after {ends:?}");
     }
-    wait_until("all connections are closed", || {
+    poll_until("all connections are closed", || {
         victim.open_descriptors() <= before
     })
     .await;
     victim.assert_unharmed("after the silence").await;
     // A silent connection does not delay the shutdown.
     let silent = TcpStream::connect(address).expect("a connection");
-    wait_until("the connection is accepted", || {
+    poll_until("the connection is accepted", || {
         victim.open_descriptors() > before
     })
     .await;

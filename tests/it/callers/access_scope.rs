@@ -9,7 +9,7 @@ use caproot_core::proto::caproot::v1::{
 use tonic::{Code, Status};
 
 use super::calls::{list, list_files, next_update, published_roots, resolve, watch};
-use super::{start_daemon, with_token, write_token};
+use super::{start_configured_daemon, with_token, write_token};
 use crate::harness::fixture::Fixture;
 use crate::harness::watch_harness::retarget;
 use crate::harness::{
@@ -39,17 +39,17 @@ async fn start_with_tree(tree: &str, rules: &str) -> (Fixture, Daemon) {
     for token in ["me", "them", "all"] {
         write_token(&fixture, token, token);
     }
-    let daemon = start_daemon(&fixture, rules).await;
+    let daemon = start_configured_daemon(&fixture, rules).await;
     (fixture, daemon)
 }
 
-async fn start() -> (Fixture, Daemon) {
+async fn start_with_rules() -> (Fixture, Daemon) {
     start_with_tree(TREE, RULES).await
 }
 
 #[tokio::test]
 async fn list_roots_shows_allowed_roots_only() {
-    let (_fixture, daemon) = start().await;
+    let (_fixture, daemon) = start_with_rules().await;
     for (token, expected) in [
         ("me", &["mine"][..]),
         ("them", &["theirs"]),
@@ -68,7 +68,7 @@ async fn list_roots_shows_allowed_roots_only() {
 
 #[tokio::test]
 async fn roots_of_other_callers_look_like_missing_roots() {
-    let (fixture, daemon) = start().await;
+    let (fixture, daemon) = start_with_rules().await;
     // The name of another caller's root gets the response of an unknown name.
     let (theirs, none) = (
         located("r", "published:theirs"),
@@ -135,7 +135,7 @@ async fn roots_of_other_callers_look_like_missing_roots() {
 
 #[tokio::test]
 async fn links_out_of_the_allowed_roots_are_not_followed() {
-    let (_fixture, daemon) = start().await;
+    let (_fixture, daemon) = start_with_rules().await;
     let mine = [published("mine")];
     let (scoped, all) = (
         list(&daemon, "me", &mine).await,
@@ -351,7 +351,7 @@ async fn skill_names_and_disabled_skills_do_not_depend_on_the_caller() {
         write_token(&fixture, token, token);
     }
     let rules = rules.replace("/TOP", fixture.top().to_str().expect("UTF-8"));
-    let daemon = start_daemon(&fixture, &rules).await;
+    let daemon = start_configured_daemon(&fixture, &rules).await;
     let names_and_disabled = async |token: &str, path: &str| {
         let root = selected("r", fixture.path(path));
         let list = list(&daemon, token, &[root]).await;
@@ -413,7 +413,7 @@ async fn a_caller_gets_the_roots_of_all_matching_rules() {
     write_token(&fixture, "t", "t");
     let rules = "roots: [{id: a, path: a}, {id: b, path: b}, {id: c, path: c}]\n\
                  callers: [{name: 1, token_file: t, roots: [a]}, {name: '2', token_file: t, roots: [b]}]";
-    let daemon = start_daemon(&fixture, &rules.replace("name: 1", "name: '1'")).await;
+    let daemon = start_configured_daemon(&fixture, &rules.replace("name: 1", "name: '1'")).await;
     let ids: Vec<_> = published_roots(&daemon, "t")
         .await
         .into_iter()
@@ -452,7 +452,7 @@ async fn a_caller_gets_the_roots_of_all_matching_rules() {
 #[tokio::test]
 async fn a_root_in_several_scopes_is_counted_once() {
     let stats = async |tokens: &[&str]| {
-        let (_fixture, daemon) = start().await;
+        let (_fixture, daemon) = start_with_rules().await;
         for token in tokens {
             published_roots(&daemon, token).await;
         }

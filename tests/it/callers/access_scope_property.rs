@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use caproot_core::proto::caproot::v1::{RootReason, RootState};
 
 use super::calls::{list, list_files};
-use super::{start_daemon, with_token, write_token};
+use super::{start_configured_daemon, with_token, write_token};
 use crate::harness::fixture::Fixture;
 use crate::harness::{Daemon, bytes_of, read_request, selected, short_or_long};
 
@@ -176,7 +176,7 @@ async fn check_seed(seed: u64) -> usize {
          - {{name: all, token_file: all}}\n",
         listed.join(", ")
     );
-    let daemon = start_daemon(&fixture, &rules).await;
+    let daemon = start_configured_daemon(&fixture, &rules).await;
     let real = |path: &Path| path.canonicalize().expect("an existing path");
     let named: Vec<_> = scope.iter().flat_map(|dir| links_of(dir)).collect();
     let scope: Vec<_> = scope.iter().map(|dir| real(dir)).collect();

@@ -26,7 +26,7 @@ const HOSTILE: &str = "x\n2026-01-01T00:00:00Z  INFO caproot::audit: called\x1b[
 const RULES: &str = "roots: [{id: mine, path: mine}, {id: theirs, path: theirs}]\n\
     callers: [{name: me, token_file: token, roots: [mine]}]\n";
 
-fn fixture() -> Fixture {
+fn build_audited_tree() -> Fixture {
     let fixture = Fixture::new("skill mine/a\nfile mine/a/x.md\n| the body of x\nskill theirs/b");
     write_token(&fixture, "token", "s3cret");
     fixture
@@ -90,7 +90,7 @@ async fn make_calls(client: &mut Client, fixture: &Fixture) -> usize {
 
 #[tokio::test]
 async fn every_call_is_logged_as_json() {
-    let fixture = fixture();
+    let fixture = build_audited_tree();
     let config = format!("{RULES}audit: true\nlog: {{format: json}}");
     let mut logging = ConfiguredDaemon::start(&fixture, &config).await;
     let list_bytes = in_time(make_calls(&mut logging.daemon.client, &fixture)).await;
@@ -216,7 +216,7 @@ fn parse_audit_line(line: &str) -> Value {
 
 #[tokio::test]
 async fn rejected_calls_are_logged_as_text() {
-    let fixture = fixture();
+    let fixture = build_audited_tree();
     let mut logging = ConfiguredDaemon::start(&fixture, RULES).await;
     in_time(make_calls(&mut logging.daemon.client, &fixture)).await;
     let (lines, rest) = read_log(logging, 3).await;
@@ -310,7 +310,7 @@ async fn make_hostile_calls(client: &mut Client, token: &str) {
 #[tokio::test]
 async fn hostile_texts_break_no_log_line() {
     for format in ["text", "json"] {
-        let fixture = fixture();
+        let fixture = build_audited_tree();
         let config = format!("{RULES}audit: true\nlog: {{format: {format}}}");
         let mut logging = ConfiguredDaemon::start(&fixture, &config).await;
         in_time(make_hostile_calls(&mut logging.daemon.client, "s3cret")).await;
@@ -351,7 +351,7 @@ fn suppressed_count(line: &str) -> u64 {
 #[tokio::test]
 async fn a_flood_of_rejected_calls_is_counted() {
     const CALLS: u64 = 1_000;
-    let fixture = fixture();
+    let fixture = build_audited_tree();
     let mut logging = ConfiguredDaemon::start(&fixture, RULES).await;
     // Without an accepted call, the connection may have 32 calls in flight.
     let mut client = logging.client.clone();
@@ -409,7 +409,7 @@ async fn a_flood_of_rejected_calls_is_counted() {
 
 #[tokio::test]
 async fn a_flood_of_wrong_tokens_does_not_hide_the_denied_calls_of_another_caller() {
-    let fixture = fixture();
+    let fixture = build_audited_tree();
     let mut logging = ConfiguredDaemon::start(&fixture, RULES).await;
     let address = logging.process.address().to_owned();
     let (rejected, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));

@@ -27,7 +27,7 @@ use crate::harness::process::with_listener;
 use crate::harness::{Daemon, in_time, isolated_env};
 
 /// Starts a daemon with a config file at the fixture's top. Its last listener is a free TCP port.
-async fn start_daemon(fixture: &Fixture, config: &str) -> Daemon {
+async fn start_configured_daemon(fixture: &Fixture, config: &str) -> Daemon {
     Daemon::start_with(parse_config(
         fixture,
         config,

@@ -12,7 +12,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
-use super::{ProcessUser, can_switch_user, reachable_fixture, start_daemon};
+use super::{ProcessUser, can_switch_user, reachable_fixture, start_configured_daemon};
 use crate::harness::fixture::Fixture;
 use crate::harness::process::{caproot, run_command, wrap_command};
 use crate::harness::{
@@ -38,7 +38,7 @@ const RULES: &str = "socket: {mode: '0666'}\nlisten: ['unix:run/c.sock', 'tcp:12
 /// Serves `root` with [`RULES`] and further config lines.
 async fn start_with_rules(more: &str) -> (Fixture, Daemon) {
     let fixture = reachable_fixture("skill root/a");
-    let daemon = start_daemon(&fixture, &format!("{RULES}{more}")).await;
+    let daemon = start_configured_daemon(&fixture, &format!("{RULES}{more}")).await;
     (fixture, daemon)
 }
 
@@ -229,7 +229,7 @@ async fn health_and_reflection_follow_their_settings() {
     }
     // Without rules, every client that can connect may call both.
     let fixture = Fixture::new("");
-    let daemon = start_daemon(&fixture, "open_health: false").await;
+    let daemon = start_configured_daemon(&fixture, "open_health: false").await;
     let endpoint = Channel::from_shared(format!("http://{}", daemon.address)).expect("a URI");
     let channel = in_time(endpoint.connect()).await.expect("a connection");
     assert_eq!(

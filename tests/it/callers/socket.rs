@@ -31,7 +31,7 @@ fn mode_and_group(socket: &Path) -> (u32, u32) {
 }
 
 /// Starts a daemon with the given config file and umask.
-fn start(fixture: &Fixture, config: &str, umask: &str) -> Process {
+fn start_with_umask(fixture: &Fixture, config: &str, umask: &str) -> Process {
     fixture.write("caproot.yaml", config);
     let mut command = Command::new("sh");
     command.args(["-c", "umask $0; exec \"$@\"", umask]);
@@ -54,7 +54,7 @@ async fn mode_and_group_of_the_socket_follow_the_config() {
                 (0o666, own),
             ),
         ] {
-            let serving = start(&fixture, &with(section), umask);
+            let serving = start_with_umask(&fixture, &with(section), umask);
             assert_eq!(mode_and_group(&socket), expected, "{section}");
             serving.stop().await;
         }
@@ -62,7 +62,7 @@ async fn mode_and_group_of_the_socket_follow_the_config() {
             return;
         }
         let config = with("socket: {group: 7100}");
-        let serving = start(&fixture, &config, umask);
+        let serving = start_with_umask(&fixture, &config, umask);
         assert_eq!(mode_and_group(&socket), (0o660, 7_100));
         MEMBER.connect(&socket).expect("a member of the group");
         let refused = OTHER_USER

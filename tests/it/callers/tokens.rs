@@ -13,7 +13,7 @@ use tonic::{Code, Request};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 
-use super::{channel_over, start_daemon, with_token, write_token, write_token_as};
+use super::{channel_over, start_configured_daemon, with_token, write_token, write_token_as};
 use crate::harness::fixture::Fixture;
 use crate::harness::{Client, HANG_TIMEOUT, assert_rpc_error, in_time, rpc_error};
 
@@ -50,7 +50,7 @@ async fn only_valid_tokens_are_accepted() {
     write_token(&fixture, "other", "another-token");
     let rules = "callers: [{name: t, token_file: token}, {name: o, token_file: other}, \
                  {name: both, uids: [0], token_file: token}]";
-    let daemon = start_daemon(&fixture, rules).await;
+    let daemon = start_configured_daemon(&fixture, rules).await;
     let mut client = daemon.client.clone();
     for (authorization, is_valid) in [
         (format!("Bearer {TOKEN}"), true),
@@ -78,7 +78,7 @@ async fn only_valid_tokens_are_accepted() {
 async fn a_replaced_token_file_is_reread() {
     let fixture = Fixture::new("");
     write_token(&fixture, "token", TOKEN);
-    let daemon = start_daemon(&fixture, "callers: [{name: t, token_file: token}]").await;
+    let daemon = start_configured_daemon(&fixture, "callers: [{name: t, token_file: token}]").await;
     let mut client = daemon.client.clone();
     let (old, new) = (format!("Bearer {TOKEN}"), "Bearer new".to_owned());
     let (accepted, rejected) = (Code::Ok, Code::Unauthenticated);
@@ -118,7 +118,7 @@ async fn a_rule_with_a_user_and_a_token_needs_both() {
         "listen: ['unix:run/c.sock', 'tcp:127.0.0.1:0']\n\
          callers: [{{name: both, uids: [{uid}], token_file: token}}]"
     );
-    let daemon = start_daemon(&fixture, &config).await;
+    let daemon = start_configured_daemon(&fixture, &config).await;
     let stream = UnixStream::connect(fixture.path("run/c.sock")).expect("a connection");
     let mut client = CapabilityServiceClient::new(channel_over(stream).await);
     let right = format!("Bearer {TOKEN}");
@@ -139,7 +139,7 @@ async fn a_rule_with_a_user_and_a_token_needs_both() {
 async fn a_rejected_reflection_call_ends_at_once() {
     let fixture = Fixture::new("");
     write_token(&fixture, "token", TOKEN);
-    let daemon = start_daemon(&fixture, "callers: [{name: t, token_file: token}]").await;
+    let daemon = start_configured_daemon(&fixture, "callers: [{name: t, token_file: token}]").await;
     let endpoint = Channel::from_shared(format!("http://{}", daemon.address)).expect("a URI");
     let channel = in_time(endpoint.connect()).await.expect("a connection");
     // The client neither sends a request nor ends its side of the call.

@@ -11,7 +11,7 @@ use caproot::catalog::OpenMethod;
 use caproot_core::proto::caproot::v1::{Consistency, ReadResourceRequest};
 use tonic::Code;
 
-use crate::calls::reads::digest;
+use crate::harness::content_digest;
 use crate::harness::fixture::Fixture;
 use crate::harness::shared_mapping::SharedMapping;
 use crate::harness::{
@@ -76,7 +76,7 @@ async fn an_edit_between_pages_is_reported_with_the_new_digest(opener: OpenMetho
         );
         assert_eq!(
             refused.metadata.get("digest"),
-            Some(&digest(content.as_bytes()))
+            Some(&content_digest(content.as_bytes()))
         );
         assert_eq!(
             refused.metadata.get("root_id").map(String::as_str),
@@ -112,7 +112,11 @@ async fn a_write_through_a_mapping_changes_the_digest_of_a_read(opener: OpenMeth
         mapping.write(content.as_bytes());
         let page = daemon.read(request.clone()).await.expect("the file");
         assert_eq!(bytes_of(&page), content.as_bytes());
-        assert_eq!(page.digest, digest(content.as_bytes()), "round {round}");
+        assert_eq!(
+            page.digest,
+            content_digest(content.as_bytes()),
+            "round {round}"
+        );
         let before = std::mem::replace(&mut times, file_times(&file));
         unreported += u32::from(before == times);
     }
@@ -122,7 +126,7 @@ async fn a_write_through_a_mapping_changes_the_digest_of_a_read(opener: OpenMeth
     let page = daemon.read(request).await.expect("the file");
     assert_eq!(
         (bytes_of(&page), page.digest),
-        (vec![0xff; 100], digest(&[0xff; 100]))
+        (vec![0xff; 100], content_digest(&[0xff; 100]))
     );
     daemon.stop().await;
 }
@@ -142,7 +146,7 @@ async fn a_noticed_write_through_a_mapping_ends_the_old_version(opener: OpenMeth
         assert_eq!(first.digest, old_digest);
         mapping.write(&new);
         let noticed = daemon.read(whole.clone()).await.expect("the file");
-        assert_eq!(noticed.digest, digest(&new));
+        assert_eq!(noticed.digest, content_digest(&new));
 
         let next = ReadResourceRequest {
             cursor: first.next_cursor,
@@ -154,7 +158,7 @@ async fn a_noticed_write_through_a_mapping_ends_the_old_version(opener: OpenMeth
             "RESOURCE_CHANGED",
             None,
         );
-        assert_eq!(refused.metadata.get("digest"), Some(&digest(&new)));
+        assert_eq!(refused.metadata.get("digest"), Some(&content_digest(&new)));
         let conditional = ReadResourceRequest {
             if_none_match: old_digest,
             ..whole.clone()
@@ -285,7 +289,11 @@ async fn a_read_during_rewrites_is_one_version_or_an_error(opener: OpenMethod) {
         match daemon.read(request.clone()).await {
             Ok(page) => {
                 let bytes = bytes_of(&page);
-                assert_eq!(page.digest, digest(&bytes), "the digest matches the page");
+                assert_eq!(
+                    page.digest,
+                    content_digest(&bytes),
+                    "the digest matches the page"
+                );
                 assert_eq!(page.total_bytes, bytes.len() as u64);
                 assert!(
                     versions.iter().any(|version| version.starts_with(&bytes)),

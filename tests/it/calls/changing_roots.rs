@@ -14,7 +14,7 @@ async fn fresh(daemon: &Daemon, root: &SelectedCapabilityRoot) -> ListSkillsResp
     fresh_list(daemon, std::slice::from_ref(root)).await
 }
 
-fn names(answer: &ListSkillsResponse) -> Vec<&str> {
+fn skill_names(answer: &ListSkillsResponse) -> Vec<&str> {
     answer.skills.iter().map(|s| &*s.name).collect()
 }
 
@@ -54,7 +54,7 @@ async fn a_published_root_is_selected_without_a_path() {
         );
     }
     let by_path = daemon.list(&[selected("x", fixture.path("a"))]).await;
-    assert_eq!(names(&by_path), ["two"]);
+    assert_eq!(skill_names(&by_path), ["two"]);
     daemon.stop().await;
 }
 
@@ -206,7 +206,7 @@ async fn ids_of_published_roots_are_made_unique() {
 async fn a_fresh_list_includes_earlier_changes() {
     let (mut fixture, daemon, root) = Setup::default().serve("skill root/a").await;
     let first = daemon.list(std::slice::from_ref(&root)).await;
-    assert_eq!(names(&first), ["a"]);
+    assert_eq!(skill_names(&first), ["a"]);
     let same = fresh(&daemon, &root).await;
     assert_eq!(same.revision, first.revision, "no change is no revision");
     let mut revision = first.revision;
@@ -238,7 +238,7 @@ async fn a_root_that_is_removed_and_recreated_is_found() {
         fixture.add("skill top/root/one");
         let answer = fresh(&daemon, &root).await;
         assert_eq!(
-            (answer.roots[0].state(), names(&answer)),
+            (answer.roots[0].state(), skill_names(&answer)),
             (RootState::Ready, vec!["one"])
         );
         fs::remove_dir_all(fixture.path("top/root")).expect("remove");
@@ -256,10 +256,10 @@ async fn a_root_follows_a_changed_link() {
     let mut fixture = Fixture::new("skill top/v1/one\nskill top/v2/two\nlink top/current -> v1");
     let daemon = Daemon::start(Setup::allowing([fixture.path("top")])).await;
     let root = selected("r", fixture.path("top/current"));
-    assert_eq!(names(&fresh(&daemon, &root).await), ["one"]);
+    assert_eq!(skill_names(&fresh(&daemon, &root).await), ["one"]);
     fixture.add("link top/next -> v2");
     fs::rename(fixture.path("top/next"), fixture.path("top/current")).expect("rename");
-    assert_eq!(names(&fresh(&daemon, &root).await), ["two"]);
+    assert_eq!(skill_names(&fresh(&daemon, &root).await), ["two"]);
     fixture.add("link top/next -> ../out");
     fs::rename(fixture.path("top/next"), fixture.path("top/current")).expect("rename");
     assert_eq!(

@@ -39,7 +39,7 @@ async fn read_pages(
     }
 }
 
-fn names(pages: &[ListSkillsResponse]) -> Vec<String> {
+fn names_in_pages(pages: &[ListSkillsResponse]) -> Vec<String> {
     pages
         .iter()
         .flat_map(|p| p.skills.iter().map(|s| s.name.clone()))
@@ -70,7 +70,7 @@ async fn page_sizes_are_limited_to_a_thousand() {
         .await;
         let all = all.expect("pages");
         assert_eq!(sizes(&all), expected, "page_size {page_size}");
-        let names = names(&all);
+        let names = names_in_pages(&all);
         assert!(names.is_sorted_by(|a, b| a < b), "in order, each once");
     }
     daemon.stop().await;
@@ -90,7 +90,7 @@ async fn pages_of_one_skill_give_the_same_list() {
     .await
     .expect("pages");
     assert_eq!((whole.len(), single.len()), (1, 12));
-    assert_eq!(names(&whole), names(&single));
+    assert_eq!(names_in_pages(&whole), names_in_pages(&single));
     for page in &single {
         assert_eq!(
             (&page.epoch, page.revision),
@@ -205,7 +205,7 @@ async fn a_page_token_is_valid_for_the_same_request_only() {
         assert_rpc_error(answer, Code::InvalidArgument, "INVALID_ARGUMENT", field);
     }
     assert_eq!(
-        names(&[daemon.try_list(next).await.expect("the same request")]),
+        names_in_pages(&[daemon.try_list(next).await.expect("the same request")]),
         ["s1"]
     );
     daemon.stop().await;
@@ -276,7 +276,7 @@ async fn a_page_token_pins_its_revision() {
     let fresh = daemon.try_list(fresh).await.expect("a fresh list");
     assert!(fresh.revision > first.revision, "a change is a revision");
     assert_eq!(
-        names(std::slice::from_ref(&fresh)),
+        names_in_pages(std::slice::from_ref(&fresh)),
         ["s0", "s1", "s2", "s35", "s4", "s5"]
     );
 
@@ -290,7 +290,7 @@ async fn a_page_token_pins_its_revision() {
                 rest.iter().all(|p| p.revision == first.revision),
                 "one revision"
             );
-            let all = names(&[vec![first], rest].concat());
+            let all = names_in_pages(&[vec![first], rest].concat());
             assert_eq!(
                 all.into_iter().collect::<BTreeSet<_>>(),
                 old,
@@ -345,7 +345,7 @@ async fn pages_of_fat_skills_stay_under_a_mebibyte() {
     let request = list_request(&[selected("r", fixture.path("root"))]);
     // `read_pages` checks the size of each page.
     let all = read_pages(&daemon, request.clone()).await.expect("pages");
-    let found = names(&all);
+    let found = names_in_pages(&all);
     assert_eq!(found.len(), 2_000);
     assert!(found.is_sorted_by(|a, b| a < b), "in order, each once");
     assert!(all.len() > 5, "{} pages", all.len());
@@ -354,7 +354,7 @@ async fn pages_of_fat_skills_stay_under_a_mebibyte() {
         ..request
     };
     let basic = read_pages(&daemon, basic).await.expect("pages");
-    assert_eq!(names(&basic), found);
+    assert_eq!(names_in_pages(&basic), found);
     assert!(basic.len() < all.len(), "the basic view takes fewer pages");
     daemon.stop().await;
 }

@@ -7,12 +7,12 @@ use caproot_core::proto::caproot::v1::read_resource_response::Body;
 use caproot_core::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use sha2::{Digest as _, Sha256};
 use tonic::Code;
 
 use crate::harness::fixture::Fixture;
 use crate::harness::{
-    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, read_request, selected,
+    Daemon, Setup, assert_rpc_error, by_both_openers, bytes_of, content_digest, read_request,
+    selected,
 };
 
 by_both_openers! {
@@ -39,13 +39,6 @@ async fn serve_file(opener: OpenMethod, content: &[u8]) -> (Fixture, Daemon, Rea
         .await;
     fixture.write("root/a/x", content);
     (fixture, daemon, read_request(&root, PACKAGE, RESOURCE))
-}
-
-/// Digest as the daemon prints it.
-pub(crate) fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes)
-        .iter()
-        .fold("sha256:".to_owned(), |text, b| format!("{text}{b:02x}"))
 }
 
 /// Text and binary content, often with multi-byte characters.
@@ -78,7 +71,7 @@ fn pages_joined_are_the_file(opener: OpenMethod) {
             let first = runtime
                 .block_on(daemon.read(request.clone()))
                 .expect("a page");
-            prop_assert_eq!(first.digest, digest(&content));
+            prop_assert_eq!(first.digest, content_digest(&content));
             let text = std::str::from_utf8(&content).is_ok();
             prop_assert_eq!(matches!(first.body, Some(Body::Contents(_))), text);
             // gRPC would not transmit a page of text that is cut inside a character.
@@ -123,7 +116,7 @@ async fn an_empty_file_is_one_empty_page(opener: OpenMethod) {
     let expected = ReadResourceResponse {
         resource: RESOURCE.into(),
         body: Some(Body::Contents(String::new())),
-        digest: digest(b""),
+        digest: content_digest(b""),
         media_type: page.media_type.clone(),
         epoch: page.epoch.clone(),
         revision: page.revision,
@@ -175,7 +168,7 @@ async fn list_and_read_agree_on_digest_and_size(opener: OpenMethod) {
         .remove(0);
     assert_eq!(
         (listed.digest.clone(), listed.size_bytes),
-        (digest(&main), main.len() as u64)
+        (content_digest(&main), main.len() as u64)
     );
     let by_default = ReadResourceRequest {
         resource: String::new(),
@@ -203,19 +196,23 @@ async fn a_matching_digest_saves_the_body(opener: OpenMethod) {
         ..request.clone()
     };
     let same = daemon
-        .read(if_none_match(&digest(b"one")))
+        .read(if_none_match(&content_digest(b"one")))
         .await
         .expect("not modified");
     assert!(same.not_modified && same.body.is_none() && same.next_cursor.is_empty());
-    assert_eq!((same.digest, same.total_bytes), (digest(b"one"), 3));
-    for other in [digest(b"two"), "garbage".to_owned(), "sha256:".to_owned()] {
+    assert_eq!((same.digest, same.total_bytes), (content_digest(b"one"), 3));
+    for other in [
+        content_digest(b"two"),
+        "garbage".to_owned(),
+        "sha256:".to_owned(),
+    ] {
         let page = daemon.read(if_none_match(&other)).await.expect("a page");
         assert!(!page.not_modified);
         assert_eq!(bytes_of(&page), b"one");
     }
     fixture.replace("root/a/x", "two");
     let page = daemon
-        .read(if_none_match(&digest(b"one")))
+        .read(if_none_match(&content_digest(b"one")))
         .await
         .expect("a page");
     assert_eq!(

@@ -7,7 +7,7 @@ use caproot_core::proto::caproot::v1::{ListResourcesRequest, Resource, SelectedC
 use prost::Message as _;
 use tonic::Code;
 
-use crate::calls::reads::digest;
+use crate::harness::content_digest;
 use crate::harness::fixture::{Fixture, is_root};
 use crate::harness::{
     Daemon, Setup, assert_rpc_error, files_request, located, read_request, selected,
@@ -51,7 +51,7 @@ pub(crate) async fn list_all(
 }
 
 /// Handles relative to the package, in order.
-fn names(resources: &[Resource]) -> Vec<&str> {
+fn relative_handles(resources: &[Resource]) -> Vec<&str> {
     let prefix = "skill://r/a/";
     resources
         .iter()
@@ -74,7 +74,10 @@ async fn listed_files(tree: &str) -> Vec<String> {
     let (resources, truncated) = list_all(&daemon, request(&root)).await;
     assert!(!truncated);
     daemon.stop().await;
-    names(&resources).into_iter().map(str::to_owned).collect()
+    relative_handles(&resources)
+        .into_iter()
+        .map(str::to_owned)
+        .collect()
 }
 
 #[tokio::test]
@@ -156,7 +159,10 @@ async fn a_root_below_a_skipped_name_is_listed() {
     let daemon = Daemon::start(Setup::allowing([fixture.path(".")])).await;
     let root = selected("r", fixture.path("target/root"));
     let (resources, _) = list_all(&daemon, request(&root)).await;
-    assert_eq!(names(&resources), ["SKILL.md", "main/y", "up/root/b/y"]);
+    assert_eq!(
+        relative_handles(&resources),
+        ["SKILL.md", "main/y", "up/root/b/y"]
+    );
     daemon.stop().await;
 }
 
@@ -166,7 +172,7 @@ async fn a_main_resource_behind_a_link_into_a_skipped_directory_is_listed() {
         link root/a/other.md -> ../.git/SKILL.md";
     let (_fixture, daemon, root) = Setup::default().serve(tree).await;
     let (resources, _) = list_all(&daemon, request(&root)).await;
-    assert_eq!(names(&resources), ["SKILL.md"]);
+    assert_eq!(relative_handles(&resources), ["SKILL.md"]);
     daemon
         .read(read_request(&root, "skill://r/a", ""))
         .await
@@ -203,7 +209,7 @@ async fn links_are_not_followed_in_a_root_without_links() {
     let daemon = Daemon::start(setup).await;
     let root = located("r", "published:system");
     let (resources, _) = list_all(&daemon, request(&root)).await;
-    assert_eq!(names(&resources), ["SKILL.md", "x"]);
+    assert_eq!(relative_handles(&resources), ["SKILL.md", "x"]);
     daemon.stop().await;
 }
 
@@ -221,7 +227,7 @@ async fn size_type_and_digest_of_a_file_are_listed() {
         media_type: media_type.into(),
         executable,
         digest: if digested {
-            digest(content)
+            content_digest(content)
         } else {
             String::new()
         },
@@ -294,12 +300,12 @@ async fn a_file_over_the_size_limit_is_listed_without_a_digest() {
         ..request(&root)
     };
     let (files, truncated) = list_all(&daemon, with_digests).await;
-    assert_eq!(names(&files), ["SKILL.md", "big", "fits"]);
+    assert_eq!(relative_handles(&files), ["SKILL.md", "big", "fits"]);
     assert_eq!(
         (files[1].size_bytes, files[1].digest.as_str(), truncated),
         (201, "", false)
     );
-    assert_eq!(files[2].digest, digest(&[0; 200]));
+    assert_eq!(files[2].digest, content_digest(&[0; 200]));
     let refused = daemon
         .read(read_request(&root, "skill://r/a", &files[1].resource))
         .await;
@@ -432,7 +438,7 @@ async fn limits_truncate_the_list() {
     let (_fixture, daemon, root) = serve_tree(&tree).await;
     let (resources, truncated) = list_all(&daemon, request(&root)).await;
     assert_eq!(
-        (names(&resources), truncated),
+        (relative_handles(&resources), truncated),
         (vec!["SKILL.md", "z"], true)
     );
     daemon.stop().await;

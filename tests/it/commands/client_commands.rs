@@ -8,15 +8,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use serde_json::json;
 
 use crate::harness::fixture::Fixture;
-use crate::harness::process::{Output, caproot, client_command, run_command};
+use crate::harness::process::{Output, caproot, client_command, run_client, run_command};
 use crate::harness::{Daemon, Setup, isolated_env};
 
-async fn run(daemon: &Daemon, words: &str) -> Output {
-    run_command(client_command(daemon, words)).await
-}
-
 /// Daemon that publishes `skills`. The skill `pdf` has a script.
-async fn publishing(more: &str) -> (Fixture, Daemon) {
+async fn publish_skills(more: &str) -> (Fixture, Daemon) {
     let (fixture, daemon) = Daemon::publishing("skills", &format!(
         "skill skills/pdf\nfile skills/pdf/scripts/fill.py\n| #!\nmode 0755 skills/pdf/scripts/fill.py
         {more}"
@@ -33,7 +29,7 @@ async fn roots_shows_state_and_reason() {
         ..Setup::default()
     };
     let daemon = Daemon::start(setup).await;
-    let output = run(&daemon, "roots").await.exited_with(1, "");
+    let output = run_client(&daemon, "roots").await.exited_with(1, "");
     let expected = [
         "ID    SCOPE  STATE",
         "good  USER   READY",
@@ -50,8 +46,8 @@ async fn roots_shows_state_and_reason() {
     assert_eq!(summary, "published: 2 roots (1 not ready)");
     fs::create_dir(fixture.path("new")).expect("a directory");
     // No call waits for a change of published roots, so ask for a fresh list.
-    assert_eq!(run(&daemon, "resolve --fresh").await.code, Some(0));
-    let output = run(&daemon, "roots --output json").await;
+    assert_eq!(run_client(&daemon, "resolve --fresh").await.code, Some(0));
+    let output = run_client(&daemon, "roots --output json").await;
     assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
     let answer = output.json();
     assert_eq!(answer["roots"][1]["state"], "ROOT_STATE_READY");
@@ -67,8 +63,8 @@ async fn resolve_shows_plugins_and_selected_roots() {
     let manifest =
         "file skills/.codex-plugin/plugin.json\n| {\"name\":\"kit\",\"version\":\"1.2\"}";
     let more = format!("{manifest}\nfile skills/bad/SKILL.md\n| no fence\nfile one/SKILL.md");
-    let (fixture, daemon) = publishing(&more).await;
-    let output = run(&daemon, "resolve").await.succeeded();
+    let (fixture, daemon) = publish_skills(&more).await;
+    let output = run_client(&daemon, "resolve").await.succeeded();
     let line = output.text().lines().nth(1).expect("a root");
     assert!(
         line.starts_with("skills  READY  PLUGIN kit 1.2: 1 skill, 1 omitted; "),
@@ -120,8 +116,8 @@ async fn resolve_shows_plugins_and_selected_roots() {
 #[tokio::test]
 async fn resources_lists_files_and_digests() {
     let (_fixture, daemon) =
-        publishing("skill skills/many\nrepeat 1200 file skills/many/f{}").await;
-    let output = run(&daemon, "resources skill://skills/pdf").await;
+        publish_skills("skill skills/many\nrepeat 1200 file skills/many/f{}").await;
+    let output = run_client(&daemon, "resources skill://skills/pdf").await;
     assert_eq!(
         (output.code, output.stderr.as_str()),
         (Some(0), "2 files, 57 bytes\n")
@@ -133,14 +129,14 @@ async fn resources_lists_files_and_digests() {
     ];
     assert_eq!(output.text().lines().collect::<Vec<_>>(), expected);
 
-    let digest = crate::calls::reads::digest(b"#!\n");
-    let output = run(&daemon, "resources skill://skills/pdf --digests").await;
+    let digest = crate::harness::content_digest(b"#!\n");
+    let output = run_client(&daemon, "resources skill://skills/pdf --digests").await;
     let line = output.text().lines().nth(2).expect("two files").to_owned();
     assert!(
         line.contains(&format!("  {digest}  skill://skills/pdf/scripts/fill.py")),
         "{line}"
     );
-    let output = run(
+    let output = run_client(
         &daemon,
         "resources skill://skills/pdf --digests --output json",
     )
@@ -152,7 +148,7 @@ async fn resources_lists_files_and_digests() {
             "mediaType": "text/plain", "executable": true, "digest": digest})
     );
 
-    let output = run(&daemon, "resources skill://skills/many --output json")
+    let output = run_client(&daemon, "resources skill://skills/many --output json")
         .await
         .json();
     assert_eq!(
@@ -254,7 +250,7 @@ async fn path_prints_the_file_of_a_handle() {
         assert!(output.stderr.contains(says), "{handle}: {}", output.stderr);
     }
     // The daemon does not disclose the directory of a published root.
-    let output = run(&daemon, "path skill://skills/pdf")
+    let output = run_client(&daemon, "path skill://skills/pdf")
         .await
         .exited_with(78, "");
     for part in [
@@ -269,7 +265,7 @@ async fn path_prints_the_file_of_a_handle() {
 
 #[tokio::test]
 async fn path_reads_published_roots_from_the_config_file() {
-    let (fixture, daemon) = publishing("skill other/pdf\nfile other/pdf/more").await;
+    let (fixture, daemon) = publish_skills("skill other/pdf\nfile other/pdf/more").await;
     let with = |config: &str, handle: &str| {
         fixture.write("caproot.yaml", config);
         let mut command = client_command(&daemon, "path");
@@ -318,7 +314,7 @@ async fn path_reads_published_roots_from_the_config_file() {
             output.stderr
         );
     }
-    let output = run(&daemon, "path pdf --config /nonexistent.yaml")
+    let output = run_client(&daemon, "path pdf --config /nonexistent.yaml")
         .await
         .exited_with(78, "");
     for part in ["cannot read /nonexistent.yaml", "--root ID=DIR"] {
@@ -329,9 +325,9 @@ async fn path_reads_published_roots_from_the_config_file() {
 
 #[tokio::test]
 async fn status_shows_limits_only_with_the_limits_flag() {
-    let (_fixture, daemon) = publishing("").await;
-    let short = run(&daemon, "status").await;
-    let long = run(&daemon, "status --limits").await;
+    let (_fixture, daemon) = publish_skills("").await;
+    let short = run_client(&daemon, "status").await;
+    let long = run_client(&daemon, "status --limits").await;
     assert_eq!((short.code, long.code), (Some(0), Some(0)));
     assert!(
         (8..=12).contains(&short.text().lines().count()),
@@ -399,7 +395,7 @@ async fn path_in_a_default_location() {
 
 #[tokio::test]
 async fn all_commands_fail_with_the_same_exit_codes() {
-    let (fixture, daemon) = publishing("").await;
+    let (fixture, daemon) = publish_skills("").await;
     let commands = [
         "roots",
         "resolve",
@@ -409,7 +405,7 @@ async fn all_commands_fail_with_the_same_exit_codes() {
     ];
     for words in commands {
         let no_daemon = format!("{words} --endpoint unix:{}", fixture.path("none").display());
-        let output = run(&daemon, &no_daemon).await;
+        let output = run_client(&daemon, &no_daemon).await;
         assert_eq!(
             (output.code, output.text()),
             (Some(3), ""),
@@ -422,7 +418,7 @@ async fn all_commands_fail_with_the_same_exit_codes() {
             "a sentence and a hint: {}",
             output.stderr
         );
-        let output = run(&daemon, &format!("{words} --output yaml")).await;
+        let output = run_client(&daemon, &format!("{words} --output yaml")).await;
         assert_eq!(
             (output.code, output.text()),
             (Some(2), ""),
@@ -431,7 +427,7 @@ async fn all_commands_fail_with_the_same_exit_codes() {
         );
     }
     for words in &commands[1..] {
-        let output = run(&daemon, &format!("{words} --selected /nonexistent")).await;
+        let output = run_client(&daemon, &format!("{words} --selected /nonexistent")).await;
         assert_eq!(
             (output.code, output.text()),
             (Some(78), ""),
@@ -440,7 +436,7 @@ async fn all_commands_fail_with_the_same_exit_codes() {
         );
     }
     for handle in ["skill://skills/none", "skill://skills/pdf/scripts/fill.py"] {
-        run(&daemon, &format!("resources {handle}"))
+        run_client(&daemon, &format!("resources {handle}"))
             .await
             .exited_with(4, "PACKAGE_NOT_FOUND");
     }
@@ -449,7 +445,7 @@ async fn all_commands_fail_with_the_same_exit_codes() {
 
 #[tokio::test]
 async fn a_closed_stdout_is_no_failure() {
-    let (_fixture, daemon) = publishing("").await;
+    let (_fixture, daemon) = publish_skills("").await;
     for words in [
         "roots",
         "roots --output json",
@@ -506,7 +502,7 @@ async fn a_daemon_without_published_roots_prints_a_hint() {
         ("roots", true),
         ("list --root /nowhere", false),
     ] {
-        let ended = run(&daemon, words).await;
+        let ended = run_client(&daemon, words).await;
         assert_eq!(
             ended.stderr.contains("hint: no root is published to you"),
             says,

@@ -1,7 +1,7 @@
 //! Client commands that accept the name of a skill, and the list with names and handles.
 
 use crate::harness::fixture::Fixture;
-use crate::harness::process::{Output, client_command, run_command};
+use crate::harness::process::{client_command, run_client, run_command};
 use crate::harness::{Daemon, Setup};
 
 const TREE: &str = r#"
@@ -16,7 +16,7 @@ skill two/kit/skills/deploy
 repeat 12 skill two/more/{}/same
 "#;
 
-async fn start() -> (Fixture, Daemon) {
+async fn publish_two_roots() -> (Fixture, Daemon) {
     let fixture = Fixture::new(TREE);
     let root = |id: &str| (Some(id.to_owned()), fixture.path(id));
     let setup = Setup {
@@ -27,20 +27,16 @@ async fn start() -> (Fixture, Daemon) {
     (fixture, daemon)
 }
 
-async fn run(daemon: &Daemon, words: &str) -> Output {
-    run_command(client_command(daemon, words)).await
-}
-
 #[tokio::test]
 async fn a_unique_name_works_like_its_handle() {
-    let (fixture, daemon) = start().await;
+    let (fixture, daemon) = publish_two_roots().await;
     for (name, handle) in [
         ("pdf", "skill://one/pdf"),
         ("kit:deploy", "skill://two/kit/skills/deploy"),
     ] {
         for command in ["read", "read --fresh", "read --output json", "resources"] {
-            let by_name = run(&daemon, &format!("{command} {name}")).await;
-            let by_handle = run(&daemon, &format!("{command} {handle}")).await;
+            let by_name = run_client(&daemon, &format!("{command} {name}")).await;
+            let by_handle = run_client(&daemon, &format!("{command} {handle}")).await;
             assert_eq!(
                 (by_name.code, &*by_name.stderr),
                 (Some(0), &*by_handle.stderr),
@@ -64,7 +60,7 @@ async fn a_unique_name_works_like_its_handle() {
 
 #[tokio::test]
 async fn an_ambiguous_or_unknown_name_lists_candidates() {
-    let (_fixture, daemon) = start().await;
+    let (_fixture, daemon) = publish_two_roots().await;
     for (name, says) in [
         (
             "twice",
@@ -87,7 +83,7 @@ async fn an_ambiguous_or_unknown_name_lists_candidates() {
         ("kit:none", &["no skill", "`kit:none`"]),
     ] {
         for command in ["read", "resources", "path"] {
-            let output = run(&daemon, &format!("{command} {name}")).await;
+            let output = run_client(&daemon, &format!("{command} {name}")).await;
             assert_eq!(
                 (output.code, output.text()),
                 (Some(4), ""),
@@ -105,20 +101,20 @@ async fn an_ambiguous_or_unknown_name_lists_candidates() {
         }
     }
     // A name is looked up in the selected roots only.
-    run(&daemon, "read twice --root published:two")
+    run_client(&daemon, "read twice --root published:two")
         .await
         .succeeded();
-    run(&daemon, "read pdf --root published:two")
+    run_client(&daemon, "read pdf --root published:two")
         .await
         .exited_with(4, "");
-    let output = run(&daemon, "read pdf --root gone=/nonexistent").await;
+    let output = run_client(&daemon, "read pdf --root gone=/nonexistent").await;
     assert!(
         output.stderr.contains("1 of 1 roots are not ready"),
         "{}",
         output.stderr
     );
     for wrong in ["skill:pdf", "skill:/pdf"] {
-        run(&daemon, &format!("read {wrong}"))
+        run_client(&daemon, &format!("read {wrong}"))
             .await
             .exited_with(2, "skill://ROOT/PATH");
     }
@@ -127,8 +123,8 @@ async fn an_ambiguous_or_unknown_name_lists_candidates() {
 
 #[tokio::test]
 async fn a_long_list_shows_handles_that_can_be_read() {
-    let (fixture, daemon) = start().await;
-    let output = run(&daemon, "list --long").await.succeeded();
+    let (fixture, daemon) = publish_two_roots().await;
+    let output = run_client(&daemon, "list --long").await.succeeded();
     let mut rows = output
         .text()
         .lines()
@@ -138,7 +134,7 @@ async fn a_long_list_shows_handles_that_can_be_read() {
         ["NAME", "HANDLE", "DESCRIPTION"]
     );
     let rows: Vec<_> = rows.collect();
-    let json = run(&daemon, "list --output json").await.json();
+    let json = run_client(&daemon, "list --output json").await.json();
     let skills = json["skills"].as_array().expect("skills");
     assert_eq!(rows.len(), skills.len());
     for (row, skill) in rows.iter().zip(skills) {
@@ -147,7 +143,7 @@ async fn a_long_list_shows_handles_that_can_be_read() {
             [&skill["name"], &skill["package"]].map(|v| v.as_str().expect("text"))
         );
     }
-    run(&daemon, &format!("read {}", rows[0][1]))
+    run_client(&daemon, &format!("read {}", rows[0][1]))
         .await
         .succeeded();
 

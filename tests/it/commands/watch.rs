@@ -14,7 +14,7 @@ use crate::harness::process::{Process, caproot};
 use crate::harness::watch_harness::skill_text;
 
 /// Starts `caproot watch`.
-fn watch(endpoint: &str, flags: &[&str]) -> Process {
+fn start_watch(endpoint: &str, flags: &[&str]) -> Process {
     Process::spawn(caproot(["watch", "--endpoint", endpoint]).args(flags))
 }
 
@@ -34,7 +34,7 @@ async fn untimed_line(watching: &mut Process) -> String {
 }
 
 /// Daemon that publishes `r` on a socket at which it can be started again.
-fn serve(fixture: &Fixture) -> Process {
+fn serve_on_socket(fixture: &Fixture) -> Process {
     let listen = format!("unix:{}", fixture.path("run/c.sock").display());
     let root = format!("r={}", fixture.path("r").display());
     Process::start(caproot(["serve", "--root", &root, "--listen", &listen]))
@@ -47,8 +47,8 @@ fn tree() -> Fixture {
 #[tokio::test]
 async fn each_change_is_printed_until_the_command_is_interrupted() {
     let fixture = tree();
-    let serving = serve(&fixture);
-    let mut watching = watch(serving.endpoint(), &[]);
+    let serving = serve_on_socket(&fixture);
+    let mut watching = start_watch(serving.endpoint(), &[]);
     assert_eq!(
         untimed_line(&mut watching).await,
         "+ a  skill://r/a  Does a."
@@ -120,8 +120,8 @@ async fn each_change_is_printed_until_the_command_is_interrupted() {
 #[tokio::test]
 async fn json_lines_are_the_events_of_the_stream() {
     let fixture = tree();
-    let serving = serve(&fixture);
-    let mut watching = watch(serving.endpoint(), &["--output", "json"]);
+    let serving = serve_on_socket(&fixture);
+    let mut watching = start_watch(serving.endpoint(), &["--output", "json"]);
     let mut skills = BTreeMap::new();
     let mut until = async |whole: &[(&str, &str)]| {
         loop {
@@ -165,8 +165,8 @@ async fn json_lines_are_the_events_of_the_stream() {
 #[tokio::test]
 async fn the_command_survives_a_restart_of_the_daemon() {
     let fixture = tree();
-    let serving = serve(&fixture);
-    let mut watching = watch(serving.endpoint(), &[]);
+    let serving = serve_on_socket(&fixture);
+    let mut watching = start_watch(serving.endpoint(), &[]);
     assert_eq!(
         untimed_line(&mut watching).await,
         "+ a  skill://r/a  Does a."
@@ -182,7 +182,7 @@ async fn the_command_survives_a_restart_of_the_daemon() {
     assert!(stderr_line.starts_with("caproot: ") && stderr_line.contains("reconnecting"));
 
     fixture.write("r/b/SKILL.md", skill_text("b", "Came meanwhile."));
-    let serving = serve(&fixture);
+    let serving = serve_on_socket(&fixture);
     assert_eq!(serving.endpoint(), endpoint);
     let resumed = loop {
         let stderr_line = watching.log_line().await;
@@ -218,7 +218,7 @@ async fn the_command_survives_a_restart_of_the_daemon() {
 #[tokio::test]
 async fn a_closed_stdout_ends_the_command_without_a_change() {
     let fixture = tree();
-    let serving = serve(&fixture);
+    let serving = serve_on_socket(&fixture);
     let command = caproot(["watch", "--endpoint", serving.endpoint()]);
     let (watching, stdout) = Process::spawn_unread(command);
     let line = stdout.lines().next().expect("a line").expect("text");
@@ -231,17 +231,17 @@ async fn a_closed_stdout_ends_the_command_without_a_change() {
 #[tokio::test]
 async fn permanent_errors_are_not_retried() {
     let fixture = tree();
-    let serving = serve(&fixture);
+    let serving = serve_on_socket(&fixture);
     fs::write(fixture.path("roots.json"), r#"[{"id":".."}]"#).expect("write");
     let file = fixture.path("roots.json");
     let flags = ["--selected", file.to_str().expect("UTF-8")];
-    let mut refused = watch(serving.endpoint(), &flags);
+    let mut refused = start_watch(serving.endpoint(), &flags);
     assert!(refused.log_line().await.contains("INVALID_ARGUMENT"));
     assert_eq!(refused.exit().await.code, Some(4));
     let endpoint = serving.endpoint().to_owned();
     serving.stop().await;
     assert_eq!(
-        watch(&endpoint, &[]).exit().await.code,
+        start_watch(&endpoint, &[]).exit().await.code,
         Some(3),
         "no daemon at the start"
     );

@@ -2,7 +2,7 @@
 
 use tonic::Code;
 
-use super::{list_files, read_file};
+use super::{list_package_files, read_file};
 use crate::harness::fixture::Fixture;
 use crate::harness::process::ConfiguredDaemon;
 use crate::harness::{assert_rpc_error, packages, published, read_request, selected};
@@ -43,7 +43,7 @@ async fn a_glob_disables_skills_and_their_files() {
         assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
     }
     assert_eq!(
-        list_files(&served, "r", "skill://r/keep").await,
+        list_package_files(&served, "r", "skill://r/keep").await,
         ["SKILL.md", "x"]
     );
     assert!(read_file(&served, "r", "skill://r/keep", "x").await.is_ok());
@@ -75,7 +75,10 @@ async fn a_glob_applies_to_every_selected_root() {
     );
     let linked = served.list(&[published("o")]).await;
     assert_eq!(packages(&linked), ["skill://o/a"]);
-    assert_eq!(list_files(&served, "o", "skill://o/a").await, ["SKILL.md"]);
+    assert_eq!(
+        list_package_files(&served, "o", "skill://o/a").await,
+        ["SKILL.md"]
+    );
     let answer = read_file(&served, "o", "skill://o/a", "z").await;
     assert_rpc_error(answer, Code::NotFound, "RESOURCE_NOT_FOUND", None);
 }
@@ -120,7 +123,7 @@ async fn a_qualified_name_disables_one_skill() {
         .await;
     assert_rpc_error(answer, Code::NotFound, "PACKAGE_NOT_FOUND", None);
     assert_eq!(
-        list_files(&served, "r", "skill://r/keep").await,
+        list_package_files(&served, "r", "skill://r/keep").await,
         ["SKILL.md", "in", "x"]
     );
     for file in ["inner/secret", "way"] {

@@ -21,7 +21,7 @@ const CONFIG: &str = "roots: [{id: r, path: root}, {id: gone, path: gone}]\n\
 const DASHBOARD: &str = include_str!("../../../systemd/monitoring/dashboard.json");
 const ALERTS: &str = include_str!("../../../systemd/monitoring/alerts.yaml");
 
-fn fixture() -> Fixture {
+fn build_measured_tree() -> Fixture {
     Fixture::new("dir run\nmode 0700 run\nskill root/a\nskill root/b\nfile root/bad/SKILL.md\n| no")
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn scrape(fixture: &Fixture) -> String {
 
 /// Starts a daemon, lists a root, and returns a scrape.
 pub(crate) async fn scrape_new_daemon() -> String {
-    let fixture = fixture();
+    let fixture = build_measured_tree();
     let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
     served.list(&[published("r")]).await;
     scrape(&fixture)
@@ -107,7 +107,7 @@ fn families(page: &str) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn counts_match_the_served_roots_and_calls() {
-    let fixture = fixture();
+    let fixture = build_measured_tree();
     let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
     let wrong_path = selected("typo", fixture.path("root/typo"));
     let roots = [published("r"), published("gone"), wrong_path];
@@ -175,7 +175,7 @@ async fn counts_match_the_served_roots_and_calls() {
 
 #[tokio::test]
 async fn text_of_callers_makes_no_label() {
-    let fixture = fixture();
+    let fixture = build_measured_tree();
     let served = ConfiguredDaemon::start(&fixture, CONFIG).await;
     let address = served.address.clone();
     let channel = tonic::transport::Endpoint::from_shared(format!("http://{address}"))
@@ -214,7 +214,7 @@ fn every_method_is_known_by_name() {
 
 #[tokio::test]
 async fn other_http_requests_are_rejected() {
-    let fixture = fixture();
+    let fixture = build_measured_tree();
     let _served = ConfiguredDaemon::start(&fixture, CONFIG).await;
     assert!(send_http_request(&fixture, "GET /").starts_with("HTTP/1.1 404"));
     assert!(send_http_request(&fixture, "POST /metrics").starts_with("HTTP/1.1 405"));

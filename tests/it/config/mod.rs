@@ -25,7 +25,7 @@ use crate::harness::{
 };
 
 /// Lists the files of a package in a published root.
-async fn list_files(served: &Daemon, root: &str, package: &str) -> Vec<String> {
+async fn list_package_files(served: &Daemon, root: &str, package: &str) -> Vec<String> {
     let request = files_request(&published(root), package);
     let files = served
         .list_resources(request)

@@ -16,12 +16,12 @@ use crate::harness::{Daemon, assert_rpc_error, in_time, list_request, published}
 const ROOT: &str = "roots: [{id: r, path: root}]\n";
 
 /// Watches the root `r`.
-async fn watch(served: &Daemon) -> Result<Streaming<WatchSkillsResponse>, Status> {
+async fn watch_root(served: &Daemon) -> Result<Streaming<WatchSkillsResponse>, Status> {
     served.watch(watch_request(vec![published("r")])).await
 }
 
 /// Lists the root `r`.
-async fn page(
+async fn list_page(
     served: &Daemon,
     page_size: i32,
     page_token: &str,
@@ -59,7 +59,7 @@ async fn debounce_and_max_debounce_delay_changes() {
     let fixture = Fixture::new("skill root/a");
     let timing = "watch: {debounce: 700ms, max_debounce: 2s}";
     let served = ConfiguredDaemon::start(&fixture, &format!("{ROOT}{timing}")).await;
-    let mut stream = watch(&served).await.expect("a stream");
+    let mut stream = watch_root(&served).await.expect("a stream");
     wait_until_synced(&mut stream).await;
     let begun = Instant::now();
     write_skill(&fixture, 0);
@@ -97,10 +97,10 @@ async fn max_streams_limits_open_streams() {
         served.executor().await.limits.expect("limits").max_streams,
         2
     );
-    let one = watch(&served).await.expect("a stream");
-    let _two = watch(&served).await.expect("another");
+    let one = watch_root(&served).await.expect("a stream");
+    let _two = watch_root(&served).await.expect("another");
     assert_rpc_error(
-        watch(&served).await,
+        watch_root(&served).await,
         Code::ResourceExhausted,
         "TOO_MANY_STREAMS",
         None,
@@ -118,12 +118,12 @@ async fn max_history_limits_how_long_page_tokens_work() {
             served.executor().await.limits.expect("limits").max_history,
             limit
         );
-        let first = page(&served, 1, "").await.expect("a page");
-        let mut stream = watch(&served).await.expect("a stream");
+        let first = list_page(&served, 1, "").await.expect("a page");
+        let mut stream = watch_root(&served).await.expect("a stream");
         wait_until_synced(&mut stream).await;
         write_skill(&fixture, 0);
         wait_until_synced(&mut stream).await;
-        let next = page(&served, 1, &first.next_page_token).await;
+        let next = list_page(&served, 1, &first.next_page_token).await;
         if is_known {
             assert_eq!(next.expect("a page").revision, first.revision);
         } else {
@@ -146,7 +146,7 @@ async fn max_diagnostics_limits_the_list() {
             .max_diagnostics,
         2
     );
-    let list = page(&served, 0, "").await.expect("a page");
+    let list = list_page(&served, 0, "").await.expect("a page");
     assert_eq!(list.diagnostics.len(), 2);
     assert_eq!(list.roots[0].counts.expect("counts").diagnostics, 5);
 }
@@ -156,7 +156,7 @@ async fn a_skill_that_becomes_disabled_is_removed_with_this_reason() {
     let fixture = Fixture::new("skill root/a");
     let off = "disabled_skills: [{name: gone}]";
     let served = ConfiguredDaemon::start(&fixture, &format!("{ROOT}{off}")).await;
-    let mut stream = watch(&served).await.expect("a stream");
+    let mut stream = watch_root(&served).await.expect("a stream");
     wait_until_synced(&mut stream).await;
     fixture.write(
         "root/a/SKILL.md",

@@ -9,7 +9,7 @@ use crate::harness::fixture::Fixture;
 use crate::harness::process::{Process, caproot, run_command};
 
 /// Starts a daemon with a Unix socket of this mode in the directory `run`.
-fn start(fixture: &Fixture, mode: &str) -> Process {
+fn serve_socket(fixture: &Fixture, mode: &str) -> Process {
     fs::set_permissions(fixture.path("run"), fs::Permissions::from_mode(0o755)).expect("chmod");
     fixture.write(
         "c.yaml",
@@ -34,7 +34,7 @@ fn access(socket: &Path) -> (u32, u32, u32) {
 #[tokio::test]
 async fn a_removed_socket_file_is_made_again_with_the_same_access() {
     let fixture = Fixture::new("dir root\ndir run");
-    let mut serving = start(&fixture, "0660");
+    let mut serving = serve_socket(&fixture, "0660");
     let socket = fixture.path("run/c.sock");
     let before = access(&socket);
     for _ in 0..3 {
@@ -51,7 +51,7 @@ async fn a_removed_socket_file_is_made_again_with_the_same_access() {
 #[tokio::test]
 async fn the_socket_file_of_another_process_is_left_alone() {
     let fixture = Fixture::new("dir root\ndir run");
-    let mut serving = start(&fixture, "0600");
+    let mut serving = serve_socket(&fixture, "0600");
     let (socket, other) = (fixture.path("run/c.sock"), fixture.path("run/other.sock"));
     let foreign = UnixListener::bind(&other).expect("another socket");
     // The path is never missing.

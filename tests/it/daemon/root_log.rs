@@ -7,7 +7,7 @@ use crate::harness::fixture::Fixture;
 use crate::harness::process::{Process, caproot, run_command, wrap_command};
 
 /// Daemon that publishes `demo` on a socket.
-fn command(fixture: &Fixture) -> Command {
+fn serve_demo(fixture: &Fixture) -> Command {
     let mut command = caproot(["serve", "--listen", &endpoint(fixture), "--root"]);
     command.arg(fixture.path("demo"));
     command
@@ -23,14 +23,14 @@ fn endpoint(fixture: &Fixture) -> String {
     format!("unix:{}", fixture.path("run/c.sock").display())
 }
 
-fn fixture() -> Fixture {
+fn build_demo_tree() -> Fixture {
     Fixture::new("dir run\nmode 0700 run\nrepeat 9 skill demo/s{}")
 }
 
 #[tokio::test]
 async fn a_root_that_disappears_and_returns_is_logged() {
-    let fixture = fixture();
-    let mut daemon = Process::start(command(&fixture));
+    let fixture = build_demo_tree();
+    let mut daemon = Process::start(serve_demo(&fixture));
     assert_lists(&fixture).await;
     for _ in 0..2 {
         fs::rename(fixture.path("demo"), fixture.path("away")).expect("rename");
@@ -60,9 +60,9 @@ async fn a_polled_root_is_logged_with_the_reason() {
         script,
         "sh",
     ];
-    let fixture = fixture();
+    let fixture = build_demo_tree();
     let skipped = "no user namespaces, so the limit of watches cannot be set";
-    let Some(command) = wrap_command(before, command(&fixture), skipped) else {
+    let Some(command) = wrap_command(before, serve_demo(&fixture), skipped) else {
         return;
     };
     let mut daemon = Process::start(command);

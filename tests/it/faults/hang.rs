@@ -15,7 +15,7 @@ use crate::harness::replica::Replica;
 use crate::harness::watch_harness::{fresh_list, skill_text, watch_request};
 use crate::harness::{Daemon, Setup, selected};
 
-fn roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
+fn select_both_roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
     vec![
         selected("h", fixture.path("h")),
         selected("r", fixture.path("r")),
@@ -68,8 +68,8 @@ async fn a_root_that_hangs_does_not_block_others_and_recovers() {
     };
     hung.hang();
     let (serving, daemon) = Process::allowing(fixture.top()).await;
-    let alone = &roots(&fixture)[1..];
-    let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
+    let alone = &select_both_roots(&fixture)[1..];
+    let mut replica = Replica::open(&daemon, watch_request(select_both_roots(&fixture))).await;
     // While the root is not yet known to hang, a client of the other root alone does not wait for
     // it.
     let started = Instant::now();
@@ -90,7 +90,7 @@ async fn a_root_that_hangs_does_not_block_others_and_recovers() {
         assert_eq!(fresh_list(&daemon, alone).await.skills[0].description, says);
     }
     // Calls for the hung root are answered at once and do not use up the quota of other calls.
-    let both = roots(&fixture);
+    let both = select_both_roots(&fixture);
     let lists = futures_util::future::join_all((0..600).map(|_| daemon.list(&both))).await;
     for list in lists {
         assert_eq!(
@@ -120,7 +120,7 @@ async fn a_known_root_that_hangs_at_first_is_not_sent_again() {
     run_in_namespaces!("--mount");
     let fixture = Fixture::new("skill r/a\nskill h/under");
     let (first, daemon) = Process::allowing(fixture.top()).await;
-    let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
+    let mut replica = Replica::open(&daemon, watch_request(select_both_roots(&fixture))).await;
     assert_eq!(replica.next_batch().await.upserted.len(), 2);
     replica.close_stream();
     drop(daemon);
@@ -161,7 +161,7 @@ async fn a_directory_that_hangs_does_not_delay_the_shutdown() {
     };
     hung.hang();
     let (serving, daemon) = Process::allowing(fixture.top()).await;
-    let mut replica = Replica::open(&daemon, watch_request(roots(&fixture))).await;
+    let mut replica = Replica::open(&daemon, watch_request(select_both_roots(&fixture))).await;
     wait_until_timed_out(&mut replica).await;
     assert!(replica.skills.contains_key("skill://r/a"));
     drop((replica, daemon));
@@ -191,7 +191,7 @@ async fn a_root_that_hangs_after_its_scan_recovers() {
         ..Setup::allowing([fixture.top().to_owned()])
     };
     let daemon = Daemon::start(setup).await;
-    let mut replica = Replica::synced(&daemon, watch_request(roots(&fixture))).await;
+    let mut replica = Replica::synced(&daemon, watch_request(select_both_roots(&fixture))).await;
     assert_eq!(replica.roots["h"].watch_mode(), WatchMode::Polling);
     for round in 0..3 {
         assert!(replica.skills.contains_key("skill://h/a"));
@@ -206,7 +206,10 @@ async fn a_root_that_hangs_after_its_scan_recovers() {
         fixture.replace("r/a/SKILL.md", skill_text("a", &says));
         assert_eq!(replica.next_change().await.upserted, ["skill://r/a"]);
         assert_eq!(
-            fresh_list(&daemon, &roots(&fixture)[1..]).await.skills[0].description,
+            fresh_list(&daemon, &select_both_roots(&fixture)[1..])
+                .await
+                .skills[0]
+                .description,
             says
         );
         hung.resume();
@@ -227,7 +230,7 @@ async fn a_root_that_hangs_later_does_not_delay_the_shutdown() {
     };
     hung.write("a/SKILL.md", skill_text("a", "Answers."));
     let (serving, daemon) = Process::allowing(fixture.top()).await;
-    let mut replica = Replica::synced(&daemon, watch_request(roots(&fixture))).await;
+    let mut replica = Replica::synced(&daemon, watch_request(select_both_roots(&fixture))).await;
     assert_eq!(replica.skills.len(), 2);
     hung.hang();
     wait_until_timed_out(&mut replica).await;

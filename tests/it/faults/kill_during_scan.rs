@@ -13,7 +13,7 @@ use crate::harness::{Client, HANG_TIMEOUT, in_time, list_request, selected};
 
 const SKILLS: usize = 500;
 
-async fn start(fixture: &Fixture) -> (Process, Client) {
+async fn start_and_connect(fixture: &Fixture) -> (Process, Client) {
     let listen = format!("unix:{}", fixture.path("run/c.sock").display());
     let mut command = caproot(["serve", "--listen", &listen, "--allow"]);
     let serving = Process::start(command.arg(fixture.path("r")));
@@ -43,7 +43,7 @@ async fn the_list_is_the_same_after_a_kill_during_a_scan() {
     ));
     let mut request = list_request(&[selected("r", fixture.path("r"))]);
     request.page_size = 1_000;
-    let (clean, mut client) = start(&fixture).await;
+    let (clean, mut client) = start_and_connect(&fixture).await;
     let first = in_time(client.list_skills(request.clone()))
         .await
         .expect("a list");
@@ -55,7 +55,7 @@ async fn the_list_is_the_same_after_a_kill_during_a_scan() {
     clean.stop().await;
     let mut cut = 0;
     for round in 0..20 {
-        let (serving, mut client) = start(&fixture).await;
+        let (serving, mut client) = start_and_connect(&fixture).await;
         let mut other = client.clone();
         let call = other.list_skills(request.clone());
         // The number of watches shows the progress of the scan.
@@ -86,7 +86,7 @@ async fn the_list_is_the_same_after_a_kill_during_a_scan() {
             Err(_) => cut += 1,
         }
         assert!(fixture.path("run/c.sock").exists(), "the socket remains");
-        let (serving, mut client) = start(&fixture).await;
+        let (serving, mut client) = start_and_connect(&fixture).await;
         let list = in_time(client.list_skills(request.clone()))
             .await
             .expect("a list");

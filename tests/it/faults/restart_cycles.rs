@@ -35,7 +35,7 @@ const SHUTDOWNS: [Shutdown; 4] = [
 ];
 
 /// Digest of a list without the fields that each start of a daemon sets: epoch, revision and token.
-fn digest(list: ListSkillsResponse) -> [u8; 32] {
+fn digest_lasting_fields(list: ListSkillsResponse) -> [u8; 32] {
     assert!(list.next_page_token.is_empty(), "one page");
     let none = String::new;
     let lasting = ListSkillsResponse {
@@ -53,7 +53,7 @@ async fn list_digest(endpoint: &str, request: &ListSkillsRequest) -> [u8; 32] {
         .await
         .expect("a connection");
     let mut client = CapabilityServiceClient::new(channel);
-    digest(
+    digest_lasting_fields(
         in_time(client.list_skills(request.clone()))
             .await
             .expect("a list")

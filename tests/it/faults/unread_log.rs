@@ -19,7 +19,7 @@ const DENIED: usize = 5;
 const CONFIG: &str = "audit: true\nmetrics: {listen: 'unix:run/m.sock'}\n\
     roots: [{id: r, path: root}]\ncallers: [{name: me, token_file: token}]\n";
 
-fn fixture() -> Fixture {
+fn build_tree_with_token() -> Fixture {
     Fixture::new("dir run\nmode 0700 run\nskill root/a\nfile token\n| s3cret\nmode 0600 token")
 }
 
@@ -68,7 +68,7 @@ fn number_after(line: &str, text: &str) -> usize {
 
 #[tokio::test]
 async fn a_reader_of_stderr_that_stops_loses_lines_and_is_told_how_many() {
-    let fixture = fixture();
+    let fixture = build_tree_with_token();
     let (mut process, stderr) = Process::start_with_unread_log(serve_config(&fixture, CONFIG));
     let daemon = process.connect().await;
     make_calls(&daemon.client).await;
@@ -93,7 +93,7 @@ async fn a_reader_of_stderr_that_stops_loses_lines_and_is_told_how_many() {
 
 #[tokio::test]
 async fn a_debug_log_that_is_not_read_stops_neither_calls_nor_the_shutdown() {
-    let fixture = fixture();
+    let fixture = build_tree_with_token();
     let mut command = serve(["--log", "debug", "--root"]);
     command.arg(fixture.path("root"));
     let (process, stderr) = Process::start_with_unread_log(command);
@@ -113,7 +113,7 @@ async fn a_journal_that_does_not_read_stops_neither_calls_nor_the_shutdown() {
     journal
         .set_read_timeout(Some(HANG_TIMEOUT))
         .expect("a time-out");
-    let fixture = fixture();
+    let fixture = build_tree_with_token();
     let config = format!("{CONFIG}log: {{format: journald}}\n");
     for reads_again in [true, false] {
         let process = Process::start(serve_config(&fixture, &config));
@@ -156,7 +156,7 @@ fn read_until_notice(journal: &UnixDatagram) -> (usize, usize, usize) {
 
 #[tokio::test]
 async fn a_stdout_that_is_not_read_does_not_stop_the_start() {
-    let fixture = fixture();
+    let fixture = build_tree_with_token();
     let listen = format!("unix:{}", fixture.path("run/c.sock").display());
     let mut command = caproot(["serve", "--listen", &listen, "--root"]);
     command.arg(fixture.path("root"));

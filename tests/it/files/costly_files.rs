@@ -116,7 +116,7 @@ fn frontmatter() -> Vec<(&'static str, String, DiagnosticCode)> {
 }
 
 /// Whole files below a directory that is otherwise a skill, with the expected diagnostic.
-fn files() -> Vec<(&'static str, &'static str, String, DiagnosticCode)> {
+fn build_costly_files() -> Vec<(&'static str, &'static str, String, DiagnosticCode)> {
     let many = |unit: &str, bytes: usize| unit.repeat(bytes / unit.len());
     let whole = 255 << 10;
     let tools = |count| {
@@ -267,7 +267,7 @@ async fn each_costly_file_is_reported_and_memory_is_bounded() {
             );
             expected.insert(format!("skill://r/{name}-{n}/SKILL.md"), code);
         }
-        for (name, file, content, code) in files() {
+        for (name, file, content, code) in build_costly_files() {
             let skill = format!("r/{name}-{n}/SKILL.md");
             fixture.write(
                 &skill,

@@ -19,7 +19,7 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use tonic::Code;
 
 use crate::callers::{parse_config, with_token, write_token};
-use crate::calls::reads::digest;
+use crate::harness::content_digest;
 use crate::harness::fixture::Fixture;
 use crate::harness::watch_harness::{BusyThread, fresh_list, retarget};
 use crate::harness::{
@@ -259,7 +259,7 @@ async fn responses_disclose_nothing_outside_the_root(opener: OpenMethod) {
     let content = fs::read(fixture.path("never-said/x")).expect("on disk");
     for secret in [
         SECRET_NAME.to_owned(),
-        digest(&content),
+        content_digest(&content),
         fixture.top().display().to_string(),
     ] {
         let contains_secret = |answer: &&Vec<u8>| {
@@ -562,7 +562,7 @@ async fn read_to_end(
                 joined.extend(bytes_of(&page));
                 cursor = page.next_cursor;
                 if cursor.is_empty() {
-                    assert_eq!(page.digest, digest(&joined), "one version");
+                    assert_eq!(page.digest, content_digest(&joined), "one version");
                     let lines: String = (0..joined.len() as u64 / 8).map(&line).collect();
                     assert_eq!(String::from_utf8(joined).expect("text"), lines);
                     return true;
@@ -604,7 +604,7 @@ async fn a_file_replaced_after_the_list_is_read_in_its_new_version(opener: OpenM
     let page = daemon.read(request).await.expect("the new version");
     assert_eq!(
         (bytes_of(&page), page.digest),
-        (new.clone().into_bytes(), digest(new.as_bytes()))
+        (new.clone().into_bytes(), content_digest(new.as_bytes()))
     );
     assert!(!page.not_modified);
     daemon.stop().await;

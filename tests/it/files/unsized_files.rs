@@ -7,7 +7,7 @@ use std::fs;
 use caproot_core::proto::caproot::v1::{ListResourcesRequest, ReadResourceRequest};
 use tonic::Code;
 
-use crate::calls::reads::digest;
+use crate::harness::content_digest;
 use crate::harness::fixture::Fixture;
 use crate::harness::process::{Process, serve, wrap_command};
 use crate::harness::{
@@ -76,7 +76,7 @@ async fn files_of_unknown_size_are_read_to_their_end() {
     let first = daemon.read(read("still")).await.expect("a page");
     assert_eq!(
         (first.digest.clone(), first.total_bytes),
-        (digest(&content), content.len() as u64)
+        (content_digest(&content), content.len() as u64)
     );
     let unchanged = ReadResourceRequest {
         if_none_match: first.digest,
@@ -100,7 +100,7 @@ async fn files_of_unknown_size_are_read_to_their_end() {
         ..read("moving")
     };
     let page = daemon.read(whole).await.expect("all of it at once");
-    assert_eq!(page.digest, digest(&bytes_of(&page)));
+    assert_eq!(page.digest, content_digest(&bytes_of(&page)));
     let mut pages = ReadResourceRequest {
         max_bytes: 4,
         ..read("moving")

@@ -50,7 +50,7 @@ pub(crate) fn canonical_lines(
         for skill in answer.skills.iter().filter(|s| authority(s) == root.id) {
             lines.push(Line::plain(format!("  {}", headline(skill))));
             for field in show {
-                let text = value(skill, field);
+                let text = field_text(skill, field);
                 if !text.is_empty() {
                     lines.push(Line::plain(format!("    {field}: {text}")));
                 }
@@ -212,7 +212,7 @@ fn headline(skill: &Skill) -> String {
     text
 }
 
-fn value(skill: &Skill, field: &str) -> String {
+fn field_text(skill: &Skill, field: &str) -> String {
     match field {
         "license" if !skill.license.is_empty() => quote(&skill.license),
         "compatibility" if !skill.compatibility.is_empty() => quote(&skill.compatibility),

@@ -19,7 +19,7 @@ pub(crate) mod watch_harness;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use caproot::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use caproot::config::{Config, ConnectionTiming, RootFlag, ServeFlags};
@@ -35,6 +35,7 @@ use caproot_core::proto::caproot::v1::{
     ResolveRootsRequest, ResolveRootsResponse, SelectedCapabilityRoot, WatchSkillsRequest,
     WatchSkillsResponse,
 };
+use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::transport::Channel;
@@ -510,6 +511,26 @@ pub(crate) fn bytes_of(page: &ReadResourceResponse) -> Vec<u8> {
         Some(Body::Contents(text)) => text.clone().into_bytes(),
         Some(Body::Data(bytes)) => bytes.clone(),
         None => panic!("a page without a body: {page:?}"),
+    }
+}
+
+/// Digest of bytes as the daemon prints it.
+pub(crate) fn content_digest(bytes: &[u8]) -> String {
+    let hash = Sha256::digest(bytes);
+    hash.iter().fold("sha256:".to_owned(), |text, byte| {
+        format!("{text}{byte:02x}")
+    })
+}
+
+/// Polls until a condition holds, and fails after [`HANG_TIMEOUT`].
+pub(crate) async fn poll_until(condition: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(
+            begun.elapsed() < HANG_TIMEOUT,
+            "timed out before {condition}"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -192,6 +192,11 @@ pub(crate) async fn run_command(mut command: impl BorrowMut<Command>) -> Output 
     }
 }
 
+/// Runs a client command for a daemon to its end. The words are split at spaces.
+pub(crate) async fn run_client(daemon: &Daemon, words: &str) -> Output {
+    run_command(client_command(daemon, words)).await
+}
+
 /// Runs a command to its end. A daemon in this runtime does not continue meanwhile.
 pub(crate) fn run_blocking(mut command: impl BorrowMut<Command>) -> Output {
     let command = std::mem::replace(command.borrow_mut(), Command::new("true"));

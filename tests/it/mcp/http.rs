@@ -6,7 +6,6 @@ use std::net::TcpStream;
 use serde_json::{Value, json};
 
 use super::host::request_meta;
-use crate::harness::fixture::Fixture;
 use crate::harness::process::{Process, client_command};
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
 
@@ -80,16 +79,11 @@ impl HttpServer {
     }
 }
 
-async fn publishing() -> (Fixture, Daemon) {
-    let (fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
-    (fixture, daemon)
-}
-
 /// A page of another site reaches a local port by its own host name (DNS rebinding), or sends its
 /// origin.
 #[tokio::test]
 async fn only_allowed_hosts_and_origins_are_served() {
-    let (_fixture, daemon) = publishing().await;
+    let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     let flags = "--allow-host skills.example:8443 --allow-origin https://app.example";
     let plain = HttpServer::start(&daemon, "").await;
     let open = HttpServer::start(&daemon, flags).await;
@@ -156,7 +150,7 @@ async fn only_allowed_hosts_and_origins_are_served() {
 
 #[tokio::test]
 async fn invalid_requests_are_rejected_and_the_server_goes_on() {
-    let (_fixture, daemon) = publishing().await;
+    let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     let server = HttpServer::start(&daemon, "").await;
     let host = "Host: {address}";
     assert_eq!(server.post("/", &[host], "{}").await.0, 404);
@@ -178,7 +172,7 @@ async fn invalid_requests_are_rejected_and_the_server_goes_on() {
 /// Older clients have sessions, and may end them. If there are too many, the oldest session ends.
 #[tokio::test]
 async fn the_oldest_session_ends_beyond_the_limit() {
-    let (_fixture, daemon) = publishing().await;
+    let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     let server = HttpServer::start(&daemon, "").await;
     let mut open = Vec::new();
     for _ in 0..=caproot::mcp::limits::MAX_SESSIONS {

@@ -152,7 +152,7 @@ async fn a_changed_file_has_a_new_digest_in_the_manifest() {
             .await
             .expect("the skill");
         let digest = &got["skill"]["resources"][1]["digest"];
-        assert_eq!(*digest, crate::calls::reads::digest(content.as_bytes()));
+        assert_eq!(*digest, crate::harness::content_digest(content.as_bytes()));
     }
     host.stop_with(daemon).await;
 }

@@ -5,15 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::host::Host;
-use crate::calls::reads::digest;
+use crate::harness::content_digest;
 use crate::harness::fixture::Fixture;
 use crate::harness::{Daemon, Setup};
-
-/// Starts a daemon that publishes `r`.
-async fn publishing(tree: &str) -> (Fixture, Daemon) {
-    let (fixture, daemon) = Daemon::publishing("r", tree).await;
-    (fixture, daemon)
-}
 
 fn uris(items: &[Value]) -> Vec<&str> {
     items
@@ -24,7 +18,7 @@ fn uris(items: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn discover_returns_versions_capabilities_and_instructions() {
-    let (_fixture, daemon) = publishing("skill r/a").await;
+    let (_fixture, daemon) = Daemon::publishing("r", "skill r/a").await;
     let mut host = Host::start(&daemon, "");
     let discovered = host
         .call("server/discover", json!({}))
@@ -56,7 +50,7 @@ async fn skills_and_their_files_are_listed_and_read() {
         | metadata:\n|   version: 2\n|   deep: [1.5, true, null]\n| ---\n| Body.
         file r/kit/pdf/scripts/fill.py\n| #!
         file r/kit/pdf/a b.bin\n| \\xff\\x00";
-    let (fixture, daemon) = publishing(tree).await;
+    let (fixture, daemon) = Daemon::publishing("r", tree).await;
     let mut host = Host::start(&daemon, "");
     let mut list = host.call("skills/list", json!({})).await.expect("a list");
     assert_eq!(list.get("nextCursor"), None);
@@ -64,7 +58,7 @@ async fn skills_and_their_files_are_listed_and_read() {
     let base = "skill://r/kit/pdf";
     let file = |name: &str, path: &str| {
         let bytes = std::fs::read(fixture.path(path)).expect("a file");
-        json!({"uri": format!("{base}/{name}"), "digest": digest(&bytes), "size": bytes.len()})
+        json!({"uri": format!("{base}/{name}"), "digest": content_digest(&bytes), "size": bytes.len()})
     };
     let skill = json!({
         "uri": format!("{base}/SKILL.md"),
@@ -120,7 +114,7 @@ async fn skills_and_their_files_are_listed_and_read() {
             .expect("files")
             .iter()
             .find(|f| f["uri"] == uri);
-        assert_eq!(entry.expect("listed")["digest"], digest(&bytes));
+        assert_eq!(entry.expect("listed")["digest"], content_digest(&bytes));
     }
     let (top, _) = host
         .list_all(
@@ -171,7 +165,7 @@ async fn a_skill_is_served_at_the_uri_of_its_name() {
         "file r/bare/SKILL.md\n| ---\n| description: No name.\n| ---\n".to_owned(),
         "file r/dir/notes.md\n| n".to_owned(),
     ];
-    let (_fixture, daemon) = publishing(&tree.concat()).await;
+    let (_fixture, daemon) = Daemon::publishing("r", &tree.concat()).await;
     let mut host = Host::start(&daemon, "");
     let list = host.call("skills/list", json!({})).await.expect("a list");
     let skills = list["skills"].as_array().expect("skills");
@@ -236,7 +230,7 @@ async fn hidden_characters_are_escaped() {
         | metadata: {k: [\"\\u{e0041}\"]}\n| ---\n| Bo\\u{200b}dy.
         file r/B/SKILL.md\n| ---\n| name: b\\u{2066}\n| description: B.\n| ---
         file r/a/x\\u{202e}y.md\n| x";
-    let (fixture, daemon) = publishing(tree).await;
+    let (fixture, daemon) = Daemon::publishing("r", tree).await;
     let mut host = Host::start(&daemon, "");
     let mut answers = Vec::new();
     for (method, params) in [
@@ -277,7 +271,7 @@ async fn hidden_characters_are_escaped() {
 async fn a_root_can_be_a_skill() {
     let tree = "file r/SKILL.md\n| ---\n| name: whole\n| description: All of it.\n| ---
         file r/x.md\n| x\nskill r/part";
-    let (_fixture, daemon) = publishing(tree).await;
+    let (_fixture, daemon) = Daemon::publishing("r", tree).await;
     let mut host = Host::start(&daemon, "");
     let (skills, _) = host.list_all("skills/list", "skills", json!({})).await;
     assert_eq!(
@@ -299,7 +293,7 @@ async fn a_root_can_be_a_skill() {
 
 #[tokio::test]
 async fn an_older_host_sees_resources() {
-    let (_fixture, daemon) = publishing("skill r/a\nfile r/a/x.md\n| x").await;
+    let (_fixture, daemon) = Daemon::publishing("r", "skill r/a\nfile r/a/x.md\n| x").await;
     let (mut host, initialized) = Host::start_older(&daemon).await;
     assert_eq!(initialized["protocolVersion"], "2025-11-25");
     assert_eq!(initialized["serverInfo"]["name"], "caproot");

@@ -57,7 +57,7 @@ async fn tools_list_and_read_skills() {
         (error, &refused["error"]["code"]),
         (json!(true), &json!("INVALID_ARGUMENTS"))
     );
-    let (error, refused) = call_tool(&mut host, "skills.list", json!({})).await;
+    let (error, refused) = call_tool(&mut host, "skills.none", json!({})).await;
     assert_eq!(
         (error, &refused["error"]["code"]),
         (json!(true), &json!("UNKNOWN_TOOL"))

@@ -93,7 +93,7 @@ async fn each_method_is_answered() {
     let (fixture, daemon) = serve_tree("local", "skill r/pdf").await;
     let mut process = start_call(&daemon, "call --events");
     let tools = process.request(json!({"method": "tools"})).await;
-    assert_eq!(tools["result"][1]["name"], "read");
+    assert_eq!(tools["result"][1]["name"], "skills_read");
     let list = process.call("skills.list", &json!({})).await;
     assert_eq!(list["skills"][0]["package"], "skill://local/pdf");
     let text = process.request(json!({"method": "instructions"})).await;
@@ -194,6 +194,47 @@ async fn a_silent_executor_is_reported_after_the_connect_timeout() {
     let output = run_command(fleet).await.succeeded();
     let omitted = "the roots of silent are omitted: no response within 100ms; --connect-timeout";
     assert!(output.stderr.contains(omitted), "{}", output.stderr);
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_state_of_each_executor_is_reported() {
+    let (fixture, daemon) = serve_tree("r", "skill r/pdf").await;
+    let (_listener, silent) = silent_listener();
+    let refused = unused_address();
+    let file = fixture.path("fleet.yaml");
+    write_fleet(
+        &file,
+        &[
+            ("r", &daemon.address),
+            ("silent", &silent),
+            ("refused", &refused),
+        ],
+    );
+    let selected = ["r", "silent", "refused", "unknown"].map(|id| {
+        let path = format!("published:{id}");
+        json!({"id": id, "location": {"type": "environment", "environmentId": id, "path": path}})
+    });
+    fixture.write("selected.json", json!(selected).to_string());
+
+    let mut command = caproot(["call", "--connect-timeout", "100ms"]);
+    command.arg("--fleet").arg(file);
+    command.arg("--selected").arg(fixture.path("selected.json"));
+    let mut process = CallProcess::start(command);
+    let answer = process.request(json!({"method": "state"})).await;
+    let states = answer["result"].as_array().expect("a list");
+    let states: Vec<_> = states
+        .iter()
+        .map(|state| (&state["environmentId"], &state["state"]))
+        .collect();
+    let expected = json!([
+        ["r", "live"],
+        ["refused", "failed"],
+        ["silent", "connecting"],
+        ["unknown", "failed"],
+    ]);
+    assert_eq!(json!(states), expected, "{answer}");
+    assert_eq!(process.end().await, Some(0));
     daemon.stop().await;
 }
 

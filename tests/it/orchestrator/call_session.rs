@@ -28,7 +28,7 @@ fn call_command(daemon: &Daemon, fixture: &Fixture, words: &str) -> Command {
     command
 }
 
-fn send(process: &mut CallProcess, id: impl Into<Value>, mut request: Value) {
+fn send_request(process: &mut CallProcess, id: impl Into<Value>, mut request: Value) {
     request["id"] = id.into();
     process.send(&request);
 }
@@ -42,7 +42,7 @@ async fn tools_of_the_program_are_called_by_lines() {
     let (fixture, daemon) = serve_tree("local", "skill r/pdf").await;
     let mut process = CallProcess::start(call_command(&daemon, &fixture, ""));
     let tools = process.request(json!({"method": "tools"})).await;
-    assert_eq!(tools["result"][2]["namespace"], "words");
+    assert_eq!(tools["result"][2]["name"], "words_count");
     assert_eq!(tools["result"][3]["name"], "slow");
 
     for (answer, success, part) in [
@@ -51,7 +51,7 @@ async fn tools_of_the_program_are_called_by_lines() {
         (json!({"error": "no dictionary"}), false, "no dictionary"),
         (json!({"bug": "a secret"}), false, "TOOL_INTERNAL_ERROR"),
     ] {
-        send(&mut process, "call", count_call());
+        send_request(&mut process, "call", count_call());
         let event = process.next().await;
         let expected = json!({"event": "tool", "call": event["call"], "tool": "words.count",
             "arguments": {"text": "two words"}});
@@ -59,7 +59,7 @@ async fn tools_of_the_program_are_called_by_lines() {
         let mut request = answer;
         request["method"] = json!("tool_result");
         request["call"] = event["call"].clone();
-        send(&mut process, "answer", request);
+        send_request(&mut process, "answer", request);
         let lines = [process.next().await, process.next().await];
         let of = |id: &str| {
             lines
@@ -85,7 +85,7 @@ async fn tools_of_the_program_are_called_by_lines() {
     assert_eq!(wrong["result"]["error"]["code"], "INVALID_ARGUMENTS");
 
     // A call without an answer ends with its time limit, and an answer after that is not accepted.
-    send(
+    send_request(
         &mut process,
         "slow",
         json!({"method": "call", "tool": "slow", "arguments": {}}),
@@ -119,7 +119,7 @@ async fn tools_of_the_program_are_called_by_lines() {
     }
 
     // The end of stdin ends the calls that nothing can answer any more.
-    send(&mut process, "last", count_call());
+    send_request(&mut process, "last", count_call());
     assert_eq!(process.next().await["event"], "tool");
     process.close_stdin();
     let last = process.next().await;
@@ -133,7 +133,7 @@ async fn calls_of_own_tools_never_block_their_answers() {
     let (fixture, daemon) = serve_tree("local", "skill r/pdf").await;
     let mut process = CallProcess::start(call_command(&daemon, &fixture, ""));
     for n in 0..400 {
-        send(&mut process, n, count_call());
+        send_request(&mut process, n, count_call());
     }
     let mut outcomes = BTreeMap::<String, usize>::new();
     while outcomes.values().sum::<usize>() < 400 {
@@ -141,7 +141,7 @@ async fn calls_of_own_tools_never_block_their_answers() {
         if line["event"] == "tool" {
             let answer =
                 json!({"method": "tool_result", "call": line["call"], "result": {"words": 2}});
-            send(&mut process, "answer", answer);
+            send_request(&mut process, "answer", answer);
         } else if line["id"].is_number() {
             let code = line["error"]["code"].as_str();
             let outcome = code.map_or_else(|| line["result"].to_string(), str::to_owned);
@@ -431,7 +431,7 @@ async fn pending_calls_of_a_manager_are_answered() {
     let mut process = CallProcess::start(call_command(&daemon, &fixture, &words));
     service.call("1", "mine", "skills.list", &json!({}));
     service.fail("1", [Fault::Lost]);
-    send(&mut process, "drain", json!({"method": "drain"}));
+    send_request(&mut process, "drain", json!({"method": "drain"}));
     let dispatched = process.next().await;
     assert_eq!(
         (&dispatched["event"], &dispatched["outcome"]),
@@ -447,13 +447,13 @@ async fn pending_calls_of_a_manager_are_answered() {
     // A prompt with a skill; the model of the thread calls a tool of the program.
     service.call("2", "mine", "words.count", &json!({"text": "two words"}));
     let prompt = json!({"method": "send", "text": "use $pdf", "until": ["completed"]});
-    send(&mut process, "send", prompt);
+    send_request(&mut process, "send", prompt);
     loop {
         let line = process.next().await;
         if line["event"] == "tool" {
             let answer =
                 json!({"method": "tool_result", "call": line["call"], "result": {"words": 2}});
-            send(&mut process, "answer", answer);
+            send_request(&mut process, "answer", answer);
         } else if line["id"] == "send" {
             assert_eq!(line["result"]["status"], "completed", "{line}");
             assert_eq!(line["result"]["injected"]["fragments"][0]["name"], "pdf");
@@ -470,7 +470,7 @@ async fn pending_calls_of_a_manager_are_answered() {
     assert_eq!(process.end().await, Some(0));
     let words = words.replace("mine", "theirs");
     let mut process = CallProcess::start(call_command(&daemon, &fixture, &words));
-    send(&mut process, "listen", json!({"method": "listen"}));
+    send_request(&mut process, "listen", json!({"method": "listen"}));
     service.call("3", "theirs", "skills.list", &json!({}));
     while process.next().await["requestId"] != "3" {}
     process.close_stdin();

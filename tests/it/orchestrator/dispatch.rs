@@ -11,10 +11,10 @@ use caproot_client::session::dispatch::{
 use caproot_client::session::{MAX_RESULT_BYTES, Session};
 use serde_json::{Value, json};
 
-use super::example_dispatch;
 use super::example_dispatch::service::{Fault, Service};
 use super::serve_tree;
 use super::session::session;
+use super::{example_dispatch, read_arguments};
 use crate::harness::fixture::Fixture;
 use crate::harness::test_servers::unused_address;
 use crate::harness::{Daemon, HANG_TIMEOUT, in_time, short_or_long};
@@ -84,12 +84,6 @@ pub(crate) async fn http_manager(base_url: &str) -> HttpManager {
         .expect("a manager")
 }
 
-fn read_arguments(file: &str) -> Value {
-    let resource = format!("skill://r/a/{file}");
-    json!({"authority": {"kind": "executor", "id": "r"}, "package": "skill://r/a",
-        "resource": resource})
-}
-
 fn outcome_counts(drained: &DrainSummary) -> [usize; 4] {
     [
         drained.accepted,
@@ -134,8 +128,16 @@ async fn each_submit_outcome_is_handled() {
         setup.add_call(id, "skills.list", &nothing);
         setup.service.fail(id, faults.iter().copied());
     }
-    setup.add_call("read", "skills.read", &read_arguments("SKILL.md"));
-    setup.add_call("long", "skills.read", &read_arguments("long"));
+    setup.add_call(
+        "read",
+        "skills.read",
+        &read_arguments("r", "skill://r/a", "skill://r/a/SKILL.md"),
+    );
+    setup.add_call(
+        "long",
+        "skills.read",
+        &read_arguments("r", "skill://r/a", "skill://r/a/long"),
+    );
     setup.add_call("wrong", "skills.read", &json!({"more": 1}));
     setup.add_call("unknown", "own.tool", &json!({}));
     setup
@@ -196,7 +198,11 @@ async fn thousands_of_pending_calls_are_answered_once() {
     for n in 0..calls {
         let id = format!("call {n:05}");
         match n % 20 {
-            0 => setup.add_call(&id, "skills.read", &read_arguments("SKILL.md")),
+            0 => setup.add_call(
+                &id,
+                "skills.read",
+                &read_arguments("r", "skill://r/a", "skill://r/a/SKILL.md"),
+            ),
             _ => setup.add_call(&id, "skills.list", &json!({})),
         }
         match n % 97 {
@@ -245,7 +251,11 @@ async fn thousands_of_pending_calls_are_answered_once() {
 async fn a_new_dispatcher_answers_the_calls_of_a_dropped_one() {
     let setup = DispatchSetup::start().await;
     for n in 0..200 {
-        setup.add_call(&format!("{n:03}"), "skills.read", &read_arguments("long"));
+        setup.add_call(
+            &format!("{n:03}"),
+            "skills.read",
+            &read_arguments("r", "skill://r/a", "skill://r/a/long"),
+        );
     }
     let first = setup.dispatcher();
     drop(tokio::time::timeout(Duration::from_millis(50), first.drain()).await);

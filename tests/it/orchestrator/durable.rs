@@ -13,11 +13,11 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::session::{call, list_all, value};
-use super::{executor, published, serve_tree, start_daemon};
+use super::session::{call, list_all, parse_result};
+use super::{executor, impatient_options, published, read_arguments, serve_tree, start_daemon};
 use crate::harness::fixture::Fixture;
 use crate::harness::test_servers::{HostileDaemon, hostile_skill, read_response};
-use crate::harness::{Daemon, HANG_TIMEOUT, in_time};
+use crate::harness::{Daemon, in_time};
 
 fn fleet(executors: &[(&str, &str)]) -> Fleet {
     Fleet::from_executors(
@@ -31,16 +31,7 @@ fn fleet(executors: &[(&str, &str)]) -> Fleet {
 #[path = "../../../examples/durable.rs"]
 mod example;
 
-/// Returns options with a long start timeout and no grace period for lost executors.
-fn options() -> SessionOptions {
-    SessionOptions {
-        grace_period: Duration::ZERO,
-        start_timeout: HANG_TIMEOUT,
-        ..SessionOptions::default()
-    }
-}
-
-async fn start_session(daemons: &[(&str, &Daemon)]) -> (Fleet, Session) {
+async fn start_session_on(daemons: &[(&str, &Daemon)]) -> (Fleet, Session) {
     let executors: Vec<_> = daemons
         .iter()
         .map(|(id, d)| (*id, d.address.as_str()))
@@ -49,19 +40,14 @@ async fn start_session(daemons: &[(&str, &Daemon)]) -> (Fleet, Session) {
         fleet(&executors),
         daemons.iter().map(|(id, _)| published(id)).collect(),
     );
-    let session = Session::start(&fleet, roots, &options())
+    let session = Session::start(&fleet, roots, &impatient_options())
         .await
         .expect("a selection");
     (fleet, session)
 }
 
-fn read_arguments(root: &str, name: &str) -> Value {
-    let package = format!("skill://{root}/{name}");
-    json!({"authority": {"kind": "executor", "id": root}, "package": package, "resource": ""})
-}
-
 async fn error_code(session: &Session, tool: &str, arguments: Value) -> Value {
-    value(&in_time(session.call(tool, &arguments)).await)["error"]["code"].clone()
+    parse_result(&in_time(session.call(tool, &arguments)).await)["error"]["code"].clone()
 }
 
 #[tokio::test]
@@ -69,7 +55,7 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
     let mut fixture = Fixture::new("skill r/a\nskill r/b\nskill s/c");
     let r = start_daemon("r", fixture.path("r"), None).await;
     let s = start_daemon("s", fixture.path("s"), None).await;
-    let (fleet, session) = start_session(&[("r", &r), ("s", &s)]).await;
+    let (fleet, session) = start_session_on(&[("r", &r), ("s", &s)]).await;
     let saved = session.save().expect("a small session");
     assert!(
         saved.len() < 2_000 && !saved.contains("Does"),
@@ -81,7 +67,7 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
     fixture.add("skill r/d");
     std::fs::remove_dir_all(fixture.path("r/b")).expect("a directory");
     // The daemon publishes both changes before the session is restored.
-    let (_, watching) = start_session(&[("r", &r)]).await;
+    let (_, watching) = start_session_on(&[("r", &r)]).await;
     let mut changes = watching.watch();
     in_time(async {
         while list_all(&watching).await.0 != ["skill://r/a", "skill://r/d"] {
@@ -89,7 +75,7 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
         }
     })
     .await;
-    let restored = Session::restore(&fleet, &saved, &options())
+    let restored = Session::restore(&fleet, &saved, &impatient_options())
         .await
         .expect("a saved session");
     assert_eq!(
@@ -135,7 +121,7 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
     let r = start_daemon("r", fixture.path("r"), Some(&r_address)).await;
     let short = SessionOptions {
         start_timeout: Duration::from_millis(500),
-        ..options()
+        ..impatient_options()
     };
     let restored = Session::restore(&fleet, &saved, &short)
         .await
@@ -186,7 +172,7 @@ async fn a_restored_session_reports_the_changes_since_its_save() {
 #[tokio::test]
 async fn unusable_saved_sessions_are_errors_or_warnings() {
     let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
-    let (fleet, session) = start_session(&[("r", &daemon)]).await;
+    let (fleet, session) = start_session_on(&[("r", &daemon)]).await;
     let saved = session.save().expect("a small session");
     for (bad, part) in [
         (saved.replace('}', "]"), "line 1 column"),
@@ -203,7 +189,7 @@ async fn unusable_saved_sessions_are_errors_or_warnings() {
             "root id",
         ),
     ] {
-        let error = Session::restore(&fleet, &bad, &options())
+        let error = Session::restore(&fleet, &bad, &impatient_options())
             .await
             .expect_err(part)
             .to_string();
@@ -213,7 +199,7 @@ async fn unusable_saved_sessions_are_errors_or_warnings() {
     let newer = saved
         .replace("\"version\":1", "\"version\":9")
         .replace("\"revision\"", "\"at\"");
-    let restored = Session::restore(&fleet, &newer, &options())
+    let restored = Session::restore(&fleet, &newer, &impatient_options())
         .await
         .expect("a partial session");
     assert_eq!(list_all(&restored.session).await.0, ["skill://r/a"]);
@@ -228,7 +214,7 @@ async fn unusable_saved_sessions_are_errors_or_warnings() {
         restored.warnings
     );
     // The fleet no longer has the executor.
-    let restored = Session::restore(&Fleet::from_executors([]), &saved, &options())
+    let restored = Session::restore(&Fleet::from_executors([]), &saved, &impatient_options())
         .await
         .expect("a partial session");
     assert!(
@@ -243,7 +229,7 @@ async fn unusable_saved_sessions_are_errors_or_warnings() {
     );
     // The root no longer exists.
     let gone = saved.replace("published:r", "published:gone");
-    let restored = Session::restore(&fleet, &gone, &options())
+    let restored = Session::restore(&fleet, &gone, &impatient_options())
         .await
         .expect("a partial session");
     assert!(
@@ -259,7 +245,7 @@ async fn forks_have_some_roots_and_metrics_of_their_own() {
     let fixture = Fixture::new("skill r/a\nskill s/b");
     let r = start_daemon("r", fixture.path("r"), None).await;
     let s = start_daemon("s", fixture.path("s"), None).await;
-    let (fleet, session) = start_session(&[("r", &r), ("s", &s)]).await;
+    let (fleet, session) = start_session_on(&[("r", &r), ("s", &s)]).await;
     let whole = session.fork(ForkScope::All).expect("a fork");
     let narrow = session.fork(ForkScope::Only(&["s"])).expect("a fork");
     let ids = [session.id(), whole.id(), narrow.id()];
@@ -267,7 +253,12 @@ async fn forks_have_some_roots_and_metrics_of_their_own() {
     assert_eq!(list_all(&whole).await.0, ["skill://r/a", "skill://s/b"]);
     assert_eq!(list_all(&narrow).await.0, ["skill://s/b"]);
     assert_eq!(
-        error_code(&narrow, "skills.read", read_arguments("r", "a")).await,
+        error_code(
+            &narrow,
+            "skills.read",
+            read_arguments("r", "skill://r/a", "")
+        )
+        .await,
         "UNKNOWN_AUTHORITY"
     );
     assert_eq!(
@@ -298,12 +289,22 @@ async fn forks_have_some_roots_and_metrics_of_their_own() {
         ForkError::Closed
     );
     drop(session);
-    call(&narrow, "skills.read", read_arguments("s", "b")).await;
-    call(&whole, "skills.read", read_arguments("r", "a")).await;
+    call(
+        &narrow,
+        "skills.read",
+        read_arguments("s", "skill://s/b", ""),
+    )
+    .await;
+    call(
+        &whole,
+        "skills.read",
+        read_arguments("r", "skill://r/a", ""),
+    )
+    .await;
     // A restored fork has the roots of the fork.
     let saved = narrow.save().expect("a small session");
     assert!(!saved.contains("\"r\""), "{saved}");
-    let restored = Session::restore(&fleet, &saved, &options())
+    let restored = Session::restore(&fleet, &saved, &impatient_options())
         .await
         .expect("a saved session");
     assert_eq!(list_all(&restored.session).await.0, ["skill://s/b"]);
@@ -341,7 +342,7 @@ async fn a_session_is_deleted_once_the_store_confirms() {
     let store = Arc::new(FailingStore::default());
     let named = SessionOptions {
         id: Some("thread-7".to_owned()),
-        ..options()
+        ..impatient_options()
     };
     let fleet = fleet(&[("r", &daemon.address)]);
     let session = Session::start(&fleet, vec![published("r")], &named)
@@ -363,7 +364,8 @@ async fn a_session_is_deleted_once_the_store_confirms() {
     );
     assert!(!session.close(false).await.deleted);
     assert!(store.get("thread-7").await.expect("an answer").is_some());
-    let reopened = Session::restore_from_store(&fleet, store.clone(), "thread-7", &options()).await;
+    let reopened =
+        Session::restore_from_store(&fleet, store.clone(), "thread-7", &impatient_options()).await;
     assert_eq!(
         list_all(&reopened.expect("a stored session").session)
             .await
@@ -379,7 +381,8 @@ async fn a_session_is_deleted_once_the_store_confirms() {
         Err(PersistError::Closed),
         "a closed session is not stored again"
     );
-    let reopened = Session::restore_from_store(&fleet, store, "thread-7", &options()).await;
+    let reopened =
+        Session::restore_from_store(&fleet, store, "thread-7", &impatient_options()).await;
     assert_eq!(
         reopened.err(),
         Some(RestoreError::NotStored("thread-7".to_owned()))
@@ -399,7 +402,7 @@ async fn a_session_is_deleted_once_the_store_confirms() {
     assert!(session.inject(&"use $a".into()).await.fragments.is_empty());
     let bad = SessionOptions {
         id: Some("two words".to_owned()),
-        ..options()
+        ..impatient_options()
     };
     let error = Session::start(&fleet, vec![], &bad)
         .await
@@ -429,14 +432,16 @@ async fn closing_a_session_ends_calls_in_flight() {
     };
     let address = silent.start().await;
     let fleet = fleet(&[("r", &address)]);
-    let session = Session::start(&fleet, vec![published("r")], &options()).await;
+    let session = Session::start(&fleet, vec![published("r")], &impatient_options()).await;
     let session = Arc::new(session.expect("a selection"));
     let calls: Vec<_> = (0..3)
         .map(|_| {
             let session = session.clone();
-            tokio::spawn(
-                async move { session.call("skills.read", &read_arguments("r", "a")).await },
-            )
+            tokio::spawn(async move {
+                session
+                    .call("skills.read", &read_arguments("r", "skill://r/a", ""))
+                    .await
+            })
         })
         .collect();
     in_time(calls_received.recv())
@@ -445,7 +450,7 @@ async fn closing_a_session_ends_calls_in_flight() {
     assert!(!session.close(true).await.deleted, "there is no store");
     for call in calls {
         let result = in_time(call).await.expect("no panic");
-        assert_eq!(value(&result)["error"]["code"], "SESSION_CLOSED");
+        assert_eq!(parse_result(&result)["error"]["code"], "SESSION_CLOSED");
     }
     drop(release);
 }
@@ -458,7 +463,7 @@ async fn a_scope_closes_its_session_on_every_outcome() {
     let start = async |id: &str| {
         let options = SessionOptions {
             id: Some(id.to_owned()),
-            ..options()
+            ..impatient_options()
         };
         let session = Session::start(&fleet, vec![published("r")], &options).await;
         session.expect("a selection").with_store(store.clone())
@@ -470,7 +475,12 @@ async fn a_scope_closes_its_session_on_every_outcome() {
         let escaped = Arc::new(std::sync::Mutex::new(None));
         let out = escaped.clone();
         let scope = move |session: Arc<Session>| async move {
-            call(&session, "skills.read", read_arguments("r", "a")).await;
+            call(
+                &session,
+                "skills.read",
+                read_arguments("r", "skill://r/a", ""),
+            )
+            .await;
             *out.lock().expect("no panic") = Some(session);
             outcome
         };
@@ -489,7 +499,8 @@ async fn a_scope_closes_its_session_on_every_outcome() {
             error_code(&escaped, "skills.list", json!({})).await,
             "SESSION_CLOSED"
         );
-        let session = Session::restore_from_store(&fleet, store.clone(), "kept", &options()).await;
+        let session =
+            Session::restore_from_store(&fleet, store.clone(), "kept", &impatient_options()).await;
         let session = session.expect("a stored session").session;
         let ended = session
             .run_scope(false, move |_| async move { outcome })

@@ -22,7 +22,7 @@ use crate::harness::test_servers::unused_address;
 const ENVIRONMENTS: [&str; 3] = ["one", "two", "three"];
 
 /// Starts a daemon of one environment that allows one directory.
-fn serve(environment: &str, dir: &Path, address: &str) -> Process {
+fn start_executor(environment: &str, dir: &Path, address: &str) -> Process {
     let mut command = caproot(["serve", "--environment-id", environment, "--allow"]);
     Process::start(
         command
@@ -32,7 +32,7 @@ fn serve(environment: &str, dir: &Path, address: &str) -> Process {
     )
 }
 
-fn root(environment: &str, dir: &Path) -> SelectedCapabilityRoot {
+fn select_dir(environment: &str, dir: &Path) -> SelectedCapabilityRoot {
     SelectedCapabilityRoot {
         id: format!("root-{environment}"),
         location: Some(CapabilityRootLocation {
@@ -48,7 +48,7 @@ async fn list_from_daemons(daemons: &[(&str, &str)], fixture: &Fixture) -> Vec<V
     let mut all = Vec::new();
     for (environment, address) in daemons {
         let request = ListSkillsRequest {
-            selected_capability_roots: vec![root(environment, &fixture.path(environment))],
+            selected_capability_roots: vec![select_dir(environment, &fixture.path(environment))],
             view: SkillView::Basic.into(),
             consistency: Consistency::Fresh.into(),
             ..ListSkillsRequest::default()
@@ -103,7 +103,7 @@ async fn wait_for_list(mut process: CallProcess, expected: Vec<Value>) -> CallPr
     process
 }
 
-async fn read(process: &mut CallProcess, environment: &str, name: &str) -> Value {
+async fn read_skill(process: &mut CallProcess, environment: &str, name: &str) -> Value {
     let root = format!("root-{environment}");
     let arguments = json!({
         "authority": {"kind": "executor", "id": root},
@@ -152,7 +152,7 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
     let addresses = [unused_address(), unused_address(), unused_address()];
     let daemons: Vec<_> = ENVIRONMENTS.iter().zip(&addresses).collect();
     let start = |n: usize| {
-        serve(
+        start_executor(
             ENVIRONMENTS[n],
             &fixture.path(ENVIRONMENTS[n]),
             &addresses[n],
@@ -169,12 +169,12 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
 
     let process = CallProcess::start(traced.unwrap_or(untraced));
     // A mirror in the test process watches the same daemon.
-    let selection = MirrorSelection::new(vec![root("two", &fixture.path("two"))]);
+    let selection = MirrorSelection::new(vec![select_dir("two", &fixture.path("two"))]);
     let mut mirror = Mirror::start(&client(&addresses[1]).await, selection);
 
     let mut process = wait_for_list(process, list_from_daemons(&all, &fixture).await).await;
     assert_eq!(
-        read(&mut process, "one", "s07").await["resource"],
+        read_skill(&mut process, "one", "s07").await["resource"],
         "skill://root-one/s07/SKILL.md"
     );
 
@@ -185,10 +185,10 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
     );
     fs::rename(fixture.path("one/s07"), fixture.path("one/t07")).expect("a rename");
     let mut process = wait_for_list(process, list_from_daemons(&all, &fixture).await).await;
-    let contents = read(&mut process, "three", "a").await["contents"].clone();
+    let contents = read_skill(&mut process, "three", "a").await["contents"].clone();
     assert!(contents.as_str().expect("text").ends_with("New text.\n"));
     assert_eq!(
-        read(&mut process, "one", "s07").await["error"]["code"],
+        read_skill(&mut process, "one", "s07").await["error"]["code"],
         "PACKAGE_NOT_FOUND"
     );
 
@@ -197,7 +197,7 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
     let without = [all[0], all[2]];
     let mut process = wait_for_list(process, list_from_daemons(&without, &fixture).await).await;
     assert_eq!(
-        read(&mut process, "two", "a").await["error"]["code"],
+        read_skill(&mut process, "two", "a").await["error"]["code"],
         "EXECUTOR_UNAVAILABLE"
     );
     let warnings = process.call("skills.list", &json!({})).await["warnings"].clone();
@@ -205,7 +205,10 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
         warnings[0].as_str().expect("a warning").contains("\"two\""),
         "{warnings}"
     );
-    assert_eq!(read(&mut process, "three", "a").await["contents"], contents);
+    assert_eq!(
+        read_skill(&mut process, "three", "a").await["contents"],
+        contents
+    );
 
     // The daemon restarts with other skills.
     fs::remove_dir_all(fixture.path("two/b")).expect("a directory");
@@ -213,7 +216,10 @@ async fn the_orchestrator_opens_no_file_of_an_executor() {
     let _two = start(1);
     let expected = list_from_daemons(&all, &fixture).await;
     let mut process = wait_for_list(process, expected).await;
-    assert_eq!(read(&mut process, "two", "c").await["truncated"], false);
+    assert_eq!(
+        read_skill(&mut process, "two", "c").await["truncated"],
+        false
+    );
     while mirror
         .snapshot()
         .catalog

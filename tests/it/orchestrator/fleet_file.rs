@@ -10,16 +10,7 @@ use serde_json::json;
 use super::moving_executors::wait_for_skill;
 use super::{published, start_daemon};
 use crate::harness::fixture::Fixture;
-use crate::harness::{Daemon, in_time, isolated_env};
-
-async fn wait_until(condition: impl Fn() -> bool) {
-    in_time(async {
-        while !condition() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-}
+use crate::harness::{Daemon, in_time, isolated_env, poll_until};
 
 /// An executor with another entry is left, even if the old daemon still runs.
 #[tokio::test]
@@ -48,7 +39,10 @@ async fn a_changed_file_moves_its_executors() {
 
     // A broken file changes nothing but the reported error.
     fixture.write("fleet.yaml", "executors: {x: {endpoint: nowhere}}");
-    wait_until(|| fleet.stats().file_error.is_some()).await;
+    poll_until("the file has an error", || {
+        fleet.stats().file_error.is_some()
+    })
+    .await;
     let error = fleet.stats().file_error.expect("an error");
     assert!(
         error.contains("fleet.yaml:1:27: executors.x.endpoint: invalid value"),
@@ -60,7 +54,10 @@ async fn a_changed_file_moves_its_executors() {
     );
     assert_eq!(mirror.snapshot().state, MirrorState::Live);
     fixture.write("fleet.yaml", text(&two));
-    wait_until(|| fleet.stats().file_error.is_none()).await;
+    poll_until("the file has no error", || {
+        fleet.stats().file_error.is_none()
+    })
+    .await;
     assert_eq!(
         (fleet.stats().connections, fleet.environment_ids()),
         (1, vec!["x".to_owned()])
@@ -69,7 +66,10 @@ async fn a_changed_file_moves_its_executors() {
     // An executor without an entry is left.
     fixture.write("fleet.yaml", "executors: {}");
     in_time(async { while mirror.changed().await.state == MirrorState::Live {} }).await;
-    wait_until(|| fleet.stats().connections == 0).await;
+    poll_until("the connections are closed", || {
+        fleet.stats().connections == 0
+    })
+    .await;
     let error = in_time(client.get_executor())
         .await
         .expect_err("no executor")

@@ -74,7 +74,7 @@ struct SimulatedEnvironment {
     mirror: Mirror,
 }
 
-fn roots(id: &str) -> Vec<SelectedCapabilityRoot> {
+fn select_roots(id: &str) -> Vec<SelectedCapabilityRoot> {
     let root = |root: &str| SelectedCapabilityRoot {
         id: root.to_owned(),
         location: Some(CapabilityRootLocation {
@@ -265,7 +265,7 @@ async fn no_mirror_has_skills_of_another_environment() {
     let mut environments: Vec<_> = (0..slim + real)
         .map(|n| {
             let id = format!("e{n}");
-            let mirror = fleet.mirror(&id, MirrorSelection::new(roots(&id)));
+            let mirror = fleet.mirror(&id, MirrorSelection::new(select_roots(&id)));
             checks.push(check_all_states(
                 (&id, n < real),
                 mirror.clone(),

@@ -11,7 +11,7 @@ use caproot_core::proto::caproot::v1::{
 };
 use serde_json::json;
 
-use super::session::{session, value};
+use super::session::{parse_result, session};
 use super::{client, published};
 use crate::harness::test_servers::{HostileDaemon, ReadResponder, hostile_skill, read_response};
 use crate::harness::{in_time, read_request};
@@ -81,7 +81,7 @@ async fn invalid_read_responses_are_errors() {
             "resource": "skill://r/a/x"
         });
         let result = in_time(session.call("skills.read", &arguments)).await;
-        let error = value(&result);
+        let error = parse_result(&result);
         let actual_code = error["error"]["code"].as_str().unwrap_or_default();
         assert_eq!(actual_code, code, "case {n}: {error}");
     }

@@ -21,7 +21,7 @@ use crate::harness::fixture::Fixture;
 use crate::harness::test_servers::{ScriptedServer, event_stream, response};
 use crate::harness::{Daemon, in_time};
 
-async fn start_session(fixture: &Fixture) -> (Daemon, Arc<Session>) {
+async fn serve_session(fixture: &Fixture) -> (Daemon, Arc<Session>) {
     let daemon = start_daemon("r", fixture.path("r"), None).await;
     let session = Arc::new(session(&[("r", &daemon.address)]).await);
     (daemon, session)
@@ -47,7 +47,7 @@ async fn listening(
 #[tokio::test]
 async fn streamed_calls_are_answered_once_across_lost_streams() {
     let fixture = Fixture::new("skill r/a");
-    let (daemon, session) = start_session(&fixture).await;
+    let (daemon, session) = serve_session(&fixture).await;
     let service = Service::start().await;
     let (manager, dispatcher, mut records) = listening(&service.base_url(), &session).await;
     // The streams end after 3 events, at once, and after 1 event; the next stream stays open.
@@ -122,7 +122,7 @@ fn last_event_ids(server: &ScriptedServer) -> Vec<Option<String>> {
 #[tokio::test]
 async fn hostile_event_streams_are_opened_again() {
     let fixture = Fixture::new("skill r/a");
-    let (daemon, session) = start_session(&fixture).await;
+    let (daemon, session) = serve_session(&fixture).await;
     let call = json!({"requestId": "a", "toolName": "skills.list"});
     let huge = format!("id: 9\ndata: {}", "x".repeat(3 << 20));
     let long_id = format!("id: {}\ndata: 1\n\n", "9".repeat(2_000));
@@ -171,7 +171,7 @@ async fn hostile_event_streams_are_opened_again() {
 #[tokio::test]
 async fn a_rejected_event_stream_is_an_error() {
     let fixture = Fixture::new("skill r/a");
-    let (daemon, session) = start_session(&fixture).await;
+    let (daemon, session) = serve_session(&fixture).await;
     for (response, part) in [
         (
             response(403, "text/plain", "not yours"),
@@ -205,7 +205,7 @@ async fn a_rejected_event_stream_is_an_error() {
 #[tokio::test]
 async fn a_prompt_is_sent_with_the_mentioned_skills() {
     let fixture = Fixture::new("skill r/a");
-    let (daemon, session) = start_session(&fixture).await;
+    let (daemon, session) = serve_session(&fixture).await;
     let service = Service::start().await;
     let manager = Arc::new(http_manager(&service.base_url()).await);
     let options = DispatchOptions::default();

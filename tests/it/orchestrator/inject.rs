@@ -36,7 +36,7 @@ async fn inject(session: &Session, prompt: impl Into<UserPrompt>) -> InjectedSki
     injected
 }
 
-fn packages(injected: &InjectedSkills) -> Vec<&str> {
+fn fragment_packages(injected: &InjectedSkills) -> Vec<&str> {
     injected
         .fragments
         .iter()
@@ -69,7 +69,10 @@ async fn mentions_resolve_by_name_link_and_selection() {
         "use $pdf, $pdf and [$x](skill://s/both/SKILL.md); $HOME $none.",
     )
     .await;
-    assert_eq!(packages(&injected), ["skill://r/pdf", "skill://s/both"]);
+    assert_eq!(
+        fragment_packages(&injected),
+        ["skill://r/pdf", "skill://s/both"]
+    );
     assert!(
         injected.ambiguous.is_empty()
             && injected.omitted.is_empty()
@@ -106,7 +109,10 @@ async fn mentions_resolve_by_name_link_and_selection() {
         ..UserPrompt::from("$mail $pdf $own")
     };
     let injected = inject(&session, prompt).await;
-    assert_eq!(packages(&injected), ["skill://r/quiet", "skill://r/pdf"]);
+    assert_eq!(
+        fragment_packages(&injected),
+        ["skill://r/quiet", "skill://r/pdf"]
+    );
     assert_eq!(injected.replaced, ["pdf"]);
     assert!(
         !session.instruction_text(8_000).text.contains("quiet"),
@@ -139,7 +145,10 @@ async fn environment_variables_are_no_mentions() {
     let injected = inject(&session, "ls $HOME/bin; export PATH=$PATH:$HOME.").await;
     assert_eq!(injected, InjectedSkills::default());
     let injected = inject(&session, "[$HOME](skill://r/HOME) and $Path").await;
-    assert_eq!(packages(&injected), ["skill://r/HOME", "skill://r/Path"]);
+    assert_eq!(
+        fragment_packages(&injected),
+        ["skill://r/HOME", "skill://r/Path"]
+    );
     let mentions = vec![SkillMention {
         name: "PATH".into(),
         handle: String::new(),
@@ -152,7 +161,7 @@ async fn environment_variables_are_no_mentions() {
         },
     )
     .await;
-    assert_eq!(packages(&injected), ["skill://r/PATH"]);
+    assert_eq!(fragment_packages(&injected), ["skill://r/PATH"]);
     daemon.stop().await;
 }
 
@@ -183,7 +192,7 @@ async fn a_handle_that_is_gone_blocks_its_name() {
         (linked, vec![gone]),
     ] {
         let injected = inject(&session, prompt).await;
-        assert_eq!(packages(&injected), ["skill://r/other"]);
+        assert_eq!(fragment_packages(&injected), ["skill://r/other"]);
         let named: Vec<_> = injected
             .omitted
             .iter()
@@ -198,7 +207,7 @@ async fn a_handle_that_is_gone_blocks_its_name() {
     }
     let injected = inject(&session, "[$other](skill://r/gone) and $deploy").await;
     assert_eq!(
-        packages(&injected),
+        fragment_packages(&injected),
         ["skill://r/deploy"],
         "another name is not blocked"
     );

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::FmtSpan;
 
-use super::serve_tree;
-use super::session::{call, session, value};
+use super::session::{call, parse_result, session};
+use super::{read_arguments, serve_tree};
 use crate::harness::in_time;
 
 /// Log writer with JSON lines.
@@ -33,10 +33,6 @@ impl MakeWriter<'_> for LogLines {
     fn make_writer(&self) -> Self {
         self.clone()
     }
-}
-
-fn read_arguments(package: &str) -> Value {
-    json!({"authority": {"kind": "executor", "id": "r"}, "package": package, "resource": ""})
 }
 
 #[tokio::test]
@@ -63,10 +59,16 @@ async fn invocations_are_counted_and_traced() {
     lines.0.lock().expect("no panic").clear();
     call(&session, "skills.list", json!({})).await;
     for _ in 0..2 {
-        call(&session, "skills.read", read_arguments("skill://r/a")).await;
+        call(
+            &session,
+            "skills.read",
+            read_arguments("r", "skill://r/a", ""),
+        )
+        .await;
     }
-    let gone = in_time(session.call("skills.read", &read_arguments("skill://r/none"))).await;
-    assert_eq!(value(&gone)["error"]["code"], "PACKAGE_NOT_FOUND");
+    let gone =
+        in_time(session.call("skills.read", &read_arguments("r", "skill://r/none", ""))).await;
+    assert_eq!(parse_result(&gone)["error"]["code"], "PACKAGE_NOT_FOUND");
     in_time(session.call("made-up", &json!({}))).await;
     let injected = in_time(session.inject(&UserPrompt::from("use $b"))).await;
     let text = &injected.fragments[0].text;
@@ -159,7 +161,7 @@ async fn a_dropped_call_is_counted() {
     let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
     let session = session(&[("r", &daemon.address)]).await;
     {
-        let arguments = read_arguments("skill://r/a");
+        let arguments = read_arguments("r", "skill://r/a", "");
         let call = std::pin::pin!(session.call("skills.read", &arguments));
         // The first poll sends the request to the daemon.
         assert!(futures_util::poll!(call).is_pending());

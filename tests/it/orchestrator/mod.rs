@@ -36,10 +36,13 @@ mod sources;
 mod tools;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use caproot::config::{Config, RootFlag, ServeFlags};
+use caproot_client::session::SessionOptions;
 use caproot_client::{Client, ClientCredentials, DaemonEndpoint, ExecutorConfig};
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
+use serde_json::{Value, json};
 
 use crate::harness::fixture::Fixture;
 use crate::harness::test_servers::free_port;
@@ -99,4 +102,22 @@ pub(crate) async fn client(address: &str) -> Client {
     Client::connect_lazily(&endpoint, &ClientCredentials::default(), timeout)
         .await
         .expect("no credential files")
+}
+
+/// Returns options with a long start timeout and no grace period for lost executors.
+fn impatient_options() -> SessionOptions {
+    SessionOptions {
+        grace_period: Duration::ZERO,
+        start_timeout: HANG_TIMEOUT,
+        ..SessionOptions::default()
+    }
+}
+
+/// Arguments of `skills.read` for a resource of an executor. An empty resource is the main file.
+fn read_arguments(root: &str, package: &str, resource: &str) -> Value {
+    json!({
+        "authority": {"kind": "executor", "id": root},
+        "package": package,
+        "resource": resource
+    })
 }

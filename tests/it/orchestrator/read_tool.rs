@@ -93,7 +93,10 @@ async fn a_missing_file_leads_to_the_list_of_files() {
     let error = read(&mut process, missing).await["error"].clone();
     assert_eq!(error["code"], "RESOURCE_NOT_FOUND");
     let next = error["next"].as_str().expect("a hint");
-    assert!(next.contains("skills_read") && next.contains("`./`"), "{next}");
+    assert!(
+        next.contains("skills_read") && next.contains("`./`"),
+        "{next}"
+    );
 
     let paths = list_paths(&mut process, package, "./").await;
     assert_eq!(

@@ -33,7 +33,7 @@ async fn start_daemon_allowing(fixture: &Fixture, address: Option<&str>) -> Daem
     Daemon::start_with(Config::from_flags(flags, &env).expect("a good configuration")).await
 }
 
-fn roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
+fn select_both_roots(fixture: &Fixture) -> Vec<SelectedCapabilityRoot> {
     vec![
         selected("x", fixture.path("x")),
         selected("y", fixture.path("y")),
@@ -119,7 +119,7 @@ fn apply(fixture: &Fixture, edits: &[Edit]) {
 #[tokio::test]
 async fn a_resumed_mirror_reports_exactly_the_changes() {
     let fixture = Fixture::new("skill x/s0\nskill x/s1\nskill y/s0\ndir other");
-    let roots = roots(&fixture);
+    let roots = select_both_roots(&fixture);
     let selection = MirrorSelection::new(roots.clone());
     let mut daemon = start_daemon_allowing(&fixture, None).await;
     let address = daemon.address.clone();
@@ -184,7 +184,10 @@ async fn a_resumed_mirror_reports_exactly_the_changes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mirrors_resume_while_skills_change() {
     let fixture = Arc::new(Fixture::new("skill x/s0\nskill y/s0\nskill other/s0"));
-    let (roots, other) = (roots(&fixture), selected("other", fixture.path("other")));
+    let (roots, other) = (
+        select_both_roots(&fixture),
+        selected("other", fixture.path("other")),
+    );
     let selection = MirrorSelection::new(roots.clone());
     let daemon = start_daemon_allowing(&fixture, None).await;
     let client = client(&daemon.address).await;
@@ -246,7 +249,7 @@ async fn mirrors_resume_while_skills_change() {
 #[tokio::test]
 async fn invalid_resume_tokens_fall_back_to_digests() {
     let fixture = Fixture::new("skill x/s0\nskill y/s0");
-    let roots = roots(&fixture);
+    let roots = select_both_roots(&fixture);
     let daemon = start_daemon_allowing(&fixture, None).await;
     let client = client(&daemon.address).await;
     let mut mirror = Mirror::start(&client, MirrorSelection::new(roots.clone()));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use caproot_client::fleet::RegistryFuture;
 use caproot_client::session::{
-    MAX_RESULT_BYTES, Session, SessionOptions, SkillMention, ToolResult, UserPrompt,
+    ExecutorStatus, MAX_RESULT_BYTES, Session, SessionOptions, SkillMention, ToolResult, UserPrompt,
 };
 use caproot_client::{DaemonEndpoint, ExecutorConfig, ExecutorRegistry, Fleet};
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
@@ -16,7 +16,7 @@ use proptest::strategy::ValueTree as _;
 use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
-use super::{executor, published, serve_tree, start_daemon};
+use super::{executor, published, read_arguments, serve_tree, start_daemon};
 use crate::harness::fixture::Fixture;
 use crate::harness::test_servers::unused_address;
 use crate::harness::{HANG_TIMEOUT, in_time};
@@ -53,7 +53,7 @@ pub(crate) async fn session(executors: &[(&str, &str)]) -> Session {
 }
 
 /// Parses a result. Checks its size limit and its success flag.
-pub(crate) fn value(result: &ToolResult) -> Value {
+pub(crate) fn parse_result(result: &ToolResult) -> Value {
     assert!(
         result.json.len() <= MAX_RESULT_BYTES,
         "{} bytes",
@@ -69,28 +69,20 @@ pub(crate) fn value(result: &ToolResult) -> Value {
 pub(crate) async fn call(session: &Session, tool: &str, arguments: Value) -> Value {
     let result = in_time(session.call(tool, &arguments)).await;
     assert!(result.success, "{tool} {arguments}: {}", result.json);
-    value(&result)
+    parse_result(&result)
 }
 
 /// Makes a call that must fail. Returns the error code.
 async fn error_code(session: &Session, tool: &str, arguments: Value) -> String {
     let result = in_time(session.call(tool, &arguments)).await;
     assert!(!result.success, "{tool} {arguments}: {}", result.json);
-    let error = value(&result)["error"].clone();
+    let error = parse_result(&result)["error"].clone();
     let has_text = |key: &str| error[key].as_str().is_some_and(|text| !text.is_empty());
     assert!(
         has_text("message") && has_text("next"),
         "a model can act on it: {error}"
     );
     error["code"].as_str().expect("a code").to_owned()
-}
-
-fn read_arguments(root: &str, package: &str, resource: &str) -> Value {
-    json!({
-        "authority": {"kind": "executor", "id": root},
-        "package": package,
-        "resource": resource
-    })
 }
 
 /// Reads a whole file with `skills.read`.
@@ -359,7 +351,7 @@ async fn many_concurrent_calls_have_their_own_results() {
             let result = session.call(tool, &arguments).await;
             (
                 n % 3 == 2,
-                value(&result)
+                parse_result(&result)
                     .get("error")
                     .map(|error| error["code"].clone()),
             )
@@ -411,9 +403,9 @@ async fn an_unknown_executor_is_a_warning() {
     assert_eq!(
         states,
         [
-            named("down", "connecting"),
-            named("lost", "connecting"),
-            named("r", "live")
+            named("down", ExecutorStatus::Failed),
+            named("lost", ExecutorStatus::Failed),
+            named("r", ExecutorStatus::Live)
         ]
     );
     let lost = read_arguments("lost", "skill://lost/a", "");
@@ -497,6 +489,29 @@ async fn hidden_characters_are_escaped() {
     daemon.stop().await;
 }
 
+#[tokio::test]
+async fn a_lost_executor_is_stale() {
+    let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
+    let session = session(&[("r", &daemon.address)]).await;
+    assert_eq!(session.executors()[0].state, ExecutorStatus::Live);
+    assert_eq!(session.executors()[0].reason, None);
+
+    let mut changes = session.watch();
+    daemon.stop().await;
+    let state = in_time(async {
+        loop {
+            changes.next().await;
+            let state = session.executors().remove(0);
+            if state.state != ExecutorStatus::Live {
+                return state;
+            }
+        }
+    })
+    .await;
+    assert_eq!((state.state, state.skills), (ExecutorStatus::Stale, 1));
+    assert!(state.reason.is_some(), "{state:?}");
+}
+
 /// Executors that cannot be connected do not delay the start of a session.
 #[tokio::test]
 async fn a_dead_executor_is_not_waited_for() {
@@ -527,7 +542,10 @@ async fn a_dead_executor_is_not_waited_for() {
     for executor in session.executors() {
         let is_live = executor.environment_id == "r";
         assert_eq!(
-            (executor.state == "live", executor.reason.is_none()),
+            (
+                executor.state == ExecutorStatus::Live,
+                executor.reason.is_none()
+            ),
             (is_live, is_live)
         );
     }

@@ -30,7 +30,7 @@ file mine/kit/.codex-plugin/plugin.json
 skill mine/kit/skills/notes
 "#;
 
-fn options() -> SessionOptions {
+fn plugin_options() -> SessionOptions {
     SessionOptions {
         plugins: true,
         start_timeout: HANG_TIMEOUT,
@@ -38,7 +38,11 @@ fn options() -> SessionOptions {
     }
 }
 
-async fn start_session(fixture: &Fixture, address: &str, options: &SessionOptions) -> Session {
+async fn start_session_with_local_skills(
+    fixture: &Fixture,
+    address: &str,
+    options: &SessionOptions,
+) -> Session {
     let directories = vec![("mine".to_owned(), fixture.path("mine"))];
     let local = LocalSource::start("here", directories, options)
         .await
@@ -50,7 +54,7 @@ async fn start_session(fixture: &Fixture, address: &str, options: &SessionOption
         .expect("sources")
 }
 
-fn packages(session: &Session) -> Vec<String> {
+fn plugin_packages(session: &Session) -> Vec<String> {
     session
         .plugins()
         .iter()
@@ -61,10 +65,11 @@ fn packages(session: &Session) -> Vec<String> {
 #[tokio::test]
 async fn plugins_of_all_sources_have_components() {
     let (fixture, daemon) = serve_tree("r", TREE).await;
-    let session = start_session(&fixture, &daemon.address, &options()).await;
+    let session =
+        start_session_with_local_skills(&fixture, &daemon.address, &plugin_options()).await;
     let plugins = session.plugins();
     assert_eq!(
-        packages(&session),
+        plugin_packages(&session),
         ["skill://r/deploy", "skill://r/review", "skill://mine/kit"]
     );
     let kinds: Vec<_> = plugins
@@ -91,9 +96,9 @@ async fn plugins_of_all_sources_have_components() {
     // The skills of the plugins are listed as in a session without plugins.
     let without = SessionOptions {
         plugins: false,
-        ..options()
+        ..plugin_options()
     };
-    let bare = start_session(&fixture, &daemon.address, &without).await;
+    let bare = start_session_with_local_skills(&fixture, &daemon.address, &without).await;
     assert!(bare.plugins().is_empty());
     assert_eq!(list_all(&bare).await, list_all(&session).await);
     assert_eq!(
@@ -110,13 +115,13 @@ async fn plugins_of_all_sources_have_components() {
     ] {
         let options = SessionOptions {
             choice: SkillChoice { include, exclude },
-            ..options()
+            ..plugin_options()
         };
-        let session = start_session(&fixture, &daemon.address, &options).await;
-        assert_eq!(packages(&session), expected);
+        let session = start_session_with_local_skills(&fixture, &daemon.address, &options).await;
+        assert_eq!(plugin_packages(&session), expected);
     }
     let fork = session.fork(ForkScope::Only(&["mine"])).expect("a fork");
-    assert_eq!(packages(&fork), ["skill://mine/kit"]);
+    assert_eq!(plugin_packages(&fork), ["skill://mine/kit"]);
     let _ = session.close(false).await;
     assert!(session.plugins().is_empty());
     daemon.stop().await;
@@ -125,7 +130,8 @@ async fn plugins_of_all_sources_have_components() {
 #[tokio::test]
 async fn changes_of_plugins_name_the_components() {
     let (fixture, daemon) = serve_tree("r", TREE).await;
-    let session = start_session(&fixture, &daemon.address, &options()).await;
+    let session =
+        start_session_with_local_skills(&fixture, &daemon.address, &plugin_options()).await;
     let mut changes = session.watch_plugins();
 
     // The rename of one file changes three components at once.

@@ -73,7 +73,7 @@ fn registry_of(tools: impl IntoIterator<Item = CustomTool>) -> ToolRegistry {
 }
 
 /// Starts a session without skills.
-async fn start_session(tools: &ToolRegistry) -> Session {
+async fn start_session_with_tools(tools: &ToolRegistry) -> Session {
     let options = SessionOptions {
         tools: tools.clone(),
         ..SessionOptions::default()
@@ -84,11 +84,11 @@ async fn start_session(tools: &ToolRegistry) -> Session {
 }
 
 async fn start_session_with(tools: impl IntoIterator<Item = CustomTool>) -> Session {
-    start_session(&registry_of(tools)).await
+    start_session_with_tools(&registry_of(tools)).await
 }
 
 /// Parses a result, which must be an object within the size limit.
-fn value(result: &ToolResult) -> Value {
+fn parse_object(result: &ToolResult) -> Value {
     assert!(
         result.json.len() <= MAX_RESULT_BYTES,
         "{} bytes",
@@ -106,14 +106,14 @@ async fn tool_value(session: &Session, tool: &str, arguments: Value) -> Value {
         "{tool} {arguments}: {}",
         result.json
     );
-    value(&result)
+    parse_object(&result)
 }
 
 /// Makes a call that must fail. Returns the error code and message.
 async fn tool_error(session: &Session, tool: &str, arguments: Value) -> (String, String) {
     let result = session.call(tool, &arguments).await;
     assert!(!result.success, "{tool} {arguments}: {}", result.json);
-    let error = value(&result)["error"].clone();
+    let error = parse_object(&result)["error"].clone();
     let text = |key: &str| {
         error[key]
             .as_str()
@@ -276,7 +276,12 @@ async fn flat_names_are_in_every_text() {
         ("UNKNOWN_AUTHORITY", "skills_read", other),
     ] {
         let result = session.call(tool, &arguments).await;
-        assert_eq!(value(&result)["error"]["code"], code, "{}", result.json);
+        assert_eq!(
+            parse_object(&result)["error"]["code"],
+            code,
+            "{}",
+            result.json
+        );
         texts.push(
             result
                 .json
@@ -318,7 +323,7 @@ async fn colliding_flat_names_are_rejected() {
         let refused = Session::start(&Fleet::from_executors([]), Vec::new(), &options).await;
         let refused = refused.expect_err("no session").to_string();
         assert!(refused.contains(why) && !tools.is_sealed(), "{refused}");
-        start_session(&tools).await;
+        start_session_with_tools(&tools).await;
     }
 }
 
@@ -481,7 +486,7 @@ proptest! {
             let named = |place: Place| async move { Ok::<_, String>(json!({"named": place.name})) };
             let session = start_session_with([CustomTool::new("look", named).description("Looks.")]).await;
             let result = session.call("look", &arguments).await;
-            let value = value(&result);
+            let value = parse_object(&result);
             // serde would accept an array of the fields, but only objects are allowed.
             let place = Some(arguments).filter(Value::is_object).map(serde_json::from_value::<Place>);
             match place {

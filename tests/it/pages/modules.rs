@@ -1,6 +1,7 @@
 //! The modules at the top of `src` of each package, and their dependencies: which module may name
-//! which, and which libraries a module must not name. Reads the sources as text; a dependency that is
-//! not in the table is an error. A module's name is unique in all packages.
+//! which, and which libraries a module must not name. The files of some folders are in an order, too.
+//! Reads the sources as text; a dependency that is not in the table is an error. A module's name is
+//! unique in all packages.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -217,6 +218,48 @@ const DEPENDENCIES: &[(&str, &[&str])] = &[
     ("text", &[]),
 ];
 
+/// Folder whose files and folders are modules in layers.
+struct ModuleOrder {
+    /// Name of the folder's module at the top of the package.
+    module: &'static str,
+    /// Folder below the top of the repository.
+    dir: &'static str,
+    /// Layers from the bottom up. A module names only modules of the layers below its own.
+    layers: &'static [&'static [&'static str]],
+}
+
+const MODULE_ORDERS: &[ModuleOrder] = &[ModuleOrder {
+    module: "session",
+    dir: "crates/client/src/session",
+    layers: &[
+        &[
+            "http_client",
+            "mentions",
+            "request_metrics",
+            "selection",
+            "session_id",
+            "skill",
+            "store",
+            "tool_names",
+        ],
+        &["fragment", "instructions", "result"],
+        &["resource_path", "skill_source", "tools"],
+        &[
+            "arguments",
+            "authorities",
+            "choice",
+            "files",
+            "fitting",
+            "metrics",
+        ],
+        &["options", "saved", "view"],
+        &["list", "sources"],
+        &["state"],
+        &["inject", "name_list", "plugins", "read", "start"],
+        &["call", "dispatch", "lifecycle"],
+    ],
+}];
+
 /// Modules of the library of an orchestrator.
 const CLIENT_MODULES: &[&str] = &["client", "link", "pull", "session"];
 
@@ -295,6 +338,72 @@ impl PackageSources {
             }
             _ => path,
         }
+    }
+}
+
+impl ModuleOrder {
+    /// Returns the layer of a module.
+    fn layer(&self, module: &str) -> Option<usize> {
+        self.layers.iter().position(|layer| layer.contains(&module))
+    }
+
+    /// Returns the sources of the folder without tests.
+    fn sources(&self) -> Vec<Source> {
+        let mut files = sources();
+        files.retain(|source| {
+            let is_test = source.path.iter().any(|part| part == "tests");
+            source.path.starts_with(self.dir) && !is_test && !source.path.ends_with("tests.rs")
+        });
+        files
+    }
+
+    /// Returns the names of the modules that lead from the folder to a file.
+    fn modules_to(&self, source: &Source) -> Vec<String> {
+        let below = source.path.strip_prefix(self.dir);
+        let below = below.expect("a file of the folder").with_extension("");
+        let mut modules: Vec<_> = below
+            .iter()
+            .map(|part| part.to_string_lossy().into_owned())
+            .collect();
+        modules.pop_if(|last| last == "mod");
+        modules
+    }
+
+    /// Returns the items that the folder's `mod.rs` exports again, each with its module.
+    fn exported_items(&self, top: &Source) -> BTreeMap<String, String> {
+        let exports = top.code.split("pub use ").skip(1).flat_map(paths);
+        exports
+            .filter_map(|path| {
+                let (module, item) = path.split_once("::")?;
+                Some((item.to_owned(), module.to_owned()))
+            })
+            .collect()
+    }
+
+    /// Returns the paths below the folder's module that a file names, as modules or items.
+    fn named_paths(&self, source: &Source) -> BTreeSet<String> {
+        let own_modules = self.modules_to(source);
+        let code = source.without_tests();
+        let prefix = format!("{}::", self.module);
+        let by_crate = paths_below(code, "crate").into_iter();
+        let mut named: BTreeSet<String> = by_crate
+            .filter_map(|path| path.strip_prefix(&prefix).map(str::to_owned))
+            .collect();
+
+        for at in words(code, "super") {
+            if code[..at].ends_with("::") {
+                continue;
+            }
+            let chain = code[at..]
+                .split("::")
+                .take_while(|part| *part == "super")
+                .count();
+            // A shorter chain stays inside the module.
+            if chain == own_modules.len() {
+                named.extend(paths(&code[at + chain * "super::".len()..]));
+            }
+        }
+        named.iter().map(|path| ident(path).to_owned()).collect()
     }
 }
 
@@ -392,23 +501,11 @@ impl Source {
                 } else {
                     package.crate_name
                 };
-                let paths = self.paths_below(name).into_iter();
+                let paths = paths_below(&self.code, name).into_iter();
                 paths.map(|path| package.path_from_module(path))
             })
             .map(|path| module_of_macro(&path).map_or(path, str::to_owned))
             .filter(|path| *path != self.module && !path.starts_with(&own_module))
-            .collect()
-    }
-
-    /// Returns the paths in the file that begin with the name of a crate, without that name.
-    fn paths_below(&self, crate_name: &str) -> Vec<String> {
-        words(&self.code, crate_name)
-            .filter_map(|at| {
-                let before = &self.code[..at];
-                let rest = self.code[at + crate_name.len()..].strip_prefix("::")?;
-                (!before.ends_with("::")).then(|| paths(rest))
-            })
-            .flatten()
             .collect()
     }
 
@@ -439,6 +536,18 @@ impl Source {
 fn module_of_macro(path: &str) -> Option<&'static str> {
     let exported = EXPORTED_MACROS.iter().find(|(name, _)| *name == path)?;
     Some(exported.1)
+}
+
+/// Returns the paths in a text that begin with the name of a crate, without that name.
+fn paths_below(code: &str, crate_name: &str) -> Vec<String> {
+    words(code, crate_name)
+        .filter_map(|at| {
+            let before = &code[..at];
+            let rest = code[at + crate_name.len()..].strip_prefix("::")?;
+            (!before.ends_with("::")).then(|| paths(rest))
+        })
+        .flatten()
+        .collect()
 }
 
 /// Returns the positions of a name in a text as a whole word.
@@ -545,6 +654,61 @@ fn modules_depend_only_on_modules_of_the_table() {
             .map(|(from, to)| format!("the table: `{from}` names no `{to}`")),
     );
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn modules_of_a_folder_name_only_modules_of_lower_layers() {
+    for order in MODULE_ORDERS {
+        let files = order.sources();
+        let top = files
+            .iter()
+            .find(|source| order.modules_to(source).is_empty());
+        let top = top.expect("the module of the folder");
+        let exported = order.exported_items(top);
+        let mut unused: BTreeSet<&str> = order.layers.concat().into_iter().collect();
+        let mut wrong = Vec::new();
+
+        for source in &files {
+            let modules = order.modules_to(source);
+            let Some(module) = modules.first() else {
+                continue;
+            };
+            let file = source.path.display();
+            let Some(layer) = order.layer(module) else {
+                wrong.push(format!("{file}: the module `{module}` is in no layer"));
+                continue;
+            };
+            unused.remove(module.as_str());
+
+            for name in order.named_paths(source) {
+                let named = exported.get(&name).unwrap_or(&name);
+                let is_below = order.layer(named).is_some_and(|other| other < layer);
+                if named != module && !is_below {
+                    wrong.push(format!(
+                        "{file}: `{module}` may not name `{named}` ({name})"
+                    ));
+                }
+            }
+        }
+
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        assert!(unused.is_empty(), "no file is of the modules {unused:?}");
+    }
+}
+
+#[test]
+fn the_module_of_an_ordered_folder_defines_nothing() {
+    for order in MODULE_ORDERS {
+        let files = order.sources();
+        let top = files
+            .iter()
+            .find(|source| order.modules_to(source).is_empty());
+        for line in top.expect("the module of the folder").code.lines() {
+            let is_export = ["#[", "mod ", "pub mod ", "pub use ", "    ", "}"];
+            let is_export = is_export.iter().any(|start| line.starts_with(start));
+            assert!(is_export || line.trim().is_empty(), "{}: {line}", order.dir);
+        }
+    }
 }
 
 #[test]
@@ -667,4 +831,25 @@ fn references_are_recognized() {
         read("let x = *y == crate::model::main_file();"),
         ["model::main_file"]
     );
+}
+
+#[test]
+fn names_in_an_ordered_folder_are_recognized() {
+    let order = &MODULE_ORDERS[0];
+    let read = |file: &str, code: &str| {
+        let source = Source {
+            path: Path::new(order.dir).join(file),
+            crate_name: "caproot_client",
+            module: order.module.to_owned(),
+            depth: 1,
+            code: code.to_owned(),
+        };
+        order.named_paths(&source).into_iter().collect::<Vec<_>>()
+    };
+    let code = "use super::{Session, choice::SkillChoice};\npub(super) fn f() {}";
+    assert_eq!(read("view.rs", code), ["Session", "choice"]);
+    let code = "use super::super::view::SessionView;\nuse super::SkillSource;";
+    assert_eq!(read("sources/daemon.rs", code), ["view"]);
+    let code = "use crate::session::{Session, result::ToolError};";
+    assert_eq!(read("sources/mod.rs", code), ["Session", "result"]);
 }

@@ -95,7 +95,7 @@ fn string_literals(line: &str, literal: &Regex) -> String {
 }
 
 /// Returns the files whose prose is read, relative to the package's directory.
-fn files() -> Vec<PathBuf> {
+fn find_files_with_prose() -> Vec<PathBuf> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = vec![];
     let mut left: Vec<PathBuf> = [
@@ -221,7 +221,7 @@ fn comments_and_messages_have_no_banned_construction() {
         .map(|(path, count)| (PathBuf::from(path), *count))
         .collect();
     let mut wrong = vec![];
-    for path in files() {
+    for path in find_files_with_prose() {
         let text = fs::read(package.join(&path)).expect("a file of the package");
         let found = findings(&path, &String::from_utf8_lossy(&text));
         let allowed = known.get(&path).copied().unwrap_or_default();

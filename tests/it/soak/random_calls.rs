@@ -16,7 +16,7 @@ use super::file_contents::{ContentKind, recognize};
 use super::lists::list_all_pages;
 use super::shared_state::{Phase, SharedState, root_dir};
 use super::tree::{GROUPS, SKILLS};
-use crate::calls::reads::digest;
+use crate::harness::content_digest;
 use crate::harness::rng::Rng;
 use crate::harness::{Daemon, bytes_of, in_time, read_request};
 
@@ -281,7 +281,11 @@ impl RandomCaller {
                     page.total_bytes,
                     "pages joined are the file"
                 );
-                assert_eq!(digest(&joined), page.digest, "pages joined are the file");
+                assert_eq!(
+                    content_digest(&joined),
+                    page.digest,
+                    "pages joined are the file"
+                );
                 let read = recognize(&joined, root_dir(&root.id));
                 assert_ne!(
                     read,

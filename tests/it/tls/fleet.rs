@@ -18,21 +18,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::authority::{Authority, CertificateSpec, dns, uri};
-use super::{Pki, TlsDaemon};
-use crate::harness::{in_time, published};
-
-/// Returns the error of a call to the executor of an environment.
-async fn call(fleet: &Fleet, environment_id: &str) -> Result<(), String> {
-    let client = fleet
-        .client(environment_id)
-        .await
-        .map_err(|error| error.to_string())?;
-    let mut client = client.with_retry_policy(RetryPolicy::NONE);
-    in_time(client.get_executor())
-        .await
-        .map(drop)
-        .map_err(|error| error.to_string())
-}
+use super::{Pki, TlsDaemon, call_executor};
+use crate::harness::published;
 
 /// Writes a fleet file whose executors `one` and `two` are one daemon, and opens the fleet.
 async fn open_fleet(pki: &Pki, daemon: &TlsDaemon, proof: &str) -> Fleet {
@@ -71,8 +58,8 @@ async fn the_certificate_must_name_the_environment() {
         ),
     ] {
         let fleet = open_fleet(&pki, &daemon, proof).await;
-        call(&fleet, "one").await.expect(proof);
-        let error = call(&fleet, "two").await.expect_err(proof);
+        call_executor(&fleet, "one").await.expect(proof);
+        let error = call_executor(&fleet, "two").await.expect_err(proof);
         assert!(error.contains(wrong), "{error}");
     }
     daemon.stop().await;
@@ -100,7 +87,7 @@ async fn certificates_without_one_spiffe_id_are_rejected() {
         let pki = Pki::new();
         pki.issue("server", &spec);
         let daemon = pki.serve(&[]);
-        let error = call(&open_fleet(&pki, &daemon, proof).await, "one")
+        let error = call_executor(&open_fleet(&pki, &daemon, proof).await, "one")
             .await
             .expect_err(wrong);
         assert!(error.contains(wrong), "{error}");
@@ -112,7 +99,7 @@ async fn certificates_without_one_spiffe_id_are_rejected() {
         &Authority::new("other").issue(&CertificateSpec::client(id)),
     );
     let daemon = pki.serve(&[]);
-    let error = call(&open_fleet(&pki, &daemon, proof).await, "one")
+    let error = call_executor(&open_fleet(&pki, &daemon, proof).await, "one")
         .await
         .expect_err("untrusted");
     assert!(
@@ -211,18 +198,20 @@ async fn a_dialer_carries_the_connection() {
         ("plain".to_owned(), plain),
     ];
     let fleet = Fleet::from_executors(executors).with_dialer(dialer.clone());
-    call(&fleet, "one").await.expect("an answer");
+    call_executor(&fleet, "one").await.expect("an answer");
     assert_eq!(
         *dialer.dials.lock().expect("no panic"),
         [format!("one {endpoint}")]
     );
     // The dialer leads to the executor of another environment.
-    let error = call(&fleet, "two").await.expect_err("another executor");
+    let error = call_executor(&fleet, "two")
+        .await
+        .expect_err("another executor");
     assert!(
         error.contains("but for spiffe://example.org/executor/one"),
         "{error}"
     );
-    let error = call(&fleet, "plain").await.expect_err("no TLS");
+    let error = call_executor(&fleet, "plain").await.expect_err("no TLS");
     assert!(
         error.contains("the stream of a dialer is not trusted"),
         "{error}"
@@ -246,7 +235,7 @@ async fn a_connection_to_a_vanished_machine_is_closed() {
     let fleet = Fleet::from_executors([("one".to_owned(), executor)]).with_dialer(dialer.clone());
     // A client in use, without a call.
     let client = fleet.client("one").await.expect("a client");
-    call(&fleet, "one").await.expect("an answer");
+    call_executor(&fleet, "one").await.expect("an answer");
     assert_eq!(fleet.stats().connections, 1);
     dialer.freeze();
     tokio::time::pause();
@@ -261,7 +250,7 @@ async fn a_connection_to_a_vanished_machine_is_closed() {
         tokio::task::yield_now().await;
     }
     tokio::time::resume();
-    call(&fleet, "one")
+    call_executor(&fleet, "one")
         .await
         .expect("an answer on a new connection");
     assert_eq!((fleet.stats().connections, fleet.stats().dials), (1, 2));

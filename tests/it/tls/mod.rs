@@ -17,7 +17,7 @@ mod token;
 use std::ffi::OsStr;
 use std::time::Duration;
 
-use caproot_client::{Client, ClientCredentials, ConnectError, DaemonEndpoint};
+use caproot_client::{Client, ClientCredentials, ConnectError, DaemonEndpoint, Fleet, RetryPolicy};
 
 use crate::harness::fixture::Fixture;
 use crate::harness::in_time;
@@ -152,4 +152,17 @@ impl TlsDaemon {
 /// Runs `caproot list` with these flags and variables.
 async fn list<S: AsRef<OsStr>>(flags: impl IntoIterator<Item = S>, env: &[(&str, &str)]) -> Output {
     run_command(caproot(["list"]).args(flags).envs(env.iter().copied())).await
+}
+
+/// Returns the error of a call to the executor of an environment.
+async fn call_executor(fleet: &Fleet, environment_id: &str) -> Result<(), String> {
+    let client = fleet
+        .client(environment_id)
+        .await
+        .map_err(|error| error.to_string())?;
+    let mut client = client.with_retry_policy(RetryPolicy::NONE);
+    in_time(client.get_executor())
+        .await
+        .map(drop)
+        .map_err(|error| error.to_string())
 }

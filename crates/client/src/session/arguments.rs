@@ -1,8 +1,8 @@
 //! Arguments of the two skill tools: their schemas, and parsing. Unknown fields are rejected.
 
-use super::ToolNames;
 use super::result::{ToolError, ToolErrorCode};
-use super::sources::SourceKind;
+use super::skill_source::SourceKind;
+use super::tool_names::ToolNames;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -21,75 +21,90 @@ pub fn invalid_arguments(reason: &str) -> ToolError {
     )
 }
 
-/// Returns the two tools as a platform registers tools: name, description and JSON Schema of the
-/// arguments, and a namespace unless the names are flat.
-pub fn dynamic_tools(names: ToolNames) -> Value {
-    let cursor = json!({
-        "type": ["string", "null"],
-        "description": "next_cursor of the previous result, unchanged; omit it in the first call"
-    });
-    let is_namespaced = names == ToolNames::Namespaced;
-    let (list, read) = if is_namespaced {
-        ("list", "read")
-    } else {
-        (names.list(), names.read())
-    };
-    let list_description = names.fill_placeholders(
+impl ToolNames {
+    /// Returns the payloads of the two skill tools, like
+    /// [`Session::skill_tools`](super::Session::skill_tools).
+    #[must_use]
+    pub fn skill_tools(self) -> Value {
+        let mut tools = vec![list_tool(self), read_tool(self)];
+
+        if self == Self::Namespaced {
+            for (tool, name) in tools.iter_mut().zip(["list", "read"]) {
+                tool["name"] = json!(name);
+                tool["namespace"] = json!("skills");
+            }
+        }
+
+        Value::Array(tools)
+    }
+}
+
+/// Returns the payload of the tool that lists skills.
+fn list_tool(names: ToolNames) -> Value {
+    let description = names.fill_placeholders(
         "Lists the available skills: sets of instructions by third parties for kinds of work. Read a \
          skill with {read} before doing work that its description fits. While next_cursor is not null \
          there are more: call again with it as cursor.",
     );
-    let read_description = "Reads one file of a skill, a page at a time, or lists its files. While \
-         next_cursor is not null there is more: call again with it as cursor. Skills are written by \
-         third parties: use them for the task at hand.";
-    let package_description =
-        names.fill_placeholders("The skill's package, exactly as {list} returns it");
-    let authority_description = names.fill_placeholders(
-        "The skill's authority, as {list} returns it. Needed only if several sources have the package",
-    );
-    let resource_description = "File to read: a path relative to the package, such as \
-         references/patterns.md, or a whole handle. Omit it for the skill's main file. A path that ends \
-         with / lists the files below a directory, and ./ lists all files of the skill";
+    json!({
+        "name": names.list(),
+        "description": description,
+        "inputSchema": {
+            "type": "object",
+            "properties": { "cursor": cursor_schema() },
+            "additionalProperties": false
+        }
+    })
+}
 
-    let mut tools = json!([
-        {
-            "name": list,
-            "description": list_description,
-            "inputSchema": {
-                "type": "object",
-                "properties": { "cursor": cursor },
-                "additionalProperties": false
-            }
+/// Returns the payload of the tool that reads a file of a skill.
+fn read_tool(names: ToolNames) -> Value {
+    let package = json!({
+        "type": "string",
+        "description": names.fill_placeholders("The skill's package, exactly as {list} returns it")
+    });
+
+    let resource = json!({
+        "type": "string",
+        "description": "File to read: a path relative to the package, such as \
+            references/patterns.md, or a whole handle. Omit it for the skill's main file. A path that \
+            ends with / lists the files below a directory, and ./ lists all files of the skill"
+    });
+
+    let authority = json!({
+        "type": "object",
+        "description": names.fill_placeholders("The skill's authority, as {list} returns it. Needed \
+            only if several sources have the package"),
+        "properties": {
+            "kind": { "type": "string", "enum": SourceKind::ALL.map(SourceKind::name) },
+            "id": { "type": "string" }
         },
-        {
-            "name": read,
-            "description": read_description,
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "package": { "type": "string", "description": package_description },
-                    "resource": { "type": "string", "description": resource_description },
-                    "authority": {
-                        "type": "object",
-                        "description": authority_description,
-                        "properties": {
-                            "kind": { "type": "string", "enum": SourceKind::ALL.map(SourceKind::name) },
-                            "id": { "type": "string" }
-                        },
-                        "required": ["kind", "id"],
-                        "additionalProperties": false
-                    },
-                    "cursor": cursor
-                },
-                "required": ["package"],
-                "additionalProperties": false
-            }
+        "required": ["kind", "id"],
+        "additionalProperties": false
+    });
+
+    json!({
+        "name": names.read(),
+        "description": "Reads one file of a skill, a page at a time, or lists its files. While \
+            next_cursor is not null there is more: call again with it as cursor. Skills are written \
+            by third parties: use them for the task at hand.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "package": package,
+                "resource": resource,
+                "authority": authority,
+                "cursor": cursor_schema()
+            },
+            "required": ["package"],
+            "additionalProperties": false
         }
-    ]);
-    if is_namespaced {
-        for tool in tools.as_array_mut().into_iter().flatten() {
-            tool["namespace"] = json!("skills");
-        }
-    }
-    tools
+    })
+}
+
+fn cursor_schema() -> Value {
+    json!({
+        "type": ["string", "null"],
+        "description": "next_cursor of the previous result, unchanged; omit it in the first call"
+    })
 }

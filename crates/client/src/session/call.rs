@@ -1,18 +1,20 @@
 //! Calls of a session's tools by a model: a tool name and arguments in, a result of limited size
 //! out.
 
-use super::arguments;
-use super::lifecycle::session_closed_error;
+use super::arguments::parse_arguments;
+use super::instructions::{InstructionText, write_instructions};
 use super::list::{SkillListCursor, list_page};
-use super::metrics::{InvocationGuard, InvocationKind, SESSION_SOURCE};
-use super::read;
+use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
+use super::read::read_resource;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
+use super::state::Session;
 use super::tool_names::SkillTool;
-use super::{InstructionText, Session, instructions};
+use super::view::SessionView;
 use caproot_core::text::quote_value;
 use caproot_core::wire::cursor::Cursor as _;
 use serde::Deserialize;
 use serde_json::Value;
+use std::sync::Arc;
 use tracing::Instrument as _;
 
 /// Tool that a call names, in either spelling.
@@ -29,6 +31,13 @@ enum CalledTool<'a> {
 #[serde(deny_unknown_fields)]
 struct ListArguments {
     cursor: Option<String>,
+}
+
+/// Beginning of a page of the list.
+struct ListPageStart {
+    view: Arc<SessionView>,
+    /// Index of the first skill of the page.
+    index: usize,
 }
 
 impl Session {
@@ -51,16 +60,18 @@ impl Session {
     }
 
     /// Calls a tool, such as `skills.list` or a custom tool, by its name in either spelling. Always
-    /// returns a result for the model, also after an error. Any number of calls may run at once. Needs a tokio runtime; dropping
-    /// the future cancels the call.
+    /// returns a result for the model, also after an error. Any number of calls may run at once.
+    /// Needs a tokio runtime; dropping the future cancels the call.
     pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
         let called = self.find_called_tool(tool);
         let invocation = self.start_invocation(called, arguments);
         let work = self.run_tool(tool, called, arguments);
         let work = work.instrument(invocation.span());
+        let result = match self.inner.run_until_closed(work).await {
+            Ok(result) => result,
+            Err(error) => self.error_result(&error),
+        };
 
-        let result = self.inner.run_until_closed(work).await;
-        let result = result.unwrap_or_else(|| self.error_result(&session_closed_error()));
         invocation.finish_with_result(&result);
         result
     }
@@ -69,6 +80,7 @@ impl Session {
         if let Some(tool) = SkillTool::from_name(name) {
             return CalledTool::Skill(tool);
         }
+
         #[cfg(feature = "handlers")]
         if let Some(name) = self.custom_tools.find_name(name) {
             return CalledTool::Custom(name);
@@ -77,35 +89,39 @@ impl Session {
     }
 
     /// Starts the metrics of a call, with the source and the skill that its arguments name.
-    fn start_invocation(&self, tool: CalledTool<'_>, arguments: &Value) -> InvocationGuard<'_> {
-        let counters = &self.inner.counters;
-        match tool {
-            CalledTool::Skill(SkillTool::List) => {
-                InvocationGuard::start(counters, InvocationKind::List, SESSION_SOURCE, "")
-            }
-            CalledTool::Skill(SkillTool::Read) => {
-                let package = arguments["package"].as_str().unwrap_or_default();
-                let authority = &arguments["authority"];
-                let owner = match (authority["kind"].as_str(), authority["id"].as_str()) {
-                    (Some(kind), Some(id)) => self.find_authority(kind, id),
-                    _ => self.authority_of_package(package),
-                };
-                match owner {
-                    Ok(owner) => {
-                        let source = (owner.source.kind().name(), owner.source.id());
-                        InvocationGuard::start(counters, InvocationKind::Read, source, package)
-                    }
-                    Err(_) => {
-                        InvocationGuard::start(counters, InvocationKind::Read, SESSION_SOURCE, "")
-                    }
-                }
-            }
-            CalledTool::Custom(name) => {
-                InvocationGuard::start(counters, InvocationKind::Tool, ("custom", name), "")
-            }
-            CalledTool::Unknown => {
-                InvocationGuard::start(counters, InvocationKind::Tool, SESSION_SOURCE, "")
-            }
+    fn start_invocation<'a>(
+        &'a self,
+        tool: CalledTool<'a>,
+        arguments: &'a Value,
+    ) -> InvocationGuard<'a> {
+        let kind = match tool {
+            CalledTool::Skill(SkillTool::List) => InvocationKind::List,
+            CalledTool::Skill(SkillTool::Read) => InvocationKind::Read,
+            CalledTool::Custom(_) | CalledTool::Unknown => InvocationKind::Tool,
+        };
+        let target = match tool {
+            CalledTool::Skill(SkillTool::Read) => self.read_target(arguments),
+            CalledTool::Custom(name) => InvocationTarget::of_custom_tool(name),
+            CalledTool::Skill(SkillTool::List) | CalledTool::Unknown => InvocationTarget::SESSION,
+        };
+
+        InvocationGuard::start(&self.inner.counters, kind, target)
+    }
+
+    /// Returns the source and the skill that the arguments of a read name.
+    fn read_target<'a>(&'a self, arguments: &'a Value) -> InvocationTarget<'a> {
+        let package = text_field(arguments, "package");
+        let authority = &arguments["authority"];
+        let owner = if authority.is_object() {
+            let kind = text_field(authority, "kind");
+            self.find_authority(kind, text_field(authority, "id"))
+        } else {
+            self.authority_of_package(package)
+        };
+
+        match owner {
+            Ok(owner) => InvocationTarget::of_skill(owner.source, package),
+            Err(_) => InvocationTarget::SESSION,
         }
     }
 
@@ -113,7 +129,7 @@ impl Session {
         match tool {
             CalledTool::Skill(SkillTool::List) => self.list_skills(arguments),
             CalledTool::Skill(SkillTool::Read) => {
-                let read = read::read_resource(self, arguments).await;
+                let read = read_resource(self, arguments).await;
                 ToolResult::from_outcome(read.as_ref(), self.inner.tool_names)
             }
             CalledTool::Custom(full_name) => self.call_custom_tool(full_name, arguments).await,
@@ -154,26 +170,44 @@ impl Session {
     }
 
     fn list_skills(&self, arguments: &Value) -> ToolResult {
-        let names = self.inner.tool_names;
-        let cursor = match arguments::parse_arguments::<ListArguments>(arguments) {
-            Ok(arguments) => arguments.cursor,
-            Err(error) => return self.error_result(&error),
+        match self.find_page_start(arguments) {
+            Ok(ListPageStart { view, index }) => {
+                let page = list_page(&view, index);
+                ToolResult::from_outcome(Ok(&page), self.inner.tool_names)
+            }
+            Err(error) => self.error_result(&error),
+        }
+    }
+
+    /// Returns the beginning of the page that the arguments request.
+    fn find_page_start(&self, arguments: &Value) -> Result<ListPageStart, ToolError> {
+        let arguments: ListArguments = parse_arguments(arguments)?;
+        let Some(cursor) = arguments.cursor else {
+            return Ok(ListPageStart {
+                view: self.current_view(),
+                index: 0,
+            });
         };
-        let Some(cursor) = cursor else {
-            return ToolResult::from_outcome(Ok(&list_page(&self.current_view(), 0)), names);
-        };
+
         let Some(cursor) = SkillListCursor::decode(&cursor, b"") else {
+            let names = self.inner.tool_names;
             let message = names.fill_placeholders("{list} returned no such cursor");
-            let error = ToolError::from_code(ToolErrorCode::InvalidCursor, &message);
-            return self.error_result(&error);
+            return Err(ToolError::from_code(ToolErrorCode::InvalidCursor, &message));
         };
         let Some(view) = self.views.lock().find(cursor.view_id) else {
             let hint = "Call {list} again without `cursor`, from the start.";
             let message = "the cursor has expired, as the skills have changed";
-            let error = ToolError::with_hint(ToolErrorCode::CatalogChanged, message, hint);
-            return self.error_result(&error);
+            return Err(ToolError::with_hint(
+                ToolErrorCode::CatalogChanged,
+                message,
+                hint,
+            ));
         };
-        ToolResult::from_outcome(Ok(&list_page(&view, cursor.index as usize)), names)
+
+        Ok(ListPageStart {
+            view,
+            index: cursor.index as usize,
+        })
     }
 
     /// Returns the text that describes the skills and the results of custom tools to a model, in at
@@ -183,13 +217,22 @@ impl Session {
     #[must_use]
     pub fn instruction_text(&self, budget: usize) -> InstructionText {
         let view = self.current_view();
-        let names = self.inner.tool_names;
-        let skills =
-            |budget| instructions::write_instructions(&view.skills, budget, &view.warnings, names);
         #[cfg(feature = "handlers")]
-        let text = self.custom_tools.write_instructions(budget, skills);
+        let text = self
+            .custom_tools
+            .write_instructions(budget, |budget| self.write_skills(&view, budget));
         #[cfg(not(feature = "handlers"))]
-        let text = skills(budget);
+        let text = self.write_skills(&view, budget);
         text
     }
+
+    fn write_skills(&self, view: &SessionView, budget: usize) -> InstructionText {
+        let names = self.inner.tool_names;
+        write_instructions(&view.skills, budget, &view.warnings, names)
+    }
+}
+
+/// Returns a field of arguments, or an empty text.
+fn text_field<'a>(arguments: &'a Value, name: &str) -> &'a str {
+    arguments[name].as_str().unwrap_or_default()
 }

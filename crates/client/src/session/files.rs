@@ -1,8 +1,9 @@
 //! Lists of the files of a skill, for a model: the files below a directory of the package, in pages.
 
 use super::result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len};
-use super::sources::unavailable_error;
-use super::sources::{PackageFile, PackageFilesPage, PackageFilesRequest, SkillSource};
+use super::skill_source::{
+    PackageFile, PackageFilesPage, PackageFilesRequest, SkillSource, unavailable_error,
+};
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
 use serde::Serialize;
 use tokio::time::timeout;

@@ -80,7 +80,7 @@
 //!
 //! | source | is | authority | handles |
 //! | --- | --- | --- | --- |
-//! | [`Fleet`] | the executors of the selection | `executor`, with the id of the root | `skill://ROOT/…` |
+//! | [`Fleet`](crate::Fleet) | the executors of the selection | `executor`, with the id of the root | `skill://ROOT/…` |
 //! | `caproot::local_source::LocalSource` | directories of this machine | `local`, with the id of the directory | `skill://ID/…` |
 //! | `sources::mcp::McpSource` | an MCP server | `mcp`, with the name of the server | `mcp+skill://NAME/…`, or `mcp+SCHEME://NAME/…` of another scheme |
 //!
@@ -90,6 +90,7 @@
 //! never starts to mean the skill of another source. A read asks only the source of the authority.
 
 mod arguments;
+mod authorities;
 mod call;
 mod choice;
 pub mod dispatch;
@@ -105,19 +106,27 @@ mod list;
 mod mentions;
 mod metrics;
 mod name_list;
+mod options;
 mod plugins;
 mod read;
+mod request_metrics;
 mod resource_path;
 mod result;
 mod saved;
+mod selection;
+mod session_id;
+mod skill;
+mod skill_source;
 pub mod sources;
+mod start;
+mod state;
 mod store;
 mod tool_names;
 #[cfg(feature = "handlers")]
 mod tools;
 mod view;
 
-pub use choice::{ChoiceRule, ChoiceRuleError, MAX_CHOICE_RULES, SkillChoice};
+pub use choice::{ChoiceRule, ChoiceRuleError, SkillChoice};
 pub use inject::{
     AmbiguousName, InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, MentionCandidate,
     OmittedMention, SkillFragment,
@@ -128,18 +137,19 @@ pub use lifecycle::{
     RestoredSession, ScopeOutcome,
 };
 pub use mentions::{SkillMention, UserPrompt};
-pub use metrics::{
-    DURATION_BUCKETS, InvocationKind, InvocationMetrics, InvocationSeries, MAX_SERIES,
-    RequestMetrics, SkillCount, SourceMetrics,
-};
+pub use metrics::{InvocationKind, InvocationMetrics, InvocationSeries, SkillCount, SourceMetrics};
 pub use name_list::SkillNameListOptions;
+pub use options::SessionOptions;
 pub use plugins::{
     ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
     SessionPluginChanges,
 };
+pub use request_metrics::{DURATION_BUCKETS, RequestMetrics};
 pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
-pub use saved::{MAX_SAVED_BYTES, SavedError};
-pub use sources::{ExecutorState, SkillSource, SourceKind};
+pub use saved::SavedError;
+pub use selection::SelectionError;
+pub use sources::{ExecutorState, ExecutorStatus, SkillSource, SourceKind};
+pub use state::Session;
 pub use store::{MemoryStore, SessionStore, StoreError};
 pub use tool_names::ToolNames;
 #[cfg(feature = "handlers")]
@@ -147,498 +157,3 @@ pub use tools::{
     CustomTool, ToolFunctionError, ToolRegistry, ToolRegistryError, limits as tool_limits,
 };
 pub use view::{ChangedSource, SessionWatch};
-
-use crate::fleet::group_by_environment;
-use crate::{Fleet, MirrorSelection, ResumePoint};
-use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
-use caproot_core::sync::Mutex;
-use caproot_core::wire::RootId;
-use futures_util::future::join_all;
-use metrics::InvocationCounters;
-use saved::check_session_id;
-use sources::{DaemonSource, mirrored_view};
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::{BuildHasher as _, RandomState};
-use std::sync::Arc;
-use std::time::Duration;
-use tokio_util::sync::CancellationToken;
-use view::{SessionView, SessionViewCache};
-
-/// Options of a new session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SessionOptions {
-    /// Product whose skills are listed, next to skills for every product. Empty: all skills.
-    pub product: String,
-    /// How long `start` waits for executors that do not answer; 5 s by default. The skills of an
-    /// executor that answers later appear then. `start` does not wait for an executor whose socket
-    /// is missing, that refuses the connection, or that the registry does not name.
-    pub start_timeout: Duration,
-    /// How long the skills of a lost executor stay listed, so that a restart of its daemon changes
-    /// nothing; 10 s by default. Reading such a skill still calls the executor.
-    pub grace_period: Duration,
-    /// Id of the session and key of its saved state: 1 to 128 visible ASCII characters. Random by
-    /// default.
-    pub id: Option<String>,
-    /// Skills of the session, out of all skills of its sources; all skills by default. The choice
-    /// never changes, is saved with the session and inherited by forks.
-    pub choice: SkillChoice,
-    /// Whether [`Session::plugins`] has the plugins of executors; false by default. With plugins, an
-    /// executor also sends the frontmatter and other details of each skill. For the plugins of local
-    /// directories, start their source with these options.
-    pub plugins: bool,
-    /// Spelling of the names of the tools in every text, hint and error; `skills.list` and
-    /// `skills.read` by default.
-    pub tool_names: ToolNames,
-    /// Custom tools of the program; none by default. The registry is sealed once `start` is called.
-    #[cfg(feature = "handlers")]
-    pub tools: ToolRegistry,
-}
-
-impl Default for SessionOptions {
-    fn default() -> Self {
-        Self {
-            product: String::new(),
-            start_timeout: Duration::from_secs(5),
-            grace_period: Duration::from_secs(10),
-            id: None,
-            choice: SkillChoice::default(),
-            plugins: false,
-            tool_names: ToolNames::default(),
-            #[cfg(feature = "handlers")]
-            tools: ToolRegistry::default(),
-        }
-    }
-}
-
-/// Invalid selection of roots, sources or tools. Displays as sentences.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.join("; "))]
-pub struct SelectionError(Vec<String>);
-
-/// Skills of one conversation. Share a session by [`Arc`]; every method takes `&self`.
-///
-/// The [module](self) has a program.
-#[derive(Debug)]
-pub struct Session {
-    /// Kind, id and index in `sources` of each authority: sorted by kind, and the roots of
-    /// executors in the order of the selection.
-    authorities: Vec<(SourceKind, String, usize)>,
-    sources: Vec<Arc<dyn SkillSource>>,
-    /// Sources that are executors of the selection.
-    executors: Vec<Arc<DaemonSource>>,
-    views: Mutex<SessionViewCache>,
-    inner: SessionInner,
-    #[cfg(feature = "handlers")]
-    custom_tools: Arc<tools::ToolSet>,
-}
-
-/// Authority of a session.
-#[derive(Debug, Clone, Copy)]
-struct SourceAuthority<'a> {
-    id: &'a str,
-    source: &'a dyn SkillSource,
-}
-
-/// State of a session apart from its sources and tools.
-#[derive(Debug)]
-struct SessionInner {
-    id: String,
-    product: String,
-    choice: SkillChoice,
-    /// Roots in the order of the selection.
-    selection: Vec<SelectedCapabilityRoot>,
-    /// Saved resume points of a restored session, for executors that have not answered yet.
-    resume_points: BTreeMap<String, ResumePoint>,
-    counters: InvocationCounters,
-    tool_names: ToolNames,
-    closed: CancellationToken,
-    store: Option<Arc<dyn SessionStore>>,
-    /// Whether the saved state was deleted. The lock is held during calls of the store, so that
-    /// nothing is persisted after the deletion.
-    is_deleted: tokio::sync::Mutex<bool>,
-}
-
-impl Session {
-    /// Starts a session with these roots; the selection never changes. An executor that does not
-    /// answer, or that the registry does not name yet, is a warning, and its skills appear once it
-    /// answers. Needs a tokio runtime.
-    ///
-    /// # Errors
-    ///
-    /// An invalid root id, two different roots with one id, or two tools with one name.
-    pub async fn start(
-        fleet: &Fleet,
-        selection: Vec<SelectedCapabilityRoot>,
-        options: &SessionOptions,
-    ) -> Result<Self, SelectionError> {
-        Self::start_with(fleet, selection, Vec::new(), options).await
-    }
-
-    /// Starts a session with other sources next to the executors. If two skills have one name, the
-    /// session lists the skill of an executor before the skill of a local directory, and both
-    /// before the skill of an MCP server.
-    ///
-    /// # Errors
-    ///
-    /// As [`Session::start`], and an authority that two sources of one kind have.
-    pub async fn start_with(
-        fleet: &Fleet,
-        selection: Vec<SelectedCapabilityRoot>,
-        others: Vec<Arc<dyn SkillSource>>,
-        options: &SessionOptions,
-    ) -> Result<Self, SelectionError> {
-        Self::start_resumed(fleet, selection, others, options, BTreeMap::new()).await
-    }
-
-    /// Starts a session whose executors resume at these points, by environment.
-    async fn start_resumed(
-        fleet: &Fleet,
-        selection: Vec<SelectedCapabilityRoot>,
-        others: Vec<Arc<dyn SkillSource>>,
-        options: &SessionOptions,
-        points: BTreeMap<String, ResumePoint>,
-    ) -> Result<Self, SelectionError> {
-        let selection = check_selection(selection)?;
-        #[cfg(feature = "handlers")]
-        let custom_tools = options.tools.seal(options.tool_names)?;
-        let by_environment = group_by_environment(selection.clone()).into_iter();
-        let executors = by_environment.map(|(environment_id, roots)| async {
-            let selection = MirrorSelection {
-                product: options.product.clone(),
-                view: mirrored_view(options),
-                ..MirrorSelection::new(roots)
-            };
-            let from = points.get(&environment_id).cloned();
-            DaemonSource::start_executor(fleet, environment_id, selection, from, options).await
-        });
-        let executors = join_all(executors)
-            .await
-            .into_iter()
-            .map(Arc::new)
-            .collect();
-        let inner = SessionInner::new(options, selection, points)?;
-        let session = Self::from_sources(executors, others, inner)?;
-        #[cfg(feature = "handlers")]
-        let session = Self {
-            custom_tools: Arc::new(custom_tools),
-            ..session
-        };
-        Ok(session)
-    }
-
-    /// Returns a session with these sources and without custom tools.
-    fn from_sources(
-        executors: Vec<Arc<DaemonSource>>,
-        others: Vec<Arc<dyn SkillSource>>,
-        inner: SessionInner,
-    ) -> Result<Self, SelectionError> {
-        let daemons = executors
-            .iter()
-            .map(|source| source.clone() as Arc<dyn SkillSource>);
-        let mut sources: Vec<_> = daemons.chain(others).collect();
-        // The sort is stable: the executors of the selection stay in front of other daemons.
-        sources.sort_by_key(|source| source.kind());
-        let authorities = collect_authorities(&inner.selection, &sources)?;
-        Ok(Self {
-            authorities,
-            sources,
-            executors,
-            views: Mutex::default(),
-            inner,
-            #[cfg(feature = "handlers")]
-            custom_tools: Arc::default(),
-        })
-    }
-
-    /// Returns the state of each executor, in the byte order of the environment ids.
-    #[must_use]
-    pub fn executors(&self) -> Vec<ExecutorState> {
-        self.executors
-            .iter()
-            .map(|executor| executor.state())
-            .collect()
-    }
-
-    /// Returns all sources: executors, then local sources, then MCP servers.
-    #[must_use]
-    pub fn sources(&self) -> &[Arc<dyn SkillSource>] {
-        &self.sources
-    }
-
-    /// Returns a watch for changes of the listed skills and of the state of sources.
-    #[must_use]
-    pub fn watch(&self) -> SessionWatch {
-        SessionWatch::new(&self.sources)
-    }
-
-    /// Reads the skills that the user mentioned in a prompt or next to it, for a model. Skills that
-    /// only a user may invoke are included. A name that matches no skill is ignored; a handle that
-    /// matches no skill is omitted with a reason.
-    ///
-    /// A mention is an entry of [`UserPrompt::mentions`], a link `[$name](handle)`, or `$name` if
-    /// one skill has the name. A tag in the text of a skill gets a backslash, so that no text ends
-    /// its fragment. Three rules keep a mention from meaning another skill:
-    ///
-    /// - A word that is spelled like an environment variable, such as `$HOME`, is not a mention.
-    /// - If a handle has no skill any more, the plain name next to it is not taken for another skill.
-    /// - If no skill is named `deploy`, `$deploy` means `deploy-kit:deploy`, if no other plugin has a
-    ///   skill `deploy`. Otherwise the candidates are in [`InjectedSkills::ambiguous`].
-    pub async fn inject(&self, prompt: &UserPrompt) -> InjectedSkills {
-        inject::inject(self, prompt).await
-    }
-
-    /// Returns the listed skills of now.
-    fn current_view(&self) -> Arc<SessionView> {
-        if self.is_closed() {
-            return Arc::new(SessionView::closed());
-        }
-        let snapshots = self
-            .sources
-            .iter()
-            .map(|source| source.snapshot())
-            .collect();
-        let choice = &self.inner.choice;
-        self.views
-            .lock()
-            .current(&self.sources, snapshots, &self.authorities, choice)
-    }
-
-    /// Returns an error if the choice of the session excludes a skill.
-    fn check_choice(
-        &self,
-        source: &dyn SkillSource,
-        authority: &str,
-        package: &str,
-    ) -> Result<(), ToolError> {
-        let choice = &self.inner.choice;
-        if choice.is_empty() {
-            return Ok(());
-        }
-        let snapshot = source.snapshot();
-        let mut skills = snapshot.listing.skills.iter();
-        let skill = skills.find(|skill| {
-            skill.package == package
-                && skill
-                    .authority
-                    .as_ref()
-                    .is_some_and(|owner| owner.id == authority)
-        });
-        let is_included = match skill {
-            Some(skill) => choice.includes(source, &skill.name, package),
-            // The source reports why the skill cannot be used.
-            None => snapshot.unavailable_reason.is_some(),
-        };
-        if is_included {
-            return Ok(());
-        }
-        let message = "the session does not have the skill";
-        Err(ToolError::from_code(
-            ToolErrorCode::PackageNotFound,
-            message,
-        ))
-    }
-
-    /// Returns an authority with its source.
-    fn find_authority(&self, kind: &str, id: &str) -> Result<SourceAuthority<'_>, ToolError> {
-        let mut authorities = self.iter_authorities();
-        let found = authorities
-            .find(|authority| authority.source.kind().name() == kind && authority.id == id);
-        found.ok_or_else(|| {
-            let message = format!("no authority {{kind: {kind:?}, id: {id:?}}} is in this session");
-            ToolError::from_code(ToolErrorCode::UnknownAuthority, &message)
-        })
-    }
-
-    /// Returns the authority of a package. If handles of two authorities begin like the package, the
-    /// authority that lists the package.
-    fn authority_of_package(&self, package: &str) -> Result<SourceAuthority<'_>, ToolError> {
-        let owners = self.iter_authorities();
-        let owners: Vec<_> = owners
-            .filter(|authority| authority.source.owns_handle(authority.id, package))
-            .collect();
-        let listing: Vec<_> = owners
-            .iter()
-            .filter(|authority| authority.lists_package(package))
-            .collect();
-        match (owners.as_slice(), listing.as_slice()) {
-            ([], _) => {
-                let message = "no source of this session has such a package";
-                Err(ToolError::from_code(
-                    ToolErrorCode::PackageNotFound,
-                    message,
-                ))
-            }
-            ([first, ..], []) => Ok(*first),
-            (_, [only]) => Ok(**only),
-            (_, several) => {
-                let names: Vec<_> = several.iter().map(|owner| owner.to_json()).collect();
-                let message = format!("several sources have the package: {}", names.join(", "));
-                Err(ToolError::from_code(
-                    ToolErrorCode::AmbiguousAuthority,
-                    &message,
-                ))
-            }
-        }
-    }
-
-    fn iter_authorities(&self) -> impl Iterator<Item = SourceAuthority<'_>> {
-        self.authorities
-            .iter()
-            .map(|(_, id, index)| SourceAuthority {
-                id,
-                source: &*self.sources[*index],
-            })
-    }
-}
-
-impl SourceAuthority<'_> {
-    fn lists_package(&self, package: &str) -> bool {
-        let snapshot = self.source.snapshot();
-        let mut skills = snapshot.listing.skills.iter();
-        skills.any(|skill| {
-            let owner = skill.authority.as_ref();
-            skill.package == package && owner.is_some_and(|owner| owner.id == self.id)
-        })
-    }
-
-    /// Returns the authority as the argument of a call.
-    fn to_json(self) -> String {
-        serde_json::json!({ "kind": self.source.kind().name(), "id": self.id }).to_string()
-    }
-}
-
-impl SessionInner {
-    /// Returns the state of a new session, with the id of the options or a random id.
-    fn new(
-        options: &SessionOptions,
-        selection: Vec<SelectedCapabilityRoot>,
-        resume_points: BTreeMap<String, ResumePoint>,
-    ) -> Result<Self, SelectionError> {
-        if let Some(id) = &options.id {
-            check_session_id(id).map_err(|error| SelectionError(vec![error]))?;
-        }
-        options.choice.check()?;
-        Ok(Self {
-            id: options.id.clone().unwrap_or_else(random_id),
-            product: options.product.clone(),
-            choice: options.choice.clone(),
-            selection,
-            resume_points,
-            counters: InvocationCounters::default(),
-            tool_names: options.tool_names,
-            closed: CancellationToken::new(),
-            store: None,
-            is_deleted: tokio::sync::Mutex::new(false),
-        })
-    }
-
-    fn fork(parent: &Self, selection: Vec<SelectedCapabilityRoot>) -> Self {
-        Self {
-            id: random_id(),
-            product: parent.product.clone(),
-            choice: parent.choice.clone(),
-            selection,
-            resume_points: parent.resume_points.clone(),
-            counters: InvocationCounters::default(),
-            tool_names: parent.tool_names,
-            closed: CancellationToken::new(),
-            store: parent.store.clone(),
-            is_deleted: tokio::sync::Mutex::new(false),
-        }
-    }
-
-    /// Returns the output of `work`, or `None` once the session is closed.
-    async fn run_until_closed<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        tokio::select! {
-            biased;
-            () = self.closed.cancelled() => None,
-            done = work => Some(done),
-        }
-    }
-}
-
-/// Returns the authorities of all sources, each with the index of its source: sorted by kind, and
-/// the authorities of executors in the order of the selection.
-fn collect_authorities(
-    selected: &[SelectedCapabilityRoot],
-    sources: &[Arc<dyn SkillSource>],
-) -> Result<Vec<(SourceKind, String, usize)>, SelectionError> {
-    let mut authorities = Vec::new();
-    for (index, source) in sources.iter().enumerate() {
-        authorities.extend(
-            source
-                .authorities()
-                .into_iter()
-                .map(|id| (source.kind(), id, index)),
-        );
-    }
-    let mut seen = HashSet::new();
-    let duplicates = authorities
-        .iter()
-        .filter(|(kind, id, _)| !seen.insert((*kind, id)));
-    let errors: Vec<_> = duplicates
-        .map(|(kind, id, _)| {
-            format!(
-                "two sources answer for the {} authority {id:?}",
-                kind.name()
-            )
-        })
-        .collect();
-    if !errors.is_empty() {
-        return Err(SelectionError(errors));
-    }
-    let positions: HashMap<&str, usize> = selected
-        .iter()
-        .enumerate()
-        .map(|(position, root)| (root.id.as_str(), position))
-        .collect();
-    authorities.sort_by_key(|(kind, id, _)| {
-        let is_executor = *kind == SourceKind::Executor;
-        (
-            *kind,
-            if is_executor {
-                positions.get(id.as_str()).copied()
-            } else {
-                None
-            },
-        )
-    });
-    Ok(authorities)
-}
-
-/// Returns the selected roots without duplicates, or all errors of the selection.
-fn check_selection(
-    selection: Vec<SelectedCapabilityRoot>,
-) -> Result<Vec<SelectedCapabilityRoot>, SelectionError> {
-    let mut errors = Vec::new();
-    let mut seen: HashMap<String, SelectedCapabilityRoot> = HashMap::new();
-    let mut roots = Vec::new();
-    for root in selection {
-        let id = root.id.as_str();
-        if let Err(reason) = RootId::new(id) {
-            errors.push(format!("the root id {id:?} {reason}"));
-        } else if let Some(before) = seen.get(id) {
-            if *before != root {
-                errors.push(format!(
-                    "two roots with different locations have the id {id:?}"
-                ));
-            }
-        } else {
-            seen.insert(id.to_owned(), root.clone());
-            roots.push(root);
-        }
-    }
-    if errors.is_empty() {
-        Ok(roots)
-    } else {
-        Err(SelectionError(errors))
-    }
-}
-
-fn random_id() -> String {
-    let random = || RandomState::new().hash_one(0_u8);
-    format!("s-{:016x}{:016x}", random(), random())
-}
-
-/// Skill that the views share.
-type SharedSkill = Arc<caproot_core::proto::caproot::v1::Skill>;

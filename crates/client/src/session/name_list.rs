@@ -1,8 +1,10 @@
 //! List of a session's skills for the description of a tool. A model trusts the description of a tool
 //! more than a message, so only names of the format stand in the list, and a budget bounds it.
 
-use super::view::{SessionView, is_hidden};
-use super::{Session, SharedSkill, ToolNames};
+use super::skill::{SharedSkill, is_hidden};
+use super::state::Session;
+use super::tool_names::ToolNames;
+use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, single_line, truncate_with_ellipsis};
 use std::fmt::Write as _;
 

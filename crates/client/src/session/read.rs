@@ -1,6 +1,5 @@
 //! `skills.read`: a page of one file of a skill, or of the list of its files.
 
-use super::Session;
 use super::arguments::{invalid_arguments, parse_arguments};
 use super::files::{ListedDirectory, MAX_FILES_CURSOR_BYTES, SkillFilesPage, list_directory};
 use super::fitting::read_fitting;
@@ -8,7 +7,8 @@ use super::resource_path::NamedResource;
 use super::result::{
     MAX_RESULT_BYTES, ToolError, ToolErrorCode, json_escaped_len, json_escaped_prefix_len,
 };
-use super::sources::{SkillSource, TextPage, TextPageRequest};
+use super::skill_source::{SkillSource, TextPage, TextPageRequest};
+use super::state::Session;
 use crate::MAX_CURSOR_BYTES;
 use caproot_core::wire::limits::{MAX_HANDLE_BYTES, MAX_ROOT_ID_BYTES};
 use serde::{Deserialize, Serialize};
@@ -59,22 +59,35 @@ impl ReadArguments {
     /// Checks the limits of all fields.
     fn check_sizes(&self) -> Result<(), ToolError> {
         let cursor = self.cursor.as_deref().unwrap_or_default();
-        let (kind, id) = match &self.authority {
-            Some(authority) => (authority.kind.as_str(), authority.id.as_str()),
-            None => ("", ""),
-        };
-        for (name, text, most) in [
-            ("authority.id", id, MAX_ROOT_ID_BYTES),
-            ("authority.kind", kind, MAX_ROOT_ID_BYTES),
+        let mut fields = vec![
             ("package", self.package.as_str(), MAX_HANDLE_BYTES),
             ("resource", &self.resource, MAX_HANDLE_BYTES),
             ("cursor", cursor, MAX_FILES_CURSOR_BYTES),
-        ] {
+        ];
+        if let Some(AuthorityArgument { kind, id }) = &self.authority {
+            fields.push(("authority.id", id, MAX_ROOT_ID_BYTES));
+            fields.push(("authority.kind", kind, MAX_ROOT_ID_BYTES));
+        }
+
+        for (name, text, most) in fields {
             if text.len() > most {
                 return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
             }
         }
+
         Ok(())
+    }
+}
+
+impl ReadPage {
+    fn from_text_page(page: TextPage) -> Self {
+        let next_cursor = Some(page.next_cursor).filter(|cursor| !cursor.is_empty());
+        Self {
+            resource: page.resource,
+            contents: page.contents,
+            truncated: next_cursor.is_some(),
+            next_cursor,
+        }
     }
 }
 
@@ -106,6 +119,7 @@ pub async fn read_resource(session: &Session, arguments: &Value) -> Result<ReadR
             let page = list_directory(owner.source, &listed, &cursor).await?;
             Ok(ReadResult::Directory(page))
         }
+
         NamedResource::File(resource) => {
             let request = TextPageRequest {
                 authority: owner.id.to_owned(),
@@ -130,17 +144,11 @@ async fn read_page(
         let reason = format!("`cursor` is over {MAX_CURSOR_BYTES} bytes");
         return Err(invalid_arguments(&reason));
     }
-    // The handle of the main resource is the package and a file name.
-    let handle_bytes = if request.resource.is_empty() {
-        request.package.len() + 16
-    } else {
-        request.resource.len()
-    };
-    let overhead = result_overhead(handle_bytes, TYPICAL_CURSOR_BYTES);
-    let first_bytes = MAX_RESULT_BYTES.saturating_sub(overhead);
 
+    let first_bytes = contents_room(handle_bytes(&request), TYPICAL_CURSOR_BYTES);
     let had_cursor = !request.cursor.is_empty();
     let page = read_fitting(source, request, first_bytes, &fitting_bytes).await;
+
     let page = page.map_err(|error| match error.code() {
         // The other arguments were just looked up, so the cursor is the invalid one.
         ToolErrorCode::InvalidArguments if had_cursor => {
@@ -150,14 +158,17 @@ async fn read_page(
         }
         _ => error,
     })?;
+    Ok(ReadPage::from_text_page(page))
+}
 
-    let next_cursor = Some(page.next_cursor).filter(|cursor| !cursor.is_empty());
-    Ok(ReadPage {
-        resource: page.resource,
-        contents: page.contents,
-        truncated: next_cursor.is_some(),
-        next_cursor,
-    })
+/// Returns the bytes of the handle in the result. The handle of a main resource is the package and a
+/// file name.
+fn handle_bytes(request: &TextPageRequest) -> usize {
+    if request.resource.is_empty() {
+        request.package.len() + 16
+    } else {
+        request.resource.len()
+    }
 }
 
 /// Returns the bytes of a result without its contents. `null` stands for a missing cursor, as
@@ -167,16 +178,22 @@ fn result_overhead(resource: usize, cursor: usize) -> usize {
     frame.len() + resource + cursor
 }
 
+/// Returns the bytes that the contents of a page may have in a result.
+fn contents_room(resource: usize, cursor: usize) -> usize {
+    MAX_RESULT_BYTES.saturating_sub(result_overhead(resource, cursor))
+}
+
 /// Returns how many bytes of a page fit into a result.
 fn fitting_bytes(page: &TextPage) -> usize {
     let resource = json_escaped_len(&page.resource);
-    let room = |cursor| MAX_RESULT_BYTES.saturating_sub(result_overhead(resource, cursor));
     let cursor = json_escaped_len(&page.next_cursor);
-    if json_escaped_len(&page.contents) <= room(cursor) {
+    if json_escaped_len(&page.contents) <= contents_room(resource, cursor) {
         return page.contents.len();
     }
+
     // A smaller page has a cursor, even if this page has none.
-    json_escaped_prefix_len(&page.contents, room(cursor.max(TYPICAL_CURSOR_BYTES)))
+    let room = contents_room(resource, cursor.max(TYPICAL_CURSOR_BYTES));
+    json_escaped_prefix_len(&page.contents, room)
 }
 
 #[cfg(test)]

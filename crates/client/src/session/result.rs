@@ -1,7 +1,7 @@
 //! Results of tool calls: one JSON object of limited size. An error is a result, too, with a hint
 //! for the model.
 
-use super::ToolNames;
+use super::tool_names::ToolNames;
 use crate::{CallError, error_reason};
 use caproot_core::proto::caproot::v1::ErrorReason;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
@@ -116,6 +116,7 @@ impl ToolErrorCode {
             Self::Overloaded => "OVERLOADED",
             Self::SessionClosed => "SESSION_CLOSED",
             Self::InvalidResponse => "INVALID_RESPONSE",
+
             #[cfg(feature = "handlers")]
             Self::ToolFailed => "TOOL_FAILED",
             #[cfg(feature = "handlers")]
@@ -160,6 +161,7 @@ impl ToolErrorCode {
             | Self::NotText
             | Self::NotAllowed
             | Self::SessionClosed => "Go on without it.",
+
             #[cfg(feature = "handlers")]
             Self::ToolFailed => "Call again as the message says, or go on without it.",
             #[cfg(feature = "handlers")]
@@ -195,6 +197,7 @@ impl ToolError {
             }
             CallError::ChangedDuringRead | CallError::Output(_) => return None,
         };
+
         let code = match (error_reason(status), status.code()) {
             (Some(ErrorReason::PackageNotFound), _) => ToolErrorCode::PackageNotFound,
             (Some(ErrorReason::ResourceNotFound), _) => ToolErrorCode::ResourceNotFound,
@@ -210,6 +213,7 @@ impl ToolError {
             (_, Grpc::OutOfRange) => ToolErrorCode::InvalidResponse,
             _ => return None,
         };
+
         Some(Self::from_code(code, &error.to_string()))
     }
 
@@ -266,23 +270,23 @@ impl ToolResult {
         names: ToolNames,
     ) -> Self {
         let json = match outcome {
-            Ok(result) => serde_json::to_string(result),
-            Err(error) => serde_json::to_string(&error.to_json(names)),
+            Ok(result) => serde_json::to_string(result).unwrap_or_default(),
+            Err(error) => error.to_json(names).to_string(),
         };
-        let json = json.unwrap_or_default();
-        if json.is_empty() || json.len() > MAX_RESULT_BYTES {
-            let message = "the result is over the size limit";
-            let error = ToolError::from_code(ToolErrorCode::InvalidResponse, message);
+        if (1..=MAX_RESULT_BYTES).contains(&json.len()) {
             return Self {
-                success: false,
+                success: outcome.is_ok(),
                 external_context: true,
-                json: error.to_json(names).to_string(),
+                json,
             };
         }
+
+        let message = "the result is over the size limit";
+        let error = ToolError::from_code(ToolErrorCode::InvalidResponse, message);
         Self {
-            success: outcome.is_ok(),
+            success: false,
             external_context: true,
-            json,
+            json: error.to_json(names).to_string(),
         }
     }
 }

@@ -1,8 +1,5 @@
 //! Names of a session's tools, and texts with these names.
 
-use super::arguments::dynamic_tools;
-use serde_json::Value;
-
 /// Limit of a tool's name on model platforms, in bytes.
 #[cfg(feature = "handlers")]
 const MAX_TOOL_NAME_BYTES: usize = 64;
@@ -66,13 +63,6 @@ impl ToolNames {
         }
     }
 
-    /// Returns the payloads of the two skill tools, like
-    /// [`Session::skill_tools`](super::Session::skill_tools).
-    #[must_use]
-    pub fn skill_tools(self) -> Value {
-        dynamic_tools(self)
-    }
-
     /// Returns a text with the names in place of `{list}` and `{read}`.
     pub(super) fn fill_placeholders(self, text: &str) -> String {
         text.replace("{list}", self.list())
@@ -93,12 +83,17 @@ pub(super) fn join_name(namespace: Option<&str>, name: &str, names: ToolNames) -
 /// Returns the name, if model platforms accept the name of a tool without a namespace.
 #[cfg(feature = "handlers")]
 pub(super) fn check_tool_name(name: String) -> Result<String, ToolNameError> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if (1..=MAX_TOOL_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain) {
+    let fits = (1..=MAX_TOOL_NAME_BYTES).contains(&name.len());
+    if fits && name.bytes().all(is_tool_name_byte) {
         Ok(name)
     } else {
         Err(ToolNameError(name))
     }
+}
+
+#[cfg(feature = "handlers")]
+fn is_tool_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
 #[cfg(test)]

@@ -59,13 +59,13 @@ const DIFF: &str = "\
 ";
 
 /// Files below a directory: their inode, mode and content.
-fn files(dir: &Path) -> BTreeMap<String, (u64, u32, Vec<u8>)> {
+fn record_files(dir: &Path) -> BTreeMap<String, (u64, u32, Vec<u8>)> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();
         let metadata = path.symlink_metadata().expect("metadata");
         if metadata.is_dir() {
-            found.extend(files(&path));
+            found.extend(record_files(&path));
         } else {
             let content = fs::read(&path).expect("a file");
             let key = path.to_str().expect("UTF-8").to_owned();
@@ -82,13 +82,16 @@ fn fix(fixture: &Fixture, args: &[&str]) -> (i32, String, String) {
 #[test]
 fn problems_with_one_answer_are_fixed_and_a_second_run_changes_nothing() {
     let fixture = Fixture::new(TREE);
-    let before = files(fixture.top());
+    let before = record_files(fixture.top());
     let (exit, dry, stderr) = fix(&fixture, &["--dry-run"]);
     assert_eq!((exit, &*stderr), (0, ""), "{dry}");
     assert!(dry.starts_with(DIFF), "{dry}");
     assert!(dry.contains("\n3 files would change\n"), "{dry}");
     assert!(dry.contains("warning[YAML_REPAIRED]"), "{dry}");
-    assert!(files(fixture.top()) == before, "a dry run changes nothing");
+    assert!(
+        record_files(fixture.top()) == before,
+        "a dry run changes nothing"
+    );
 
     let (exit, text, stderr) = fix(&fixture, &[]);
     assert_eq!((exit, &*stderr), (0, ""), "{text}");
@@ -119,13 +122,13 @@ fn problems_with_one_answer_are_fixed_and_a_second_run_changes_nothing() {
         fixture.path("root/two/skill.md").exists() && fixture.path("root/docs/skill.md").exists()
     );
 
-    let fixed = files(fixture.top());
+    let fixed = record_files(fixture.top());
     assert_eq!(fixed.len(), before.len(), "no temporary file stays");
     let (exit, text, _) = fix(&fixture, &[]);
     assert_eq!(exit, 0);
     assert!(text.starts_with("nothing to fix\n"), "{text}");
     assert!(
-        files(fixture.top()) == fixed,
+        record_files(fixture.top()) == fixed,
         "a second run changes nothing"
     );
 }
@@ -164,7 +167,7 @@ fn files_that_are_reached_by_links_stay() {
         link root/c -> ../outside\nfile outside/run.sh\n| #!/bin/sh\ndir root/a/scripts
         link root/a/scripts/run.sh -> ../../../outside/run.sh",
     );
-    let before = files(&fixture.path("outside"));
+    let before = record_files(&fixture.path("outside"));
     let (exit, output, stderr) = fix(&fixture, &[]);
     assert_eq!((exit, &*stderr), (0, ""), "{output}");
     assert!(output.starts_with("nothing to fix\n"), "{output}");
@@ -174,7 +177,7 @@ fn files_that_are_reached_by_links_stay() {
             text
         );
     }
-    assert!(files(&fixture.path("outside")) == before);
+    assert!(record_files(&fixture.path("outside")) == before);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::harness::process::{Process, caproot};
 use crate::harness::watch_harness::skill_text;
 
 /// Starts `caproot check --watch --output json`.
-fn start(fixture: &Fixture) -> Process {
+fn start_check_watch(fixture: &Fixture) -> Process {
     let mut command = caproot(["check", "--watch", "--output", "json", "root"]);
     Process::spawn(command.current_dir(fixture.top()))
 }
@@ -34,7 +34,7 @@ async fn wait_for_run(watching: &mut Process, skills: u64, errors: u64) {
 #[tokio::test]
 async fn each_change_is_one_run() {
     let fixture = Fixture::new("skill root/a");
-    let mut watching = start(&fixture);
+    let mut watching = start_check_watch(&fixture);
     wait_for_run(&mut watching, 1, 0).await;
     fixture.write("root/a/SKILL.md", "no frontmatter");
     wait_for_run(&mut watching, 0, 1).await;
@@ -57,7 +57,7 @@ async fn each_change_is_one_run() {
 #[tokio::test]
 async fn an_empty_directory_waits_for_its_first_skill() {
     let fixture = Fixture::new("dir root");
-    let mut watching = start(&fixture);
+    let mut watching = start_check_watch(&fixture);
     wait_for_run(&mut watching, 0, 0).await;
     fixture.write("root/a/SKILL.md", skill_text("a", "First."));
     wait_for_run(&mut watching, 1, 0).await;

@@ -1,8 +1,6 @@
-//! `caproot fleet ping` and `caproot fleet list`: one result for each executor, however it fails.
+//! `caproot fleet list`: one result for each executor, however it fails.
 
 use std::process::Stdio;
-
-use serde_json::json;
 
 use super::TestFleet;
 use crate::commands::terminal::run_on_terminal;
@@ -40,64 +38,6 @@ const REASONS: [&str; 3] = [
 ];
 
 #[tokio::test]
-async fn ping_reports_each_executor() {
-    let fleet = TestFleet::start().await;
-    let (_listener, silent) = silent_listener();
-    add_silent(&fleet, &silent);
-    let output = fleet.run("fleet ping FLEET").await;
-    assert_eq!(output.code, Some(1), "{}", output.stderr);
-    let expected = [
-        ("ENVIRONMENT", "RESULT"),
-        ("dead", "NO_DAEMON"),
-        ("one", "OK"),
-        ("silent", "TRY_LATER"),
-        ("two", "OK"),
-        ("wrong", "WRONG_ENVIRONMENT"),
-    ];
-    assert_eq!(first_columns(output.text()), expected);
-    let lines: Vec<_> = output.stderr.lines().collect();
-    assert_eq!(lines.len(), REASONS.len() + 1, "{lines:#?}");
-    for (line, reason) in lines.iter().zip(REASONS) {
-        assert!(line.starts_with(reason), "{line}");
-    }
-    assert_eq!(lines[3], "2 of 5 executors answered");
-
-    let output = fleet.run("fleet ping FLEET --output json").await;
-    assert_eq!((output.code, output.stderr.as_str()), (Some(1), ""));
-    let answer = output.json();
-    assert_eq!(
-        (&answer["answered"], &answer["total"]),
-        (&json!(2), &json!(5))
-    );
-    let executors = answer["executors"].as_array().expect("a list");
-    assert_eq!(executors[0]["error"]["code"], "NO_DAEMON");
-    assert_eq!(executors[1]["version"], env!("CARGO_PKG_VERSION"));
-    assert!(
-        executors[1]["callMs"]
-            .as_f64()
-            .is_some_and(|time| time >= 0.0),
-        "{answer}"
-    );
-    assert_eq!(
-        executors[3]["endpoint"],
-        format!("tcp:{}", fleet.two.address)
-    );
-
-    // Named executors, in this order.
-    let output = fleet.run("fleet ping FLEET two one").await.succeeded();
-    assert_eq!(
-        first_columns(output.text())[1..],
-        [("two", "OK"), ("one", "OK")]
-    );
-    let output = fleet
-        .run("fleet ping FLEET one --timeout 30s")
-        .await
-        .succeeded();
-    assert_eq!(output.stderr, "1 of 1 executor answered\n");
-    fleet.stop().await;
-}
-
-#[tokio::test]
 async fn list_shows_the_state_of_each_executor() {
     let fleet = TestFleet::start().await;
     let (_listener, silent) = silent_listener();
@@ -112,34 +52,54 @@ async fn list_shows_the_state_of_each_executor() {
             "ENVIRONMENT",
             "STATE",
             "VERSION",
+            "CONNECT",
             "ROOTS",
             "AGE",
             "CATALOGS"
         ]
     );
     let one: Vec<_> = lines[2].split_whitespace().collect();
-    assert_eq!(
-        one[..5],
-        ["one", "SERVING", env!("CARGO_PKG_VERSION"), "1", "root"]
-    );
+    assert_eq!(one[..3], ["one", "SERVING", env!("CARGO_PKG_VERSION")]);
+    assert!(one[3].parse::<f64>().is_ok_and(|time| time >= 0.0));
+    assert_eq!(one[4..7], ["ms", "1", "root"]);
     let expected = [
         ("silent", "TRY_LATER"),
         ("two", "SERVING"),
         ("wrong", "WRONG_ENVIRONMENT"),
     ];
     assert_eq!(first_columns(output.text())[3..], expected);
-    for reason in REASONS {
-        assert!(
-            output.stderr.contains(reason),
-            "{reason}: {}",
-            output.stderr
-        );
+    let reported: Vec<_> = output.stderr.lines().collect();
+    assert_eq!(reported.len(), REASONS.len() + 1, "{reported:#?}");
+    for (line, reason) in reported.iter().zip(REASONS) {
+        assert!(line.starts_with(reason), "{line}");
     }
-    assert!(
-        output.stderr.ends_with("\n2 of 5 executors serving\n"),
-        "{}",
-        output.stderr
+    assert_eq!(reported[3], "2 of 5 executors serving");
+
+    let output = fleet.run("fleet list FLEET --output json").await;
+    assert_eq!((output.code, output.stderr.as_str()), (Some(1), ""));
+    let answer = output.json();
+    let executors = answer["executors"].as_array().expect("a list");
+    assert_eq!(executors[0]["state"], "NO_DAEMON");
+    assert!(executors[0]["error"].is_string(), "{answer}");
+    // No connection to an executor that has the environment.
+    for failed in [0, 2, 4] {
+        assert_eq!(executors[failed].get("connectMs"), None, "{answer}");
+    }
+    let connect_time = executors[1]["connectMs"].as_f64();
+    assert!(connect_time.is_some_and(|time| time >= 0.0), "{answer}");
+    assert_eq!(
+        executors[3]["endpoint"],
+        format!("tcp:{}", fleet.two.address)
     );
+
+    // Named executors, in this order.
+    let output = fleet.run("fleet list FLEET two one").await.succeeded();
+    assert_eq!(
+        first_columns(output.text())[1..],
+        [("two", "SERVING"), ("one", "SERVING")]
+    );
+    let output = fleet.run("fleet list FLEET one --timeout 30s").await;
+    assert_eq!(output.succeeded().stderr, "1 of 1 executor serving\n");
 
     let output = fleet
         .run("fleet list FLEET one two --output json")
@@ -185,7 +145,7 @@ async fn list_shows_the_state_of_each_executor() {
 #[tokio::test]
 async fn targets_that_cannot_be_found_have_their_exit_codes() {
     let fleet = TestFleet::start().await;
-    for command in ["ping", "list", "watch"] {
+    for command in ["list", "watch"] {
         let output = fleet.run(&format!("fleet {command} FLEET one twoo")).await;
         assert_eq!(
             (output.code, output.text()),
@@ -232,7 +192,7 @@ async fn targets_that_cannot_be_found_have_their_exit_codes() {
 async fn a_terminal_shows_how_many_executors_answered() {
     let fleet = TestFleet::start().await;
     let (_listener, silent) = silent_listener();
-    let mut command = caproot(["fleet", "ping", "--timeout", "3s"]);
+    let mut command = caproot(["fleet", "list", "--timeout", "3s"]);
     add_silent(&fleet, &silent);
     command
         .arg(&fleet.file)
@@ -245,7 +205,7 @@ async fn a_terminal_shows_how_many_executors_answered() {
     });
     let (screen, ended) = in_time(screen).await.expect("no panic");
     assert_eq!(ended.code(), Some(1));
-    for part in ["1 of 2 executors done", "1 of 2 executors answered"] {
+    for part in ["1 of 2 executors done", "1 of 2 executors serving"] {
         assert!(screen.contains(part), "{part}: {screen}");
     }
     fleet.stop().await;

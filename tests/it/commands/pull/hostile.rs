@@ -17,7 +17,7 @@ use caproot_core::proto::caproot::v1::{
 };
 
 use super::{names_in, read_tree};
-use crate::calls::reads::digest;
+use crate::harness::content_digest;
 use crate::harness::fixture::Fixture;
 use crate::harness::test_servers::{HostileDaemon, ReadResponder};
 use crate::harness::{in_time, located};
@@ -28,7 +28,7 @@ const PACKAGE: &str = "skill://r/s";
 /// Files of a package by name.
 type Files = BTreeMap<String, String>;
 
-fn files(entries: &[(&str, &str)]) -> Files {
+fn collect_files(entries: &[(&str, &str)]) -> Files {
     entries
         .iter()
         .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()))
@@ -39,7 +39,7 @@ fn resource(name: &str, text: &str) -> Resource {
     Resource {
         resource: format!("{PACKAGE}/{name}"),
         size_bytes: text.len() as u64,
-        digest: digest(text.as_bytes()),
+        digest: content_digest(text.as_bytes()),
         ..Resource::default()
     }
 }
@@ -66,7 +66,7 @@ fn content_of(files: &Files, request: &ReadResourceRequest) -> ReadResourceRespo
         .cloned()
         .unwrap_or_default();
     ReadResourceResponse {
-        digest: digest(text.as_bytes()),
+        digest: content_digest(text.as_bytes()),
         total_bytes: text.len() as u64,
         body: Some(Body::Contents(text)),
         ..ReadResourceResponse::default()
@@ -239,7 +239,10 @@ async fn a_forbidden_name_is_found_before_the_first_read() {
     let fixture = Fixture::new("dir out");
     let hostile = HostileDaemon {
         read: Box::new(|request| panic!("read {request:?}")),
-        ..honest(files(&[("SKILL.md", "text"), ("x/.git/config", "evil")]))
+        ..honest(collect_files(&[
+            ("SKILL.md", "text"),
+            ("x/.git/config", "evil"),
+        ]))
     };
     let error = pull(hostile, &fixture.path("out/dir"))
         .await
@@ -247,7 +250,7 @@ async fn a_forbidden_name_is_found_before_the_first_read() {
     assert!(matches!(&error, PullError::ForbiddenName(name) if name == "x/.git/config"));
     assert!(names_in(&fixture.path("out")).is_empty());
     // Similar names are ordinary.
-    let similar = files(&[
+    let similar = collect_files(&[
         (".gitignore", "a"),
         ("a/.github/b", "b"),
         ("git/c", "c"),
@@ -260,7 +263,7 @@ async fn a_forbidden_name_is_found_before_the_first_read() {
 #[tokio::test]
 async fn files_that_lie_are_rejected_and_write_nothing() {
     let answer = |text: &str, next: &str| ReadResourceResponse {
-        digest: digest(b"text"),
+        digest: content_digest(b"text"),
         total_bytes: 4,
         body: Some(Body::Contents(text.into())),
         next_cursor: next.into(),
@@ -300,7 +303,7 @@ async fn files_that_lie_are_rejected_and_write_nothing() {
             // The daemon sends a whole other file than it listed, again and again.
             "changed during each of 5 attempts",
             Box::new(move |_| ReadResourceResponse {
-                digest: digest(b"evil"),
+                digest: content_digest(b"evil"),
                 ..answer("evil", "")
             }),
         ),
@@ -309,7 +312,7 @@ async fn files_that_lie_are_rejected_and_write_nothing() {
         let fixture = Fixture::new("dir out");
         let hostile = HostileDaemon {
             read,
-            ..honest(files(&[("a/b", "text")]))
+            ..honest(collect_files(&[("a/b", "text")]))
         };
         let error = pull(hostile, &fixture.path("out/dir"))
             .await
@@ -332,7 +335,7 @@ async fn a_size_that_lies_is_rejected() {
         };
         let hostile = HostileDaemon {
             files: Box::new(move |_| list.clone()),
-            ..honest(files(&[("a", "text")]))
+            ..honest(collect_files(&[("a", "text")]))
         };
         let outcome = pull(hostile, &fixture.path("out/dir")).await;
         assert!(outcome.is_err(), "{size_bytes}: {outcome:?}");
@@ -344,10 +347,10 @@ async fn a_size_that_lies_is_rejected() {
 async fn tiny_pages_without_end_are_rejected() {
     let fixture = Fixture::new("dir out");
     let text = "x".repeat(1 << 20);
-    let list = list_of(&files(&[("a", &text)]));
+    let list = list_of(&collect_files(&[("a", &text)]));
     let pages = AtomicUsize::new(0);
     let read = move |_: &ReadResourceRequest| ReadResourceResponse {
-        digest: digest(text.as_bytes()),
+        digest: content_digest(text.as_bytes()),
         total_bytes: text.len() as u64,
         body: Some(Body::Contents("x".into())),
         next_cursor: format!("{}", pages.fetch_add(1, Ordering::Relaxed)),
@@ -367,13 +370,13 @@ async fn tiny_pages_without_end_are_rejected() {
 /// The package changes once, after each possible number of calls.
 #[tokio::test]
 async fn a_package_that_changes_is_never_mixed() {
-    let old = files(&[
+    let old = collect_files(&[
         ("SKILL.md", "old"),
         ("a", "old a"),
         ("gone/x", "old x"),
         ("same", "s"),
     ]);
-    let new = files(&[
+    let new = collect_files(&[
         ("SKILL.md", "new"),
         ("a", "new a"),
         ("more/y", "new y"),
@@ -396,7 +399,7 @@ async fn a_package_that_changes_is_never_mixed() {
                 let mut response = content_of(&files, request);
                 if response.total_bytes == 0 {
                     // The file is gone. No digest of the list has this content.
-                    response.digest = digest(b"");
+                    response.digest = content_digest(b"");
                 }
                 response
             }),
@@ -423,7 +426,7 @@ async fn a_package_that_changes_is_never_mixed() {
 async fn a_package_that_never_rests_leaves_the_directory_as_it_is() {
     let fixture = Fixture::new("dir out");
     let out = fixture.path("out/dir");
-    let first = files(&[("SKILL.md", "first")]);
+    let first = collect_files(&[("SKILL.md", "first")]);
     pull(honest(first), &out).await.expect("a pull");
     let before = read_tree(&out);
     let lists = AtomicUsize::new(0);
@@ -441,9 +444,9 @@ async fn a_package_that_never_rests_leaves_the_directory_as_it_is() {
                 assert_eq!(mode & 0o7777, 0o700, "closed to other users");
             }
             let text = lists.fetch_add(1, Ordering::SeqCst).to_string();
-            list_of(&files(&[("SKILL.md", "second"), ("count", &text)]))
+            list_of(&collect_files(&[("SKILL.md", "second"), ("count", &text)]))
         }),
-        read: Box::new(|request| content_of(&files(&[("SKILL.md", "second")]), request)),
+        read: Box::new(|request| content_of(&collect_files(&[("SKILL.md", "second")]), request)),
         ..HostileDaemon::default()
     };
     let error = pull(restless, &out)

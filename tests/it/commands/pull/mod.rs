@@ -29,6 +29,11 @@ use crate::harness::watch_harness::skill_text;
 const TREE: &str = "skill r/pdf\nfile r/pdf/scripts/fill.py\n| #!\nmode 0755 r/pdf/scripts/fill.py\n\
                     file r/pdf/references/the steps.md\n| One.\nskill r/other";
 
+/// Starts a daemon that publishes `r` of a tree, with the directory `out` next to `r`.
+async fn publish_tree(tree: &str) -> (Fixture, Daemon) {
+    Daemon::publishing("r", &format!("{tree}\ndir out")).await
+}
+
 /// Content of a directory: bytes and executable bit of each file, by path.
 type FileTree = BTreeMap<Vec<u8>, (Vec<u8>, bool)>;
 
@@ -76,11 +81,6 @@ fn names_in(dir: &Path) -> Vec<String> {
     names
 }
 
-async fn start(tree: &str) -> (Fixture, Daemon) {
-    let (fixture, daemon) = Daemon::publishing("r", &format!("{tree}\ndir out")).await;
-    (fixture, daemon)
-}
-
 /// Command that pulls a package into `out/dir` of the fixture.
 fn pull_command(fixture: &Fixture, daemon: &Daemon, words: &str) -> Command {
     let mut command = client_command(daemon, &format!("pull {words} --into"));
@@ -105,7 +105,7 @@ async fn verify(fixture: &Fixture) -> (Option<i32>, Vec<String>) {
 
 #[tokio::test]
 async fn a_pull_writes_the_package_and_later_only_its_changes() {
-    let (fixture, daemon) = start(TREE).await;
+    let (fixture, daemon) = publish_tree(TREE).await;
     let output = pull(&fixture, &daemon, "pdf").await;
     assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""));
     assert_eq!(
@@ -191,7 +191,8 @@ async fn a_second_pull_reads_no_file() {
 
 #[tokio::test]
 async fn files_with_equal_content_are_read_once_and_stay_separate_files() {
-    let (fixture, daemon) = start("skill r/pdf\nfile r/pdf/a\n| same\nfile r/pdf/b\n| same").await;
+    let (fixture, daemon) =
+        publish_tree("skill r/pdf\nfile r/pdf/a\n| same\nfile r/pdf/b\n| same").await;
     assert_eq!(pull(&fixture, &daemon, "pdf").await.code, Some(0));
     fixture.replace("r/pdf/SKILL.md", skill_text("pdf", "Changed."));
     assert_eq!(fresh(&daemon).await, 1);
@@ -212,7 +213,7 @@ async fn files_with_equal_content_are_read_once_and_stay_separate_files() {
 
 #[tokio::test]
 async fn a_directory_that_another_pull_writes_is_left_alone() {
-    let (fixture, daemon) = start(TREE).await;
+    let (fixture, daemon) = publish_tree(TREE).await;
     assert_eq!(pull(&fixture, &daemon, "pdf").await.code, Some(0));
     let other_pull = fs::File::open(fixture.path("out/dir")).expect("a directory");
     flock(&other_pull, FlockOperation::LockExclusive).expect("a lock");
@@ -247,7 +248,7 @@ const CONFLICTS: [(&str, &str); 9] = [
 
 #[tokio::test]
 async fn files_of_others_are_replaced_only_by_force() {
-    let (mut fixture, daemon) = start(TREE).await;
+    let (mut fixture, daemon) = publish_tree(TREE).await;
     fixture.add("file outside/f\n| mine\nfile outside/fill.py\n| mine");
     assert_eq!(pull(&fixture, &daemon, "pdf").await.code, Some(0));
     for (script, line) in CONFLICTS {
@@ -311,7 +312,7 @@ async fn fresh(daemon: &Daemon) -> usize {
 
 #[tokio::test]
 async fn verify_finds_missing_files() {
-    let (fixture, daemon) = start(TREE).await;
+    let (fixture, daemon) = publish_tree(TREE).await;
     assert_eq!(pull(&fixture, &daemon, "pdf").await.code, Some(0));
     fs::remove_dir_all(fixture.path("out/dir/scripts")).expect("remove");
     let (code, lines) = verify(&fixture).await;
@@ -330,7 +331,7 @@ async fn verify_finds_missing_files() {
 
 #[tokio::test]
 async fn unusable_directories_are_rejected_and_stay_as_they_are() {
-    let (mut fixture, daemon) = start(TREE).await;
+    let (mut fixture, daemon) = publish_tree(TREE).await;
     fixture.add("file out/file\n| x\ndir out/full\nfile out/full/x\n| x\nfile outside/f\n| x");
     symlink("../outside", fixture.path("out/link")).expect("a link");
     let into = async |dir: &Path, flags: &str| {
@@ -384,7 +385,7 @@ async fn unusable_directories_are_rejected_and_stay_as_they_are() {
 
 #[tokio::test]
 async fn packages_over_a_limit_are_rejected() {
-    let (fixture, daemon) = start(TREE).await;
+    let (fixture, daemon) = publish_tree(TREE).await;
     for (flag, says) in [
         ("--max-files 2", "more than 2 files"),
         ("--max-bytes 61", "more than 61 bytes"),
@@ -413,7 +414,7 @@ async fn a_killed_pull_leaves_one_whole_package() {
     if !can_trace() {
         return;
     }
-    let (fixture, daemon) = start(TREE).await;
+    let (fixture, daemon) = publish_tree(TREE).await;
     let (out, package) = (fixture.path("out/dir"), fixture.path("r/pdf"));
     assert_eq!(pull(&fixture, &daemon, "pdf").await.code, Some(0));
     let mut kills = 0;
@@ -450,7 +451,7 @@ async fn a_killed_pull_leaves_one_whole_package() {
 }
 
 /// Starts `caproot pull --watch`.
-fn watch(fixture: &Fixture, daemon: &Daemon) -> Process {
+fn start_pull_watch(fixture: &Fixture, daemon: &Daemon) -> Process {
     Process::spawn(pull_command(fixture, daemon, "pdf").arg("--watch"))
 }
 
@@ -460,9 +461,9 @@ async fn wait_for_line(watching: &mut Process, expected: &str) {
 
 #[tokio::test]
 async fn a_watched_directory_follows_the_package() {
-    let (fixture, daemon) = start(TREE).await;
+    let (fixture, daemon) = publish_tree(TREE).await;
     let (out, package) = (fixture.path("out/dir"), fixture.path("r/pdf"));
-    let mut watching = watch(&fixture, &daemon);
+    let mut watching = start_pull_watch(&fixture, &daemon);
     wait_for_line(&mut watching, "pulled: 3 files").await;
     for text in ["First.", "Second."] {
         fixture.replace("r/pdf/SKILL.md", skill_text("pdf", text));
@@ -479,7 +480,7 @@ async fn a_watched_directory_follows_the_package() {
     watching.exit_on(Signal::TERM).await.succeeded();
 
     // A conflict ends the watch.
-    let mut watching = watch(&fixture, &daemon);
+    let mut watching = start_pull_watch(&fixture, &daemon);
     wait_for_line(&mut watching, "unchanged: 3 files").await;
     fixture.write("out/dir/mine.txt", "x");
     fixture.replace("r/pdf/SKILL.md", skill_text("pdf", "Fourth."));

@@ -2,14 +2,14 @@
 
 use std::fs;
 
-use super::{TREE, pull, start};
+use super::{TREE, publish_tree, pull};
 use crate::harness::namespaces::{Mount, run_in_namespaces};
 use crate::harness::watch_harness::skill_text;
 
 #[tokio::test]
 async fn files_of_a_mounted_filesystem_are_never_deleted() {
     run_in_namespaces!("--mount");
-    let (mut fixture, daemon) = start(TREE).await;
+    let (mut fixture, daemon) = publish_tree(TREE).await;
     pull(&fixture, &daemon, "pdf").await.succeeded();
     let mounted = Mount::new("tmpfs", &fixture.path("out/dir/references"), "").expect("tmpfs");
     fixture.write("out/dir/references/mine.txt", "Mine.");

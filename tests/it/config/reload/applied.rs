@@ -15,7 +15,7 @@ use crate::harness::{
 const TREE: &str = "skill r/a\nskill r/b\nskill s/c\nskill t/d";
 const PLAIN: &str = "roots: [{id: r, path: r}]";
 
-fn published(ids: &[&str]) -> WatchSkillsRequest {
+fn watch_published(ids: &[&str]) -> WatchSkillsRequest {
     watch_request(
         ids.iter()
             .map(|id| located(id, &format!("published:{id}")))
@@ -26,7 +26,7 @@ fn published(ids: &[&str]) -> WatchSkillsRequest {
 #[tokio::test]
 async fn streams_continue_and_report_changes() {
     let mut process = ReloadingDaemon::start(TREE, PLAIN).await;
-    let mut replica = Replica::open(&process.daemon, published(&["r", "s"])).await;
+    let mut replica = Replica::open(&process.daemon, watch_published(&["r", "s"])).await;
     assert_eq!(
         replica.next_batch().await.upserted,
         ["skill://r/a", "skill://r/b"]
@@ -77,7 +77,7 @@ async fn streams_continue_and_report_changes() {
 #[tokio::test]
 async fn stale_skills_stay_stale_after_a_reload() {
     let mut process = ReloadingDaemon::start(TREE, PLAIN).await;
-    let mut replica = Replica::synced(&process.daemon, published(&["r"])).await;
+    let mut replica = Replica::synced(&process.daemon, watch_published(&["r"])).await;
     process.fixture.write("r/a/SKILL.md", "---\nname: [\n");
     replica
         .wait_while(|replica| !replica.skills["skill://r/a"].stale)
@@ -102,7 +102,7 @@ async fn a_resume_token_is_valid_only_if_the_roots_are_unchanged() {
         "roots: [{id: r, path: r}, {id: s, path: s}]\nallow: [t]",
     )
     .await;
-    let replica = Replica::synced(&process.daemon, published(&["r", "s"])).await;
+    let replica = Replica::synced(&process.daemon, watch_published(&["r", "s"])).await;
     let mut same = replica.fork();
     process
         .reload("roots: [{id: r, path: r}, {id: s, path: s}]\ndisabled_skills: [{name: a}]")
@@ -225,8 +225,8 @@ async fn limits_log_filter_and_reflection_are_applied() {
         ),
         (1, 7, 70_656)
     );
-    let _open = Replica::open(&process.daemon, published(&["r"])).await;
-    let second = process.daemon.watch(published(&["r"])).await;
+    let _open = Replica::open(&process.daemon, watch_published(&["r"])).await;
+    let second = process.daemon.watch(watch_published(&["r"])).await;
     let refused = assert_rpc_error(second, Code::ResourceExhausted, "TOO_MANY_STREAMS", None);
     assert_eq!(refused.metadata["limit"], "1");
     process.process.wait_for_log("DEBUG").await;

@@ -90,7 +90,7 @@ async fn connect_unix(process: &ReloadingDaemon) -> Client {
     Client::new(channel)
 }
 
-async fn start(rules: &str) -> ReloadingDaemon {
+async fn start_with_callers(rules: &str) -> ReloadingDaemon {
     let fixture = Fixture::new(TREE);
     for token in ["1.token", "2.token"] {
         fs::set_permissions(fixture.path(token), Permissions::from_mode(0o600)).expect("a mode");
@@ -106,7 +106,8 @@ const RULE_TWO: &str = "{name: two, token_file: 2.token}";
 async fn only_callers_without_a_rule_lose_their_streams() {
     let uid = rustix::process::geteuid().as_raw();
     let local_rule = format!("{{name: local, uids: [{uid}]}}");
-    let mut process = start(&format!("callers: [{RULE_ONE}, {RULE_TWO}, {local_rule}]")).await;
+    let mut process =
+        start_with_callers(&format!("callers: [{RULE_ONE}, {RULE_TWO}, {local_rule}]")).await;
     let tcp = process.daemon.client.clone();
     let mut one = RootStream::open(tcp.clone(), Some("one"))
         .await
@@ -155,7 +156,7 @@ async fn only_callers_without_a_rule_lose_their_streams() {
 
 #[tokio::test]
 async fn a_client_that_reads_nothing_loses_its_stream_too() {
-    let mut process = start(&format!(
+    let mut process = start_with_callers(&format!(
         "callers: [{RULE_ONE}]\nlimits: {{max_streams: 1}}"
     ))
     .await;
@@ -182,7 +183,7 @@ async fn a_client_that_reads_nothing_loses_its_stream_too() {
 #[tokio::test]
 async fn changed_roots_of_a_caller_reach_its_stream_as_a_delta() {
     let bound = |roots: &str| format!("callers: [{{name: one, token_file: 1.token, {roots}}}]");
-    let mut process = start(&bound("roots: [r]")).await;
+    let mut process = start_with_callers(&bound("roots: [r]")).await;
     let mut one = RootStream::open(process.daemon.client.clone(), Some("one"))
         .await
         .expect("accepted");
@@ -218,7 +219,7 @@ async fn a_token_that_callers_can_read_is_rejected() {
     let token = Fixture::new("file token");
     let group = fs::metadata(token.path("token")).expect("a file").gid();
     let rules = format!("socket: {{group: {group}}}\ncallers: [{RULE_ONE}]");
-    let mut process = start(&rules).await;
+    let mut process = start_with_callers(&rules).await;
     let file = process.fixture.path("1.token");
     let set_mode = |mode| {
         fs::set_permissions(&file, Permissions::from_mode(mode)).expect("a mode");

@@ -29,7 +29,7 @@ pub(super) async fn receive_message(socket: &UnixDatagram, prefix: &'static str)
 }
 
 /// Starts a daemon with a notify socket. Its config file is `etc/caproot.yaml`.
-async fn start(tree: &str, config: &str) -> (ReloadingDaemon, UnixDatagram) {
+async fn start_notifying_daemon(tree: &str, config: &str) -> (ReloadingDaemon, UnixDatagram) {
     let fixture = Fixture::new(&format!("dir run\nmode 0700 run\n{tree}"));
     fixture.write("etc/caproot.yaml", with_listener(config));
     let socket = UnixDatagram::bind(fixture.path("run/notify")).expect("a socket");
@@ -55,7 +55,7 @@ fn write_config_and_hang_up(process: &ReloadingDaemon, config: &str) {
 #[tokio::test]
 async fn the_service_manager_is_notified_of_reloads_and_their_outcome() {
     let plain = "roots: [{id: r, path: r}]";
-    let (process, socket) = start("skill etc/r/a\nskill etc/r/b", plain).await;
+    let (process, socket) = start_notifying_daemon("skill etc/r/a\nskill etc/r/b", plain).await;
     let ready = receive_message(&socket, "READY=1").await;
     assert!(
         ready.contains("2 skills") && !ready.contains("RELOADING"),
@@ -98,7 +98,8 @@ async fn a_key_that_needs_a_restart_ends_the_daemon_with_exit_code_75() {
         // The daemon cannot read the token, but the process that checks the file can.
         (sandboxed, "callers[0].token_file"),
     ] {
-        let (mut process, socket) = start(&format!("skill etc/r/a\n{token}"), plain).await;
+        let (mut process, socket) =
+            start_notifying_daemon(&format!("skill etc/r/a\n{token}"), plain).await;
         receive_message(&socket, "READY=1").await;
         let is_sandboxed = process
             .daemon
@@ -131,7 +132,7 @@ async fn a_key_that_needs_a_restart_ends_the_daemon_with_exit_code_75() {
 async fn a_file_that_a_new_process_would_reject_does_not_end_the_daemon() {
     let plain = "roots: [{id: r, path: r}]";
     let tree = "skill etc/r/a\nfile out/empty\n|\nmode 0600 out/empty\ndir open\nmode 0777 open";
-    let (mut process, socket) = start(tree, plain).await;
+    let (mut process, socket) = start_notifying_daemon(tree, plain).await;
     receive_message(&socket, "READY=1").await;
     let of_token =
         |file| format!("callers: [{{name: a, token_file: {file}}}]\nlog: {{format: json}}");

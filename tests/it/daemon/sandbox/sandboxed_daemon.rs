@@ -28,7 +28,7 @@ async fn start_sandboxed(fixture: &Fixture, flags: &[(&str, &str)]) -> Option<Co
 }
 
 /// Reads changes until the replica meets a condition.
-async fn wait_until(replica: &mut Replica, condition: impl Fn(&Replica) -> bool) {
+async fn read_until(replica: &mut Replica, condition: impl Fn(&Replica) -> bool) {
     in_time(replica.wait_while(|replica| !condition(replica))).await;
 }
 
@@ -65,7 +65,7 @@ async fn a_sandboxed_daemon_lists_reads_and_watches() {
     };
     let root = [published("root")];
     let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
-    wait_until(&mut replica, is_ready).await;
+    read_until(&mut replica, is_ready).await;
     let read = read_request(&root[0], "skill://root/a", "skill://root/a/x.md");
     assert_eq!(daemon.read_all(read).await.expect("the file"), b"text\n");
     fixture.replace("root/a/SKILL.md", skill_text("a", "Edited."));
@@ -85,12 +85,12 @@ async fn a_published_root_can_be_removed_and_recreated() {
         return;
     };
     let mut replica = Replica::open(&daemon, watch_request(vec![published("root")])).await;
-    wait_until(&mut replica, is_ready).await;
+    read_until(&mut replica, is_ready).await;
     for description in ["Once.", "Twice."] {
         fs::remove_dir_all(fixture.path("root")).expect("remove");
-        wait_until(&mut replica, is_gone).await;
+        read_until(&mut replica, is_gone).await;
         fixture.write("root/a/SKILL.md", skill_text("a", description));
-        wait_until(&mut replica, |held| {
+        read_until(&mut replica, |held| {
             description_of(held, "skill://root/a") == description
         })
         .await;
@@ -106,13 +106,13 @@ async fn a_published_link_can_change_its_target() {
         return;
     };
     let mut replica = Replica::open(&daemon, watch_request(vec![published("r")])).await;
-    wait_until(&mut replica, is_ready).await;
+    read_until(&mut replica, is_ready).await;
     retarget(&fixture.path("srv/r"), "../rel/2");
-    wait_until(&mut replica, |held| held.skills.contains_key("skill://r/b")).await;
+    read_until(&mut replica, |held| held.skills.contains_key("skill://r/b")).await;
     // A directory replaces the link.
     fs::remove_file(fixture.path("srv/r")).expect("remove");
     fixture.write("srv/r/c/SKILL.md", skill_text("c", "Here."));
-    wait_until(&mut replica, |held| held.skills.contains_key("skill://r/c")).await;
+    read_until(&mut replica, |held| held.skills.contains_key("skill://r/c")).await;
     replica.catch_up(&daemon).await;
     daemon.stop().await;
 }
@@ -126,10 +126,10 @@ async fn published_roots_may_appear_after_the_start() {
     };
     for (id, dir) in [("one", "top/one"), ("two", "top/not/yet/two")] {
         let mut replica = Replica::open(&daemon, watch_request(vec![published(id)])).await;
-        wait_until(&mut replica, is_gone).await;
+        read_until(&mut replica, is_gone).await;
         assert_eq!(replica.roots[id].reason(), RootReason::NotFound);
         fixture.write(&format!("{dir}/a/SKILL.md"), skill_text("a", "Here."));
-        wait_until(&mut replica, |held| !held.skills.is_empty()).await;
+        read_until(&mut replica, |held| !held.skills.is_empty()).await;
         replica.catch_up(&daemon).await;
     }
     daemon.stop().await;
@@ -168,18 +168,18 @@ async fn a_recreated_allowed_directory_needs_a_restart() {
     };
     let root = [selected("r", fixture.path("allowed/r"))];
     let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
-    wait_until(&mut replica, is_ready).await;
+    read_until(&mut replica, is_ready).await;
     // A directory that is renamed away and back is the same directory.
     let away = fixture.path("aside/away");
     fs::rename(fixture.path("allowed"), &away).expect("away");
-    wait_until(&mut replica, is_gone).await;
+    read_until(&mut replica, is_gone).await;
     assert_eq!(replica.roots["r"].reason(), RootReason::NotFound);
     fs::rename(&away, fixture.path("allowed")).expect("back");
-    wait_until(&mut replica, is_ready).await;
+    read_until(&mut replica, is_ready).await;
     // A new directory at the path is a different directory.
     fs::remove_dir_all(fixture.path("allowed")).expect("remove");
     fixture.write("allowed/r/a/SKILL.md", skill_text("a", "Anew."));
-    wait_until(&mut replica, |held| {
+    read_until(&mut replica, |held| {
         held.roots["r"].reason() == RootReason::PermissionDenied
     })
     .await;
@@ -213,7 +213,7 @@ async fn a_link_into_a_recreated_directory_is_unreadable() {
     };
     let root = [selected("r", fixture.path("one/r"))];
     let mut replica = Replica::open(&daemon, watch_request(root.to_vec())).await;
-    wait_until(&mut replica, |held| held.skills.len() == 2).await;
+    read_until(&mut replica, |held| held.skills.len() == 2).await;
     fs::remove_dir_all(fixture.path("two")).expect("remove");
     fixture.write("two/b/SKILL.md", skill_text("b", "Anew."));
     let of_link = |d: &&Diagnostic| d.resource.starts_with("skill://r/l");
@@ -225,7 +225,7 @@ async fn a_link_into_a_recreated_directory_is_unreadable() {
             .map(Diagnostic::code)
             == unreadable
     };
-    wait_until(&mut replica, is_unreadable).await;
+    read_until(&mut replica, is_unreadable).await;
     assert!(replica.skills.keys().eq(["skill://r/a"]));
     daemon.stop().await;
 }
@@ -266,10 +266,10 @@ async fn a_sandboxed_daemon_polls_if_inotify_fails() {
     let serving = Process::start(&mut command);
     let daemon = serving.connect().await;
     let mut replica = Replica::open(&daemon, watch_request(vec![published("root")])).await;
-    wait_until(&mut replica, is_ready).await;
+    read_until(&mut replica, is_ready).await;
     assert_eq!(replica.roots["root"].watch_mode(), WatchMode::Polling);
     fixture.write("root/a/SKILL.md", skill_text("a", "Edited."));
-    wait_until(&mut replica, |held| {
+    read_until(&mut replica, |held| {
         description_of(held, "skill://root/a") == "Edited."
     })
     .await;

@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use crate::calls::reads::digest;
+use crate::harness::content_digest;
 use crate::harness::fixture::Fixture;
 
 /// Text in the content and in the path of everything outside.
@@ -103,7 +103,7 @@ impl RaceFixture {
         ] {
             let content =
                 fs::read(fixture.path(&format!("{SECRET}/{file}"))).expect("just written");
-            secrets.push(digest(&content).into_bytes());
+            secrets.push(content_digest(&content).into_bytes());
         }
         Self { fixture, secrets }
     }

@@ -9,9 +9,9 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 
 use super::{HttpServer, free_port, start_http};
+use crate::harness::content_digest;
 
 /// Declarations of a mock server, and its check of the header `authorization`.
 pub(crate) struct MockOptions {
@@ -50,14 +50,6 @@ pub(crate) struct MockServer {
     _server: HttpServer,
 }
 
-/// Returns `sha256:` and the hash.
-pub(crate) fn digest(text: &str) -> String {
-    let hash = Sha256::digest(text.as_bytes());
-    hash.iter().fold("sha256:".to_owned(), |digest, byte| {
-        format!("{digest}{byte:02x}")
-    })
-}
-
 /// Returns the SKILL.md of a served skill.
 pub(crate) fn skill_text(name: &str) -> String {
     format!("---\nname: {name}\ndescription: Does {name}.\n---\nServed {name}.\n")
@@ -65,7 +57,7 @@ pub(crate) fn skill_text(name: &str) -> String {
 
 /// Returns the entry of a file in `resources`.
 pub(crate) fn file(uri: &str, text: &str) -> Value {
-    json!({"uri": uri, "digest": digest(text), "size": text.len()})
+    json!({"uri": uri, "digest": content_digest(text.as_bytes()), "size": text.len()})
 }
 
 /// Returns an entry of `skills/list` with additional files.

@@ -6,8 +6,8 @@ use serde_json::json;
 
 use super::super::call_command::CallProcess;
 use super::super::session::{list_all, read_all};
-use super::super::{executor, published, serve_tree};
-use super::{arguments, local_source, mcp_source, options, read_error};
+use super::super::{executor, impatient_options, published, serve_tree};
+use super::{arguments, local_source, mcp_source, read_error};
 use crate::harness::in_time;
 use crate::harness::process::{client_command, run_command};
 use crate::harness::test_servers::mcp_server;
@@ -41,7 +41,7 @@ async fn a_choice_includes_and_excludes_skills() {
         ];
         let options = SessionOptions {
             choice,
-            ..options()
+            ..impatient_options()
         };
         Session::start_with(&fleet, vec![published("r")], others, &options).await
     };
@@ -98,7 +98,7 @@ async fn a_choice_includes_and_excludes_skills() {
     // A fork and a restored session have the choice, although the options have none.
     let fork = session.fork(ForkScope::Only(&["r"])).expect("a fork");
     let saved = session.save().expect("a small session");
-    let restored = Session::restore(&fleet, &saved, &options())
+    let restored = Session::restore(&fleet, &saved, &impatient_options())
         .await
         .expect("a saved session");
     for other in [fork, restored.session] {

@@ -4,19 +4,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use caproot_client::session::SkillSource;
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, limits};
-use caproot_client::session::{Session, SkillSource};
 use serde_json::{Value, json};
 
 use super::super::invocations::LogLines;
 use super::super::session::{list_all, read_all};
-use super::{arguments, mcp_source, read_error, start_session};
+use super::{arguments, read_error, start_mcp_session, start_session};
 use crate::harness::test_servers::free_port;
 use crate::harness::test_servers::mcp_server::{
-    MockOptions, MockServer, contents, digest, entry, file, not_found, page, skill_text, start,
-    start_with,
+    MockOptions, MockServer, contents, entry, file, not_found, page, skill_text, start, start_with,
 };
-use crate::harness::{HANG_TIMEOUT, in_time};
+use crate::harness::{HANG_TIMEOUT, content_digest, in_time};
 
 /// Returns an entry of an index.
 fn indexed(name: &str, url: &str) -> Value {
@@ -52,20 +51,16 @@ async fn start_indexed(index: impl Fn() -> String + Send + 'static) -> MockServe
     .await
 }
 
-async fn session(url: &str) -> Session {
-    start_session(vec![mcp_source("s", url).await]).await
-}
-
-fn read(package: &str, resource: &str) -> Value {
+fn mcp_arguments(package: &str, resource: &str) -> Value {
     arguments("mcp", "s", package, resource)
 }
 
 #[tokio::test]
 async fn an_index_is_read() {
     let mut with_digest = indexed("b", "github://Org/repo/b/SKILL.md");
-    with_digest["digest"] = json!(digest(&skill_text("b")));
+    with_digest["digest"] = json!(content_digest(skill_text("b").as_bytes()));
     let mut wrong_digest = indexed("c", "skill://c/SKILL.md");
-    wrong_digest["digest"] = json!(digest("else"));
+    wrong_digest["digest"] = json!(content_digest(b"else"));
     let later_draft = json!({
         "uri": "skill://d/SKILL.md", "frontmatter": {"name": "d", "description": "Does d.", "license": "x"},
     });
@@ -80,7 +75,7 @@ async fn an_index_is_read() {
     ];
     let index = json!({"$schema": "x", "skills": entries}).to_string();
     let mock = start_indexed(move || index.clone()).await;
-    let session = session(&mock.url).await;
+    let session = start_mcp_session(&mock.url).await;
     let (packages, warnings) = list_all(&session).await;
     let expected = [
         "mcp+skill://s/a",
@@ -93,15 +88,18 @@ async fn an_index_is_read() {
     assert_eq!(warnings.len(), 1, "skills without digests: {warnings:?}");
 
     assert_eq!(
-        read_all(&session, read("mcp+skill://s/a", "")).await,
+        read_all(&session, mcp_arguments("mcp+skill://s/a", "")).await,
         skill_text("a")
     );
-    let more = read("mcp+skill://s/a", "mcp+skill://s/a/ref.md");
+    let more = mcp_arguments("mcp+skill://s/a", "mcp+skill://s/a/ref.md");
     assert_eq!(read_all(&session, more).await, "More.");
     let github = "mcp+github://s/Org/repo/b";
-    assert_eq!(read_all(&session, read(github, "")).await, skill_text("b"));
     assert_eq!(
-        read_all(&session, read("mcp+skill://s/d", "")).await,
+        read_all(&session, mcp_arguments(github, "")).await,
+        skill_text("b")
+    );
+    assert_eq!(
+        read_all(&session, mcp_arguments("mcp+skill://s/d", "")).await,
         skill_text("d")
     );
     let injected = in_time(session.inject(&format!("[$b]({github})").as_str().into())).await;
@@ -123,7 +121,9 @@ async fn an_index_is_read() {
         ("mcp+github://s/a", "", "PACKAGE_NOT_FOUND"),
     ] {
         assert_eq!(
-            read_error(&session, read(package, resource)).await.0,
+            read_error(&session, mcp_arguments(package, resource))
+                .await
+                .0,
             code,
             "{package}"
         );
@@ -167,7 +167,7 @@ async fn skills_of_other_schemes_are_listed() {
         Some(contents(params["uri"].as_str()?, &skill_text("a")))
     })
     .await;
-    let session = session(&mock.url).await;
+    let session = start_mcp_session(&mock.url).await;
     let (packages, warnings) = list_all(&session).await;
     assert_eq!(packages, ["mcp+github://s/Org/repo/a"]);
     assert!(
@@ -175,7 +175,7 @@ async fn skills_of_other_schemes_are_listed() {
         "{warnings:?}"
     );
     assert_eq!(
-        read_all(&session, read("mcp+github://s/Org/repo/a", "")).await,
+        read_all(&session, mcp_arguments("mcp+github://s/Org/repo/a", "")).await,
         skill_text("a")
     );
 }
@@ -210,7 +210,7 @@ async fn entries_that_are_no_skills_are_omitted() {
     entries.extend(bad);
     let index = json!({ "skills": entries }).to_string();
     let mock = start_indexed(move || index.clone()).await;
-    let (packages, warnings) = list_all(&session(&mock.url).await).await;
+    let (packages, warnings) = list_all(&start_mcp_session(&mock.url).await).await;
     assert_eq!(packages, ["mcp+skill://s/fine"]);
     assert!(
         warnings[0].starts_with(&format!("{count} skills of ")),
@@ -235,7 +235,7 @@ async fn an_unusable_index_makes_the_server_unavailable() {
         ("{\"skills\": 1}".to_owned(), "is not an index of skills"),
     ] {
         let mock = start_indexed(move || index.clone()).await;
-        let session = session(&mock.url).await;
+        let session = start_mcp_session(&mock.url).await;
         let (packages, warnings) = list_all(&session).await;
         assert!(
             packages.is_empty() && warnings[0].contains("cannot be used"),
@@ -254,7 +254,9 @@ async fn an_unusable_index_makes_the_server_unavailable() {
         .collect();
     let index = json!({ "skills": many }).to_string();
     let mock = start_indexed(move || index.clone()).await;
-    let listed = session(&mock.url).await.sources()[0].snapshot().listing;
+    let listed = start_mcp_session(&mock.url).await.sources()[0]
+        .snapshot()
+        .listing;
     assert!(listed.truncated && listed.skills.len() == limits::MAX_SKILLS);
 }
 
@@ -266,7 +268,7 @@ async fn a_server_without_skills_stays_connected() {
             ..MockOptions::default()
         };
         let mock = start_with(&free_port(), options, |_, _| Some(not_found())).await;
-        let session = session(&mock.url).await;
+        let session = start_mcp_session(&mock.url).await;
         let (packages, warnings) = list_all(&session).await;
         assert!(
             packages.is_empty() && warnings[0].contains("has no skills"),
@@ -291,11 +293,11 @@ async fn a_log_line_has_the_declarations_of_a_server() {
     let with_extension = start(|_, _| Some(page(&[], None))).await;
     let without = start_indexed(|| json!({"skills": []}).to_string()).await;
     // tracing caches the interest of a callsite at its first use, which may be in another test.
-    drop(session(&without.url).await);
+    drop(start_mcp_session(&without.url).await);
     tracing::callsite::rebuild_interest_cache();
     lines.0.lock().expect("no panic").clear();
     for (mock, is_declared) in [(&with_extension, true), (&without, false)] {
-        let session = session(&mock.url).await;
+        let session = start_mcp_session(&mock.url).await;
         let written = String::from_utf8(lines.0.lock().expect("no panic").split_off(0));
         let written = written.expect("text");
         let parsed = written
@@ -338,7 +340,7 @@ async fn a_changed_index_is_followed() {
         ["mcp+skill://s/a", "mcp+skill://s/0/new"]
     );
     assert_eq!(
-        read_all(&session, read("mcp+skill://s/a", "")).await,
+        read_all(&session, mcp_arguments("mcp+skill://s/a", "")).await,
         skill_text("a")
     );
     let mut changes = session.watch();
@@ -351,17 +353,19 @@ async fn a_changed_index_is_followed() {
     );
     // The name of the new index differs from the SKILL.md.
     assert_eq!(
-        read_error(&session, read("mcp+skill://s/a", "")).await.0,
+        read_error(&session, mcp_arguments("mcp+skill://s/a", ""))
+            .await
+            .0,
         "NOT_VERIFIED"
     );
     assert_eq!(
-        read_error(&session, read("mcp+skill://s/0/new", ""))
+        read_error(&session, mcp_arguments("mcp+skill://s/0/new", ""))
             .await
             .0,
         "PACKAGE_NOT_FOUND"
     );
     assert_eq!(
-        read_all(&session, read("mcp+skill://s/1/new", "")).await,
+        read_all(&session, mcp_arguments("mcp+skill://s/1/new", "")).await,
         skill_text("new")
     );
 }

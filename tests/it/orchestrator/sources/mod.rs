@@ -13,33 +13,24 @@ mod server_list;
 mod token;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use caproot::local_source::LocalSource;
 use caproot_client::Fleet;
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource};
-use caproot_client::session::{Session, SessionOptions, SkillSource, UserPrompt};
+use caproot_client::session::{Session, SkillSource, UserPrompt};
 use serde_json::{Value, json};
 
-use super::session::{call, list_all, read_all, value};
-use super::{executor, published, serve_tree, start_daemon};
+use super::session::{call, list_all, parse_result, read_all};
+use super::{executor, impatient_options, published, serve_tree, start_daemon};
 use crate::harness::fixture::Fixture;
 use crate::harness::test_servers::{mcp_server, unused_address};
 use crate::harness::{HANG_TIMEOUT, in_time};
-
-fn options() -> SessionOptions {
-    SessionOptions {
-        grace_period: Duration::ZERO,
-        start_timeout: HANG_TIMEOUT,
-        ..SessionOptions::default()
-    }
-}
 
 async fn local_source(fixture: &Fixture, directories: &[&str]) -> Arc<dyn SkillSource> {
     let directories = directories
         .iter()
         .map(|dir| ((*dir).to_owned(), fixture.path(dir)));
-    let source = LocalSource::start("here", directories.collect(), &options()).await;
+    let source = LocalSource::start("here", directories.collect(), &impatient_options()).await;
     Arc::new(source.expect("good directories"))
 }
 
@@ -51,10 +42,25 @@ async fn mcp_source(name: &str, url: &str) -> Arc<dyn SkillSource> {
     Arc::new(McpSource::start(server).await.expect("a good name"))
 }
 
+/// Starts a session with the MCP server at a URL as the source `s`.
+async fn start_mcp_session(url: &str) -> Session {
+    start_session(vec![mcp_source("s", url).await]).await
+}
+
+/// Arguments of `skills.read` for a resource of the skill `a` of the MCP server `s`.
+fn arguments_of_a(resource: &str) -> Value {
+    arguments("mcp", "s", "mcp+skill://s/a", resource)
+}
+
 /// Starts a session without executors.
 async fn start_session(others: Vec<Arc<dyn SkillSource>>) -> Session {
-    let session =
-        Session::start_with(&Fleet::from_executors([]), Vec::new(), others, &options()).await;
+    let session = Session::start_with(
+        &Fleet::from_executors([]),
+        Vec::new(),
+        others,
+        &impatient_options(),
+    )
+    .await;
     session.expect("sources")
 }
 
@@ -67,7 +73,7 @@ async fn read_error(session: &Session, arguments: Value) -> (String, String) {
     let result = in_time(session.call("skills.read", &arguments)).await;
     assert!(!result.success, "{arguments}: {}", result.json);
     (
-        value(&result)["error"]["code"]
+        parse_result(&result)["error"]["code"]
             .as_str()
             .expect("a code")
             .to_owned(),
@@ -90,7 +96,8 @@ async fn sources_are_merged_by_kind() {
         mcp_source("docs", &mock.url).await,
         local_source(&fixture, &["mine", "more"]).await,
     ];
-    let session = Session::start_with(&fleet, vec![published("r")], others, &options()).await;
+    let session =
+        Session::start_with(&fleet, vec![published("r")], others, &impatient_options()).await;
     let session = session.expect("sources");
 
     let (packages, warnings) = list_all(&session).await;
@@ -202,7 +209,11 @@ async fn a_local_source_follows_its_directories() {
     );
     assert!(warnings.is_empty(), "{warnings:?}");
     for bad in [Vec::new(), vec![("..".to_owned(), fixture.path("mine"))]] {
-        assert!(LocalSource::start("x", bad, &options()).await.is_err());
+        assert!(
+            LocalSource::start("x", bad, &impatient_options())
+                .await
+                .is_err()
+        );
     }
 }
 
@@ -216,7 +227,8 @@ async fn unusable_sources_are_warnings() {
         local_source(&fixture, &["mine"]).await,
         mcp_source("gone", &nowhere).await,
     ];
-    let session = Session::start_with(&fleet, vec![published("r")], others, &options()).await;
+    let session =
+        Session::start_with(&fleet, vec![published("r")], others, &impatient_options()).await;
     let session = session.expect("sources");
     let (packages, warnings) = list_all(&session).await;
     assert_eq!(packages, ["skill://r/pdf", "skill://mine/b"]);
@@ -260,8 +272,13 @@ async fn two_sources_of_one_authority_are_an_error() {
         local_source(&fixture, &["mine"]).await,
         local_source(&fixture, &["mine"]).await,
     ];
-    let session =
-        Session::start_with(&Fleet::from_executors([]), Vec::new(), twice, &options()).await;
+    let session = Session::start_with(
+        &Fleet::from_executors([]),
+        Vec::new(),
+        twice,
+        &impatient_options(),
+    )
+    .await;
     let error = session.expect_err("one authority twice").to_string();
     assert!(error.contains("local authority \"mine\""), "{error}");
 }

@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use caproot_client::session::sources::mcp::{McpEndpoint, McpServerConfig, McpSource, McpToken};
 use caproot_client::session::{Session, SkillSource};
 use futures_util::FutureExt as _;
-use serde_json::Value;
 
 use super::super::session::{list_all, read_all};
-use super::{arguments, read_error, start_session};
+use super::{arguments_of_a, read_error, start_session};
 use crate::harness::fixture::Fixture;
 use crate::harness::test_servers::free_port;
 use crate::harness::test_servers::mcp_server::{
@@ -43,7 +42,7 @@ async fn start_server(accepted: &Arc<AtomicUsize>, challenge: Option<&'static st
 
 const SKILL: &str = "---\nname: a\ndescription: Does a.\n---\nServed a.\n";
 
-async fn session(url: &str, token: McpToken) -> Session {
+async fn start_session_with_token(url: &str, token: McpToken) -> Session {
     let endpoint = McpEndpoint::Http {
         url: url.to_owned(),
         headers: Vec::new(),
@@ -55,10 +54,6 @@ async fn session(url: &str, token: McpToken) -> Session {
     };
     let source: Arc<dyn SkillSource> = Arc::new(McpSource::start(server).await.expect("a name"));
     start_session(vec![source]).await
-}
-
-fn read(resource: &str) -> Value {
-    arguments("mcp", "s", "mcp+skill://s/a", resource)
 }
 
 #[tokio::test]
@@ -87,12 +82,15 @@ async fn an_expired_token_is_renewed() {
         let accepted = Arc::new(AtomicUsize::new(1));
         fixture.write("token", "t1\n");
         let mock = start_server(&accepted, challenge).await;
-        let session = session(&mock.url, token).await;
+        let session = start_session_with_token(&mock.url, token).await;
         assert_eq!(list_all(&session).await.0, ["mcp+skill://s/a"]);
         accepted.store(2, Ordering::SeqCst);
         fixture.write("token", "t2\n");
-        assert_eq!(read_all(&session, read("")).await, SKILL);
-        assert_eq!(read_all(&session, read("mcp+skill://s/a/x")).await, "text");
+        assert_eq!(read_all(&session, arguments_of_a("")).await, SKILL);
+        assert_eq!(
+            read_all(&session, arguments_of_a("mcp+skill://s/a/x")).await,
+            "text"
+        );
         assert_eq!(
             session.metrics().sources[0].requests.failures,
             0,
@@ -111,9 +109,9 @@ async fn a_token_that_stays_rejected_makes_the_server_unavailable() {
     let fixture = Fixture::new("file token\n| t1");
     let accepted = Arc::new(AtomicUsize::new(1));
     let mock = start_server(&accepted, None).await;
-    let session_ = session(&mock.url, McpToken::File(fixture.path("token"))).await;
+    let session_ = start_session_with_token(&mock.url, McpToken::File(fixture.path("token"))).await;
     accepted.store(2, Ordering::SeqCst);
-    let (code, error) = read_error(&session_, read("")).await;
+    let (code, error) = read_error(&session_, arguments_of_a("")).await;
     assert!(
         code == "SOURCE_UNAVAILABLE" && !error.contains("t1"),
         "{error}"
@@ -122,7 +120,11 @@ async fn a_token_that_stays_rejected_makes_the_server_unavailable() {
     fixture.write("token", "t2");
     let mut changes = session_.watch();
     in_time(async {
-        while !session_.call("skills.read", &read("")).await.success {
+        while !session_
+            .call("skills.read", &arguments_of_a(""))
+            .await
+            .success
+        {
             changes.next().await;
         }
     })
@@ -147,7 +149,7 @@ async fn a_token_that_stays_rejected_makes_the_server_unavailable() {
             "only over https",
         ),
     ] {
-        let session = session(url, token).await;
+        let session = start_session_with_token(url, token).await;
         let metrics = session.metrics();
         let reason = metrics.sources[0].reason.clone().unwrap_or_default();
         assert!(reason.contains(part), "{part}: {reason}");

@@ -9,7 +9,7 @@ use caproot_client::session::{
 use serde_json::{Value, json};
 
 use super::super::published;
-use super::{echo, registry_of, start_session, tool_error, tool_value};
+use super::{echo, registry_of, start_session_with_tools, tool_error, tool_value};
 
 #[tokio::test]
 async fn a_registry_is_sealed_once_a_session_starts() {
@@ -29,7 +29,7 @@ async fn a_registry_is_sealed_once_a_session_starts() {
         Session::start(&Fleet::from_executors([]), vec![published("")], &options).await;
     assert!(failed_start.is_err() && !tools.is_sealed());
 
-    let session = start_session(&tools).await;
+    let session = start_session_with_tools(&tools).await;
     let elsewhere = tools.clone();
     assert!(elsewhere.is_sealed() && elsewhere == tools);
     for refused in [
@@ -47,13 +47,13 @@ async fn a_registry_is_sealed_once_a_session_starts() {
     assert_eq!(tool_value(&session, "b.c", json!({})).await, json!({}));
     // Another session may use the same registry or a changed copy.
     assert_eq!(
-        start_session(&tools).await.dynamic_tools(),
+        start_session_with_tools(&tools).await.dynamic_tools(),
         session.dynamic_tools()
     );
     let copy = tools.copy();
     assert!(copy != tools && !copy.is_sealed());
     copy.unregister("a").expect("open");
-    let narrower = start_session(&copy).await;
+    let narrower = start_session_with_tools(&copy).await;
     assert_eq!(
         tool_error(&narrower, "a", json!({})).await.0,
         "UNKNOWN_TOOL"
@@ -79,9 +79,13 @@ async fn invalid_tools_are_rejected() {
         echo("A-z_9"),
         echo("skills"),
     ]);
-    for namespace in ["skills", "Skills"] {
-        let refused = tools.register(echo("list").in_namespace(namespace));
-        assert_eq!(refused, Err(ToolRegistryError::Reserved("list".to_owned())));
+    for (tool, name) in [
+        (echo("list").in_namespace("skills"), "skills.list"),
+        (echo("list").in_namespace("Skills"), "Skills.list"),
+        (echo("skills_other"), "skills_other"),
+    ] {
+        let refused = tools.register(tool);
+        assert_eq!(refused, Err(ToolRegistryError::Reserved(name.to_owned())));
     }
     assert_eq!(
         tools.register(echo("skills")),

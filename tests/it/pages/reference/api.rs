@@ -132,7 +132,7 @@ fn file_sections(file: &FileDescriptor) -> String {
     format!("\n## {name}\n{sections}")
 }
 
-fn page() -> String {
+fn render_api() -> String {
     let pool = pool();
     let service = pool.services().next().expect("a service");
     let file = service.parent_file();
@@ -182,5 +182,5 @@ fn page() -> String {
 
 #[test]
 fn the_page_is_current() {
-    check_page("api", &page());
+    check_page("api", &render_api());
 }

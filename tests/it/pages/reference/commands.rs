@@ -8,6 +8,7 @@ use caproot::cli::commands;
 use caproot::cli::definition::{CommandEntry, EXAMPLES_HEADING, OPTIONS_HEADING, OptionEntry};
 
 use super::check_page;
+use crate::harness::process::{caproot, run_blocking};
 
 /// Maximum width of a line of an example, so that the help does not wrap the line on a terminal with 80
 /// columns.
@@ -27,7 +28,7 @@ pub(super) fn with_full_stop(text: &str) -> String {
 }
 
 /// Returns the target of a link to a heading.
-fn anchor(heading: &str) -> String {
+fn link_target(heading: &str) -> String {
     format!("#{}", heading.to_lowercase().replace(' ', "-"))
 }
 
@@ -55,11 +56,11 @@ pub(super) fn command_names(set: CommandSet) -> String {
         .join(", ")
 }
 
-/// Returns the commands that run, which are those without subcommands.
+/// Returns the commands that run.
 pub(super) fn leaf_commands() -> Vec<CommandEntry> {
     commands()
         .into_iter()
-        .filter(|command| command.subcommands.is_empty())
+        .filter(CommandEntry::is_runnable)
         .collect()
 }
 
@@ -71,16 +72,14 @@ fn synopsis(command: &CommandEntry) -> String {
         .iter()
         .filter(own)
         .partition(|option| option.flag.is_none());
-    let mut words = vec![command.program()];
-    words.extend(flags.iter().map(|option| option.synopsis()));
+    let mut words: Vec<_> = flags.iter().map(|option| option.synopsis()).collect();
     let groups = command.option_headings();
     let groups = groups
         .into_iter()
         .filter(|heading| *heading != OPTIONS_HEADING);
     words.extend(groups.map(|heading| format!("[{}]", heading.to_uppercase())));
     words.extend(arguments.iter().map(|option| option.synopsis()));
-    words.extend((!command.subcommands.is_empty()).then(|| "COMMAND".to_owned()));
-    words.join(" ")
+    command.synopsis_with(&words)
 }
 
 fn is_help(option: &OptionEntry) -> bool {
@@ -141,7 +140,7 @@ fn add_command(page: &mut String, command: &CommandEntry) {
         .into_iter()
         .filter(|heading| *heading != OPTIONS_HEADING);
     let groups: Vec<_> = groups
-        .map(|heading| format!("[{}]({})", heading.to_lowercase(), anchor(heading)))
+        .map(|heading| format!("[{}]({})", heading.to_lowercase(), link_target(heading)))
         .collect();
     if !groups.is_empty() {
         writeln!(
@@ -172,7 +171,7 @@ fn add_command(page: &mut String, command: &CommandEntry) {
     writeln!(page, "[Exit codes](exit-codes.md): {}.\n", codes.join(", ")).expect("a String");
 }
 
-fn page() -> String {
+fn render_commands() -> String {
     let all = commands();
     let (program, commands) = all.split_first().expect("the program");
     let mut page = String::from(
@@ -183,12 +182,9 @@ fn page() -> String {
          Each command has the option `-h, --help`.\n\n\
          | command | purpose |\n| --- | --- |\n",
     );
-    for command in commands
-        .iter()
-        .filter(|command| command.subcommands.is_empty())
-    {
+    for command in commands.iter().filter(|command| command.is_runnable()) {
         let (name, about) = (&command.name, with_full_stop(&command.about));
-        let target = anchor(&command.program());
+        let target = link_target(&command.program());
         writeln!(page, "| [`{name}`]({target}) | {} |", cell(&about)).expect("a String");
     }
     page.push_str("\nFirst steps:\n\n```sh\n");
@@ -216,10 +212,7 @@ fn page() -> String {
             );
         }
     }
-    for command in commands
-        .iter()
-        .filter(|command| command.subcommands.is_empty())
-    {
+    for command in commands.iter().filter(|command| command.is_runnable()) {
         add_command(&mut page, command);
     }
     format!("{}\n", page.trim_end())
@@ -227,7 +220,7 @@ fn page() -> String {
 
 #[test]
 fn the_page_of_the_commands_is_current() {
-    check_page("cli", &page());
+    check_page("cli", &render_commands());
 }
 
 #[test]
@@ -273,5 +266,37 @@ fn each_command_has_examples_that_a_shell_accepts() {
             String::from_utf8_lossy(&output.stderr)
         );
         assert!(script.contains("caproot"), "{script}");
+    }
+}
+
+#[test]
+fn the_help_lists_each_command_below_the_heading_of_its_group() {
+    let output = run_blocking(caproot(["--help"]));
+    let help = output.text();
+    let mut heading = "";
+    let mut listed = Vec::new();
+    for line in help.lines() {
+        assert!(line.chars().count() <= 80, "too wide: {line}");
+        match line.strip_prefix("  ") {
+            None if line.ends_with(':') => heading = line,
+            Some(entry) if !["Options:", "Examples:", "Exit codes:"].contains(&heading) => {
+                listed.push((heading, entry));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(listed[0].0, "Run a daemon:", "{help}");
+    assert!(help.contains("\nOptions:\n"), "{help}");
+
+    // Each command of the program, once, with its purpose.
+    let all = commands();
+    let mut expected = all[0].subcommands.clone();
+    expected.push(("help".to_owned(), "Print the help of a command".to_owned()));
+    assert_eq!(listed.len(), expected.len(), "{help}");
+    for ((_, entry), (name, about)) in listed.iter().zip(&expected) {
+        assert!(
+            entry.starts_with(name) && entry.ends_with(about),
+            "{entry} is not {name}: {about}"
+        );
     }
 }

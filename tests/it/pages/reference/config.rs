@@ -28,13 +28,13 @@ check FILE` checks a file. [Change the config](../operate/reload.md) describes r
 ";
 
 /// Returns the anchor of a heading, as forges derive it.
-fn anchor(path: &str) -> String {
+fn key_anchor(path: &str) -> String {
     path.chars()
         .filter(|c| c.is_ascii_alphanumeric() || *c == '_')
         .collect()
 }
 
-fn page(keys: &[KeyDescription]) -> String {
+fn render_config(keys: &[KeyDescription]) -> String {
     let mut page = HEAD.to_owned();
     for KeyDescription {
         path,
@@ -45,12 +45,12 @@ fn page(keys: &[KeyDescription]) -> String {
     {
         // The keys of a section without a default have the cells.
         let Some(default) = default else {
-            writeln!(page, "| [`{path}`](#{}) | | |", anchor(path)).expect("a string");
+            writeln!(page, "| [`{path}`](#{}) | | |", key_anchor(path)).expect("a string");
             continue;
         };
         let [default, reload] =
             [&**default, reload].map(|text| text.split(';').next().unwrap_or_default());
-        let anchor = anchor(path);
+        let anchor = key_anchor(path);
         writeln!(page, "| [`{path}`](#{anchor}) | {default} | {reload} |").expect("a string");
     }
     for key in keys {
@@ -83,7 +83,7 @@ fn page(keys: &[KeyDescription]) -> String {
 
 #[test]
 fn the_page_is_current() {
-    check_page("config", &page(&config_keys()));
+    check_page("config", &render_config(&config_keys()));
 }
 
 #[test]

@@ -27,7 +27,7 @@ const SHOWN_ELSEWHERE: &[(&str, &str)] = &[
 /// the daemon removes the third from the environment of a process.
 const NOT_OF_USERS: &[&str] = &["CAPROOT_BUILD", "CARGO_PKG_VERSION", "WATCHDOG_PID"];
 
-fn page() -> String {
+fn render_environment() -> String {
     let mut page = String::from(
         "# Environment variables and files\n\n\
          An option of the command line takes precedence over a variable.\n\n\
@@ -63,7 +63,7 @@ fn page() -> String {
 
 #[test]
 fn the_page_of_the_environment_is_current() {
-    check_page("environment", &page());
+    check_page("environment", &render_environment());
 }
 
 /// Runs a command to its end. Returns its output.
@@ -73,7 +73,7 @@ fn output(command: Command) -> String {
 }
 
 /// Starts a daemon, stops it with SIGTERM and returns its endpoint and its log.
-fn serve(command: Command) -> String {
+fn serve_and_stop(command: Command) -> String {
     let process = Process::start(command);
     let endpoint = process.endpoint().to_owned();
     format!("{endpoint}\n{}", block_on(process.stop()))
@@ -157,14 +157,14 @@ impl Machine {
                     "$TMP/none/x",
                 ),
                 "CAPROOT_LOG" => (
-                    serve,
+                    serve_and_stop,
                     "serve --listen tcp:127.0.0.1:0",
                     &[],
                     "warn",
                     " INFO ",
                 ),
                 "RUNTIME_DIRECTORY" => (
-                    serve,
+                    serve_and_stop,
                     "serve --root $TMP/skills",
                     &[("TMPDIR", "$TMP/run")],
                     "$TMP/none",

@@ -32,7 +32,7 @@ fn methods_with(reason: &str) -> Option<Vec<MethodDescriptor>> {
     Some(service.methods().filter(names).collect())
 }
 
-fn page() -> String {
+fn render_errors() -> String {
     let reasons = pool()
         .get_enum_by_name("caproot.v1.ErrorReason")
         .expect("an enum");
@@ -71,5 +71,5 @@ fn page() -> String {
 
 #[test]
 fn the_page_is_current() {
-    check_page("errors", &page());
+    check_page("errors", &render_errors());
 }

@@ -20,7 +20,7 @@ use crate::harness::process::{Process, caproot, run_command, wrap_command};
 use crate::harness::test_servers::{HostileDaemon, free_port, silent_listener, start_grpc};
 use crate::harness::{Daemon, Setup};
 
-fn page() -> String {
+fn render_exit_codes() -> String {
     let mut page = String::from(
         "# Exit codes\n\n\
          The exit codes of all commands. Codes from 70 up are the codes of `sysexits.h`. A script that \
@@ -42,7 +42,7 @@ fn page() -> String {
 
 #[test]
 fn the_page_of_the_exit_codes_is_current() {
-    check_page("exit-codes", &page());
+    check_page("exit-codes", &render_exit_codes());
     assert!(
         EXIT_CODES.is_sorted_by_key(|entry| entry.code),
         "in ascending order"
@@ -74,10 +74,10 @@ fn valid_args(command: &str) -> &str {
         "config check" => "config check $TMP/caproot.yaml",
         "completions" => "completions bash",
         "fleet check" => "fleet check $TMP/fleet.yaml",
-        "fleet ping" => "fleet ping $TMP/fleet.yaml",
         "fleet list" => "fleet list $TMP/fleet.yaml",
         "fleet watch" => "fleet watch $TMP/fleet.yaml",
-        "link" => "link --check --config $TMP/link.yaml",
+        "link" => "link --config $TMP/link.yaml",
+        "link check" => "link check $TMP/link.yaml",
         "serve" => "serve --root $TMP/skills --listen tcp:127.0.0.1:0",
         other => other,
     }
@@ -95,7 +95,7 @@ impl Machine {
             "skills",
             "skill skills/pdf\nfile broken/a/SKILL.md\n| no frontmatter
             file caproot.yaml\n| roots: []
-            file link.yaml\n| {environment_ids: [a], daemon: 'tls:127.0.0.1:1', nats: {servers: ['tls://n']}}
+            file link.yaml\n| {environment_ids: [a], daemon: 'tls:127.0.0.1:1', nats: {servers: ['nats://127.0.0.1:1']}, metrics: {listen: 'tcp:127.0.0.1:0'}}
             file dead.yaml\n| executors: {local: {endpoint: 'unix:/nonexistent'}}",
         )
         .await;
@@ -150,7 +150,7 @@ impl Machine {
         let valid = valid_args(name).replace("$CODE", &code.to_string());
         let valid = valid.as_str();
         let command = match (code, name) {
-            (0, "serve") => {
+            (0, "serve" | "link") => {
                 let daemon = Process::start(&mut self.command(valid));
                 let output = daemon.exit_on(Signal::TERM).await;
                 return Some((output.code, output.stderr));
@@ -207,7 +207,7 @@ impl Machine {
                 daemon.stop().await;
                 return Some((output.code, output.stderr));
             }
-            (1, "fleet ping" | "fleet list") => self.command(&format!("{name} $TMP/dead.yaml")),
+            (1, "fleet list") => self.command(&format!("{name} $TMP/dead.yaml")),
             (1, _) => self.command(&format!("{valid} --root $TMP/missing")),
             (2, _) => self.command(&format!("{valid} --unknown")),
             (3, _) => self.command_for(
@@ -235,7 +235,7 @@ impl Machine {
                 command
             }
             (78, "serve") => self.command("serve --config $TMP/none"),
-            (78, "config check") => self.command("config check $TMP/none"),
+            (78, "config check" | "link check") => self.command(&format!("{name} $TMP/none")),
             (78, "new") => self.command("new pdf --into $TMP/skills"),
             (78, "link") => self.command("link --config $TMP/none"),
             (78, "check" | "verify") => self.command(&format!("{name} $TMP/none")),

@@ -152,7 +152,7 @@ fn label_values(metric: &str, label: &str, scraped: &[String]) -> String {
     }
 }
 
-fn page(families: &[MetricFamily], of_link: &[MetricFamily]) -> String {
+fn render_metrics(families: &[MetricFamily], of_link: &[MetricFamily]) -> String {
     let mut page = HEAD.to_owned();
     for MetricFamily {
         name,
@@ -233,5 +233,5 @@ async fn the_page_is_current() {
             .all(|family| family.labels.is_empty() && family.unit.is_empty())
     );
     assert!(of_link.len() > 5);
-    check_page("metrics", &page(&families, &of_link));
+    check_page("metrics", &render_metrics(&families, &of_link));
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::announcements::wait_for_announcement;
 use super::broker::NatsServer;
 use super::page::{adapt, file};
-use super::{call, call_until_success};
+use super::{call_executor, call_until_success};
 use crate::harness::process::{Process, caproot, run_command};
 use crate::tls::Pki;
 use crate::tls::authority::CertificateSpec;
@@ -220,7 +220,7 @@ async fn signing_keys_keep_executors_apart() {
             "{denied}"
         );
         if environment_id == "two" {
-            let error = call(&fleet, "two").await.expect_err("no link");
+            let error = call_executor(&fleet, "two").await.expect_err("no link");
             assert!(error.contains("no link serves the environment"), "{error}");
         } else {
             call_until_success(&fleet, "one").await;
@@ -229,7 +229,7 @@ async fn signing_keys_keep_executors_apart() {
     // Another user with the name of the executor serves, so the name is what counts.
     let mut two = link("two", "two");
     assert_eq!(two.line().await, "linked two");
-    let error = call(&fleet, "two")
+    let error = call_executor(&fleet, "two")
         .await
         .expect_err("the certificate of another executor");
     assert!(

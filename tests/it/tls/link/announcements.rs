@@ -3,7 +3,7 @@
 use caproot_client::link::BrokerConfig;
 use caproot_client::{ExecutorDialer, NatsDialer};
 
-use super::{LinkedExecutor, call};
+use super::{LinkedExecutor, call_executor};
 use crate::harness::in_time;
 
 /// Dials the executor `one`, which also connects the dialer to the broker.
@@ -60,7 +60,7 @@ async fn a_dial_without_an_answer_fails() {
         return;
     };
     let silent = executor.broker.record_everything().await;
-    let error = call(&executor.open_fleet().await, "one")
+    let error = call_executor(&executor.open_fleet().await, "one")
         .await
         .expect_err("no answer");
     assert!(

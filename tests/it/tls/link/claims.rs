@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use super::{LinkedExecutor, call, call_until_success};
+use super::{LinkedExecutor, call_executor, call_until_success};
 use crate::config::metrics::scrape_address;
 use crate::harness::process::{Process, caproot};
 
@@ -18,7 +18,7 @@ async fn the_newest_link_serves() {
     let fleet = executor.open_fleet().await;
     // The client keeps its tunnel through the older link.
     let client = fleet.client("one").await.expect("a client");
-    call(&fleet, "one").await.expect("an answer");
+    call_executor(&fleet, "one").await.expect("an answer");
     for signal in [Signal::TERM, Signal::KILL] {
         let newer = executor.start_link("one", "").await;
         older
@@ -46,7 +46,7 @@ async fn metrics_count_environments_and_tunnels() {
     assert_eq!(link.line().await, "linked one");
     let fleet = executor.open_fleet().await;
     let client = fleet.client("one").await.expect("a client");
-    call(&fleet, "one").await.expect("an answer");
+    call_executor(&fleet, "one").await.expect("an answer");
     let address = link.address().to_owned();
     let text = scrape_address(&address).await;
     for line in [

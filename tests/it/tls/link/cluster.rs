@@ -6,8 +6,8 @@ use rustix::process::Signal;
 
 use super::nats_cluster::{NatsCluster, find_nats_server};
 use super::{
-    LinkedExecutor, call, call_until_success, is_stale, mirror_one, wait_for, wait_until_live_with,
-    wait_until_live_within,
+    LinkedExecutor, call_executor, call_until_success, is_stale, mirror_one, wait_for,
+    wait_until_live_with, wait_until_live_within,
 };
 use crate::harness::fixture::Fixture;
 use crate::harness::test_servers::free_port;
@@ -29,7 +29,7 @@ async fn start_cluster() -> Option<(NatsCluster, Fixture)> {
 /// Calls the executor of an environment until no link serves it.
 async fn call_until_unserved(fleet: &Fleet, environment_id: &str) {
     in_time(async {
-        while !call(fleet, environment_id)
+        while !call_executor(fleet, environment_id)
             .await
             .is_err_and(|error| error.contains("no link serves the environment"))
         {

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
-use super::{LinkedExecutor, call};
+use super::{LinkedExecutor, call_executor};
 use crate::harness::in_time;
 use crate::harness::process_usage::{descriptors, resident};
 
@@ -168,7 +168,7 @@ async fn floods_do_not_disturb_another_tunnel() {
     let link = executor.start_link("one", "max_tunnels: 512\n").await;
     let fleet = executor.open_fleet().await;
     let client = fleet.client("one").await.expect("a client");
-    call(&fleet, "one").await.expect("an answer");
+    call_executor(&fleet, "one").await.expect("an answer");
     let mut hostile = RawOrchestrator::connect(executor.broker.address()).await;
     let tunnel = hostile.dial().await;
     for number in 0..2_000_usize {

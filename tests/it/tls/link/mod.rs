@@ -15,10 +15,10 @@ mod page;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use caproot_client::{Fleet, Mirror, MirrorSelection, MirrorSnapshot, MirrorState, RetryPolicy};
+use caproot_client::{Fleet, Mirror, MirrorSelection, MirrorSnapshot, MirrorState};
 
 use super::authority::{CertificateSpec, dns, uri};
-use super::{Pki, TlsDaemon};
+use super::{Pki, TlsDaemon, call_executor};
 use crate::harness::process::{Process, caproot, run_command};
 use crate::harness::{HANG_TIMEOUT, in_time, published};
 use broker::NatsServer;
@@ -156,23 +156,10 @@ fn is_stale(snapshot: &MirrorSnapshot) -> bool {
     matches!(snapshot.state, MirrorState::Stale { .. })
 }
 
-/// Returns the error of a call to the executor of an environment.
-async fn call(fleet: &Fleet, environment_id: &str) -> Result<(), String> {
-    let client = fleet
-        .client(environment_id)
-        .await
-        .map_err(|error| error.to_string())?;
-    let mut client = client.with_retry_policy(RetryPolicy::NONE);
-    in_time(client.get_executor())
-        .await
-        .map(drop)
-        .map_err(|error| error.to_string())
-}
-
 /// Calls the executor of an environment until a call succeeds.
 async fn call_until_success(fleet: &Fleet, environment_id: &str) {
     in_time(async {
-        while call(fleet, environment_id).await.is_err() {
+        while call_executor(fleet, environment_id).await.is_err() {
             tokio::task::yield_now().await;
         }
     })
@@ -225,7 +212,7 @@ async fn an_executor_is_the_one_that_its_certificate_names() {
         return;
     };
     let fleet = executor.open_fleet().await;
-    let error = call(&fleet, "one").await.expect_err("no link");
+    let error = call_executor(&fleet, "one").await.expect_err("no link");
     assert!(
         error.contains("no link serves the environment: start `caproot link`"),
         "{error}"
@@ -233,8 +220,10 @@ async fn an_executor_is_the_one_that_its_certificate_names() {
     let one = executor.start_link("one", "").await;
     // A link that claims the environment of another executor.
     let two = executor.start_link("two", "").await;
-    call(&fleet, "one").await.expect("an answer");
-    let error = call(&fleet, "two").await.expect_err("another executor");
+    call_executor(&fleet, "one").await.expect("an answer");
+    let error = call_executor(&fleet, "two")
+        .await
+        .expect_err("another executor");
     assert!(
         error.contains(
             "is not for spiffe://example.org/executor/two, but for \
@@ -244,9 +233,9 @@ async fn an_executor_is_the_one_that_its_certificate_names() {
     );
     drop((one, two));
     let file = executor.pki.path_arg("fleet.yaml");
-    for words in ["list --environment-id three --fleet", "fleet ping"] {
+    for words in ["list --environment-id three --fleet", "fleet list"] {
         let mut command = caproot(words.split_whitespace().chain([&*file]));
-        let code = if words == "fleet ping" {
+        let code = if words == "fleet list" {
             command.arg("three");
             1
         } else {
@@ -267,8 +256,10 @@ async fn the_limits_of_a_link_refuse_dials() {
     let (first, second) = (executor.open_fleet().await, executor.open_fleet().await);
     // The client keeps its tunnel open.
     let client = first.client("one").await.expect("a client");
-    call(&first, "one").await.expect("an answer");
-    let error = call(&second, "one").await.expect_err("a second tunnel");
+    call_executor(&first, "one").await.expect("an answer");
+    let error = call_executor(&second, "one")
+        .await
+        .expect_err("a second tunnel");
     assert!(
         error.contains("the link has its maximum number of tunnels"),
         "{error}"
@@ -293,7 +284,7 @@ async fn a_stopped_daemon_refuses_dials() {
         broker,
     } = executor;
     daemon.stop().await;
-    let error = call(&fleet, "one").await.expect_err("no daemon");
+    let error = call_executor(&fleet, "one").await.expect_err("no daemon");
     assert!(
         error.contains("the link cannot connect to the daemon on its machine"),
         "{error}"
@@ -307,13 +298,13 @@ async fn a_link_file_is_checked_without_a_connection() {
     let valid = "environment_ids: [one]\ndaemon: tls:127.0.0.1:1\nnats: {servers: [tls://n]}\n";
     pki.fixture.write("link.yaml", valid);
     let file = pki.path_arg("link.yaml");
-    let checked = run_command(caproot(["link", "--check", "--config", &file]))
+    let checked = run_command(caproot(["link", "check", &file]))
         .await
         .succeeded();
-    assert_eq!(checked.text(), format!("ok: {file}\n"));
+    assert_eq!(checked.text(), format!("ok: {file}: 1 environment\n"));
     pki.fixture
         .write("link.yaml", valid.replace("tls:127", "tcp:127"));
-    let checked = run_command(caproot(["link", "--check", "--config", &file])).await;
+    let checked = run_command(caproot(["link", "check", &file])).await;
     checked.exited_with(
         78,
         "link.yaml:2:9: daemon: invalid value \"tcp:127.0.0.1:1\": expected tls",
@@ -328,8 +319,8 @@ async fn a_link_file_is_checked_without_a_connection() {
         .await
         .succeeded();
     pki.fixture.write("link.yaml", example.stdout);
-    let checked = run_command(caproot(["link", "--check", "--config", &file]))
+    let checked = run_command(caproot(["link", "check", &file]))
         .await
         .succeeded();
-    assert_eq!(checked.text(), format!("ok: {file}\n"));
+    assert_eq!(checked.text(), format!("ok: {file}: 1 environment\n"));
 }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::announcements::wait_for_announcement;
 use super::broker::NatsServer;
-use super::call;
+use super::call_executor;
 use crate::harness::in_time;
 use crate::harness::process::{Process, caproot, run_command};
 use crate::harness::strace;
@@ -93,7 +93,7 @@ async fn the_files_of_the_page_give_a_list_over_a_tunnel() {
     let fleet = Fleet::from_file(&pki.fixture.path("fleet.yaml"))
         .await
         .expect("a fleet");
-    let error = call(&fleet, "two").await.expect_err("no link");
+    let error = call_executor(&fleet, "two").await.expect_err("no link");
     assert!(error.contains("no link serves the environment"), "{error}");
     let client = fleet.client("one").await.expect("a client");
     in_time(client.with_retry_policy(RetryPolicy::NONE).get_executor())
@@ -132,7 +132,7 @@ async fn the_link_opens_no_file_but_its_own() {
     let fleet = Fleet::from_file(&pki.fixture.path("fleet.yaml"))
         .await
         .expect("a fleet");
-    call(&fleet, "one").await.expect("an answer");
+    call_executor(&fleet, "one").await.expect("an answer");
     let output = link.exit_on(Signal::TERM).await;
     assert_eq!(output.code, Some(0), "{}", output.stderr);
     let log = std::fs::read_to_string(&log).expect("the log");

@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Limit of a request id in bytes.
-pub const MAX_REQUEST_ID_BYTES: usize = 512;
+const MAX_REQUEST_ID_BYTES: usize = 512;
 
 /// Id of a call. A manager never gives two calls the same id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(Arc<str>);
 
-/// Request id that is empty or over [`MAX_REQUEST_ID_BYTES`].
+/// Request id that is empty or over 512 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("invalid request id: expected 1 to {MAX_REQUEST_ID_BYTES} bytes")]
 pub struct RequestIdError;

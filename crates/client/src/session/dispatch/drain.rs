@@ -1,6 +1,6 @@
 //! Polling: fetches the pages of pending calls from the manager and starts the calls.
 
-use super::call::RequestId;
+use super::call::{PendingCall, RequestId};
 use super::manager::MAX_PAGE_TOKEN_BYTES;
 use super::record::{DispatchRecord, DrainSummary};
 use super::tracker::{CallStatus, DeliveryMode};
@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// Limit of the pages of pending calls.
-pub const MAX_PAGES: usize = 10_000;
+const MAX_PAGES: usize = 10_000;
 /// Limit of the calls of a page; a manager may return more calls than the page size.
-pub const MAX_PAGE_CALLS: usize = 10_000;
+const MAX_PAGE_CALLS: usize = 10_000;
 /// Polls of one drain.
 const MAX_POLLS: usize = 100;
 /// Longest delay between two polls.
@@ -89,10 +89,12 @@ impl<'a> PollRun<'a> {
         self.dispatcher.context.check_polling()?;
         self.resend_unsent().await;
         self.wait_for_all().await;
+
         for _ in 0..MAX_POLLS {
             let poll = self.poll_pending().await?;
             self.drained.ignored = poll.ignored;
             self.wait_for_all().await;
+
             if poll.in_flight_elsewhere > 0 {
                 // A dropped drain started these calls; the manager may not have taken their
                 // answers.
@@ -114,6 +116,7 @@ impl<'a> PollRun<'a> {
         loop {
             self.failed.clear();
             self.resend_unsent().await;
+
             match self.poll_pending().await {
                 Ok(poll) => {
                     failed = 0;
@@ -128,6 +131,7 @@ impl<'a> PollRun<'a> {
                 }
                 Err(error) => return error,
             }
+
             // An answer often causes the next call.
             if self.wait_for_done(intervals.next_limit()).await {
                 intervals.reset();
@@ -205,38 +209,23 @@ impl<'a> PollRun<'a> {
 
     /// Polls all pages of pending calls once, and starts the new calls.
     async fn poll_pending(&mut self) -> Result<PollSummary, DispatchError> {
-        let dispatcher = self.dispatcher;
-        let (mut poll, mut token) = (PollSummary::default(), None::<String>);
+        let context = &self.dispatcher.context;
+        let mut poll = PollSummary::default();
+        let mut token: Option<String> = None;
         for _ in 0..MAX_PAGES {
-            dispatcher.context.check_polling()?;
+            context.check_polling()?;
             let page = self
-                .record_while(dispatcher.context.fetch_page(token.as_deref()))
-                .await;
-            let page = page.map_err(DispatchError::Pending)?;
+                .record_while(context.fetch_page(token.as_deref()))
+                .await
+                .map_err(DispatchError::Pending)?;
             if page.calls.len() > MAX_PAGE_CALLS {
                 return Err(DispatchError::InvalidPages("a page has over 10,000 calls"));
             }
+
             for call in page.calls {
-                let Some((request_id, job)) = dispatcher.job_for_call(call) else {
-                    poll.ignored += 1;
-                    continue;
-                };
-                let start = dispatcher.start_call(DeliveryMode::Polled, request_id.clone(), job);
-                match self.record_while(start).await? {
-                    StartOutcome::Known(CallStatus::InFlight) => poll.in_flight_elsewhere += 1,
-                    // The call ended after the unsent answers were submitted again.
-                    StartOutcome::Known(CallStatus::Unsent)
-                        if !self.failed.contains(&request_id) =>
-                    {
-                        poll.in_flight_elsewhere += 1;
-                    }
-                    StartOutcome::Known(_) => {}
-                    StartOutcome::Started(ended) => {
-                        poll.started += 1;
-                        self.in_flight.push(ended);
-                    }
-                }
+                self.start_polled(call, &mut poll).await?;
             }
+
             match page.next_token {
                 None => return Ok(poll),
                 next if next == token => {
@@ -249,5 +238,33 @@ impl<'a> PollRun<'a> {
             }
         }
         Err(DispatchError::InvalidPages("over 10,000 pages"))
+    }
+
+    /// Starts a polled call, if it is new, and counts the call in `poll`.
+    async fn start_polled(
+        &mut self,
+        call: PendingCall,
+        poll: &mut PollSummary,
+    ) -> Result<(), DispatchError> {
+        let dispatcher = self.dispatcher;
+        let Some((request_id, job)) = dispatcher.job_for_call(call) else {
+            poll.ignored += 1;
+            return Ok(());
+        };
+
+        let start = dispatcher.start_call(DeliveryMode::Polled, request_id.clone(), job);
+        match self.record_while(start).await? {
+            StartOutcome::Known(CallStatus::InFlight) => poll.in_flight_elsewhere += 1,
+            // The call ended after the unsent answers were submitted again.
+            StartOutcome::Known(CallStatus::Unsent) if !self.failed.contains(&request_id) => {
+                poll.in_flight_elsewhere += 1;
+            }
+            StartOutcome::Known(_) => {}
+            StartOutcome::Started(ended) => {
+                poll.started += 1;
+                self.in_flight.push(ended);
+            }
+        }
+        Ok(())
     }
 }

@@ -45,9 +45,16 @@ struct CallAnswer {
     duration: Duration,
 }
 
+/// End of the submission of an answer.
+struct AnswerSubmission {
+    outcome: SubmitOutcome,
+    /// Number of submissions.
+    attempts: usize,
+}
+
 /// Error of [`run_guarded`].
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-pub enum GuardedRunError {
+enum GuardedRunError {
     #[error("no answer within {}", humantime::format_duration(*.0))]
     TimedOut(Duration),
     #[error("a panic")]
@@ -61,13 +68,12 @@ impl DispatchContext {
         options: DispatchOptions,
         tracker: CallTracker,
     ) -> Self {
-        let (tracker, call_ended) = (Mutex::new(tracker), Notify::new());
         Self {
             manager,
             handler,
             options,
-            tracker,
-            call_ended,
+            tracker: Mutex::new(tracker),
+            call_ended: Notify::new(),
         }
     }
 
@@ -98,27 +104,27 @@ impl DispatchContext {
                 duration: Duration::ZERO,
             },
         };
+
         let started_at = Instant::now();
-        let (outcome, attempts) = self.submit_with_retries(&request_id, &answer.result).await;
+        let submission = self.submit_with_retries(&request_id, &answer.result).await;
         let record = DispatchRecord {
             request_id,
             tool: answer.tool,
             origin: answer.origin,
             success: answer.result.success,
-            outcome,
-            attempts,
+            outcome: submission.outcome,
+            attempts: submission.attempts,
             answer_duration: answer.duration,
             submit_duration: started_at.elapsed(),
             bytes: answer.result.json.len(),
         };
-        let unsent = UnsentAnswer {
+
+        let unsent = (!record.is_done()).then(|| UnsentAnswer {
             tool: record.tool.clone(),
             result: answer.result,
-        };
-        self.tracker().finish_call(
-            record.request_id.clone(),
-            (!record.is_done()).then_some(unsent),
-        );
+        });
+        self.tracker()
+            .finish_call(record.request_id.clone(), unsent);
         self.report_record(&record);
         self.call_ended.notify_waiters();
         record
@@ -138,48 +144,55 @@ impl DispatchContext {
             }
             Err(GuardedRunError::Panicked) => (AnswerOrigin::Panicked, no_result("it panicked")),
         };
-        let tool = truncate_with_ellipsis(tool, MAX_TOOL_NAME_BYTES);
+
         CallAnswer {
-            tool,
+            tool: truncate_with_ellipsis(tool, MAX_TOOL_NAME_BYTES),
             origin,
             result,
             duration: started_at.elapsed(),
         }
     }
 
-    /// Submits an answer. Returns the outcome and the number of attempts.
+    /// Submits an answer, at most [`MAX_ATTEMPTS`] times.
     async fn submit_with_retries(
         &self,
         request_id: &RequestId,
         result: &ToolResult,
-    ) -> (SubmitOutcome, usize) {
+    ) -> AnswerSubmission {
         let attempts = AtomicUsize::new(0);
-        let attempt = || async {
+        let attempt = || {
             attempts.fetch_add(1, Ordering::Relaxed);
-            let submit = async { self.manager.submit_result(request_id, result).await };
-            match run_guarded(self.options.manager_timeout, submit).await {
-                Ok(SubmitOutcome::Failed(reason)) => Err(reason),
-                Ok(outcome) => Ok(outcome),
-                Err(error) => Err(error.to_string()),
-            }
+            let submit = self.submit_once(request_id, result);
+            run_fallible(self.options.manager_timeout, submit)
         };
         let outcome = repeat_failed(attempt)
             .await
             .unwrap_or_else(SubmitOutcome::Failed);
-        (outcome, attempts.into_inner())
+
+        AnswerSubmission {
+            outcome,
+            attempts: attempts.into_inner(),
+        }
+    }
+
+    /// Submits an answer. If the manager did not take the answer, returns the reason as an error.
+    async fn submit_once(
+        &self,
+        request_id: &RequestId,
+        result: &ToolResult,
+    ) -> Result<SubmitOutcome, String> {
+        match self.manager.submit_result(request_id, result).await {
+            SubmitOutcome::Failed(reason) => Err(reason),
+            outcome => Ok(outcome),
+        }
     }
 
     /// Fetches a page of pending calls.
     pub async fn fetch_page(&self, token: Option<&str>) -> Result<PendingPage, String> {
-        let attempt = || async {
-            let page = async {
-                self.manager
-                    .list_pending(token, self.options.page_size)
-                    .await
-            };
-            run_guarded(self.options.manager_timeout, page)
-                .await
-                .unwrap_or_else(|error| Err(error.to_string()))
+        let page_size = self.options.page_size;
+        let attempt = || {
+            let list = async { self.manager.list_pending(token, page_size).await };
+            run_fallible(self.options.manager_timeout, list)
         };
         repeat_failed(attempt).await
     }
@@ -218,7 +231,7 @@ async fn repeat_failed<T, F: Future<Output = Result<T, String>>>(
 }
 
 /// Runs code of the embedding program with a time limit, and catches its panics.
-pub async fn run_guarded<T>(
+async fn run_guarded<T>(
     limit: Duration,
     work: impl Future<Output = T>,
 ) -> Result<T, GuardedRunError> {
@@ -227,6 +240,15 @@ pub async fn run_guarded<T>(
         Ok(Err(_)) => Err(GuardedRunError::Panicked),
         Err(_) => Err(GuardedRunError::TimedOut(limit)),
     }
+}
+
+/// Runs code as [`run_guarded`]. A time-out and a panic are errors like those of the code.
+pub async fn run_fallible<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, String>>,
+) -> Result<T, String> {
+    let outcome = run_guarded(limit, work).await;
+    outcome.unwrap_or_else(|error| Err(error.to_string()))
 }
 
 /// Returns the result for a model if the tool gave none.

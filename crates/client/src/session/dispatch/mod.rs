@@ -88,23 +88,21 @@ mod tests;
 mod tracker;
 mod turn;
 
-pub use call::{CallKind, MAX_REQUEST_ID_BYTES, PendingCall, RequestId, RequestIdError};
-pub use drain::{DrainError, MAX_PAGE_CALLS, MAX_PAGES};
+pub use call::{CallKind, PendingCall, RequestId, RequestIdError};
+pub use drain::DrainError;
 #[cfg(feature = "manager")]
 pub use http_manager::{
     CallListener, HttpManager, HttpManagerConfig, HttpManagerError, ListenError, ManagerPaths,
 };
-pub use manager::{
-    AgentThread, CallHandler, CallManager, MAX_PAGE_TOKEN_BYTES, PendingPage, SubmitOutcome,
-};
-pub use record::{AnswerOrigin, DispatchRecord, DrainSummary, MAX_FAILURES};
+pub use manager::{AgentThread, CallHandler, CallManager, PendingPage, SubmitOutcome};
+pub use record::{AnswerOrigin, DispatchRecord, DrainSummary};
 pub use session_thread::{SentPrompt, SessionThread};
 pub use tracker::DeliveryMode;
 pub use turn::{FinishedTurn, TerminalStatuses, TurnError};
 
 use caproot_core::sync::Mutex;
 use drain::PollRun;
-use job::{DispatchContext, DispatchJob, run_guarded};
+use job::{DispatchContext, DispatchJob, run_fallible};
 use serde_json::Value;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -114,10 +112,10 @@ use tokio::task::JoinSet;
 use tracker::{CallStatus, CallTracker};
 
 /// Attempts to submit an answer or to fetch a page.
-pub const MAX_ATTEMPTS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 /// First delay between two polls. The random delay before the second attempt is at most twice as
 /// long, and the delay before the third attempt at most four times.
-pub const RETRY_DELAY: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 /// Limit of a tool's name in a record, in bytes.
 const MAX_TOOL_NAME_BYTES: usize = 256;
 
@@ -189,6 +187,18 @@ enum StartOutcome {
     Started(oneshot::Receiver<DispatchRecord>),
 }
 
+/// Next step of a call that has a permit.
+enum CallStep {
+    /// The tracker has the call as in flight.
+    Run,
+    /// The unsent answer of the call is submitted again.
+    Resend,
+    /// The limit of unsent answers is reached: this answer must be submitted first.
+    MakeRoom(RequestId),
+    /// Nothing is left to do.
+    End(CallStatus),
+}
+
 /// Waiter for a permit with a call. The tracker does not forget the id before the guard is dropped.
 struct WaiterGuard<'a> {
     context: &'a DispatchContext,
@@ -244,8 +254,10 @@ impl CallDispatcher {
             page_size,
             ..options
         };
+
         let remembered = NonZeroUsize::new(options.max_remembered).unwrap_or(NonZeroUsize::MIN);
         let tracker = CallTracker::new(remembered, options.max_unsent.max(max_in_flight));
+
         Self {
             session_id: session_id.into(),
             context: Arc::new(DispatchContext::new(manager, handler, options, tracker)),
@@ -272,10 +284,9 @@ impl CallDispatcher {
             .tracker()
             .set_mode(DeliveryMode::Pushed)
             .map_err(DispatchError::Mode)?;
-        match self
-            .start_call(DeliveryMode::Pushed, request_id, job)
-            .await?
-        {
+
+        let mode = DeliveryMode::Pushed;
+        match self.start_call(mode, request_id, job).await? {
             StartOutcome::Known(_) => Ok(DispatchOutcome::AlreadyKnown),
             // A task ends without a record only if the runtime shuts down.
             StartOutcome::Started(ended) => Ok(ended
@@ -299,9 +310,9 @@ impl CallDispatcher {
 
     /// Sends a turn, once.
     async fn send_turn(&self, thread: &dyn AgentThread, turn: &Value) -> Result<(), TurnError> {
-        let work = async { thread.send_turn(turn).await };
-        let sent = run_guarded(self.context.options.turn_timeout, work).await;
-        sent.unwrap_or_else(|error| Err(error.to_string()))
+        let send = async { thread.send_turn(turn).await };
+        run_fallible(self.context.options.turn_timeout, send)
+            .await
             .map_err(TurnError::NotSent)
     }
 
@@ -357,16 +368,14 @@ impl CallDispatcher {
         if !self.matches(&call) {
             return None;
         }
-        match call.kind {
-            CallKind::Tool { name, arguments } => Some((
-                call.request_id,
-                DispatchJob::Answer {
-                    tool: name,
-                    arguments,
-                },
-            )),
-            CallKind::Other(_) => None,
-        }
+        let CallKind::Tool { name, arguments } = call.kind else {
+            return None;
+        };
+        let job = DispatchJob::Answer {
+            tool: name,
+            arguments,
+        };
+        Some((call.request_id, job))
     }
 
     /// Starts a new call. If calls are pushed, submits the unsent answer of a known call again.
@@ -383,43 +392,71 @@ impl CallDispatcher {
             CallStatus::New => {}
             status => return Ok(StartOutcome::Known(status)),
         }
+
         loop {
             let Some(permit) = self.acquire_permit().await else {
                 return Ok(StartOutcome::Known(CallStatus::InFlight));
             };
-            let oldest = {
-                let mut tracker = self.context.tracker();
-                tracker.set_mode(mode).map_err(DispatchError::Mode)?;
-                let oldest = tracker.is_full().then(|| tracker.oldest_unsent()).flatten();
-                match (tracker.look_up(&request_id), oldest) {
-                    (CallStatus::New, Some(oldest)) => oldest,
-                    (CallStatus::New, None) => {
-                        tracker.start_call(&request_id);
-                        drop(tracker);
-                        return Ok(StartOutcome::Started(
-                            self.spawn_job(permit, request_id, job),
-                        ));
-                    }
-                    (CallStatus::Unsent, _) if mode == DeliveryMode::Pushed => request_id.clone(),
-                    (status, _) => return Ok(StartOutcome::Known(status)),
+            match self.next_step(mode, &request_id)? {
+                CallStep::End(status) => return Ok(StartOutcome::Known(status)),
+
+                CallStep::Run => {
+                    let ended = self.spawn_job(permit, request_id, job);
+                    return Ok(StartOutcome::Started(ended));
                 }
-            };
-            let is_this = oldest == request_id;
-            let Some(ended) = self.start_resend(permit, oldest) else {
-                continue;
-            };
-            if is_this {
-                return Ok(StartOutcome::Started(ended));
+
+                CallStep::Resend => {
+                    if let Some(ended) = self.start_resend(permit, request_id.clone()) {
+                        return Ok(StartOutcome::Started(ended));
+                    }
+                }
+
+                CallStep::MakeRoom(oldest) => {
+                    if let Some(ended) = self.start_resend(permit, oldest) {
+                        self.check_room(ended).await?;
+                    }
+                }
             }
-            // The limit of unsent answers is reached: the oldest answer must be submitted first.
-            if let Ok(DispatchRecord {
+        }
+    }
+
+    /// Decides on the next step of a call, and records the start of a new call.
+    fn next_step(
+        &self,
+        mode: DeliveryMode,
+        request_id: &RequestId,
+    ) -> Result<CallStep, DispatchError> {
+        let mut tracker = self.context.tracker();
+        tracker.set_mode(mode).map_err(DispatchError::Mode)?;
+
+        match tracker.look_up(request_id) {
+            CallStatus::New => {
+                let oldest = tracker.is_full().then(|| tracker.oldest_unsent()).flatten();
+                if let Some(oldest) = oldest {
+                    return Ok(CallStep::MakeRoom(oldest));
+                }
+                tracker.start_call(request_id);
+                Ok(CallStep::Run)
+            }
+            CallStatus::Unsent if mode == DeliveryMode::Pushed => Ok(CallStep::Resend),
+            status => Ok(CallStep::End(status)),
+        }
+    }
+
+    /// Waits for the submission of an unsent answer. Returns an error if the answer stays unsent.
+    async fn check_room(
+        &self,
+        ended: oneshot::Receiver<DispatchRecord>,
+    ) -> Result<(), DispatchError> {
+        match ended.await {
+            Ok(DispatchRecord {
                 outcome: SubmitOutcome::Failed(reason),
                 ..
-            }) = ended.await
-            {
+            }) => {
                 let kept = self.context.tracker().unsent().len();
-                return Err(DispatchError::TooManyUnsent { kept, reason });
+                Err(DispatchError::TooManyUnsent { kept, reason })
             }
+            _ => Ok(()),
         }
     }
 
@@ -447,6 +484,7 @@ impl CallDispatcher {
     ) -> oneshot::Receiver<DispatchRecord> {
         let (sender, ended) = oneshot::channel();
         let context = self.context.clone();
+
         let mut tasks = self.tasks.lock();
         while tasks.try_join_next().is_some() {}
         tasks.spawn(async move {

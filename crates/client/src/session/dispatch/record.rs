@@ -5,7 +5,7 @@ use super::manager::SubmitOutcome;
 use std::time::Duration;
 
 /// Records of failed dispatches in a [`DrainSummary`].
-pub const MAX_FAILURES: usize = 100;
+const MAX_FAILURES: usize = 100;
 
 /// Record of one dispatched call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub struct DrainSummary {
     pub already_answered: usize,
     /// Answers that the manager did not take. They are kept, and the next drain submits them again.
     pub failed: usize,
-    /// First [`MAX_FAILURES`] records of the failed answers.
+    /// First 100 records of the failed answers.
     pub failures: Vec<DispatchRecord>,
     /// Calls of other sessions in the last poll.
     pub ignored: usize,

@@ -53,8 +53,8 @@ impl SessionThread {
         session: Arc<Session>,
         options: DispatchOptions,
     ) -> Self {
-        let (thread, handler) = (manager.clone(), session.clone());
-        let dispatcher = CallDispatcher::new(session_id, manager, handler, options);
+        let thread = manager.clone();
+        let dispatcher = CallDispatcher::new(session_id, manager, session.clone(), options);
         Self {
             session,
             thread,

@@ -6,8 +6,9 @@ mod properties;
 mod turns;
 
 use super::{
-    AgentThread, CallDispatcher, CallHandler, CallKind, CallManager, DispatchOptions,
-    DispatchRecord, PendingCall, PendingPage, RequestId, SubmitOutcome,
+    AgentThread, CallDispatcher, CallHandler, CallKind, CallManager, DispatchError,
+    DispatchOptions, DispatchOutcome, DispatchRecord, PendingCall, PendingPage, RequestId,
+    SubmitOutcome,
 };
 use crate::session::ToolResult;
 use caproot_core::sync::Mutex;
@@ -132,6 +133,14 @@ fn model_and_dispatcher(calls: usize) -> (Arc<Model>, CallDispatcher) {
     let model = Arc::new(Model::with(calls));
     let dispatcher = dispatcher(&model, DispatchOptions::default());
     (model, dispatcher)
+}
+
+/// Returns how many pushed calls were answered.
+fn count_ended(outcomes: &[Result<DispatchOutcome, DispatchError>]) -> usize {
+    outcomes
+        .iter()
+        .filter(|outcome| matches!(outcome, Ok(DispatchOutcome::Ended(_))))
+        .count()
 }
 
 impl Model {

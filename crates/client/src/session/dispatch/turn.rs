@@ -1,7 +1,7 @@
 //! Turns of a thread: answers calls until the thread has a terminal status.
 
 use super::drain::{MAX_FAILED_POLLS, POLL_INTERVALS, PollRun};
-use super::job::{DispatchContext, run_guarded};
+use super::job::{DispatchContext, run_fallible};
 use super::manager::AgentThread;
 use super::record::DrainSummary;
 use super::{CallDispatcher, DispatchError, RETRY_DELAY};
@@ -63,8 +63,7 @@ pub enum TurnError {
 
 impl TerminalStatuses {
     /// Returns whether a status is one of the names. The comparison is exact.
-    #[must_use]
-    pub fn contains(&self, status: &str) -> bool {
+    pub(super) fn contains(&self, status: &str) -> bool {
         self.0.iter().any(|name| name == status)
     }
 }
@@ -112,19 +111,21 @@ pub async fn run_turn(
     }
     let context = &dispatcher.context;
     context.check_polling().map_err(TurnError::Dispatch)?;
-    let (mut run, latest) = (PollRun::new(dispatcher), Mutex::new(None));
-    let after = context.options.turn_timeout;
+
+    let mut run = PollRun::new(dispatcher);
+    let latest = Mutex::new(None);
     let watch = async {
         send.await?;
         wait_for_terminal_status(context, thread, &until, &latest).await
     };
-    let both = async {
+    let either = async {
         tokio::select! {
             status = watch => status,
             error = run.poll_until_error() => Err(TurnError::Dispatch(error)),
         }
     };
-    let Ok(status) = timeout(after, both).await else {
+    let after = context.options.turn_timeout;
+    let Ok(outcome) = timeout(after, either).await else {
         let status = latest.lock().take();
         return Err(TurnError::TimedOut {
             expected: until,
@@ -132,7 +133,8 @@ pub async fn run_turn(
             status,
         });
     };
-    let status = status?;
+    let status = outcome?;
+
     // Longer calls continue on their tasks.
     drop(timeout(FINAL_WAIT, run.wait_for_all()).await);
     Ok(FinishedTurn {
@@ -151,10 +153,8 @@ async fn wait_for_terminal_status(
     let mut intervals = POLL_INTERVALS;
     let mut failed = 0;
     loop {
-        let status = run_guarded(context.options.manager_timeout, async {
-            thread.status().await
-        });
-        match status.await.unwrap_or_else(|error| Err(error.to_string())) {
+        let status = async { thread.status().await };
+        match run_fallible(context.options.manager_timeout, status).await {
             Ok(status) if until.contains(&status) => return Ok(status),
             Ok(status) => {
                 failed = 0;
@@ -167,6 +167,7 @@ async fn wait_for_terminal_status(
                 }
             }
         }
+
         tokio::select! {
             () = sleep(intervals.next_limit()) => {}
             () = context.wait_for_call_end() => {

@@ -1,7 +1,7 @@
 //! Pages of random views: each page is within the limit, and all pages join to the view in order.
 
-use super::super::ToolNames;
 use super::super::result::{MAX_RESULT_BYTES, ToolResult};
+use super::super::tool_names::ToolNames;
 use super::super::view::SessionView;
 use super::{SkillListCursor, list_page};
 use caproot_core::proto::caproot::v1::{Authority, Skill, SkillPolicy};

@@ -5,11 +5,12 @@
 use super::mirror_watch::{MirrorWatch, unavailable_reason};
 use super::{
     PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
-    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, unavailable_error,
+    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, invalid_response_error,
+    unavailable_error, unlisted_package_error, wrong_authority_error,
 };
-use crate::session::metrics::RequestCounter;
+use crate::session::options::SessionOptions;
+use crate::session::request_metrics::{RequestCounter, RequestMetrics};
 use crate::session::result::{ToolError, ToolErrorCode};
-use crate::session::{RequestMetrics, SessionOptions};
 use crate::{
     CallError, Client, Fleet, Mirror, MirrorCatalog, MirrorSelection, MirrorSnapshot, MirrorState,
     ResumePoint, is_of_root,
@@ -25,7 +26,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::Instant;
+use tokio::time::timeout;
 
 /// Concurrent calls of one daemon by one session; further calls wait.
 const MAX_CONCURRENT_CALLS: usize = 16;
@@ -42,8 +43,20 @@ pub struct DaemonSource {
     grace_period: Duration,
     /// Whether the mirror has more roots than `roots`.
     is_partial: bool,
-    /// Latest listing, with the catalog from which it was built.
-    cached_listing: Mutex<(Arc<MirrorCatalog>, Arc<SkillListing>)>,
+    cached_listing: Mutex<CachedListing>,
+}
+
+/// Latest listing, with the catalog from which it was built.
+#[derive(Debug, Default)]
+struct CachedListing {
+    catalog: Arc<MirrorCatalog>,
+    listing: Arc<SkillListing>,
+}
+
+/// Mirrored catalog, and the reason if the catalog must not be used.
+struct CatalogAvailability {
+    catalog: Arc<MirrorCatalog>,
+    unavailable_reason: Option<String>,
 }
 
 #[derive(Debug)]
@@ -60,8 +73,8 @@ struct DaemonConnection {
 pub struct ExecutorState {
     /// Environment of the executor.
     pub environment_id: String,
-    /// `live`, `stale`, or `connecting` until the executor has answered for the first time.
-    pub state: &'static str,
+    /// State of the connection.
+    pub state: ExecutorStatus,
     /// Reason if the executor is not live.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -71,6 +84,22 @@ pub struct ExecutorState {
     pub revision: u64,
     /// Number of mirrored skills.
     pub skills: usize,
+}
+
+/// State of the connection of a session to an executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ExecutorStatus {
+    /// The executor has not answered yet.
+    Connecting,
+    /// The executor has never answered, and no answer is expected now: no daemon listens at its
+    /// address, the daemon rejected the request, or the fleet has no executor for the environment.
+    /// The session retries.
+    Failed,
+    /// The listed skills are the executor's.
+    Live,
+    /// The executor is lost. The listed skills are its last ones.
+    Stale,
 }
 
 /// Returns the detail of the mirrored skills. Only the full view has plugins.
@@ -85,7 +114,7 @@ pub fn mirrored_view(options: &SessionOptions) -> SkillView {
 impl DaemonSource {
     /// Starts the source of an environment's executor. Waits for the first list at most for the
     /// start timeout.
-    pub async fn start_executor(
+    pub(crate) async fn start_executor(
         fleet: &Fleet,
         environment_id: String,
         selection: MirrorSelection,
@@ -93,13 +122,13 @@ impl DaemonSource {
         options: &SessionOptions,
     ) -> Self {
         let roots = selection.roots.clone();
-        let deadline = Instant::now() + options.start_timeout;
         let client = fleet.lazy_client(&environment_id);
         let mirror = match from {
             Some(from) => fleet.resume_mirror(&environment_id, selection, from),
             None => fleet.mirror(&environment_id, selection),
         };
-        let connection = DaemonConnection::start(client, mirror, deadline).await;
+        let connection = DaemonConnection::start(client, mirror, options.start_timeout).await;
+
         Self::new(
             SourceKind::Executor,
             environment_id,
@@ -123,9 +152,9 @@ impl DaemonSource {
             view: mirrored_view(options),
             ..MirrorSelection::new(roots.clone())
         };
-        let deadline = Instant::now() + options.start_timeout;
         let mirror = Mirror::start(&client, selection);
-        let connection = DaemonConnection::start(client, mirror, deadline).await;
+        let connection = DaemonConnection::start(client, mirror, options.start_timeout).await;
+
         Self::new(kind, id.to_owned(), roots, connection, options.grace_period)
     }
 
@@ -147,57 +176,46 @@ impl DaemonSource {
         }
     }
 
-    /// Returns the mirrored catalog, and the reason if the catalog must not be used. The catalog of
-    /// a lost daemon can be used during the grace period.
-    fn usable_catalog(&self) -> (Arc<MirrorCatalog>, Option<String>) {
+    /// Returns the mirrored catalog. The catalog of a lost daemon can be used during the grace
+    /// period.
+    fn catalog_availability(&self) -> CatalogAvailability {
         let snapshot = self.connection.mirror.snapshot();
-        let reason = unavailable_reason(&snapshot.state, self.grace_period);
-        (snapshot.catalog, reason)
+        CatalogAvailability {
+            unavailable_reason: unavailable_reason(&snapshot.state, self.grace_period),
+            catalog: snapshot.catalog,
+        }
     }
 
     fn unavailable_error(&self, reason: &str) -> ToolError {
         unavailable_error(self.kind, &self.id, reason)
     }
 
-    /// Returns the connection and a permit for a call.
-    async fn acquire_permit(&self) -> Result<(&DaemonConnection, SemaphorePermit<'_>), ToolError> {
-        let connection = &*self.connection;
-        let permit = tokio::time::timeout(PERMIT_TIMEOUT, connection.permits.acquire()).await;
-        match permit {
-            Ok(Ok(permit)) => Ok((connection, permit)),
-            Ok(Err(_)) | Err(_) => Err(ToolError::from_code(
-                ToolErrorCode::Overloaded,
-                "too many calls wait for this executor",
-            )),
-        }
+    /// Returns a permit for a call.
+    async fn acquire_permit(&self) -> Result<SemaphorePermit<'_>, ToolError> {
+        let permit = timeout(PERMIT_TIMEOUT, self.connection.permits.acquire()).await;
+        permit.ok().and_then(Result::ok).ok_or_else(|| {
+            let message = "too many calls wait for this executor";
+            ToolError::from_code(ToolErrorCode::Overloaded, message)
+        })
     }
 
     /// Returns the root of a listed package.
     fn find_root(&self, id: &str, package: &str) -> Result<&SelectedCapabilityRoot, ToolError> {
         if !is_of_root(package, id) {
-            return Err(ToolError::from_code(
-                ToolErrorCode::WrongAuthority,
-                "the package belongs to another authority",
-            ));
+            return Err(wrong_authority_error());
         }
-        let (catalog, reason) = self.usable_catalog();
-        if let Some(reason) = reason {
+
+        let CatalogAvailability {
+            catalog,
+            unavailable_reason,
+        } = self.catalog_availability();
+        if let Some(reason) = unavailable_reason {
             return Err(self.unavailable_error(&reason));
         }
         if catalog.skill(package).is_none() {
-            let status = catalog.roots().iter().find(|root| root.id == id);
-            if let Some(status) = status.filter(|status| status.state() != RootState::Ready) {
-                let message = format!("the root {id:?} is not ready: {}", status.message);
-                return Err(ToolError::from_code(
-                    ToolErrorCode::RootUnavailable,
-                    &message,
-                ));
-            }
-            return Err(ToolError::from_code(
-                ToolErrorCode::PackageNotFound,
-                "the skill does not exist now",
-            ));
+            return Err(missing_skill_error(&catalog, id));
         }
+
         let root = self.roots.iter().find(|root| root.id == id);
         root.ok_or_else(|| self.unavailable_error("it has other roots"))
     }
@@ -214,11 +232,12 @@ impl DaemonSource {
             max_bytes: i64::try_from(request.max_bytes).unwrap_or(i64::MAX),
             ..ReadResourceRequest::default()
         };
-        let (connection, _permit) = self.acquire_permit().await?;
-        let page = connection
-            .requests
-            .count(connection.client.read_page(&read))
-            .await;
+
+        let _permit = self.acquire_permit().await?;
+        let DaemonConnection {
+            client, requests, ..
+        } = &*self.connection;
+        let page = requests.count(client.read_page(&read)).await;
         TextPage::from_response(&read, page.map_err(|error| self.tool_error(&error))?)
     }
 
@@ -235,11 +254,11 @@ impl DaemonSource {
             ..ListResourcesRequest::default()
         };
 
-        let (connection, _permit) = self.acquire_permit().await?;
-        // One page: a later page is another call.
-        let mut client = connection.client.clone();
+        let _permit = self.acquire_permit().await?;
+        let mut client = self.connection.client.clone();
+        // One page: the next page is another call.
         let page = client.list_resources_until(&list, 0);
-        let page = connection.requests.count(page).await;
+        let page = self.connection.requests.count(page).await;
         let page = page.map_err(|error| self.tool_error(&error))?;
 
         let files: Option<Vec<PackageFile>> = page
@@ -248,8 +267,7 @@ impl DaemonSource {
             .map(|file| package_file(&request.package, file))
             .collect();
         let files = files.ok_or_else(|| {
-            let message = "invalid response of the executor: a file is not in the package";
-            ToolError::from_code(ToolErrorCode::InvalidResponse, message)
+            invalid_response_error("the executor", "a listed file is not in the package")
         })?;
         Ok(PackageFilesPage {
             files,
@@ -266,13 +284,14 @@ impl DaemonSource {
 
     /// Returns a source with the same mirror and permits for a part of the roots, or `None` if no
     /// root is left.
-    pub fn restricted_to(&self, is_included: &dyn Fn(&str) -> bool) -> Option<Self> {
-        let roots = self
+    pub(crate) fn restricted_to(&self, is_included: &dyn Fn(&str) -> bool) -> Option<Self> {
+        let roots: Vec<_> = self
             .roots
             .iter()
             .filter(|root| is_included(&root.id))
-            .cloned();
-        let roots: Vec<_> = roots.collect();
+            .cloned()
+            .collect();
+
         (!roots.is_empty()).then(|| Self {
             kind: self.kind,
             id: self.id.clone(),
@@ -285,12 +304,12 @@ impl DaemonSource {
     }
 
     /// Returns a snapshot of the mirror.
-    pub fn mirror_snapshot(&self) -> MirrorSnapshot {
+    pub(crate) fn mirror_snapshot(&self) -> MirrorSnapshot {
         self.connection.mirror.snapshot()
     }
 
     /// Returns whether the mirror has roots that the source does not list.
-    pub fn is_partial(&self) -> bool {
+    pub(crate) fn is_partial(&self) -> bool {
         self.is_partial
     }
 
@@ -298,67 +317,78 @@ impl DaemonSource {
         !self.is_partial || self.roots.iter().any(|selected| selected.id == root)
     }
 
+    /// Returns whether a skill or plugin with this authority belongs to a root of the source.
+    fn includes_authority(&self, authority: Option<&Authority>) -> bool {
+        authority.is_some_and(|authority| self.includes_root(&authority.id))
+    }
+
     /// Returns the skills of the source's roots.
     fn selected_skills<'a>(
         &'a self,
         catalog: &'a MirrorCatalog,
     ) -> impl Iterator<Item = &'a Arc<Skill>> {
-        let owner = |skill: &Arc<Skill>| skill.authority.as_ref().map(|owner| owner.id.clone());
-        catalog.skills().filter(move |skill| {
-            !self.is_partial || owner(skill).is_some_and(|owner| self.includes_root(&owner))
-        })
+        catalog
+            .skills()
+            .filter(|skill| self.includes_authority(skill.authority.as_ref()))
     }
 
-    /// Returns the authority of a daemon as an authority of the source's kind.
-    fn own_authority(&self, authority: Option<Authority>) -> Option<Authority> {
-        authority.map(|authority| Authority {
-            kind: self.kind.name().to_owned(),
-            ..authority
-        })
+    /// Returns a skill or plugin of the daemon, with the source's kind in the field `authority`.
+    fn with_own_kind<T: Clone>(
+        &self,
+        item: &Arc<T>,
+        authority: impl FnOnce(&mut T) -> &mut Option<Authority>,
+    ) -> Arc<T> {
+        if self.kind == SourceKind::Executor {
+            return item.clone();
+        }
+
+        let mut item = T::clone(item);
+        if let Some(authority) = authority(&mut item) {
+            self.kind.name().clone_into(&mut authority.kind);
+        }
+        Arc::new(item)
     }
 
     /// Returns a catalog as a listing of the source's kind.
     fn build_listing(&self, catalog: &MirrorCatalog) -> SkillListing {
-        let of_kind = |skill: &Arc<Skill>| {
-            if self.kind == SourceKind::Executor {
-                return skill.clone();
+        let skills = self
+            .selected_skills(catalog)
+            .map(|skill| self.with_own_kind(skill, |skill| &mut skill.authority))
+            .collect();
+
+        let mut warnings = Vec::new();
+        let mut truncated = false;
+        for root in catalog.roots() {
+            if !self.includes_root(&root.id) {
+                continue;
             }
-            let skill = Skill::clone(skill);
-            Arc::new(Skill {
-                authority: self.own_authority(skill.authority),
-                ..skill
-            })
-        };
-        let roots = || {
-            catalog
-                .roots()
-                .iter()
-                .filter(|root| self.includes_root(&root.id))
-        };
-        let unready = roots().filter(|root| root.state() != RootState::Ready);
+            if root.state() != RootState::Ready {
+                warnings.push(format!("root {:?} is not ready: {}", root.id, root.message));
+            }
+            truncated |= root.truncated;
+        }
+
         SkillListing {
-            skills: self.selected_skills(catalog).map(of_kind).collect(),
-            warnings: unready
-                .map(|root| format!("root {:?} is not ready: {}", root.id, root.message))
-                .collect(),
-            truncated: roots().any(|root| root.truncated),
+            skills,
+            warnings,
+            truncated,
         }
     }
 
     /// Returns the state of the connection and of the catalog.
-    #[must_use]
-    pub fn state(&self) -> ExecutorState {
+    pub(crate) fn state(&self) -> ExecutorState {
         let snapshot = self.connection.mirror.snapshot();
         let (state, reason) = match &snapshot.state {
-            MirrorState::Live => ("live", None),
-            MirrorState::Stale { why, .. } => ("stale", Some(why.to_string())),
-            MirrorState::Connecting(why) => ("connecting", why.as_ref().map(ToString::to_string)),
-            MirrorState::Failed(why) => ("connecting", Some(why.to_string())),
+            MirrorState::Live => (ExecutorStatus::Live, None),
+            MirrorState::Stale { why, .. } => (ExecutorStatus::Stale, Some(why)),
+            MirrorState::Connecting(why) => (ExecutorStatus::Connecting, why.as_ref()),
+            MirrorState::Failed(why) => (ExecutorStatus::Failed, Some(why)),
         };
+
         ExecutorState {
             environment_id: self.id.clone(),
             state,
-            reason,
+            reason: reason.map(ToString::to_string),
             epoch: snapshot.epoch.to_string(),
             revision: snapshot.revision,
             skills: self.selected_skills(&snapshot.catalog).count(),
@@ -380,14 +410,19 @@ impl SkillSource for DaemonSource {
     }
 
     fn snapshot(&self) -> SourceSnapshot {
-        let (catalog, unavailable) = self.usable_catalog();
-        let mut last = self.cached_listing.lock();
-        if !Arc::ptr_eq(&last.0, &catalog) {
-            *last = (catalog.clone(), Arc::new(self.build_listing(&catalog)));
+        let CatalogAvailability {
+            catalog,
+            unavailable_reason,
+        } = self.catalog_availability();
+
+        let mut cached = self.cached_listing.lock();
+        if !Arc::ptr_eq(&cached.catalog, &catalog) {
+            cached.listing = Arc::new(self.build_listing(&catalog));
+            cached.catalog = catalog;
         }
         SourceSnapshot {
-            listing: last.1.clone(),
-            unavailable_reason: unavailable,
+            listing: cached.listing.clone(),
+            unavailable_reason,
         }
     }
 
@@ -398,22 +433,16 @@ impl SkillSource for DaemonSource {
     }
 
     fn plugins(&self) -> Vec<Arc<Plugin>> {
-        let (catalog, unavailable) = self.usable_catalog();
-        let is_listed = |plugin: &&Arc<Plugin>| {
-            let owner = plugin.authority.as_ref();
-            unavailable.is_none() && owner.is_some_and(|owner| self.includes_root(&owner.id))
-        };
-        let of_kind = |plugin: &Arc<Plugin>| {
-            if self.kind == SourceKind::Executor {
-                return plugin.clone();
-            }
-            let plugin = Plugin::clone(plugin);
-            Arc::new(Plugin {
-                authority: self.own_authority(plugin.authority),
-                ..plugin
-            })
-        };
-        catalog.plugins().filter(is_listed).map(of_kind).collect()
+        let availability = self.catalog_availability();
+        if availability.unavailable_reason.is_some() {
+            return Vec::new();
+        }
+        availability
+            .catalog
+            .plugins()
+            .filter(|plugin| self.includes_authority(plugin.authority.as_ref()))
+            .map(|plugin| self.with_own_kind(plugin, |plugin| &mut plugin.authority))
+            .collect()
     }
 
     fn request_metrics(&self) -> RequestMetrics {
@@ -440,6 +469,18 @@ impl SkillSource for DaemonSource {
     }
 }
 
+impl DaemonConnection {
+    async fn start(client: Client, mirror: Mirror, start_timeout: Duration) -> Self {
+        mirror.wait_until_live_or_failed(start_timeout).await;
+        Self {
+            client,
+            mirror,
+            permits: Semaphore::new(MAX_CONCURRENT_CALLS),
+            requests: RequestCounter::default(),
+        }
+    }
+}
+
 /// Returns the authority of a root. A daemon knows authorities of the kind `executor` only.
 fn executor_authority(root_id: &str) -> Authority {
     Authority {
@@ -460,16 +501,14 @@ fn package_file(package: &str, file: Resource) -> Option<PackageFile> {
     })
 }
 
-impl DaemonConnection {
-    async fn start(client: Client, mirror: Mirror, deadline: Instant) -> Self {
-        mirror
-            .wait_until_live_or_failed(deadline.saturating_duration_since(Instant::now()))
-            .await;
-        Self {
-            client,
-            mirror,
-            permits: Semaphore::new(MAX_CONCURRENT_CALLS),
-            requests: RequestCounter::default(),
+/// Returns the error of a skill that the catalog does not have: its root may not be ready.
+fn missing_skill_error(catalog: &MirrorCatalog, root: &str) -> ToolError {
+    let status = catalog.roots().iter().find(|status| status.id == root);
+    match status {
+        Some(status) if status.state() != RootState::Ready => {
+            let message = format!("the root {root:?} is not ready: {}", status.message);
+            ToolError::from_code(ToolErrorCode::RootUnavailable, &message)
         }
+        _ => unlisted_package_error(),
     }
 }

@@ -38,6 +38,7 @@ impl SourceWatch for MirrorWatch {
                     self.reported = now;
                     return;
                 }
+
                 match snapshot.state {
                     MirrorState::Stale { since, .. } if now.unavailable_reason.is_none() => {
                         // The next iteration reports the end of the grace period.

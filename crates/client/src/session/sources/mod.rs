@@ -6,221 +6,18 @@ mod daemon;
 pub mod mcp;
 mod mirror_watch;
 
+pub use super::skill_source::{
+    PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
+    SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+};
 pub(super) use daemon::mirrored_view;
-pub use daemon::{DaemonSource, ExecutorState};
+pub use daemon::{DaemonSource, ExecutorState, ExecutorStatus};
 
-use super::metrics::RequestMetrics;
 use super::result::{ToolError, ToolErrorCode};
-use crate::{is_of_root, root_id};
+use super::skill_source::unavailable_error;
+use crate::root_id;
 use caproot_core::proto::caproot::v1::read_resource_response::Body;
-use caproot_core::proto::caproot::v1::{Plugin, ReadResourceRequest, ReadResourceResponse, Skill};
-use caproot_core::text::single_line;
-use futures_util::future::BoxFuture;
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
-
-/// Kind of a source. The order is the precedence of names: if two skills have one name, the session
-/// lists the skill of the earlier kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum SourceKind {
-    /// Daemon of an executor, for roots that a platform selected.
-    Executor,
-    /// Directories on the machine of the orchestrator.
-    Local,
-    /// MCP server with skills.
-    Mcp,
-}
-
-impl SourceKind {
-    /// All kinds in their order.
-    pub const ALL: [Self; 3] = [Self::Executor, Self::Local, Self::Mcp];
-
-    /// Returns the kind of the authorities: `executor`, `local` or `mcp`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Executor => "executor",
-            Self::Local => "local",
-            Self::Mcp => "mcp",
-        }
-    }
-
-    /// Returns a phrase for a source of this kind.
-    #[must_use]
-    pub fn describe(self, id: &str) -> String {
-        match self {
-            Self::Executor => format!("the executor of environment {id:?}"),
-            Self::Local => format!("the local source {id:?}"),
-            Self::Mcp => format!("the MCP server {id:?}"),
-        }
-    }
-}
-
-/// Source of skills. A call of a source ends within [`SkillSource::read_timeout`]. A source returns
-/// only its own files, and reports if it is unavailable.
-pub trait SkillSource: fmt::Debug + Send + Sync {
-    /// Returns the kind of the source.
-    fn kind(&self) -> SourceKind;
-
-    /// Returns the id of the source among the sources of its kind, such as the environment of an
-    /// executor.
-    fn id(&self) -> &str;
-
-    /// Returns the ids of the authorities, as in `authority.id`, in the order of the list. The ids
-    /// never change, and no other source of the kind has them.
-    fn authorities(&self) -> Vec<String>;
-
-    /// Returns the current listing. Cheap; the same `Arc` if nothing changed.
-    fn snapshot(&self) -> SourceSnapshot;
-
-    /// Returns a watch for changes of the snapshot, or `None` if the snapshot never changes.
-    fn watch(&self) -> Option<Box<dyn SourceWatch>>;
-
-    /// Returns the time limit of a page. After the limit, the session reports that the source does
-    /// not answer.
-    fn read_timeout(&self) -> Duration;
-
-    /// Returns the plugins of the source, each with an authority of the source. Empty by default and
-    /// while the source is unavailable.
-    fn plugins(&self) -> Vec<Arc<Plugin>> {
-        Vec::new()
-    }
-
-    /// Returns the counters of the source's requests since its start. Without requests by default.
-    fn request_metrics(&self) -> RequestMetrics {
-        RequestMetrics::default()
-    }
-
-    /// Returns whether a handle is of this authority of the source. By default, the id of an
-    /// authority is the first part of its handles.
-    fn owns_handle(&self, authority: &str, handle: &str) -> bool {
-        is_of_root(handle, authority)
-    }
-
-    /// Returns a page of a file of a listed skill.
-    fn read_page<'a>(
-        &'a self,
-        request: &'a TextPageRequest,
-    ) -> BoxFuture<'a, Result<TextPage, ToolError>>;
-
-    /// Returns a page of the files of a listed skill, by handle in byte order. By default, the source
-    /// cannot list files.
-    fn list_files<'a>(
-        &'a self,
-        request: &'a PackageFilesRequest,
-    ) -> BoxFuture<'a, Result<PackageFilesPage, ToolError>> {
-        let _ = request;
-        let phrase = self.kind().describe(self.id());
-        let message = format!("{phrase} does not list the files of a skill");
-        let error = ToolError::with_hint(
-            ToolErrorCode::ResourceNotFound,
-            &message,
-            "Read the files that the skill's main resource names, or go on without them.",
-        );
-        Box::pin(std::future::ready(Err(error)))
-    }
-}
-
-/// Watch for changes of one source.
-pub trait SourceWatch: fmt::Debug + Send {
-    /// Waits until the snapshot may have changed since the watch was created or this method
-    /// returned. Cancel-safe.
-    fn changed(&mut self) -> BoxFuture<'_, ()>;
-}
-
-/// Listing of a source at one moment.
-#[derive(Debug, Clone)]
-pub struct SourceSnapshot {
-    /// Listing; the latest listing if the source is unavailable, as the source keeps its names.
-    pub listing: Arc<SkillListing>,
-    /// Reason if the source is unavailable and none of its skills are listed; the end of a
-    /// sentence.
-    pub unavailable_reason: Option<String>,
-}
-
-/// Immutable list of skills.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct SkillListing {
-    /// Skills with an authority of the source; the skills of one authority are adjacent and sorted
-    /// by name.
-    pub skills: Vec<Arc<Skill>>,
-    /// Warnings for a model, each a sentence.
-    pub warnings: Vec<String>,
-    /// Whether a limit cut the list short.
-    pub truncated: bool,
-}
-
-/// Request of a page.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct TextPageRequest {
-    /// Id of an authority of the source.
-    pub authority: String,
-    /// Package of the skill, as the source lists it.
-    pub package: String,
-    /// Handle of the file: the package, `/` and the path of the file. Empty: the main resource.
-    pub resource: String,
-    /// Cursor of the page; empty for the first page.
-    pub cursor: String,
-    /// Limit of the page in bytes.
-    pub max_bytes: usize,
-}
-
-/// Request of a page of the files of a package.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PackageFilesRequest {
-    /// Id of an authority of the source.
-    pub authority: String,
-    /// Package of the skill, as the source lists it.
-    pub package: String,
-    /// Token of the page; empty for the first page.
-    pub page_token: String,
-}
-
-/// Page of the files of a package.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PackageFilesPage {
-    /// Files by handle in byte order.
-    pub files: Vec<PackageFile>,
-    /// Token of the next page, at most 3,000 bytes; empty at the end.
-    pub next_page_token: String,
-    /// Whether a limit of the source omitted files.
-    pub truncated: bool,
-}
-
-/// File of a package.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PackageFile {
-    /// Handle of the file: the package, `/` and the path of the file.
-    pub resource: String,
-    /// Size in bytes; `None` if the source does not know the size.
-    pub size_bytes: Option<u64>,
-}
-
-/// Page of a text file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TextPage {
-    /// Handle of the file.
-    pub resource: String,
-    /// Contents within the requested limit.
-    pub contents: String,
-    /// Cursor of the next page, at most 512 bytes; empty at the end.
-    pub next_cursor: String,
-}
-
-impl TextPageRequest {
-    /// Checks that the handle of the file begins with the package.
-    pub fn check_resource_in_package(&self) -> Result<(), ToolError> {
-        let rest = self.resource.strip_prefix(self.package.as_str());
-        if self.resource.is_empty() || rest.is_some_and(|rest| rest.starts_with('/')) {
-            return Ok(());
-        }
-        Err(ToolError::from_code(
-            ToolErrorCode::ResourceNotFound,
-            "the resource is not in the package",
-        ))
-    }
-}
+use caproot_core::proto::caproot::v1::{ReadResourceRequest, ReadResourceResponse};
 
 impl TextPage {
     /// Returns the page of a response. The page must be of the requested file, and text.
@@ -228,27 +25,23 @@ impl TextPage {
         request: &ReadResourceRequest,
         page: ReadResourceResponse,
     ) -> Result<Self, ToolError> {
-        let invalid = |reason: &str| {
-            let message = format!("invalid response of the executor: {reason}");
-            Err(ToolError::from_code(
-                ToolErrorCode::InvalidResponse,
-                &message,
-            ))
-        };
         let is_requested = if request.resource.is_empty() {
             root_id(&page.resource) == root_id(&request.package)
         } else {
             page.resource == request.resource
         };
         if !is_requested {
-            return invalid("the page is of another file");
+            let reason = "the page is of another file";
+            return Err(invalid_response_error("the executor", reason));
         }
+
         match page.body {
             Some(Body::Contents(contents)) => Ok(Self {
                 resource: page.resource,
                 contents,
                 next_cursor: page.next_cursor,
             }),
+
             Some(Body::Data(_)) => {
                 let media = if page.media_type.is_empty() {
                     "unknown type"
@@ -258,29 +51,29 @@ impl TextPage {
                 let message = format!("the file is not text: {media}, {} bytes", page.total_bytes);
                 Err(ToolError::from_code(ToolErrorCode::NotText, &message))
             }
-            None => invalid("a page of a file has no body"),
+
+            None => {
+                let reason = "a page of a file has no body";
+                Err(invalid_response_error("the executor", reason))
+            }
         }
     }
 }
 
-impl SourceSnapshot {
-    /// Returns whether the listing and the availability are the same.
-    pub(super) fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.listing, &other.listing)
-            && self.unavailable_reason == other.unavailable_reason
-    }
+/// Returns the error of a package that belongs to another authority than the requested one.
+fn wrong_authority_error() -> ToolError {
+    let message = "the package belongs to another authority";
+    ToolError::from_code(ToolErrorCode::WrongAuthority, message)
 }
 
-/// Returns the error of an unavailable source.
-pub(super) fn unavailable_error(kind: SourceKind, id: &str, reason: &str) -> ToolError {
-    let code = match kind {
-        SourceKind::Executor => ToolErrorCode::ExecutorUnavailable,
-        SourceKind::Local | SourceKind::Mcp => ToolErrorCode::SourceUnavailable,
-    };
-    let message = format!(
-        "{} cannot be used: {}",
-        kind.describe(id),
-        single_line(reason)
-    );
-    ToolError::from_code(code, &message)
+/// Returns the error of a package that the source does not list.
+fn unlisted_package_error() -> ToolError {
+    let message = "the skill does not exist now";
+    ToolError::from_code(ToolErrorCode::PackageNotFound, message)
+}
+
+/// Returns the error of an invalid response. `server` is a phrase, such as `the executor`.
+fn invalid_response_error(server: &str, reason: &str) -> ToolError {
+    let message = format!("invalid response of {server}: {reason}");
+    ToolError::from_code(ToolErrorCode::InvalidResponse, &message)
 }

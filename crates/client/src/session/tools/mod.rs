@@ -8,7 +8,10 @@ mod tool;
 
 pub use tool::{CustomTool, ToolFunctionError};
 
-use super::{InstructionText, SelectionError, ToolNames, ToolResult};
+use super::instructions::InstructionText;
+use super::result::ToolResult;
+use super::selection::SelectionError;
+use super::tool_names::ToolNames;
 use caproot_core::sync::Mutex;
 use limits::{MAX_CONCURRENT_CALLS, MAX_TOOLS};
 use results::ResultText;
@@ -141,9 +144,10 @@ impl ToolRegistry {
     /// Registers a tool after the tools that are registered.
     pub fn register(&self, tool: CustomTool) -> Result<(), ToolRegistryError> {
         // Checked before the lock is taken, as a schema may be slow to compile.
-        let tool = RegisteredTool::new(tool);
+        let checked = RegisteredTool::new(tool);
+
         let mut registry = self.lock_unsealed()?;
-        let tool = tool?;
+        let tool = checked?;
         let name = tool.full_name().to_owned();
         if registry.tools.iter().any(|other| other.full_name() == name) {
             return Err(ToolRegistryError::Duplicate(name));
@@ -161,10 +165,9 @@ impl ToolRegistry {
         let index = registry
             .tools
             .iter()
-            .position(|tool| tool.full_name() == name);
-        registry
-            .tools
-            .remove(index.ok_or_else(|| ToolRegistryError::NoSuchTool(name.to_owned()))?);
+            .position(|tool| tool.full_name() == name)
+            .ok_or_else(|| ToolRegistryError::NoSuchTool(name.to_owned()))?;
+        registry.tools.remove(index);
         Ok(())
     }
 
@@ -210,13 +213,11 @@ impl ToolRegistry {
         let mut registry = self.0.lock();
         let RegistryState { tools, sealed } = &mut *registry;
         let flattened = flat_tools(tools, names)?;
-        let sealed = sealed.get_or_insert_with(|| tools.as_slice().into());
-        let tools = flattened.unwrap_or_else(|| sealed.clone());
-        let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
+        let shared = sealed.get_or_insert_with(|| tools.as_slice().into());
         Ok(ToolSet {
-            tools,
+            tools: flattened.unwrap_or_else(|| shared.clone()),
             names,
-            permits,
+            ..ToolSet::default()
         })
     }
 
@@ -241,11 +242,10 @@ impl Eq for ToolRegistry {}
 
 impl Default for ToolSet {
     fn default() -> Self {
-        let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS));
         Self {
             tools: Arc::default(),
             names: ToolNames::default(),
-            permits,
+            permits: Arc::new(Semaphore::new(MAX_CONCURRENT_CALLS)),
         }
     }
 }
@@ -258,6 +258,7 @@ fn flat_tools(
     if names == ToolNames::Namespaced {
         return Ok(None);
     }
+
     let mut seen = HashSet::new();
     let mut flat = Vec::new();
     let mut errors = Vec::new();
@@ -272,6 +273,7 @@ fn flat_tools(
             Ok(renamed) => flat.push(Arc::new(renamed)),
         }
     }
+
     if errors.is_empty() {
         Ok(Some(flat.into()))
     } else {
@@ -299,6 +301,7 @@ impl ToolSet {
         if let Some(tool) = self.tools.iter().find(|tool| tool.full_name() == name) {
             return Some(tool);
         }
+
         let mut others = self
             .tools
             .iter()

@@ -34,20 +34,19 @@ impl ResultText {
         schema: Option<&Value>,
         wraps_result: bool,
     ) -> Option<Self> {
+        if description.is_none() && schema.is_none() {
+            return None;
+        }
+
         let label = if wraps_result {
             "JSON Schema of its field `result`"
         } else {
             "JSON Schema"
         };
-        let schema = schema.map(|schema| format!("{label}: {schema}"));
-        if description.is_none() && schema.is_none() {
-            return None;
-        }
-        let description = description.map(|text| single_line(&text));
         Some(Self {
             name: name.to_owned(),
-            description,
-            schema,
+            description: description.map(|text| single_line(&text)),
+            schema: schema.map(|schema| format!("{label}: {schema}")),
         })
     }
 
@@ -57,6 +56,20 @@ impl ResultText {
             name: name.to_owned(),
             ..self
         }
+    }
+
+    /// Returns the next level with less detail.
+    fn shorter_level(&self, level: DetailLevel) -> DetailLevel {
+        let has_both = self.description.is_some() && self.schema.is_some();
+        if level == DetailLevel::Full && has_both {
+            DetailLevel::WithoutSchema
+        } else {
+            DetailLevel::Omitted
+        }
+    }
+
+    fn schema_bytes(&self) -> usize {
+        self.schema.as_ref().map_or(0, String::len)
     }
 
     fn to_line(&self, level: DetailLevel) -> String {
@@ -81,55 +94,66 @@ pub fn append_results(
     if texts.is_empty() {
         return skills(budget);
     }
-    let whole = HEAD.len()
-        + texts
-            .iter()
-            .map(|text| text.to_line(DetailLevel::Full).len())
-            .sum::<usize>();
+
+    let lines: usize = texts
+        .iter()
+        .map(|text| text.to_line(DetailLevel::Full).len())
+        .sum();
     // One byte for the blank line.
-    let reserved = (whole + 1).min(budget / 2);
+    let reserved = (HEAD.len() + lines + 1).min(budget / 2);
     let mut text = skills(budget - reserved);
+
     let separator = if text.text.is_empty() { "" } else { "\n" };
     let room = budget.saturating_sub(text.text.len() + separator.len());
-    let (results, incomplete) = write_results(texts, room);
-    if !results.is_empty() {
+    let results = write_results(texts, room);
+    if !results.text.is_empty() {
         text.text.push_str(separator);
-        text.text.push_str(&results);
+        text.text.push_str(&results.text);
     }
-    if incomplete > 0 {
-        let warning = format!("the results of {incomplete} custom tools are not described in full");
-        text.warnings.push(warning);
+    if results.incomplete > 0 {
+        text.warnings.push(format!(
+            "the results of {} custom tools are not described in full",
+            results.incomplete
+        ));
     }
     text
 }
 
-/// Returns the text in at most `room` bytes, and the number of tools that are not described in
-/// full.
-fn write_results(texts: &[&ResultText], room: usize) -> (String, usize) {
+/// Descriptions of all results.
+#[derive(Debug, PartialEq, Eq)]
+struct ResultsText {
+    text: String,
+    /// Number of tools that are not described in full.
+    incomplete: usize,
+}
+
+/// Returns the text in at most `room` bytes.
+fn write_results(texts: &[&ResultText], room: usize) -> ResultsText {
     let mut levels = vec![DetailLevel::Full; texts.len()];
     let mut lines: Vec<String> = texts
         .iter()
         .map(|text| text.to_line(DetailLevel::Full))
         .collect();
+
     loop {
-        let missing = levels
+        let incomplete = levels
             .iter()
             .filter(|level| **level != DetailLevel::Full)
             .count();
-        let tail = omitted_text(missing);
+        let tail = omitted_text(incomplete);
         let bytes = HEAD.len() + lines.iter().map(String::len).sum::<usize>() + tail.len();
         if bytes <= room && lines.iter().any(|line| !line.is_empty()) {
-            return (format!("{HEAD}{}{tail}", lines.concat()), missing);
+            let text = format!("{HEAD}{}{tail}", lines.concat());
+            return ResultsText { text, incomplete };
         }
+
         let Some(index) = next_to_shorten(texts, &levels) else {
-            return (String::new(), texts.len());
+            return ResultsText {
+                text: String::new(),
+                incomplete: texts.len(),
+            };
         };
-        levels[index] = match (levels[index], &texts[index].description) {
-            (DetailLevel::Full, Some(_)) if texts[index].schema.is_some() => {
-                DetailLevel::WithoutSchema
-            }
-            _ => DetailLevel::Omitted,
-        };
+        levels[index] = texts[index].shorter_level(levels[index]);
         lines[index] = texts[index].to_line(levels[index]);
     }
 }
@@ -137,15 +161,14 @@ fn write_results(texts: &[&ResultText], room: usize) -> (String, usize) {
 /// Returns the index of the line to shorten next: the line with the largest schema (the last of
 /// equal schemas), then the last line.
 fn next_to_shorten(texts: &[&ResultText], levels: &[DetailLevel]) -> Option<usize> {
-    let schema = |index: &usize| texts[*index].schema.as_ref().map_or(0, String::len);
-    let with_schema =
-        (0..texts.len()).filter(|index| levels[*index] == DetailLevel::Full && schema(index) > 0);
-    let left = || {
-        (0..texts.len())
-            .rev()
-            .find(|index| levels[*index] != DetailLevel::Omitted)
-    };
-    with_schema.max_by_key(schema).or_else(left)
+    let largest = (0..texts.len())
+        .filter(|index| levels[*index] == DetailLevel::Full && texts[*index].schema.is_some())
+        .max_by_key(|index| texts[*index].schema_bytes());
+    largest.or_else(|| {
+        levels
+            .iter()
+            .rposition(|level| *level != DetailLevel::Omitted)
+    })
 }
 
 /// Returns the closing line.
@@ -159,7 +182,7 @@ fn omitted_text(missing: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{HEAD, ResultText, write_results};
+    use super::{HEAD, ResultText, ResultsText, write_results};
     use proptest::prelude::*;
     use serde_json::json;
 
@@ -182,18 +205,20 @@ mod tests {
         ];
         let all: Vec<&ResultText> = all.iter().flatten().collect();
         let small = "- t0: Small. JSON Schema: {\"title\":\"xxxxx\"}\n";
-        let whole = write_results(&all, 10_000).0;
+        let whole = write_results(&all, 10_000).text;
         assert!(whole.starts_with(&format!("{HEAD}{small}- t1: Large one. JSON Schema: ")));
         let cut = write_results(&all, whole.len() - 1);
         let tail = "The result of 1 tool is omitted or shortened here.\n";
-        assert_eq!(
-            cut,
-            (
-                format!("{HEAD}{small}- t1: Large one.\n- t2: No schema.\n{tail}"),
-                1
-            )
-        );
-        assert_eq!(write_results(&all, 60), (String::new(), 3));
+        let expected = ResultsText {
+            text: format!("{HEAD}{small}- t1: Large one.\n- t2: No schema.\n{tail}"),
+            incomplete: 1,
+        };
+        assert_eq!(cut, expected);
+        let nothing = ResultsText {
+            text: String::new(),
+            incomplete: 3,
+        };
+        assert_eq!(write_results(&all, 60), nothing);
     }
 
     proptest! {
@@ -209,15 +234,16 @@ mod tests {
                 .filter_map(|(n, (description, schema))| result_text(n, description.as_deref(), *schema))
                 .collect();
             let all: Vec<&ResultText> = all.iter().collect();
-            let (text, missing) = write_results(&all, room);
+            let written = write_results(&all, room);
+            let ResultsText { text, incomplete } = &written;
             prop_assert!(text.len() <= room);
-            prop_assert_eq!(write_results(&all, room), (text.clone(), missing));
+            prop_assert_eq!(&write_results(&all, room), &written);
             // More room never describes less.
-            prop_assert!(write_results(&all, room + 500).1 <= missing);
+            prop_assert!(write_results(&all, room + 500).incomplete <= *incomplete);
             let lines = text.lines().filter(|line| line.starts_with("- ")).count();
-            prop_assert!(lines + missing >= all.len());
-            if !text.is_empty() && missing > 0 {
-                prop_assert!(text.contains(&missing.to_string()));
+            prop_assert!(lines + incomplete >= all.len());
+            if !text.is_empty() && *incomplete > 0 {
+                prop_assert!(text.contains(&incomplete.to_string()));
             }
         }
     }

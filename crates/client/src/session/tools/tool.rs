@@ -106,30 +106,23 @@ impl CustomTool {
         Output: Serialize + JsonSchema,
         E: fmt::Display,
     {
-        let function = Arc::new(function);
-        // The future contains all steps, so that a panic of any step is caught.
-        let handler = move |arguments: Value| -> BoxFuture<'static, _> {
-            let function = function.clone();
-            Box::pin(async move {
-                let running = function(read_input::<Input>(arguments)?);
-                let output = running
-                    .await
-                    .map_err(|error| ToolFailure::FunctionError(format!("{error:#}")))?;
-                write_output(&output)
-            })
-        };
         let settings = SchemaSettings::draft2020_12();
-        Self {
-            namespace: None,
-            name: name.to_owned(),
-            description: None,
-            input: ToolSchema::derive_for::<Input>(settings.clone().for_deserialize()),
-            output: ToolSchema::derive_for::<Output>(settings.for_serialize()),
-            output_description: None,
-            time_limit: DEFAULT_TIME_LIMIT,
-            external_context: false,
-            handler: Arc::new(handler),
-        }
+        let input = ToolSchema::derive_for::<Input>(settings.clone().for_deserialize());
+        let output = ToolSchema::derive_for::<Output>(settings.for_serialize());
+
+        let function = Arc::new(function);
+        let handler: ToolHandler = Arc::new(move |arguments| {
+            let function = function.clone();
+            // All steps are in the future, so that a panic of any step is caught.
+            Box::pin(async move {
+                let running = function(read_input(arguments)?);
+                match running.await {
+                    Ok(output) => write_output(&output),
+                    Err(error) => Err(ToolFailure::FunctionError(format!("{error:#}"))),
+                }
+            })
+        });
+        Self::from_parts(name, input, output, handler)
     }
 
     /// Returns a tool that is made of data: a name, a description, a JSON Schema of the arguments,
@@ -163,27 +156,27 @@ impl CustomTool {
         F: Fn(Value) -> Running + Send + Sync + 'static,
         Running: Future<Output = Result<Value, ToolFunctionError>> + Send + 'static,
     {
+        let input = ToolSchema::Explicit(input_schema);
+        let output = ToolSchema::Explicit(Value::Object(Map::new()));
+
         let function = Arc::new(function);
-        let handler = move |arguments: Value| -> BoxFuture<'static, _> {
-            let function = function.clone();
-            Box::pin(async move {
-                let output = function(arguments).await.map_err(|error| match error {
-                    ToolFunctionError::Failed(reason) => ToolFailure::FunctionError(reason),
-                    ToolFunctionError::Internal(reason) => ToolFailure::InternalError(reason),
-                })?;
-                write_output(&output)
-            })
-        };
+        let handler: ToolHandler =
+            Arc::new(move |arguments| Box::pin(run_json_function(function.clone(), arguments)));
+        Self::from_parts(name, input, output, handler).description(description)
+    }
+
+    /// Returns a tool without a namespace and descriptions.
+    fn from_parts(name: &str, input: ToolSchema, output: ToolSchema, handler: ToolHandler) -> Self {
         Self {
             namespace: None,
             name: name.to_owned(),
-            description: Some(description.to_owned()),
-            input: ToolSchema::Explicit(input_schema),
-            output: ToolSchema::Explicit(Value::Object(Map::new())),
+            description: None,
+            input,
+            output,
             output_description: None,
             time_limit: DEFAULT_TIME_LIMIT,
             external_context: false,
-            handler: Arc::new(handler),
+            handler,
         }
     }
 
@@ -270,11 +263,17 @@ impl fmt::Debug for CustomTool {
 }
 
 impl ToolSchema {
-    /// Returns the schema, and the doc comment of its type.
-    fn into_parts(self) -> (Value, Option<String>) {
+    fn schema(&self) -> &Value {
         match self {
-            Self::Derived { schema, doc } => (schema, doc),
-            Self::Explicit(schema) => (schema, None),
+            Self::Derived { schema, .. } | Self::Explicit(schema) => schema,
+        }
+    }
+
+    /// Returns the doc comment of the type.
+    fn doc(&self) -> Option<&str> {
+        match self {
+            Self::Derived { doc, .. } => doc.as_deref(),
+            Self::Explicit(_) => None,
         }
     }
 
@@ -283,6 +282,7 @@ impl ToolSchema {
     fn derive_for<T: JsonSchema>(mut settings: SchemaSettings) -> Self {
         settings.meta_schema = None;
         settings.inline_subschemas = true;
+
         let mut schema = settings.into_generator().into_root_schema_for::<T>();
         schema.remove("title");
         let doc = schema
@@ -292,6 +292,22 @@ impl ToolSchema {
             schema: schema.to_value(),
             doc,
         }
+    }
+}
+
+/// Runs a function from JSON to JSON.
+async fn run_json_function<F, Running>(
+    function: Arc<F>,
+    arguments: Value,
+) -> Result<String, ToolFailure>
+where
+    F: Fn(Value) -> Running,
+    Running: Future<Output = Result<Value, ToolFunctionError>>,
+{
+    match function(arguments).await {
+        Ok(output) => write_output(&output),
+        Err(ToolFunctionError::Failed(reason)) => Err(ToolFailure::FunctionError(reason)),
+        Err(ToolFunctionError::Internal(reason)) => Err(ToolFailure::InternalError(reason)),
     }
 }
 

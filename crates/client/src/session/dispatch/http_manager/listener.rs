@@ -138,6 +138,7 @@ impl CallListener {
                     tracing::debug!(last_event_id = self.last_event_id, "stream lost: {reason}");
                 }
             }
+
             if self.has_progress {
                 backoff.reset();
             }
@@ -150,13 +151,12 @@ impl CallListener {
         &mut self,
         dispatcher: &CallDispatcher,
     ) -> Result<StreamEnd, ListenError> {
-        let response = match self
-            .open_stream(dispatcher.context.options.manager_timeout)
-            .await
-        {
-            Err(reason) => return Ok(StreamEnd::Lost(reason)),
+        let limit = dispatcher.context.options.manager_timeout;
+        let response = match self.open_stream(limit).await {
             Ok(response) => response,
+            Err(reason) => return Ok(StreamEnd::Lost(reason)),
         };
+
         let status = response.status();
         let is_temporary = status.is_server_error()
             || [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS].contains(&status);
@@ -167,15 +167,8 @@ impl CallListener {
         } else if !status.is_success() {
             return Err(ListenError::Rejected(failure(response).await));
         }
-        let content_type = response
-            .headers()
-            .get(CONTENT_TYPE)
-            .and_then(|t| t.to_str().ok());
-        let content_type = content_type.unwrap_or_default();
-        if !content_type.starts_with("text/event-stream") {
-            let reason = format!("the manager responds with the content type {content_type:?}");
-            return Err(ListenError::Rejected(reason));
-        }
+        check_content_type(&response)?;
+
         let unread = Arc::new(AtomicUsize::new(0));
         let chunks = limited_chunks(response, unread.clone());
         let mut events = SseStream::new(StreamBody::new(Box::pin(chunks)));
@@ -196,15 +189,16 @@ impl CallListener {
     async fn open_stream(&self, limit: Duration) -> Result<Response, String> {
         let manager = &self.manager;
         let url = manager.url(&manager.paths.call_events, "");
-        let build = || {
+        let send = manager.send(|| {
             let request = manager.client.get(&url).header(ACCEPT, "text/event-stream");
             match &self.last_event_id {
                 Some(id) => request.header("Last-Event-ID", id),
                 None => request,
             }
-        };
-        let sent = timeout(limit, manager.send(build)).await;
-        sent.unwrap_or_else(|_| Err("the manager does not respond".to_owned()))
+        });
+        timeout(limit, send)
+            .await
+            .unwrap_or_else(|_| Err("the manager does not respond".to_owned()))
     }
 
     /// Starts the call of an event. The id of the event counts once the call is started.
@@ -216,13 +210,12 @@ impl CallListener {
         if let Some(retry) = event.retry {
             self.requested_delay = Duration::from_millis(retry).min(MAX_REQUESTED_DELAY);
         }
+
         let message = event.data.and_then(|data| serde_json::from_str(&data).ok());
         let call = message.and_then(|message| self.manager.read_call(message));
         if let Some((request_id, job)) = call.and_then(|call| dispatcher.job_for_call(call)) {
-            match dispatcher
-                .start_call(DeliveryMode::Pushed, request_id, job)
-                .await
-            {
+            let start = dispatcher.start_call(DeliveryMode::Pushed, request_id, job);
+            match start.await {
                 // The receiver is dropped: the record goes to `on_dispatch_ended`.
                 Ok(_) => {}
                 // The event comes again with the next stream.
@@ -232,16 +225,34 @@ impl CallListener {
                 Err(error) => return Err(ListenError::Dispatch(error)),
             }
         }
+
         self.has_progress = true;
         if let Some(id) = event.id {
             // An empty id resets the position. Source: the specification of server-sent events. An
             // id that no header can carry is treated as empty.
-            let fits = (1..=MAX_EVENT_ID_BYTES).contains(&id.len());
-            let fits = fits && HeaderValue::from_str(&id).is_ok();
-            self.last_event_id = Some(id).filter(|_| fits);
+            self.last_event_id = Some(id).filter(|id| fits_header(id));
         }
         Ok(None)
     }
+}
+
+/// Checks that a response is an event stream.
+fn check_content_type(response: &Response) -> Result<(), ListenError> {
+    let content_type = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    if content_type.starts_with("text/event-stream") {
+        return Ok(());
+    }
+    let reason = format!("the manager responds with the content type {content_type:?}");
+    Err(ListenError::Rejected(reason))
+}
+
+/// Returns whether the id of an event can be the header of a request.
+fn fits_header(id: &str) -> bool {
+    (1..=MAX_EVENT_ID_BYTES).contains(&id.len()) && HeaderValue::from_str(id).is_ok()
 }
 
 /// Submits unsent answers again. The delays grow while the manager takes none.
@@ -256,24 +267,36 @@ async fn resend_unsent(dispatcher: &CallDispatcher) -> Infallible {
     }
 }
 
+/// Body of a response, and the bytes since the last event.
+struct ChunkSource {
+    response: Response,
+    unread: Arc<AtomicUsize>,
+}
+
+impl ChunkSource {
+    async fn next_frame(&mut self) -> Result<Option<Frame<Bytes>>, io::Error> {
+        let received = self.response.chunk().await;
+        let Some(chunk) = received.map_err(|error| io::Error::other(root_cause(&error)))? else {
+            return Ok(None);
+        };
+
+        let before = self.unread.fetch_add(chunk.len(), Ordering::Relaxed);
+        if before + chunk.len() > MAX_EVENT_BYTES {
+            let message = "an event is over 2 MiB";
+            return Err(io::Error::new(ErrorKind::FileTooLarge, message));
+        }
+        Ok(Some(Frame::data(chunk)))
+    }
+}
+
 /// Returns the chunks of a body. Fails if `unread` bytes came since the last event.
 fn limited_chunks(
     response: Response,
     unread: Arc<AtomicUsize>,
 ) -> impl Stream<Item = Result<Frame<Bytes>, io::Error>> {
-    stream::try_unfold(response, move |mut response| {
-        let unread = unread.clone();
-        async move {
-            let chunk = response.chunk().await;
-            let chunk = chunk.map_err(|error| io::Error::other(root_cause(&error)))?;
-            let Some(chunk) = chunk else { return Ok(None) };
-            if unread.fetch_add(chunk.len(), Ordering::Relaxed) + chunk.len() > MAX_EVENT_BYTES {
-                return Err(io::Error::new(
-                    ErrorKind::FileTooLarge,
-                    "an event is over 2 MiB",
-                ));
-            }
-            Ok(Some((Frame::data(chunk), response)))
-        }
+    let source = ChunkSource { response, unread };
+    stream::try_unfold(source, async |mut source| {
+        let frame = source.next_frame().await?;
+        Ok(frame.map(|frame| (frame, source)))
     })
 }

@@ -12,8 +12,8 @@ use crate::session::http_client::{http_client_builder, no_client};
 use crate::{BearerToken, ClientToken};
 use caproot_core::net::endpoint::is_loopback_host;
 use futures_util::future::BoxFuture;
+use http::StatusCode;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
-use http::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::{RequestBuilder, Response};
 use serde::Deserialize;
@@ -75,10 +75,9 @@ impl HttpManagerConfig {
     /// Returns a configuration with the default paths and without a token.
     #[must_use]
     pub fn new(base_url: impl Into<String>, session_id: impl Into<String>) -> Self {
-        let (base_url, session_id) = (base_url.into(), session_id.into());
         Self {
-            base_url,
-            session_id,
+            base_url: base_url.into(),
+            session_id: session_id.into(),
             token: None,
             paths: ManagerPaths::default(),
         }
@@ -185,33 +184,31 @@ impl HttpManager {
             token,
             paths,
         } = config;
-        let invalid = || HttpManagerError::InvalidUrl(base_url.clone());
-        let url = reqwest::Url::parse(&base_url).map_err(|_| invalid())?;
-        let host = url.host_str().ok_or_else(invalid)?;
-        if !["http", "https"].contains(&url.scheme())
-            || url.query().is_some()
-            || url.fragment().is_some()
-        {
-            return Err(invalid());
-        }
+        let Some(url) = parse_base_url(&base_url) else {
+            return Err(HttpManagerError::InvalidUrl(base_url));
+        };
         check_paths(&paths)?;
-        if token.is_some() && url.scheme() == "http" && !is_loopback_host(host) {
+        let is_local = url.host_str().is_some_and(is_loopback_host);
+        if token.is_some() && url.scheme() == "http" && !is_local {
             return Err(HttpManagerError::TokenInCleartext(base_url));
         }
+
         let token = BearerToken::read(token)
             .await
             .map_err(HttpManagerError::Client)?;
         let builder = http_client_builder(&base_url)
             .await
             .map_err(HttpManagerError::Client)?;
-        let client = builder.tcp_keepalive(KEEPALIVE).build();
-        let client = client.map_err(|error| HttpManagerError::Client(no_client(&error)))?;
-        let base_url = base_url.trim_end_matches('/').to_owned();
+        let client = builder
+            .tcp_keepalive(KEEPALIVE)
+            .build()
+            .map_err(|error| HttpManagerError::Client(no_client(&error)))?;
+
         Ok(Self {
             client,
             token,
             session_id,
-            base_url,
+            base_url: base_url.trim_end_matches('/').to_owned(),
             paths,
             observer: None,
         })
@@ -228,13 +225,10 @@ impl HttpManager {
 
     /// Returns the URL of a path.
     fn url(&self, path: &str, request_id: &str) -> String {
-        let encode = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let path = path.replace("{session}", &encode(&self.session_id));
-        format!(
-            "{}{}",
-            self.base_url,
-            path.replace("{request_id}", &encode(request_id))
-        )
+        let path = path
+            .replace("{session}", &percent_encode(&self.session_id))
+            .replace("{request_id}", &percent_encode(request_id));
+        format!("{}{path}", self.base_url)
     }
 
     /// Sends a request. If the manager rejects the token and the token's file has changed, sends
@@ -243,66 +237,65 @@ impl HttpManager {
         &self,
         build: impl Fn() -> RequestBuilder + Send + Sync,
     ) -> Result<Response, String> {
-        let attempt = || async {
-            let mut request = build();
-            if let Some(token) = self.token.header() {
-                request = request.header(AUTHORIZATION, token);
-            }
-            request.send().await.map_err(|error| root_cause(&error))
-        };
-        let response = attempt().await?;
+        let response = self.send_once(build()).await?;
         if response.status() == StatusCode::UNAUTHORIZED && self.token.reload().await {
-            return attempt().await;
+            return self.send_once(build()).await;
         }
         Ok(response)
     }
 
+    /// Sends a request with the token.
+    async fn send_once(&self, mut request: RequestBuilder) -> Result<Response, String> {
+        if let Some(token) = self.token.header() {
+            request = request.header(AUTHORIZATION, token);
+        }
+        request.send().await.map_err(|error| root_cause(&error))
+    }
+
     /// Returns the body of a successful `GET`.
     async fn get<T: for<'de> Deserialize<'de>>(&self, url: &str) -> Result<T, String> {
-        let build = || self.client.get(url).header(ACCEPT, "application/json");
-        let body = success_body(self.send(build).await?).await?;
+        let response = self
+            .send(|| self.client.get(url).header(ACCEPT, "application/json"))
+            .await?;
+        let body = success_body(response).await?;
         serde_json::from_slice(&body).map_err(|error| format!("invalid response: {error}"))
     }
 
     async fn post(&self, url: &str, body: &Value) -> Result<Response, String> {
         let text = body.to_string();
-        let build = || {
-            let request = self.client.request(Method::POST, url);
-            request
+        self.send(|| {
+            self.client
+                .post(url)
                 .header(CONTENT_TYPE, "application/json")
                 .body(text.clone())
-        };
-        self.send(build).await
+        })
+        .await
     }
 
     /// Returns the call of a message, or `None` with a log line if the message is invalid.
     fn read_call(&self, message: Value) -> Option<PendingCall> {
-        let call = serde_json::from_value::<CallMessage>(message).map_err(|e| e.to_string());
-        let call = call.and_then(|call| {
-            let id = RequestId::try_from(call.request_id.as_str());
-            id.map(|id| (id, call)).map_err(|error| error.to_string())
-        });
-        match call {
-            Ok((
-                request_id,
-                CallMessage {
-                    tool_name: name,
-                    arguments,
-                    ..
-                },
-            )) => {
-                let kind = CallKind::Tool { name, arguments };
-                Some(PendingCall {
-                    request_id,
-                    session_id: self.session_id.clone(),
-                    kind,
-                })
-            }
+        match self.parse_call(message) {
+            Ok(call) => Some(call),
             Err(reason) => {
                 tracing::warn!(session = self.session_id, "invalid pending call: {reason}");
                 None
             }
         }
+    }
+
+    fn parse_call(&self, message: Value) -> Result<PendingCall, String> {
+        let call: CallMessage =
+            serde_json::from_value(message).map_err(|error| error.to_string())?;
+        let request_id =
+            RequestId::try_from(call.request_id.as_str()).map_err(|error| error.to_string())?;
+        Ok(PendingCall {
+            request_id,
+            session_id: self.session_id.clone(),
+            kind: CallKind::Tool {
+                name: call.tool_name,
+                arguments: call.arguments,
+            },
+        })
     }
 }
 
@@ -313,16 +306,17 @@ impl CallManager for HttpManager {
         _limit: usize,
     ) -> BoxFuture<'a, Result<PendingPage, String>> {
         Box::pin(async move {
-            let calls = match self.get(&self.url(&self.paths.pending_calls, "")).await? {
+            let url = self.url(&self.paths.pending_calls, "");
+            let messages = match self.get(&url).await? {
                 PendingMessage::Page { tool_calls } => tool_calls,
                 PendingMessage::List(calls) => calls,
             };
-            let calls = calls
-                .into_iter()
-                .filter_map(|call| self.read_call(call))
-                .collect();
+
             Ok(PendingPage {
-                calls,
+                calls: messages
+                    .into_iter()
+                    .filter_map(|message| self.read_call(message))
+                    .collect(),
                 next_token: None,
             })
         })
@@ -335,14 +329,16 @@ impl CallManager for HttpManager {
     ) -> BoxFuture<'a, SubmitOutcome> {
         Box::pin(async move {
             let url = self.url(&self.paths.call_response, request_id.as_str());
-            match self.post(&url, &result.to_dynamic_tool_response()).await {
-                Err(reason) => SubmitOutcome::Failed(reason),
-                Ok(response) => match response.status() {
-                    status if status.is_success() => SubmitOutcome::Accepted,
-                    StatusCode::NOT_FOUND => SubmitOutcome::NotFound,
-                    StatusCode::CONFLICT => SubmitOutcome::AlreadyAnswered,
-                    _ => SubmitOutcome::Failed(failure(response).await),
-                },
+            let response = match self.post(&url, &result.to_dynamic_tool_response()).await {
+                Ok(response) => response,
+                Err(reason) => return SubmitOutcome::Failed(reason),
+            };
+
+            match response.status() {
+                status if status.is_success() => SubmitOutcome::Accepted,
+                StatusCode::NOT_FOUND => SubmitOutcome::NotFound,
+                StatusCode::CONFLICT => SubmitOutcome::AlreadyAnswered,
+                _ => SubmitOutcome::Failed(failure(response).await),
             }
         })
     }
@@ -383,6 +379,20 @@ impl fmt::Debug for HttpManager {
     }
 }
 
+/// Returns the URL of a manager, if it has a host, and paths can be appended to it.
+fn parse_base_url(text: &str) -> Option<reqwest::Url> {
+    let url = reqwest::Url::parse(text).ok()?;
+    let is_base = ["http", "https"].contains(&url.scheme())
+        && url.has_host()
+        && url.query().is_none()
+        && url.fragment().is_none();
+    is_base.then_some(url)
+}
+
+fn percent_encode(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
 fn check_paths(paths: &ManagerPaths) -> Result<(), HttpManagerError> {
     let ManagerPaths {
         pending_calls,
@@ -391,14 +401,15 @@ fn check_paths(paths: &ManagerPaths) -> Result<(), HttpManagerError> {
         turns,
         session,
     } = paths;
+
     for path in [pending_calls, call_events, call_response, turns, session] {
         let needs_id = path == call_response && !path.contains("{request_id}");
-        if !path.starts_with('/') || needs_id {
-            let needs = if needs_id {
-                " and contains `{request_id}`"
-            } else {
-                ""
-            };
+        let needs = if needs_id {
+            " and contains `{request_id}`"
+        } else {
+            ""
+        };
+        if needs_id || !path.starts_with('/') {
             return Err(HttpManagerError::InvalidPath {
                 path: path.clone(),
                 needs,

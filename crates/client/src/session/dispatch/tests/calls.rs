@@ -5,7 +5,9 @@ use super::super::{
     DispatchOutcome, DispatchRecord, PendingCall, PendingPage, RETRY_DELAY, RequestId,
     SubmitOutcome,
 };
-use super::{Fault, Model, PageFault, Tool, call, dispatcher, foreign, model_and_dispatcher};
+use super::{
+    Fault, Model, PageFault, Tool, call, count_ended, dispatcher, foreign, model_and_dispatcher,
+};
 use crate::session::ToolResult;
 use futures_util::future::{BoxFuture, join_all};
 use std::sync::Arc;
@@ -117,14 +119,11 @@ async fn concurrent_pushes_of_a_call_are_answered_once() {
     let (model, dispatcher) = model_and_dispatcher(1);
     model.state().tools.push_back(Tool::Slow(500));
     let all = join_all((0..50).map(|_| dispatcher.dispatch_call(call("00000")))).await;
-    let ended = all
-        .iter()
-        .filter(|r| matches!(r, Ok(DispatchOutcome::Ended(_))))
-        .count();
     let known = all
         .iter()
         .filter(|r| **r == Ok(DispatchOutcome::AlreadyKnown))
         .count();
+    let ended = count_ended(&all);
     assert_eq!((ended, known, model.state().runs["00000"]), (1, 49, 1));
 }
 

@@ -17,8 +17,11 @@ const MAIN_FILE_SUFFIX: &str = "/SKILL.md";
 
 /// Returns whether a server can have this name.
 pub fn is_server_name(name: &str) -> bool {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
-    (1..=64).contains(&name.len()) && name.bytes().all(plain) && !is_dots(name)
+    (1..=64).contains(&name.len())
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+        && !is_dots(name)
 }
 
 /// Returns whether a URI is a file with a single spelling: a lower-case scheme, no query, no
@@ -28,25 +31,32 @@ pub fn is_file_uri(uri: &str) -> bool {
     let Some((scheme, path)) = uri.split_once("://") else {
         return false;
     };
-    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_lowercase())
+    uri.len() <= MAX_URI_BYTES
+        && is_accepted_scheme(scheme)
+        && path.contains('/')
+        && path
+            .bytes()
+            .all(|b| b.is_ascii_graphic() && !b"?#\\<>\"{}|^`".contains(&b))
+        && path.split('%').skip(1).all(has_canonical_escape)
+        && path.split('/').all(is_plain_segment)
+}
+
+/// Returns whether a scheme is in lower case, and its URIs have a single spelling.
+fn is_accepted_scheme(scheme: &str) -> bool {
+    scheme.starts_with(|c: char| c.is_ascii_lowercase())
         && scheme
             .bytes()
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-.".contains(&b))
-        && !REJECTED_SCHEMES.contains(&scheme);
-    let plain = |b: u8| b.is_ascii_graphic() && !b"?#\\<>\"{}|^`".contains(&b);
-    let is_plain_segment = |segment: &str| {
-        let decoded = percent_decode_str(segment).collect::<Vec<u8>>();
-        let hides = decoded
+        && !REJECTED_SCHEMES.contains(&scheme)
+}
+
+/// Returns whether a segment of a path names a file or directory, and encodes no separator.
+fn is_plain_segment(segment: &str) -> bool {
+    let decoded: Vec<u8> = percent_decode_str(segment).collect();
+    !matches!(&*decoded, b"" | b"." | b"..")
+        && !decoded
             .iter()
-            .any(|b| *b == b'/' || *b == b'\\' || b.is_ascii_control());
-        !decoded.is_empty() && decoded != b"." && decoded != b".." && !hides
-    };
-    uri.len() <= MAX_URI_BYTES
-        && is_scheme
-        && path.split('%').skip(1).all(has_canonical_escape)
-        && path.bytes().all(plain)
-        && path.contains('/')
-        && path.split('/').all(is_plain_segment)
+            .any(|b| matches!(b, b'/' | b'\\') || b.is_ascii_control())
 }
 
 /// Returns whether the text after a percent sign begins with a canonical escape.
@@ -54,10 +64,11 @@ fn has_canonical_escape(rest: &str) -> bool {
     let Some(digits) = rest.get(..2) else {
         return false;
     };
-    let is_digit = |b: u8| b.is_ascii_digit() || (b'A'..=b'F').contains(&b);
-    let is_unreserved = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
-    digits.bytes().all(is_digit)
-        && u8::from_str_radix(digits, 16).is_ok_and(|byte| !is_unreserved(byte))
+    digits
+        .bytes()
+        .all(|b| b.is_ascii_digit() || (b'A'..=b'F').contains(&b))
+        && u8::from_str_radix(digits, 16)
+            .is_ok_and(|byte| !byte.is_ascii_alphanumeric() && !b"-._~".contains(&byte))
 }
 
 /// Returns the directory of a SKILL.md.

@@ -13,11 +13,12 @@ use rmcp::service::{
     ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, ClientServiceExt as _,
     NotificationContext, Peer, RunningService,
 };
-use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::transport::{IntoTransport, StreamableHttpClientTransport};
 use rmcp::{ClientHandler, RoleClient};
 use std::collections::{BTreeMap, HashMap};
+use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -142,83 +143,83 @@ impl McpConnection {
 /// Connects to a server. Errors are the end of a sentence.
 pub async fn connect(endpoint: &McpEndpoint, relist: Arc<Notify>) -> Result<McpConnection, String> {
     let host = HostHandler { relist };
-    // Newer servers answer a discovery request; older servers need the initialize handshake.
-    let lifecycle = ClientLifecycleMode::Auto {
-        preferred_versions: vec![ProtocolVersion::V_2026_07_28],
-        legacy_version: None,
-    };
-    let failed = |error| {
-        format!(
-            "it cannot be connected to: {}",
-            initialize_error_reason(&error)
-        )
-    };
-    let (running, child) = match endpoint {
+    match endpoint {
         McpEndpoint::Connected(peer) if peer.is_transport_closed() => {
-            return Err("the program closed the connection".to_owned());
+            Err("the program closed the connection".to_owned())
         }
-        McpEndpoint::Connected(peer) => {
-            return Ok(McpConnection {
-                peer: peer.clone(),
-                _service: None,
-                _child: None,
-            });
-        }
+        McpEndpoint::Connected(peer) => Ok(McpConnection {
+            peer: peer.clone(),
+            _service: None,
+            _child: None,
+        }),
+
         McpEndpoint::Http {
             url,
             headers,
             token,
-        } => {
-            check_credentials(url, headers, token.as_ref())?;
-            let headers: HashMap<_, _> = headers.iter().cloned().collect();
-            let config = StreamableHttpClientTransportConfig::with_uri(url.as_str())
-                .custom_headers(headers)
-                .max_sse_event_size(MAX_MESSAGE_BYTES);
-            let client = TokenClient::new(http_client(url).await?, token.clone());
-            let transport = StreamableHttpClientTransport::with_client(client, config);
-            let running = host.serve_with_lifecycle(transport, lifecycle).await;
-            (running.map_err(failed)?, None)
-        }
+        } => connect_http(host, url, headers, token.as_ref()).await,
+
         McpEndpoint::Process {
             program,
             arguments,
             environment,
             working_directory,
         } => {
-            let mut command = Command::new(program);
-            command
-                .args(arguments)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .env_clear();
-            let inherited = INHERITED_VARIABLES.iter();
-            command.envs(inherited.filter_map(|name| Some((name, std::env::var_os(name)?))));
-            command.envs(environment);
+            let mut command = server_command(program, environment);
+            command.args(arguments);
             if let Some(directory) = working_directory {
                 command.current_dir(directory);
             }
-            let child = command.kill_on_drop(true).spawn();
-            let mut child = child.map_err(|error| format!("it cannot be started: {error}"))?;
-            let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
-                return Err("its stdin and stdout cannot be opened".to_owned());
-            };
-            let lines = AsyncRwTransport::new_client(stdout, stdin);
-            let lines = lines.with_max_line_length(MAX_MESSAGE_BYTES);
-            let running = host.serve_with_lifecycle(lines, lifecycle).await;
-            (running.map_err(failed)?, Some(child))
+            connect_process(host, command).await
         }
+    }
+}
+
+/// Connects to a server over HTTP.
+async fn connect_http(
+    host: HostHandler,
+    url: &str,
+    headers: &[(HeaderName, HeaderValue)],
+    token: Option<&McpToken>,
+) -> Result<McpConnection, String> {
+    check_credentials(url, headers, token)?;
+
+    let client = TokenClient::new(http_client(url).await?, token.cloned());
+    let headers: HashMap<_, _> = headers.iter().cloned().collect();
+    let config = StreamableHttpClientTransportConfig::with_uri(url)
+        .custom_headers(headers)
+        .max_sse_event_size(MAX_MESSAGE_BYTES);
+    let transport = StreamableHttpClientTransport::with_client(client, config);
+    host.open_connection(transport, None).await
+}
+
+/// Returns the command of a server, with the inherited variables of this process.
+fn server_command(program: &str, environment: &BTreeMap<String, String>) -> Command {
+    let inherited = INHERITED_VARIABLES
+        .iter()
+        .filter_map(|name| Some((name, std::env::var_os(name)?)));
+
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        .envs(inherited)
+        .envs(environment)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// Starts a server and connects to its stdin and stdout.
+async fn connect_process(host: HostHandler, mut command: Command) -> Result<McpConnection, String> {
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("it cannot be started: {error}"))?;
+    let (Some(stdout), Some(stdin)) = (child.stdout.take(), child.stdin.take()) else {
+        return Err("its stdin and stdout cannot be opened".to_owned());
     };
-    // Files are verified, so a cached old version is of no use.
-    running
-        .peer()
-        .set_response_cache_config(ClientCacheConfig::disabled())
-        .await;
-    let peer = running.peer().clone();
-    Ok(McpConnection {
-        peer,
-        _service: Some(running),
-        _child: child,
-    })
+    let lines = AsyncRwTransport::new_client(stdout, stdin).with_max_line_length(MAX_MESSAGE_BYTES);
+    host.open_connection(lines, Some(child)).await
 }
 
 /// Returns the reason of a failed initialization, without the names of the transport's types.
@@ -244,6 +245,42 @@ async fn http_client(url: &str) -> Result<reqwest::Client, String> {
 #[derive(Debug)]
 struct HostHandler {
     relist: Arc<Notify>,
+}
+
+impl HostHandler {
+    /// Initializes a connection over a transport. The connection holds the process of the server.
+    async fn open_connection<T, E, A>(
+        self,
+        transport: T,
+        child: Option<Child>,
+    ) -> Result<McpConnection, String>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: Error + Send + Sync + 'static,
+    {
+        // Newer servers answer a discovery request; older servers need the initialize handshake.
+        let lifecycle = ClientLifecycleMode::Auto {
+            preferred_versions: vec![ProtocolVersion::V_2026_07_28],
+            legacy_version: None,
+        };
+        let service = self
+            .serve_with_lifecycle(transport, lifecycle)
+            .await
+            .map_err(|error| {
+                let reason = initialize_error_reason(&error);
+                format!("it cannot be connected to: {reason}")
+            })?;
+
+        // Files are verified, so a cached old version is of no use.
+        let peer = service.peer().clone();
+        peer.set_response_cache_config(ClientCacheConfig::disabled())
+            .await;
+        Ok(McpConnection {
+            peer,
+            _service: Some(service),
+            _child: child,
+        })
+    }
 }
 
 impl ClientHandler for HostHandler {

@@ -1,11 +1,11 @@
 //! Files of an MCP server: fetched whole, verified against the list, and returned in pages. A file
 //! that fails verification is never returned.
 
-use super::McpSourceState;
 use super::frontmatter::find_difference;
 use super::limits::{MAX_CACHED_FILES, MAX_FILE_BYTES};
-use super::remote_skill::{ExpectedFile, RemoteSkill};
-use crate::session::metrics::RequestCounter;
+use super::remote_skill::{DeclaredFile, ExpectedFile, RemoteSkill};
+use super::{McpSourceState, invalid_response_error};
+use crate::session::request_metrics::RequestCounter;
 use crate::session::sources::TextPage;
 use crate::session::{ToolError, ToolErrorCode};
 use base64::Engine as _;
@@ -19,6 +19,13 @@ use rmcp::model::{
 use rmcp::service::{Peer, ServiceError};
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// Error codes of a server that does not have a file.
+const MISSING_FILE_CODES: [ErrorCode; 3] = [
+    ErrorCode::RESOURCE_NOT_FOUND,
+    ErrorCode::INVALID_PARAMS,
+    ErrorCode::METHOD_NOT_FOUND,
+];
 
 /// Text file that passed verification.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,36 +71,38 @@ pub async fn fetch_file(
                 message,
             ));
         }
-        ExpectedFile::Declared { digest, size } => Some((digest, size)),
+        ExpectedFile::Declared(declared) => Some(declared),
         ExpectedFile::Undeclared => None,
     };
-    if let Some((digest, size)) = declared {
-        if let Some(size) = size
-            && size > MAX_FILE_BYTES
-        {
+
+    if let Some(declared) = declared {
+        if let Some(size) = declared.size.filter(|size| *size > MAX_FILE_BYTES) {
             return Err(too_large_error(size, MAX_FILE_BYTES));
         }
         // A cached file with the listed digest is current.
-        if let Some(file) = cache.lock().get(uri, digest) {
+        if let Some(file) = cache.lock().get(uri, declared.digest) {
             return Ok(file);
         }
     }
+
     let Some(peer) = &state.peer else {
+        let message = "the MCP server does not respond yet";
         return Err(ToolError::from_code(
             ToolErrorCode::SourceUnavailable,
-            "the MCP server does not respond yet",
+            message,
         ));
     };
     let fetch = async {
         let bytes = read_contents(peer, uri, MAX_FILE_BYTES).await?;
         verify_file(entry, uri, declared, bytes)
     };
-    requests.count(fetch).await.inspect(|file| {
-        // A file without a listed digest cannot be checked later, so it is fetched for each page.
-        if declared.is_some() {
-            cache.lock().insert(uri, file);
-        }
-    })
+    let file = requests.count(fetch).await?;
+
+    // A file without a listed digest cannot be checked later, so it is fetched for each page.
+    if declared.is_some() {
+        cache.lock().insert(uri, &file);
+    }
+    Ok(file)
 }
 
 /// Requests the bytes of a URI from the server.
@@ -104,33 +113,18 @@ pub async fn read_contents(
 ) -> Result<Vec<u8>, ToolError> {
     let response = peer
         .read_resource_once(ReadResourceRequestParams::new(uri))
-        .await;
-    let contents = match response.map_err(|error| tool_error(&error))? {
-        ReadResourceResponse::Complete(result) => result.contents,
-        _ => {
-            return Err(invalid_response(
-                "it asks for input before it returns a file",
-            ));
-        }
+        .await
+        .map_err(|error| tool_error(&error))?;
+    let ReadResourceResponse::Complete(result) = response else {
+        let reason = "it asks for input before it returns a file";
+        return Err(invalid_response(reason));
     };
-    let Ok([contents]) = <[ResourceContents; 1]>::try_from(contents) else {
-        return Err(invalid_response(
-            "it returns several contents or none for a file",
-        ));
+    let Ok([contents]) = <[ResourceContents; 1]>::try_from(result.contents) else {
+        let reason = "it returns several contents or none for a file";
+        return Err(invalid_response(reason));
     };
-    let (returned_uri, bytes) = match contents {
-        ResourceContents::TextResourceContents { uri, text, .. } => (uri, Ok(text.into_bytes())),
-        ResourceContents::BlobResourceContents { uri, blob, .. } => (uri, STANDARD.decode(blob)),
-        _ => {
-            return Err(invalid_response(
-                "the contents of a file are neither text nor bytes",
-            ));
-        }
-    };
-    if returned_uri != uri {
-        return Err(invalid_response("it returns another file"));
-    }
-    let bytes = bytes.map_err(|_| invalid_response("the base64 of a file is invalid"))?;
+
+    let bytes = decode_contents(contents, uri)?;
     let size = bytes.len() as u64;
     if size > max_bytes {
         Err(too_large_error(size, max_bytes))
@@ -139,58 +133,76 @@ pub async fn read_contents(
     }
 }
 
-/// Returns the file, if it matches the list and is text.
+/// Returns the bytes of the contents, which must be of the requested URI.
+fn decode_contents(contents: ResourceContents, requested: &str) -> Result<Vec<u8>, ToolError> {
+    let (uri, bytes) = match contents {
+        ResourceContents::TextResourceContents { uri, text, .. } => (uri, Ok(text.into_bytes())),
+        ResourceContents::BlobResourceContents { uri, blob, .. } => (uri, STANDARD.decode(blob)),
+        _ => {
+            let reason = "the contents of a file are neither text nor bytes";
+            return Err(invalid_response(reason));
+        }
+    };
+    if uri != requested {
+        return Err(invalid_response("it returns another file"));
+    }
+    bytes.map_err(|_| invalid_response("the base64 of a file is invalid"))
+}
+
+/// Returns the file, if it matches the list and is text. If a SKILL.md fails the check, no file of
+/// its skill is used any more.
 fn verify_file(
     entry: &RemoteSkill,
     uri: &str,
-    declared: Option<(&str, Option<u64>)>,
+    declared: Option<DeclaredFile<'_>>,
     bytes: Vec<u8>,
 ) -> Result<VerifiedFile, ToolError> {
-    let is_main = entry.uri == uri;
-    let reject = |reason: &str| {
-        let error = ToolError::from_code(ToolErrorCode::NotVerified, reason);
-        // If the SKILL.md fails verification, no file of the skill is used.
-        if is_main {
-            entry.mark_rejected(&error);
-        }
-        error
-    };
-    if let Some((digest, listed)) = declared {
-        let size = bytes.len() as u64;
-        if let Some(listed) = listed
-            && size != listed
-        {
-            return Err(reject(&format!(
-                "the file has {size} bytes; the list declares {listed}"
-            )));
-        }
-        if sha256_digest(&bytes) != digest {
-            return Err(reject("the digest of the file differs from the list"));
-        }
-    }
     let digest = sha256_digest(&bytes);
-    let text = match String::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) if is_main => {
-            return Err(reject(&format!("the SKILL.md is not text: {error}")));
-        }
-        Err(_) => {
-            return Err(ToolError::from_code(
-                ToolErrorCode::NotText,
-                "the file is not text",
-            ));
-        }
+    let checked = match declared {
+        Some(declared) => check_declaration(declared, bytes.len() as u64, &digest),
+        None => Ok(()),
     };
-    if is_main
-        && let Some(difference) = find_difference(&text, &entry.frontmatter, entry.has_all_fields)
-    {
-        let reason = format!("the SKILL.md differs from the list: {difference}");
-        return Err(reject(&reason));
+    if entry.uri != uri {
+        checked?;
+        let text = String::from_utf8(bytes)
+            .map_err(|_| ToolError::from_code(ToolErrorCode::NotText, "the file is not text"))?;
+        return Ok(VerifiedFile::new(digest, text));
     }
-    Ok(VerifiedFile {
-        digest,
-        text: text.into(),
-    })
+
+    checked
+        .and_then(|()| check_main_file(entry, bytes))
+        .map(|text| VerifiedFile::new(digest, text))
+        .inspect_err(|error| entry.mark_rejected(error))
+}
+
+/// Checks the size and the digest of a file against the list.
+fn check_declaration(declared: DeclaredFile<'_>, size: u64, digest: &str) -> Result<(), ToolError> {
+    if let Some(listed) = declared.size.filter(|listed| *listed != size) {
+        let reason = format!("the file has {size} bytes; the list declares {listed}");
+        return Err(not_verified_error(&reason));
+    }
+    if declared.digest != digest {
+        let reason = "the digest of the file differs from the list";
+        return Err(not_verified_error(reason));
+    }
+    Ok(())
+}
+
+/// Returns the text of a SKILL.md, if its frontmatter matches the list.
+fn check_main_file(entry: &RemoteSkill, bytes: Vec<u8>) -> Result<String, ToolError> {
+    let text = String::from_utf8(bytes)
+        .map_err(|error| not_verified_error(&format!("the SKILL.md is not text: {error}")))?;
+    match find_difference(&text, &entry.frontmatter, entry.has_all_fields) {
+        None => Ok(text),
+        Some(difference) => {
+            let reason = format!("the SKILL.md differs from the list: {difference}");
+            Err(not_verified_error(&reason))
+        }
+    }
+}
+
+fn not_verified_error(reason: &str) -> ToolError {
+    ToolError::from_code(ToolErrorCode::NotVerified, reason)
 }
 
 fn too_large_error(size: u64, limit: u64) -> ToolError {
@@ -199,27 +211,15 @@ fn too_large_error(size: u64, limit: u64) -> ToolError {
 }
 
 fn invalid_response(reason: &str) -> ToolError {
-    ToolError::from_code(
-        ToolErrorCode::InvalidResponse,
-        &format!("invalid response of the MCP server: {reason}"),
-    )
+    invalid_response_error("the MCP server", reason)
 }
 
 /// Returns the error of a failed call for a model.
 fn tool_error(error: &ServiceError) -> ToolError {
     match error {
-        ServiceError::McpError(error)
-            if [
-                ErrorCode::RESOURCE_NOT_FOUND,
-                ErrorCode::INVALID_PARAMS,
-                ErrorCode::METHOD_NOT_FOUND,
-            ]
-            .contains(&error.code) =>
-        {
-            ToolError::from_code(
-                ToolErrorCode::ResourceNotFound,
-                "the MCP server does not have the file now",
-            )
+        ServiceError::McpError(error) if MISSING_FILE_CODES.contains(&error.code) => {
+            let message = "the MCP server does not have the file now";
+            ToolError::from_code(ToolErrorCode::ResourceNotFound, message)
         }
         ServiceError::McpError(error) => {
             let message = format!("the MCP server does not return the file: {}", error.message);
@@ -275,6 +275,13 @@ fn invalid_cursor() -> ToolError {
 }
 
 impl VerifiedFile {
+    fn new(digest: String, text: String) -> Self {
+        Self {
+            digest,
+            text: text.into(),
+        }
+    }
+
     /// Returns the page at a cursor; `None` is the beginning.
     pub fn cut_page(
         &self,
@@ -284,29 +291,30 @@ impl VerifiedFile {
         max_bytes: usize,
     ) -> Result<TextPage, ToolError> {
         let version = checksum([self.digest.as_bytes()]);
-        let cursor = cursor.unwrap_or(McpFileCursor { offset: 0, version });
-        if cursor.version != version {
+        let begin = cursor.unwrap_or(McpFileCursor { offset: 0, version });
+        if begin.version != version {
             let message = "the file changed since the cursor was made";
             return Err(ToolError::from_code(
                 ToolErrorCode::ResourceChanged,
                 message,
             ));
         }
+
         let text = &*self.text;
-        if cursor.offset > text.len() || !text.is_char_boundary(cursor.offset) {
+        let Some(rest) = text.get(begin.offset..) else {
             return Err(invalid_cursor());
-        }
-        let end = text.floor_char_boundary(cursor.offset.saturating_add(max_bytes));
-        let next = (end < text.len()).then_some(McpFileCursor {
-            offset: end,
-            version,
-        });
-        let next_cursor = next
-            .map(|next| next.encode(uri.as_bytes()))
-            .unwrap_or_default();
+        };
+        let contents = &rest[..rest.floor_char_boundary(max_bytes)];
+        let next_cursor = if contents.len() == rest.len() {
+            String::new()
+        } else {
+            let offset = begin.offset + contents.len();
+            McpFileCursor { offset, version }.encode(uri.as_bytes())
+        };
+
         Ok(TextPage {
             resource,
-            contents: text[cursor.offset..end].to_owned(),
+            contents: contents.to_owned(),
             next_cursor,
         })
     }
@@ -323,10 +331,7 @@ mod tests {
     const URI: &str = "skill://a/SKILL.md";
 
     fn file(text: &str) -> VerifiedFile {
-        VerifiedFile {
-            digest: sha256_digest(text.as_bytes()),
-            text: text.into(),
-        }
+        VerifiedFile::new(sha256_digest(text.as_bytes()), text.to_owned())
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::limits::{
 };
 use super::listing::{SkillOrigin, list_skills};
 use super::{McpServerConfig, McpSourceState};
-use crate::session::metrics::RequestCounter;
+use crate::session::request_metrics::RequestCounter;
 use caproot_core::backoff::Backoff;
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use rmcp::RoleClient;
@@ -41,6 +41,7 @@ pub async fn follow_server(
                 .await
                 .unwrap_or_else(|_| Err("it does not answer".to_owned()))
         };
+
         let reason = match requests.count(connect).await {
             Ok(connected) => {
                 log_declarations(&server.name, connected.peer());
@@ -48,13 +49,19 @@ pub async fn follow_server(
             }
             Err(reason) => reason,
         };
+
         let is_over =
             matches!(&server.endpoint, McpEndpoint::Connected(peer) if peer.is_transport_closed());
+
         sender.send_if_modified(|state| {
             let is_changed =
                 state.unavailable_reason.as_ref() != Some(&reason) || !state.has_result;
+
             // The entries stay, so that no other source takes their names.
-            (state.unavailable_reason, state.peer, state.has_result) = (Some(reason), None, true);
+            state.unavailable_reason = Some(reason);
+            state.peer = None;
+            state.has_result = true;
+
             if is_changed {
                 let reason = state.unavailable_reason.as_deref().map(logged_text);
                 tracing::warn!(server = server.name, reason, "MCP server is unavailable");
@@ -86,33 +93,18 @@ async fn relist_until_lost(
         if subscription.is_none() {
             subscription = subscribe_to_changes(peer).await;
         }
+
         let listed_at = Instant::now();
         let before = sender.borrow().entries.clone();
         let list = async {
             let listed = timeout(LIST_TIMEOUT, list_skills(name, peer, &before)).await;
             listed.unwrap_or_else(|_| Err("listing its skills takes too long".to_owned()))
         };
-        let (listing, entries) = match requests.count(list).await {
-            Ok(listed) => listed,
+        match requests.count(list).await {
+            Ok(listed) => sender.send_if_modified(|state| state.store_list(listed, peer)),
             Err(reason) => return reason,
         };
-        sender.send_if_modified(|state| {
-            let is_same = *state.listing == listing
-                && state.entries.len() == entries.len()
-                && entries.iter().all(|(package, entry)| {
-                    state
-                        .entries
-                        .get(package)
-                        .is_some_and(|known| Arc::ptr_eq(known, entry))
-                });
-            let is_changed = !is_same || state.unavailable_reason.is_some();
-            if !is_same {
-                (state.listing, state.entries) = (Arc::new(listing), Arc::new(entries));
-            }
-            (state.unavailable_reason, state.has_result) = (None, true);
-            state.peer = Some(peer.clone());
-            is_changed
-        });
+
         tokio::select! {
             () = relist.notified() => {}
             () = wait_for_change(&mut subscription) => {}
@@ -138,18 +130,15 @@ fn log_declarations(server: &str, peer: &Peer<RoleClient>) {
             logged_text(&format!("{} {}", server.name, server.version))
         });
     let resources = info.capabilities.resources.as_ref();
+
     tracing::info!(
         server,
         implementation,
         protocol = info.protocol_version.as_str(),
         skills_extension = SkillOrigin::of_server(peer) == SkillOrigin::Extension,
         resources = resources.is_some(),
-        list_changed = resources
-            .and_then(|resources| resources.list_changed)
-            .unwrap_or(false),
-        subscribe = resources
-            .and_then(|resources| resources.subscribe)
-            .unwrap_or(false),
+        list_changed = resources.and_then(|r| r.list_changed).unwrap_or(false),
+        subscribe = resources.and_then(|r| r.subscribe).unwrap_or(false),
         "MCP server is connected"
     );
 }
@@ -161,6 +150,7 @@ async fn subscribe_to_changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
     let notifies_list = resources.list_changed.unwrap_or(false);
     let has_index =
         SkillOrigin::of_server(peer) == SkillOrigin::Index && resources.subscribe.unwrap_or(false);
+
     if info.protocol_version != ProtocolVersion::V_2026_07_28 {
         // Servers of an earlier protocol version notify of a changed list without a subscription.
         if has_index {
@@ -170,6 +160,10 @@ async fn subscribe_to_changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
         }
         return None;
     }
+    if !notifies_list && !has_index {
+        return None;
+    }
+
     let mut filter = SubscriptionFilter::builder();
     if notifies_list {
         filter = filter.resources_list_changed();
@@ -177,14 +171,8 @@ async fn subscribe_to_changes(peer: &Peer<RoleClient>) -> Option<Subscription> {
     if has_index {
         filter = filter.resource_subscription(INDEX_URI);
     }
-    if !notifies_list && !has_index {
-        return None;
-    }
-    let filter = filter.build();
-    timeout(SUBSCRIBE_TIMEOUT, peer.listen(filter))
-        .await
-        .ok()?
-        .ok()
+    let subscribed = timeout(SUBSCRIBE_TIMEOUT, peer.listen(filter.build())).await;
+    subscribed.ok()?.ok()
 }
 
 /// Waits for a change or for the end of the subscription. Without a subscription, waits forever.

@@ -24,33 +24,23 @@ pub fn find_difference(
     let Yaml::Map(entries) = &node.value else {
         return Some("its frontmatter is not a mapping".to_owned());
     };
+
     let mut seen = HashSet::new();
     for entry in entries {
+        let field = quote_value(&entry.key);
         if !seen.insert(&*entry.key) {
-            return Some(format!(
-                "its field {} is duplicated",
-                quote_value(&entry.key)
-            ));
+            return Some(format!("its field {field} is duplicated"));
         }
         match listed.get(&*entry.key) {
             // Some JSON writers omit null values.
             None if entry.node.value == Yaml::Null => {}
             None if !has_all_fields => {}
-            None => {
-                return Some(format!(
-                    "the list does not have its field {}",
-                    quote_value(&entry.key)
-                ));
-            }
-            Some(value) if !is_same_value(&entry.node, value) => {
-                return Some(format!(
-                    "the list has another value of its field {}",
-                    quote_value(&entry.key)
-                ));
-            }
-            Some(_) => {}
+            None => return Some(format!("the list does not have its field {field}")),
+            Some(value) if is_same_value(&entry.node, value) => {}
+            Some(_) => return Some(format!("the list has another value of its field {field}")),
         }
     }
+
     let mut fields = listed.iter().filter(|(_, value)| !value.is_null());
     let absent = fields.find(|(key, _)| !seen.contains(key.as_str()));
     absent.map(|(key, _)| format!("it does not have the list's field {}", quote_value(key)))
@@ -60,6 +50,7 @@ fn is_same_value(node: &DocumentNode, value: &Value) -> bool {
     match (&node.value, value) {
         (Yaml::Null, Value::Null) => true,
         (Yaml::Null, Value::String(text)) => text.is_empty(),
+
         (Yaml::Bool(truth), Value::Bool(listed)) => truth == listed,
         // YAML 1.1 has more words for booleans, and some readers return every scalar as text.
         (Yaml::Bool(truth), Value::String(listed)) => {
@@ -73,12 +64,14 @@ fn is_same_value(node: &DocumentNode, value: &Value) -> bool {
             };
             words.iter().any(|word| text.eq_ignore_ascii_case(word))
         }
+
         (Yaml::Number(number), Value::Number(listed)) => {
             **number == *listed.to_string() || number.parse::<f64>().ok() == listed.as_f64()
         }
         (Yaml::Number(text) | Yaml::Text(text), Value::String(listed)) => {
             text.trim_end() == listed.trim_end()
         }
+
         (Yaml::List(items), Value::Array(listed)) => {
             items.len() == listed.len()
                 && items.iter().zip(listed).all(|(a, b)| is_same_value(a, b))

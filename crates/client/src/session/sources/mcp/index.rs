@@ -39,54 +39,65 @@ pub struct IndexEntry {
     frontmatter: Option<IndexFrontmatter>,
 }
 
-#[derive(Debug, Deserialize)]
-struct IndexFrontmatter {
-    name: String,
-    description: String,
+/// Required fields of a skill's frontmatter.
+#[derive(Debug, Clone, Deserialize)]
+pub struct IndexFrontmatter {
+    pub name: String,
+    pub description: String,
+}
+
+/// Entry that cannot be read.
+#[derive(Debug)]
+pub struct InvalidIndexEntry {
+    pub url: String,
+    pub reason: String,
 }
 
 impl IndexEntry {
-    /// Returns the entry, or its URI and the reason if the entry is invalid.
-    pub fn parse(entry: Value) -> Result<Self, (String, String)> {
+    /// Parses an entry.
+    pub fn parse(entry: Value) -> Result<Self, InvalidIndexEntry> {
         let url = entry["url"]
             .as_str()
             .or(entry["uri"].as_str())
             .unwrap_or_default()
             .to_owned();
-        serde_json::from_value(entry).map_err(|error| (url, error.to_string()))
+        serde_json::from_value(entry).map_err(|error| InvalidIndexEntry {
+            url,
+            reason: error.to_string(),
+        })
     }
 
     /// Returns the name and the description of a skill, or the reason for its rejection.
-    pub fn name_and_description(&self) -> Result<(String, String), String> {
+    pub fn frontmatter(&self) -> Result<IndexFrontmatter, String> {
         if let Some(kind) = self.r#type.as_deref().filter(|kind| *kind != "skill-md") {
             return Err(format!("its type {} is not supported", quote_value(kind)));
         }
         if let Some(frontmatter) = &self.frontmatter {
-            return Ok((frontmatter.name.clone(), frontmatter.description.clone()));
+            return Ok(frontmatter.clone());
         }
-        let name = self.name.clone().ok_or("it has no name")?;
-        Ok((name, self.description.clone().unwrap_or_default()))
+
+        Ok(IndexFrontmatter {
+            name: self.name.clone().ok_or("it has no name")?,
+            description: self.description.clone().unwrap_or_default(),
+        })
     }
 }
 
 /// Reads the entries of the index. Returns `None` if the server has no index.
 pub async fn read_index(peer: &Peer<RoleClient>) -> Result<Option<Vec<Value>>, String> {
-    if peer
-        .peer_info()
-        .is_none_or(|info| info.capabilities.resources.is_none())
-    {
+    let info = peer.peer_info();
+    if info.is_none_or(|info| info.capabilities.resources.is_none()) {
         return Ok(None);
     }
-    let read = timeout(
-        PAGE_TIMEOUT,
-        read_contents(peer, INDEX_URI, MAX_LISTING_BYTES as u64),
-    );
-    let bytes = match read.await {
+
+    let read = read_contents(peer, INDEX_URI, MAX_LISTING_BYTES as u64);
+    let bytes = match timeout(PAGE_TIMEOUT, read).await {
         Err(_) => return Err(format!("it does not return {INDEX_URI} in time")),
         Ok(Err(error)) if error.code() == ToolErrorCode::ResourceNotFound => return Ok(None),
         Ok(Err(error)) => return Err(format!("{INDEX_URI} cannot be read: {}", error.sentence())),
         Ok(Ok(bytes)) => bytes,
     };
+
     let index: SkillIndex = serde_json::from_slice(&bytes)
         .map_err(|error| format!("{INDEX_URI} is not an index of skills: {error}"))?;
     Ok(Some(index.skills))

@@ -20,6 +20,13 @@ const MAX_REPORTED: usize = 4;
 /// Skills of a server by package.
 pub type RemoteSkills = HashMap<String, Arc<RemoteSkill>>;
 
+/// List of a server, with the declarations of its skills.
+#[derive(Debug, Default)]
+pub struct ListedSkills {
+    pub listing: SkillListing,
+    pub entries: RemoteSkills,
+}
+
 /// Origin of the list of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SkillOrigin {
@@ -47,7 +54,7 @@ pub async fn list_skills(
     server: &str,
     peer: &Peer<RoleClient>,
     before: &RemoteSkills,
-) -> Result<(SkillListing, RemoteSkills), String> {
+) -> Result<ListedSkills, String> {
     match SkillOrigin::of_server(peer) {
         SkillOrigin::Extension => list_pages(server, peer, before).await,
         SkillOrigin::Index => list_index(server, peer, before).await,
@@ -59,19 +66,13 @@ async fn list_index(
     server: &str,
     peer: &Peer<RoleClient>,
     before: &RemoteSkills,
-) -> Result<(SkillListing, RemoteSkills), String> {
+) -> Result<ListedSkills, String> {
     let mut builder = ListingBuilder::default();
     let Some(entries) = read_index(peer).await? else {
-        let phrase = SourceKind::Mcp.describe(server);
-        let warning = format!(
-            "{phrase} has no skills: it declares no skills extension and has no {INDEX_URI}"
-        );
-        let listing = SkillListing {
-            warnings: vec![warning],
-            ..SkillListing::default()
-        };
-        return Ok((listing, RemoteSkills::new()));
+        builder.has_no_list = true;
+        return Ok(builder.finish(server, None));
     };
+
     let cut_reason =
         (entries.len() > MAX_SKILLS).then(|| format!("it has over {MAX_SKILLS} skills"));
     for entry in entries.into_iter().take(MAX_SKILLS) {
@@ -80,7 +81,7 @@ async fn list_index(
                 let url = entry.url.clone();
                 builder.add_entry(&url, RemoteSkill::from_index(server, entry), before);
             }
-            Err((url, reason)) => builder.record_invalid(&url, &reason),
+            Err(invalid) => builder.record_invalid(&invalid.url, &invalid.reason),
         }
     }
     Ok(builder.finish(server, cut_reason.as_deref()))
@@ -90,27 +91,27 @@ async fn list_pages(
     server: &str,
     peer: &Peer<RoleClient>,
     before: &RemoteSkills,
-) -> Result<(SkillListing, RemoteSkills), String> {
+) -> Result<ListedSkills, String> {
     let mut builder = ListingBuilder::default();
-    let (mut cursor, mut pages) = (None, 0);
-    let cut_reason = loop {
-        if pages == MAX_PAGES {
-            break Some(format!("it has over {MAX_PAGES} pages"));
-        }
-        let params = PaginatedRequestParams::default().with_cursor(cursor.take());
-        let page = timeout(PAGE_TIMEOUT, peer.list_skills(Some(params))).await;
-        let page = page.map_err(|_| "it does not list its skills in time".to_owned())?;
-        let page = page.map_err(|error| format!("it does not list its skills: {error}"))?;
-        pages += 1;
+    let mut cursor = None;
+    for _ in 0..MAX_PAGES {
+        let params = PaginatedRequestParams::default().with_cursor(cursor);
+        let page = timeout(PAGE_TIMEOUT, peer.list_skills(Some(params)))
+            .await
+            .map_err(|_| "it does not list its skills in time".to_owned())?
+            .map_err(|error| format!("it does not list its skills: {error}"))?;
+
         if let Some(reason) = builder.add_page(server, page.skills, before) {
-            break Some(reason);
+            return Ok(builder.finish(server, Some(&reason)));
         }
-        match page.next_cursor {
-            Some(next) if !next.is_empty() => cursor = Some(next),
-            _ => break None,
+        cursor = page.next_cursor.filter(|next| !next.is_empty());
+        if cursor.is_none() {
+            return Ok(builder.finish(server, None));
         }
-    };
-    Ok(builder.finish(server, cut_reason.as_deref()))
+    }
+
+    let reason = format!("it has over {MAX_PAGES} pages");
+    Ok(builder.finish(server, Some(&reason)))
 }
 
 #[derive(Default)]
@@ -122,6 +123,8 @@ struct ListingBuilder {
     invalid: Vec<String>,
     invalid_count: usize,
     dynamic_count: usize,
+    /// Whether the server has neither the extension nor an index.
+    has_no_list: bool,
 }
 
 impl ListingBuilder {
@@ -148,24 +151,23 @@ impl ListingBuilder {
 
     /// Adds an entry, or records the reason for its rejection.
     fn add_entry(&mut self, uri: &str, entry: Result<RemoteSkill, String>, before: &RemoteSkills) {
-        match entry {
+        let entry = match entry {
             Ok(entry) if self.by_package.contains_key(&entry.skill.package) => {
-                self.record_invalid(uri, "it is listed twice");
+                return self.record_invalid(uri, "it is listed twice");
             }
-            Ok(entry) => {
-                self.dynamic_count += usize::from(entry.is_dynamic());
-                let package = entry.skill.package.clone();
-                let known = before
-                    .get(&package)
-                    .filter(|known| known.is_same(&entry))
-                    .cloned();
-                let entry = known.unwrap_or_else(|| Arc::new(entry));
-                self.entries
-                    .insert((entry.skill.name.clone(), package.clone()), entry.clone());
-                self.by_package.insert(package, entry);
-            }
-            Err(reason) => self.record_invalid(uri, &reason),
-        }
+            Ok(entry) => entry,
+            Err(reason) => return self.record_invalid(uri, &reason),
+        };
+        self.dynamic_count += usize::from(entry.is_dynamic());
+
+        let package = entry.skill.package.clone();
+        let entry = match before.get(&package) {
+            Some(known) if known.is_same(&entry) => known.clone(),
+            _ => Arc::new(entry),
+        };
+        self.entries
+            .insert((entry.skill.name.clone(), package.clone()), entry.clone());
+        self.by_package.insert(package, entry);
     }
 
     fn record_invalid(&mut self, uri: &str, reason: &str) {
@@ -175,34 +177,57 @@ impl ListingBuilder {
         }
     }
 
-    fn finish(self, server: &str, cut_reason: Option<&str>) -> (SkillListing, RemoteSkills) {
+    fn finish(self, server: &str, cut_reason: Option<&str>) -> ListedSkills {
+        let listing = SkillListing {
+            skills: self
+                .entries
+                .values()
+                .map(|entry| entry.skill.clone())
+                .collect(),
+            warnings: self.describe_problems(server, cut_reason),
+            truncated: cut_reason.is_some(),
+        };
+        ListedSkills {
+            listing,
+            entries: self.by_package,
+        }
+    }
+
+    fn describe_problems(&self, server: &str, cut_reason: Option<&str>) -> Vec<String> {
         let phrase = SourceKind::Mcp.describe(server);
         let mut warnings = Vec::new();
+        if self.has_no_list {
+            warnings.push(format!(
+                "{phrase} has no skills: it declares no skills extension and has no {INDEX_URI}"
+            ));
+        }
         if let Some(reason) = cut_reason {
             warnings.push(format!("the list of {phrase} is truncated: {reason}"));
         }
+
         if self.invalid_count > 0 {
-            let (count, named) = (self.invalid_count, self.invalid.join("; "));
-            warnings.push(format!("{count} skills of {phrase} are omitted: {named}"));
-        }
-        if self.dynamic_count > 0 {
-            let count = self.dynamic_count;
+            let named = self.invalid.join("; ");
             warnings.push(format!(
-                "{phrase} declares no digests for {count} of its skills"
+                "{} skills of {phrase} are omitted: {named}",
+                self.invalid_count
             ));
         }
-        let skills = self
-            .entries
-            .values()
-            .map(|entry| entry.skill.clone())
-            .collect();
-        (
-            SkillListing {
-                skills,
-                warnings,
-                truncated: cut_reason.is_some(),
-            },
-            self.by_package,
-        )
+        if self.dynamic_count > 0 {
+            warnings.push(format!(
+                "{phrase} declares no digests for {} of its skills",
+                self.dynamic_count
+            ));
+        }
+        warnings
     }
+}
+
+/// Returns whether two lists have the same entries. An unchanged entry is the same `Arc`.
+pub fn is_same_entries(before: &RemoteSkills, after: &RemoteSkills) -> bool {
+    before.len() == after.len()
+        && after.iter().all(|(package, entry)| {
+            before
+                .get(package)
+                .is_some_and(|known| Arc::ptr_eq(known, entry))
+        })
 }

@@ -15,19 +15,19 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let (endpoint, timeout) = (demo::start_demo_daemon().await, std::time::Duration::from_secs(30));
+//! # let endpoint = demo::start_demo_daemon().await;
+//! # let timeout = std::time::Duration::from_secs(30);
 //! # let mut client = Client::connect(&endpoint, &Default::default(), timeout).await?;
-//! # let roots = client.list_roots().await?.roots;
-//! # let roots = roots.into_iter().filter_map(|root| root.selected_capability_root).collect();
+//! # let listed = client.list_roots().await?.roots.into_iter();
+//! # let roots = listed.filter_map(|root| root.selected_capability_root).collect();
 //! # let feed = SkillSubscription { roots, ..SkillSubscription::default() };
 //! # let listener = HttpListener::bind("127.0.0.1:0".parse()?)?;
 //! # let url = listener.url()?;
 //! # let transport = ServerTransport::Http(listener, HttpAllowlist::default());
 //! # let connect = async move || {
-//! #     let (client, subscription) = (client.clone(), feed.clone());
 //! #     Ok::<_, ConnectFailure<caproot_client::CallError>>(ServedDaemon {
-//! #         client,
-//! #         subscription,
+//! #         client: client.clone(),
+//! #         subscription: feed.clone(),
 //! #         tool_session: None,
 //! #     })
 //! # };
@@ -88,23 +88,25 @@ pub use rmcp;
 pub use server_list::McpServerList;
 pub use token::{McpToken, TokenCallback};
 
-use super::unavailable_error;
 use super::{
     PackageFile, PackageFilesPage, PackageFilesRequest, SkillListing, SkillSource, SourceKind,
-    SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
+    SourceSnapshot, SourceWatch, TextPage, TextPageRequest, invalid_response_error,
+    unavailable_error, unlisted_package_error, wrong_authority_error,
 };
-use crate::session::metrics::RequestCounter;
+use crate::session::request_metrics::RequestCounter;
+use crate::session::skill_source::unlisted_files_error;
 use crate::session::{RequestMetrics, ToolError, ToolErrorCode};
 use caproot_core::sync::Mutex;
-use fetch::VerifiedFileCache;
+use fetch::{VerifiedFile, VerifiedFileCache};
 use futures_util::future::BoxFuture;
-use listing::RemoteSkills;
+use listing::{ListedSkills, RemoteSkills, is_same_entries};
 use remote_skill::RemoteSkill;
 use rmcp::RoleClient;
 use rmcp::service::Peer;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 use tokio_util::task::AbortOnDropHandle;
 
 /// Configuration of an MCP server.
@@ -198,6 +200,22 @@ impl McpSourceState {
         }
     }
 
+    /// Stores a list of the server. Returns whether the snapshot changed.
+    fn store_list(&mut self, listed: ListedSkills, peer: &Peer<RoleClient>) -> bool {
+        let is_same =
+            *self.listing == listed.listing && is_same_entries(&self.entries, &listed.entries);
+        let is_changed = !is_same || self.unavailable_reason.is_some();
+
+        if !is_same {
+            self.listing = Arc::new(listed.listing);
+            self.entries = Arc::new(listed.entries);
+        }
+        self.unavailable_reason = None;
+        self.peer = Some(peer.clone());
+        self.has_result = true;
+        is_changed
+    }
+
     /// Returns whether there was a list or an error.
     fn has_result(&self) -> bool {
         self.has_result
@@ -218,22 +236,25 @@ impl McpSource {
         if !address::is_server_name(&server.name) {
             return Err(ServerNameError(server.name));
         }
+
+        let name = server.name.clone();
+        let read_timeout = server.read_timeout;
+        let start_timeout = server.start_timeout;
         let relist = Arc::new(Notify::new());
         let requests = Arc::new(RequestCounter::default());
-        let (name, read_timeout) = (server.name.clone(), server.read_timeout);
         let (sender, mut state) =
             watch::channel(McpSourceState::without_listing("it does not answer yet"));
-        let task = if server.enabled {
-            let start_timeout = server.start_timeout;
+
+        let follow_task = if server.enabled {
             let follow = follow::follow_server(server, sender, relist.clone(), requests.clone());
-            let task = tokio::spawn(follow);
-            let first = state.wait_for(McpSourceState::has_result);
-            drop(tokio::time::timeout(start_timeout, first).await);
-            Some(AbortOnDropHandle::new(task))
+            let task = AbortOnDropHandle::new(tokio::spawn(follow));
+            drop(timeout(start_timeout, state.wait_for(McpSourceState::has_result)).await);
+            Some(task)
         } else {
             sender.send_replace(McpSourceState::disabled());
             None
         };
+
         Ok(Self {
             name,
             read_timeout,
@@ -241,7 +262,7 @@ impl McpSource {
             relist,
             requests,
             file_cache: Mutex::default(),
-            _follow_task: task,
+            _follow_task: follow_task,
         })
     }
 
@@ -261,20 +282,14 @@ impl McpSource {
             .map_or_else(Vec::new, |entry| entry.files(&self.name))
     }
 
-    /// Returns the files that the server declares for a skill. A list has all files of a skill on
-    /// one page, because the number of declared files is limited.
+    /// Returns the files that the server declares for a skill, all on one page: their number is
+    /// limited.
     fn declared_files(&self, package: &str) -> Result<PackageFilesPage, ToolError> {
         let state = self.state.borrow().clone();
         let entry = self.find_entry(&state, package)?;
         if entry.is_dynamic() {
             let message = "the MCP server does not declare the files of this skill";
-            let hint =
-                "Read the files that the skill's main resource names, or go on without them.";
-            return Err(ToolError::with_hint(
-                ToolErrorCode::ResourceNotFound,
-                message,
-                hint,
-            ));
+            return Err(unlisted_files_error(message));
         }
 
         let mut files: Vec<_> = entry
@@ -292,63 +307,69 @@ impl McpSource {
         })
     }
 
-    /// Returns the listed skill of a package.
-    fn find_entry<'a>(
-        &self,
-        state: &'a McpSourceState,
-        package: &str,
-    ) -> Result<&'a Arc<RemoteSkill>, ToolError> {
-        if let Some(reason) = &state.unavailable_reason {
-            return Err(unavailable_error(SourceKind::Mcp, &self.name, reason));
-        }
-        if !self.owns_handle(&self.name, package) {
-            let message = "the package belongs to another authority";
-            return Err(ToolError::from_code(ToolErrorCode::WrongAuthority, message));
-        }
-        state.entries.get(package).ok_or_else(|| {
-            let message = "the skill does not exist now";
-            ToolError::from_code(ToolErrorCode::PackageNotFound, message)
-        })
-    }
-
     async fn fetch_page(&self, request: &TextPageRequest) -> Result<TextPage, ToolError> {
         let state = self.state.borrow().clone();
         let entry = self.find_entry(&state, &request.package)?;
+
         request.check_resource_in_package()?;
         let resource = match request.resource.as_str() {
             "" => entry.main_resource(),
             resource => entry.declared_spelling(&self.name, resource),
         };
         let uri = address::handle_to_uri(&resource).ok_or_else(|| {
-            ToolError::from_code(
-                ToolErrorCode::InvalidArguments,
-                "the resource is not a handle",
-            )
+            let message = "the resource is not a handle";
+            ToolError::from_code(ToolErrorCode::InvalidArguments, message)
         })?;
+
         if let Some(error) = entry.rejection() {
             return Err(error);
         }
         let cursor = fetch::parse_cursor(&request.cursor, &uri)?;
-        let file = fetch::fetch_file(&state, entry, &uri, &self.file_cache, &self.requests);
-        let file = tokio::time::timeout(self.read_timeout, file)
-            .await
-            .unwrap_or_else(|_| {
-                let message = "the MCP server does not answer in time";
-                Err(ToolError::from_code(
-                    ToolErrorCode::SourceUnavailable,
-                    message,
-                ))
-            });
-        let file = file.inspect_err(|error| {
-            // The server may have a new list, or may be gone.
+        let file = self.fetch_in_time(&state, entry, &uri).await?;
+        file.cut_page(cursor, &uri, resource, request.max_bytes)
+    }
+
+    /// Returns the listed skill of a package.
+    fn find_entry<'a>(
+        &self,
+        state: &'a McpSourceState,
+        package: &str,
+    ) -> Result<&'a RemoteSkill, ToolError> {
+        if let Some(reason) = &state.unavailable_reason {
+            return Err(unavailable_error(SourceKind::Mcp, &self.name, reason));
+        }
+        if !self.owns_handle(&self.name, package) {
+            return Err(wrong_authority_error());
+        }
+        let entry = state.entries.get(package);
+        entry.map(Arc::as_ref).ok_or_else(unlisted_package_error)
+    }
+
+    /// Fetches a file within the time limit. Requests a new list if the server may have a new list,
+    /// or may be gone.
+    async fn fetch_in_time(
+        &self,
+        state: &McpSourceState,
+        entry: &RemoteSkill,
+        uri: &str,
+    ) -> Result<VerifiedFile, ToolError> {
+        let fetch = fetch::fetch_file(state, entry, uri, &self.file_cache, &self.requests);
+        let fetched = timeout(self.read_timeout, fetch).await.unwrap_or_else(|_| {
+            let message = "the MCP server does not answer in time";
+            Err(ToolError::from_code(
+                ToolErrorCode::SourceUnavailable,
+                message,
+            ))
+        });
+
+        fetched.inspect_err(|error| {
             if matches!(
                 error.code(),
                 ToolErrorCode::NotVerified | ToolErrorCode::SourceUnavailable
             ) {
                 self.relist.notify_one();
             }
-        })?;
-        file.cut_page(cursor, &uri, resource, request.max_bytes)
+        })
     }
 }
 
@@ -383,15 +404,15 @@ impl SkillSource for McpSource {
         self.requests.snapshot()
     }
 
-    fn owns_handle(&self, authority: &str, handle: &str) -> bool {
-        address::handle_server(handle) == Some(authority)
-    }
-
     fn read_page<'a>(
         &'a self,
         request: &'a TextPageRequest,
     ) -> BoxFuture<'a, Result<TextPage, ToolError>> {
         Box::pin(self.fetch_page(request))
+    }
+
+    fn owns_handle(&self, authority: &str, handle: &str) -> bool {
+        address::handle_server(handle) == Some(authority)
     }
 
     fn list_files<'a>(

@@ -2,7 +2,7 @@
 //! inconsistent declarations is rejected.
 
 use super::address::{is_in_dir, skill_dir, to_handle};
-use super::index::IndexEntry;
+use super::index::{IndexEntry, IndexFrontmatter};
 use super::limits::{MAX_SKILL_BYTES, MAX_SKILL_FILES};
 use crate::session::{SourceKind, ToolError};
 use caproot_core::proto::caproot::v1::{Authority, Skill};
@@ -48,10 +48,17 @@ pub struct McpSkillFile {
     pub size: u64,
 }
 
+/// Digest of a file, and the size if a list declares the file.
+#[derive(Debug, Clone, Copy)]
+pub struct DeclaredFile<'a> {
+    pub digest: &'a str,
+    pub size: Option<u64>,
+}
+
 /// Declaration of one file.
 pub enum ExpectedFile<'a> {
-    /// The server declares the digest, and in a list also the size.
-    Declared { digest: &'a str, size: Option<u64> },
+    /// The server declares the file.
+    Declared(DeclaredFile<'a>),
     /// The server declares no files.
     Undeclared,
     /// The skill does not have the file.
@@ -73,20 +80,16 @@ impl RemoteSkill {
             SkillResources::Dynamic => None,
             _ => return Err("its files are declared in an unknown way".to_owned()),
         };
+
+        let mut skill = new_skill(server, &uri, &frontmatter.name, &frontmatter.description)?;
+        if let Some(main) = files.as_ref().and_then(|files| files.get(&uri)) {
+            skill.digest.clone_from(&main.digest);
+            skill.size_bytes = main.size;
+        }
+
         let mut fields = frontmatter.extra;
-        fields.insert("name".to_owned(), Value::String(frontmatter.name.clone()));
-        fields.insert(
-            "description".to_owned(),
-            Value::String(frontmatter.description.clone()),
-        );
-        let main = files.as_ref().and_then(|files| files.get(&uri));
-        let (digest, size) =
-            main.map_or((String::new(), 0), |main| (main.digest.clone(), main.size));
-        let skill = Skill {
-            digest,
-            size_bytes: size,
-            ..new_skill(server, &uri, &frontmatter.name, &frontmatter.description)?
-        };
+        insert_text(&mut fields, "name", frontmatter.name);
+        insert_text(&mut fields, "description", frontmatter.description);
         Ok(Self {
             skill: Arc::new(skill),
             uri,
@@ -101,7 +104,7 @@ impl RemoteSkill {
 
     /// Returns the entry of an index, or the reason for its rejection.
     pub fn from_index(server: &str, entry: IndexEntry) -> Result<Self, String> {
-        let (name, description) = entry.name_and_description()?;
+        let IndexFrontmatter { name, description } = entry.frontmatter()?;
         let directory = checked_skill_dir(&entry.url)?;
         if entry
             .digest
@@ -110,17 +113,18 @@ impl RemoteSkill {
         {
             return Err("its digest is not a SHA-256".to_owned());
         }
-        let skill = Skill {
-            digest: entry.digest.clone().unwrap_or_default(),
-            ..new_skill(server, &entry.url, &name, &description)?
-        };
-        let fields = [("name", name), ("description", description)];
-        let fields = fields.map(|(key, text)| (key.to_owned(), Value::String(text)));
+
+        let mut skill = new_skill(server, &entry.url, &name, &description)?;
+        skill.digest = entry.digest.clone().unwrap_or_default();
+
+        let mut fields = Map::new();
+        insert_text(&mut fields, "name", name);
+        insert_text(&mut fields, "description", description);
         Ok(Self {
             skill: Arc::new(skill),
             uri: entry.url,
             directory,
-            frontmatter: fields.into_iter().collect(),
+            frontmatter: fields,
             has_all_fields: false,
             files: None,
             index_digest: entry.digest,
@@ -137,12 +141,15 @@ impl RemoteSkill {
     pub fn files(&self, server: &str) -> Vec<McpSkillFile> {
         let mut files: Vec<_> = self.files.iter().flat_map(HashMap::values).collect();
         files.sort_by_key(|file| (file.uri != self.uri, &file.uri));
-        let declared = |file: &SkillResource| McpSkillFile {
-            resource: to_handle(server, &file.uri),
-            digest: file.digest.clone(),
-            size: file.size,
-        };
-        files.into_iter().map(declared).collect()
+
+        files
+            .into_iter()
+            .map(|file| McpSkillFile {
+                resource: to_handle(server, &file.uri),
+                digest: file.digest.clone(),
+                size: file.size,
+            })
+            .collect()
     }
 
     /// Returns the handle of a file as the server spells it. The server chooses which characters its
@@ -165,21 +172,21 @@ impl RemoteSkill {
 
     /// Returns the declaration of a file.
     pub fn expected_file(&self, uri: &str) -> ExpectedFile<'_> {
-        match &self.files {
-            Some(files) => {
-                files
-                    .get(uri)
-                    .map_or(ExpectedFile::Missing, |file| ExpectedFile::Declared {
-                        digest: &file.digest,
-                        size: Some(file.size),
-                    })
+        if let Some(files) = &self.files {
+            return files.get(uri).map_or(ExpectedFile::Missing, |file| {
+                ExpectedFile::Declared(DeclaredFile {
+                    digest: &file.digest,
+                    size: Some(file.size),
+                })
+            });
+        }
+
+        match &self.index_digest {
+            Some(digest) if uri == self.uri => {
+                ExpectedFile::Declared(DeclaredFile { digest, size: None })
             }
-            None if uri == self.uri && self.index_digest.is_some() => ExpectedFile::Declared {
-                digest: self.index_digest.as_deref().unwrap_or_default(),
-                size: None,
-            },
-            None if is_in_dir(uri, &self.directory) => ExpectedFile::Undeclared,
-            None => ExpectedFile::Missing,
+            _ if is_in_dir(uri, &self.directory) => ExpectedFile::Undeclared,
+            _ => ExpectedFile::Missing,
         }
     }
 
@@ -195,20 +202,12 @@ impl RemoteSkill {
 
     /// Returns whether the list has the same values.
     pub fn is_same(&self, other: &Self) -> bool {
-        let fields = |entry: &Self| (entry.has_all_fields, entry.index_digest.clone());
-        (
-            &self.skill,
-            &self.uri,
-            &self.frontmatter,
-            &self.files,
-            fields(self),
-        ) == (
-            &other.skill,
-            &other.uri,
-            &other.frontmatter,
-            &other.files,
-            fields(other),
-        )
+        self.skill == other.skill
+            && self.uri == other.uri
+            && self.frontmatter == other.frontmatter
+            && self.has_all_fields == other.has_all_fields
+            && self.files == other.files
+            && self.index_digest == other.index_digest
     }
 }
 
@@ -218,12 +217,17 @@ fn checked_skill_dir(uri: &str) -> Result<String, String> {
     Ok(directory.to_owned())
 }
 
+fn insert_text(fields: &mut Map<String, Value>, key: &str, text: String) {
+    fields.insert(key.to_owned(), Value::String(text));
+}
+
 /// Returns a skill without a digest, or the reason if its name is invalid.
 fn new_skill(server: &str, uri: &str, name: &str, description: &str) -> Result<Skill, String> {
     let name = single_line(name);
     if name.is_empty() || exceeds_chars(&name, MAX_NAME_CHARS) {
         return Err("its name is empty or too long".to_owned());
     }
+
     let directory = skill_dir(uri).unwrap_or(uri);
     let description = single_line(description);
     Ok(Skill {
@@ -255,6 +259,7 @@ fn check_declared_files(
     if total > MAX_SKILL_BYTES {
         return Err(format!("its files are over {MAX_SKILL_BYTES} bytes"));
     }
+
     let mut by_uri = HashMap::new();
     for file in files {
         if !is_in_dir(&file.uri, directory) {
@@ -267,22 +272,26 @@ fn check_declared_files(
             return Err("a file is declared twice".to_owned());
         }
     }
-    if !by_uri.contains_key(main) {
-        return Err("its SKILL.md is not declared".to_owned());
+
+    if by_uri.contains_key(main) {
+        Ok(by_uri)
+    } else {
+        Err("its SKILL.md is not declared".to_owned())
     }
-    Ok(by_uri)
 }
 
 fn is_digest(digest: &str) -> bool {
-    let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
-    digest
-        .strip_prefix("sha256:")
-        .is_some_and(|hash| hash.len() == 64 && hash.bytes().all(hex))
+    digest.strip_prefix("sha256:").is_some_and(|hash| {
+        hash.len() == 64
+            && hash
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ExpectedFile, Listed, RemoteSkill, SkillResource, SkillResources};
+    use super::{DeclaredFile, ExpectedFile, Listed, RemoteSkill, SkillResource, SkillResources};
     use rmcp::model::SkillFrontmatter;
 
     fn entry(uri: &str, files: Vec<SkillResource>) -> Result<RemoteSkill, String> {
@@ -304,7 +313,7 @@ mod tests {
         assert_eq!(good.skill.description, "Does a.");
         assert!(matches!(
             good.expected_file("skill://a/b/c"),
-            ExpectedFile::Declared { size: Some(1), .. }
+            ExpectedFile::Declared(DeclaredFile { size: Some(1), .. })
         ));
         assert!(matches!(
             good.expected_file("skill://a/b"),

@@ -19,6 +19,8 @@ use std::time::Duration;
 const MAX_TEXT_BYTES: usize = 1 << 20;
 /// Limit of the servers.
 const MAX_SERVERS: usize = 64;
+/// Types of the transports that a source has.
+const SUPPORTED_TYPES: [&str; 4] = ["stdio", "http", "streamable-http", "streamableHttp"];
 
 /// Servers of a list.
 ///
@@ -83,36 +85,50 @@ impl McpServerList {
     ///
     /// All errors of the list, each with the name of the server.
     pub fn parse(text: &str, variable: VariableLookup<'_>) -> Result<Self, ConfigErrors> {
-        let invalid = |reason: &str| ConfigError::key("", reason);
-        if text.len() > MAX_TEXT_BYTES {
-            return Err(invalid("the list of MCP servers is over 1 MiB").into());
-        }
-        let top: Map<String, Value> =
-            serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;
-        let Some(Value::Object(entries)) = top.get("mcpServers") else {
-            return Err(invalid("expected an object with an object `mcpServers`").into());
-        };
-        if entries.len() > MAX_SERVERS {
-            return Err(invalid(&format!("`mcpServers` has over {MAX_SERVERS} servers")).into());
-        }
-        let (mut list, mut errors) = (Self::default(), ConfigErrors::default());
+        let entries = parse_entries(text).map_err(|reason| ConfigError::key("", reason))?;
+
+        let mut list = Self::default();
+        let mut errors = ConfigErrors::default();
         for (name, entry) in entries {
             let key = format!("mcpServers.{}", name.escape_debug());
-            if !is_server_name(name) {
+            if !is_server_name(&name) {
                 list.warnings.push(format!(
                     "{key} is omitted: a name has 1 to 64 letters, digits, `.`, `_` and `-`"
                 ));
                 continue;
             }
-            match serde_path_to_error::deserialize::<_, ServerEntry>(entry) {
-                Ok(entry) => match read_server(name, &entry, variable, &key, &mut list.warnings) {
-                    Ok(server) => list.servers.extend(server),
-                    Err(reason) => errors.add(ConfigError::key(&key, reason)),
-                },
-                Err(error) => errors.add(ConfigError::key(&key, type_error(&error))),
+
+            let added = serde_path_to_error::deserialize::<_, ServerEntry>(entry)
+                .map_err(|error| type_error(&error))
+                .and_then(|entry| list.add_server(&name, &key, &entry, variable));
+            if let Err(reason) = added {
+                errors.add(ConfigError::key(&key, reason));
             }
         }
         errors.or_value(list)
+    }
+
+    /// Adds the server of an entry, or a warning if its transport is not supported.
+    fn add_server(
+        &mut self,
+        name: &str,
+        key: &str,
+        entry: &ServerEntry,
+        variable: VariableLookup<'_>,
+    ) -> Result<(), String> {
+        self.warnings.extend(entry.unused_warning(key));
+        if let Some(kind) = entry.unsupported_type() {
+            let reason = format!("its type {kind:?} is not supported");
+            self.warnings.push(format!("{key} is omitted: {reason}"));
+            return Ok(());
+        }
+
+        let endpoint = EntryReader { entry, variable }.read_endpoint()?;
+        self.servers.push(McpServerConfig {
+            enabled: !entry.disabled,
+            ..McpServerConfig::new(name, endpoint)
+        });
+        Ok(())
     }
 
     /// Starts a source for each server at once, and waits for the first lists at most for
@@ -120,12 +136,12 @@ impl McpServerList {
     pub async fn start(self, start_timeout: Duration) -> Vec<Arc<dyn SkillSource>> {
         let servers = self.servers.into_iter();
         let started = join_all(servers.map(|server| {
-            let server = McpServerConfig {
+            McpSource::start(McpServerConfig {
                 start_timeout,
                 ..server
-            };
-            McpSource::start(server)
+            })
         }));
+
         // The names were checked.
         let sources = started.await.into_iter().flatten();
         sources
@@ -136,13 +152,14 @@ impl McpServerList {
 
 /// Returns the key with the wrong type and the reason, without the value: the value may be a secret.
 fn type_error(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
-    let (path, reason) = (error.path().to_string(), error.inner().to_string());
-    let reason = match (reason.find('"'), reason.rfind('"')) {
-        (Some(start), Some(end)) if start < end => {
-            format!("{}…{}", &reason[..start], &reason[end + 1..])
-        }
-        _ => reason,
-    };
+    let path = error.path().to_string();
+    let mut reason = error.inner().to_string();
+    if let (Some(start), Some(end)) = (reason.find('"'), reason.rfind('"'))
+        && start < end
+    {
+        reason.replace_range(start..=end, "…");
+    }
+
     if path == "." {
         reason
     } else {
@@ -150,109 +167,138 @@ fn type_error(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     }
 }
 
-/// Returns the server, `None` if its transport is not supported, or the reason for an error.
-fn read_server(
-    name: &str,
-    entry: &ServerEntry,
-    variable: VariableLookup<'_>,
-    key: &str,
-    warnings: &mut Vec<String>,
-) -> Result<Option<McpServerConfig>, String> {
-    let expand = |text: &str| expand_variables(text, variable);
-    if !entry.unused.is_empty() {
-        let keys: Vec<_> = entry
+/// Returns the entries of a list by name, or the reason why the text is no list.
+fn parse_entries(text: &str) -> Result<Map<String, Value>, String> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err("the list of MCP servers is over 1 MiB".to_owned());
+    }
+    let mut top: Map<String, Value> =
+        serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let Some(Value::Object(entries)) = top.remove("mcpServers") else {
+        return Err("expected an object with an object `mcpServers`".to_owned());
+    };
+    if entries.len() > MAX_SERVERS {
+        return Err(format!("`mcpServers` has over {MAX_SERVERS} servers"));
+    }
+    Ok(entries)
+}
+
+impl ServerEntry {
+    /// Returns the warning about unused keys, if there are any.
+    fn unused_warning(&self, key: &str) -> Option<String> {
+        let names: Vec<_> = self
             .unused
             .keys()
-            .map(|key| format!("`{}`", key.escape_debug()))
+            .map(|name| format!("`{}`", name.escape_debug()))
             .collect();
-        warnings.push(format!(
-            "{key}: these keys are not used: {}",
-            keys.join(", ")
-        ));
+        (!names.is_empty()).then(|| format!("{key}: these keys are not used: {}", names.join(", ")))
     }
-    if let Some(kind) = entry
-        .r#type
-        .as_deref()
-        .filter(|kind| !["stdio", "http", "streamable-http", "streamableHttp"].contains(kind))
-    {
-        warnings.push(format!(
-            "{key} is omitted: its type {kind:?} is not supported"
-        ));
-        return Ok(None);
+
+    /// Returns the type of the server, if it is not supported.
+    fn unsupported_type(&self) -> Option<&str> {
+        self.r#type
+            .as_deref()
+            .filter(|kind| !SUPPORTED_TYPES.contains(kind))
     }
-    let token = match (&entry.token_file, &entry.token_command) {
-        (None, None) => None,
-        (Some(file), None) => Some(McpToken::File(PathBuf::from(expand(file)?))),
-        (None, Some(words)) => {
-            let mut words = words
-                .iter()
-                .map(|word| expand(word))
-                .collect::<Result<Vec<_>, _>>()?
-                .into_iter();
-            let program = words.next().ok_or("`tokenCommand` has no program")?;
-            Some(McpToken::Command {
-                program,
-                arguments: words.collect(),
-            })
+}
+
+/// Reader of an entry that replaces the variables of its values. Errors are the end of a sentence.
+struct EntryReader<'a> {
+    entry: &'a ServerEntry,
+    variable: VariableLookup<'a>,
+}
+
+impl EntryReader<'_> {
+    fn read_endpoint(&self) -> Result<McpEndpoint, String> {
+        let token = self.read_token()?;
+        match (&self.entry.command, &self.entry.url) {
+            (Some(_), None) if token.is_some() || !self.entry.headers.is_empty() => {
+                Err("headers and tokens are only for a server with `url`".to_owned())
+            }
+            (Some(command), None) => self.read_process(command),
+            (None, Some(url)) => self.read_http(url, token),
+            (Some(_), Some(_)) => Err("has `command` and `url`; set one".to_owned()),
+            (None, None) => Err("has no `command` and no `url`; set one".to_owned()),
         }
-        (Some(_), Some(_)) => return Err("has `tokenFile` and `tokenCommand`; set one".to_owned()),
-    };
-    let endpoint = match (&entry.command, &entry.url) {
-        (Some(command), None) => {
-            if token.is_some() || !entry.headers.is_empty() {
-                return Err("headers and tokens are only for a server with `url`".to_owned());
+    }
+
+    fn read_token(&self) -> Result<Option<McpToken>, String> {
+        match (&self.entry.token_file, &self.entry.token_command) {
+            (None, None) => Ok(None),
+            (Some(file), None) => Ok(Some(McpToken::File(PathBuf::from(self.expand(file)?)))),
+            (None, Some(words)) => {
+                let mut words = self.expand_all(words)?.into_iter();
+                let program = words.next().ok_or("`tokenCommand` has no program")?;
+                Ok(Some(McpToken::Command {
+                    program,
+                    arguments: words.collect(),
+                }))
             }
-            let variables = entry.env.iter().map(|(name, value)| {
-                if name.is_empty() || name.contains(['=', '\0']) {
-                    return Err(format!("`env` has the invalid name {name:?}"));
-                }
-                Ok((name.clone(), expand(value)?))
-            });
-            McpEndpoint::Process {
-                program: expand(command)?,
-                arguments: entry
-                    .args
-                    .iter()
-                    .map(|word| expand(word))
-                    .collect::<Result<_, _>>()?,
-                environment: variables.collect::<Result<_, _>>()?,
-                working_directory: entry
-                    .cwd
-                    .as_deref()
-                    .map(expand)
-                    .transpose()?
-                    .map(PathBuf::from),
-            }
+            (Some(_), Some(_)) => Err("has `tokenFile` and `tokenCommand`; set one".to_owned()),
         }
-        (None, Some(url)) => {
-            if !entry.args.is_empty() || !entry.env.is_empty() || entry.cwd.is_some() {
-                return Err(
-                    "`args`, `env` and `cwd` are only for a server with `command`".to_owned(),
-                );
+    }
+
+    fn read_process(&self, command: &str) -> Result<McpEndpoint, String> {
+        let mut environment = BTreeMap::new();
+        for (name, value) in &self.entry.env {
+            if name.is_empty() || name.contains(['=', '\0']) {
+                return Err(format!("`env` has the invalid name {name:?}"));
             }
-            let headers = entry.headers.iter().map(|(name, value)| {
-                let invalid = || format!("`headers` has the invalid header {name:?}");
-                let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| invalid())?;
-                let mut value = HeaderValue::from_str(&expand(value)?).map_err(|_| invalid())?;
-                value.set_sensitive(true);
-                Ok((header, value))
-            });
-            let headers = headers.collect::<Result<Vec<_>, String>>()?;
-            let url = expand(url)?;
-            check_credentials(&url, &headers, token.as_ref())?;
-            McpEndpoint::Http {
-                url,
-                headers,
-                token,
-            }
+            environment.insert(name.clone(), self.expand(value)?);
         }
-        (Some(_), Some(_)) => return Err("has `command` and `url`; set one".to_owned()),
-        (None, None) => return Err("has no `command` and no `url`; set one".to_owned()),
-    };
-    Ok(Some(McpServerConfig {
-        enabled: !entry.disabled,
-        ..McpServerConfig::new(name, endpoint)
-    }))
+
+        let directory = self.entry.cwd.as_deref();
+        Ok(McpEndpoint::Process {
+            program: self.expand(command)?,
+            arguments: self.expand_all(&self.entry.args)?,
+            environment,
+            working_directory: directory
+                .map(|directory| self.expand(directory))
+                .transpose()?
+                .map(PathBuf::from),
+        })
+    }
+
+    fn read_http(&self, url: &str, token: Option<McpToken>) -> Result<McpEndpoint, String> {
+        let entry = self.entry;
+        if !entry.args.is_empty() || !entry.env.is_empty() || entry.cwd.is_some() {
+            let reason = "`args`, `env` and `cwd` are only for a server with `command`";
+            return Err(reason.to_owned());
+        }
+
+        let mut headers = Vec::new();
+        for (name, value) in &entry.headers {
+            let value = self.expand(value)?;
+            headers.push(
+                parse_header(name, &value)
+                    .ok_or_else(|| format!("`headers` has the invalid header {name:?}"))?,
+            );
+        }
+
+        let url = self.expand(url)?;
+        check_credentials(&url, &headers, token.as_ref())?;
+        Ok(McpEndpoint::Http {
+            url,
+            headers,
+            token,
+        })
+    }
+
+    fn expand(&self, text: &str) -> Result<String, String> {
+        expand_variables(text, self.variable)
+    }
+
+    fn expand_all(&self, texts: &[String]) -> Result<Vec<String>, String> {
+        texts.iter().map(|text| self.expand(text)).collect()
+    }
+}
+
+/// Parses a header whose value is not logged.
+fn parse_header(name: &str, value: &str) -> Option<(HeaderName, HeaderValue)> {
+    let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
+    let mut value = HeaderValue::from_str(value).ok()?;
+    value.set_sensitive(true);
+    Some((name, value))
 }
 
 /// Replaces `${NAME}` and `${NAME:-default}`. A variable without a value and a default is an error.
@@ -260,15 +306,17 @@ fn expand_variables(text: &str, variable: VariableLookup<'_>) -> Result<String, 
     let mut expanded = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
-        let (name, tail) = after.split_once('}').ok_or("a `${` has no `}`")?;
-        expanded.push_str(before);
-        let (name, default) = match name.split_once(":-") {
+        let (reference, tail) = after.split_once('}').ok_or("a `${` has no `}`")?;
+        let (name, default) = match reference.split_once(":-") {
             Some((name, default)) => (name, Some(default)),
-            None => (name, None),
+            None => (reference, None),
         };
-        let value = variable(name).or_else(|| default.map(str::to_owned));
-        let unset = || format!("the environment variable {name:?} is not set");
-        expanded.push_str(&value.ok_or_else(unset)?);
+        let value = variable(name)
+            .or_else(|| default.map(str::to_owned))
+            .ok_or_else(|| format!("the environment variable {name:?} is not set"))?;
+
+        expanded.push_str(before);
+        expanded.push_str(&value);
         rest = tail;
     }
     Ok(expanded + rest)

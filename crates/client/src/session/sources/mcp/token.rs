@@ -60,48 +60,49 @@ impl fmt::Debug for McpToken {
 
 impl McpToken {
     async fn request(&self) -> Result<HeaderValue, String> {
-        let request = async {
-            match self {
-                Self::File(file) => read_token_file(file).await,
-                Self::Command { program, arguments } => {
-                    let token = run_program(program, arguments).await;
-                    let token = token.and_then(|token| {
-                        bearer_header(token.trim_ascii()).map_err(|reason| format!("it {reason}"))
-                    });
-                    token.map_err(|reason| format!("program {program:?}: {reason}"))
-                }
-                Self::Callback(callback) => {
-                    let token = callback().await?;
-                    bearer_header(token.as_bytes()).map_err(|reason| format!("the text {reason}"))
-                }
-            }
-        };
-        let requested = timeout(TOKEN_TIMEOUT, request).await;
+        let requested = timeout(TOKEN_TIMEOUT, self.read_origin()).await;
         requested.unwrap_or_else(|_| Err(format!("no token after {}s", TOKEN_TIMEOUT.as_secs())))
+    }
+
+    /// Returns the token, without a time limit.
+    async fn read_origin(&self) -> Result<HeaderValue, String> {
+        match self {
+            Self::File(file) => read_token_file(file).await,
+            Self::Command { program, arguments } => run_program(program, arguments)
+                .await
+                .and_then(|output| {
+                    bearer_header(output.trim_ascii()).map_err(|reason| format!("it {reason}"))
+                })
+                .map_err(|reason| format!("program {program:?}: {reason}")),
+            Self::Callback(callback) => {
+                let token = callback().await?;
+                bearer_header(token.as_bytes()).map_err(|reason| format!("the text {reason}"))
+            }
+        }
     }
 }
 
 /// Runs a program and returns its stdout.
 async fn run_program(program: &str, arguments: &[String]) -> Result<Vec<u8>, String> {
-    let mut command = Command::new(program);
-    command
+    let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .kill_on_drop(true);
-    let mut child = command
+        .kill_on_drop(true)
         .spawn()
         .map_err(|error| format!("it cannot be started: {error}"))?;
+
     let stdout = child.stdout.take().ok_or("its stdout cannot be opened")?;
     let mut output = Vec::new();
-    let read = stdout
+    stdout
         .take(MAX_TOKEN_BYTES + 1)
         .read_to_end(&mut output)
-        .await;
-    read.map_err(|error| format!("its output cannot be read: {error}"))?;
+        .await
+        .map_err(|error| format!("its output cannot be read: {error}"))?;
     if output.len() as u64 > MAX_TOKEN_BYTES {
         return Err("its output is over 8 KiB, too large for a token".to_owned());
     }
+
     let status = child
         .wait()
         .await
@@ -126,17 +127,17 @@ pub fn check_credentials(
     if is_protected(url) {
         return Ok(());
     }
+
     let mut names = headers.iter().map(|(name, _)| name.as_str());
-    if let Some(name) = names.find(|name| CREDENTIAL_PARTS.iter().any(|part| name.contains(part))) {
-        return Err(format!(
-            "its header `{name}` is sent only over https or to a loopback address; use an https URL"
-        ));
-    }
-    if token.is_some() {
-        let why = "its token is sent only over https or to a loopback address; use an https URL";
-        return Err(why.to_owned());
-    }
-    Ok(())
+    let credential = names.find(|name| CREDENTIAL_PARTS.iter().any(|part| name.contains(part)));
+    let subject = match credential {
+        Some(name) => format!("header `{name}`"),
+        None if token.is_some() => "token".to_owned(),
+        None => return Ok(()),
+    };
+    Err(format!(
+        "its {subject} is sent only over https or to a loopback address; use an https URL"
+    ))
 }
 
 /// Returns whether a credential may be sent to a URL.
@@ -164,48 +165,43 @@ type HttpError = StreamableHttpError<reqwest::Error>;
 
 impl TokenClient {
     pub fn new(client: reqwest::Client, token: Option<McpToken>) -> Self {
-        let cache = |origin| {
+        let token = token.map(|origin| {
             Arc::new(CachedToken {
                 origin,
                 latest: Mutex::default(),
             })
-        };
-        Self {
-            client,
-            token: token.map(cache),
-        }
+        });
+        Self { client, token }
     }
 
     /// Sends a request with the token. If the server rejects the token, sends the request once more
     /// with a new token.
     async fn send<T, F>(
         &self,
-        headers: HttpHeaders,
+        mut headers: HttpHeaders,
         request: impl Fn(HttpHeaders) -> F + Send,
     ) -> Result<T, HttpError>
     where
+        T: Send,
         F: Future<Output = Result<T, HttpError>> + Send,
     {
         let Some(token) = &self.token else {
             return request(headers).await;
         };
-        let with_token = |value: HeaderValue| {
-            let mut headers = headers.clone();
-            headers.insert(AUTHORIZATION, value);
-            headers
-        };
+
         let sent = token.current(None).await?;
-        match request(with_token(sent.clone())).await {
-            Err(error) if is_unauthorized(&error) => {
-                let renewed = token.current(Some(&sent)).await?;
-                if renewed == sent {
-                    Err(error)
-                } else {
-                    request(with_token(renewed)).await
-                }
-            }
-            outcome => outcome,
+        headers.insert(AUTHORIZATION, sent.clone());
+        let outcome = request(headers.clone()).await;
+        if !outcome.as_ref().is_err_and(is_unauthorized) {
+            return outcome;
         }
+
+        let renewed = token.current(Some(&sent)).await?;
+        if renewed == sent {
+            return outcome;
+        }
+        headers.insert(AUTHORIZATION, renewed);
+        request(headers).await
     }
 }
 
@@ -218,6 +214,7 @@ impl CachedToken {
         {
             return Ok(value.clone());
         }
+
         let value = self.origin.request().await.map_err(|reason| {
             HttpError::Io(io::Error::other(format!("there is no token: {reason}")))
         })?;

@@ -47,95 +47,98 @@ pub(in crate::session::tools) struct RegisteredTool {
     handler: ToolHandler,
 }
 
+/// Part of a tool that fails its check.
+struct InvalidToolPart {
+    part: &'static str,
+    reason: String,
+}
+
+impl InvalidToolPart {
+    fn new(part: &'static str, reason: String) -> Self {
+        Self { part, reason }
+    }
+
+    fn input(reason: String) -> Self {
+        Self::new("the schema of the input", reason)
+    }
+}
+
 impl RegisteredTool {
     /// Checks a tool. Returns the first error.
     pub(in crate::session::tools) fn new(tool: CustomTool) -> Result<Self, ToolRegistryError> {
-        let CustomTool {
-            namespace,
-            name,
-            input,
-            output,
-            time_limit,
-            external_context,
-            handler,
-            ..
-        } = tool;
-        check_name(&name)?;
-        if let Some(namespace) = &namespace {
+        check_name(&tool.name)?;
+        if let Some(namespace) = &tool.namespace {
             check_name(namespace)?;
         }
-        let full_name = join_name(namespace.as_deref(), &name, ToolNames::Namespaced);
+        let full_name = join_name(tool.namespace.as_deref(), &tool.name, ToolNames::Namespaced);
         // Also in another case, so that a model cannot confuse the two.
         let lower = full_name.to_ascii_lowercase();
         if lower.starts_with("skills.") || lower.starts_with("skills_") {
             return Err(ToolRegistryError::Reserved(full_name));
         }
-        let invalid = |part, reason: String| ToolRegistryError::InvalidPart {
-            tool: full_name.clone(),
-            part,
-            reason: truncate_with_ellipsis(&single_line(&reason), MAX_REASON_BYTES),
-        };
 
-        let (schema, doc) = input.into_parts();
-        let validator =
-            compile_schema(&schema).map_err(|reason| invalid("the schema of the input", reason))?;
+        Self::check_parts(tool, &full_name).map_err(|invalid| ToolRegistryError::InvalidPart {
+            tool: full_name,
+            part: invalid.part,
+            reason: truncate_with_ellipsis(&single_line(&invalid.reason), MAX_REASON_BYTES),
+        })
+    }
+
+    /// Checks the schemas, the descriptions and the time limit of a tool.
+    fn check_parts(tool: CustomTool, full_name: &str) -> Result<Self, InvalidToolPart> {
+        let schema = tool.input.schema().clone();
+        let validator = compile_schema(&schema).map_err(InvalidToolPart::input)?;
         if schema["type"] != "object" {
             let reason = "its root has no `\"type\": \"object\"`; use a struct as the input, or set a schema";
-            return Err(invalid("the schema of the input", reason.to_owned()));
+            return Err(InvalidToolPart::input(reason.to_owned()));
         }
-        let described = |text: Option<String>| {
-            let text = text.filter(|text| !text.trim().is_empty());
-            let is_long = text
-                .as_ref()
-                .is_some_and(|text| text.len() > MAX_DESCRIPTION_BYTES);
-            if is_long {
-                Err(format!("it is over {MAX_DESCRIPTION_BYTES} bytes"))
-            } else {
-                Ok(text)
-            }
-        };
-        let description = described(tool.description.or(doc)).and_then(|text| {
-            let reason = "it is missing; set one, or write a doc comment on the type of the input";
-            text.ok_or_else(|| reason.to_owned())
-        });
-        let description = description.map_err(|reason| invalid("the description", reason))?;
 
-        let (output, doc) = output.into_parts();
-        compile_schema(&output).map_err(|reason| invalid("the schema of the output", reason))?;
-        let output_description = described(tool.output_description.or(doc));
-        let output_description = output_description
-            .map_err(|reason| invalid("the description of the output", reason))?;
+        let own_description = tool.description.as_deref().or(tool.input.doc());
+        let description = check_description(own_description)
+            .and_then(|text| {
+                let reason =
+                    "it is missing; set one, or write a doc comment on the type of the input";
+                text.ok_or_else(|| reason.to_owned())
+            })
+            .map_err(|reason| InvalidToolPart::new("the description", reason))?;
+
+        let output = tool.output.schema();
+        compile_schema(output)
+            .map_err(|reason| InvalidToolPart::new("the schema of the output", reason))?;
+        let own_description = tool.output_description.as_deref().or(tool.output.doc());
+        let output_description = check_description(own_description)
+            .map_err(|reason| InvalidToolPart::new("the description of the output", reason))?;
+
         let is_any = output.as_object().is_none_or(Map::is_empty);
         let wraps_result = !is_any && output["type"] != "object";
         let result_text = ResultText::describe(
-            &full_name,
+            full_name,
             output_description,
-            (!is_any).then_some(&output),
+            (!is_any).then_some(output),
             wraps_result,
         );
 
-        if time_limit.is_zero() || time_limit > MAX_TIME_LIMIT {
-            return Err(invalid(
-                "the time limit",
-                "expected more than zero and at most a day".into(),
-            ));
+        if tool.time_limit.is_zero() || tool.time_limit > MAX_TIME_LIMIT {
+            let reason = "expected more than zero and at most a day".to_owned();
+            return Err(InvalidToolPart::new("the time limit", reason));
         }
-        let other_name = namespace
+        let other_name = tool
+            .namespace
             .as_deref()
-            .map(|namespace| join_name(Some(namespace), &name, ToolNames::Flat));
+            .map(|namespace| join_name(Some(namespace), &tool.name, ToolNames::Flat));
         Ok(Self {
-            full_name,
+            full_name: full_name.to_owned(),
             other_name,
-            namespace,
-            name,
+            namespace: tool.namespace,
+            name: tool.name,
             description,
             schema,
             validator,
             result_text,
             wraps_result,
-            time_limit,
-            external_context,
-            handler,
+            time_limit: tool.time_limit,
+            external_context: tool.external_context,
+            handler: tool.handler,
         })
     }
 
@@ -155,16 +158,12 @@ impl RegisteredTool {
 
     /// Returns a copy of the tool with a name that has no namespace.
     pub(in crate::session::tools) fn with_flat_name(&self) -> Result<Self, ToolNameError> {
-        let name = check_tool_name(join_name(
-            self.namespace.as_deref(),
-            &self.name,
-            ToolNames::Flat,
-        ))?;
+        let flat = join_name(self.namespace.as_deref(), &self.name, ToolNames::Flat);
+        let name = check_tool_name(flat)?;
         let other_name = self.namespace.is_some().then(|| self.full_name.clone());
         let result_text = self.result_text.clone().map(|text| text.with_name(&name));
-        let full_name = name.clone();
         Ok(Self {
-            full_name,
+            full_name: name.clone(),
             other_name,
             namespace: None,
             name,
@@ -205,18 +204,10 @@ impl RegisteredTool {
         check_json_bounds(arguments, MAX_ARGUMENT_BYTES)
             .map_err(|reason| self.invalid_arguments(&reason))?;
         let permit = self.acquire_permit(permits).await?;
-        let mut task = JoinSet::new();
-        let (tool, arguments) = (self.clone(), arguments.clone());
-        task.spawn(async move {
-            // Held until the function ends, which may be after the time limit if it blocks its
-            // thread.
-            let _permit = permit;
-            tool.check_arguments(&arguments)?;
-            (tool.handler)(arguments)
-                .await
-                .map_err(|failure| tool.tool_error(failure))
-        });
+
         // Dropping the set aborts the task.
+        let mut task = JoinSet::new();
+        task.spawn(self.clone().run_handler(arguments.clone(), permit));
         match timeout(self.time_limit, task.join_next()).await {
             Ok(Some(Ok(outcome))) => outcome,
             Ok(Some(Err(error))) => Err(self.panic_error(error)),
@@ -227,6 +218,18 @@ impl RegisteredTool {
                 Err(ToolError::from_code(ToolErrorCode::ToolTimedOut, &message))
             }
         }
+    }
+
+    /// Runs the function. Holds the permit until the function ends, which may be after the time
+    /// limit if the function blocks its thread.
+    async fn run_handler(
+        self: Arc<Self>,
+        arguments: Value,
+        _permit: OwnedSemaphorePermit,
+    ) -> Result<String, ToolError> {
+        self.check_arguments(&arguments)?;
+        let outcome = (self.handler)(arguments).await;
+        outcome.map_err(|failure| self.tool_error(failure))
     }
 
     async fn acquire_permit(
@@ -250,6 +253,7 @@ impl RegisteredTool {
             let at = pointer_text(error.instance_path().as_str());
             let _ = write!(reason, "{separator}{at}: {}", error.masked());
         }
+
         if reason.is_empty() {
             return Ok(());
         }
@@ -273,22 +277,19 @@ impl RegisteredTool {
             ToolFailure::InvalidArguments { path, reason } => {
                 self.invalid_arguments(&format!("at {path}: {reason}"))
             }
-            ToolFailure::FunctionError(error) => ToolError::from_code(
-                ToolErrorCode::ToolFailed,
-                &format!("{} failed: {error}", self.quoted_name()),
-            ),
+            ToolFailure::FunctionError(error) => {
+                failed_error(&format!("{} failed: {error}", self.quoted_name()))
+            }
             ToolFailure::InternalError(reason) => {
-                tracing::error!(
-                    tool = self.full_name(),
-                    "internal error of a tool: {reason}"
-                );
+                let tool = self.full_name();
+                tracing::error!(tool, "internal error of a tool: {reason}");
                 self.internal_error("has an internal error")
             }
             ToolFailure::TooLarge => self.too_large_error(),
-            ToolFailure::NotJson(reason) => {
-                let message = format!("the result of {} is not JSON: {reason}", self.quoted_name());
-                ToolError::from_code(ToolErrorCode::ToolFailed, &message)
-            }
+            ToolFailure::NotJson(reason) => failed_error(&format!(
+                "the result of {} is not JSON: {reason}",
+                self.quoted_name()
+            )),
         }
     }
 
@@ -327,10 +328,7 @@ impl RegisteredTool {
     }
 
     fn aborted_error(&self) -> ToolError {
-        ToolError::from_code(
-            ToolErrorCode::ToolFailed,
-            &format!("{} was stopped", self.quoted_name()),
-        )
+        failed_error(&format!("{} was stopped", self.quoted_name()))
     }
 
     fn quoted_name(&self) -> String {
@@ -339,35 +337,31 @@ impl RegisteredTool {
 
     /// Returns one JSON object within [`MAX_RESULT_BYTES`].
     fn to_result(&self, outcome: Result<String, ToolError>, names: ToolNames) -> ToolResult {
-        let object = outcome.map(|json| {
-            let is_object = !self.wraps_result && json.starts_with('{');
-            if is_object {
-                json
-            } else {
-                format!("{{\"result\":{json}}}")
-            }
-        });
-        let object = object.and_then(|json| {
-            if json.len() > MAX_RESULT_BYTES {
-                Err(self.too_large_error())
-            } else {
-                Ok(json)
-            }
-        });
-        let external_context = self.external_context;
-        match object {
-            Ok(json) => ToolResult {
-                success: true,
-                external_context,
-                json,
-            },
+        let (success, json) = match outcome.and_then(|output| self.to_object(output)) {
+            Ok(object) => (true, object),
             Err(error) => {
                 let result = ToolResult::from_outcome(Err::<&(), _>(&error), names);
-                ToolResult {
-                    external_context,
-                    ..result
-                }
+                (result.success, result.json)
             }
+        };
+        ToolResult {
+            success,
+            external_context: self.external_context,
+            json,
+        }
+    }
+
+    /// Returns an output as an object.
+    fn to_object(&self, output: String) -> Result<String, ToolError> {
+        let object = if !self.wraps_result && output.starts_with('{') {
+            output
+        } else {
+            format!("{{\"result\":{output}}}")
+        };
+        if object.len() > MAX_RESULT_BYTES {
+            Err(self.too_large_error())
+        } else {
+            Ok(object)
         }
     }
 }
@@ -380,15 +374,30 @@ impl fmt::Debug for RegisteredTool {
     }
 }
 
+fn failed_error(message: &str) -> ToolError {
+    ToolError::from_code(ToolErrorCode::ToolFailed, message)
+}
+
 fn check_name(name: &str) -> Result<(), ToolRegistryError> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    if (1..=MAX_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain) {
+    let is_valid = (1..=MAX_NAME_BYTES).contains(&name.len())
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    if is_valid {
         return Ok(());
     }
-    Err(ToolRegistryError::InvalidName(truncate_with_ellipsis(
-        name,
-        2 * MAX_NAME_BYTES,
-    )))
+    let shown = truncate_with_ellipsis(name, 2 * MAX_NAME_BYTES);
+    Err(ToolRegistryError::InvalidName(shown))
+}
+
+/// Returns a description, `None` if it is empty, or the reason if it is too long.
+fn check_description(text: Option<&str>) -> Result<Option<String>, String> {
+    match text.filter(|text| !text.trim().is_empty()) {
+        Some(text) if text.len() > MAX_DESCRIPTION_BYTES => {
+            Err(format!("it is over {MAX_DESCRIPTION_BYTES} bytes"))
+        }
+        text => Ok(text.map(str::to_owned)),
+    }
 }
 
 /// Compiles a schema. References to other documents are not fetched.
@@ -398,13 +407,12 @@ fn compile_schema(schema: &Value) -> Result<Validator, String> {
         .offline()
         .build(schema)
         .map_err(|error| {
-            let at = error.instance_path().as_str();
-            let at = if at.is_empty() {
-                String::new()
+            let pointer = error.instance_path().as_str();
+            if pointer.is_empty() {
+                error.to_string()
             } else {
-                format!("at {at}: ")
-            };
-            format!("{at}{error}")
+                format!("at {pointer}: {error}")
+            }
         })
 }
 

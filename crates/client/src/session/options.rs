@@ -1,0 +1,53 @@
+//! Options of a new session.
+
+use super::choice::SkillChoice;
+use super::tool_names::ToolNames;
+#[cfg(feature = "handlers")]
+use super::tools::ToolRegistry;
+use std::time::Duration;
+
+/// Options of a new session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// Product whose skills are listed, next to skills for every product. Empty: all skills.
+    pub product: String,
+    /// How long `start` waits for executors that do not answer; 5 s by default. The skills of an
+    /// executor that answers later appear then. `start` does not wait for an executor whose socket
+    /// is missing, that refuses the connection, or that the registry does not name.
+    pub start_timeout: Duration,
+    /// How long the skills of a lost executor stay listed, so that a restart of its daemon changes
+    /// nothing; 10 s by default. Reading such a skill still calls the executor.
+    pub grace_period: Duration,
+    /// Id of the session and key of its saved state: 1 to 128 visible ASCII characters. Random by
+    /// default.
+    pub id: Option<String>,
+    /// Skills of the session, out of all skills of its sources; all skills by default. The choice
+    /// never changes, is saved with the session and inherited by forks.
+    pub choice: SkillChoice,
+    /// Whether [`Session::plugins`](super::Session::plugins) has the plugins of executors; false by default. With plugins, an
+    /// executor also sends the frontmatter and other details of each skill. For the plugins of local
+    /// directories, start their source with these options.
+    pub plugins: bool,
+    /// Spelling of the names of the tools in every text, hint and error; `skills.list` and
+    /// `skills.read` by default.
+    pub tool_names: ToolNames,
+    /// Custom tools of the program; none by default. The registry is sealed once `start` is called.
+    #[cfg(feature = "handlers")]
+    pub tools: ToolRegistry,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            product: String::new(),
+            start_timeout: Duration::from_secs(5),
+            grace_period: Duration::from_secs(10),
+            id: None,
+            choice: SkillChoice::default(),
+            plugins: false,
+            tool_names: ToolNames::default(),
+            #[cfg(feature = "handlers")]
+            tools: ToolRegistry::default(),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Start of a session: its sources, and the state of a new session.
+
+use super::metrics::InvocationCounters;
+use super::options::SessionOptions;
+use super::selection::{SelectionError, check_selection};
+use super::session_id::{check_session_id, random_id};
+use super::skill_source::SkillSource;
+use super::sources::{DaemonSource, mirrored_view};
+use super::state::{Session, SessionInner};
+use crate::fleet::group_by_environment;
+use crate::{Fleet, MirrorSelection, ResumePoint};
+use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
+use futures_util::future::join_all;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+impl Session {
+    /// Starts a session with these roots; the selection never changes. An executor that does not
+    /// answer, or that the registry does not name yet, is a warning, and its skills appear once it
+    /// answers. Needs a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// An invalid root id, two different roots with one id, or two tools with one name.
+    pub async fn start(
+        fleet: &Fleet,
+        selection: Vec<SelectedCapabilityRoot>,
+        options: &SessionOptions,
+    ) -> Result<Self, SelectionError> {
+        Self::start_with(fleet, selection, Vec::new(), options).await
+    }
+
+    /// Starts a session with other sources next to the executors. If two skills have one name, the
+    /// session lists the skill of an executor before the skill of a local directory, and both
+    /// before the skill of an MCP server.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::start`], and an authority that two sources of one kind have.
+    pub async fn start_with(
+        fleet: &Fleet,
+        selection: Vec<SelectedCapabilityRoot>,
+        others: Vec<Arc<dyn SkillSource>>,
+        options: &SessionOptions,
+    ) -> Result<Self, SelectionError> {
+        Self::start_resumed(fleet, selection, others, options, BTreeMap::new()).await
+    }
+
+    /// Starts a session whose executors resume at these points, by environment.
+    pub(super) async fn start_resumed(
+        fleet: &Fleet,
+        selection: Vec<SelectedCapabilityRoot>,
+        others: Vec<Arc<dyn SkillSource>>,
+        options: &SessionOptions,
+        points: BTreeMap<String, ResumePoint>,
+    ) -> Result<Self, SelectionError> {
+        let selection = check_selection(selection)?;
+        #[cfg(feature = "handlers")]
+        let custom_tools = options.tools.seal(options.tool_names)?;
+
+        let by_environment = group_by_environment(selection.clone()).into_iter();
+        let starts = by_environment.map(|(environment_id, roots)| async {
+            let selection = MirrorSelection {
+                product: options.product.clone(),
+                view: mirrored_view(options),
+                ..MirrorSelection::new(roots)
+            };
+            let from = points.get(&environment_id).cloned();
+            DaemonSource::start_executor(fleet, environment_id, selection, from, options).await
+        });
+        let started = join_all(starts).await;
+        let executors = started.into_iter().map(Arc::new).collect();
+
+        let inner = SessionInner::new(options, selection, points)?;
+        let session = Self::from_sources(executors, others, inner)?;
+        #[cfg(feature = "handlers")]
+        let session = Self {
+            custom_tools: Arc::new(custom_tools),
+            ..session
+        };
+        Ok(session)
+    }
+}
+
+impl SessionInner {
+    /// Returns the state of a new session, with the id of the options or a random id.
+    fn new(
+        options: &SessionOptions,
+        selection: Vec<SelectedCapabilityRoot>,
+        resume_points: BTreeMap<String, ResumePoint>,
+    ) -> Result<Self, SelectionError> {
+        if let Some(id) = &options.id {
+            check_session_id(id).map_err(|error| SelectionError(vec![error]))?;
+        }
+        options.choice.check()?;
+
+        Ok(Self {
+            id: options.id.clone().unwrap_or_else(random_id),
+            product: options.product.clone(),
+            choice: options.choice.clone(),
+            selection,
+            resume_points,
+            counters: InvocationCounters::default(),
+            tool_names: options.tool_names,
+            closed: CancellationToken::new(),
+            store: None,
+            is_deleted: tokio::sync::Mutex::new(false),
+        })
+    }
+}

@@ -1,0 +1,291 @@
+//! Requests of `caproot call`: one JSON object in each line of stdin.
+
+use super::answer::RequestError;
+use super::lines::InputLine;
+use super::tools::ToolOutcome;
+use caproot_client::session::{DEFAULT_BUDGET, SkillMention, ToolFunctionError, UserPrompt};
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value};
+
+/// Line of stdin: a request, and the fields that all requests have.
+#[derive(Debug, Deserialize)]
+pub struct RequestLine {
+    /// Any JSON value. The answer has the same value. The default is `null`.
+    #[serde(default)]
+    pub id: Value,
+    /// Id of a session that `fork` or `restore` returned. The default is the first session. `restore`,
+    /// `tool_result` and the methods of a manager ignore the id.
+    #[serde(default, deserialize_with = "read_session_id")]
+    pub session: Option<String>,
+    /// The request itself, in the same object.
+    #[serde(flatten)]
+    pub request: CallRequest,
+}
+
+/// Request by its `method`. The other fields are those of the variant; further fields are errors.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "method", rename_all = "snake_case", deny_unknown_fields)]
+pub enum CallRequest {
+    /// The names, descriptions and JSON Schemas of the tools.
+    Tools {},
+    /// A call of a tool by a model.
+    Call {
+        /// Name of the tool, such as `skills_list`.
+        tool: String,
+        /// Arguments as the model wrote them. The default is `null`.
+        #[serde(default)]
+        arguments: Value,
+    },
+    /// The text that describes the skills to a model.
+    Instructions {
+        /// Maximum size of the text in bytes. The default is 8,000.
+        #[serde(default = "default_budget")]
+        budget: usize,
+    },
+    /// The skills that a prompt mentions, as fragments for a model.
+    Inject(UserPrompt),
+    /// The state of each executor.
+    State {},
+    /// Counters of the calls since the start of the session.
+    Metrics {},
+    /// The plugins with their components. Empty without `--plugins`.
+    Plugins {},
+    /// The outcome of a call of a tool of the program.
+    ToolResult(ToolResultRequest),
+    /// The session as JSON, for `restore`.
+    Save {},
+    /// Continues a saved session.
+    Restore {
+        /// Result of `save`.
+        saved: Value,
+    },
+    /// The changes of a restored session since its save.
+    Changes {},
+    /// A new session with the roots of the session.
+    Fork {
+        /// Ids of the roots of the new session. The default is all roots of the session.
+        #[serde(default)]
+        roots: Option<Vec<String>>,
+    },
+    /// The end of the session.
+    Close {},
+    /// Answers all pending calls of the manager once.
+    Drain {},
+    /// Answers the calls in the manager's stream of events until the stream or stdin ends.
+    Listen {},
+    /// Sends a prompt to the manager.
+    Send(SendRequest),
+}
+
+/// Outcome of a call of a tool of the program: exactly one of `result`, `error` and `bug`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToolResultRequest {
+    /// Number of the call in the event `tool`.
+    pub call: u64,
+    /// Result for the model: any JSON value, also `null`.
+    #[serde(default, deserialize_with = "read_present_value")]
+    result: Option<Value>,
+    /// Reason of a failure, for the model.
+    #[serde(default)]
+    error: Option<String>,
+    /// Description of a bug, for the log.
+    #[serde(default)]
+    bug: Option<String>,
+}
+
+/// Prompt for the manager.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SendRequest {
+    /// Text of the prompt.
+    text: String,
+    /// Skills that the user mentioned next to the text.
+    #[serde(default)]
+    mentions: Vec<SkillMention>,
+    /// Names that mean a connector, and not a skill, if they stand alone in the text.
+    #[serde(default)]
+    connectors: Vec<String>,
+    /// Names of skills that the caller has. A skill of the session takes precedence.
+    #[serde(default)]
+    caller_skills: Vec<String>,
+    /// Whether the prompt gets the fragments of the mentioned skills. The default is `true`.
+    #[serde(default = "inject_by_default")]
+    pub inject: bool,
+    /// Statuses of the manager's thread. Calls are answered until the thread has one of them. Empty:
+    /// the prompt is only sent.
+    #[serde(default)]
+    pub until: Vec<String>,
+}
+
+impl ToolResultRequest {
+    /// Returns the outcome of the call.
+    pub fn outcome(self) -> Result<ToolOutcome, RequestError> {
+        match (self.result, self.error, self.bug) {
+            (Some(result), None, None) => Ok(Ok(result)),
+            (None, Some(error), None) => Ok(Err(ToolFunctionError::Failed(error))),
+            (None, None, Some(bug)) => Ok(Err(ToolFunctionError::Internal(bug))),
+            _ => Err(RequestError::invalid(
+                "expected one of `result`, `error` and `bug`",
+            )),
+        }
+    }
+}
+
+impl SendRequest {
+    /// Returns the prompt of a user.
+    pub fn prompt(&self) -> UserPrompt {
+        UserPrompt {
+            text: self.text.clone(),
+            mentions: self.mentions.clone(),
+            connectors: self.connectors.clone(),
+            caller_skills: self.caller_skills.clone(),
+        }
+    }
+}
+
+/// Line without a valid request.
+pub struct BadLine {
+    /// Id of the request, or `null` if the line has none.
+    pub id: Value,
+    pub error: RequestError,
+}
+
+/// Parses a line of stdin.
+pub fn parse_request(line: InputLine) -> Result<RequestLine, BadLine> {
+    let fields = parse_object(line).map_err(|message| BadLine {
+        id: Value::Null,
+        error: RequestError::invalid(message),
+    })?;
+    let id = fields.get("id").cloned().unwrap_or_default();
+
+    parse_fields(fields).map_err(|message| BadLine {
+        id,
+        error: RequestError::invalid(message),
+    })
+}
+
+fn parse_object(line: InputLine) -> Result<Map<String, Value>, String> {
+    match line {
+        InputLine::Text(text) => serde_json::from_str(&text)
+            .map_err(|error| format!("the line is not a JSON object: {error}")),
+        InputLine::TooLong => Err("the line is over 5 MiB".to_owned()),
+        InputLine::NotUtf8 => Err("the line is not UTF-8".to_owned()),
+    }
+}
+
+fn parse_fields(fields: Map<String, Value>) -> Result<RequestLine, String> {
+    if !fields.get("method").is_some_and(Value::is_string) {
+        return Err("`method` is missing or not text".to_owned());
+    }
+    serde_json::from_value(Value::Object(fields)).map_err(|error| {
+        // serde calls the method a variant.
+        let text = error.to_string();
+        match text.strip_prefix("unknown variant") {
+            Some(rest) => format!("unknown method{rest}"),
+            None => text,
+        }
+    })
+}
+
+/// Reads a value that may be `null`.
+fn read_present_value<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(field).map(Some)
+}
+
+fn read_session_id<'de, D: Deserializer<'de>>(field: D) -> Result<Option<String>, D::Error> {
+    match Value::deserialize(field)? {
+        Value::String(id) => Ok(Some(id)),
+        _ => Err(serde::de::Error::custom("`session` is not text")),
+    }
+}
+
+fn inject_by_default() -> bool {
+    true
+}
+
+fn default_budget() -> usize {
+    DEFAULT_BUDGET
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BadLine, CallRequest, RequestLine, parse_request};
+    use crate::cli::call::lines::InputLine;
+    use serde_json::{Value, json};
+
+    fn parse(line: &Value) -> Result<RequestLine, BadLine> {
+        parse_request(InputLine::Text(line.to_string()))
+    }
+
+    fn error_of(line: &Value) -> String {
+        let Err(bad) = parse(line) else {
+            panic!("{line} is a request")
+        };
+        assert_eq!(bad.id, 7, "{line}");
+        bad.error.message
+    }
+
+    #[test]
+    fn each_error_names_the_field() {
+        for (line, message) in [
+            (json!({"id": 7}), "`method` is missing or not text"),
+            (
+                json!({"id": 7, "method": 1}),
+                "`method` is missing or not text",
+            ),
+            (
+                json!({"id": 7, "method": "none"}),
+                "unknown method `none`, expected one of `tools`, `call`, ",
+            ),
+            (
+                json!({"id": 7, "method": "tools", "more": 1}),
+                "unknown field `more`",
+            ),
+            (json!({"id": 7, "method": "call"}), "missing field `tool`"),
+            (
+                json!({"id": 7, "method": "instructions", "budge": 1}),
+                "unknown field `budge`, expected `budget`",
+            ),
+            (
+                json!({"id": 7, "method": "instructions", "budget": -1}),
+                "invalid value: integer `-1`, expected usize",
+            ),
+            (
+                json!({"id": 7, "method": "inject", "text": "a", "until": []}),
+                "unknown field `until`, expected one of `text`, ",
+            ),
+            (
+                json!({"id": 7, "method": "tools", "session": 1}),
+                "`session` is not text",
+            ),
+        ] {
+            let error = error_of(&line);
+            assert!(error.starts_with(message), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_request_has_its_fields_and_defaults() {
+        let line = json!({"id": [1], "method": "instructions", "session": "s"});
+        let Ok(line) = parse(&line) else {
+            panic!("a request")
+        };
+        assert_eq!((line.id, line.session.as_deref()), (json!([1]), Some("s")));
+        assert!(matches!(
+            line.request,
+            CallRequest::Instructions { budget: 8000 }
+        ));
+
+        let line = json!({"method": "tool_result", "call": 1, "result": null});
+        let Ok(RequestLine {
+            request: CallRequest::ToolResult(given),
+            ..
+        }) = parse(&line)
+        else {
+            panic!("a result")
+        };
+        let outcome = given.outcome();
+        assert!(matches!(outcome, Ok(Ok(Value::Null))));
+    }
+}
