@@ -121,7 +121,7 @@ impl CallArgs {
             ToolNames::Flat
         };
         let tools = match &self.tools {
-            Some(file) => read_tools(file, callbacks)?,
+            Some(file) => read_tools(file, callbacks, tool_names)?,
             None => ToolRegistry::default(),
         };
 

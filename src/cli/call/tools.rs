@@ -4,7 +4,7 @@
 use super::event::CallEvent;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
-use caproot_client::session::{CustomTool, ToolFunctionError, ToolRegistry};
+use caproot_client::session::{CustomTool, ToolFunctionError, ToolNames, ToolRegistry};
 use caproot_core::sync::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
@@ -141,6 +141,7 @@ impl Drop for WaitingCall<'_> {
 pub fn read_tools(
     file: &Path,
     callbacks: &Arc<ToolCallbacks>,
+    names: ToolNames,
 ) -> Result<ToolRegistry, CommandFailure> {
     let text = read_text(file).map_err(|error| unusable_tools(file, &error))?;
     let definitions: Vec<ToolDefinition> =
@@ -148,8 +149,8 @@ pub fn read_tools(
 
     let registry = ToolRegistry::new();
     for definition in definitions {
-        let tool =
-            program_tool(definition, callbacks).map_err(|error| unusable_tools(file, &error))?;
+        let tool = program_tool(definition, callbacks, names)
+            .map_err(|error| unusable_tools(file, &error))?;
         registry
             .register(tool)
             .map_err(|error| unusable_tools(file, &error))?;
@@ -178,6 +179,7 @@ fn read_text(file: &Path) -> io::Result<String> {
 fn program_tool(
     definition: ToolDefinition,
     callbacks: &Arc<ToolCallbacks>,
+    names: ToolNames,
 ) -> Result<CustomTool, String> {
     let ToolDefinition {
         namespace,
@@ -186,10 +188,7 @@ fn program_tool(
         input_schema,
         ..
     } = definition;
-    let full_name = match &namespace {
-        Some(namespace) => format!("{namespace}.{name}"),
-        None => name.clone(),
-    };
+    let full_name = names.join(namespace.as_deref(), &name);
 
     let callbacks = callbacks.clone();
     let called_name = full_name.clone();

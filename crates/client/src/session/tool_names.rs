@@ -63,20 +63,20 @@ impl ToolNames {
         }
     }
 
+    /// Returns the name of a tool in this spelling.
+    #[must_use]
+    pub fn join(self, namespace: Option<&str>, name: &str) -> String {
+        match (namespace, self) {
+            (None, _) => name.to_owned(),
+            (Some(namespace), Self::Namespaced) => format!("{namespace}.{name}"),
+            (Some(namespace), Self::Flat) => format!("{namespace}_{name}"),
+        }
+    }
+
     /// Returns a text with the names in place of `{list}` and `{read}`.
     pub(super) fn fill_placeholders(self, text: &str) -> String {
         text.replace("{list}", self.list())
             .replace("{read}", self.read())
-    }
-}
-
-/// Returns the full name of a tool in a spelling.
-#[cfg(feature = "handlers")]
-pub(super) fn join_name(namespace: Option<&str>, name: &str, names: ToolNames) -> String {
-    match (namespace, names) {
-        (None, _) => name.to_owned(),
-        (Some(namespace), ToolNames::Namespaced) => format!("{namespace}.{name}"),
-        (Some(namespace), ToolNames::Flat) => format!("{namespace}_{name}"),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{CustomTool, ToolFailure, ToolHandler};
 use crate::session::result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
-use crate::session::tool_names::{ToolNameError, ToolNames, check_tool_name, join_name};
+use crate::session::tool_names::{ToolNameError, ToolNames, check_tool_name};
 use crate::session::tools::ToolRegistryError;
 use crate::session::tools::bounds::check_json_bounds;
 use crate::session::tools::limits::{
@@ -70,7 +70,7 @@ impl RegisteredTool {
         if let Some(namespace) = &tool.namespace {
             check_name(namespace)?;
         }
-        let full_name = join_name(tool.namespace.as_deref(), &tool.name, ToolNames::Namespaced);
+        let full_name = ToolNames::Namespaced.join(tool.namespace.as_deref(), &tool.name);
         // Also in another case, so that a model cannot confuse the two.
         let lower = full_name.to_ascii_lowercase();
         if lower.starts_with("skills.") || lower.starts_with("skills_") {
@@ -125,7 +125,7 @@ impl RegisteredTool {
         let other_name = tool
             .namespace
             .as_deref()
-            .map(|namespace| join_name(Some(namespace), &tool.name, ToolNames::Flat));
+            .map(|namespace| ToolNames::Flat.join(Some(namespace), &tool.name));
         Ok(Self {
             full_name: full_name.to_owned(),
             other_name,
@@ -158,7 +158,7 @@ impl RegisteredTool {
 
     /// Returns a copy of the tool with a name that has no namespace.
     pub(in crate::session::tools) fn with_flat_name(&self) -> Result<Self, ToolNameError> {
-        let flat = join_name(self.namespace.as_deref(), &self.name, ToolNames::Flat);
+        let flat = ToolNames::Flat.join(self.namespace.as_deref(), &self.name);
         let name = check_tool_name(flat)?;
         let other_name = self.namespace.is_some().then(|| self.full_name.clone());
         let result_text = self.result_text.clone().map(|text| text.with_name(&name));
