@@ -217,6 +217,56 @@ async fn a_silent_executor_is_reported_after_the_connect_timeout() {
     daemon.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_state_of_each_executor_is_reported() {
+    let (fixture, daemon) = serve_tree("r", "skill r/pdf").await;
+    let (_listener, silent) = silent_listener();
+    let refused = unused_address();
+    let file = fixture.path("fleet.yaml");
+    write_fleet(
+        &file,
+        &[
+            ("r", &daemon.address),
+            ("silent", &silent),
+            ("refused", &refused),
+        ],
+    );
+    let selected = ["r", "silent", "refused", "unknown"].map(|id| {
+        let path = format!("published:{id}");
+        json!({"id": id, "location": {"type": "environment", "environmentId": id, "path": path}})
+    });
+    fixture.write("selected.json", json!(selected).to_string());
+
+    let mut command = caproot(["call", "--events", "--connect-timeout", "100ms"]);
+    command.arg("--fleet").arg(file);
+    command.arg("--selected").arg(fixture.path("selected.json"));
+    let mut process = CallProcess::start(command);
+
+    let expected = json!({
+        "r": "live",
+        "refused": "failed",
+        "silent": "connecting",
+        "unknown": "failed",
+    });
+    loop {
+        let answer = process.request(json!({"method": "state"})).await;
+        let states = answer["result"].as_array().expect("a list").iter();
+        let states: Value = states
+            .map(|state| {
+                let id = state["environmentId"].as_str().expect("an id");
+                (id, state["state"].clone())
+            })
+            .collect();
+        if states == expected {
+            break;
+        }
+        // A slow machine may report a state after the connect timeout.
+        process.wait_for_event().await;
+    }
+    assert_eq!(process.end().await, Some(0));
+    daemon.stop().await;
+}
+
 #[tokio::test]
 async fn invalid_flags_and_selections_are_errors() {
     let (fixture, daemon) = serve_tree("local", "skill r/pdf").await;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use caproot_client::fleet::RegistryFuture;
-use caproot_client::session::{Session, SessionOptions};
+use caproot_client::session::{ExecutorStatus, Session, SessionOptions};
 use caproot_client::{
     ClientCredentials, DialLimits, ExecutorConfig, ExecutorRegistry, Fleet, Mirror,
     MirrorSelection, MirrorSnapshot,
@@ -132,7 +132,7 @@ async fn a_session_shows_the_skills_of_a_late_executor() {
     let session = in_time(Session::start(&fleet, vec![published("x")], &options)).await;
     let session = session.expect("a selection");
     let state = session.executors().remove(0);
-    assert_eq!((state.state, state.skills), ("connecting", 0));
+    assert_eq!((state.state, state.skills), (ExecutorStatus::Failed, 0));
     let reason = state.reason.expect("a reason");
     assert!(
         reason.contains("no executor is known for the environment \"x\""),
@@ -143,7 +143,7 @@ async fn a_session_shows_the_skills_of_a_late_executor() {
     let daemon = start_daemon("x", fixture.path("r"), None).await;
     registry.set(Some(executor(&daemon.address)));
     in_time(async {
-        while session.executors()[0].state != "live" {
+        while session.executors()[0].state != ExecutorStatus::Live {
             changes.next().await;
         }
     })

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use caproot_client::fleet::RegistryFuture;
 use caproot_client::session::{
-    MAX_RESULT_BYTES, Session, SessionOptions, SkillMention, ToolResult, UserPrompt,
+    ExecutorStatus, MAX_RESULT_BYTES, Session, SessionOptions, SkillMention, ToolResult, UserPrompt,
 };
 use caproot_client::{DaemonEndpoint, ExecutorConfig, ExecutorRegistry, Fleet};
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
@@ -402,6 +402,12 @@ async fn an_unknown_executor_is_a_warning() {
     let (_, warnings) = list_all(&session).await;
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].contains("\"down\"") && warnings[1].contains("\"lost\""));
+    in_time(async {
+        while session.executors()[0].state == ExecutorStatus::Connecting {
+            changes.next().await;
+        }
+    })
+    .await;
     let states: Vec<_> = session
         .executors()
         .into_iter()
@@ -411,9 +417,9 @@ async fn an_unknown_executor_is_a_warning() {
     assert_eq!(
         states,
         [
-            named("down", "connecting"),
-            named("lost", "connecting"),
-            named("r", "live")
+            named("down", ExecutorStatus::Failed),
+            named("lost", ExecutorStatus::Failed),
+            named("r", ExecutorStatus::Live)
         ]
     );
     let lost = read_arguments("lost", "skill://lost/a", "");
@@ -497,6 +503,29 @@ async fn hidden_characters_are_escaped() {
     daemon.stop().await;
 }
 
+#[tokio::test]
+async fn a_lost_executor_is_stale() {
+    let (_fixture, daemon) = serve_tree("r", "skill r/a").await;
+    let session = session(&[("r", &daemon.address)]).await;
+    assert_eq!(session.executors()[0].state, ExecutorStatus::Live);
+    assert_eq!(session.executors()[0].reason, None);
+
+    let mut changes = session.watch();
+    daemon.stop().await;
+    let state = in_time(async {
+        loop {
+            changes.next().await;
+            let state = session.executors().remove(0);
+            if state.state != ExecutorStatus::Live {
+                return state;
+            }
+        }
+    })
+    .await;
+    assert_eq!((state.state, state.skills), (ExecutorStatus::Stale, 1));
+    assert!(state.reason.is_some(), "{state:?}");
+}
+
 /// Executors that cannot be connected do not delay the start of a session.
 #[tokio::test]
 async fn a_dead_executor_is_not_waited_for() {
@@ -527,7 +556,10 @@ async fn a_dead_executor_is_not_waited_for() {
     for executor in session.executors() {
         let is_live = executor.environment_id == "r";
         assert_eq!(
-            (executor.state == "live", executor.reason.is_none()),
+            (
+                executor.state == ExecutorStatus::Live,
+                executor.reason.is_none()
+            ),
             (is_live, is_live)
         );
     }

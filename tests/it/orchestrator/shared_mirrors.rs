@@ -1,6 +1,6 @@
 //! Sessions with one selection share a mirror, so that the daemon has one stream for all of them.
 
-use caproot_client::session::{Session, SessionOptions};
+use caproot_client::session::{ExecutorStatus, Session, SessionOptions};
 use caproot_client::{DaemonEndpoint, ExecutorConfig, Fleet, MirrorSelection};
 use futures_util::future::join_all;
 use serde_json::json;
@@ -50,7 +50,7 @@ async fn sessions_with_one_selection_share_one_stream() {
         .map(|s| s.expect("a selection"))
         .collect();
     for session in &sessions {
-        assert_eq!(session.executors()[0].state, "live");
+        assert_eq!(session.executors()[0].state, ExecutorStatus::Live);
     }
     wait_for_streams(&fixture, 1.0).await;
     assert_eq!((fleet.stats().mirrors, fleet.stats().connections), (1, 1));

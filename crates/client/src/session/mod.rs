@@ -143,7 +143,7 @@ pub use request_metrics::{DURATION_BUCKETS, RequestMetrics};
 pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
 pub use saved::{MAX_SAVED_BYTES, SavedError};
 pub use selection::SelectionError;
-pub use sources::{ExecutorState, SkillSource, SourceKind};
+pub use sources::{ExecutorState, ExecutorStatus, SkillSource, SourceKind};
 pub use state::Session;
 pub use store::{MemoryStore, SessionStore, StoreError};
 pub use tool_names::{ToolNameError, ToolNames};

@@ -58,8 +58,8 @@ struct DaemonConnection {
 pub struct ExecutorState {
     /// Environment of the executor.
     pub environment_id: String,
-    /// `live`, `stale`, or `connecting` until the executor has answered for the first time.
-    pub state: &'static str,
+    /// State of the connection.
+    pub state: ExecutorStatus,
     /// Reason if the executor is not live.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -69,6 +69,22 @@ pub struct ExecutorState {
     pub revision: u64,
     /// Number of mirrored skills.
     pub skills: usize,
+}
+
+/// State of the connection of a session to an executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ExecutorStatus {
+    /// The executor has not answered yet.
+    Connecting,
+    /// The executor has never answered, and no answer is expected now: no daemon listens at its
+    /// address, the daemon rejected the request, or the fleet has no executor for the environment.
+    /// The session retries.
+    Failed,
+    /// The listed skills are the executor's.
+    Live,
+    /// The executor is lost. The listed skills are its last ones.
+    Stale,
 }
 
 /// Returns the detail of the mirrored skills. Only the full view has plugins.
@@ -321,15 +337,15 @@ impl DaemonSource {
     pub fn state(&self) -> ExecutorState {
         let snapshot = self.connection.mirror.snapshot();
         let (state, reason) = match &snapshot.state {
-            MirrorState::Live => ("live", None),
-            MirrorState::Stale { why, .. } => ("stale", Some(why.to_string())),
-            MirrorState::Connecting(why) => ("connecting", why.as_ref().map(ToString::to_string)),
-            MirrorState::Failed(why) => ("connecting", Some(why.to_string())),
+            MirrorState::Live => (ExecutorStatus::Live, None),
+            MirrorState::Stale { why, .. } => (ExecutorStatus::Stale, Some(why)),
+            MirrorState::Connecting(why) => (ExecutorStatus::Connecting, why.as_ref()),
+            MirrorState::Failed(why) => (ExecutorStatus::Failed, Some(why)),
         };
         ExecutorState {
             environment_id: self.id.clone(),
             state,
-            reason,
+            reason: reason.map(ToString::to_string),
             epoch: snapshot.epoch.to_string(),
             revision: snapshot.revision,
             skills: self.selected_skills(&snapshot.catalog).count(),

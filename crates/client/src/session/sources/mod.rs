@@ -10,7 +10,7 @@ pub use super::skill_source::{
     SkillListing, SkillSource, SourceKind, SourceSnapshot, SourceWatch, TextPage, TextPageRequest,
 };
 pub(super) use daemon::mirrored_view;
-pub use daemon::{DaemonSource, ExecutorState};
+pub use daemon::{DaemonSource, ExecutorState, ExecutorStatus};
 
 use super::result::{ToolError, ToolErrorCode};
 use super::skill_source::unavailable_error;
