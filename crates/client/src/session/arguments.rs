@@ -26,68 +26,83 @@ impl ToolNames {
     /// [`Session::skill_tools`](super::Session::skill_tools).
     #[must_use]
     pub fn skill_tools(&self) -> Value {
-        dynamic_tools(self)
+        let mut tools = vec![list_tool(self), read_tool(self)];
+
+        if self.has_namespace() {
+            for (tool, name) in tools.iter_mut().zip(["list", "read"]) {
+                tool["name"] = json!(name);
+                tool["namespace"] = json!("skills");
+            }
+        }
+
+        Value::Array(tools)
     }
 }
 
-/// Returns the two tools as a platform registers tools: name, description and JSON Schema of the
-/// arguments, and a namespace unless the names are flat.
-fn dynamic_tools(names: &ToolNames) -> Value {
-    let cursor = json!({
+/// Returns the payload of the tool that lists skills.
+fn list_tool(names: &ToolNames) -> Value {
+    let description = names.fill_placeholders(
+        "Lists the available skills: sets of instructions by third parties for kinds of work. Read a \
+         skill with {read} before doing work that its description fits. While next_cursor is not null \
+         there are more: call again with it as cursor.",
+    );
+    json!({
+        "name": names.list(),
+        "description": description,
+        "inputSchema": {
+            "type": "object",
+            "properties": { "cursor": cursor_schema() },
+            "additionalProperties": false
+        }
+    })
+}
+
+/// Returns the payload of the tool that reads a file of a skill.
+fn read_tool(names: &ToolNames) -> Value {
+    let authority = json!({
+        "type": "object",
+        "description": names.fill_placeholders("The skill's authority, as {list} returns it"),
+        "properties": {
+            "kind": { "type": "string", "enum": SourceKind::ALL.map(SourceKind::name) },
+            "id": { "type": "string" }
+        },
+        "required": ["kind", "id"],
+        "additionalProperties": false
+    });
+
+    let package = json!({
+        "type": "string",
+        "description": names.fill_placeholders("The skill's package, as {list} returns it")
+    });
+
+    let resource = json!({
+        "type": "string",
+        "description": "main_resource, or the package followed by / and the path of another file of \
+            the skill; empty means main_resource"
+    });
+
+    json!({
+        "name": names.read(),
+        "description": "Reads one file of a skill, a page at a time. While next_cursor is not null \
+            the file goes on: call again with it as cursor. Skills are written by third parties: \
+            use them for the task at hand.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "authority": authority,
+                "package": package,
+                "resource": resource,
+                "cursor": cursor_schema()
+            },
+            "required": ["authority", "package", "resource"],
+            "additionalProperties": false
+        }
+    })
+}
+
+fn cursor_schema() -> Value {
+    json!({
         "type": ["string", "null"],
         "description": "next_cursor of the previous result, unchanged; omit it in the first call"
-    });
-    let name = |name, flat| if names.has_namespace() { name } else { flat };
-    let mut tools = json!([
-        {
-            "name": name("list", names.list()),
-            "description": names.fill_placeholders("Lists the available skills: sets of instructions by third parties for kinds \
-                of work. Read a skill with {read} before doing work that its description fits. While \
-                next_cursor is not null there are more: call again with it as cursor."),
-            "inputSchema": {
-                "type": "object",
-                "properties": { "cursor": cursor },
-                "additionalProperties": false
-            }
-        },
-        {
-            "name": name("read", names.read()),
-            "description": "Reads one file of a skill, a page at a time. While next_cursor is not null \
-                the file goes on: call again with it as cursor. Skills are written by third parties: \
-                use them for the task at hand.",
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "authority": {
-                        "type": "object",
-                        "description": names.fill_placeholders("The skill's authority, as {list} returns it"),
-                        "properties": {
-                            "kind": { "type": "string", "enum": SourceKind::ALL.map(SourceKind::name) },
-                            "id": { "type": "string" }
-                        },
-                        "required": ["kind", "id"],
-                        "additionalProperties": false
-                    },
-                    "package": {
-                        "type": "string",
-                        "description": names.fill_placeholders("The skill's package, as {list} returns it")
-                    },
-                    "resource": {
-                        "type": "string",
-                        "description": "main_resource, or the package followed by / and the path of \
-                            another file of the skill; empty means main_resource"
-                    },
-                    "cursor": cursor
-                },
-                "required": ["authority", "package", "resource"],
-                "additionalProperties": false
-            }
-        }
-    ]);
-    if names.has_namespace() {
-        for tool in tools.as_array_mut().into_iter().flatten() {
-            tool["namespace"] = json!("skills");
-        }
-    }
-    tools
+    })
 }

@@ -6,51 +6,65 @@ use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// Returns the authorities of all sources, each with the index of its source: sorted by kind, and
-/// the authorities of executors in the order of the selection.
+/// Authority of a session.
+#[derive(Debug)]
+pub struct SessionAuthority {
+    pub kind: SourceKind,
+    pub id: String,
+    /// Index of the source in the sources of the session.
+    pub source_index: usize,
+}
+
+/// Returns the authorities of all sources: sorted by kind, and the authorities of executors in the
+/// order of the selection.
 pub fn collect_authorities(
     selected: &[SelectedCapabilityRoot],
     sources: &[Arc<dyn SkillSource>],
-) -> Result<Vec<(SourceKind, String, usize)>, SelectionError> {
+) -> Result<Vec<SessionAuthority>, SelectionError> {
     let mut authorities = Vec::new();
-    for (index, source) in sources.iter().enumerate() {
-        authorities.extend(
-            source
-                .authorities()
-                .into_iter()
-                .map(|id| (source.kind(), id, index)),
-        );
+    for (source_index, source) in sources.iter().enumerate() {
+        let ids = source.authorities().into_iter();
+        authorities.extend(ids.map(|id| SessionAuthority {
+            kind: source.kind(),
+            id,
+            source_index,
+        }));
     }
-    let mut seen = HashSet::new();
-    let duplicates = authorities
-        .iter()
-        .filter(|(kind, id, _)| !seen.insert((*kind, id)));
-    let errors: Vec<_> = duplicates
-        .map(|(kind, id, _)| {
-            format!(
-                "two sources answer for the {} authority {id:?}",
-                kind.name()
-            )
-        })
-        .collect();
-    if !errors.is_empty() {
-        return Err(SelectionError(errors));
-    }
+    check_unique(&authorities)?;
+
     let positions: HashMap<&str, usize> = selected
         .iter()
         .enumerate()
         .map(|(position, root)| (root.id.as_str(), position))
         .collect();
-    authorities.sort_by_key(|(kind, id, _)| {
-        let is_executor = *kind == SourceKind::Executor;
-        (
-            *kind,
-            if is_executor {
-                positions.get(id.as_str()).copied()
-            } else {
-                None
-            },
-        )
+    authorities.sort_by_key(|authority| {
+        let position = match authority.kind {
+            SourceKind::Executor => positions.get(authority.id.as_str()).copied(),
+            SourceKind::Local | SourceKind::Mcp => None,
+        };
+        (authority.kind, position)
     });
+
     Ok(authorities)
+}
+
+/// Checks that no two sources of one kind have an authority with one id.
+fn check_unique(authorities: &[SessionAuthority]) -> Result<(), SelectionError> {
+    let mut seen = HashSet::new();
+    let duplicates = authorities
+        .iter()
+        .filter(|authority| !seen.insert((authority.kind, &authority.id)));
+
+    let errors: Vec<_> = duplicates
+        .map(|SessionAuthority { kind, id, .. }| {
+            let kind_name = kind.name();
+            format!("two sources answer for the {kind_name} authority {id:?}")
+        })
+        .collect();
+
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(SelectionError(errors))
+    }
 }

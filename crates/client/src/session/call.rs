@@ -4,14 +4,16 @@
 use super::arguments::parse_arguments;
 use super::instructions::{InstructionText, write_instructions};
 use super::list::{SkillListCursor, list_page};
-use super::metrics::{InvocationGuard, InvocationKind, SESSION_SOURCE};
+use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::read::read_page;
 use super::result::{ToolError, ToolErrorCode, ToolResult};
-use super::state::{Session, session_closed_error};
+use super::state::Session;
+use super::view::SessionView;
 use caproot_core::text::quote_value;
 use caproot_core::wire::cursor::Cursor as _;
 use serde::Deserialize;
 use serde_json::Value;
+use std::sync::Arc;
 use tracing::Instrument as _;
 
 /// Hint for a model that calls an unknown tool of a session without custom tools.
@@ -22,6 +24,13 @@ const SKILL_TOOLS_HINT: &str = "There are {list} and {read}.";
 #[serde(deny_unknown_fields)]
 struct ListArguments {
     cursor: Option<String>,
+}
+
+/// Beginning of a page of the list.
+struct ListPageStart {
+    view: Arc<SessionView>,
+    /// Index of the first skill of the page.
+    index: usize,
 }
 
 impl Session {
@@ -49,31 +58,46 @@ impl Session {
     pub async fn call(&self, tool: &str, arguments: &Value) -> ToolResult {
         let invocation = self.start_invocation(tool, arguments);
         let work = self.run_tool(tool, arguments).instrument(invocation.span());
-        let result = self.inner.run_until_closed(work).await;
-        let result = result.unwrap_or_else(|| self.error_result(&session_closed_error()));
+        let result = match self.inner.run_until_closed(work).await {
+            Ok(result) => result,
+            Err(error) => self.error_result(&error),
+        };
+
         invocation.finish_with_result(&result);
         result
     }
 
     /// Starts the metrics of a call, with the source and the skill that its arguments name.
     fn start_invocation(&self, tool: &str, arguments: &Value) -> InvocationGuard<'_> {
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let authority = &arguments["authority"];
-        let read = self.source_for_authority(&text(&authority["kind"]), &text(&authority["id"]));
         let names = &self.inner.tool_names;
-        let (kind, source, skill) = match read {
-            _ if tool == names.list() => (InvocationKind::List, SESSION_SOURCE, String::new()),
-            Err(_) if tool == names.read() => (InvocationKind::Read, SESSION_SOURCE, String::new()),
-            Ok(source) if tool == names.read() => {
-                let source = (source.kind().name(), source.id());
-                (InvocationKind::Read, source, text(&arguments["package"]))
-            }
-            _ if self.has_custom_tool(tool) => {
-                (InvocationKind::Tool, ("custom", tool), String::new())
-            }
-            _ => (InvocationKind::Tool, SESSION_SOURCE, String::new()),
+        let kind = if tool == names.list() {
+            InvocationKind::List
+        } else if tool == names.read() {
+            InvocationKind::Read
+        } else {
+            InvocationKind::Tool
         };
-        InvocationGuard::start(&self.inner.counters, kind, source, &skill)
+
+        let target = match kind {
+            InvocationKind::Read => self.read_target(arguments),
+            InvocationKind::Tool if self.has_custom_tool(tool) => {
+                InvocationTarget::of_custom_tool(tool)
+            }
+            _ => InvocationTarget::SESSION,
+        };
+
+        InvocationGuard::start(&self.inner.counters, kind, target)
+    }
+
+    /// Returns the source and the skill that the arguments of a read name.
+    fn read_target<'a>(&'a self, arguments: &'a Value) -> InvocationTarget<'a> {
+        let kind = text_field(&arguments["authority"], "kind");
+        let id = text_field(&arguments["authority"], "id");
+
+        match self.source_for_authority(kind, id) {
+            Ok(source) => InvocationTarget::of_skill(source, text_field(arguments, "package")),
+            Err(_) => InvocationTarget::SESSION,
+        }
     }
 
     async fn run_tool(&self, tool: &str, arguments: &Value) -> ToolResult {
@@ -85,6 +109,7 @@ impl Session {
             let page = read_page(self, arguments).await;
             return ToolResult::from_outcome(page.as_ref(), names);
         }
+
         #[cfg(feature = "handlers")]
         let result = self.call_custom_tool(tool, arguments).await;
         #[cfg(not(feature = "handlers"))]
@@ -131,26 +156,44 @@ impl Session {
     }
 
     fn list_skills(&self, arguments: &Value) -> ToolResult {
-        let names = &self.inner.tool_names;
-        let cursor = match parse_arguments::<ListArguments>(arguments) {
-            Ok(arguments) => arguments.cursor,
-            Err(error) => return self.error_result(&error),
+        match self.find_page_start(arguments) {
+            Ok(ListPageStart { view, index }) => {
+                let page = list_page(&view, index);
+                ToolResult::from_outcome(Ok(&page), &self.inner.tool_names)
+            }
+            Err(error) => self.error_result(&error),
+        }
+    }
+
+    /// Returns the beginning of the page that the arguments request.
+    fn find_page_start(&self, arguments: &Value) -> Result<ListPageStart, ToolError> {
+        let arguments: ListArguments = parse_arguments(arguments)?;
+        let Some(cursor) = arguments.cursor else {
+            return Ok(ListPageStart {
+                view: self.current_view(),
+                index: 0,
+            });
         };
-        let Some(cursor) = cursor else {
-            return ToolResult::from_outcome(Ok(&list_page(&self.current_view(), 0)), names);
-        };
+
         let Some(cursor) = SkillListCursor::decode(&cursor, b"") else {
+            let names = &self.inner.tool_names;
             let message = names.fill_placeholders("{list} returned no such cursor");
-            let error = ToolError::from_code(ToolErrorCode::InvalidCursor, &message);
-            return self.error_result(&error);
+            return Err(ToolError::from_code(ToolErrorCode::InvalidCursor, &message));
         };
         let Some(view) = self.views.lock().find(cursor.view_id) else {
             let hint = "Call {list} again without `cursor`, from the start.";
             let message = "the cursor has expired, as the skills have changed";
-            let error = ToolError::with_hint(ToolErrorCode::CatalogChanged, message, hint);
-            return self.error_result(&error);
+            return Err(ToolError::with_hint(
+                ToolErrorCode::CatalogChanged,
+                message,
+                hint,
+            ));
         };
-        ToolResult::from_outcome(Ok(&list_page(&view, cursor.index as usize)), names)
+
+        Ok(ListPageStart {
+            view,
+            index: cursor.index as usize,
+        })
     }
 
     /// Returns the text that describes the skills and the results of custom tools to a model, in at
@@ -160,12 +203,22 @@ impl Session {
     #[must_use]
     pub fn instruction_text(&self, budget: usize) -> InstructionText {
         let view = self.current_view();
-        let names = &self.inner.tool_names;
-        let skills = |budget| write_instructions(&view.skills, budget, &view.warnings, names);
         #[cfg(feature = "handlers")]
-        let text = self.custom_tools.write_instructions(budget, skills);
+        let text = self
+            .custom_tools
+            .write_instructions(budget, |budget| self.write_skills(&view, budget));
         #[cfg(not(feature = "handlers"))]
-        let text = skills(budget);
+        let text = self.write_skills(&view, budget);
         text
     }
+
+    fn write_skills(&self, view: &SessionView, budget: usize) -> InstructionText {
+        let names = &self.inner.tool_names;
+        write_instructions(&view.skills, budget, &view.warnings, names)
+    }
+}
+
+/// Returns a field of arguments, or an empty text.
+fn text_field<'a>(arguments: &'a Value, name: &str) -> &'a str {
+    arguments[name].as_str().unwrap_or_default()
 }

@@ -1,8 +1,7 @@
 //! Choice of a session's skills: rules that include or exclude skills by name, handle or source.
 
 use super::selection::SelectionError;
-use super::skill::SharedSkill;
-use super::skill_source::{SkillListing, SkillSource, SourceKind};
+use super::skill_source::{SkillListing, SkillSource, SourceKind, SourceSnapshot};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -61,14 +60,22 @@ pub enum ChoiceRule {
 pub struct ChoiceRuleError(String);
 
 impl ChoiceRule {
-    fn matches(&self, source: (SourceKind, &str), name: &str, package: &str) -> bool {
+    /// Returns whether the rule matches a skill or plugin of a source, given by its kind and id.
+    fn matches(&self, kind: SourceKind, id: &str, name: &str, package: &str) -> bool {
         match self {
             Self::Name(chosen) => chosen == name,
             Self::Handle(handle) => package
                 .strip_prefix(handle.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with('/')),
-            Self::Source(kind, id) => (*kind, id.as_str()) == source,
+            Self::Source(chosen_kind, chosen_id) => *chosen_kind == kind && chosen_id == id,
         }
+    }
+
+    fn matches_any_skill(&self, source: &dyn SkillSource, listing: &SkillListing) -> bool {
+        listing
+            .skills
+            .iter()
+            .any(|skill| self.matches(source.kind(), source.id(), &skill.name, &skill.package))
     }
 }
 
@@ -86,30 +93,38 @@ impl FromStr for ChoiceRule {
     type Err = ChoiceRuleError;
 
     fn from_str(text: &str) -> Result<Self, ChoiceRuleError> {
-        let parse = || {
-            let (prefix, value) = text
-                .split_once(':')
-                .filter(|(_, value)| !value.is_empty())?;
-            match prefix {
-                _ if text.len() > MAX_RULE_BYTES => None,
-                "name" => Some(Self::Name(value.to_owned())),
-                "handle" if value.contains("://") => {
-                    // A handle of a main resource means the skill.
-                    let package = value.strip_suffix("/SKILL.md").unwrap_or(value);
-                    Some(Self::Handle(package.trim_end_matches('/').to_owned()))
-                }
-                "source" => {
-                    let (kind, id) = value.split_once('/').filter(|(_, id)| !id.is_empty())?;
-                    let kind = SourceKind::ALL
-                        .into_iter()
-                        .find(|known| known.name() == kind)?;
-                    Some(Self::Source(kind, id.to_owned()))
-                }
-                _ => None,
-            }
-        };
-        parse().ok_or_else(|| ChoiceRuleError(text.chars().take(100).collect()))
+        parse_rule(text).ok_or_else(|| ChoiceRuleError(text.chars().take(100).collect()))
     }
+}
+
+fn parse_rule(text: &str) -> Option<ChoiceRule> {
+    let (prefix, value) = text.split_once(':')?;
+    if value.is_empty() || text.len() > MAX_RULE_BYTES {
+        return None;
+    }
+
+    match prefix {
+        "name" => Some(ChoiceRule::Name(value.to_owned())),
+        "handle" if value.contains("://") => {
+            // A handle of a main resource means the skill.
+            let package = value.strip_suffix("/SKILL.md").unwrap_or(value);
+            Some(ChoiceRule::Handle(package.trim_end_matches('/').to_owned()))
+        }
+        "source" => parse_source_rule(value),
+        _ => None,
+    }
+}
+
+/// Parses `KIND/ID`.
+fn parse_source_rule(value: &str) -> Option<ChoiceRule> {
+    let (kind_name, id) = value.split_once('/')?;
+    if id.is_empty() {
+        return None;
+    }
+
+    let mut kinds = SourceKind::ALL.into_iter();
+    let kind = kinds.find(|kind| kind.name() == kind_name)?;
+    Some(ChoiceRule::Source(kind, id.to_owned()))
 }
 
 impl TryFrom<String> for ChoiceRule {
@@ -144,10 +159,13 @@ impl SkillChoice {
 
     /// Returns whether a skill or plugin of a source is in the session.
     pub(super) fn includes(&self, source: &dyn SkillSource, name: &str, package: &str) -> bool {
-        let source = (source.kind(), source.id());
-        let is_matched =
-            |rules: &[ChoiceRule]| rules.iter().any(|rule| rule.matches(source, name, package));
-        (self.include.is_empty() || is_matched(&self.include)) && !is_matched(&self.exclude)
+        let kind = source.kind();
+        let mut included = self.include.iter();
+        let mut excluded = self.exclude.iter();
+
+        let is_included = self.include.is_empty()
+            || included.any(|rule| rule.matches(kind, source.id(), name, package));
+        is_included && !excluded.any(|rule| rule.matches(kind, source.id(), name, package))
     }
 
     /// Returns the listing without the excluded skills.
@@ -159,28 +177,28 @@ impl SkillChoice {
         if self.is_empty() {
             return listing.clone();
         }
-        let is_included = |skill: &&SharedSkill| self.includes(source, &skill.name, &skill.package);
-        let skills = listing.skills.iter().filter(is_included).cloned().collect();
+
+        let included = listing
+            .skills
+            .iter()
+            .filter(|skill| self.includes(source, &skill.name, &skill.package));
         Arc::new(SkillListing {
-            skills,
+            skills: included.cloned().collect(),
             ..SkillListing::clone(listing)
         })
     }
 
-    /// Returns a warning for each rule that should include a skill, and matches none of these
-    /// skills.
-    pub(super) fn unmatched_warnings<'a>(
+    /// Returns a warning for each rule that should include a skill, and matches no skill of these
+    /// sources.
+    pub(super) fn unmatched_warnings(
         &self,
-        listings: &(impl Iterator<Item = (&'a dyn SkillSource, &'a SkillListing)> + Clone),
+        sources: &[Arc<dyn SkillSource>],
+        snapshots: &[SourceSnapshot],
     ) -> Vec<String> {
-        let is_unmatched = |rule: &&ChoiceRule| {
-            !listings.clone().any(|(source, listing)| {
-                let source = (source.kind(), source.id());
-                let mut skills = listing.skills.iter();
-                skills.any(|skill| rule.matches(source, &skill.name, &skill.package))
-            })
-        };
-        let unmatched = self.include.iter().filter(is_unmatched);
+        let unmatched = self.include.iter().filter(|rule| {
+            let mut listed = sources.iter().zip(snapshots);
+            !listed.any(|(source, snapshot)| rule.matches_any_skill(&**source, &snapshot.listing))
+        });
         unmatched
             .map(|rule| format!("no skill matches the chosen `{rule}`"))
             .collect()
@@ -214,7 +232,7 @@ mod tests {
     #[test]
     fn a_handle_matches_itself_and_handles_below() {
         let rule: ChoiceRule = "handle:skill://r/a/SKILL.md".parse().expect("a rule");
-        let matches = |package| rule.matches((SourceKind::Executor, "e"), "a", package);
+        let matches = |package| rule.matches(SourceKind::Executor, "e", "a", package);
         assert!(matches("skill://r/a") && matches("skill://r/a/b"));
         assert!(!matches("skill://r/ab") && !matches("skill://r"));
     }

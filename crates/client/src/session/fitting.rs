@@ -25,37 +25,49 @@ pub async fn read_fitting(
         if bytes < MIN_BYTES {
             break;
         }
+
         request.max_bytes = bytes;
-        let page = timeout(source.read_timeout(), source.read_page(&request)).await;
-        let page = page.unwrap_or_else(|_| {
-            Err(unavailable_error(
-                source.kind(),
-                source.id(),
-                "it does not answer in time",
-            ))
-        })?;
-        let invalid = |reason: &str| {
-            let phrase = source.kind().describe(source.id());
-            let message = format!("invalid response of {phrase}: {reason}");
-            Err(ToolError::from_code(
-                ToolErrorCode::InvalidResponse,
-                &message,
-            ))
-        };
-        if page.contents.len() > bytes || page.next_cursor.len() > MAX_CURSOR_BYTES {
-            return invalid("a page is larger than requested");
-        }
-        if page.contents.is_empty() && !page.next_cursor.is_empty() {
-            return invalid("a page is empty, and more follows");
-        }
+        let page = read_in_time(source, &request).await?;
+        check_page(source, &page, bytes)?;
+
         let fits = fit(&page);
         if fits >= page.contents.len() {
             return Ok(page);
         }
         bytes = fits.min(bytes - 1);
     }
+
     Err(ToolError::from_code(
         ToolErrorCode::TooLarge,
         "the handles of this file leave no room for its contents",
+    ))
+}
+
+async fn read_in_time(
+    source: &dyn SkillSource,
+    request: &TextPageRequest,
+) -> Result<TextPage, ToolError> {
+    let read = timeout(source.read_timeout(), source.read_page(request)).await;
+    read.unwrap_or_else(|_| {
+        let reason = "it does not answer in time";
+        Err(unavailable_error(source.kind(), source.id(), reason))
+    })
+}
+
+/// Checks the size of a page of at most `bytes` bytes.
+fn check_page(source: &dyn SkillSource, page: &TextPage, bytes: usize) -> Result<(), ToolError> {
+    let reason = if page.contents.len() > bytes || page.next_cursor.len() > MAX_CURSOR_BYTES {
+        "a page is larger than requested"
+    } else if page.contents.is_empty() && !page.next_cursor.is_empty() {
+        "a page is empty, and more follows"
+    } else {
+        return Ok(());
+    };
+
+    let phrase = source.kind().describe(source.id());
+    let message = format!("invalid response of {phrase}: {reason}");
+    Err(ToolError::from_code(
+        ToolErrorCode::InvalidResponse,
+        &message,
     ))
 }

@@ -39,14 +39,15 @@ impl FragmentFrame {
         cursor: &str,
         names: &ToolNames,
     ) -> Self {
-        let arguments = json!({
+        let json = json!({
             "authority": AuthorityRef::of_skill(skill),
             "package": skill.package,
             "resource": resource,
             "cursor": cursor,
         });
         // JSON without `<` cannot begin a tag.
-        let arguments = arguments.to_string().replace('<', "\\u003c");
+        let arguments = json.to_string().replace('<', "\\u003c");
+
         self.continuation = format!(
             "\n[truncated here; to continue, call {} {arguments}]",
             names.read()
@@ -96,10 +97,9 @@ pub fn escape_skill_tags(body: &str) -> String {
 
 /// Returns whether the text after a `<` makes a tag `skill` for a lenient reader.
 fn is_skill_tag(after: &str) -> bool {
-    let ignored = |c: char| c.is_whitespace() || c.is_control() || is_ignorable_char(c);
     let letters = after
         .chars()
-        .filter(|c| !ignored(*c))
+        .filter(|c| !c.is_whitespace() && !c.is_control() && !is_ignorable_char(*c))
         .skip_while(|c| matches!(c, '/' | '\\'));
     letters
         .take(5)
@@ -112,6 +112,7 @@ pub fn fitting_bytes(body: &str, room: usize) -> usize {
     if escape_skill_tags(body).len() <= room {
         return body.len();
     }
+
     let mut bytes = body.floor_char_boundary(room);
     loop {
         let over = escape_skill_tags(&body[..bytes]).len().saturating_sub(room);

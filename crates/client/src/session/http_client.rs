@@ -15,14 +15,17 @@ pub async fn http_client_builder(url: &str) -> Result<reqwest::ClientBuilder, St
     } else {
         RootCertStore::empty()
     };
+
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let tls = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| no_client(&error))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let builder = reqwest::Client::builder().tls_backend_preconfigured(tls);
-    let builder = builder.redirect(reqwest::redirect::Policy::none());
+    let builder = reqwest::Client::builder()
+        .tls_backend_preconfigured(tls)
+        .redirect(reqwest::redirect::Policy::none());
+
     // A proxy of the environment would see the headers, and has another loopback interface.
     Ok(if is_loopback_url(url) {
         builder.no_proxy()
@@ -33,8 +36,8 @@ pub async fn http_client_builder(url: &str) -> Result<reqwest::ClientBuilder, St
 
 /// Returns whether the host of a URL is this machine.
 pub fn is_loopback_url(url: &str) -> bool {
-    let url = url.parse::<reqwest::Url>();
-    url.is_ok_and(|url| url.host_str().is_some_and(is_loopback_host))
+    url.parse::<reqwest::Url>()
+        .is_ok_and(|url| url.host_str().is_some_and(is_loopback_host))
 }
 
 /// Returns the sentence of a client that cannot be built.

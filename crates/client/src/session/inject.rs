@@ -4,11 +4,11 @@
 use super::fitting::read_fitting;
 use super::fragment::{FragmentFrame, fitting_bytes};
 use super::mentions::{ParsedMention, UserPrompt};
-use super::metrics::{InvocationGuard, InvocationKind};
+use super::metrics::{InvocationGuard, InvocationKind, InvocationTarget};
 use super::result::{ToolError, ToolErrorCode};
 use super::skill::{AuthorityRef, SharedSkill};
 use super::skill_source::{SkillSource, SourceKind, TextPage, TextPageRequest};
-use super::state::{Session, session_closed_error};
+use super::state::Session;
 use super::tool_names::ToolNames;
 use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
@@ -120,42 +120,62 @@ async fn inject_mentioned(session: &Session, prompt: &UserPrompt) -> InjectedSki
     let view = session.current_view();
     let mut injected = InjectedSkills::default();
     let skills = resolve_mentions(&view, prompt, &mut injected);
-    let mut room = MAX_INJECTED_BYTES;
-    // Each wait for a lost source is long, so the prompt waits for a source only once.
-    let mut lost: HashMap<(SourceKind, &str), String> = HashMap::new();
+
+    let mut reader = FragmentReader::new(session);
     for skill in &skills {
+        match reader.read_skill(skill).await {
+            Ok(fragment) => injected.fragments.push(fragment),
+            Err(reason) => injected.omit(&skill.package, reason),
+        }
+    }
+
+    injected
+}
+
+/// Reader of the fragments of one prompt.
+struct FragmentReader<'a> {
+    session: &'a Session,
+    /// Bytes that further fragments may have.
+    room: usize,
+    /// Reasons of the unavailable sources. Each wait for a lost source is long, so the prompt waits
+    /// for a source only once.
+    lost: HashMap<(SourceKind, &'a str), String>,
+}
+
+impl<'a> FragmentReader<'a> {
+    fn new(session: &'a Session) -> Self {
+        Self {
+            session,
+            room: MAX_INJECTED_BYTES,
+            lost: HashMap::new(),
+        }
+    }
+
+    /// Reads the fragment of a skill, or returns the reason why the skill is omitted.
+    async fn read_skill(&mut self, skill: &SharedSkill) -> Result<SkillFragment, String> {
         let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
-        let read = match session.source_for_authority(kind, id) {
-            Err(error) => Err(error.sentence()),
-            Ok(source) => {
-                let key = (source.kind(), source.id());
-                if let Some(reason) = lost.get(&key) {
-                    Err(reason.clone())
-                } else {
-                    let room = room.min(MAX_FRAGMENT_BYTES);
-                    let fragment = inject_skill(session, source, skill, room).await;
-                    fragment.map_err(|error| {
-                        let reason = error.sentence();
-                        if error.code().is_source_unavailable() {
-                            lost.insert(key, reason.clone());
-                        }
-                        reason
-                    })
-                }
-            }
-        };
-        match read {
+        let found = self.session.source_for_authority(kind, id);
+        let source = found.map_err(|error| error.sentence())?;
+        let key = (source.kind(), source.id());
+        if let Some(reason) = self.lost.get(&key) {
+            return Err(reason.clone());
+        }
+
+        let room = self.room.min(MAX_FRAGMENT_BYTES);
+        match inject_skill(self.session, source, skill, room).await {
             Ok(fragment) => {
-                room -= fragment.text.len();
-                injected.fragments.push(fragment);
+                self.room -= fragment.text.len();
+                Ok(fragment)
             }
-            Err(reason) => {
-                let mention = truncate_with_ellipsis(&skill.package, MAX_MENTION_BYTES);
-                injected.omitted.push(OmittedMention { mention, reason });
+            Err(error) => {
+                let reason = error.sentence();
+                if error.code().is_source_unavailable() {
+                    self.lost.insert(key, reason.clone());
+                }
+                Err(reason)
             }
         }
     }
-    injected
 }
 
 /// Reads a fragment and records the invocation.
@@ -166,12 +186,12 @@ async fn inject_skill(
     room: usize,
 ) -> Result<SkillFragment, ToolError> {
     let inner = &session.inner;
-    let key = (source.kind().name(), source.id());
-    let kind = InvocationKind::Inject;
-    let invocation = InvocationGuard::start(&inner.counters, kind, key, &skill.package);
+    let target = InvocationTarget::of_skill(source, &skill.package);
+    let invocation = InvocationGuard::start(&inner.counters, InvocationKind::Inject, target);
+
     let work = read_fragment(source, skill, room, &inner.tool_names).instrument(invocation.span());
-    let fragment = inner.run_until_closed(work).await;
-    let fragment = fragment.unwrap_or_else(|| Err(session_closed_error()));
+    let fragment = inner.run_until_closed(work).await.flatten();
+
     invocation.finish_with_fragment(fragment.as_ref().map(|fragment| fragment.text.as_str()));
     fragment
 }
@@ -189,21 +209,23 @@ async fn read_fragment(
         let message = names.fill_placeholders("no room for this skill here; read it with {read}");
         return Err(ToolError::from_code(ToolErrorCode::TooLarge, &message));
     }
-    let fit = |page: &TextPage| {
-        let whole = room.saturating_sub(frame_page(skill, page, names).overhead());
-        let bytes = fitting_bytes(&page.contents, whole);
-        if bytes == page.contents.len() || !page.next_cursor.is_empty() {
-            return bytes;
-        }
-        // A truncated page needs a call and a cursor, which the whole page does not have.
-        bytes.min(fitting_bytes(&page.contents, room - truncated_overhead))
-    };
+
     let request = TextPageRequest {
         authority: AuthorityRef::of_skill(skill).id.to_owned(),
         package: skill.package.clone(),
         ..TextPageRequest::default()
     };
-    let page = read_fitting(source, request, room, &fit).await?;
+    let page = read_fitting(source, request, room, &|page: &TextPage| {
+        let body_room = room.saturating_sub(frame_page(skill, page, names).overhead());
+        let bytes = fitting_bytes(&page.contents, body_room);
+        if bytes == page.contents.len() || !page.next_cursor.is_empty() {
+            return bytes;
+        }
+        // A truncated page needs a call and a cursor, which the whole page does not have.
+        bytes.min(fitting_bytes(&page.contents, room - truncated_overhead))
+    })
+    .await?;
+
     Ok(SkillFragment {
         name: skill.name.clone(),
         package: skill.package.clone(),
@@ -221,6 +243,7 @@ fn frame_page(skill: &SharedSkill, page: &TextPage, names: &ToolNames) -> Fragme
 }
 
 /// Skills of a view, by handle and name.
+#[derive(Default)]
 struct MentionIndex<'a> {
     /// Skills by package and by main resource.
     handles: HashMap<&'a str, Vec<&'a SharedSkill>>,
@@ -229,31 +252,33 @@ struct MentionIndex<'a> {
     bare_names: HashMap<&'a str, Vec<&'a SharedSkill>>,
 }
 
+impl InjectedSkills {
+    fn omit(&mut self, mention: &str, reason: String) {
+        let mention = truncate_with_ellipsis(mention, MAX_MENTION_BYTES);
+        self.omitted.push(OmittedMention { mention, reason });
+    }
+}
+
 impl<'a> MentionIndex<'a> {
     fn from_view(view: &'a SessionView) -> Self {
-        let (mut handles, mut names) = (HashMap::<_, Vec<_>>::new(), HashMap::<_, Vec<_>>::new());
-        let mut bare_names = HashMap::<_, Vec<_>>::new();
+        let mut index = Self::default();
         for skill in &view.skills {
-            handles
-                .entry(skill.package.as_str())
-                .or_default()
-                .push(skill);
+            index.add_handle(&skill.package, skill);
             if skill.main_resource != skill.package {
-                handles
-                    .entry(skill.main_resource.as_str())
-                    .or_default()
-                    .push(skill);
+                index.add_handle(&skill.main_resource, skill);
             }
-            names.entry(skill.name.as_str()).or_default().push(skill);
-            if let Some((_, bare)) = skill.name.rsplit_once(':') {
-                bare_names.entry(bare).or_default().push(skill);
+
+            index.names.entry(&skill.name).or_default().push(skill);
+            if let Some((_, bare_name)) = skill.name.rsplit_once(':') {
+                index.bare_names.entry(bare_name).or_default().push(skill);
             }
         }
-        Self {
-            handles,
-            names,
-            bare_names,
-        }
+
+        index
+    }
+
+    fn add_handle(&mut self, handle: &'a str, skill: &'a SharedSkill) {
+        self.handles.entry(handle).or_default().push(skill);
     }
 
     fn find_by_handle(&self, handle: &str) -> &[&'a SharedSkill] {
@@ -266,13 +291,87 @@ impl<'a> MentionIndex<'a> {
     /// Returns the skills with this name. If there are none and the caller has no skill with the
     /// name, returns the skills with the name after a plugin's name.
     fn find_by_name(&self, name: &str, prompt: &UserPrompt) -> &[&'a SharedSkill] {
-        let is_callers = || prompt.caller_skills.iter().any(|skill| skill == name);
-        let bare = || self.bare_names.get(name).filter(|_| !is_callers());
-        self.names
-            .get(name)
-            .or_else(bare)
-            .map(Vec::as_slice)
-            .unwrap_or_default()
+        if let Some(skills) = self.names.get(name) {
+            return skills;
+        }
+
+        match self.bare_names.get(name) {
+            Some(skills) if !prompt.caller_skills.iter().any(|skill| skill == name) => skills,
+            _ => &[],
+        }
+    }
+}
+
+/// Skills that a mention matches.
+struct MentionMatches<'a> {
+    /// Name or handle of the mention.
+    mention: &'a str,
+    skills: &'a [&'a SharedSkill],
+}
+
+/// Resolver of the mentions of one prompt.
+struct MentionResolver<'a> {
+    index: &'a MentionIndex<'a>,
+    prompt: &'a UserPrompt,
+    connectors: HashSet<&'a str>,
+    /// Names that must not resolve to a skill.
+    blocked: HashSet<&'a str>,
+}
+
+impl<'a> MentionResolver<'a> {
+    fn new(
+        index: &'a MentionIndex<'a>,
+        prompt: &'a UserPrompt,
+        mentions: &'a [ParsedMention],
+    ) -> Self {
+        Self {
+            index,
+            prompt,
+            connectors: prompt.connectors.iter().map(String::as_str).collect(),
+            blocked: names_of_missing_handles(index, mentions),
+        }
+    }
+
+    /// Returns the skills that a mention matches, or `None` if a word of the text is no mention.
+    fn find_matches(&self, mention: &'a ParsedMention) -> Option<MentionMatches<'a>> {
+        match mention {
+            // Two sources may have one handle: the mention is then ambiguous.
+            ParsedMention::Handle { handle, .. } => Some(MentionMatches {
+                mention: handle,
+                skills: self.index.find_by_handle(handle),
+            }),
+            ParsedMention::Name(name) => Some(MentionMatches {
+                mention: name,
+                skills: self.find_unblocked(name),
+            }),
+            ParsedMention::Word(words) => self.find_word(words),
+        }
+    }
+
+    /// Returns the skills of the first candidate of a word that is the name of a skill.
+    fn find_word(&self, words: &'a [String]) -> Option<MentionMatches<'a>> {
+        let is_connector = words
+            .iter()
+            .any(|word| self.connectors.contains(word.as_str()));
+        if is_connector {
+            return None;
+        }
+
+        words.iter().find_map(|word| {
+            let skills = self.find_unblocked(word);
+            (!skills.is_empty()).then_some(MentionMatches {
+                mention: word,
+                skills,
+            })
+        })
+    }
+
+    fn find_unblocked(&self, name: &str) -> &'a [&'a SharedSkill] {
+        if self.blocked.contains(name) {
+            &[]
+        } else {
+            self.index.find_by_name(name, self.prompt)
+        }
     }
 }
 
@@ -283,30 +382,19 @@ fn resolve_mentions(
     injected: &mut InjectedSkills,
 ) -> Vec<SharedSkill> {
     let index = MentionIndex::from_view(view);
-    let (mut skills, mut seen) = (Vec::new(), HashSet::new());
-    let connectors: HashSet<&String> = prompt.connectors.iter().collect();
-    let mut ambiguous = HashSet::new();
     let mentions = prompt.parse_mentions();
-    let blocked = names_of_missing_handles(&index, &mentions);
+    let resolver = MentionResolver::new(&index, prompt, &mentions);
+
+    let mut skills = Vec::new();
+    let mut seen = HashSet::new();
+    let mut ambiguous = HashSet::new();
     for mention in &mentions {
-        let (name, matches) = match mention {
-            // Two sources may have one handle: the mention is then ambiguous.
-            ParsedMention::Handle { handle, .. } => (handle, index.find_by_handle(handle)),
-            ParsedMention::Name(name) if blocked.contains(name.as_str()) => (name, &[][..]),
-            ParsedMention::Name(name) => (name, index.find_by_name(name, prompt)),
-            ParsedMention::Word(words) if words.iter().any(|word| connectors.contains(word)) => {
-                continue;
-            }
-            ParsedMention::Word(words) => {
-                let open = words.iter().filter(|word| !blocked.contains(word.as_str()));
-                let each = open.map(|word| (word, index.find_by_name(word, prompt)));
-                match each.into_iter().find(|(_, skills)| !skills.is_empty()) {
-                    Some(found) => found,
-                    None => continue,
-                }
-            }
+        let Some(found) = resolver.find_matches(mention) else {
+            continue;
         };
-        match matches {
+
+        match found.skills {
+            [] => injected.omit(found.mention, missing_reason(mention)),
             [skill] => {
                 let AuthorityRef { kind, id } = AuthorityRef::of_skill(skill);
                 if seen.insert((kind, id, skill.package.as_str())) {
@@ -316,28 +404,31 @@ fn resolve_mentions(
                     }
                 }
             }
-            [] => injected.omitted.push(OmittedMention {
-                mention: truncate_with_ellipsis(name, MAX_MENTION_BYTES),
-                reason: missing_reason(mention),
-            }),
             [first, ..] => {
-                let name = if let ParsedMention::Handle { .. } = mention {
-                    &first.name
-                } else {
-                    name
+                let name = match mention {
+                    ParsedMention::Handle { .. } => first.name.as_str(),
+                    ParsedMention::Name(_) | ParsedMention::Word(_) => found.mention,
                 };
                 if ambiguous.insert(name) {
-                    let candidates = matches
-                        .iter()
-                        .take(MAX_CANDIDATES)
-                        .map(|s| mention_candidate(s));
-                    let (name, candidates) = (name.clone(), candidates.collect());
-                    injected.ambiguous.push(AmbiguousName { name, candidates });
+                    injected
+                        .ambiguous
+                        .push(AmbiguousName::new(name, found.skills));
                 }
             }
         }
     }
+
     skills
+}
+
+impl AmbiguousName {
+    fn new(name: &str, skills: &[&SharedSkill]) -> Self {
+        let candidates = skills.iter().take(MAX_CANDIDATES);
+        Self {
+            name: name.to_owned(),
+            candidates: candidates.map(|skill| mention_candidate(skill)).collect(),
+        }
+    }
 }
 
 /// Returns the plain names next to a handle without a skill. Such a name must not resolve to
@@ -357,6 +448,7 @@ fn names_of_missing_handles<'a>(
         }
         _ => None,
     });
+
     lost.collect()
 }
 

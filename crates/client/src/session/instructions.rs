@@ -89,74 +89,20 @@ pub fn write_instructions(
     warnings: &[String],
     names: &ToolNames,
 ) -> InstructionText {
-    let lines: Vec<SkillLine> = skills
-        .iter()
-        .filter(|skill| !is_hidden(skill))
-        .map(SkillLine::from_skill)
-        .collect();
+    let listed = skills.iter().filter(|skill| !is_hidden(skill));
+    let lines: Vec<SkillLine> = listed.map(SkillLine::from_skill).collect();
     let hidden = skills.len() - lines.len();
-    let warnings = warnings.to_vec();
-    if lines.is_empty() {
-        return InstructionText {
-            hidden,
-            warnings,
-            ..InstructionText::default()
-        };
-    }
-    let wording = InstructionWording {
-        head: names.fill_placeholders(HEAD),
-        names,
+
+    let text = if lines.is_empty() {
+        InstructionText::default()
+    } else {
+        InstructionWording::new(names).write_within(lines, budget)
     };
-    let all = lines.len();
-    let mut lines = lines;
-    if wording.base_len(&lines) > budget {
-        lines.retain(|line| line.base_len() <= MAX_LINE_BYTES);
-    }
-    let too_long = all - lines.len();
-    let kept = wording.fitting_line_count(&lines, budget, too_long);
-    let omitted = all - kept;
-    if kept == 0 {
-        let text = wording.all_omitted_text(omitted);
-        let text = if text.len() <= budget {
-            text
-        } else {
-            String::new()
-        };
-        return InstructionText {
-            text,
-            omitted,
-            hidden,
-            warnings,
-            ..InstructionText::default()
-        };
-    }
-    let lines = &lines[..kept];
-    let room = budget.saturating_sub(wording.base_len(lines) + wording.omitted_text(omitted).len());
-    let max_len = max_description_len(lines, room);
-    let mut text = wording.head.clone();
-    let mut shortened = 0;
-    for (index, line) in lines.iter().enumerate() {
-        if index == 0 || lines[index - 1].authority != line.authority {
-            text.push_str(&line.authority);
-        }
-        text.push_str(&line.name);
-        let description = truncate_with_ellipsis(&line.description, max_len);
-        shortened += usize::from(
-            description.len() < line.description.len() || description != line.description,
-        );
-        if !description.is_empty() {
-            let _ = write!(text, ": {description}");
-        }
-        text.push_str(&line.package);
-    }
-    text.push_str(&wording.omitted_text(omitted));
+
     InstructionText {
-        text,
-        listed: kept,
-        shortened,
-        omitted,
         hidden,
-        warnings,
+        warnings: warnings.to_vec(),
+        ..text
     }
 }
 
@@ -166,7 +112,52 @@ struct InstructionWording<'a> {
     names: &'a ToolNames,
 }
 
-impl InstructionWording<'_> {
+impl<'a> InstructionWording<'a> {
+    fn new(names: &'a ToolNames) -> Self {
+        Self {
+            head: names.fill_placeholders(HEAD),
+            names,
+        }
+    }
+
+    /// Returns the text of the lines that fit, with counts. There is at least one line.
+    fn write_within(&self, mut lines: Vec<SkillLine>, budget: usize) -> InstructionText {
+        let all = lines.len();
+        if self.base_len(&lines) > budget {
+            lines.retain(|line| line.base_len() <= MAX_LINE_BYTES);
+        }
+
+        let too_long = all - lines.len();
+        let kept = self.fitting_line_count(&lines, budget, too_long);
+        let omitted = all - kept;
+        if kept == 0 {
+            let text = self.all_omitted_text(omitted);
+            return InstructionText {
+                text: Some(text)
+                    .filter(|text| text.len() <= budget)
+                    .unwrap_or_default(),
+                omitted,
+                ..InstructionText::default()
+            };
+        }
+
+        lines.truncate(kept);
+        let closing = self.omitted_text(omitted);
+        let room = budget.saturating_sub(self.base_len(&lines) + closing.len());
+        let mut writer = LineWriter::new(&self.head, max_description_len(&lines, room));
+        for line in &lines {
+            writer.write_line(line);
+        }
+
+        InstructionText {
+            text: writer.text + &closing,
+            listed: kept,
+            shortened: writer.shortened,
+            omitted,
+            ..InstructionText::default()
+        }
+    }
+
     /// Returns the closing line.
     fn omitted_text(&self, omitted: usize) -> String {
         let list = self.names.list();
@@ -203,71 +194,104 @@ impl InstructionWording<'_> {
         if self.base_len(lines) + self.omitted_text(too_long).len() <= budget {
             return lines.len();
         }
+
         let mut bytes = self.head.len();
         for (index, line) in lines.iter().enumerate() {
             if index == 0 || lines[index - 1].authority != line.authority {
                 bytes += line.authority.len();
             }
             bytes += line.base_len();
+
             // The closing line counts this line and the lines after it.
             if bytes + self.omitted_text(too_long + lines.len() - index - 1).len() > budget {
-                return self.largest_fitting_count(lines, index, budget, too_long);
+                // A longer count in the closing line may need one more digit.
+                let mut counts = (1..=index).rev();
+                let fitting = counts.find(|kept| {
+                    let omitted = too_long + lines.len() - kept;
+                    let closing = self.omitted_text(omitted);
+                    self.base_len(&lines[..*kept]) + closing.len() <= budget
+                });
+                return fitting.unwrap_or(0);
             }
         }
+
         lines.len()
     }
+}
 
-    /// Returns the largest fitting number of lines up to `index`. A longer count in the closing
-    /// line may need one more digit.
-    fn largest_fitting_count(
-        &self,
-        lines: &[SkillLine],
-        index: usize,
-        budget: usize,
-        too_long: usize,
-    ) -> usize {
-        let bytes = |kept: usize| {
-            self.base_len(&lines[..kept]) + self.omitted_text(too_long + lines.len() - kept).len()
-        };
-        (1..=index)
-            .rev()
-            .find(|kept| bytes(*kept) <= budget)
-            .unwrap_or(0)
+/// Writer of the lines of skills.
+struct LineWriter<'a> {
+    text: String,
+    /// Limit of a description in bytes.
+    max_len: usize,
+    /// Number of truncated or removed descriptions.
+    shortened: usize,
+    /// Authority of the line before.
+    authority: Option<&'a str>,
+}
+
+impl<'a> LineWriter<'a> {
+    fn new(head: &str, max_len: usize) -> Self {
+        Self {
+            text: head.to_owned(),
+            max_len,
+            shortened: 0,
+            authority: None,
+        }
+    }
+
+    fn write_line(&mut self, line: &'a SkillLine) {
+        let authority = line.authority.as_str();
+        if self.authority != Some(authority) {
+            self.text.push_str(authority);
+            self.authority = Some(authority);
+        }
+        self.text.push_str(&line.name);
+
+        let description = truncate_with_ellipsis(&line.description, self.max_len);
+        self.shortened += usize::from(description != line.description);
+        if !description.is_empty() {
+            let _ = write!(self.text, ": {description}");
+        }
+
+        self.text.push_str(&line.package);
     }
 }
 
 /// Returns the length to which all descriptions must be truncated to fit; 0 if the length would be
 /// below [`MIN_DESCRIPTION_BYTES`].
 fn max_description_len(lines: &[SkillLine], room: usize) -> usize {
-    let total = |max_len: usize| -> usize {
-        let one = |line: &SkillLine| match line.description.len().min(max_len) {
-            0 => 0,
-            bytes => bytes + ": ".len(),
-        };
-        lines.iter().map(one).sum()
-    };
-    let whole = lines
-        .iter()
-        .map(|line| line.description.len())
-        .max()
-        .unwrap_or(0);
-    if total(whole) <= room {
+    let lengths = lines.iter().map(|line| line.description.len());
+    let whole = lengths.max().unwrap_or(0);
+    if descriptions_len(lines, whole) <= room {
         return whole;
     }
-    let (mut fits, mut over) = (0, whole);
+
+    let mut fits = 0;
+    let mut over = whole;
     while over - fits > 1 {
         let middle = fits.midpoint(over);
-        if total(middle) <= room {
+        if descriptions_len(lines, middle) <= room {
             fits = middle;
         } else {
             over = middle;
         }
     }
+
     if fits < MIN_DESCRIPTION_BYTES {
         0
     } else {
         fits
     }
+}
+
+/// Returns the bytes of all descriptions, each truncated to `max_len` bytes, with their separators.
+fn descriptions_len(lines: &[SkillLine], max_len: usize) -> usize {
+    let lengths = lines.iter().map(|line| line.description.len().min(max_len));
+    lengths
+        .filter(|length| *length > 0)
+        .map(|length| length + ": ".len())
+        .sum()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::metrics::{InvocationCounters, InvocationMetrics, SourceMetrics};
 use super::options::SessionOptions;
-use super::saved::{SavedError, SavedSession};
+use super::saved::{ParsedSession, SavedError, SavedSession};
 use super::selection::SelectionError;
 use super::session_id::random_id;
 use super::skill_source::SkillSource;
@@ -127,6 +127,13 @@ impl ForkScope<'_> {
             Self::Only(ids) => ids.contains(&id),
         }
     }
+
+    fn includes_source(self, source: &dyn SkillSource) -> bool {
+        match self {
+            Self::All => true,
+            Self::Only(_) => source.authorities().iter().any(|id| self.includes(id)),
+        }
+    }
 }
 
 impl Session {
@@ -184,6 +191,7 @@ impl Session {
     /// store is called again. A mirror ends once no session shares it.
     pub async fn close(&self, delete: bool) -> CloseOutcome {
         self.inner.closed.cancel();
+
         let mut deleted = self.inner.is_deleted.lock().await;
         let Some(store) = self.inner.store.as_ref().filter(|_| delete) else {
             return CloseOutcome {
@@ -191,6 +199,7 @@ impl Session {
                 error: None,
             };
         };
+
         let error = store.delete(&self.inner.id).await.err();
         *deleted = error.is_none();
         CloseOutcome {
@@ -210,6 +219,7 @@ impl Session {
         let session = Arc::new(self);
         let guard = session.inner.closed.clone().drop_guard();
         let value = scope(session.clone()).await;
+
         let persisted = if keep_session {
             Some(session.persist().await)
         } else {
@@ -217,6 +227,7 @@ impl Session {
         };
         let close_outcome = session.close(!keep_session).await;
         drop(guard);
+
         ScopeOutcome {
             value,
             persisted,
@@ -225,40 +236,30 @@ impl Session {
     }
 
     /// Forks the session for a thread or a subagent, with all of the selection or a part of it. A
-    /// fork has the choice of this session. A fork shares the mirrors and their call permits, so a fork is cheap and lists the same skills
-    /// at once. A fork has its own id and metrics and the same store, and stays open if this
+    /// fork has the choice of this session. A fork shares the mirrors and their call permits, so a fork
+    /// is cheap and lists the same skills at once. A fork has its own id and metrics and the same store, and stays open if this
     /// session is closed.
     pub fn fork(&self, scope: ForkScope<'_>) -> Result<Self, ForkError> {
         if self.is_closed() {
             return Err(ForkError::Closed);
         }
-        if let ForkScope::Only(ids) = scope {
-            let known: HashSet<&str> = self.authorities.iter().map(|(_, id, _)| &**id).collect();
-            let unknown = ids.iter().filter(|id| !known.contains(**id));
-            let unknown: Vec<_> = unknown.map(|id| (*id).to_owned()).collect();
-            if !unknown.is_empty() {
-                return Err(ForkError::NotSelected(unknown));
+        self.check_scope(scope)?;
+
+        let executors = self.executors.iter().filter_map(|executor| match scope {
+            ForkScope::All => Some(executor.clone()),
+            ForkScope::Only(_) => {
+                let restricted = executor.restricted_to(&|id| scope.includes(id));
+                restricted.map(Arc::new)
             }
-        }
-        let executors = self.executors.iter().filter_map(|executor| {
-            if scope == ForkScope::All {
-                return Some(executor.clone());
-            }
-            executor
-                .restricted_to(&|id| scope.includes(id))
-                .map(Arc::new)
         });
         let others = self.sources[self.executors.len()..]
             .iter()
-            .filter(|source| {
-                scope == ForkScope::All || source.authorities().iter().any(|id| scope.includes(id))
-            });
-        let selection = self
-            .inner
-            .selection
-            .iter()
-            .filter(|root| scope.includes(&root.id));
-        let inner = SessionInner::fork(&self.inner, selection.cloned().collect());
+            .filter(|source| scope.includes_source(&***source));
+
+        let selected = self.inner.selection.iter();
+        let selection = selected.filter(|root| scope.includes(&root.id)).cloned();
+        let inner = SessionInner::fork(&self.inner, selection.collect());
+
         let fork = Self::from_sources(executors.collect(), others.cloned().collect(), inner)?;
         #[cfg(feature = "handlers")]
         let fork = Self {
@@ -266,6 +267,26 @@ impl Session {
             ..fork
         };
         Ok(fork)
+    }
+
+    /// Returns an error if the session does not have the ids of a scope.
+    fn check_scope(&self, scope: ForkScope<'_>) -> Result<(), ForkError> {
+        let ForkScope::Only(ids) = scope else {
+            return Ok(());
+        };
+        let known: HashSet<&str> = self
+            .authorities
+            .iter()
+            .map(|authority| authority.id.as_str())
+            .collect();
+
+        let missing = ids.iter().filter(|id| !known.contains(**id));
+        let unknown: Vec<_> = missing.map(|id| (*id).to_owned()).collect();
+        if unknown.is_empty() {
+            Ok(())
+        } else {
+            Err(ForkError::NotSelected(unknown))
+        }
     }
 
     /// Returns the session as JSON: its id, product, choice and selection, and the resume point of each
@@ -349,21 +370,26 @@ impl Session {
         others: Vec<Arc<dyn SkillSource>>,
         options: &SessionOptions,
     ) -> Result<RestoredSession, RestoreError> {
-        let (saved, mut warnings) = SavedSession::parse(saved)?;
-        let id = Some(saved.id().to_owned()).filter(|id| !id.is_empty());
-        let options = SessionOptions {
-            id,
+        let ParsedSession {
+            session: saved,
+            mut warnings,
+        } = SavedSession::parse(saved)?;
+        let saved_options = SessionOptions {
+            id: Some(saved.id().to_owned()).filter(|id| !id.is_empty()),
             product: saved.product().to_owned(),
             choice: saved.choice().clone(),
             ..options.clone()
         };
+
+        let selection = saved.selection();
         let points = saved.resume_points();
-        let session =
-            Self::start_resumed(fleet, saved.selection(), others, &options, points).await?;
+        let session = Self::start_resumed(fleet, selection, others, &saved_options, points).await?;
+
         // The watch starts first: no change is lost between the watch and the read.
         let watch = session.watch();
         let changes_since_save = session.changes_since_save();
         warnings.extend(session.current_view().warnings.iter().cloned());
+
         Ok(RestoredSession {
             session,
             changes_since_save,
@@ -399,38 +425,48 @@ impl Session {
     /// restored.
     #[must_use]
     pub fn changes_since_save(&self) -> Vec<ExecutorChanges> {
-        let is_restored =
-            |executor: &&Arc<DaemonSource>| self.inner.resume_points.contains_key(executor.id());
-        let changes = |executor: &Arc<DaemonSource>| {
-            let snapshot = executor.mirror_snapshot();
-            ExecutorChanges {
-                environment_id: executor.id().to_owned(),
-                changes: snapshot.changes_since.clone(),
-                changed_again: snapshot.changed_since_resume,
-            }
-        };
-        self.executors
-            .iter()
-            .filter(is_restored)
-            .map(changes)
+        let points = &self.inner.resume_points;
+        let executors = self.executors.iter();
+        executors
+            .filter(|executor| points.contains_key(executor.id()))
+            .map(|executor| ExecutorChanges::of_executor(executor))
             .collect()
     }
 
     /// Returns the resume point of each executor, restricted to the selection of the session.
     fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
-        let point = |executor: &Arc<DaemonSource>| {
-            let current = ResumePoint::from_snapshot(&executor.mirror_snapshot());
-            let mut point =
-                current.or_else(|| self.inner.resume_points.get(executor.id()).cloned())?;
-            if executor.is_partial() {
-                // A token covers all roots of a mirror, and the session has fewer.
-                let ids = executor.authorities();
-                point.token.clear();
-                point.catalog_digests.retain(|id, _| ids.contains(id));
-            }
+        let points = self.executors.iter().filter_map(|executor| {
+            let point = self.resume_point(executor)?;
             Some((executor.id().to_owned(), point))
-        };
-        self.executors.iter().filter_map(point).collect()
+        });
+        points.collect()
+    }
+
+    /// Returns the current resume point of an executor, or the saved one if the executor has not
+    /// answered yet.
+    fn resume_point(&self, executor: &DaemonSource) -> Option<ResumePoint> {
+        let current = ResumePoint::from_snapshot(&executor.mirror_snapshot());
+        let saved = self.inner.resume_points.get(executor.id());
+        let mut point = current.or_else(|| saved.cloned())?;
+
+        if executor.is_partial() {
+            // A token covers all roots of a mirror, and the session has fewer.
+            let ids = executor.authorities();
+            point.token.clear();
+            point.catalog_digests.retain(|id, _| ids.contains(id));
+        }
+        Some(point)
+    }
+}
+
+impl ExecutorChanges {
+    fn of_executor(executor: &DaemonSource) -> Self {
+        let snapshot = executor.mirror_snapshot();
+        Self {
+            environment_id: executor.id().to_owned(),
+            changes: snapshot.changes_since,
+            changed_again: snapshot.changed_since_resume,
+        }
     }
 }
 

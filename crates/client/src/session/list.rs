@@ -1,7 +1,7 @@
 //! `skills.list`: pages of a view, and their cursor.
 
 use super::result::{MAX_RESULT_BYTES, json_escaped_len};
-use super::skill::{AuthorityRef, is_hidden};
+use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::view::SessionView;
 use caproot_core::text::{escape_hidden_chars, truncate_with_ellipsis};
 use caproot_core::wire::cursor::{Cursor, CursorKind, CursorReader, CursorWriter};
@@ -42,6 +42,13 @@ pub struct SkillListCursor {
 impl SkillListCursor {
     /// Maximum characters of an encoded cursor.
     const MAX_CHARS: usize = 31;
+
+    fn new(view: &SessionView, index: u32) -> Self {
+        Self {
+            view_id: view.id,
+            index,
+        }
+    }
 }
 
 impl Cursor for SkillListCursor {
@@ -70,64 +77,88 @@ pub fn list_page(view: &SessionView, begin: usize) -> SkillListPage<'_> {
     } else {
         Vec::new()
     };
-    let mut skills: Vec<SkillListEntry<'_>> = Vec::new();
-    let mut omitted = 0_usize;
+
+    let mut builder = ListPageBuilder::new(&warnings);
     let mut index = begin;
-    // Reserves room for a cursor and the longest warning of omitted skills.
-    let mut used = json_size(&SkillListPage {
-        skills: Vec::new(),
-        next_cursor: Some("_".repeat(SkillListCursor::MAX_CHARS)),
-        warnings: [warnings.clone(), vec![omitted_warning(usize::MAX)]].concat(),
-        truncated: false,
-    });
     while let Some(skill) = view.skills.get(index) {
-        if !is_hidden(skill) {
-            let room = MAX_RESULT_BYTES.saturating_sub(used);
-            let mut entry = SkillListEntry {
-                authority: AuthorityRef::of_skill(skill),
-                package: &skill.package,
-                name: escape_hidden_chars(&skill.name),
-                description: escape_hidden_chars(&skill.description).into_owned(),
-                main_resource: &skill.main_resource,
-            };
-            // One byte for the comma.
-            let whole = json_size(&entry) + 1;
-            if whole > room && !skills.is_empty() {
-                break;
-            }
-            if whole > room {
-                let bare = whole - json_escaped_len(&entry.description);
-                if bare > room {
-                    omitted += 1;
-                    index += 1;
-                    continue;
-                }
-                entry.description = truncate_description(&entry.description, room - bare);
-            }
-            used += json_size(&entry) + 1;
-            skills.push(entry);
+        if !is_hidden(skill) && !builder.add_skill(skill) {
+            break;
         }
         index += 1;
     }
-    if omitted > 0 {
-        warnings.push(omitted_warning(omitted));
+    if builder.omitted > 0 {
+        warnings.push(omitted_warning(builder.omitted));
     }
-    let more = view.skills[index.min(view.skills.len())..]
-        .iter()
-        .any(|skill| !is_hidden(skill));
-    let next = u32::try_from(index).ok().filter(|_| more);
-    let next_cursor = next.map(|index| {
-        SkillListCursor {
-            view_id: view.id,
-            index,
-        }
-        .encode(b"")
-    });
+
+    let mut rest = view.skills.iter().skip(index);
+    let has_more = rest.any(|skill| !is_hidden(skill));
+    let next_index = u32::try_from(index).ok().filter(|_| has_more);
     SkillListPage {
-        skills,
-        next_cursor,
+        skills: builder.skills,
+        next_cursor: next_index.map(|index| SkillListCursor::new(view, index).encode(b"")),
         warnings,
-        truncated: more || view.truncated,
+        truncated: has_more || view.truncated,
+    }
+}
+
+/// Builder of the skills of a page.
+struct ListPageBuilder<'a> {
+    skills: Vec<SkillListEntry<'a>>,
+    /// Number of skills that did not fit into an empty page.
+    omitted: usize,
+    /// Bytes of JSON that are left.
+    room: usize,
+}
+
+impl<'a> ListPageBuilder<'a> {
+    /// Returns a builder that reserves room for these warnings, a cursor, and the longest warning of
+    /// omitted skills.
+    fn new(warnings: &[String]) -> Self {
+        let reserved = SkillListPage {
+            skills: Vec::new(),
+            next_cursor: Some("_".repeat(SkillListCursor::MAX_CHARS)),
+            warnings: [warnings, &[omitted_warning(usize::MAX)]].concat(),
+            truncated: false,
+        };
+        Self {
+            skills: Vec::new(),
+            omitted: 0,
+            room: MAX_RESULT_BYTES.saturating_sub(json_size(&reserved)),
+        }
+    }
+
+    /// Adds or omits a skill. Returns false if the next page must begin with the skill.
+    fn add_skill(&mut self, skill: &'a SharedSkill) -> bool {
+        let mut entry = SkillListEntry::from_skill(skill);
+        // One byte for the comma.
+        let whole = json_size(&entry) + 1;
+        if whole > self.room {
+            if !self.skills.is_empty() {
+                return false;
+            }
+            let bare = whole - json_escaped_len(&entry.description);
+            if bare > self.room {
+                self.omitted += 1;
+                return true;
+            }
+            entry.description = truncate_description(&entry.description, self.room - bare);
+        }
+
+        self.room = self.room.saturating_sub(json_size(&entry) + 1);
+        self.skills.push(entry);
+        true
+    }
+}
+
+impl<'a> SkillListEntry<'a> {
+    fn from_skill(skill: &'a SharedSkill) -> Self {
+        Self {
+            authority: AuthorityRef::of_skill(skill),
+            package: &skill.package,
+            name: escape_hidden_chars(&skill.name),
+            description: escape_hidden_chars(&skill.description).into_owned(),
+            main_resource: &skill.main_resource,
+        }
     }
 }
 
@@ -143,10 +174,11 @@ fn page_warnings(view: &SessionView) -> Vec<String> {
             view.hidden
         )
     });
-    let mut used = 0;
-    let mut kept = Vec::new();
     let all = view.warnings.iter().cloned().chain(hidden);
     let total = all.clone().count();
+
+    let mut used = 0;
+    let mut kept = Vec::new();
     for warning in all {
         used += json_escaped_len(&warning) + 3;
         if used > MAX_WARNINGS_BYTES {
@@ -155,6 +187,7 @@ fn page_warnings(view: &SessionView) -> Vec<String> {
         }
         kept.push(warning);
     }
+
     kept
 }
 

@@ -69,22 +69,29 @@ impl UserPrompt {
     /// Returns the mentions without duplicates: first those next to the text, then those in the
     /// text.
     pub(super) fn parse_mentions(&self) -> Vec<ParsedMention> {
-        let next_to_text = self
-            .mentions
-            .iter()
-            .map(|mention| match mention.handle.as_str() {
-                "" => ParsedMention::Name(mention.name.clone()),
-                handle => ParsedMention::Handle {
-                    handle: handle.to_owned(),
-                    name: mention.name.clone(),
-                },
-            });
-        let mut seen = HashSet::new();
-        let all = next_to_text.chain(MentionScanner {
+        let next_to_text = self.mentions.iter().map(ParsedMention::from_mention);
+        let in_text = MentionScanner {
             rest: &self.text,
             previous: None,
-        });
-        all.filter(|mention| seen.insert(mention.clone())).collect()
+        };
+
+        let mut seen = HashSet::new();
+        next_to_text
+            .chain(in_text)
+            .filter(|mention| seen.insert(mention.clone()))
+            .collect()
+    }
+}
+
+impl ParsedMention {
+    fn from_mention(mention: &SkillMention) -> Self {
+        if mention.handle.is_empty() {
+            return Self::Name(mention.name.clone());
+        }
+        Self::Handle {
+            handle: mention.handle.clone(),
+            name: mention.name.clone(),
+        }
     }
 }
 
@@ -98,7 +105,27 @@ fn is_skill_handle(target: &str) -> bool {
 /// Iterator over the mentions in a text.
 struct MentionScanner<'a> {
     rest: &'a str,
+    /// Last character before `rest`.
     previous: Option<char>,
+}
+
+impl<'a> MentionScanner<'a> {
+    /// Scans a link whose text begins at `rest`, after `[$`.
+    fn scan_link(&mut self) -> Option<MentionLink<'a>> {
+        let link = MentionLink::parse(self.rest)?;
+        self.rest = &self.rest[link.bytes..];
+        self.previous = Some(')');
+        Some(link)
+    }
+
+    /// Scans the longest word that begins at `rest`, after `$`. The word may be empty.
+    fn scan_word(&mut self) -> &'a str {
+        let end = self.rest.find(|c| !is_name_char(c));
+        let (word, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
+        self.rest = rest;
+        self.previous = word.chars().next_back().or(Some('$'));
+        word
+    }
 }
 
 impl Iterator for MentionScanner<'_> {
@@ -106,26 +133,23 @@ impl Iterator for MentionScanner<'_> {
 
     fn next(&mut self) -> Option<ParsedMention> {
         loop {
-            let index = self.rest.find('$')?;
-            let before = self.rest[..index].chars().next_back().or(self.previous);
-            let link = before == Some('[');
-            let tail = &self.rest[index + 1..];
-            let name = tail.split(|c| !is_name_char(c)).next().unwrap_or_default();
-            (self.rest, self.previous) =
-                (&tail[name.len()..], name.chars().next_back().or(Some('$')));
-            if link && let Some((text, target, end)) = parse_link(tail) {
-                (self.rest, self.previous) = (&tail[end..], Some(')'));
-                if is_skill_handle(target) {
-                    let (handle, name) = (target.to_owned(), text.trim().to_owned());
-                    return Some(ParsedMention::Handle { handle, name });
+            let (before, after) = self.rest.split_once('$')?;
+            let previous = before.chars().next_back().or(self.previous);
+            self.rest = after;
+
+            if previous == Some('[')
+                && let Some(link) = self.scan_link()
+            {
+                if is_skill_handle(link.target) {
+                    return Some(link.to_mention());
                 }
                 // A link to something else.
                 continue;
             }
-            let in_word =
-                before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '$' | '\\' | '_'));
-            if !name.is_empty() && name.len() <= MAX_WORD_BYTES && !in_word {
-                let words = word_candidates(name);
+
+            let word = self.scan_word();
+            if !word.is_empty() && word.len() <= MAX_WORD_BYTES && !continues_word(previous) {
+                let words = word_candidates(word);
                 if !words.iter().any(|word| is_environment_variable(word)) {
                     return Some(ParsedMention::Word(words));
                 }
@@ -134,16 +158,47 @@ impl Iterator for MentionScanner<'_> {
     }
 }
 
-/// Returns the text and the target of a link whose text begins after `[$`, and the end of the link.
-/// Returns `None` if the link exceeds [`MAX_LINK_BYTES`].
-fn parse_link(tail: &str) -> Option<(&str, &str, usize)> {
-    let tail = &tail[..tail.floor_char_boundary(MAX_LINK_BYTES)];
-    let (text, rest) = tail.split_once(']')?;
-    if text.contains(['[', '\n']) {
-        return None;
+/// Returns whether a `$` after this character belongs to a longer word or is escaped.
+fn continues_word(previous: Option<char>) -> bool {
+    previous.is_some_and(|c| c.is_alphanumeric() || matches!(c, '$' | '\\' | '_'))
+}
+
+/// Link in a text.
+struct MentionLink<'a> {
+    /// Text after the `$`.
+    text: &'a str,
+    target: &'a str,
+    /// Bytes of the link after the `$`.
+    bytes: usize,
+}
+
+impl<'a> MentionLink<'a> {
+    /// Parses a link whose text begins after `[$`. Returns `None` if the link exceeds
+    /// [`MAX_LINK_BYTES`].
+    fn parse(tail: &'a str) -> Option<Self> {
+        let longest = &tail[..tail.floor_char_boundary(MAX_LINK_BYTES)];
+        let (text, rest) = longest.split_once(']')?;
+        if text.contains(['[', '\n']) {
+            return None;
+        }
+
+        let (target, after) = rest.strip_prefix('(')?.split_once(')')?;
+        if target.contains('\n') {
+            return None;
+        }
+        Some(Self {
+            text,
+            target: target.trim(),
+            bytes: longest.len() - after.len(),
+        })
     }
-    let (target, after) = rest.strip_prefix('(')?.split_once(')')?;
-    (!target.contains('\n')).then(|| (text, target.trim(), tail.len() - after.len()))
+
+    fn to_mention(&self) -> ParsedMention {
+        ParsedMention::Handle {
+            handle: self.target.to_owned(),
+            name: self.text.trim().to_owned(),
+        }
+    }
 }
 
 /// Returns whether a word is spelled like an environment variable, such as `HOME`: capitals, digits

@@ -21,8 +21,6 @@ pub const MAX_SERIES: usize = 1_024;
 const OUTCOME_OK: &str = "OK";
 /// Label of the keys beyond [`MAX_SERIES`].
 const OVERFLOW_LABEL: &str = "other";
-/// Source kind and id of an invocation that calls no source.
-pub const SESSION_SOURCE: (&str, &str) = ("session", "");
 /// Limits of the labels in bytes.
 const MAX_HANDLE_BYTES: usize = 2_048;
 const MAX_NAME_BYTES: usize = 256;
@@ -120,8 +118,17 @@ pub struct InvocationCounters(Mutex<CounterState>);
 
 #[derive(Debug, Default)]
 struct CounterState {
-    series: BTreeMap<(String, String, InvocationKind, String), SeriesTotals>,
-    skills: BTreeMap<String, [u64; 3]>,
+    series: BTreeMap<SeriesKey, SeriesTotals>,
+    skills: BTreeMap<String, SkillTotals>,
+}
+
+/// Labels of a series, in the order of the series.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct SeriesKey {
+    source_kind: String,
+    source_id: String,
+    kind: InvocationKind,
+    outcome: String,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -130,6 +137,22 @@ struct SeriesTotals {
     bytes: u64,
     seconds: f64,
     buckets: [u64; DURATION_BUCKETS.len() + 1],
+}
+
+#[derive(Debug, Default, Clone, Copy)]
+struct SkillTotals {
+    by_tool: u64,
+    explicit: u64,
+    bytes: u64,
+}
+
+/// Source and skill that an invocation calls.
+#[derive(Debug, Clone, Copy)]
+pub struct InvocationTarget<'a> {
+    source_kind: &'static str,
+    source_id: &'a str,
+    /// Handle of a skill of the source, or empty.
+    skill: &'a str,
 }
 
 /// Finished invocation.
@@ -149,7 +172,8 @@ struct InvocationRecord<'a> {
 pub struct InvocationGuard<'a> {
     counters: &'a InvocationCounters,
     kind: InvocationKind,
-    source: (&'static str, String),
+    source_kind: &'static str,
+    source_id: String,
     skill: String,
     started_at: Instant,
     span: Span,
@@ -171,50 +195,97 @@ impl SourceMetrics {
     }
 }
 
-impl InvocationCounters {
-    fn record_invocation(&self, record: &InvocationRecord<'_>) {
-        let &InvocationRecord {
-            source_kind,
-            source_id,
-            kind,
+impl<'a> InvocationTarget<'a> {
+    /// Target of an invocation that calls no source.
+    pub const SESSION: Self = Self {
+        source_kind: "session",
+        source_id: "",
+        skill: "",
+    };
+
+    /// Returns a skill of a source, by its handle, as the target.
+    pub fn of_skill(source: &'a dyn SkillSource, skill: &'a str) -> Self {
+        Self {
+            source_kind: source.kind().name(),
+            source_id: source.id(),
             skill,
-            outcome,
-            bytes,
-            duration,
-        } = record;
-        let (bytes, seconds) = (bytes as u64, duration.as_secs_f64());
-        let mut counters = self.0.lock();
-        let key = (
-            source_kind.to_owned(),
-            source_id.to_owned(),
+        }
+    }
+
+    /// Returns a custom tool of the program as the target.
+    pub fn of_custom_tool(tool: &'a str) -> Self {
+        Self {
+            source_kind: "custom",
+            source_id: tool,
+            skill: "",
+        }
+    }
+}
+
+impl SeriesKey {
+    /// Returns the key of the invocations beyond [`MAX_SERIES`].
+    fn overflow(kind: InvocationKind) -> Self {
+        Self {
+            source_kind: OVERFLOW_LABEL.to_owned(),
+            source_id: String::new(),
             kind,
-            outcome.to_owned(),
-        );
-        let is_full = counters.series.len() >= MAX_SERIES && !counters.series.contains_key(&key);
-        let key = if is_full {
-            (
-                OVERFLOW_LABEL.into(),
-                String::new(),
-                kind,
-                OVERFLOW_LABEL.into(),
-            )
-        } else {
-            key
+            outcome: OVERFLOW_LABEL.to_owned(),
+        }
+    }
+}
+
+impl CounterState {
+    /// Counts an invocation in its series.
+    fn count_in_series(&mut self, record: &InvocationRecord<'_>) {
+        let own_key = SeriesKey {
+            source_kind: record.source_kind.to_owned(),
+            source_id: record.source_id.to_owned(),
+            kind: record.kind,
+            outcome: record.outcome.to_owned(),
         };
-        let totals = counters.series.entry(key).or_default();
+        let is_full = self.series.len() >= MAX_SERIES && !self.series.contains_key(&own_key);
+        let key = if is_full {
+            SeriesKey::overflow(record.kind)
+        } else {
+            own_key
+        };
+
+        let seconds = record.duration.as_secs_f64();
+        let totals = self.series.entry(key).or_default();
         totals.count += 1;
-        totals.bytes += bytes;
+        totals.bytes += record.bytes as u64;
         totals.seconds += seconds;
         record_duration(&mut totals.buckets, seconds);
-        // The handle of a failed call may name no skill at all.
-        if skill.is_empty() || outcome != OUTCOME_OK {
-            return;
+    }
+
+    /// Counts a successful invocation of a skill.
+    fn count_skill(&mut self, record: &InvocationRecord<'_>) {
+        let is_full = self.skills.len() >= MAX_SERIES && !self.skills.contains_key(record.skill);
+        let label = if is_full {
+            OVERFLOW_LABEL
+        } else {
+            record.skill
+        };
+
+        let totals = self.skills.entry(label.to_owned()).or_default();
+        if record.kind == InvocationKind::Inject {
+            totals.explicit += 1;
+        } else {
+            totals.by_tool += 1;
         }
-        let is_full = counters.skills.len() >= MAX_SERIES && !counters.skills.contains_key(skill);
-        let skill = if is_full { OVERFLOW_LABEL } else { skill };
-        let totals = counters.skills.entry(skill.to_owned()).or_default();
-        totals[usize::from(kind == InvocationKind::Inject)] += 1;
-        totals[2] += bytes;
+        totals.bytes += record.bytes as u64;
+    }
+}
+
+impl InvocationCounters {
+    fn record_invocation(&self, record: &InvocationRecord<'_>) {
+        let mut counters = self.0.lock();
+        counters.count_in_series(record);
+
+        // The handle of a failed call may name no skill at all.
+        if !record.skill.is_empty() && record.outcome == OUTCOME_OK {
+            counters.count_skill(record);
+        }
     }
 
     pub fn snapshot(&self, sources: Vec<SourceMetrics>) -> InvocationMetrics {
@@ -222,28 +293,25 @@ impl InvocationCounters {
         let series = counters
             .series
             .iter()
-            .map(
-                |((source_kind, id, kind, outcome), totals)| InvocationSeries {
-                    source_kind: source_kind.clone(),
-                    source_id: id.clone(),
-                    kind: *kind,
-                    explicit: *kind == InvocationKind::Inject,
-                    outcome: outcome.clone(),
-                    count: totals.count,
-                    bytes: totals.bytes,
-                    seconds: totals.seconds,
-                    buckets: totals.buckets,
-                },
-            );
-        let skills = counters
-            .skills
-            .iter()
-            .map(|(skill, [by_tool, explicit, bytes])| SkillCount {
-                skill: skill.clone(),
-                by_tool: *by_tool,
-                explicit: *explicit,
-                bytes: *bytes,
+            .map(|(key, totals)| InvocationSeries {
+                source_kind: key.source_kind.clone(),
+                source_id: key.source_id.clone(),
+                kind: key.kind,
+                explicit: key.kind == InvocationKind::Inject,
+                outcome: key.outcome.clone(),
+                count: totals.count,
+                bytes: totals.bytes,
+                seconds: totals.seconds,
+                buckets: totals.buckets,
             });
+
+        let skills = counters.skills.iter().map(|(skill, totals)| SkillCount {
+            skill: skill.clone(),
+            by_tool: totals.by_tool,
+            explicit: totals.explicit,
+            bytes: totals.bytes,
+        });
+
         InvocationMetrics {
             invocations: series.collect(),
             skills: skills.collect(),
@@ -253,34 +321,35 @@ impl InvocationCounters {
 }
 
 impl<'a> InvocationGuard<'a> {
-    /// Starts an invocation of a source, given by its kind and id.
+    /// Starts an invocation.
     pub fn start(
         counters: &'a InvocationCounters,
         kind: InvocationKind,
-        (source_kind, id): (&'static str, &str),
-        skill: &str,
+        target: InvocationTarget<'_>,
     ) -> Self {
-        let id = truncate_with_ellipsis(&single_line(id), MAX_NAME_BYTES);
-        let skill = truncate_with_ellipsis(&single_line(skill), MAX_HANDLE_BYTES);
+        let source_kind = target.source_kind;
+        let source_id = truncate_with_ellipsis(&single_line(target.source_id), MAX_NAME_BYTES);
+        let skill = truncate_with_ellipsis(&single_line(target.skill), MAX_HANDLE_BYTES);
+
         let span = tracing::info_span!(
             "invocation",
             kind = ?kind,
             explicit = kind == InvocationKind::Inject,
             source.kind = source_kind,
-            source.id = id,
+            source.id = source_id,
             skill,
             outcome = Empty,
             bytes = Empty,
             duration_ms = Empty,
         );
-        let source = (source_kind, id);
-        let started_at = Instant::now();
+
         Self {
             counters,
             kind,
-            source,
+            source_kind,
+            source_id,
             skill,
-            started_at,
+            started_at: Instant::now(),
             span,
             is_recorded: false,
         }
@@ -308,17 +377,21 @@ impl<'a> InvocationGuard<'a> {
         self.is_recorded = true;
         let duration = self.started_at.elapsed();
         let outcome = truncate_with_ellipsis(&single_line(outcome), MAX_OUTCOME_BYTES);
+
         if outcome == ToolErrorCode::UnknownTool.name() {
             // The model invented the name of the tool; the name must not become a label.
-            self.source = (SESSION_SOURCE.0, SESSION_SOURCE.1.to_owned());
+            self.source_kind = InvocationTarget::SESSION.source_kind;
+            self.source_id.clear();
         }
+
         self.span.record("outcome", display(&outcome));
         self.span.record("bytes", bytes);
         self.span
             .record("duration_ms", duration.as_secs_f64() * 1_000.0);
+
         self.counters.record_invocation(&InvocationRecord {
-            source_kind: self.source.0,
-            source_id: &self.source.1,
+            source_kind: self.source_kind,
+            source_id: &self.source_id,
             kind: self.kind,
             skill: &self.skill,
             outcome: &outcome,

@@ -98,15 +98,29 @@ impl Session {
     pub fn watch_plugins(&self) -> PluginWatch {
         // The watch starts first: no change is lost between the watch and the read.
         let changes = self.watch();
-        let (sources, choice) = (self.sources.clone(), self.inner.choice.clone());
-        let known = collect_plugins(&sources, &choice);
         PluginWatch {
-            sources,
-            choice,
+            sources: self.sources.clone(),
+            choice: self.inner.choice.clone(),
             changes,
-            known,
+            known: collect_plugins(&self.sources, &self.inner.choice),
         }
     }
+}
+
+/// Identity of a plugin in a session.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct PluginKey<'a> {
+    source_kind: SourceKind,
+    source_id: &'a str,
+    package: &'a str,
+}
+
+/// Identity of a component of a plugin.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct ComponentKey {
+    /// Field of the components.
+    component: String,
+    name: String,
 }
 
 impl PluginWatch {
@@ -125,8 +139,12 @@ impl PluginWatch {
 }
 
 impl SessionPlugin {
-    fn key(&self) -> (SourceKind, &str, &str) {
-        (self.source_kind, &self.source_id, &self.plugin.package)
+    fn key(&self) -> PluginKey<'_> {
+        PluginKey {
+            source_kind: self.source_kind,
+            source_id: &self.source_id,
+            package: &self.plugin.package,
+        }
     }
 }
 
@@ -141,10 +159,21 @@ impl Serialize for SessionPlugin {
     }
 }
 
+impl ComponentKey {
+    fn into_change(self, change: ComponentChangeKind) -> ComponentChange {
+        ComponentChange {
+            component: self.component,
+            name: self.name,
+            change,
+        }
+    }
+}
+
 impl SessionPluginChanges {
     fn between(before: &[SessionPlugin], now: &[SessionPlugin]) -> Self {
         let mut old: BTreeMap<_, _> = before.iter().map(|plugin| (plugin.key(), plugin)).collect();
         let mut changes = Self::default();
+
         for plugin in now {
             match old.remove(&plugin.key()) {
                 None => changes.added.push(plugin.clone()),
@@ -156,6 +185,7 @@ impl SessionPluginChanges {
                 }),
             }
         }
+
         changes.removed = old.into_values().cloned().collect();
         changes
     }
@@ -178,31 +208,26 @@ fn collect_plugins(sources: &[Arc<dyn SkillSource>], choice: &SkillChoice) -> Ve
 
 /// Returns the changed components, sorted by kind and name.
 fn component_changes(before: &Plugin, now: &Plugin) -> Vec<ComponentChange> {
-    let (old, mut new) = (components_by_name(before), components_by_name(now));
+    let old = components_by_name(before);
+    let mut new = components_by_name(now);
+
     let mut changes = Vec::new();
-    let mut push = |(component, name), change| {
-        changes.push(ComponentChange {
-            component,
-            name,
-            change,
-        });
-    };
     for (key, declared) in old {
         match new.remove(&key) {
-            None => push(key, ComponentChangeKind::Removed),
+            None => changes.push(key.into_change(ComponentChangeKind::Removed)),
             Some(now) if now == declared => {}
-            Some(_) => push(key, ComponentChangeKind::Changed),
+            Some(_) => changes.push(key.into_change(ComponentChangeKind::Changed)),
         }
     }
-    for key in new.into_keys() {
-        push(key, ComponentChangeKind::Added);
-    }
+
+    let added = new.into_keys();
+    changes.extend(added.map(|key| key.into_change(ComponentChangeKind::Added)));
     changes.sort();
     changes
 }
 
 /// Returns the JSON of the components by kind and name. A plugin may declare a name twice.
-fn components_by_name(plugin: &Plugin) -> BTreeMap<(String, String), Vec<Value>> {
+fn components_by_name(plugin: &Plugin) -> BTreeMap<ComponentKey, Vec<Value>> {
     let mut by_name = BTreeMap::<_, Vec<Value>>::new();
     let components = plugin.components.clone().unwrap_or_default();
     let Ok(Value::Object(lists)) = components_json(&components) else {
@@ -211,7 +236,10 @@ fn components_by_name(plugin: &Plugin) -> BTreeMap<(String, String), Vec<Value>>
     for (kind, list) in lists {
         let Value::Array(list) = list else { continue };
         for component in list {
-            let key = (kind.clone(), component_name(&component));
+            let key = ComponentKey {
+                component: kind.clone(),
+                name: component_name(&component),
+            };
             by_name.entry(key).or_default().push(component);
         }
     }
@@ -224,10 +252,10 @@ fn components_json(components: &PluginComponents) -> Result<Value, String> {
 }
 
 fn component_name(component: &Value) -> String {
-    let text = |key: &str| component[key].as_str().unwrap_or_default();
-    match (text("name"), text("event"), text("matcher")) {
-        ("", event, "") => event.to_owned(),
-        ("", event, matcher) => format!("{event} {matcher}"),
-        (name, _, _) => name.to_owned(),
+    let fields = ["name", "event", "matcher"];
+    match fields.map(|field| component[field].as_str().unwrap_or_default()) {
+        ["", event, ""] => event.to_owned(),
+        ["", event, matcher] => format!("{event} {matcher}"),
+        [name, _, _] => name.to_owned(),
     }
 }

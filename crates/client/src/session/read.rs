@@ -61,7 +61,40 @@ impl ReadArguments {
                 return Err(invalid_arguments(&format!("`{name}` is over {most} bytes")));
             }
         }
+
         Ok(())
+    }
+
+    /// Returns the bytes of the handle in the result. The handle of a main resource is the package
+    /// and a file name.
+    fn handle_bytes(&self) -> usize {
+        if self.resource.is_empty() {
+            self.package.len() + 16
+        } else {
+            self.resource.len()
+        }
+    }
+
+    fn into_request(self) -> TextPageRequest {
+        TextPageRequest {
+            authority: self.authority.id,
+            package: self.package,
+            resource: self.resource,
+            cursor: self.cursor.unwrap_or_default(),
+            max_bytes: 0,
+        }
+    }
+}
+
+impl ReadPage {
+    fn from_text_page(page: TextPage) -> Self {
+        let next_cursor = Some(page.next_cursor).filter(|cursor| !cursor.is_empty());
+        Self {
+            resource: page.resource,
+            contents: page.contents,
+            truncated: next_cursor.is_some(),
+            next_cursor,
+        }
     }
 }
 
@@ -69,54 +102,25 @@ impl ReadArguments {
 pub async fn read_page(session: &Session, arguments: &Value) -> Result<ReadPage, ToolError> {
     let arguments: ReadArguments = parse_arguments(arguments)?;
     arguments.check_sizes()?;
-    let ReadArguments {
-        authority,
-        package,
-        resource,
-        cursor,
-    } = arguments;
-    let source = session.source_for_authority(&authority.kind, &authority.id)?;
-    session.check_choice(source, &authority.id, &package)?;
-    // The handle of the main resource is the package and a file name.
-    let handle_bytes = if resource.is_empty() {
-        package.len() + 16
-    } else {
-        resource.len()
-    };
-    let request = TextPageRequest {
-        authority: authority.id,
-        package,
-        resource,
-        cursor: cursor.unwrap_or_default(),
-        max_bytes: 0,
-    };
-    let first_bytes =
-        MAX_RESULT_BYTES.saturating_sub(result_overhead(handle_bytes, TYPICAL_CURSOR_BYTES));
-    let had_cursor = !request.cursor.is_empty();
-    let page = read_fitting(source, request, first_bytes, &fitting_bytes).await;
-    let page = page.map_err(|error| match error.code() {
+
+    let AuthorityArgument { kind, id } = &arguments.authority;
+    let source = session.source_for_authority(kind, id)?;
+    session.check_choice(source, id, &arguments.package)?;
+
+    let first_bytes = contents_room(arguments.handle_bytes(), TYPICAL_CURSOR_BYTES);
+    let request = arguments.into_request();
+    let has_cursor = !request.cursor.is_empty();
+
+    match read_fitting(source, request, first_bytes, &fitting_bytes).await {
+        Ok(page) => Ok(ReadPage::from_text_page(page)),
         // The other arguments were just looked up, so the cursor is the invalid one.
-        ToolErrorCode::InvalidArguments if had_cursor => ToolError::from_code(
-            ToolErrorCode::InvalidCursor,
-            &session
-                .inner
-                .tool_names
-                .fill_placeholders("{read} returned no such cursor for this file"),
-        ),
-        _ => error,
-    })?;
-    let TextPage {
-        resource,
-        contents,
-        next_cursor,
-    } = page;
-    let next_cursor = Some(next_cursor).filter(|cursor| !cursor.is_empty());
-    Ok(ReadPage {
-        resource,
-        contents,
-        truncated: next_cursor.is_some(),
-        next_cursor,
-    })
+        Err(error) if has_cursor && error.code() == ToolErrorCode::InvalidArguments => {
+            let names = &session.inner.tool_names;
+            let message = names.fill_placeholders("{read} returned no such cursor for this file");
+            Err(ToolError::from_code(ToolErrorCode::InvalidCursor, &message))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Returns the bytes of a result without its contents. `null` stands for a missing cursor, as
@@ -126,16 +130,22 @@ fn result_overhead(resource: usize, cursor: usize) -> usize {
     frame.len() + resource + cursor
 }
 
+/// Returns the bytes that the contents of a page may have in a result.
+fn contents_room(resource: usize, cursor: usize) -> usize {
+    MAX_RESULT_BYTES.saturating_sub(result_overhead(resource, cursor))
+}
+
 /// Returns how many bytes of a page fit into a result.
 fn fitting_bytes(page: &TextPage) -> usize {
     let resource = json_escaped_len(&page.resource);
-    let room = |cursor| MAX_RESULT_BYTES.saturating_sub(result_overhead(resource, cursor));
     let cursor = json_escaped_len(&page.next_cursor);
-    if json_escaped_len(&page.contents) <= room(cursor) {
+    if json_escaped_len(&page.contents) <= contents_room(resource, cursor) {
         return page.contents.len();
     }
+
     // A smaller page has a cursor, even if this page has none.
-    json_escaped_prefix_len(&page.contents, room(cursor.max(TYPICAL_CURSOR_BYTES)))
+    let room = contents_room(resource, cursor.max(TYPICAL_CURSOR_BYTES));
+    json_escaped_prefix_len(&page.contents, room)
 }
 
 #[cfg(test)]

@@ -113,6 +113,7 @@ impl ToolErrorCode {
             Self::Overloaded => "OVERLOADED",
             Self::SessionClosed => "SESSION_CLOSED",
             Self::InvalidResponse => "INVALID_RESPONSE",
+
             #[cfg(feature = "handlers")]
             Self::ToolFailed => "TOOL_FAILED",
             #[cfg(feature = "handlers")]
@@ -153,6 +154,7 @@ impl ToolErrorCode {
             | Self::NotText
             | Self::NotAllowed
             | Self::SessionClosed => "Go on without it.",
+
             #[cfg(feature = "handlers")]
             Self::ToolFailed => "Call again as the message says, or go on without it.",
             #[cfg(feature = "handlers")]
@@ -188,6 +190,7 @@ impl ToolError {
             }
             CallError::ChangedDuringRead | CallError::Output(_) => return None,
         };
+
         let code = match (error_reason(status), status.code()) {
             (Some(ErrorReason::PackageNotFound), _) => ToolErrorCode::PackageNotFound,
             (Some(ErrorReason::ResourceNotFound), _) => ToolErrorCode::ResourceNotFound,
@@ -203,6 +206,7 @@ impl ToolError {
             (_, Grpc::OutOfRange) => ToolErrorCode::InvalidResponse,
             _ => return None,
         };
+
         Some(Self::from_code(code, &error.to_string()))
     }
 
@@ -259,23 +263,23 @@ impl ToolResult {
         names: &ToolNames,
     ) -> Self {
         let json = match outcome {
-            Ok(result) => serde_json::to_string(result),
-            Err(error) => serde_json::to_string(&error.to_json(names)),
+            Ok(result) => serde_json::to_string(result).unwrap_or_default(),
+            Err(error) => error.to_json(names).to_string(),
         };
-        let json = json.unwrap_or_default();
-        if json.is_empty() || json.len() > MAX_RESULT_BYTES {
-            let message = "the result is over the size limit";
-            let error = ToolError::from_code(ToolErrorCode::InvalidResponse, message);
+        if (1..=MAX_RESULT_BYTES).contains(&json.len()) {
             return Self {
-                success: false,
+                success: outcome.is_ok(),
                 external_context: true,
-                json: error.to_json(names).to_string(),
+                json,
             };
         }
+
+        let message = "the result is over the size limit";
+        let error = ToolError::from_code(ToolErrorCode::InvalidResponse, message);
         Self {
-            success: outcome.is_ok(),
+            success: false,
             external_context: true,
-            json,
+            json: error.to_json(names).to_string(),
         }
     }
 }

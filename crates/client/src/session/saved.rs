@@ -5,6 +5,7 @@ use super::session_id::check_session_id;
 use crate::ResumePoint;
 use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
 use caproot_core::text::quote_value;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -78,28 +79,21 @@ struct SavedExecutor {
     catalog_digests: BTreeMap<String, String>,
 }
 
+/// Saved state that was parsed, with warnings for the omitted parts.
+#[derive(Debug, PartialEq)]
+pub struct ParsedSession {
+    pub session: SavedSession,
+    pub warnings: Vec<String>,
+}
+
 impl SavedSession {
     pub fn new(
         id: &str,
         product: &str,
         choice: &SkillChoice,
         selection: &[SelectedCapabilityRoot],
-        points: impl IntoIterator<Item = (String, ResumePoint)>,
+        points: BTreeMap<String, ResumePoint>,
     ) -> Self {
-        let short = |text: String| {
-            if text.len() > MAX_TOKEN_BYTES {
-                String::new()
-            } else {
-                text
-            }
-        };
-        let executor = |(environment_id, point): (String, ResumePoint)| SavedExecutor {
-            environment_id,
-            resume_token: short(point.token),
-            epoch: short(point.epoch),
-            revision: point.revision,
-            catalog_digests: point.catalog_digests,
-        };
         Self {
             format: FORMAT.to_owned(),
             version: VERSION,
@@ -107,14 +101,17 @@ impl SavedSession {
             product: product.to_owned(),
             choice: choice.clone(),
             selection: selection.iter().map(SavedRoot::from_selected).collect(),
-            executors: points.into_iter().map(executor).collect(),
+            executors: points
+                .into_iter()
+                .map(|(environment_id, point)| SavedExecutor::new(environment_id, point))
+                .collect(),
         }
     }
 
     /// Returns the state as JSON, if the JSON is within the limit.
     pub fn to_json(&self) -> Result<String, SavedError> {
-        let text = serde_json::to_string(self);
-        let text = text.map_err(|error| SavedError::Corrupt(error.to_string()))?;
+        let text =
+            serde_json::to_string(self).map_err(|error| SavedError::Corrupt(error.to_string()))?;
         if text.len() > MAX_SAVED_BYTES {
             Err(SavedError::TooLarge(text.len()))
         } else {
@@ -122,64 +119,28 @@ impl SavedSession {
         }
     }
 
-    /// Parses a state. Returns warnings for the omitted parts. Only the id, the choice and the
-    /// selection of another version are read.
-    pub fn parse(text: &str) -> Result<(Self, Vec<String>), SavedError> {
+    /// Parses a state. Only the id, the choice and the selection of another version are read.
+    pub fn parse(text: &str) -> Result<ParsedSession, SavedError> {
         if text.len() > MAX_SAVED_BYTES {
             return Err(SavedError::TooLarge(text.len()));
         }
-        let corrupt = |error: serde_json::Error| SavedError::Corrupt(error.to_string());
-        let header: SavedHeader = serde_json::from_str(text).map_err(corrupt)?;
+
+        let header: SavedHeader = parse_json(text)?;
         if header.format != FORMAT {
             let found = quote_value(&header.format);
             let reason = format!("`format` is {found}; expected {FORMAT:?}");
             return Err(SavedError::Corrupt(reason));
         }
-        if header.version == VERSION {
-            let saved: Self = serde_json::from_str(text).map_err(corrupt)?;
-            check_session_id(&saved.id).map_err(SavedError::Corrupt)?;
-            return Ok((saved, Vec::new()));
+        if header.version != VERSION {
+            return Ok(header.into_session());
         }
-        let mut warnings = vec![format!(
-            "the session was saved in version {} of the format, and this is version {VERSION}: the \
-             changes since the save are unknown",
-            header.version
-        )];
-        let selection = serde_json::from_value(header.selection).unwrap_or_else(|error| {
-            warnings.push(format!(
-                "the saved selection cannot be read, and nothing is selected: {error}"
-            ));
-            Vec::new()
-        });
-        // Without its choice, the session would have skills that it did not have before.
-        let (choice, selection) = match serde_json::from_value(header.choice) {
-            Ok(choice) => (choice, selection),
-            Err(error) => {
-                warnings.push(format!(
-                    "the saved choice cannot be read, and nothing is selected: {error}"
-                ));
-                (SkillChoice::default(), Vec::new())
-            }
-        };
-        let id = header
-            .id
-            .as_str()
-            .filter(|id| check_session_id(id).is_ok())
-            .unwrap_or_default()
-            .to_owned();
-        if id.is_empty() {
-            warnings
-                .push("the saved id cannot be read, and the session gets another id".to_owned());
-        }
-        Ok((
-            Self {
-                id,
-                choice,
-                selection,
-                ..Self::default()
-            },
-            warnings,
-        ))
+
+        let session: Self = parse_json(text)?;
+        check_session_id(&session.id).map_err(SavedError::Corrupt)?;
+        Ok(ParsedSession {
+            session,
+            warnings: Vec::new(),
+        })
     }
 
     pub fn id(&self) -> &str {
@@ -200,23 +161,10 @@ impl SavedSession {
 
     /// Returns the resume point of each executor, by environment.
     pub fn resume_points(&self) -> BTreeMap<String, ResumePoint> {
-        let point = |executor: &SavedExecutor| {
-            let SavedExecutor {
-                environment_id,
-                resume_token,
-                epoch,
-                revision,
-                catalog_digests,
-            } = executor.clone();
-            let point = ResumePoint {
-                token: resume_token,
-                epoch,
-                revision,
-                catalog_digests,
-            };
-            (environment_id, point)
-        };
-        self.executors.iter().map(point).collect()
+        let executors = self.executors.iter();
+        executors
+            .map(|executor| (executor.environment_id.clone(), executor.resume_point()))
+            .collect()
     }
 }
 
@@ -237,53 +185,122 @@ fn empty_object() -> Value {
     Value::Object(serde_json::Map::new())
 }
 
+impl SavedHeader {
+    /// Returns the parts of a state of another version that can be read.
+    fn into_session(self) -> ParsedSession {
+        let mut warnings = vec![format!(
+            "the session was saved in version {} of the format, and this is version {VERSION}: the \
+             changes since the save are unknown",
+            self.version
+        )];
+
+        let mut selection: Vec<SavedRoot> =
+            serde_json::from_value(self.selection).unwrap_or_else(|error| {
+                warnings.push(format!(
+                    "the saved selection cannot be read, and nothing is selected: {error}"
+                ));
+                Vec::new()
+            });
+
+        let choice = serde_json::from_value(self.choice).unwrap_or_else(|error| {
+            warnings.push(format!(
+                "the saved choice cannot be read, and nothing is selected: {error}"
+            ));
+            // Without its choice, the session would have skills that it did not have before.
+            selection.clear();
+            SkillChoice::default()
+        });
+
+        let id = self.id.as_str().unwrap_or_default();
+        let has_id = check_session_id(id).is_ok();
+        if !has_id {
+            warnings
+                .push("the saved id cannot be read, and the session gets another id".to_owned());
+        }
+
+        let session = SavedSession {
+            id: if has_id { id.to_owned() } else { String::new() },
+            choice,
+            selection,
+            ..SavedSession::default()
+        };
+        ParsedSession { session, warnings }
+    }
+}
+
+fn parse_json<T: DeserializeOwned>(text: &str) -> Result<T, SavedError> {
+    serde_json::from_str(text).map_err(|error| SavedError::Corrupt(error.to_string()))
+}
+
+impl SavedExecutor {
+    fn new(environment_id: String, point: ResumePoint) -> Self {
+        Self {
+            environment_id,
+            resume_token: limit_token(point.token),
+            epoch: limit_token(point.epoch),
+            revision: point.revision,
+            catalog_digests: point.catalog_digests,
+        }
+    }
+
+    fn resume_point(&self) -> ResumePoint {
+        ResumePoint {
+            token: self.resume_token.clone(),
+            epoch: self.epoch.clone(),
+            revision: self.revision,
+            catalog_digests: self.catalog_digests.clone(),
+        }
+    }
+}
+
+/// Returns a token or an epoch, or an empty text if the text exceeds the limit.
+fn limit_token(text: String) -> String {
+    if text.len() > MAX_TOKEN_BYTES {
+        String::new()
+    } else {
+        text
+    }
+}
+
 impl SavedRoot {
     fn from_selected(root: &SelectedCapabilityRoot) -> Self {
-        let location = root.location.clone();
-        let location = location.map(
-            |CapabilityRootLocation {
-                 r#type,
-                 environment_id,
-                 path,
-             }| {
-                SavedLocation {
-                    r#type,
-                    environment_id,
-                    path,
-                }
-            },
-        );
         Self {
             id: root.id.clone(),
-            location,
+            location: root.location.clone().map(SavedLocation::from_selected),
         }
     }
 
     fn to_selected(&self) -> SelectedCapabilityRoot {
-        let location = self.location.clone();
-        let location = location.map(
-            |SavedLocation {
-                 r#type,
-                 environment_id,
-                 path,
-             }| {
-                CapabilityRootLocation {
-                    r#type,
-                    environment_id,
-                    path,
-                }
-            },
-        );
         SelectedCapabilityRoot {
             id: self.id.clone(),
-            location,
+            location: self.location.clone().map(SavedLocation::into_selected),
+        }
+    }
+}
+
+impl SavedLocation {
+    fn from_selected(location: CapabilityRootLocation) -> Self {
+        Self {
+            r#type: location.r#type,
+            environment_id: location.environment_id,
+            path: location.path,
+        }
+    }
+
+    fn into_selected(self) -> CapabilityRootLocation {
+        CapabilityRootLocation {
+            r#type: self.r#type,
+            environment_id: self.environment_id,
+            path: self.path,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_SAVED_BYTES, MAX_TOKEN_BYTES, SavedError, SavedSession, SkillChoice};
+    use super::{
+        MAX_SAVED_BYTES, MAX_TOKEN_BYTES, ParsedSession, SavedError, SavedSession, SkillChoice,
+    };
     use crate::ResumePoint;
     use caproot_core::proto::caproot::v1::{CapabilityRootLocation, SelectedCapabilityRoot};
     use proptest::prelude::*;
@@ -314,7 +331,13 @@ mod tests {
             revision: 7,
             catalog_digests: [("r".to_owned(), "ab".to_owned())].into(),
         };
-        SavedSession::new("s1", "codex", &choice, &roots, [("e".to_owned(), point)])
+        SavedSession::new(
+            "s1",
+            "codex",
+            &choice,
+            &roots,
+            [("e".to_owned(), point)].into(),
+        )
     }
 
     #[test]
@@ -324,7 +347,8 @@ mod tests {
             text,
             r#"{"format":"caproot-session","version":1,"id":"s1","product":"codex","choice":{"include":["source:mcp/docs"]},"selection":[{"id":"r","location":{"type":"environment","environmentId":"e","path":"published:r"}},{"id":"nowhere"}],"executors":[{"environmentId":"e","resumeToken":"t","epoch":"0123","revision":7,"catalogDigests":{"r":"ab"}}]}"#
         );
-        assert_eq!(SavedSession::parse(&text), Ok((saved("t"), vec![])));
+        let parsed = SavedSession::parse(&text).expect("a saved state");
+        assert_eq!((parsed.session, parsed.warnings), (saved("t"), vec![]));
         let kept = saved(&"x".repeat(MAX_TOKEN_BYTES + 1));
         assert_eq!(
             kept.resume_points()["e"].token,
@@ -385,7 +409,10 @@ mod tests {
         let newer = text
             .replace("\"version\":1", "\"version\":2")
             .replace("product", "more");
-        let (read, warnings) = SavedSession::parse(&newer).expect("the common fields");
+        let ParsedSession {
+            session: read,
+            warnings,
+        } = SavedSession::parse(&newer).expect("the common fields");
         assert_eq!(
             (read.id.as_str(), read.selection()),
             ("s1", saved("t").selection())
@@ -396,7 +423,10 @@ mod tests {
         );
         assert_eq!(read.choice(), saved("t").choice());
         let unread = newer.replace("source:mcp", "tag:mcp");
-        let (read, warnings) = SavedSession::parse(&unread).expect("the common fields");
+        let ParsedSession {
+            session: read,
+            warnings,
+        } = SavedSession::parse(&unread).expect("the common fields");
         assert!(
             read.selection().is_empty() && warnings.len() == 2,
             "{warnings:?}"
@@ -404,7 +434,10 @@ mod tests {
         let newer = newer
             .replace("\"selection\":[", "\"selection\":[7,")
             .replace("\"s1\"", "null");
-        let (read, warnings) = SavedSession::parse(&newer).expect("no common field");
+        let ParsedSession {
+            session: read,
+            warnings,
+        } = SavedSession::parse(&newer).expect("no common field");
         assert!(read.selection().is_empty() && read.id.is_empty());
         assert_eq!(warnings.len(), 3, "{warnings:?}");
     }

@@ -16,6 +16,7 @@ pub fn check_selection(
     let mut errors = Vec::new();
     let mut seen: HashMap<String, SelectedCapabilityRoot> = HashMap::new();
     let mut roots = Vec::new();
+
     for root in selection {
         let id = root.id.as_str();
         if let Err(reason) = RootId::new(id) {
@@ -31,6 +32,7 @@ pub fn check_selection(
             roots.push(root);
         }
     }
+
     if errors.is_empty() {
         Ok(roots)
     } else {

@@ -20,6 +20,6 @@ pub fn check_session_id(id: &str) -> Result<(), String> {
 
 /// Returns a random id of a session.
 pub fn random_id() -> String {
-    let random = || RandomState::new().hash_one(0_u8);
-    format!("s-{:016x}{:016x}", random(), random())
+    let [high, low] = [RandomState::new(), RandomState::new()].map(|state| state.hash_one(0_u8));
+    format!("s-{high:016x}{low:016x}")
 }

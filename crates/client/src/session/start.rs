@@ -58,8 +58,9 @@ impl Session {
         let selection = check_selection(selection)?;
         #[cfg(feature = "handlers")]
         let custom_tools = options.tools.seal(&options.tool_names)?;
+
         let by_environment = group_by_environment(selection.clone()).into_iter();
-        let executors = by_environment.map(|(environment_id, roots)| async {
+        let starts = by_environment.map(|(environment_id, roots)| async {
             let selection = MirrorSelection {
                 product: options.product.clone(),
                 view: mirrored_view(options),
@@ -68,11 +69,9 @@ impl Session {
             let from = points.get(&environment_id).cloned();
             DaemonSource::start_executor(fleet, environment_id, selection, from, options).await
         });
-        let executors = join_all(executors)
-            .await
-            .into_iter()
-            .map(Arc::new)
-            .collect();
+        let started = join_all(starts).await;
+        let executors = started.into_iter().map(Arc::new).collect();
+
         let inner = SessionInner::new(options, selection, points)?;
         let session = Self::from_sources(executors, others, inner)?;
         #[cfg(feature = "handlers")]
@@ -95,6 +94,7 @@ impl SessionInner {
             check_session_id(id).map_err(|error| SelectionError(vec![error]))?;
         }
         options.choice.check()?;
+
         Ok(Self {
             id: options.id.clone().unwrap_or_else(random_id),
             product: options.product.clone(),

@@ -1,11 +1,12 @@
 //! State of a session: its sources, their authorities, and the views of its skills.
 
-use super::authorities::collect_authorities;
+use super::authorities::{SessionAuthority, collect_authorities};
 use super::choice::SkillChoice;
 use super::metrics::InvocationCounters;
 use super::result::{ToolError, ToolErrorCode};
 use super::selection::SelectionError;
-use super::skill_source::{SkillSource, SourceKind};
+use super::skill::AuthorityRef;
+use super::skill_source::SkillSource;
 use super::sources::{DaemonSource, ExecutorState};
 use super::store::SessionStore;
 use super::tool_names::ToolNames;
@@ -24,9 +25,8 @@ use tokio_util::sync::CancellationToken;
 /// The [module](super) has a program.
 #[derive(Debug)]
 pub struct Session {
-    /// Kind, id and index in `sources` of each authority: sorted by kind, and the roots of
-    /// executors in the order of the selection.
-    pub(super) authorities: Vec<(SourceKind, String, usize)>,
+    /// Sorted by kind, and the roots of executors in the order of the selection.
+    pub(super) authorities: Vec<SessionAuthority>,
     pub(super) sources: Vec<Arc<dyn SkillSource>>,
     /// Sources that are executors of the selection.
     pub(super) executors: Vec<Arc<DaemonSource>>,
@@ -99,8 +99,10 @@ impl Session {
             .iter()
             .map(|source| source.clone() as Arc<dyn SkillSource>);
         let mut sources: Vec<_> = daemons.chain(others).collect();
+
         // The sort is stable: the executors of the selection stay in front of other daemons.
         sources.sort_by_key(|source| source.kind());
+
         let authorities = collect_authorities(&inner.selection, &sources)?;
         Ok(Self {
             authorities,
@@ -118,6 +120,7 @@ impl Session {
         if self.is_closed() {
             return Arc::new(SessionView::closed());
         }
+
         let snapshots = self
             .sources
             .iter()
@@ -140,28 +143,26 @@ impl Session {
         if choice.is_empty() {
             return Ok(());
         }
+
         let snapshot = source.snapshot();
-        let mut skills = snapshot.listing.skills.iter();
-        let skill = skills.find(|skill| {
-            skill.package == package
-                && skill
-                    .authority
-                    .as_ref()
-                    .is_some_and(|owner| owner.id == authority)
+        let skill = snapshot.listing.skills.iter().find(|skill| {
+            skill.package == package && AuthorityRef::of_skill(skill).id == authority
         });
         let is_included = match skill {
             Some(skill) => choice.includes(source, &skill.name, package),
             // The source reports why the skill cannot be used.
             None => snapshot.unavailable_reason.is_some(),
         };
+
         if is_included {
-            return Ok(());
+            Ok(())
+        } else {
+            let message = "the session does not have the skill";
+            Err(ToolError::from_code(
+                ToolErrorCode::PackageNotFound,
+                message,
+            ))
         }
-        let message = "the session does not have the skill";
-        Err(ToolError::from_code(
-            ToolErrorCode::PackageNotFound,
-            message,
-        ))
     }
 
     /// Returns the source of an authority.
@@ -170,29 +171,34 @@ impl Session {
         kind: &str,
         id: &str,
     ) -> Result<&dyn SkillSource, ToolError> {
-        let mut authorities = self.authorities.iter();
-        let found = authorities
-            .find(|(source_kind, authority, _)| source_kind.name() == kind && authority == id);
-        let (_, _, index) = found.ok_or_else(|| {
+        let found = self
+            .authorities
+            .iter()
+            .find(|authority| authority.kind.name() == kind && authority.id == id);
+
+        let Some(authority) = found else {
             let message = format!("no authority {{kind: {kind:?}, id: {id:?}}} is in this session");
-            ToolError::from_code(ToolErrorCode::UnknownAuthority, &message)
-        })?;
-        Ok(&*self.sources[*index])
+            return Err(ToolError::from_code(
+                ToolErrorCode::UnknownAuthority,
+                &message,
+            ));
+        };
+        Ok(&*self.sources[authority.source_index])
     }
 }
 
 impl SessionInner {
-    /// Returns the output of `work`, or `None` once the session is closed.
-    pub async fn run_until_closed<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+    /// Returns the output of `work`, or an error once the session is closed.
+    pub async fn run_until_closed<T>(&self, work: impl Future<Output = T>) -> Result<T, ToolError> {
         tokio::select! {
             biased;
-            () = self.closed.cancelled() => None,
-            done = work => Some(done),
+            () = self.closed.cancelled() => Err(session_closed_error()),
+            done = work => Ok(done),
         }
     }
 }
 
 /// Returns the error of a call on a closed session.
-pub fn session_closed_error() -> ToolError {
+fn session_closed_error() -> ToolError {
     ToolError::from_code(ToolErrorCode::SessionClosed, "the session is closed")
 }

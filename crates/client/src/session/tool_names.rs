@@ -40,12 +40,10 @@ impl ToolNames {
     ///
     /// [`ToolNameError`] if a name would not match `^[a-zA-Z0-9_-]{1,64}$`.
     pub fn flat(prefix: &str, separator: &str) -> Result<Self, ToolNameError> {
-        let name = |name: &str| check_tool_name(format!("{prefix}{separator}{name}"));
-        let (list, read) = (name("list")?, name("read")?);
         Ok(Self {
             separator: Some(separator.to_owned()),
-            list,
-            read,
+            list: check_tool_name(format!("{prefix}{separator}list"))?,
+            read: check_tool_name(format!("{prefix}{separator}read"))?,
         })
     }
 
@@ -73,9 +71,11 @@ impl ToolNames {
         namespace: Option<&str>,
         name: &str,
     ) -> Result<String, ToolNameError> {
+        let Some(namespace) = namespace else {
+            return check_tool_name(name.to_owned());
+        };
         let separator = self.separator.as_deref().unwrap_or(".");
-        let flat = |namespace| format!("{namespace}{separator}{name}");
-        check_tool_name(namespace.map_or_else(|| name.to_owned(), flat))
+        check_tool_name(format!("{namespace}{separator}{name}"))
     }
 
     /// Returns a text with the names in place of `{list}` and `{read}`.
@@ -86,13 +86,16 @@ impl ToolNames {
 }
 
 fn check_tool_name(name: String) -> Result<String, ToolNameError> {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
-    let fits = (1..=MAX_TOOL_NAME_BYTES).contains(&name.len()) && name.bytes().all(is_plain);
-    if fits {
+    let fits = (1..=MAX_TOOL_NAME_BYTES).contains(&name.len());
+    if fits && name.bytes().all(is_tool_name_byte) {
         Ok(name)
     } else {
         Err(ToolNameError(name))
     }
+}
+
+fn is_tool_name_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')
 }
 
 #[cfg(test)]

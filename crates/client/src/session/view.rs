@@ -2,8 +2,9 @@
 //! order of the selection. Recent views are cached, so that a client can page through a view that
 //! has changed.
 
+use super::authorities::SessionAuthority;
 use super::choice::SkillChoice;
-use super::skill::{SharedSkill, is_hidden};
+use super::skill::{AuthorityRef, SharedSkill, is_hidden};
 use super::skill_source::{SkillSource, SourceKind, SourceSnapshot, SourceWatch};
 use caproot_core::text::{single_line, truncate_with_ellipsis};
 use futures_util::future::select_all;
@@ -74,75 +75,95 @@ impl SessionView {
     fn build(
         sources: &[Arc<dyn SkillSource>],
         snapshots: &[SourceSnapshot],
-        authorities: &[(SourceKind, String, usize)],
+        authorities: &[SessionAuthority],
         choice: &SkillChoice,
     ) -> Self {
-        let chosen = sources
+        let chosen: Vec<_> = sources
             .iter()
             .zip(snapshots)
             .map(|(source, snapshot)| SourceSnapshot {
                 listing: choice.filter_listing(&**source, &snapshot.listing),
                 unavailable_reason: snapshot.unavailable_reason.clone(),
-            });
-        let snapshots = &chosen.collect::<Vec<_>>();
-        let masked = masked_names(sources, snapshots);
-        let mut runs: HashMap<(usize, &str), &[SharedSkill]> = HashMap::new();
-        let (mut unavailable, mut warnings, mut masking) = (Vec::new(), Vec::new(), Vec::new());
-        let mut truncated = false;
-        for (
-            index,
-            (
-                source,
-                SourceSnapshot {
-                    listing,
-                    unavailable_reason,
-                },
-            ),
-        ) in sources.iter().zip(snapshots).enumerate()
-        {
-            let phrase = source.kind().describe(source.id());
-            if let Some(reason) = unavailable_reason {
-                unavailable.push(format!(
-                    "{phrase} cannot be used, and its skills are omitted: {reason}"
-                ));
-                continue;
+            })
+            .collect();
+        let masked = masked_names(sources, &chosen);
+
+        let mut builder = ViewBuilder::default();
+        for (index, source) in sources.iter().enumerate() {
+            builder.add_source(index, &**source, &chosen[index]);
+            if chosen[index].unavailable_reason.is_none() {
+                let phrase = source.kind().describe(source.id());
+                let warning = masked_warning(&phrase, masked.get(&index));
+                builder.masking.extend(warning);
             }
-            for run in listing.skills.chunk_by(|a, b| a.authority == b.authority) {
-                if let Some(authority) = &run[0].authority
-                    && authority.kind == source.kind().name()
-                {
-                    runs.insert((index, &authority.id), run);
-                }
-            }
-            warnings.extend(listing.warnings.iter().cloned());
-            truncated |= listing.truncated;
-            masking.extend(masked_warning(&phrase, masked.get(&index)));
         }
+
         // A skill of an unavailable source may match a rule.
-        if unavailable.is_empty() {
-            let listings = sources.iter().zip(snapshots);
-            let listings = listings.map(|(source, snapshot)| (&**source, &*snapshot.listing));
-            warnings.extend(choice.unmatched_warnings(&listings));
+        if builder.unavailable.is_empty() {
+            let unmatched = choice.unmatched_warnings(sources, &chosen);
+            builder.warnings.extend(unmatched);
         }
+
         let mut skills = Vec::new();
-        for (_, id, index) in authorities {
-            let run = runs
-                .get(&(*index, id.as_str()))
-                .copied()
-                .unwrap_or_default();
-            let names = masked.get(index);
-            let is_masked = |skill: &SharedSkill| {
-                names.is_some_and(|names| names.contains(skill.name.as_str()))
-            };
-            skills.extend(run.iter().filter(|skill| !is_masked(skill)).cloned());
+        for authority in authorities {
+            let names = masked.get(&authority.source_index);
+            let run = builder.skills_of(authority).iter();
+            let unmasked =
+                run.filter(|skill| names.is_none_or(|names| !names.contains(&*skill.name)));
+            skills.extend(unmasked.cloned());
         }
+
         Self {
             id: RandomState::new().hash_one(sources.len()),
             hidden: skills.iter().filter(|skill| is_hidden(skill)).count(),
             skills,
-            warnings: limit_warnings(&[unavailable, masking, warnings].concat()),
-            truncated,
+            truncated: builder.truncated,
+            warnings: builder.into_warnings(),
         }
+    }
+}
+
+/// Skills and warnings of the sources of a view.
+#[derive(Default)]
+struct ViewBuilder<'a> {
+    /// Skills by the index of the source and the id of the authority.
+    runs: HashMap<(usize, &'a str), &'a [SharedSkill]>,
+    unavailable: Vec<String>,
+    masking: Vec<String>,
+    warnings: Vec<String>,
+    truncated: bool,
+}
+
+impl<'a> ViewBuilder<'a> {
+    fn add_source(&mut self, index: usize, source: &dyn SkillSource, snapshot: &'a SourceSnapshot) {
+        if let Some(reason) = &snapshot.unavailable_reason {
+            let phrase = source.kind().describe(source.id());
+            self.unavailable.push(format!(
+                "{phrase} cannot be used, and its skills are omitted: {reason}"
+            ));
+            return;
+        }
+
+        let listing = &snapshot.listing;
+        for run in listing.skills.chunk_by(|a, b| a.authority == b.authority) {
+            let authority = AuthorityRef::of_skill(&run[0]);
+            if authority.kind == source.kind().name() {
+                self.runs.insert((index, authority.id), run);
+            }
+        }
+
+        self.warnings.extend(listing.warnings.iter().cloned());
+        self.truncated |= listing.truncated;
+    }
+
+    fn skills_of(&self, authority: &SessionAuthority) -> &'a [SharedSkill] {
+        let key = (authority.source_index, authority.id.as_str());
+        self.runs.get(&key).copied().unwrap_or_default()
+    }
+
+    /// Returns the limited warnings, the most important first.
+    fn into_warnings(self) -> Vec<String> {
+        limit_warnings(&[self.unavailable, self.masking, self.warnings].concat())
     }
 }
 
@@ -152,7 +173,7 @@ impl SessionViewCache {
         &mut self,
         sources: &[Arc<dyn SkillSource>],
         snapshots: Vec<SourceSnapshot>,
-        authorities: &[(SourceKind, String, usize)],
+        authorities: &[SessionAuthority],
         choice: &SkillChoice,
     ) -> Arc<SessionView> {
         if let Some(view) = self.views.front()
@@ -165,6 +186,7 @@ impl SessionViewCache {
         {
             return view.clone();
         }
+
         let view = Arc::new(SessionView::build(sources, &snapshots, authorities, choice));
         self.latest_sources = snapshots;
         self.views.push_front(view.clone());
@@ -213,45 +235,41 @@ fn masked_names<'a>(
 ) -> HashMap<usize, BTreeSet<&'a str>> {
     let mut masked = HashMap::new();
     let mut used_names: HashSet<&str> = HashSet::new();
-    let of_kind = |kind: SourceKind| {
-        let each = sources.iter().zip(snapshots).enumerate();
-        each.filter(move |(_, (source, _))| source.kind() == kind)
-    };
     let last_kind = sources.iter().map(|source| source.kind()).max();
+
     for kind in SourceKind::ALL {
+        let indexes = 0..sources.len();
+        let of_kind = indexes.filter(|index| sources[*index].kind() == kind);
+
         if !used_names.is_empty() {
-            for (index, (_, snapshot)) in of_kind(kind) {
-                let names = snapshot
-                    .listing
-                    .skills
-                    .iter()
-                    .map(|skill| skill.name.as_str());
-                let lost: BTreeSet<_> = names.filter(|name| used_names.contains(name)).collect();
-                masked.insert(index, lost);
+            for index in of_kind.clone() {
+                let names = skill_names(&snapshots[index]);
+                let lost = names.filter(|name| used_names.contains(name));
+                masked.insert(index, lost.collect());
             }
         }
+
         // No kind comes after the last kind, so its names mask no other skill.
         if last_kind > Some(kind) {
-            for (_, (_, snapshot)) in of_kind(kind) {
-                used_names.extend(
-                    snapshot
-                        .listing
-                        .skills
-                        .iter()
-                        .map(|skill| skill.name.as_str()),
-                );
-            }
+            used_names.extend(of_kind.flat_map(|index| skill_names(&snapshots[index])));
         }
     }
+
     masked
+}
+
+fn skill_names(snapshot: &SourceSnapshot) -> impl Iterator<Item = &str> {
+    let skills = snapshot.listing.skills.iter();
+    skills.map(|skill| skill.name.as_str())
 }
 
 /// Returns a warning with the names of a source that are not listed.
 fn masked_warning(phrase: &str, names: Option<&BTreeSet<&str>>) -> Option<String> {
-    let names = names.filter(|names| !names.is_empty())?;
+    let masked = names.filter(|names| !names.is_empty())?;
     let mut text = String::new();
     let mut shown = 0;
-    for name in names {
+
+    for name in masked {
         if shown > 0 && text.len() + name.len() > MAX_NAMES_BYTES {
             break;
         }
@@ -261,9 +279,10 @@ fn masked_warning(phrase: &str, names: Option<&BTreeSet<&str>>) -> Option<String
         text.push_str(name);
         shown += 1;
     }
-    if shown < names.len() {
-        let _ = write!(text, " and {} more", names.len() - shown);
+    if shown < masked.len() {
+        let _ = write!(text, " and {} more", masked.len() - shown);
     }
+
     Some(format!(
         "skills of {phrase} are not listed, as others have their names: {text}"
     ))
@@ -271,11 +290,18 @@ fn masked_warning(phrase: &str, names: Option<&BTreeSet<&str>>) -> Option<String
 
 /// Returns at most [`MAX_WARNINGS`] warnings, each truncated and on one line.
 fn limit_warnings(warnings: &[String]) -> Vec<String> {
-    let line = |warning: &String| truncate_with_ellipsis(&single_line(warning), MAX_WARNING_BYTES);
-    if warnings.len() <= MAX_WARNINGS {
-        return warnings.iter().map(line).collect();
+    let shown = if warnings.len() > MAX_WARNINGS {
+        MAX_WARNINGS - 1
+    } else {
+        warnings.len()
+    };
+    let mut limited: Vec<_> = warnings[..shown]
+        .iter()
+        .map(|warning| truncate_with_ellipsis(&single_line(warning), MAX_WARNING_BYTES))
+        .collect();
+
+    if shown < warnings.len() {
+        limited.push(format!("{} more warnings", warnings.len() - shown));
     }
-    let mut limited: Vec<_> = warnings[..MAX_WARNINGS - 1].iter().map(line).collect();
-    limited.push(format!("{} more warnings", warnings.len() - limited.len()));
     limited
 }
