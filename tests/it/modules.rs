@@ -814,3 +814,24 @@ fn references_are_recognized() {
         ["model::main_file"]
     );
 }
+
+#[test]
+fn names_in_an_ordered_folder_are_recognized() {
+    let order = &MODULE_ORDERS[0];
+    let read = |file: &str, code: &str| {
+        let source = Source {
+            path: Path::new(order.dir).join(file),
+            crate_name: "caproot_client",
+            module: order.module.to_owned(),
+            depth: 1,
+            code: code.to_owned(),
+        };
+        order.named_paths(&source).into_iter().collect::<Vec<_>>()
+    };
+    let code = "use super::{Session, choice::SkillChoice};\npub(super) fn f() {}";
+    assert_eq!(read("view.rs", code), ["Session", "choice"]);
+    let code = "use super::super::view::SessionView;\nuse super::SkillSource;";
+    assert_eq!(read("sources/daemon.rs", code), ["view"]);
+    let code = "use crate::session::{Session, result::ToolError};";
+    assert_eq!(read("sources/mod.rs", code), ["Session", "result"]);
+}

@@ -8,13 +8,13 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 /// Limit of the rules of a choice.
-pub const MAX_CHOICE_RULES: usize = 256;
+const MAX_CHOICE_RULES: usize = 256;
 /// Limit of a rule in bytes: a handle of 2,048 bytes and the prefix.
 const MAX_RULE_BYTES: usize = 2_100;
 
 /// Skills that a session has, out of all skills of its sources. An excluded skill is not listed,
 /// cannot be read or mentioned, and its name is free for a skill of another source. The default
-/// includes every skill.
+/// includes every skill. A choice has at most 256 rules.
 ///
 /// ```
 /// use caproot_client::session::{ChoiceRule, SessionOptions, SkillChoice};

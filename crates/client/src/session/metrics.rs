@@ -16,7 +16,7 @@ use tracing::field::{Empty, display};
 
 /// Limit of the series, and of the skills that are counted separately. Further keys are counted as
 /// `other`.
-pub const MAX_SERIES: usize = 1_024;
+const MAX_SERIES: usize = 1_024;
 /// Outcome of a successful invocation.
 const OUTCOME_OK: &str = "OK";
 /// Label of the keys beyond [`MAX_SERIES`].
@@ -48,7 +48,7 @@ pub struct InvocationMetrics {
     /// Series sorted by source, kind and outcome.
     pub invocations: Vec<InvocationSeries>,
     /// Skills sorted by the bytes of their handles; `other` counts the skills beyond
-    /// [`MAX_SERIES`].
+    /// the first 1,024.
     pub skills: Vec<SkillCount>,
     /// Sources in the order of [`super::Session::sources`].
     pub sources: Vec<SourceMetrics>,

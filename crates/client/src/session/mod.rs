@@ -77,7 +77,7 @@
 //!
 //! | source | is | authority | handles |
 //! | --- | --- | --- | --- |
-//! | [`Fleet`] | the executors of the selection | `executor`, with the id of the root | `skill://ROOT/…` |
+//! | [`Fleet`](crate::Fleet) | the executors of the selection | `executor`, with the id of the root | `skill://ROOT/…` |
 //! | `caproot::local_source::LocalSource` | directories of this machine | `local`, with the id of the directory | `skill://ID/…` |
 //! | `sources::mcp::McpSource` | an MCP server | `mcp`, with the name of the server | `mcp+skill://NAME/…`, or `mcp+SCHEME://NAME/…` of another scheme |
 //!
@@ -120,7 +120,7 @@ mod tool_names;
 mod tools;
 mod view;
 
-pub use choice::{ChoiceRule, ChoiceRuleError, MAX_CHOICE_RULES, SkillChoice};
+pub use choice::{ChoiceRule, ChoiceRuleError, SkillChoice};
 pub use inject::{
     AmbiguousName, InjectedSkills, MAX_FRAGMENT_BYTES, MAX_INJECTED_BYTES, MentionCandidate,
     OmittedMention, SkillFragment,
@@ -131,9 +131,7 @@ pub use lifecycle::{
     RestoredSession, ScopeOutcome,
 };
 pub use mentions::{SkillMention, UserPrompt};
-pub use metrics::{
-    InvocationKind, InvocationMetrics, InvocationSeries, MAX_SERIES, SkillCount, SourceMetrics,
-};
+pub use metrics::{InvocationKind, InvocationMetrics, InvocationSeries, SkillCount, SourceMetrics};
 pub use options::SessionOptions;
 pub use plugins::{
     ChangedPlugin, ComponentChange, ComponentChangeKind, PluginWatch, SessionPlugin,
@@ -141,7 +139,7 @@ pub use plugins::{
 };
 pub use request_metrics::{DURATION_BUCKETS, RequestMetrics};
 pub use result::{MAX_RESULT_BYTES, ToolError, ToolErrorCode, ToolResult};
-pub use saved::{MAX_SAVED_BYTES, SavedError};
+pub use saved::SavedError;
 pub use selection::SelectionError;
 pub use sources::{ExecutorState, ExecutorStatus, SkillSource, SourceKind};
 pub use state::Session;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Limit of a saved state in bytes.
-pub const MAX_SAVED_BYTES: usize = 4 << 20;
+const MAX_SAVED_BYTES: usize = 4 << 20;
 /// Value of `format` in every saved state.
 const FORMAT: &str = "caproot-session";
 /// Version that is written, and the only version that is read in full.
@@ -25,7 +25,7 @@ pub enum SavedError {
     /// The text was not written by `save`; with the line and column.
     #[error("the saved session cannot be read: {0}")]
     Corrupt(String),
-    /// The text exceeds [`MAX_SAVED_BYTES`].
+    /// The text has more than 4 MiB; with its bytes.
     #[error("the saved session has {0} bytes; the limit is {MAX_SAVED_BYTES}")]
     TooLarge(usize),
 }

@@ -145,7 +145,7 @@ pub struct TextPage {
 
 impl TextPageRequest {
     /// Checks that the handle of the file begins with the package.
-    pub fn check_resource_in_package(&self) -> Result<(), ToolError> {
+    pub(super) fn check_resource_in_package(&self) -> Result<(), ToolError> {
         let rest = self.resource.strip_prefix(self.package.as_str());
         if self.resource.is_empty() || rest.is_some_and(|rest| rest.starts_with('/')) {
             return Ok(());
