@@ -176,17 +176,14 @@ impl Session {
             .iter()
             .find(|authority| authority.kind.name() == kind && authority.id == id);
 
-        match found {
-            Some(authority) => Ok(&*self.sources[authority.source_index]),
-            None => {
-                let message =
-                    format!("no authority {{kind: {kind:?}, id: {id:?}}} is in this session");
-                Err(ToolError::from_code(
-                    ToolErrorCode::UnknownAuthority,
-                    &message,
-                ))
-            }
-        }
+        let Some(authority) = found else {
+            let message = format!("no authority {{kind: {kind:?}, id: {id:?}}} is in this session");
+            return Err(ToolError::from_code(
+                ToolErrorCode::UnknownAuthority,
+                &message,
+            ));
+        };
+        Ok(&*self.sources[authority.source_index])
     }
 }
 
