@@ -60,7 +60,7 @@ struct CallPermit<'a> {
 }
 
 /// Page of a list.
-struct ListPage<T> {
+struct McpPage<T> {
     items: Vec<T>,
     /// Size of the items as JSON.
     bytes: usize,
@@ -84,7 +84,7 @@ enum SkillListItem {
     Gone,
 }
 
-impl<T> Default for ListPage<T> {
+impl<T> Default for McpPage<T> {
     fn default() -> Self {
         Self {
             items: Vec::new(),
@@ -93,7 +93,7 @@ impl<T> Default for ListPage<T> {
     }
 }
 
-impl<T: Serialize> ListPage<T> {
+impl<T: Serialize> McpPage<T> {
     /// Adds an item. Returns whether the page has room; the first item always fits.
     fn add(&mut self, item: T) -> bool {
         let bytes = json_bytes(&item);
@@ -219,7 +219,7 @@ impl McpBackend {
         let permit = self.acquire_call_permit().await?;
         let rest = skills_after_cursor(&permit.catalog, ListKind::Resources, cursor)?;
 
-        let mut page = ListPage::default();
+        let mut page = McpPage::default();
         let mut policy = 0;
         for skill in rest.iter().take(MAX_PAGE_ITEMS) {
             if skill.prompt_name.is_some() {
@@ -255,7 +255,7 @@ impl McpBackend {
             listed.push_back(permit.list_item_for_models(skill));
         }
 
-        let mut page = ListPage::default();
+        let mut page = McpPage::default();
         let mut omitted = OmittedSkills::default();
         let mut passed = 0;
         while let Some(item) = listed.next().await {
@@ -333,7 +333,7 @@ impl McpBackend {
             .ok_or(FileError::NotADirectory)?;
         let children = files::list_children(&mut permit.client.clone(), &found).await?;
 
-        let mut page = ListPage::default();
+        let mut page = McpPage::default();
         let mut has_more = false;
         for child in children {
             if last.as_ref().is_some_and(|last| child.uri <= *last) {
@@ -360,7 +360,7 @@ impl McpBackend {
         let permit = self.acquire_call_permit().await?;
         let rest = skills_after_cursor(&permit.catalog, ListKind::Prompts, cursor)?;
 
-        let mut page = ListPage::default();
+        let mut page = McpPage::default();
         let mut passed = 0;
         for skill in rest {
             if let Some(name) = &skill.prompt_name

@@ -13,7 +13,7 @@ use std::fmt;
 /// Answer of a request. The line has the `id` of the request, and `result` or `error`.
 #[derive(Debug, Serialize)]
 #[serde(untagged, rename_all_fields = "camelCase")]
-pub enum CallAnswer {
+pub enum RequestAnswer {
     /// `tools`: an array of tools as model APIs expect them, with names, descriptions and schemas.
     Tools(Value),
     /// `call`: the JSON object of the tool, at most 8,192 bytes, and next to `result` whether the call
@@ -130,7 +130,7 @@ pub struct DrainCounts {
     complete: bool,
 }
 
-impl CallAnswer {
+impl RequestAnswer {
     /// Returns the line of the answer.
     pub fn to_line(&self, id: &Value) -> serde_json::Result<String> {
         Ok(match self {

@@ -1,6 +1,6 @@
 //! Calls and turns of a manager over HTTP, for the first session of `caproot call`.
 
-use super::answer::{CallAnswer, DrainCounts, RequestError};
+use super::answer::{DrainCounts, RequestAnswer, RequestError};
 use super::event::CallEvent;
 use super::request::SendRequest;
 use crate::cli::exit;
@@ -84,7 +84,7 @@ impl ManagedThread {
     pub async fn listen(
         &self,
         mut stdin_ended: watch::Receiver<bool>,
-    ) -> Result<CallAnswer, RequestError> {
+    ) -> Result<RequestAnswer, RequestError> {
         let Ok(mut listener) = self.listener.try_lock() else {
             return Err(RequestError::failed(&"another request listens already"));
         };
@@ -96,18 +96,18 @@ impl ManagedThread {
         self.thread.dispatcher().wait_idle().await;
 
         ended.map_err(|error| RequestError::failed(&error))?;
-        Ok(CallAnswer::Listen {
+        Ok(RequestAnswer::Listen {
             last_event_id: listener.last_event_id().map(str::to_owned),
         })
     }
 
     /// Sends a prompt. With statuses, answers calls until the thread has one of them.
-    pub async fn send(&self, request: SendRequest) -> Result<CallAnswer, RequestError> {
+    pub async fn send(&self, request: SendRequest) -> Result<RequestAnswer, RequestError> {
         let prompt = request.prompt();
         if request.until.is_empty() {
             let sent = self.thread.send(prompt, request.inject).await;
             return sent
-                .map(|injected| CallAnswer::Send { injected })
+                .map(|injected| RequestAnswer::Send { injected })
                 .map_err(|error| RequestError::failed(&error));
         }
 
@@ -117,7 +117,7 @@ impl ManagedThread {
             .send_and_handle(prompt, request.inject, until)
             .await
             .map_err(|error| RequestError::failed(&error))?;
-        Ok(CallAnswer::SendUntil {
+        Ok(RequestAnswer::SendUntil {
             injected: sent.injected,
             status: sent.turn.status,
             drained: DrainCounts::from(&sent.turn.drained),

@@ -1,6 +1,6 @@
 //! Sessions of `caproot call`, and the methods of their requests.
 
-use super::answer::{CallAnswer, RequestError, SavedChanges};
+use super::answer::{RequestAnswer, RequestError, SavedChanges};
 use super::lines::InputLine;
 use super::manager::ManagedThread;
 use super::request::{BadLine, CallRequest, RequestLine, parse_request};
@@ -50,7 +50,7 @@ impl CallServer {
     ) -> serde_json::Result<String> {
         let request = match parse_request(line) {
             Ok(request) => request,
-            Err(BadLine { id, error }) => return CallAnswer::Error(error).to_line(&id),
+            Err(BadLine { id, error }) => return RequestAnswer::Error(error).to_line(&id),
         };
         let RequestLine {
             id,
@@ -58,11 +58,11 @@ impl CallServer {
             request,
         } = request;
         if is_overloaded && !matches!(request, CallRequest::ToolResult(_)) {
-            return CallAnswer::Error(RequestError::overloaded()).to_line(&id);
+            return RequestAnswer::Error(RequestError::overloaded()).to_line(&id);
         }
 
         let answered = self.answer_request(session.as_deref(), request).await;
-        answered.unwrap_or_else(CallAnswer::Error).to_line(&id)
+        answered.unwrap_or_else(RequestAnswer::Error).to_line(&id)
     }
 
     /// Answers a request. `id` is the session of the request; without an id, the first session is meant.
@@ -70,38 +70,38 @@ impl CallServer {
         &self,
         id: Option<&str>,
         request: CallRequest,
-    ) -> Result<CallAnswer, RequestError> {
+    ) -> Result<RequestAnswer, RequestError> {
         Ok(match request {
-            CallRequest::Tools {} => CallAnswer::Tools(self.find_session(id)?.dynamic_tools()),
+            CallRequest::Tools {} => RequestAnswer::Tools(self.find_session(id)?.dynamic_tools()),
             CallRequest::Call { tool, arguments } => {
                 let session = self.find_session(id)?;
-                CallAnswer::Call(session.call(&tool, &arguments).await)
+                RequestAnswer::Call(session.call(&tool, &arguments).await)
             }
             CallRequest::Instructions { budget } => {
-                CallAnswer::Instructions(self.find_session(id)?.instruction_text(budget))
+                RequestAnswer::Instructions(self.find_session(id)?.instruction_text(budget))
             }
             CallRequest::Inject(prompt) => {
-                CallAnswer::Inject(self.find_session(id)?.inject(&prompt).await)
+                RequestAnswer::Inject(self.find_session(id)?.inject(&prompt).await)
             }
-            CallRequest::State {} => CallAnswer::State(self.find_session(id)?.executors()),
+            CallRequest::State {} => RequestAnswer::State(self.find_session(id)?.executors()),
             CallRequest::Metrics {} => {
-                CallAnswer::Metrics(Box::new(self.find_session(id)?.metrics()))
+                RequestAnswer::Metrics(Box::new(self.find_session(id)?.metrics()))
             }
-            CallRequest::Plugins {} => CallAnswer::Plugins(self.find_session(id)?.plugins()),
+            CallRequest::Plugins {} => RequestAnswer::Plugins(self.find_session(id)?.plugins()),
             CallRequest::ToolResult(given) => {
                 let call = given.call;
                 let accepted = self.callbacks.answer(call, given.outcome()?);
-                CallAnswer::ToolResult { accepted }
+                RequestAnswer::ToolResult { accepted }
             }
 
             CallRequest::Save {} => {
                 let saved = self.find_session(id)?.save();
-                CallAnswer::Save(saved.map_err(|error| RequestError::failed(&error))?)
+                RequestAnswer::Save(saved.map_err(|error| RequestError::failed(&error))?)
             }
             CallRequest::Restore { saved } => self.restore(&saved).await?,
             CallRequest::Changes {} => {
                 let changes = self.find_session(id)?.changes_since_save();
-                CallAnswer::Changes(changes.iter().map(SavedChanges::from).collect())
+                RequestAnswer::Changes(changes.iter().map(SavedChanges::from).collect())
             }
             CallRequest::Fork { roots } => {
                 let session = self.find_session(id)?;
@@ -112,7 +112,7 @@ impl CallServer {
                 self.close(&session).await
             }
 
-            CallRequest::Drain {} => CallAnswer::Drain(self.manager()?.drain().await?),
+            CallRequest::Drain {} => RequestAnswer::Drain(self.manager()?.drain().await?),
             CallRequest::Listen {} => {
                 let stdin_ended = self.stdin_ended.subscribe();
                 self.manager()?.listen(stdin_ended).await?
@@ -138,7 +138,7 @@ impl CallServer {
             .ok_or_else(|| RequestError::invalid("there is no manager; start with --manager"))
     }
 
-    async fn restore(&self, saved: &Value) -> Result<CallAnswer, RequestError> {
+    async fn restore(&self, saved: &Value) -> Result<RequestAnswer, RequestError> {
         let text = saved.to_string();
         let sources = self.sources.clone();
         let restored = Session::restore_with(&self.fleet, &text, sources, &self.options)
@@ -146,7 +146,7 @@ impl CallServer {
             .map_err(|error| RequestError::failed(&error))?;
 
         let changes = restored.changes_since_save.iter();
-        Ok(CallAnswer::Restore {
+        Ok(RequestAnswer::Restore {
             session: self.add_session(restored.session)?,
             changes: changes.map(SavedChanges::from).collect(),
             warnings: restored.warnings,
@@ -157,7 +157,7 @@ impl CallServer {
         &self,
         session: &Session,
         roots: Option<&[String]>,
-    ) -> Result<CallAnswer, RequestError> {
+    ) -> Result<RequestAnswer, RequestError> {
         let roots: Option<Vec<&str>> =
             roots.map(|roots| roots.iter().map(String::as_str).collect());
         let scope = roots.as_deref().map_or(ForkScope::All, ForkScope::Only);
@@ -165,17 +165,17 @@ impl CallServer {
             .fork(scope)
             .map_err(|error| RequestError::failed(&error))?;
 
-        Ok(CallAnswer::Session {
+        Ok(RequestAnswer::Session {
             session: self.add_session(fork)?,
         })
     }
 
-    async fn close(&self, session: &Session) -> CallAnswer {
+    async fn close(&self, session: &Session) -> RequestAnswer {
         // The process has no store, so there is no saved state to delete.
         let _ = session.close(false).await;
         self.others().remove(session.id());
 
-        CallAnswer::Session {
+        RequestAnswer::Session {
             session: session.id().to_owned(),
         }
     }

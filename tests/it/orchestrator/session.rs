@@ -394,6 +394,12 @@ async fn an_unknown_executor_is_a_warning() {
     let (_, warnings) = list_all(&session).await;
     assert_eq!(warnings.len(), 2, "{warnings:?}");
     assert!(warnings[0].contains("\"down\"") && warnings[1].contains("\"lost\""));
+    in_time(async {
+        while session.executors()[0].state == ExecutorStatus::Connecting {
+            changes.next().await;
+        }
+    })
+    .await;
     let states: Vec<_> = session
         .executors()
         .into_iter()

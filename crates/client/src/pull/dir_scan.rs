@@ -5,6 +5,7 @@ use super::PullError;
 use super::checksum_file::{CHECKSUM_FILE, ChecksumFile, FileChecksum, digest_text};
 use super::package_list::{name_of_path, parse_name};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, openat, statat};
+use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
@@ -19,7 +20,7 @@ const MAX_DIFFERENCES: usize = 1_000;
 /// Size of the buffer for digests.
 const READ_BYTES: usize = 64 << 10;
 /// Flags that open a directory of the package.
-pub const DIR_FLAGS: OFlags = OFlags::RDONLY
+const DIR_FLAGS: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
@@ -112,7 +113,7 @@ pub fn scan_dir(
     };
     scanner
         .scan_entries(dir, b"")
-        .map_err(|error| PullError::io(dir_path, error))?;
+        .map_err(PullError::at(dir_path))?;
     Ok(scanner.finish())
 }
 
@@ -150,7 +151,7 @@ impl DirScanner<'_> {
 
     fn scan_entry(&mut self, dir: BorrowedFd<'_>, name: &CStr, path: &[u8]) -> io::Result<()> {
         if self.dirs.contains(path) {
-            match openat(dir, name, DIR_FLAGS, Mode::empty()) {
+            match open_dir_at(dir, name) {
                 Ok(inner) => self.scan_entries(inner.as_fd(), path)?,
                 // A link or a file took the name of the directory.
                 Err(_) => self.add_difference(path, DifferenceKind::Changed),
@@ -243,6 +244,11 @@ impl EntryStamp {
             modified,
         }
     }
+}
+
+/// Opens a directory that is no link.
+pub fn open_dir_at(dir: impl AsFd, name: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
+    openat(dir, name, DIR_FLAGS, Mode::empty())
 }
 
 /// Opens a regular file that is no link.

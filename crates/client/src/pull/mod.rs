@@ -240,6 +240,11 @@ impl PullError {
         }
     }
 
+    /// Returns a function that makes the error of a call on `path`.
+    fn at<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
+        move |error| Self::io(path, error)
+    }
+
     fn unusable(path: &Path, reason: impl Into<String>) -> Self {
         Self::Unusable {
             path: path.to_owned(),
@@ -682,7 +687,7 @@ impl PageWriter<'_> {
             Err(PullError::invalid(self.name, "has too many pages"))
         } else {
             let written = self.out.write_all(page);
-            written.map_err(|error| PullError::io(&self.path, error))
+            written.map_err(PullError::at(&self.path))
         };
 
         self.failure = written.err();

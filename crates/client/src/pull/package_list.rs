@@ -47,7 +47,7 @@ pub async fn list_files(client: &Client, request: &PullRequest) -> Result<Packag
     let mut files = PackageFiles::new();
     for resource in list.resources {
         let (name, file) = checked_file(&request.package, resource)?;
-        if let Some((name, _)) = files.insert(name.clone(), file).map(|file| (name, file)) {
+        if files.insert(name.clone(), file).is_some() {
             return Err(PullError::invalid(&name, "is listed twice"));
         }
     }
@@ -79,7 +79,7 @@ fn checked_file(package: &str, resource: Resource) -> Result<(String, FileChecks
         return Err(PullError::invalid(&handle, "is outside the package"));
     };
 
-    let path = parse_name(name).map_err(|reason| PullError::invalid(name, reason))?;
+    let path = listed_path(name)?;
     if has_forbidden_component(&path) {
         return Err(PullError::ForbiddenName(name.to_owned()));
     }
@@ -110,6 +110,11 @@ fn has_forbidden_component(path: &Path) -> bool {
                 .iter()
                 .any(|name| component.eq_ignore_ascii_case(name))
     })
+}
+
+/// Returns the relative path of a listed file. The error is that of the response.
+pub fn listed_path(name: &str) -> Result<PathBuf, PullError> {
+    parse_name(name).map_err(|reason| PullError::invalid(name, reason))
 }
 
 /// Decodes the name of a file to its relative path. The path never leaves its directory. Each path

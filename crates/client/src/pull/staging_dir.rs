@@ -2,8 +2,8 @@
 
 use super::PullError;
 use super::checksum_file::CHECKSUM_FILE;
-use super::dir_scan::DIR_FLAGS;
-use super::package_list::parse_name;
+use super::dir_scan::open_dir_at;
+use super::package_list::listed_path;
 use super::target_dir::TargetDir;
 use rustix::fs::{
     AtFlags, FlockOperation, Mode, OFlags, fchmod, flock, fstat, linkat, mkdirat, openat, unlinkat,
@@ -44,11 +44,11 @@ impl StagingDir {
             let name = format!("{STAGING_PREFIX}{random:016x}");
             match mkdirat(target.parent(), &name, Mode::from_raw_mode(0o777)) {
                 Err(Errno::EXIST) => continue,
-                outcome => outcome.map_err(|error| target.parent_error(error))?,
+                outcome => outcome.map_err(PullError::at(target.parent_path()))?,
             }
 
             // Another pull may take the new directory for an abandoned one until it is locked.
-            let Ok(fd) = openat(target.parent(), &name, DIR_FLAGS, Mode::empty()) else {
+            let Ok(fd) = open_dir_at(target.parent(), &name) else {
                 continue;
             };
             match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
@@ -61,12 +61,12 @@ impl StagingDir {
                 Ok(()) => {}
             }
 
-            let stat = fstat(&fd).map_err(|error| target.parent_error(error))?;
+            let stat = fstat(&fd).map_err(PullError::at(target.parent_path()))?;
             if stat.st_nlink > 0 {
                 let new_dir_mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
                 // The target may be closed to other users. New files keep their group.
                 fchmod(&fd, Mode::RWXU | (new_dir_mode & Mode::SGID))
-                    .map_err(|error| target.parent_error(error))?;
+                    .map_err(PullError::at(target.parent_path()))?;
                 return Ok(Self {
                     target: target.clone(),
                     name,
@@ -76,7 +76,7 @@ impl StagingDir {
                 });
             }
         }
-        Err(target.parent_error(Errno::EXIST))
+        Err(PullError::io(target.parent_path(), Errno::EXIST))
     }
 
     /// Returns the mode of a new directory. The staging directory is closed to other users.
@@ -95,7 +95,7 @@ impl StagingDir {
 
     /// Creates a file for writing. Returns the file and its path, for messages.
     pub fn create_file(&self, name: &str, executable: bool) -> Result<(File, PathBuf), PullError> {
-        let path = parse_name(name).map_err(|reason| PullError::invalid(name, reason))?;
+        let path = listed_path(name)?;
         let mode = if executable { 0o777 } else { 0o666 };
         self.create_at(&path, mode)
     }
@@ -104,7 +104,7 @@ impl StagingDir {
     pub fn write_checksum_file(&self, text: &str) -> Result<(), PullError> {
         let (mut file, path) = self.create_at(Path::new(CHECKSUM_FILE), 0o666)?;
         file.write_all(text.as_bytes())
-            .map_err(|error| PullError::io(&path, error))
+            .map_err(PullError::at(&path))
     }
 
     /// Links a file of another directory of the same filesystem. No link on the path is followed.
@@ -114,8 +114,8 @@ impl StagingDir {
         from_name: &str,
         name: &str,
     ) -> Result<(), PullError> {
-        let from_path = parse_name(from_name).map_err(|reason| PullError::invalid(name, reason))?;
-        let path = parse_name(name).map_err(|reason| PullError::invalid(name, reason))?;
+        let from_path = listed_path(from_name)?;
+        let path = listed_path(name)?;
         open_parents(from, &from_path, false)
             .and_then(|from| {
                 let to = open_parents(self.fd(), &path, true)?;
@@ -130,7 +130,7 @@ impl StagingDir {
             OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = open_parents(self.fd(), path, true)
             .and_then(|parent| openat(&parent.dir, parent.name, flags, Mode::from_raw_mode(mode)))
-            .map_err(|error| PullError::io(&shown, error))?;
+            .map_err(PullError::at(&shown))?;
         Ok((file.into(), shown))
     }
 }
@@ -158,7 +158,7 @@ fn open_parents<'a>(
     path: &'a Path,
     creates: bool,
 ) -> Result<FilePlace<'a>, Errno> {
-    let mut dir = openat(top, c".", DIR_FLAGS, Mode::empty())?;
+    let mut dir = open_dir_at(top, c".")?;
     let parents = path.parent().into_iter().flat_map(Path::components);
     for component in parents {
         let name = component.as_os_str();
@@ -168,7 +168,7 @@ fn open_parents<'a>(
                 Err(error) => return Err(error),
             }
         }
-        dir = openat(&dir, name, DIR_FLAGS, Mode::empty())?;
+        dir = open_dir_at(&dir, name)?;
     }
 
     let name = path.file_name().ok_or(Errno::INVAL)?;

@@ -2,12 +2,12 @@
 
 use super::PullError;
 use super::checksum_file::{CHECKSUM_FILE, ChecksumFile, MAX_CHECKSUM_FILE_BYTES};
-use super::dir_scan::{DIR_FLAGS, DirScan, ScanDepth, open_regular, scan_dir};
+use super::dir_scan::{DirScan, ScanDepth, open_dir_at, open_regular, scan_dir};
 use super::staging_dir::{STAGING_PREFIX, StagingDir};
 use caproot_core::mountinfo::parse_mountinfo;
 use rustix::fs::{
     AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, fchmod, fchown, flock, fstat, fsync,
-    open, openat, renameat_with, statat, syncfs,
+    open, renameat_with, statat, syncfs,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
@@ -48,26 +48,20 @@ pub struct ScannedTarget {
 impl TargetDir {
     /// Opens the directory above a target.
     pub fn open_parent(dir: &Path) -> Result<Self, PullError> {
-        let path = std::path::absolute(dir).map_err(|error| PullError::io(dir, error))?;
+        let path = std::path::absolute(dir).map_err(PullError::at(dir))?;
         let Some((parent_path, name)) = path.parent().zip(path.file_name()) else {
             let reason = "the path must end with the name of a directory";
             return Err(PullError::unusable(dir, reason));
         };
 
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let parent = open(parent_path, flags, Mode::empty())
-            .map_err(|error| PullError::io(parent_path, error))?;
+        let parent = open(parent_path, flags, Mode::empty()).map_err(PullError::at(parent_path))?;
         Ok(Self {
             parent_path: parent_path.to_owned(),
             name: name.to_owned(),
             parent,
             path,
         })
-    }
-
-    /// Returns the error of a call on the directory above the target.
-    pub fn parent_error(&self, error: Errno) -> PullError {
-        PullError::io(&self.parent_path, error)
     }
 
     pub fn path(&self) -> &Path {
@@ -97,14 +91,14 @@ impl TargetDir {
 
     /// Removes the staging directories of pulls that were killed.
     pub fn remove_stale_staging(&self) -> Result<(), PullError> {
-        let entries = Dir::read_from(&self.parent).map_err(|error| self.parent_error(error))?;
+        let entries = Dir::read_from(&self.parent).map_err(PullError::at(&self.parent_path))?;
         for entry in entries {
             let Ok(entry) = entry else { break };
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
             if !name.as_bytes().starts_with(STAGING_PREFIX.as_bytes()) {
                 continue;
             }
-            let Ok(dir) = openat(&self.parent, name, DIR_FLAGS, Mode::empty()) else {
+            let Ok(dir) = open_dir_at(&self.parent, name) else {
                 continue;
             };
             let is_stale = flock(&dir, FlockOperation::NonBlockingLockExclusive).is_ok();
@@ -119,7 +113,7 @@ impl TargetDir {
     /// Opens the target and reads its checksum file. Returns `None` if the target does not exist. With `ignores_invalid`,
     /// an invalid checksum file is the same as none.
     pub fn open_dir(&self, ignores_invalid: bool) -> Result<Option<OpenTarget>, PullError> {
-        let fd = match openat(&self.parent, &self.name, DIR_FLAGS, Mode::empty()) {
+        let fd = match open_dir_at(&self.parent, &self.name) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::NOTDIR | Errno::LOOP) => {
@@ -151,7 +145,7 @@ impl TargetDir {
         old: Option<&ScannedTarget>,
         keeps_extra: bool,
     ) -> Result<bool, PullError> {
-        Self::prepare(staging, old).map_err(|error| PullError::io(&self.path, error))?;
+        Self::prepare(staging, old).map_err(PullError::at(&self.path))?;
         let Some(old) = old else {
             return match self.rename(&staging.name, RenameFlags::NOREPLACE) {
                 Err(Errno::EXIST) => Ok(false),
@@ -174,7 +168,7 @@ impl TargetDir {
 
         self.sync_parent()?;
         let removed = self.parent_path.join(&staging.name);
-        fs::remove_dir_all(&removed).map_err(|error| PullError::io(&removed, error))?;
+        fs::remove_dir_all(&removed).map_err(PullError::at(&removed))?;
         Ok(true)
     }
 
@@ -195,7 +189,7 @@ impl TargetDir {
     }
 
     fn sync_parent(&self) -> Result<(), PullError> {
-        fsync(&self.parent).map_err(|error| PullError::io(&self.path, error))
+        fsync(&self.parent).map_err(PullError::at(&self.path))
     }
 
     fn exchange(&self, staging: &StagingDir) -> Result<(), PullError> {
@@ -311,7 +305,7 @@ fn read_checksums(dir: BorrowedFd<'_>, path: &Path) -> Result<Option<ChecksumFil
     let read = file
         .take(MAX_CHECKSUM_FILE_BYTES + 1)
         .read_to_end(&mut text)
-        .map_err(|error| PullError::io(&shown, error))?;
+        .map_err(PullError::at(&shown))?;
     if read as u64 > MAX_CHECKSUM_FILE_BYTES {
         return Err(PullError::unusable(&shown, "is over 48 MiB"));
     }
