@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::serve_tree;
 use crate::harness::Daemon;
-use crate::process::{Process, caproot, client_command, run_command};
-use crate::test_servers::{silent_listener, unused_address};
+use crate::harness::process::{Process, caproot, client_command, run_command};
+use crate::harness::test_servers::{silent_listener, unused_address};
 
 /// Running `caproot call` process.
 pub(crate) struct CallProcess {
