@@ -9,13 +9,11 @@ use crate::config::{
     Config, ConfigError, ConfigErrors, MAX_FILE_BYTES, ServeFlags, TextPosition, example_file,
     unit_socket_group,
 };
+use caproot_core::bounded_file;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::text::{EscapedText, escape_text};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 /// Check a config file, or print an example file with every key
@@ -126,17 +124,9 @@ fn check_config_file(args: &ConfigCheckArgs, env: &ProcessEnv) -> Result<u8, Com
 
 /// Loads a file. A pipe, such as `/dev/stdin`, is read to its end.
 fn load_file_or_pipe(file: &Path, env: &ProcessEnv) -> Result<Config, ConfigErrors> {
-    let flags = ServeFlags::default();
-    let is_pipe = fs::metadata(file).is_ok_and(|metadata| metadata.file_type().is_fifo());
-    if !is_pipe {
-        return Config::load(flags, Some(file), env);
-    }
-
-    let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|pipe| pipe.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|error| ConfigError::file(file, format!("cannot be read: {error}")))?;
-    Config::from_bytes(flags, file, bytes, env)
+    let bytes = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES)
+        .map_err(|error| ConfigError::file(file, error.to_string()))?;
+    Config::from_bytes(ServeFlags::default(), file, bytes, env)
 }
 
 /// Returns the number of entries of each kind.

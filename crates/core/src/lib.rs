@@ -15,6 +15,7 @@
 //! # Ok::<(), &'static str>(())
 //! ```
 
+pub mod bounded_file;
 pub mod document;
 #[cfg(target_os = "linux")]
 pub mod file_watch;
