@@ -25,6 +25,7 @@ pub async fn notify_ready(store: &CatalogStore, state: &watch::Receiver<ConfigSt
     if !has_service_manager() {
         return;
     }
+
     let budget = WaitBudget::new(Some(FIRST_SCAN_TIMEOUT));
     // Slower roots are PENDING.
     drop(
@@ -36,6 +37,7 @@ pub async fn notify_ready(store: &CatalogStore, state: &watch::Receiver<ConfigSt
             )
             .await,
     );
+
     send_notification(&[
         NotifyState::Ready,
         NotifyState::Status(&status_line(&store.stats(), &state.borrow())),
@@ -139,13 +141,16 @@ fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
         diagnostics,
         ..
     } = stats;
+
     let roots = ready + pending + unavailable;
     let problems: u64 = diagnostics.values().sum();
     let polling = watch_stats.polling_roots;
+
     let mut line = format!(
         "{roots} roots ({unavailable} unavailable, {pending} pending, {polling} polled), {skills} \
          skills, {problems} diagnostics"
     );
+
     // The status must be one line; no part contains a line break.
     if watch_stats.is_near_limit() {
         let WatchStats {
@@ -158,6 +163,7 @@ fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
             "; {used} of {allowed} watches: raise fs.inotify.max_user_watches"
         );
     }
+
     if !config.restart_required.is_empty() {
         let _ = write!(
             line,
@@ -165,6 +171,7 @@ fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
             config.restart_required.join(", ")
         );
     }
+
     if let Some(rejection) = &config.last_rejection {
         let _ = write!(
             line,
