@@ -68,9 +68,9 @@
 //!
 //! 1. `server` accepts the connection into the pool of connections without an accepted call, and
 //!    authenticates the peer by its certificate or by `SO_PEERCRED`.
-//! 2. The layers of `grpc` count the call, admit the connection with its first accepted call, check
-//!    the caller's quota, match the caller with the rules of `callers`, and attach the
-//!    authenticated caller to the request.
+//! 2. The layers count the call, admit the connection with its first accepted call, check the
+//!    caller's quota, match the caller with the rules of `callers`, and attach the authenticated
+//!    caller to the request. `server/layers.rs` has their order, with the reason for each.
 //! 3. `grpc` turns the request into types of `model`. A bad field ends the call with
 //!    `INVALID_ARGUMENT`.
 //! 4. [`catalog::CatalogStore`] returns the snapshot of each root in the caller's scope. If a root

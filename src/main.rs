@@ -47,6 +47,7 @@ fn run_in_runtime(
     builder.worker_threads(threads).enable_all();
     let runtime = build_quietly(&mut builder)
         .map_err(|reason| CommandFailure::new(exit::INTERNAL, reason))?;
+
     let outcome = runtime.block_on(run);
     // A thread that hangs on a dead mount must not block the end of the process.
     runtime.shutdown_background();

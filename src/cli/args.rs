@@ -8,11 +8,12 @@ use caproot_client::{
     ClientCredentials, ClientToken, DaemonEndpoint, ExecutorConfig, find_default_endpoint,
     parse_selected_roots,
 };
+use caproot_core::bounded_file;
 use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::proto::caproot::v1::SelectedCapabilityRoot;
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -170,30 +171,20 @@ impl SelectionArgs {
 }
 
 fn read_selected_file(file: &Path) -> Result<Vec<SelectedCapabilityRoot>, CommandFailure> {
-    let text = if file == Path::new("-") {
-        text_of(io::stdin().lock())
+    let bytes = if file == Path::new("-") {
+        bounded_file::read_stream(io::stdin().lock(), MAX_SELECTED_BYTES)
     } else {
-        std::fs::File::open(file).and_then(text_of)
+        bounded_file::read_file_or_pipe(file, MAX_SELECTED_BYTES)
     };
-    let text = text.map_err(|error| unusable_selection(file, &error))?;
-    parse_selected_roots(&text).map_err(|error| unusable_selection(file, &error))
+    let text = bytes
+        .and_then(bounded_file::decode_text)
+        .map_err(|error| unusable_selected_file(file, &format!("the file {error}")))?;
+    parse_selected_roots(&text).map_err(|error| unusable_selected_file(file, &error.to_string()))
 }
 
-fn unusable_selection(file: &Path, cause: &dyn std::fmt::Display) -> CommandFailure {
-    let sentence = format!("cannot use --selected {}: {cause}", file.display());
-    CommandFailure::new(exit::BAD_CONFIG, sentence)
-}
-
-fn text_of(source: impl io::Read) -> io::Result<String> {
-    let mut text = String::new();
-    let read = source
-        .take(MAX_SELECTED_BYTES + 1)
-        .read_to_string(&mut text)?;
-    if read as u64 > MAX_SELECTED_BYTES {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            "the file is over 16 MiB",
-        ));
-    }
-    Ok(text)
+fn unusable_selected_file(file: &Path, cause: &str) -> CommandFailure {
+    CommandFailure::new(
+        exit::BAD_CONFIG,
+        format!("cannot use --selected {}: {cause}", file.display()),
+    )
 }

@@ -9,12 +9,10 @@ use super::output::write_stdout;
 use crate::config::{
     Config, ConfigError, ConfigErrors, MAX_FILE_BYTES, ServeFlags, example_file, unit_socket_group,
 };
+use caproot_core::bounded_file;
 use caproot_core::net::endpoint::ProcessEnv;
 use clap::{Args, Subcommand};
 use serde_json::json;
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 /// Check a config file, or print an example file with every key
@@ -122,17 +120,9 @@ fn check_config_file(file: &Path, env: &ProcessEnv) -> FileFindings {
 
 /// Loads a file. A pipe, such as `/dev/stdin`, is read to its end.
 fn load_file_or_pipe(file: &Path, env: &ProcessEnv) -> Result<Config, ConfigErrors> {
-    let flags = ServeFlags::default();
-    let is_pipe = fs::metadata(file).is_ok_and(|metadata| metadata.file_type().is_fifo());
-    if !is_pipe {
-        return Config::load(flags, Some(file), env);
-    }
-
-    let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|pipe| pipe.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(|error| ConfigError::file(file, format!("cannot be read: {error}")))?;
-    Config::from_bytes(flags, file, bytes, env)
+    let bytes = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES)
+        .map_err(|error| ConfigError::file(file, error.to_string()))?;
+    Config::from_bytes(ServeFlags::default(), file, bytes, env)
 }
 
 /// Returns the number of entries of each kind.

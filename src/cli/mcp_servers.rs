@@ -5,14 +5,14 @@ use super::failure::CommandFailure;
 use super::output::print_stderr;
 use caproot_client::session::SkillSource;
 use caproot_client::session::sources::mcp::McpServerList;
+use caproot_core::bounded_file::{self, BoundedReadError};
+use caproot_core::sync::{BlockingError, run_blocking};
 use caproot_core::text::escape_text;
 use clap::Args;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::fs::File;
-use tokio::io::AsyncReadExt as _;
 
 /// Maximum size of the file; larger lists are rejected.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -42,9 +42,9 @@ impl McpServersArgs {
             return Ok(Vec::new());
         };
 
-        let text = read_text(file)
+        let text = read_list(file.clone())
             .await
-            .map_err(|error| unusable_list(file, &format!("cannot be read: {error}")))?;
+            .map_err(|error| unusable_list(file, &error.to_string()))?;
         let list = McpServerList::parse(&text, &|name| std::env::var(name).ok())
             .map_err(|error| unusable_list(file, &error.to_string()))?;
 
@@ -59,13 +59,15 @@ impl McpServersArgs {
     }
 }
 
-async fn read_text(file: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let opened = File::open(file).await?;
-    // One byte more than the limit, so that the list is rejected and not cut.
-    let mut limited = opened.take(MAX_FILE_BYTES + 1);
-    limited.read_to_string(&mut text).await?;
-    Ok(text)
+/// Reads the list on a blocking thread: the writer of a pipe may take its time.
+async fn read_list(file: PathBuf) -> Result<String, BoundedReadError> {
+    let read = run_blocking(move || bounded_file::read_file_or_pipe(&file, MAX_FILE_BYTES));
+    let bytes = match read.await {
+        Ok(bytes) => bytes?,
+        Err(BlockingError::NoThread(error)) => return Err(error.into()),
+        Err(BlockingError::Panicked(panic)) => return Err(io::Error::other(panic).into()),
+    };
+    bounded_file::decode_text(bytes)
 }
 
 fn unusable_list(file: &Path, reasons: &str) -> CommandFailure {

@@ -45,6 +45,7 @@ mod watch;
 
 pub use failure::{CommandFailure, report_outcome, report_usage_error};
 pub use man::ManualPage;
+pub use serve::sandbox_policy;
 
 use caproot_core::net::endpoint::ProcessEnv;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};

@@ -5,7 +5,7 @@ use super::args::root_arg_parser;
 use super::config_check::{self, ConfigChecker};
 use super::exit;
 use super::failure::CommandFailure;
-use super::output::{print_ready_lines, write_stdout};
+use super::output::print_ready_lines;
 use super::root_arg::RootArg;
 use super::signals::DaemonSignals;
 use crate::config::{
@@ -13,9 +13,7 @@ use crate::config::{
     ServeFlags, TlsFiles, TlsFlags, record_reading,
 };
 use crate::model::{LandlockMode, LandlockState, SandboxStatus};
-use crate::sandbox::{
-    AttemptResult, ProcessSandbox, SandboxError, SandboxPolicy, SelfTest, restrict_process,
-};
+use crate::sandbox::{ProcessSandbox, SandboxError, SandboxPolicy, restrict_process};
 use crate::server::{
     self, BoundDaemon, BoundListeners, ConfigFile, ConfigFileCheck, ConfigLoader, ExitReason,
     ReloadSource, SandboxReadCheck, StartError,
@@ -26,7 +24,6 @@ use caproot_core::net::endpoint::ProcessEnv;
 use caproot_core::sync::run_blocking;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser as _};
-use serde_json::json;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
@@ -124,10 +121,6 @@ pub struct ServeArgs {
     /// Instead of serving, check the config file for each line on stdin; used by the daemon
     #[arg(long, requires = "config", hide = true)]
     check_config: bool,
-    /// Instead of serving, try operations that the sandbox denies, such as reading this file; for
-    /// tests
-    #[arg(long, value_name = "FILE", hide = true)]
-    self_test: Option<PathBuf>,
 }
 
 /// Daemon with bound listeners and sandbox, ready for its runtime.
@@ -187,21 +180,11 @@ pub fn prepare_daemon(
     // The listeners are bound first, so that the sandbox can deny binding, locking and creating
     // sockets.
     let listeners = server::bind_listeners(&config, inherited)?;
-    let prepared = args.self_test.clone().map(SelfTest::prepare).transpose();
-    let test = prepared.map_err(|error| {
-        let sentence = format!("cannot start the self-test: {error}");
-        CommandFailure::new(exit::INTERNAL, sentence)
-    })?;
-
     // The checker starts before the sandbox, which would restrict it.
     let is_managed = args.config.is_some() && server::has_service_manager();
-    let checker = (is_managed && test.is_none()).then(ConfigChecker::start);
+    let checker = is_managed.then(ConfigChecker::start);
 
-    let restricted = restrict_process(&sandbox_needs(&config, args.config.clone(), env))?;
-    if let Some(test) = test {
-        return run_self_test(&test, &config, &restricted.status).map(ServePreparation::Finished);
-    }
-
+    let restricted = restrict_process(&sandbox_policy(&config, args.config.clone(), env))?;
     let reload_inputs = args.config.is_some().then(|| (args, env.clone()));
     Ok(ServePreparation::Daemon(Box::new(PreparedDaemon {
         config,
@@ -379,7 +362,8 @@ fn file_check(started: io::Result<ConfigChecker>) -> Option<ConfigFileCheck> {
 
 /// Returns the files and ports that the daemon needs after the sandbox is applied. New needs belong
 /// here.
-fn sandbox_needs(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) -> SandboxPolicy {
+#[must_use]
+pub fn sandbox_policy(config: &Config, file: Option<PathBuf>, env: &ProcessEnv) -> SandboxPolicy {
     let tokens = config
         .callers
         .iter()
@@ -448,33 +432,4 @@ async fn print_listeners(app: &BoundDaemon) -> Result<(), CommandFailure> {
     // On a terminal, the log of the start comes first. If the log is not read, its lines may come later.
     let _ = logs::flush_log();
     print_ready_lines(served.chain(scraped).collect()).await
-}
-
-/// Prints one JSON object for each attempt. The exit code is 0 only if all attempts were denied.
-fn run_self_test(
-    test: &SelfTest,
-    config: &Config,
-    sandbox: &SandboxStatus,
-) -> Result<u8, CommandFailure> {
-    let allowed = config.allowed_dirs.iter().find(|dir| dir.is_dir());
-    let below = allowed.map_or(Path::new("/"), |dir| dir.as_path());
-    let abi = match sandbox.landlock {
-        LandlockState::Enforced | LandlockState::Partial => Some(sandbox.landlock_abi),
-        LandlockState::Off | LandlockState::Unavailable => None,
-    };
-    let attempts = test
-        .run(below, abi)
-        .map_err(|error| CommandFailure::new(exit::INTERNAL, error))?;
-
-    write_stdout(|stdout| {
-        attempts.iter().try_for_each(|attempt| {
-            let errno = attempt.error.as_ref().and_then(io::Error::raw_os_error);
-            let refused = attempt.is_denied();
-            let line = json!({ "attempt": attempt.action, "refused": refused, "errno": errno });
-            writeln!(stdout, "{line}")
-        })
-    })?;
-
-    let is_denied = attempts.iter().all(AttemptResult::is_denied);
-    Ok(exit::code_for_result(is_denied))
 }

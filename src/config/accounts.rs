@@ -36,10 +36,12 @@ fn id(
         return number
             .ok_or_else(|| format!("expected the number of a {kind}, 4294967294 at most"));
     }
+
     let name = (kind, text.to_owned());
     if let Some(number) = ID_CACHE.lock().get(&name) {
         return Ok(*number);
     }
+
     // Without the lock: the system's user database may hang.
     match find(text) {
         Ok(Some(number)) => Ok(*ID_CACHE.lock().entry(name).or_insert(number)),

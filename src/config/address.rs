@@ -14,11 +14,13 @@ pub fn absolute_path(dir: &Path, base: Option<&Path>) -> Result<PathBuf, String>
     if dir.is_absolute() {
         return Ok(dir.to_owned());
     }
+
     let Some(base) = base else {
         return Err(
             "relative path, but the current directory is gone; give an absolute path".to_owned(),
         );
     };
+
     Ok(base
         .join(dir)
         .components()
@@ -32,9 +34,11 @@ pub fn parse_listener(text: &str, base: Option<&Path>) -> Result<ListenAddress, 
         let path = path.strip_prefix("//").unwrap_or(path);
         return Ok(ListenAddress::Unix(absolute_path(path.as_ref(), base)?));
     }
+
     let Some(address) = text.strip_prefix("tcp:") else {
         return Err("expected unix:PATH or tcp:HOST:PORT".to_owned());
     };
+
     let address = match address.strip_prefix("localhost:") {
         Some(port) => port
             .parse()
@@ -42,6 +46,7 @@ pub fn parse_listener(text: &str, base: Option<&Path>) -> Result<ListenAddress, 
             .map(|port| (Ipv4Addr::LOCALHOST, port).into()),
         None => address.parse::<SocketAddr>().ok(),
     };
+
     match address {
         None => Err("expected tcp:HOST:PORT with an IP address or localhost as HOST".to_owned()),
         Some(address) => Ok(ListenAddress::Tcp(address)),

@@ -5,6 +5,7 @@ use crate::grpc::auth::CallerRule;
 use nix::unistd::{Uid, User, getgrouplist};
 use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
 use std::ffi::CString;
+use std::fs::read_dir;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::thread::{Builder, scope};
@@ -36,26 +37,19 @@ pub fn warnings(config: &Config, env: &ProcessEnv) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let roots = config
-        .published_roots
-        .iter()
-        .filter(|root| !is_missing_optional(root))
-        .map(|root| {
+
+    for root in &config.published_roots {
+        if !is_missing_optional(root) {
             let dir = native_path(&root.path);
-            (
-                format!("roots: {}: {}", root.id.as_str(), dir.display()),
-                dir,
-            )
-        });
-    let allowed = config.extra_allowed_dirs().iter();
-    let allowed = allowed.map(|dir| (format!("allow: {}", dir.display()), dir.clone()));
-    warnings.extend(roots.chain(allowed).filter_map(|(name, dir)| {
-        let error = user.try_read(&dir).err()?;
-        Some(match error.kind() {
-            ErrorKind::NotFound => format!("{name} does not exist; create it, or correct the path"),
-            _ => user.unreadable_warning(&name, &dir, &error),
-        })
-    }));
+            let name = format!("roots: {}: {}", root.id.as_str(), dir.display());
+            warnings.extend(user.dir_warning(&name, &dir));
+        }
+    }
+    for dir in config.extra_allowed_dirs() {
+        let name = format!("allow: {}", dir.display());
+        warnings.extend(user.dir_warning(&name, dir));
+    }
+
     warnings.extend(operator_lockout_warning(config, &user));
     warnings
 }
@@ -66,16 +60,8 @@ fn operator_lockout_warning(config: &Config, user: &DaemonUser) -> Option<String
         .listeners
         .iter()
         .any(|at| !matches!(at, ListenAddress::Tcp(_)));
-    let matches = |rule: &CallerRule| {
-        let is_token_only = rule.uids.is_empty() && rule.gids.is_empty() && rule.sans.is_empty();
-        is_token_only
-            || rule.uids.iter().any(|uid| *uid == 0 || *uid == user.uid)
-            || rule
-                .gids
-                .iter()
-                .any(|gid| *gid == 0 || Some(*gid) == user.gid)
-    };
-    (has_socket && !rules.iter().any(matches)).then(|| {
+    let is_locked_out = !rules.iter().any(|rule| user.matches(rule));
+    (has_socket && is_locked_out).then(|| {
         "callers: no rule matches root or the daemon's user, so `sudo caproot status` is denied; add a \
          rule, such as {name: operator, uids: [root]}"
             .to_owned()
@@ -84,37 +70,55 @@ fn operator_lockout_warning(config: &Config, user: &DaemonUser) -> Option<String
 
 impl DaemonUser {
     fn of(env: &ProcessEnv) -> Self {
-        let unit = || User::from_name(UNIT_USER).ok().flatten();
-        let account = if env.uid == 0 { unit() } else { None };
+        let account = if env.uid == 0 {
+            User::from_name(UNIT_USER).ok().flatten()
+        } else {
+            None
+        };
         let uid = account
             .as_ref()
             .map_or(env.uid, |account| account.uid.as_raw());
-        let own = || User::from_uid(Uid::from_raw(uid)).ok().flatten();
         let gid = account
             .clone()
-            .or_else(own)
+            .or_else(|| User::from_uid(Uid::from_raw(uid)).ok().flatten())
             .map(|account| account.gid.as_raw());
         Self { uid, gid, account }
     }
 
+    /// Whether a rule matches root or the user. The rule's token is not known.
+    fn matches(&self, rule: &CallerRule) -> bool {
+        let is_token_only = rule.uids.is_empty() && rule.gids.is_empty() && rule.sans.is_empty();
+        is_token_only
+            || rule.uids.iter().any(|uid| *uid == 0 || *uid == self.uid)
+            || rule
+                .gids
+                .iter()
+                .any(|gid| *gid == 0 || Some(*gid) == self.gid)
+    }
+
+    /// Returns a warning if the user cannot list a directory. `name` begins the warning.
+    fn dir_warning(&self, name: &str, dir: &Path) -> Option<String> {
+        let error = self.try_read(dir).err()?;
+        Some(match error.kind() {
+            ErrorKind::NotFound => format!("{name} does not exist; create it, or correct the path"),
+            _ => self.unreadable_warning(name, dir, &error),
+        })
+    }
+
     /// Lists a directory with the permissions of the user.
     fn try_read(&self, dir: &Path) -> io::Result<()> {
-        let list = || std::fs::read_dir(dir).map(drop);
         let Some(account) = &self.account else {
-            return list();
+            return read_dir(dir).map(drop);
         };
+
         // Linux has credentials per thread: credentials(7).
         scope(|scope| {
-            let list_as_account = || {
-                if become_user(account).is_ok() {
-                    list()
-                } else {
-                    Ok(())
-                }
-            };
+            let spawned = Builder::new().spawn_scoped(scope, || match become_user(account) {
+                Ok(()) => read_dir(dir).map(drop),
+                Err(_) => Ok(()),
+            });
             // Without a thread there is no advice.
-            let as_account = Builder::new().spawn_scoped(scope, list_as_account);
-            as_account.map_or(Ok(()), |thread| thread.join().unwrap_or(Ok(())))
+            spawned.map_or(Ok(()), |thread| thread.join().unwrap_or(Ok(())))
         })
     }
 
@@ -123,11 +127,11 @@ impl DaemonUser {
             .account
             .as_ref()
             .map_or("this user", |_| "the user caproot");
-        let dir = dir.display();
         match error.kind() {
             ErrorKind::PermissionDenied => format!(
                 "{name} cannot be read by {who}; grant access, such as with `setfacl -R -m \
-                 u:{UNIT_USER}:rX {dir}`"
+                 u:{UNIT_USER}:rX {}`",
+                dir.display()
             ),
             _ => format!("{name} cannot be read by {who}: {error}"),
         }

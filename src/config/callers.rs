@@ -1,11 +1,13 @@
 //! Reads `callers` of a config file: rules that admit callers and limit them to roots.
 
-use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
+use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
 use super::roots::parse_directory;
-use super::{accounts, address, record_reading};
+use super::{OfferedDirs, accounts, address, record_reading};
 use crate::grpc::auth::{CallerPolicy, CallerRule, SanPattern, TokenFile};
-use crate::model::{AccessScope, PublishedRoot};
-use caproot_core::document::{ConfigError, ConfigErrors, DocumentField, DocumentReader};
+use crate::model::AccessScope;
+use caproot_core::document::{
+    ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
+};
 use caproot_core::wire::RootId;
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::ffi::OsStrExt as _;
@@ -15,30 +17,31 @@ use std::path::{Path, PathBuf};
 const ACCOUNTS: &str =
     "applied from the next call on; a user or group name that is new may need a restart";
 
-/// Keys of one rule.
-pub const KEYS: [ConfigKey; 6] = [
-    ConfigKey::new(
+// Keys of one rule.
+key_table!(
+    KEYS,
+    NAME = ConfigKey::new(
         "callers[].name",
         KeyValue::Text("text of at most 64 characters"),
         KeyDefault::Required { example: "orchestrator" },
         "Unique name of the rule in the log.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    UIDS = ConfigKey::new(
         "callers[].uids",
         KeyValue::List("users, by number or name"),
         KeyDefault::Effect { effect: "no users", example: "[1000]" },
         "Users of processes on this machine.",
     )
     .with_reload(KeyReload::Applied(ACCOUNTS)),
-    ConfigKey::new(
+    GIDS = ConfigKey::new(
         "callers[].gids",
         KeyValue::List("groups, by number or name"),
         KeyDefault::Effect { effect: "no groups", example: "[1000, root]" },
         "Groups of processes on this machine, primary or supplementary.",
     )
     .with_reload(KeyReload::Applied(ACCOUNTS)),
-    ConfigKey::new(
+    SANS = ConfigKey::new(
         "callers[].sans",
         KeyValue::List("DNS names, SPIFFE IDs, and SPIFFE IDs that end with `/*`"),
         KeyDefault::Effect {
@@ -48,7 +51,7 @@ pub const KEYS: [ConfigKey; 6] = [
         "Names in verified client certificates. `/*` matches all SPIFFE IDs below a path.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    TOKEN_FILE = ConfigKey::new(
         "callers[].token_file",
         KeyValue::Text("file"),
         KeyDefault::Effect { effect: "no token", example: "/etc/caproot/token" },
@@ -57,14 +60,14 @@ pub const KEYS: [ConfigKey; 6] = [
          The daemon reads the file for each call that sends a token.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    ROOTS = ConfigKey::new(
         "callers[].roots",
         KeyValue::List("ids of published roots, and directories inside or above allowed ones"),
         KeyDefault::Effect { effect: "all roots", example: "[team, /opt/codex/plugins]" },
         "Accessible roots. Each includes everything below it.",
     )
     .with_reload(KeyReload::Section),
-];
+);
 
 /// Most rules: each rule costs time in every call.
 const MAX_RULES: usize = 256;
@@ -118,114 +121,165 @@ pub fn read(
         reader.report_error(item, format!("more than {MAX_RULES} rules"));
         return Vec::new();
     }
+
     let mut lines: HashMap<Box<str>, u32> = HashMap::new();
     let mut drafts = Vec::new();
     for entry in rules {
         let Some(section) = reader.section(&entry, keys::names(&KEYS)) else {
             continue;
         };
-        let Some(name) = reader.required(&section, "name") else {
+        let Some(name_item) = NAME.required_field(&section, reader) else {
             continue;
         };
-        let line = name.line();
-        let taken = |name: Box<str>| match lines.get(&name) {
+
+        // All keys are read before a bad name skips the rule, so that all errors are reported.
+        let name = read_name(&name_item, &lines, reader);
+        let draft = read_rule(&entry, &section, base, &is_root, reader);
+
+        if let Some(name) = name {
+            lines.insert(name.clone(), name_item.line());
+            drafts.push(draft.with_name(name));
+        }
+    }
+    drafts
+}
+
+/// Reads the name of a rule. Reports a name that an earlier rule has. `lines` are those of earlier
+/// names.
+fn read_name(
+    item: &DocumentField<'_>,
+    lines: &HashMap<Box<str>, u32>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<Box<str>> {
+    reader.parsed(item, |text| {
+        let name = rule_name(text)?;
+        match lines.get(&name) {
             Some(line) => Err(format!(
                 "the rule in line {line} has the same name; names must be unique"
             )),
             None => Ok(name),
-        };
-        let name = reader.parsed(&name, |text| rule_name(text).and_then(taken));
-        let empty = "empty list; remove the key";
-        let [uids, gids, sans] = ["uids", "gids", "sans"].map(|key| section.get(key));
-        let uids = uids.map(|item| reader.unique_numbers_or_texts(&item, empty, accounts::uid));
-        let gids = gids.map(|item| reader.unique_numbers_or_texts(&item, empty, accounts::gid));
-        let sans = sans.map(|item| reader.unique_texts(&item, Some(empty), SanPattern::parse));
-        let token_item = section.get("token_file");
-        let roots = section
-            .get("roots")
-            .map(|item| roots(&item, base, &is_root, reader));
-        if uids.is_none() && gids.is_none() && sans.is_none() && token_item.is_none() {
-            reader.report_error(
-                &entry,
-                "the rule matches no caller; set uids, gids, sans or token_file",
-            );
         }
-        let needs_token = token_item.is_some();
-        let token_file = token_item.and_then(|item| token_file(&item, base, reader));
-        let Some(name) = name else { continue };
-        lines.insert(name.clone(), line);
-        let rule = CallerRule {
-            name,
+    })
+}
+
+/// Reads the keys of a rule other than its name.
+fn read_rule(
+    entry: &DocumentField<'_>,
+    section: &DocumentSection<'_>,
+    base: Option<&Path>,
+    is_root: impl Fn(&RootId) -> bool,
+    reader: &mut DocumentReader<'_>,
+) -> RuleDraft {
+    const EMPTY: &str = "empty list; remove the key";
+    let uids = UIDS
+        .field(section)
+        .map(|item| reader.unique_numbers_or_texts(&item, EMPTY, accounts::uid));
+    let gids = GIDS
+        .field(section)
+        .map(|item| reader.unique_numbers_or_texts(&item, EMPTY, accounts::gid));
+    let sans = SANS
+        .field(section)
+        .map(|item| reader.unique_texts(&item, Some(EMPTY), SanPattern::parse));
+    let roots = ROOTS
+        .field(section)
+        .map(|item| read_roots(&item, base, is_root, reader));
+
+    let token_item = TOKEN_FILE.field(section);
+    let needs_token = token_item.is_some();
+    if uids.is_none() && gids.is_none() && sans.is_none() && !needs_token {
+        reader.report_error(
+            entry,
+            "the rule matches no caller; set uids, gids, sans or token_file",
+        );
+    }
+
+    RuleDraft {
+        rule: CallerRule {
+            name: Box::default(),
             uids: uids.unwrap_or_default(),
             gids: gids.unwrap_or_default(),
             sans: sans.unwrap_or_default(),
             needs_token,
             access_scope: AccessScope::All,
-        };
-        drafts.push(RuleDraft {
-            rule,
-            token_file,
-            roots,
-        });
+        },
+        token_file: token_item.and_then(|item| read_token_file(&item, base, reader)),
+        roots,
     }
-    drafts
+}
+
+impl RuleDraft {
+    fn with_name(mut self, name: Box<str>) -> Self {
+        self.rule.name = name;
+        self
+    }
 }
 
 /// Resolves the roots of the rules to directories. Rejects token files that a group of
 /// `socket_groups` may access.
 pub fn resolve_rules(
     drafts: Vec<RuleDraft>,
-    published: &[PublishedRoot],
-    allowed: &[PathBuf],
+    offered: &OfferedDirs,
     socket_groups: &BTreeSet<u32>,
 ) -> Result<CallerRules, ConfigErrors> {
-    let bytes = |dir: &Path| -> Box<[u8]> { dir.as_os_str().as_bytes().into() };
-    let all = AccessScope::Directories(allowed.iter().map(|dir| bytes(dir)).collect());
     let mut errors = ConfigErrors::default();
     let mut rules = CallerRules::default();
-    for RuleDraft {
-        mut rule,
-        token_file,
-        roots,
-    } in drafts
-    {
-        if let Some(roots) = roots {
-            let dirs = roots.into_iter().filter_map(|root| match root {
-                // If --root removed the root, the rule grants nothing.
-                RuleRoot::Published(id) => published
-                    .iter()
-                    .find(|root| root.id == id)
-                    .map(|root| root.path.clone()),
-                RuleRoot::Directory(dir, error) => {
-                    let dir = bytes(&dir);
-                    let own = AccessScope::Directories([dir.clone()].into());
-                    let holds_one = || {
-                        allowed
-                            .iter()
-                            .any(|a| own.contains_path(a.as_os_str().as_bytes()))
-                    };
-                    if !all.contains_path(&dir) && !holds_one() {
-                        errors.add(error);
-                    }
-                    Some(dir)
-                }
-            });
+    for draft in drafts {
+        let mut rule = draft.rule;
+        if let Some(roots) = draft.roots {
+            let dirs = roots
+                .into_iter()
+                .filter_map(|root| resolve_root(root, offered, &mut errors));
             rule.access_scope = AccessScope::Directories(dirs.collect());
         }
-        let token_file = token_file.map(|RuleTokenFile { file, rejection }| {
+
+        let token_file = draft.token_file.map(|RuleTokenFile { file, rejection }| {
             if let Err(error) = file.check(socket_groups) {
-                let reason = error.to_string();
                 errors.add(ConfigError {
-                    reason,
+                    reason: error.to_string(),
                     ..rejection
                 });
             }
             file
         });
+
         rules.callers.rules.push(rule);
         rules.token_files.push(token_file);
     }
     errors.or_value(rules)
+}
+
+/// Returns the directory of a root that a rule grants. Reports a directory that is neither inside nor
+/// above an allowed one.
+fn resolve_root(
+    root: RuleRoot,
+    offered: &OfferedDirs,
+    errors: &mut ConfigErrors,
+) -> Option<Box<[u8]>> {
+    match root {
+        // If --root removed the root, the rule grants nothing.
+        RuleRoot::Published(id) => offered
+            .published_roots
+            .iter()
+            .find(|root| root.id == id)
+            .map(|root| root.path.clone()),
+        RuleRoot::Directory(dir, error) => {
+            let dir = path_bytes(&dir);
+            let granted = AccessScope::Directories([dir.clone()].into());
+            let is_related = offered.allowed_dirs.iter().any(|allowed| {
+                let allowed = path_bytes(allowed);
+                granted.contains_path(&allowed)
+                    || AccessScope::Directories([allowed].into()).contains_path(&dir)
+            });
+            if !is_related {
+                errors.add(error);
+            }
+            Some(dir)
+        }
+    }
+}
+
+fn path_bytes(dir: &Path) -> Box<[u8]> {
+    dir.as_os_str().as_bytes().into()
 }
 
 fn rule_name(text: &str) -> Result<Box<str>, String> {
@@ -240,7 +294,7 @@ fn rule_name(text: &str) -> Result<Box<str>, String> {
     Ok(text.into())
 }
 
-fn roots(
+fn read_roots(
     item: &DocumentField<'_>,
     base: Option<&Path>,
     is_root: impl Fn(&RootId) -> bool,
@@ -271,7 +325,7 @@ fn roots(
     roots
 }
 
-fn token_file(
+fn read_token_file(
     item: &DocumentField<'_>,
     base: Option<&Path>,
     reader: &mut DocumentReader<'_>,

@@ -1,22 +1,23 @@
 //! Reads `disabled_skills` of a config file: rules with the id of a root and a glob, or with a
 //! qualified name.
 
-use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
+use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
 use crate::model::disabled_skills::{DisableRules, parse_glob};
 use caproot_core::document::{DocumentField, DocumentReader};
 use caproot_core::wire::{RelPath, RootId};
 use globset::Glob;
 
-/// Keys of one rule.
-pub const KEYS: [ConfigKey; 3] = [
-    ConfigKey::new(
+// Keys of one rule.
+key_table!(
+    KEYS,
+    ROOT = ConfigKey::new(
         "disabled_skills[].root",
         KeyValue::Text("id of a published root"),
         KeyDefault::Effect { effect: "required with `path`", example: "team" },
         "Root of the skills.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    PATH = ConfigKey::new(
         "disabled_skills[].path",
         KeyValue::Text("glob of at most 256 bytes"),
         KeyDefault::Effect { effect: "required with `root`", example: "drafts/**" },
@@ -24,7 +25,7 @@ pub const KEYS: [ConfigKey; 3] = [
          `.` is the root itself.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    NAME = ConfigKey::new(
         "disabled_skills[].name",
         KeyValue::Text("qualified name of at most 128 characters"),
         KeyDefault::Effect {
@@ -34,7 +35,7 @@ pub const KEYS: [ConfigKey; 3] = [
         "Qualified name of a skill. The rule applies to every root.",
     )
     .with_reload(KeyReload::Section),
-];
+);
 
 /// Most rules, and most bytes of a glob: both cost time in every scan.
 const MAX_RULES: usize = 1_000;
@@ -48,8 +49,6 @@ pub fn read(
     is_root: impl Fn(&RootId) -> bool,
     reader: &mut DocumentReader<'_>,
 ) -> DisableRules {
-    let mut globs = Vec::new();
-    let mut names: Vec<Box<str>> = Vec::new();
     let rules = reader.list(item);
     if rules.len() > MAX_RULES {
         reader.report_error(
@@ -58,12 +57,17 @@ pub fn read(
         );
         return DisableRules::default();
     }
+
+    let mut globs = Vec::new();
+    let mut names: Vec<Box<str>> = Vec::new();
     for rule in rules {
         let Some(section) = reader.section(&rule, keys::names(&KEYS)) else {
             continue;
         };
-        let [root, path, name] = ["root", "path", "name"].map(|key| section.get(key));
-        if name.is_some() == (root.is_some() || path.is_some()) {
+
+        let name = NAME.field(&section);
+        let has_place = ROOT.field(&section).is_some() || PATH.field(&section).is_some();
+        if name.is_some() == has_place {
             reader.report_error(&rule, "set either `name`, or `root` and `path`");
             continue;
         }
@@ -71,12 +75,16 @@ pub fn read(
             names.extend(reader.parsed(&name, qualified_name));
             continue;
         }
-        let root = reader.required(&section, "root");
-        let path = reader.required(&section, "path");
-        let root = root.and_then(|item| reader.parsed(&item, |text| root_id(text, &is_root)));
-        let path = path.and_then(|item| reader.parsed(&item, package_glob));
+
+        let root = ROOT
+            .required_field(&section, reader)
+            .and_then(|item| reader.parsed(&item, |text| root_id(text, &is_root)));
+        let path = PATH
+            .required_field(&section, reader)
+            .and_then(|item| reader.parsed(&item, package_glob));
         globs.extend(root.zip(path));
     }
+
     DisableRules::new(globs, names).unwrap_or_else(|error| {
         reader.report_error(item, format!("compiling the globs failed: {error}"));
         DisableRules::default()

@@ -33,27 +33,25 @@ fn is_active(key: &ConfigKey) -> bool {
 }
 
 fn comment(key: &ConfigKey) -> String {
-    let mut text = key.meaning().to_owned();
-    let mut add = |sentence: String| {
-        text.push(' ');
-        text.push_str(&sentence);
-    };
+    let mut sentences = vec![key.meaning().to_owned()];
+
     match key.value {
         KeyValue::Boolean | KeyValue::Section(_) | KeyValue::SectionList { .. } => {}
-        value => add(format!("Type: {}.", value.describe())),
+        value => sentences.push(format!("Type: {}.", value.describe())),
     }
     match key.default {
-        KeyDefault::Effect { effect, .. } => add(format!("Default: {effect}.")),
-        KeyDefault::Required { .. } => add("Required.".to_owned()),
+        KeyDefault::Effect { effect, .. } => sentences.push(format!("Default: {effect}.")),
+        KeyDefault::Required { .. } => sentences.push("Required.".to_owned()),
         KeyDefault::Value(_) | KeyDefault::Section => {}
     }
     if let Some(flag) = key.flag {
-        add(format!("Flag: {flag}."));
+        sentences.push(format!("Flag: {flag}."));
     }
     if let KeyReload::Restart(rule) = key.reload {
-        add(format!("Reload: {}.", rule.effect));
+        sentences.push(format!("Reload: {}.", rule.effect));
     }
-    text
+
+    sentences.join(" ")
 }
 
 /// Writes a key and its value. `mark` is `#` in an inactive key, `indent` precedes the key, and
@@ -68,27 +66,24 @@ fn write_value(text: &mut String, key: &ConfigKey, mark: &str, indent: &str, ite
     let space = if value.is_empty() { "" } else { " " };
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{mark}{indent}{item}{name}:{space}{value}");
-    let (keys, alternative) = match key.value {
-        KeyValue::Section(keys) => (keys, None),
-        KeyValue::SectionList { keys, alternative } => (keys, Some(alternative)),
-        _ => return,
-    };
-    for (n, key) in keys.iter().enumerate() {
-        let indent = format!("{indent}  ");
-        let Some(alternative) = alternative else {
-            push_comment(text, &format!("{mark}{indent}"), &comment(key));
-            write_value(text, key, mark, &indent, "");
-            continue;
-        };
-        push_comment(text, &format!("{mark}{indent}  "), &comment(key));
-        let starts_item = n == 0 || alternative == Some(key.name());
-        write_value(
-            text,
-            key,
-            mark,
-            &indent,
-            if starts_item { "- " } else { "  " },
-        );
+
+    let indent = format!("{indent}  ");
+    match key.value {
+        KeyValue::Section(keys) => {
+            for key in keys {
+                push_comment(text, &format!("{mark}{indent}"), &comment(key));
+                write_value(text, key, mark, &indent, "");
+            }
+        }
+        KeyValue::SectionList { keys, alternative } => {
+            for (n, key) in keys.iter().enumerate() {
+                let starts_item = n == 0 || alternative.is_some_and(|other| other.path == key.path);
+                let item = if starts_item { "- " } else { "  " };
+                push_comment(text, &format!("{mark}{indent}  "), &comment(key));
+                write_value(text, key, mark, &indent, item);
+            }
+        }
+        _ => {}
     }
 }
 

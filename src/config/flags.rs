@@ -63,36 +63,42 @@ pub fn reject_remote_listeners<'a>(
 /// Checks the flags.
 pub fn check(flags: ServeFlags, env: &ProcessEnv, errors: &mut ConfigErrors) -> CheckedFlags {
     let base = env.current_dir.as_deref();
-    let listeners = flags.listen.iter().filter_map(|text| {
-        let report = |reason| errors.add(ConfigError::flag("--listen", text, reason));
-        address::parse_listener(text, base).map_err(report).ok()
-    });
-    let listeners = (!flags.listen.is_empty()).then(|| listeners.collect());
-    let allowed_dirs = flags.allow.iter().filter_map(|dir| {
-        let report =
-            |reason| errors.add(ConfigError::flag("--allow", &dir.to_string_lossy(), reason));
-        address::absolute_path(dir, base).map_err(report).ok()
-    });
-    let allowed_dirs = (!flags.allow.is_empty()).then(|| allowed_dirs.collect());
+
+    let mut listeners = Vec::new();
+    for text in &flags.listen {
+        match address::parse_listener(text, base) {
+            Ok(listener) => listeners.push(listener),
+            Err(reason) => errors.add(ConfigError::flag("--listen", text, reason)),
+        }
+    }
+
+    let mut allowed_dirs = Vec::new();
+    for dir in &flags.allow {
+        match address::absolute_path(dir, base) {
+            Ok(dir) => allowed_dirs.push(dir),
+            Err(reason) => {
+                errors.add(ConfigError::flag("--allow", &dir.to_string_lossy(), reason));
+            }
+        }
+    }
+
     for id in &flags.environment_ids {
         if let Err(reason) = RootId::new(id) {
             errors.add(ConfigError::flag("--environment-id", id, reason));
         }
     }
-    let published_roots =
-        (!flags.roots.is_empty()).then(|| check_root_flags(&flags.roots, env, errors));
-    let environment_ids = (!flags.environment_ids.is_empty()).then_some(flags.environment_ids);
-    let audit = flags.audit.then_some(true);
-    let watch_config = flags.watch_config.then_some(true);
+
+    let published_roots = check_root_flags(&flags.roots, env, errors);
     let tls = tls::check_flags(&flags.tls, base, errors);
     CheckedFlags {
-        environment_ids,
-        listeners,
-        allowed_dirs,
-        published_roots,
-        audit,
+        // A flag with a wrong value is set, too: it must not fall back to the file.
+        environment_ids: (!flags.environment_ids.is_empty()).then_some(flags.environment_ids),
+        listeners: (!flags.listen.is_empty()).then_some(listeners),
+        allowed_dirs: (!flags.allow.is_empty()).then_some(allowed_dirs),
+        published_roots: (!flags.roots.is_empty()).then_some(published_roots),
+        audit: flags.audit.then_some(true),
         tls,
-        watch_config,
+        watch_config: flags.watch_config.then_some(true),
     }
 }
 
@@ -101,39 +107,47 @@ fn check_root_flags(
     env: &ProcessEnv,
     errors: &mut ConfigErrors,
 ) -> Vec<PublishedRoot> {
+    // Explicit ids come first, so that a derived id never conflicts with a later explicit one.
+    let explicit = roots.iter().filter(|flag| flag.id.is_some());
+    let derived = roots.iter().filter(|flag| flag.id.is_none());
+
     let mut taken: HashSet<RootId> = HashSet::new();
     let mut published = Vec::new();
-    // Explicit ids come first, so that a derived id never conflicts with a later explicit one.
-    let (explicit, derived): (Vec<_>, Vec<_>) = roots.iter().partition(|r| r.id.is_some());
-    for flag in explicit.into_iter().chain(derived) {
-        let mut report = |value: &str, reason| {
-            errors.add(ConfigError::flag("--root", value, reason));
-        };
-        let dir = match named_directory(&flag.dir, env) {
-            Ok(dir) => dir,
-            Err(reason) => {
-                report(&flag.dir.to_string_lossy(), reason);
-                continue;
+    for flag in explicit.chain(derived) {
+        match check_root_flag(flag, &taken, env) {
+            Ok(new) => {
+                taken.insert(new.id.clone());
+                published.push(new);
             }
-        };
-        let id = match &flag.id {
-            None => unique_id(&dir, &taken),
-            Some(id) => match RootId::new(id) {
-                Ok(id) if taken.contains(&id) => {
-                    report(id.as_str(), "duplicate id; ids must be unique".to_owned());
-                    continue;
-                }
-                Ok(id) => id,
-                Err(reason) => {
-                    report(id, format!("invalid id: {reason}"));
-                    continue;
-                }
-            },
-        };
-        taken.insert(id.clone());
-        published.push(root(id, &dir, RootScope::User));
+            Err(error) => errors.add(error),
+        }
     }
     published
+}
+
+/// Returns the root of a flag. `taken` are the ids of earlier flags.
+fn check_root_flag(
+    flag: &RootFlag,
+    taken: &HashSet<RootId>,
+    env: &ProcessEnv,
+) -> Result<PublishedRoot, ConfigError> {
+    let dir = named_directory(&flag.dir, env)
+        .map_err(|reason| ConfigError::flag("--root", &flag.dir.to_string_lossy(), reason))?;
+
+    let id = match &flag.id {
+        None => unique_id(&dir, taken),
+        Some(id) => {
+            let id = RootId::new(id).map_err(|reason| {
+                ConfigError::flag("--root", id, format!("invalid id: {reason}"))
+            })?;
+            if taken.contains(&id) {
+                let reason = "duplicate id; ids must be unique";
+                return Err(ConfigError::flag("--root", id.as_str(), reason));
+            }
+            id
+        }
+    };
+    Ok(root(id, &dir, RootScope::User))
 }
 
 /// Checks the path of a directory. A missing directory is valid, because it may be created later.
@@ -148,18 +162,23 @@ fn named_directory(dir: &Path, env: &ProcessEnv) -> Result<PathBuf, String> {
 
 /// Returns the name of the directory, or the first unused id of `name-2`, `name-3` and so on.
 fn unique_id(dir: &Path, taken: &HashSet<RootId>) -> RootId {
-    let name = dir.file_name().unwrap_or_default().to_string_lossy();
-    let name: String = name.chars().filter(|c| !c.is_control()).take(60).collect();
-    let name = if RootId::new(&name).is_ok() {
-        name
+    let file_name = dir.file_name().unwrap_or_default().to_string_lossy();
+    let short: String = file_name
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(60)
+        .collect();
+    let name = if RootId::new(&short).is_ok() {
+        short
     } else {
         "root".to_owned()
     };
-    let ids = std::iter::once(name.clone()).chain((2..).map(|n| format!("{name}-{n}")));
-    let mut free = ids
+
+    std::iter::once(name.clone())
+        .chain((2..).map(|n| format!("{name}-{n}")))
         .filter_map(|id| RootId::new(&id).ok())
-        .filter(|id| !taken.contains(id));
-    free.next().expect("there are more numbers than roots")
+        .find(|id| !taken.contains(id))
+        .expect("there are more numbers than roots")
 }
 
 fn root(id: RootId, dir: &Path, scope: RootScope) -> PublishedRoot {
@@ -191,28 +210,36 @@ pub fn default_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
     let codex = env
         .codex_home
         .clone()
-        .or_else(|| home.map(|h| h.join(".codex")));
+        .or_else(|| home.map(|home| home.join(".codex")));
     let codex = codex.as_deref();
+
     let [user, codex_id, system, admin] = DEFAULT_ROOT_IDS;
     let candidates = [
         (
             user,
             RootScope::User,
-            home.map(|h| h.join(".agents/skills")),
+            home.map(|home| home.join(".agents/skills")),
         ),
-        (codex_id, RootScope::User, codex.map(|c| c.join("skills"))),
+        (
+            codex_id,
+            RootScope::User,
+            codex.map(|codex| codex.join("skills")),
+        ),
         (
             system,
             RootScope::System,
-            codex.map(|c| c.join("skills/.system")),
+            codex.map(|codex| codex.join("skills/.system")),
         ),
         (admin, RootScope::Admin, Some(env.etc.join("codex/skills"))),
     ];
-    let candidates = candidates
-        .into_iter()
-        .filter_map(|(id, scope, dir)| Some(root(RootId::new(id).ok()?, &dir?, scope)));
+
     let (mut roots, warnings) = project_roots(env);
-    roots.extend(candidates);
+    for (id, scope, dir) in candidates {
+        if let (Ok(id), Some(dir)) = (RootId::new(id), dir) {
+            roots.push(root(id, &dir, scope));
+        }
+    }
+
     let mut seen = HashSet::new();
     roots.reverse();
     roots.retain(|root| match fs::metadata(native_path(&root.path)) {

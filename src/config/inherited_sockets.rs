@@ -44,9 +44,8 @@ pub fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut ConfigErrors)
     else {
         return;
     };
+
     let address = listener(socket);
-    let duplicate =
-        "the socket unit passes a socket for metrics, but `metrics.listen` is set too; remove one";
     if let Err(reason) = require_local(&address) {
         errors.add(ConfigError::flag(
             SOURCE_NAME,
@@ -57,7 +56,7 @@ pub fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut ConfigErrors)
         errors.add(ConfigError::flag(
             SOURCE_NAME,
             &address_text(&address),
-            duplicate,
+            "the socket unit passes a socket for metrics, but `metrics.listen` is set too; remove one",
         ));
     }
 }
@@ -65,8 +64,7 @@ pub fn check_metrics(env: &ProcessEnv, in_file: bool, errors: &mut ConfigErrors)
 /// Returns a warning for each inherited socket that every user can connect to. Only relevant if
 /// `callers` is not set.
 pub fn open_socket_warnings(env: &ProcessEnv) -> Vec<String> {
-    let open = env
-        .inherited_sockets
+    env.inherited_sockets
         .iter()
         .filter_map(|socket| match socket {
             InheritedSocketInfo::Unix {
@@ -74,16 +72,14 @@ pub fn open_socket_warnings(env: &ProcessEnv) -> Vec<String> {
                 open_to_all: true,
                 for_metrics: false,
                 ..
-            } => Some(path.display()),
+            } => Some(format!(
+                "every user can connect to the inherited socket unix:{}, and `callers` is not set; set \
+                 SocketMode= in the socket unit, or add `callers`",
+                path.display()
+            )),
             InheritedSocketInfo::Unix { .. } | InheritedSocketInfo::Tcp { .. } => None,
-        });
-    let warn = |path| {
-        format!(
-            "every user can connect to the inherited socket unix:{path}, and `callers` is not set; set \
-             SocketMode= in the socket unit, or add `callers`"
-        )
-    };
-    open.map(warn).collect()
+        })
+        .collect()
 }
 
 /// Returns a warning if `socket` is set and has no effect, because every Unix socket is inherited.

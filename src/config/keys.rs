@@ -2,8 +2,21 @@
 //! example file and the reference all read these tables.
 
 use super::{Config, limits};
+use caproot_core::document::{DocumentField, DocumentReader, DocumentSection};
 use humantime::format_duration;
 use std::time::Duration;
+
+/// Defines keys and their table, in the order of the example file. The name of a key is written once,
+/// here: readers name the constant.
+macro_rules! key_table {
+    ($table:ident, $($key:ident = $value:expr),+ $(,)?) => {
+        $(pub const $key: $crate::config::keys::ConfigKey = $value;)+
+
+        pub const $table: [$crate::config::keys::ConfigKey; [$(stringify!($key)),+].len()] =
+            [$($key),+];
+    };
+}
+pub(super) use key_table;
 
 /// Key of a config file.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +70,7 @@ pub enum KeyValue {
     /// List of sections. An item has either the key `alternative` or the others.
     SectionList {
         keys: &'static [ConfigKey],
-        alternative: Option<&'static str>,
+        alternative: Option<&'static ConfigKey>,
     },
 }
 
@@ -114,15 +127,13 @@ impl ConfigKey {
         default: KeyDefault,
         meaning: &'static str,
     ) -> Self {
-        let reload = KeyReload::Applied("applied");
-        let meaning = KeyMeaning::Text(meaning);
         Self {
             path,
             value,
             default,
-            reload,
+            reload: KeyReload::Applied("applied"),
             flag: None,
-            meaning,
+            meaning: KeyMeaning::Text(meaning),
         }
     }
 
@@ -140,6 +151,29 @@ impl ConfigKey {
     /// Returns the name in the section.
     pub fn name(&self) -> &'static str {
         self.path.rsplit('.').next().unwrap_or(self.path)
+    }
+
+    /// Returns the field of the key in its section.
+    pub fn field<'a>(&self, section: &DocumentSection<'a>) -> Option<DocumentField<'a>> {
+        section.get(self.name())
+    }
+
+    /// Returns the field of the key in its section. Reports a missing key.
+    pub fn required_field<'a>(
+        &self,
+        section: &DocumentSection<'a>,
+        reader: &mut DocumentReader<'_>,
+    ) -> Option<DocumentField<'a>> {
+        reader.required(section, self.name())
+    }
+
+    /// Reads the value of the key as a section with the keys of its table.
+    pub fn section<'a>(
+        &self,
+        parent: &DocumentSection<'a>,
+        reader: &mut DocumentReader<'_>,
+    ) -> Option<DocumentSection<'a>> {
+        reader.section(&self.field(parent)?, names(self.keys()))
     }
 
     /// Returns the meaning as sentences in Markdown.
@@ -249,10 +283,12 @@ fn add_descriptions(
             KeyDefault::Required { example } => (Some("none; required".to_owned()), Some(example)),
             KeyDefault::Section => (None, None),
         };
+
         let reload = match key.reload {
             KeyReload::Applied(effect) | KeyReload::Restart(RestartRule { effect, .. }) => effect,
             KeyReload::Section => section_reload,
         };
+
         all.push(KeyDescription {
             path: key.path,
             is_section: !key.keys().is_empty(),
@@ -263,18 +299,19 @@ fn add_descriptions(
             meaning: key.meaning(),
             reload,
         });
+
         add_descriptions(key.keys(), reload, all);
     }
 }
 
 /// Returns the keys that need a restart, with their rules.
 pub fn restart_rules() -> Vec<(&'static str, RestartRule)> {
-    let nested = super::top_keys::KEYS
+    super::top_keys::KEYS
         .iter()
-        .flat_map(|key| std::iter::once(key).chain(key.keys()));
-    let rules = nested.filter_map(|key| match key.reload {
-        KeyReload::Restart(rule) => Some((key.path, rule)),
-        KeyReload::Applied(_) | KeyReload::Section => None,
-    });
-    rules.collect()
+        .flat_map(|key| std::iter::once(key).chain(key.keys()))
+        .filter_map(|key| match key.reload {
+            KeyReload::Restart(rule) => Some((key.path, rule)),
+            KeyReload::Applied(_) | KeyReload::Section => None,
+        })
+        .collect()
 }

@@ -112,12 +112,14 @@ fn size(
 /// Reads the limits. Absent keys have their defaults.
 pub fn read(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> Limits {
     let limits = read_values(section, reader);
+
     if limits.max_cached_roots < limits.max_roots {
-        let roots = limits.max_roots;
-        let key = ["max_cached_roots", "max_roots"]
+        // One key is given, because the defaults fit.
+        let item = ["max_cached_roots", "max_roots"]
             .into_iter()
             .find_map(|key| section.get(key));
-        if let Some(item) = key {
+        if let Some(item) = item {
+            let roots = limits.max_roots;
             let reason = format!(
                 "max_cached_roots, {}, must not be less than max_roots, {roots}: a request for {roots} roots \
                  could never complete",

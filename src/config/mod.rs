@@ -44,7 +44,6 @@ use crate::catalog::{FaultInjector, OpenMethod, WatchTiming};
 use crate::model::{DisableRules, LandlockMode, Limits, PublishedRoot};
 use crate::scan::search::SearchRules;
 use callers::RuleDraft;
-use caproot_core::wire::RootId;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -186,6 +185,21 @@ struct CheckedFlags {
     watch_config: Option<bool>,
 }
 
+/// Facts of the flags that the meaning of a file depends on.
+#[derive(Debug, Clone, Copy, Default)]
+struct FlagContext<'a> {
+    published_roots: &'a [PublishedRoot],
+    /// Whether other machines may connect to listeners.
+    allow_remote: bool,
+}
+
+/// Published roots and allowed directories of flags and file together.
+struct OfferedDirs {
+    published_roots: Vec<PublishedRoot>,
+    allowed_dirs: Vec<PathBuf>,
+    warnings: Vec<String>,
+}
+
 impl Config {
     /// Checks the flags of a daemon without a config file.
     pub fn from_flags(flags: ServeFlags, env: &ProcessEnv) -> Result<Self, ConfigErrors> {
@@ -217,106 +231,141 @@ impl Config {
         env: &ProcessEnv,
     ) -> Result<Self, ConfigErrors> {
         let mut errors = ConfigErrors::default();
+
+        // The flags come first, because rules of the file may name their roots.
         let flags = flags::check(flags, env, &mut errors);
-        let by_flag = |id: &RootId| flags.published_roots.iter().flatten().any(|p| p.id == *id);
-        let allow_remote = flags.tls.allows_remote();
+        let context = FlagContext {
+            published_roots: flags.published_roots.as_deref().unwrap_or_default(),
+            allow_remote: flags.tls.allows_remote(),
+        };
         let file = file
-            .map(|(path, text)| file::parse(path, text, by_flag, allow_remote, env, &mut errors))
+            .map(|(path, text)| file::parse(path, text, context, env, &mut errors))
             .unwrap_or_default();
-        if !allow_remote && !file.tls.allows_remote() {
+
+        // These checks need both the flags and the file.
+        if !flags.tls.allows_remote() && !file.tls.allows_remote() {
             flags::reject_remote_listeners(flags.listeners.iter().flatten(), &mut errors);
             inherited_sockets::reject_remote_listeners(env, &mut errors);
         }
         inherited_sockets::check_metrics(env, file.metrics.is_some(), &mut errors);
         let tls = tls::merge_flags_and_file(flags.tls, file.tls, &mut errors);
         errors.or_value(())?;
-        let published_roots = flags.published_roots.or(file.published_roots);
-        let extra_dirs = flags.allowed_dirs.or(file.allowed_dirs);
-        let (mut published_roots, root_warnings) = match (&published_roots, &extra_dirs) {
-            (None, None) => flags::default_roots(env),
-            _ => (published_roots.unwrap_or_default(), Vec::new()),
+
+        // A flag replaces its key.
+        let merged = FileSettings {
+            environment_ids: flags.environment_ids.or(file.environment_ids),
+            listeners: flags.listeners.or(file.listeners),
+            allowed_dirs: flags.allowed_dirs.or(file.allowed_dirs),
+            published_roots: flags.published_roots.or(file.published_roots),
+            audit: flags.audit.or(file.audit),
+            watch_config: flags.watch_config.or(file.watch_config),
+            tls: TlsSettings::default(),
+            ..file
         };
-        published_roots.sort_by(|a, b| (a.scope, &a.id).cmp(&(b.scope, &b.id)));
-        let root_dirs = published_roots.iter().map(|root| native_path(&root.path));
-        let allowed_dirs: Vec<_> = root_dirs.chain(extra_dirs.unwrap_or_default()).collect();
-        let environment_ids = flags.environment_ids.or(file.environment_ids);
-        let listeners = flags.listeners.or(file.listeners).unwrap_or_else(|| {
-            let needs_own = inherited_sockets::has_no_grpc_sockets(env);
-            needs_own
-                .then(|| address::default_listener(env))
-                .into_iter()
-                .collect()
-        });
-        let socket_access = SocketAccessRules::new(file.socket, env);
-        let own = listeners.iter().chain(&file.metrics);
-        let socket_groups = socket_groups::connecting_groups(own, &socket_access, env);
-        let callers = file.callers.map(|drafts| {
-            callers::resolve_rules(drafts, &published_roots, &allowed_dirs, &socket_groups)
-        });
-        let all_listeners = [&listeners[..], &inherited_sockets::grpc_listeners(env)].concat();
-        let mut warnings = tls::warnings(tls.as_ref(), &all_listeners);
-        let key = tls.as_ref().map(|files| &*files.key);
-        warnings.extend(key.and_then(|key| socket_groups::key_warning(key, &socket_groups)));
-        if callers.is_none() {
-            warnings.extend(inherited_sockets::open_socket_warnings(env));
-        }
-        if file.socket.is_some() {
-            let own = listeners.iter().chain(&file.metrics);
-            warnings.extend(inherited_sockets::unused_socket_section_warning(env, own));
-        }
-        warnings.extend(root_warnings);
-        let is_offered = allowed_dirs.len() > published_roots.len()
-            || published_roots
-                .iter()
-                .any(|root| !is_missing_optional(root));
-        if !is_offered {
-            warnings.push(advice::NOTHING_PUBLISHED.to_owned());
-        }
-        Ok(Self {
-            environment_ids: environment_ids.unwrap_or_else(|| vec!["local".to_owned()]),
+        Self::from_settings(merged, tls, env)
+    }
+
+    /// Fills in the defaults. `tls` are the files of flags and file together.
+    fn from_settings(
+        settings: FileSettings,
+        tls: Option<TlsFiles>,
+        env: &ProcessEnv,
+    ) -> Result<Self, ConfigErrors> {
+        let offered = OfferedDirs::new(settings.published_roots, settings.allowed_dirs, env);
+        let listeners = settings.listeners.unwrap_or_else(|| default_listeners(env));
+
+        // The sockets come before the callers: their groups must not read the files of tokens.
+        let socket_access = SocketAccessRules::new(settings.socket, env);
+        let own_addresses = listeners.iter().chain(&settings.metrics);
+        let socket_groups = socket_groups::connecting_groups(own_addresses, &socket_access, env);
+        let callers = settings
+            .callers
+            .map(|drafts| callers::resolve_rules(drafts, &offered, &socket_groups))
+            .transpose()?;
+
+        let mut config = Self {
+            environment_ids: settings
+                .environment_ids
+                .unwrap_or_else(|| vec!["local".to_owned()]),
             listeners,
             tls,
-            allowed_dirs,
-            published_roots,
+            allowed_dirs: offered.allowed_dirs,
+            published_roots: offered.published_roots,
             socket_access,
             socket_groups,
-            callers: callers.transpose()?,
-            open_health: file.open_health.unwrap_or(true),
-            open_reflection: file.open_reflection.unwrap_or(false),
-            audit: flags.audit.or(file.audit).unwrap_or(false),
-            disabled_skills: Arc::new(file.disabled_skills),
-            excluded_dirs: file
+            callers,
+            open_health: settings.open_health.unwrap_or(true),
+            open_reflection: settings.open_reflection.unwrap_or(false),
+            audit: settings.audit.unwrap_or(false),
+            disabled_skills: Arc::new(settings.disabled_skills),
+            excluded_dirs: settings
                 .excluded_dirs
                 .unwrap_or_else(settings::default_excluded_dirs),
-            resource_dirs: file
+            resource_dirs: settings
                 .resource_dirs
                 .unwrap_or_else(settings::default_resource_dirs),
-            limits: file.limits,
-            timing: file.timing,
-            watch_config: flags.watch_config.or(file.watch_config).unwrap_or(false),
+            limits: settings.limits,
+            timing: settings.timing,
+            watch_config: settings.watch_config.unwrap_or(false),
             faults: FaultInjector::default(),
-            landlock: file.landlock,
+            landlock: settings.landlock,
             opener: None,
             connection_timing: ConnectionTiming::default(),
-            log: file.log,
-            metrics: file.metrics,
-            traces: file.traces,
-            warnings,
-        })
+            log: settings.log,
+            metrics: settings.metrics,
+            traces: settings.traces,
+            warnings: Vec::new(),
+        };
+        let has_socket_section = settings.socket.is_some();
+        config.warnings = config.load_warnings(has_socket_section, offered.warnings, env);
+        Ok(config)
+    }
+
+    /// Returns the warnings of a load. `has_socket_section` tells whether the file sets the access to
+    /// sockets.
+    fn load_warnings(
+        &self,
+        has_socket_section: bool,
+        root_warnings: Vec<String>,
+        env: &ProcessEnv,
+    ) -> Vec<String> {
+        let inherited = inherited_sockets::grpc_listeners(env);
+        let mut warnings = tls::warnings(
+            self.tls.as_ref(),
+            &[&self.listeners[..], &inherited].concat(),
+        );
+        if let Some(files) = &self.tls {
+            warnings.extend(socket_groups::key_warning(&files.key, &self.socket_groups));
+        }
+
+        if self.callers.is_none() {
+            warnings.extend(inherited_sockets::open_socket_warnings(env));
+        }
+        if has_socket_section {
+            let own = self.listeners.iter().chain(&self.metrics);
+            warnings.extend(inherited_sockets::unused_socket_section_warning(env, own));
+        }
+
+        warnings.extend(root_warnings);
+        if self.extra_allowed_dirs().is_empty() && self.count_visible_roots() == 0 {
+            warnings.push(advice::NOTHING_PUBLISHED.to_owned());
+        }
+        warnings
     }
 
     /// Returns the error of a load that did not end within [`READ_TIMEOUT`].
     #[must_use]
     pub fn read_timeout_error(progress: &ReadProgress) -> ConfigError {
         let files = progress.current_files();
-        let named: Vec<_> = files.iter().map(|file| file.to_string_lossy()).collect();
-        let named = match &*named {
+        let names: Vec<_> = files.iter().map(|file| file.to_string_lossy()).collect();
+        let subject = match &*names {
             [] => "a file of the configuration".into(),
-            files => files.join(" or "),
+            names => names.join(" or "),
         };
+
         let limit = READ_TIMEOUT.as_secs();
         ConfigError::key(
-            &named,
+            &subject,
             format!(
                 "does not answer: reading took over {limit} s; repair its filesystem or use another \
                  path, and then load the configuration again"
@@ -331,8 +380,8 @@ impl Config {
         env: &ProcessEnv,
     ) -> Result<Vec<PublishedRoot>, ConfigErrors> {
         let mut errors = ConfigErrors::default();
-        let by_flag = |_: &RootId| false;
-        let settings = file::parse(file, file::read(file), by_flag, false, env, &mut errors);
+        let flags = FlagContext::default();
+        let settings = file::parse(file, file::read(file), flags, env, &mut errors);
         match settings.published_roots {
             Some(roots) => Ok(roots),
             None => errors.or_value(Vec::new()),
@@ -386,6 +435,42 @@ impl Config {
         may_read: impl Fn(&Path) -> bool,
     ) -> (Self, RestartRequired) {
         reload::restrict(self, old, may_read)
+    }
+}
+
+impl OfferedDirs {
+    /// Merges the settings. Without any, offers the default roots.
+    fn new(
+        published_roots: Option<Vec<PublishedRoot>>,
+        extra_dirs: Option<Vec<PathBuf>>,
+        env: &ProcessEnv,
+    ) -> Self {
+        let (mut published_roots, warnings) = match (published_roots, &extra_dirs) {
+            (None, None) => flags::default_roots(env),
+            (published_roots, _) => (published_roots.unwrap_or_default(), Vec::new()),
+        };
+        published_roots.sort_by(|a, b| (a.scope, &a.id).cmp(&(b.scope, &b.id)));
+
+        let allowed_dirs = published_roots
+            .iter()
+            .map(|root| native_path(&root.path))
+            .chain(extra_dirs.unwrap_or_default())
+            .collect();
+        Self {
+            published_roots,
+            allowed_dirs,
+            warnings,
+        }
+    }
+}
+
+/// Returns the listeners of a daemon without `listen`: none if the service manager handed sockets
+/// over.
+fn default_listeners(env: &ProcessEnv) -> Vec<ListenAddress> {
+    if inherited_sockets::has_no_grpc_sockets(env) {
+        vec![address::default_listener(env)]
+    } else {
+        Vec::new()
     }
 }
 

@@ -42,12 +42,13 @@ pub fn project_root_ids() -> impl Iterator<Item = String> {
 /// directory does not exist is returned, too, because the directory may be created later. The home
 /// directory is omitted, because its directory is the default root `user`.
 pub fn project_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
-    let real = |dir: &Option<PathBuf>| dir.as_ref().and_then(|dir| dir.canonicalize().ok());
-    let Some(current_dir) = real(&env.current_dir) else {
+    let Some(current_dir) = real_dir(env.current_dir.as_deref()) else {
         return Default::default();
     };
-    let home = real(&env.home);
-    let (mut roots, mut warnings) = (Vec::new(), Vec::new());
+    let home = real_dir(env.home.as_deref());
+
+    let mut roots = Vec::new();
+    let mut warnings = Vec::new();
     for (dir, id) in project_dirs(&current_dir)
         .into_iter()
         .zip(project_root_ids())
@@ -55,6 +56,7 @@ pub fn project_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
         if home.as_deref() == Some(dir) {
             continue;
         }
+
         let path = dir.join(".agents/skills");
         match check_dirs(dir, env) {
             Ok(()) => roots.extend(RootId::new(&id).ok().map(|id| PublishedRoot {
@@ -82,11 +84,17 @@ pub fn project_roots(env: &ProcessEnv) -> (Vec<PublishedRoot>, Vec<String>) {
     (roots, warnings)
 }
 
+fn real_dir(dir: Option<&Path>) -> Option<PathBuf> {
+    dir?.canonicalize().ok()
+}
+
 /// Returns the directories of the project, from the working directory to the root of the
 /// repository. Without a repository, returns only the working directory.
 fn project_dirs(current_dir: &Path) -> Vec<&Path> {
-    let has_git = |dir: &Path| fs::symlink_metadata(dir.join(".git")).is_ok();
-    let depth = current_dir.ancestors().position(has_git).unwrap_or(0);
+    let depth = current_dir
+        .ancestors()
+        .position(|dir| fs::symlink_metadata(dir.join(".git")).is_ok())
+        .unwrap_or(0);
     current_dir
         .ancestors()
         .take((depth + 1).min(MAX_LEVELS))
@@ -108,20 +116,24 @@ fn check_dirs(dir: &Path, env: &ProcessEnv) -> Result<(), RejectReason> {
             // The daemon reports the error as the state of the root.
             Err(_) => return Ok(()),
         };
+
         let target = fs::metadata(&path).ok();
         for meta in target.iter().chain([&link]) {
             if meta.uid() != env.uid && meta.uid() != 0 {
                 return Err(RejectReason::ForeignOwner(path));
             }
         }
+
         let is_writable = target
             .as_ref()
             .is_some_and(|dir| others_may_write(dir, env));
         let is_sticky = target.as_ref().is_some_and(|dir| dir.mode() & STICKY != 0);
+
         // Other users cannot replace a directory in a sticky one, but can add skills to the root.
         if is_writable && (!is_sticky || path == root) {
             return Err(RejectReason::WritableByOthers(path));
         }
+
         others_may_create |= is_writable || target.is_none();
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Splits a new configuration into the part that a running daemon can apply and the part that needs
 //! a restart.
 
-use super::{Config, keys, native_path};
+use super::{Config, keys, native_path, top_keys};
 use std::path::{Path, PathBuf};
 
 /// Changes that need a restart of the daemon.
@@ -26,6 +26,8 @@ pub fn restrict(
             restart.keys.push(key);
         }
     }
+
+    // The sandbox of the running daemon cannot be widened.
     let is_readable =
         |dir: &Path| old.allowed_dirs.iter().any(|known| known == dir) || may_read(dir);
     let (extra_dirs, unreadable_dirs): (Vec<_>, Vec<_>) = new
@@ -38,16 +40,18 @@ pub fn restrict(
         .iter()
         .cloned()
         .partition(|root| is_readable(&native_path(&root.path)));
-    restart
-        .keys
-        .extend((!unreadable_dirs.is_empty()).then_some("allow"));
-    restart
-        .keys
-        .extend((!unreadable_roots.is_empty()).then_some("roots"));
+
+    if !unreadable_dirs.is_empty() {
+        restart.keys.push(top_keys::ALLOW.path);
+    }
+    if !unreadable_roots.is_empty() {
+        restart.keys.push(top_keys::ROOTS.path);
+    }
     restart.unreadable_dirs.extend(unreadable_dirs);
     restart
         .unreadable_dirs
         .extend(unreadable_roots.iter().map(|root| native_path(&root.path)));
+
     let root_dirs = published_roots.iter().map(|root| native_path(&root.path));
     let merged = Config {
         allowed_dirs: root_dirs.chain(extra_dirs).collect(),

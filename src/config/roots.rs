@@ -1,9 +1,9 @@
 //! Reads `roots` of a config file, and paths of directories.
 
 use super::address;
-use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
+use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
 use crate::model::{PublishedRoot, RootScope};
-use caproot_core::document::{DocumentField, DocumentReader};
+use caproot_core::document::{DocumentField, DocumentReader, DocumentSection};
 use caproot_core::wire::RootId;
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
@@ -14,16 +14,17 @@ pub const RELOAD: &str = "applied; a new directory outside the sandbox needs a r
 
 const SCOPES: [&str; 4] = ["repo", "user", "system", "admin"];
 
-/// Keys of one root.
-pub const KEYS: [ConfigKey; 4] = [
-    ConfigKey::new(
+// Keys of one root.
+key_table!(
+    KEYS,
+    ID = ConfigKey::new(
         "roots[].id",
         KeyValue::Text("text of 1 to 256 bytes"),
         KeyDefault::Required { example: "team" },
         "Unique id of the root.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    PATH = ConfigKey::new(
         "roots[].path",
         KeyValue::Text("directory"),
         KeyDefault::Required {
@@ -32,14 +33,14 @@ pub const KEYS: [ConfigKey; 4] = [
         "Directory of the root. You may create the directory later.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    SCOPE = ConfigKey::new(
         "roots[].scope",
         KeyValue::Choice(&SCOPES),
         KeyDefault::Value(|| "user".to_owned()),
         "Scope of the skills. Roots are listed in this order.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    FOLLOW_LINKS = ConfigKey::new(
         "roots[].follow_links",
         KeyValue::Boolean,
         KeyDefault::Effect {
@@ -49,7 +50,7 @@ pub const KEYS: [ConfigKey; 4] = [
         "Whether links below the root are followed. Must be false in scope `system`.",
     )
     .with_reload(KeyReload::Section),
-];
+);
 
 /// Reads the roots.
 pub fn read(
@@ -63,33 +64,24 @@ pub fn read(
         let Some(section) = reader.section(&entry, keys::names(&KEYS)) else {
             continue;
         };
-        let id = reader.required(&section, "id");
-        let path = reader.required(&section, "path");
-        let scope = section.get("scope").map(|item| reader.parsed(&item, scope));
-        let scope = scope.unwrap_or(Some(RootScope::User));
-        let path = path.and_then(|item| reader.parsed(&item, |text| parse_directory(text, base)));
-        let follow = section
-            .get("follow_links")
-            .map(|item| (reader.boolean(&item), item));
-        if let (Some((Some(true), item)), Some(RootScope::System)) = (&follow, scope) {
-            reader.report_error(item, "links are not followed in scope system");
-        }
-        let follow_links = follow.and_then(|(given, _)| given);
-        let Some(id) = id else { continue };
-        let line = id.line();
-        let taken = |id: RootId| match lines.get(&id) {
-            Some(line) => Err(format!(
-                "the root in line {line} has the same id; ids must be unique"
-            )),
-            None => Ok(id),
-        };
-        let parsed = reader.parsed(&id, |text| {
-            RootId::new(text).map_err(str::to_owned).and_then(taken)
+
+        // All keys are read before an error of one skips the root, so that all errors are reported.
+        let id_item = ID.required_field(&section, reader);
+        let id = id_item
+            .as_ref()
+            .and_then(|item| read_id(item, &lines, reader));
+        let path = PATH
+            .required_field(&section, reader)
+            .and_then(|item| reader.parsed(&item, |text| parse_directory(text, base)));
+        let scope = SCOPE.field(&section).map_or(Some(RootScope::User), |item| {
+            reader.parsed(&item, parse_scope)
         });
-        let (Some(id), Some(path), Some(scope)) = (parsed, path, scope) else {
+        let follow_links = read_follow_links(&section, scope, reader);
+
+        let (Some(id_item), Some(id), Some(path), Some(scope)) = (id_item, id, path, scope) else {
             continue;
         };
-        lines.insert(id.clone(), line);
+        lines.insert(id.clone(), id_item.line());
         roots.push(PublishedRoot {
             id,
             path: path.as_os_str().as_bytes().into(),
@@ -101,7 +93,37 @@ pub fn read(
     roots
 }
 
-fn scope(text: &str) -> Result<RootScope, &'static str> {
+/// Reads the id of a root. Reports an id that an earlier root has. `lines` are those of earlier ids.
+fn read_id(
+    item: &DocumentField<'_>,
+    lines: &HashMap<RootId, u32>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<RootId> {
+    reader.parsed(item, |text| {
+        let id = RootId::new(text)?;
+        match lines.get(&id) {
+            Some(line) => Err(format!(
+                "the root in line {line} has the same id; ids must be unique"
+            )),
+            None => Ok(id),
+        }
+    })
+}
+
+fn read_follow_links(
+    section: &DocumentSection<'_>,
+    scope: Option<RootScope>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<bool> {
+    let item = FOLLOW_LINKS.field(section)?;
+    let follow_links = reader.boolean(&item);
+    if follow_links == Some(true) && scope == Some(RootScope::System) {
+        reader.report_error(&item, "links are not followed in scope system");
+    }
+    follow_links
+}
+
+fn parse_scope(text: &str) -> Result<RootScope, &'static str> {
     match text {
         "repo" => Ok(RootScope::Repo),
         "user" => Ok(RootScope::User),

@@ -1,197 +1,269 @@
-//! Reads the keys of a config file.
+//! Reads the keys of a config file. The tables of [`top_keys`] and of the sections name the keys.
 
+use super::callers::RuleDraft;
 use super::flags::is_default_root_id;
 use super::keys::{self, ConfigKey};
 use super::{
-    FileSettings, address, callers, disabled_skills, limits, roots, socket_access, tls, top_keys,
-    traces,
+    FileSettings, FlagContext, ListenAddress, address, callers, disabled_skills, limits, roots,
+    socket_access, tls, top_keys, traces,
 };
 use crate::catalog::WatchTiming;
-use crate::model::LandlockMode;
+use crate::model::{DisableRules, LandlockMode, PublishedRoot};
 use crate::scan::search::{DEFAULT_RESOURCE_DIRS, DEFAULT_SKIPPED_DIRS};
 use crate::telemetry::{LogConfig, log_config};
-use caproot_core::document::{ConfigErrors, DocumentNode, DocumentReader, DocumentSection};
+use caproot_core::document::{DocumentNode, DocumentReader, DocumentSection};
 use caproot_core::wire::{RelPath, RootId};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-/// Reads the document of a file. `by_flag` returns whether a flag publishes a root; `allow_remote`
-/// is set if a flag allows listeners that other machines can reach.
-pub fn read(
-    node: &DocumentNode,
-    file: &Path,
-    base: Option<&Path>,
-    by_flag: impl Fn(&RootId) -> bool,
-    allow_remote: bool,
-    errors: &mut ConfigErrors,
-) -> FileSettings {
-    let mut reader = DocumentReader { file, errors };
-    let top = reader.top_section(node, keys::names(&top_keys::KEYS));
-    let environment_ids = top.get("environment_ids").map(|item| {
-        let empty = Some("empty list; remove the key for the default, `local`");
-        reader.unique_texts(&item, empty, |text| {
-            RootId::new(text).map(|_| text.to_owned())
-        })
-    });
-    let tls = tls::read(
-        top.get("tls"),
-        top.get("insecure_tcp").as_ref(),
-        base,
-        &mut reader,
-    );
-    let allow_remote = allow_remote || tls.allows_remote();
-    let listeners = top.get("listen").map(|item| {
-        let empty = Some("empty list; remove the key for the default socket");
-        reader.unique_texts(&item, empty, |text| {
-            let listener = address::parse_listener(text, base)?;
-            if !allow_remote {
-                address::require_local_or_tls(&listener)?;
-            }
-            Ok::<_, String>(listener)
-        })
-    });
-    let allowed_dirs = top
-        .get("allow")
-        .map(|item| reader.unique_texts(&item, None, |text| roots::parse_directory(text, base)));
-    let published_roots = top
-        .get("roots")
-        .map(|item| roots::read(&item, base, &mut reader));
-    let roots_in_file = published_roots.as_deref().unwrap_or_default();
-    let is_default = published_roots.is_none() && allowed_dirs.is_none();
-    let is_root = |id: &RootId| {
-        roots_in_file.iter().any(|p| p.id == *id)
-            || by_flag(id)
-            || is_default && is_default_root_id(id)
-    };
-    let disabled_rules = top
-        .get("disabled_skills")
-        .map(|item| disabled_skills::read(&item, is_root, &mut reader));
-    let callers = top
-        .get("callers")
-        .map(|item| callers::read(&item, base, is_root, &mut reader));
-    let socket = section(&top, "socket", &socket_access::KEYS, &mut reader);
-    let socket =
-        socket.and_then(|section| socket_access::read(&section, callers.is_some(), &mut reader));
-    let mut boolean = |key| top.get(key).and_then(|item| reader.boolean(&item));
-    let (open_health, open_reflection) = (boolean("open_health"), boolean("open_reflection"));
-    let (audit, watch_config) = (boolean("audit"), boolean("watch_config"));
-    let search = section(&top, "search", &top_keys::SEARCH, &mut reader);
-    let mut names = |key| {
-        let item = search.as_ref()?.get(key)?;
-        Some(reader.unique_texts(&item, None, segment))
-    };
-    let (excluded_dirs, resource_dirs) = (names("excluded_dirs"), names("resource_dirs"));
-    let limits = section(&top, "limits", &limits::KEYS, &mut reader);
-    let limits = limits
-        .map(|section| limits::read(&section, &mut reader))
-        .unwrap_or_default();
-    let watch = section(&top, "watch", &top_keys::WATCH, &mut reader);
-    let timing = watch
-        .map(|section| read_timing(&section, &mut reader))
-        .unwrap_or_default();
-    let sandbox = section(&top, "sandbox", &top_keys::SANDBOX, &mut reader);
-    let landlock = sandbox.and_then(|section| section.get("landlock"));
-    let landlock = landlock.and_then(|item| reader.parsed(&item, LandlockMode::parse));
-    let log = read_log_section(&top, &mut reader);
-    let metrics = section(&top, "metrics", &top_keys::METRICS, &mut reader).and_then(|section| {
-        let listen = reader.required(&section, "listen")?;
-        reader.parsed(&listen, |text| address::parse_local_listener(text, base))
-    });
-    let traces = section(&top, "traces", &traces::KEYS, &mut reader);
-    FileSettings {
-        environment_ids,
-        listeners,
-        tls,
-        allowed_dirs,
-        published_roots,
-        socket,
-        callers,
-        open_health,
-        open_reflection,
-        audit,
-        disabled_skills: disabled_rules.unwrap_or_default(),
-        excluded_dirs,
-        resource_dirs,
-        limits,
-        timing,
-        watch_config,
-        landlock: landlock.unwrap_or_default(),
-        log,
-        metrics,
-        traces: traces.and_then(|section| traces::read(&section, &mut reader)),
+/// Roots that rules of a file may name.
+struct KnownRoots<'a> {
+    in_file: &'a [PublishedRoot],
+    by_flag: &'a [PublishedRoot],
+    /// Whether the default roots are published, because the file names neither roots nor directories.
+    has_defaults: bool,
+}
+
+impl KnownRoots<'_> {
+    fn contains(&self, id: &RootId) -> bool {
+        self.in_file
+            .iter()
+            .chain(self.by_flag)
+            .any(|root| root.id == *id)
+            || self.has_defaults && is_default_root_id(id)
     }
 }
 
-fn read_timing(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> WatchTiming {
-    let mut duration = |key| {
-        let item = section.get(key)?;
-        reader.parsed(&item, |text| match humantime::parse_duration(text) {
-            Ok(duration) if duration <= top_keys::MAX_DEBOUNCE => Ok(duration),
-            _ => Err("expected a duration from 0ms to 10s, such as 50ms"),
-        })
+/// Reads the document of a file. Relative paths start at `base`.
+pub fn read(
+    node: &DocumentNode,
+    base: Option<&Path>,
+    flags: FlagContext<'_>,
+    reader: &mut DocumentReader<'_>,
+) -> FileSettings {
+    let top = reader.top_section(node, keys::names(&top_keys::KEYS));
+
+    // TLS comes before the listeners: without TLS, other machines must not reach them.
+    let tls = tls::read(&top, base, reader);
+    let allow_remote = flags.allow_remote || tls.allows_remote();
+    let listeners = read_listeners(&top, base, allow_remote, reader);
+
+    // The roots come before the rules that name them, and the callers before the sockets: only rules
+    // make a socket for every user safe.
+    let root_keys = read_root_keys(&top, base, flags.published_roots, reader);
+    let has_callers = root_keys.callers.is_some();
+    let socket = top_keys::SOCKET
+        .section(&top, reader)
+        .and_then(|section| socket_access::read(&section, has_callers, reader));
+
+    // The order of the other keys has no effect, because the errors are sorted by position.
+    let search_section = top_keys::SEARCH.section(&top, reader);
+    let search = search_section.as_ref();
+    FileSettings {
+        environment_ids: read_environment_ids(&top, reader),
+        listeners,
+        tls,
+        allowed_dirs: root_keys.allowed_dirs,
+        published_roots: root_keys.published_roots,
+        socket,
+        callers: root_keys.callers,
+        open_health: read_boolean(top_keys::OPEN_HEALTH, &top, reader),
+        open_reflection: read_boolean(top_keys::OPEN_REFLECTION, &top, reader),
+        audit: read_boolean(top_keys::AUDIT, &top, reader),
+        disabled_skills: root_keys.disabled_skills.unwrap_or_default(),
+        excluded_dirs: read_dir_names(top_keys::EXCLUDED_DIRS, search, reader),
+        resource_dirs: read_dir_names(top_keys::RESOURCE_DIRS, search, reader),
+        limits: top_keys::LIMITS
+            .section(&top, reader)
+            .map(|section| limits::read(&section, reader))
+            .unwrap_or_default(),
+        timing: read_timing(&top, reader).unwrap_or_default(),
+        watch_config: read_boolean(top_keys::WATCH_CONFIG, &top, reader),
+        landlock: read_landlock(&top, reader).unwrap_or_default(),
+        log: read_log_section(&top, reader),
+        metrics: read_metrics(&top, base, reader),
+        traces: top_keys::TRACES
+            .section(&top, reader)
+            .and_then(|section| traces::read(&section, reader)),
+    }
+}
+
+/// Values of the keys that name roots.
+struct RootKeys {
+    allowed_dirs: Option<Vec<PathBuf>>,
+    published_roots: Option<Vec<PublishedRoot>>,
+    disabled_skills: Option<DisableRules>,
+    callers: Option<Vec<RuleDraft>>,
+}
+
+fn read_root_keys(
+    top: &DocumentSection<'_>,
+    base: Option<&Path>,
+    by_flag: &[PublishedRoot],
+    reader: &mut DocumentReader<'_>,
+) -> RootKeys {
+    let allowed_dirs = top_keys::ALLOW
+        .field(top)
+        .map(|item| reader.unique_texts(&item, None, |text| roots::parse_directory(text, base)));
+    let published_roots = top_keys::ROOTS
+        .field(top)
+        .map(|item| roots::read(&item, base, reader));
+
+    let known_roots = KnownRoots {
+        in_file: published_roots.as_deref().unwrap_or_default(),
+        by_flag,
+        has_defaults: published_roots.is_none() && allowed_dirs.is_none(),
     };
-    let default = WatchTiming::default();
-    let debounce = duration("debounce").unwrap_or(default.debounce);
-    let max_debounce = duration("max_debounce").unwrap_or(default.max_debounce);
-    let given = keys::names(&top_keys::WATCH).find_map(|key| section.get(key));
-    if let Some(item) = given.filter(|_| max_debounce < debounce) {
-        let reason =
-            format!("max_debounce, {max_debounce:?}, must not be less than debounce, {debounce:?}");
-        reader.report_error(&item, reason);
+    let disabled_skills = top_keys::DISABLED_SKILLS
+        .field(top)
+        .map(|item| disabled_skills::read(&item, |id| known_roots.contains(id), reader));
+    let callers = top_keys::CALLERS
+        .field(top)
+        .map(|item| callers::read(&item, base, |id| known_roots.contains(id), reader));
+
+    RootKeys {
+        allowed_dirs,
+        published_roots,
+        disabled_skills,
+        callers,
     }
-    WatchTiming {
-        debounce,
-        max_debounce,
-        ..default
+}
+
+fn read_environment_ids(
+    top: &DocumentSection<'_>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<Vec<String>> {
+    let item = top_keys::ENVIRONMENT_IDS.field(top)?;
+    let empty = Some("empty list; remove the key for the default, `local`");
+    Some(reader.unique_texts(&item, empty, |text| {
+        RootId::new(text).map(|_| text.to_owned())
+    }))
+}
+
+/// Reads the listeners. Unless `allow_remote` is set, reports those that other machines can reach.
+fn read_listeners(
+    top: &DocumentSection<'_>,
+    base: Option<&Path>,
+    allow_remote: bool,
+    reader: &mut DocumentReader<'_>,
+) -> Option<Vec<ListenAddress>> {
+    let item = top_keys::LISTEN.field(top)?;
+    let empty = Some("empty list; remove the key for the default socket");
+    Some(reader.unique_texts(&item, empty, |text| {
+        let listener = address::parse_listener(text, base)?;
+        if !allow_remote {
+            address::require_local_or_tls(&listener)?;
+        }
+        Ok::<_, String>(listener)
+    }))
+}
+
+fn read_boolean(
+    key: ConfigKey,
+    section: &DocumentSection<'_>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<bool> {
+    reader.boolean(&key.field(section)?)
+}
+
+fn read_dir_names(
+    key: ConfigKey,
+    search: Option<&DocumentSection<'_>>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<Vec<Box<[u8]>>> {
+    let item = key.field(search?)?;
+    Some(reader.unique_texts(&item, None, parse_dir_name))
+}
+
+fn read_timing(top: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> Option<WatchTiming> {
+    let section = top_keys::WATCH.section(top, reader)?;
+    let mut timing = WatchTiming::default();
+    for (key, duration) in [
+        (top_keys::DEBOUNCE, &mut timing.debounce),
+        (top_keys::MAX_DEBOUNCE, &mut timing.max_debounce),
+    ] {
+        let given = key
+            .field(&section)
+            .and_then(|item| reader.parsed(&item, parse_debounce));
+        *duration = given.unwrap_or(*duration);
     }
+
+    if timing.max_debounce < timing.debounce {
+        let reason = format!(
+            "max_debounce, {:?}, must not be less than debounce, {:?}",
+            timing.max_debounce, timing.debounce
+        );
+        // One key is given, because the defaults fit.
+        if let Some(item) = top_keys::WATCH_KEYS
+            .iter()
+            .find_map(|key| key.field(&section))
+        {
+            reader.report_error(&item, reason);
+        }
+    }
+    Some(timing)
+}
+
+fn parse_debounce(text: &str) -> Result<Duration, &'static str> {
+    match humantime::parse_duration(text) {
+        Ok(duration) if duration <= top_keys::LONGEST_DEBOUNCE => Ok(duration),
+        _ => Err("expected a duration from 0ms to 10s, such as 50ms"),
+    }
+}
+
+fn read_landlock(
+    top: &DocumentSection<'_>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<LandlockMode> {
+    let section = top_keys::SANDBOX.section(top, reader)?;
+    reader.parsed(&top_keys::LANDLOCK.field(&section)?, LandlockMode::parse)
+}
+
+fn read_metrics(
+    top: &DocumentSection<'_>,
+    base: Option<&Path>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<ListenAddress> {
+    let section = top_keys::METRICS.section(top, reader)?;
+    let listen = top_keys::METRICS_LISTEN.required_field(&section, reader)?;
+    reader.parsed(&listen, |text| address::parse_local_listener(text, base))
 }
 
 /// Reads the section `log`, or returns the default.
 pub fn read_log_section(top: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> LogConfig {
-    let log = section(top, "log", &top_keys::LOG, reader);
-    log.map(|section| read_log(&section, reader))
-        .unwrap_or_default()
-}
+    let mut log = LogConfig::default();
+    let Some(section) = top_keys::LOG.section(top, reader) else {
+        return log;
+    };
 
-fn read_log(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> LogConfig {
-    let filter =
-        |text: &str| log_config::parse_filter(text).map_err(|e| format!("invalid log filter: {e}"));
-    let filter = section
-        .get("filter")
-        .and_then(|item| reader.parsed(&item, filter));
-    let format = section
-        .get("format")
-        .and_then(|item| reader.parsed(&item, log_config::parse_format));
-    let default = LogConfig::default();
-    LogConfig {
-        filter: filter.unwrap_or(default.filter),
-        format: format.unwrap_or(default.format),
+    if let Some(item) = top_keys::LOG_FILTER.field(&section) {
+        let filter = reader.parsed(&item, |text| {
+            log_config::parse_filter(text).map_err(|error| format!("invalid log filter: {error}"))
+        });
+        log.filter = filter.unwrap_or(log.filter);
     }
+    if let Some(item) = top_keys::LOG_FORMAT.field(&section) {
+        let format = reader.parsed(&item, log_config::parse_format);
+        log.format = format.unwrap_or(log.format);
+    }
+    log
 }
 
 pub fn default_excluded_dirs() -> Vec<Box<[u8]>> {
-    names(&DEFAULT_SKIPPED_DIRS)
+    to_dir_names(&DEFAULT_SKIPPED_DIRS)
 }
 
 pub fn default_resource_dirs() -> Vec<Box<[u8]>> {
-    names(&DEFAULT_RESOURCE_DIRS)
+    to_dir_names(&DEFAULT_RESOURCE_DIRS)
 }
 
-fn names(names: &[&str]) -> Vec<Box<[u8]>> {
+fn to_dir_names(names: &[&str]) -> Vec<Box<[u8]>> {
     names.iter().map(|name| name.as_bytes().into()).collect()
 }
 
-fn section<'a>(
-    top: &DocumentSection<'a>,
-    key: &str,
-    known: &'static [ConfigKey],
-    reader: &mut DocumentReader<'_>,
-) -> Option<DocumentSection<'a>> {
-    reader.section(&top.get(key)?, keys::names(known))
-}
-
-/// Parses the name of a directory.
-fn segment(text: &str) -> Result<Box<[u8]>, &'static str> {
-    let one = RelPath::root().join(text.as_bytes());
-    let reason = "expected the name of a directory: without `/`, and not `.` or `..`";
-    one.map(|path| path.as_bytes().into()).ok_or(reason)
+fn parse_dir_name(text: &str) -> Result<Box<[u8]>, &'static str> {
+    RelPath::root()
+        .join(text.as_bytes())
+        .map(|path| path.as_bytes().into())
+        .ok_or("expected the name of a directory: without `/`, and not `.` or `..`")
 }

@@ -1,14 +1,15 @@
 //! Reads `socket` of a config file: mode and group of Unix sockets.
 
 use super::accounts;
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
+use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
 use caproot_core::document::{DocumentReader, DocumentSection};
 use caproot_core::net::endpoint::ProcessEnv;
 use std::path::{Path, PathBuf};
 
-/// Keys of the section.
-pub const KEYS: [ConfigKey; 2] = [
-    ConfigKey::new(
+// Keys of the section.
+key_table!(
+    KEYS,
+    MODE = ConfigKey::new(
         "socket.mode",
         KeyValue::Choice(&["\"0600\"", "\"0660\"", "\"0666\""]),
         KeyDefault::Effect {
@@ -19,22 +20,23 @@ pub const KEYS: [ConfigKey; 2] = [
          `\"0666\"` every user. `\"0666\"` needs `callers`.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    GROUP = ConfigKey::new(
         "socket.group",
         KeyValue::Text("group, by number or name"),
         KeyDefault::Effect { effect: "the group of the daemon", example: "caproot" },
         "Group of the socket.",
     )
     .with_reload(KeyReload::Section),
-];
+);
 
 /// Default group of a socket in the runtime directory of the unit, if the group exists.
 const UNIT_GROUP: &str = "caproot";
 /// Access for the user of the daemon only.
-const OWN: u32 = 0o600;
+const OWNER_MODE: u32 = 0o600;
 /// Access for the user of the daemon and a group.
-const GROUP: u32 = 0o660;
-const OTHERS: u32 = 0o006;
+const GROUP_MODE: u32 = 0o660;
+/// Access for other users.
+const OTHERS_BITS: u32 = 0o006;
 
 /// Mode and group of a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,36 +60,35 @@ pub struct SocketAccessRules {
 
 impl SocketAccessRules {
     pub(super) fn new(configured: Option<SocketAccess>, env: &ProcessEnv) -> Self {
-        let group = || accounts::gid(UNIT_GROUP).ok();
-        let unit = env
+        let unit_default = env
             .unit_runtime_dir
             .clone()
-            .and_then(|dir| Some((dir, group()?)));
+            .and_then(|dir| Some((dir, accounts::gid(UNIT_GROUP).ok()?)));
         Self {
             configured,
-            unit_default: unit,
+            unit_default,
         }
     }
 
     /// Returns mode and group of the socket at a path.
     #[must_use]
     pub fn access_at(&self, path: &Path) -> SocketAccess {
-        let unit = || {
-            let (_, group) = self
-                .unit_default
-                .as_ref()
-                .filter(|(dir, _)| path.parent() == Some(dir))?;
-            Some(SocketAccess {
-                mode: GROUP,
+        if let Some(configured) = self.configured {
+            return configured;
+        }
+
+        match &self.unit_default {
+            Some((dir, group)) if path.parent() == Some(dir) => SocketAccess {
+                mode: GROUP_MODE,
                 group: Some(*group),
                 group_is_optional: true,
-            })
-        };
-        self.configured.or_else(unit).unwrap_or(SocketAccess {
-            mode: OWN,
-            group: None,
-            group_is_optional: false,
-        })
+            },
+            _ => SocketAccess {
+                mode: OWNER_MODE,
+                group: None,
+                group_is_optional: false,
+            },
+        }
     }
 }
 
@@ -97,35 +98,38 @@ pub fn read(
     has_callers: bool,
     reader: &mut DocumentReader<'_>,
 ) -> Option<SocketAccess> {
-    let [mode, group] = ["mode", "group"].map(|key| section.get(key));
+    let mode = MODE.field(section);
+    let group = GROUP.field(section);
     if mode.is_none() && group.is_none() {
         return None;
     }
+
     let has_group = group.is_some();
-    let group = group.and_then(|item| reader.number_or_text(&item, accounts::gid));
-    let default = if has_group { GROUP } else { OWN };
-    let mode = mode.and_then(|item| {
-        let mode = reader.number_or_text(&item, mode_bits)?;
-        if mode & OTHERS != 0 && !has_callers {
+    let default = if has_group { GROUP_MODE } else { OWNER_MODE };
+    let group_id = group.and_then(|item| reader.number_or_text(&item, accounts::gid));
+    let mode_bits = mode.and_then(|item| {
+        let mode = reader.number_or_text(&item, parse_mode)?;
+        if mode & OTHERS_BITS != 0 && !has_callers {
             reader.report_error(&item, "every user could call everything; add `callers`");
         }
-        if has_group && mode & GROUP != GROUP {
+        if has_group && mode & GROUP_MODE != GROUP_MODE {
             reader.report_error(&item, "denies the configured group; use 0660");
         }
         Some(mode)
     });
+
     Some(SocketAccess {
-        mode: mode.unwrap_or(default),
-        group,
+        mode: mode_bits.unwrap_or(default),
+        group: group_id,
         group_is_optional: false,
     })
 }
 
-fn mode_bits(text: &str) -> Result<u32, &'static str> {
-    let reason = "expected the mode of a socket: \"0600\", \"0660\" or \"0666\"";
+fn parse_mode(text: &str) -> Result<u32, &'static str> {
     let is_octal = matches!(text.len(), 3 | 4) && text.bytes().all(|b| b.is_ascii_digit());
-    let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal);
-    // Connecting needs both read and write permission.
-    let is_whole = |mode: &u32| matches!(mode, 0o600 | 0o660 | 0o666);
-    mode.filter(is_whole).ok_or(reason)
+    match u32::from_str_radix(text, 8) {
+        // Connecting needs both read and write permission.
+        Ok(mode @ (0o600 | 0o660 | 0o666)) if is_octal => Ok(mode),
+        _ => Err("expected the mode of a socket: \"0600\", \"0660\" or \"0666\""),
+    }
 }

@@ -21,13 +21,14 @@ pub fn connecting_groups<'a>(
     access_rules: &SocketAccessRules,
     env: &ProcessEnv,
 ) -> BTreeSet<u32> {
-    let own = own.filter_map(|listener| {
+    let of_listeners = own.filter_map(|listener| {
         let (ListenAddress::Unix(path) | ListenAddress::UnixInOwnDir(path)) = listener else {
             return None;
         };
         let access = access_rules.access_at(path);
         (access.mode & GROUP_WRITE != 0).then(|| access.group.unwrap_or(env.gid))
     });
+
     let inherited = env
         .inherited_sockets
         .iter()
@@ -35,7 +36,11 @@ pub fn connecting_groups<'a>(
             InheritedSocketInfo::Unix { group, .. } => *group,
             InheritedSocketInfo::Tcp { .. } => None,
         });
-    own.chain(inherited).chain(env.unit_socket_group).collect()
+
+    of_listeners
+        .chain(inherited)
+        .chain(env.unit_socket_group)
+        .collect()
 }
 
 /// Returns the group of a socket file if its members can connect.
@@ -65,9 +70,9 @@ pub fn key_warning(key: &Path, socket_groups: &BTreeSet<u32>) -> Option<String> 
         return None;
     }
     let group = exposed_group(&meta, socket_groups)?;
-    let key = key.display();
     Some(format!(
-        "{key} can be read by group {group}, whose members can connect to a socket of the daemon; run \
-         `chmod 0600` on it, or give it another group"
+        "{} can be read by group {group}, whose members can connect to a socket of the daemon; run \
+         `chmod 0600` on it, or give it another group",
+        key.display()
     ))
 }

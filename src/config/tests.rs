@@ -158,6 +158,31 @@ fn every_key_is_read() {
     );
 }
 
+/// A table with a key that no reader reads would document a key without effect.
+#[test]
+fn every_key_of_the_tables_reports_a_wrong_type() {
+    for key in config_keys() {
+        let wrong = if key.is_section { "1" } else { "{}" };
+        let text = match key.path.split_once('.') {
+            None => format!("{}: {wrong}", key.path),
+            Some(("callers[]", name)) if name != "name" => {
+                format!("callers: [{{name: n, {name}: {wrong}}}]")
+            }
+            Some((section, name)) => match section.strip_suffix("[]") {
+                Some(section) => format!("{section}: [{{{name}: {wrong}}}]"),
+                None => format!("{section}: {{{name}: {wrong}}}"),
+            },
+        };
+
+        let errors = load(&text).expect_err(&text);
+        let named = format!(": {}: ", key.path.replace("[]", "[0]"));
+        let found = errors
+            .lines()
+            .any(|error| error.contains(&named) && error.contains("expected "));
+        assert!(found, "{text}: {errors}");
+    }
+}
+
 #[test]
 fn sizes_have_units() {
     for (text, bytes) in [
@@ -425,7 +450,7 @@ fn values_are_valid_up_to_their_bounds() {
         assert!(set(min).is_ok() && set(max).is_ok(), "{key:?}");
         assert!(set(min - 1).is_err() && set(max + 1).is_err(), "{key:?}");
     }
-    let max = top_keys::MAX_DEBOUNCE.as_millis();
+    let max = top_keys::LONGEST_DEBOUNCE.as_millis();
     for others in ["max_debounce: 10s, debounce", "debounce: 0ms, max_debounce"] {
         let set = |ms: u128| load(&format!("watch: {{{others}: {ms}ms}}"));
         assert!(

@@ -1,16 +1,17 @@
 //! Reads the TLS files and `insecure_tcp` of flags and config files.
 
-use super::keys::{self, ConfigKey, KeyDefault, KeyReload, KeyValue};
-use super::{ListenAddress, address, record_reading};
+use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
+use super::{ListenAddress, address, record_reading, top_keys};
 use caproot_core::document::{
     ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
 };
 use caproot_core::net::certs::{self, CertFileError, CertFileKind};
 use std::path::{Path, PathBuf};
 
-/// Keys of `tls`.
-pub const KEYS: [ConfigKey; 3] = [
-    ConfigKey::new(
+// Keys of `tls`.
+key_table!(
+    KEYS,
+    CERTIFICATE = ConfigKey::new(
         "tls.certificate",
         KeyValue::Text("file"),
         KeyDefault::Required { example: "server.pem" },
@@ -18,7 +19,7 @@ pub const KEYS: [ConfigKey; 3] = [
     )
     .with_flag("--tls-cert")
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    KEY = ConfigKey::new(
         "tls.key",
         KeyValue::Text("file"),
         KeyDefault::Required { example: "server.key" },
@@ -26,7 +27,7 @@ pub const KEYS: [ConfigKey; 3] = [
     )
     .with_flag("--tls-key")
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    CLIENT_CA = ConfigKey::new(
         "tls.client_ca",
         KeyValue::Text("file"),
         KeyDefault::Effect { effect: "clients need no certificate", example: "clients.pem" },
@@ -35,7 +36,7 @@ pub const KEYS: [ConfigKey; 3] = [
     )
     .with_flag("--tls-client-ca")
     .with_reload(KeyReload::Section),
-];
+);
 
 /// Certificate files of the daemon. Every TCP listener uses them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,11 +75,18 @@ pub struct TlsFlags {
 /// TLS settings of flags or of a file.
 #[derive(Debug, Default)]
 pub struct TlsSettings {
-    certificate_and_key: Option<(PathBuf, PathBuf)>,
-    client_ca: Option<PathBuf>,
+    files: GivenFiles,
     insecure_tcp: bool,
     /// Whether TLS is configured, even if its files are invalid.
     is_requested: bool,
+}
+
+/// Absolute paths of the files that flags or a file name.
+#[derive(Debug, Default)]
+struct GivenFiles {
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
 }
 
 impl TlsSettings {
@@ -90,49 +98,49 @@ impl TlsSettings {
 
 /// Reads `tls` and `insecure_tcp` of a file.
 pub fn read(
-    section: Option<DocumentField<'_>>,
-    insecure_item: Option<&DocumentField<'_>>,
+    top: &DocumentSection<'_>,
     base: Option<&Path>,
     reader: &mut DocumentReader<'_>,
 ) -> TlsSettings {
+    let is_requested = top_keys::TLS.field(top).is_some();
+    let insecure_item = top_keys::INSECURE_TCP.field(top);
     let insecure_tcp = insecure_item
+        .as_ref()
         .and_then(|item| reader.boolean(item))
         .unwrap_or_default();
-    if let (Some(item), true) = (insecure_item, insecure_tcp && section.is_some()) {
+    if let Some(item) = insecure_item.filter(|_| insecure_tcp && is_requested) {
         reader.report_error(
-            item,
+            &item,
             "cannot be combined with `tls`, which every TCP listener uses; remove one",
         );
     }
-    let tls = section.is_some();
-    let section = section.and_then(|item| reader.section(&item, keys::names(&KEYS)));
-    let (certificate_and_key, client_ca) = match section {
-        Some(section) => files(&section, base, reader),
-        None => (None, None),
-    };
+
+    let section = top_keys::TLS.section(top, reader);
+    let files = section
+        .map(|section| read_files(&section, base, reader))
+        .unwrap_or_default();
     TlsSettings {
-        certificate_and_key,
-        client_ca,
+        files,
         insecure_tcp,
-        is_requested: tls,
+        is_requested,
     }
 }
 
-fn files(
+fn read_files(
     section: &DocumentSection<'_>,
     base: Option<&Path>,
     reader: &mut DocumentReader<'_>,
-) -> (Option<(PathBuf, PathBuf)>, Option<PathBuf>) {
-    let certificate = reader.required(section, "certificate");
-    let key = reader.required(section, "key");
-    let client_ca = section.get("client_ca");
-    let mut path = |item: &Option<DocumentField<'_>>| {
-        let item = item.as_ref()?;
-        reader.parsed(item, |text| address::absolute_path(text.as_ref(), base))
+) -> GivenFiles {
+    let certificate = CERTIFICATE.required_field(section, reader);
+    let key = KEY.required_field(section, reader);
+    let client_ca = CLIENT_CA.field(section);
+
+    let files = GivenFiles {
+        certificate: read_path(certificate.as_ref(), base, reader),
+        key: read_path(key.as_ref(), base, reader),
+        client_ca: read_path(client_ca.as_ref(), base, reader),
     };
-    let certificate_and_key = path(&certificate).zip(path(&key));
-    let authorities = path(&client_ca);
-    for error in check_files(certificate_and_key.as_ref(), authorities.as_deref()) {
+    for error in files.check() {
         let item = match error.kind {
             CertFileKind::Certificate => &certificate,
             CertFileKind::Key => &key,
@@ -142,7 +150,15 @@ fn files(
             reader.report_error(item, error.reason);
         }
     }
-    (certificate_and_key, authorities)
+    files
+}
+
+fn read_path(
+    item: Option<&DocumentField<'_>>,
+    base: Option<&Path>,
+    reader: &mut DocumentReader<'_>,
+) -> Option<PathBuf> {
+    reader.parsed(item?, |text| address::absolute_path(text.as_ref(), base))
 }
 
 /// Checks the flags, and reads the files that they name.
@@ -151,33 +167,32 @@ pub fn check_flags(
     base: Option<&Path>,
     errors: &mut ConfigErrors,
 ) -> TlsSettings {
-    let tls = flags.cert.is_some() || flags.key.is_some();
     match (&flags.cert, &flags.key) {
         (Some(_), None) => errors.add(ConfigError::key("--tls-cert", "requires --tls-key FILE")),
         (None, Some(_)) => errors.add(ConfigError::key("--tls-key", "requires --tls-cert FILE")),
         _ => {}
     }
+
     let mut path = |kind, path: Option<&PathBuf>| {
         let path = path?;
-        let report = |reason: String| errors.add(file_error(kind, path, &reason));
-        address::absolute_path(path, base).map_err(report).ok()
+        address::absolute_path(path, base)
+            .map_err(|reason| errors.add(file_error(kind, path, &reason)))
+            .ok()
     };
-    let certificate = path(CertFileKind::Certificate, flags.cert.as_ref());
-    let certificate_and_key = certificate.zip(path(CertFileKind::Key, flags.key.as_ref()));
-    let client_ca = path(CertFileKind::Authorities, flags.client_ca.as_ref());
-    for CertFileError {
-        kind,
-        subject,
-        reason,
-    } in check_files(certificate_and_key.as_ref(), client_ca.as_deref())
-    {
-        errors.add(file_error(kind, Path::new(&subject), &reason));
+    let files = GivenFiles {
+        certificate: path(CertFileKind::Certificate, flags.cert.as_ref()),
+        key: path(CertFileKind::Key, flags.key.as_ref()),
+        client_ca: path(CertFileKind::Authorities, flags.client_ca.as_ref()),
+    };
+
+    for error in files.check() {
+        let reason = &error.reason;
+        errors.add(file_error(error.kind, Path::new(&error.subject), reason));
     }
     TlsSettings {
-        certificate_and_key,
-        client_ca,
+        files,
         insecure_tcp: flags.insecure_tcp,
-        is_requested: tls,
+        is_requested: flags.cert.is_some() || flags.key.is_some(),
     }
 }
 
@@ -190,25 +205,27 @@ fn file_error(kind: CertFileKind, path: &Path, reason: &str) -> ConfigError {
     ConfigError::flag(flag, &path.to_string_lossy(), reason)
 }
 
-fn check_files(
-    certificate_and_key: Option<&(PathBuf, PathBuf)>,
-    client_ca: Option<&Path>,
-) -> Vec<CertFileError> {
-    let mut errors = Vec::new();
-    if let Some((certificate, key)) = certificate_and_key {
-        record_reading(&[certificate, key]);
-        errors.extend(
-            certs::load_identity(certificate, key)
-                .err()
-                .into_iter()
-                .flatten(),
-        );
+impl GivenFiles {
+    /// Returns the certificate and its key, if both are given.
+    fn identity(&self) -> Option<(&Path, &Path)> {
+        self.certificate.as_deref().zip(self.key.as_deref())
     }
-    if let Some(file) = client_ca {
-        record_reading(&[file]);
-        errors.extend(certs::load_authorities(file).err());
+
+    /// Reads the files, and returns their errors.
+    fn check(&self) -> Vec<CertFileError> {
+        let mut errors = Vec::new();
+        if let Some((certificate, key)) = self.identity() {
+            record_reading(&[certificate, key]);
+            if let Err(problems) = certs::load_identity(certificate, key) {
+                errors.extend(problems);
+            }
+        }
+        if let Some(file) = &self.client_ca {
+            record_reading(&[file]);
+            errors.extend(certs::load_authorities(file).err());
+        }
+        errors
     }
-    errors
 }
 
 /// Merges both settings. Flags replace keys of the file; certificate and key are replaced together.
@@ -226,20 +243,23 @@ pub fn merge_flags_and_file(
             "cannot be combined with `insecure_tcp` in the file",
         ));
     }
-    let client_ca = flags.client_ca.or(file.client_ca);
-    match flags.certificate_and_key.or(file.certificate_and_key) {
-        Some((certificate, key)) => Some(TlsFiles {
-            certificate,
-            key,
-            client_ca,
-        }),
-        None if client_ca.is_some() && !flags.is_requested && !file.is_requested => {
-            let reason = "requires --tls-cert FILE and --tls-key FILE";
-            errors.add(ConfigError::key("--tls-client-ca", reason));
-            None
-        }
-        None => None,
+
+    let client_ca = flags
+        .files
+        .client_ca
+        .clone()
+        .or(file.files.client_ca.clone());
+    let identity = flags.files.identity().or(file.files.identity());
+    if identity.is_none() && client_ca.is_some() && !flags.is_requested && !file.is_requested {
+        let reason = "requires --tls-cert FILE and --tls-key FILE";
+        errors.add(ConfigError::key("--tls-client-ca", reason));
     }
+
+    identity.map(|(certificate, key)| TlsFiles {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+        client_ca,
+    })
 }
 
 /// Returns warnings about certificates, or about listeners that other machines can reach without
@@ -247,20 +267,20 @@ pub fn merge_flags_and_file(
 pub fn warnings(tls: Option<&TlsFiles>, listeners: &[ListenAddress]) -> Vec<String> {
     if let Some(files) = tls {
         record_reading(&[&files.certificate, &files.key]);
-        let identity = certs::load_identity(&files.certificate, &files.key);
-        return identity
+        return certs::load_identity(&files.certificate, &files.key)
             .map(|identity| identity.warnings)
             .unwrap_or_default();
     }
-    let open = listeners
+
+    listeners
         .iter()
-        .filter(|listener| address::remote_port(listener).is_some());
-    let warn = |listener: &ListenAddress| match listener {
-        ListenAddress::Tcp(address) => Some(format!(
-            "other machines can connect to tcp:{address} without TLS: an attacker on the network can read \
-             and change all traffic"
-        )),
-        ListenAddress::Unix(_) | ListenAddress::UnixInOwnDir(_) => None,
-    };
-    open.filter_map(warn).collect()
+        .filter(|listener| address::remote_port(listener).is_some())
+        .filter_map(|listener| match listener {
+            ListenAddress::Tcp(address) => Some(format!(
+                "other machines can connect to tcp:{address} without TLS: an attacker on the network can \
+                 read and change all traffic"
+            )),
+            ListenAddress::Unix(_) | ListenAddress::UnixInOwnDir(_) => None,
+        })
+        .collect()
 }

@@ -2,7 +2,7 @@
 //! `metrics`.
 
 use super::keys::{
-    ConfigKey, KeyDefault, KeyReload, KeyValue, NEXT_CALL, RESCAN, RESTART, RestartRule,
+    ConfigKey, KeyDefault, KeyReload, KeyValue, NEXT_CALL, RESCAN, RESTART, RestartRule, key_table,
 };
 use super::{callers, disabled_skills, limits, roots, socket_access, tls, traces};
 use crate::catalog::WatchTiming;
@@ -13,11 +13,12 @@ use humantime::format_duration;
 use std::time::Duration;
 
 /// Longest time for which a change may be debounced.
-pub const MAX_DEBOUNCE: Duration = Duration::from_secs(10);
+pub const LONGEST_DEBOUNCE: Duration = Duration::from_secs(10);
 
-/// Keys, in the order of the example file.
-pub const KEYS: [ConfigKey; 20] = [
-    ConfigKey::new(
+// Keys, in the order of the example file.
+key_table!(
+    KEYS,
+    ENVIRONMENT_IDS = ConfigKey::new(
         "environment_ids",
         KeyValue::List("ids of 1 to 256 bytes"),
         KeyDefault::Value(|| "[local]".to_owned()),
@@ -25,7 +26,7 @@ pub const KEYS: [ConfigKey; 20] = [
     )
     .with_flag("--environment-id")
     .with_reload(KeyReload::Applied(RESCAN)),
-    ConfigKey::new(
+    LISTEN = ConfigKey::new(
         "listen",
         KeyValue::List("addresses `unix:PATH` or `tcp:HOST:PORT`"),
         KeyDefault::Effect {
@@ -44,7 +45,7 @@ pub const KEYS: [ConfigKey; 20] = [
         differs: |new, old| new.listeners != old.listeners,
         keep: |new, old| new.listeners.clone_from(&old.listeners),
     })),
-    ConfigKey::new(
+    SOCKET = ConfigKey::new(
         "socket",
         KeyValue::Section(&socket_access::KEYS),
         KeyDefault::Effect {
@@ -60,7 +61,7 @@ pub const KEYS: [ConfigKey; 20] = [
         differs: |new, old| new.socket_access != old.socket_access,
         keep: |new, old| new.socket_access.clone_from(&old.socket_access),
     })),
-    ConfigKey::new(
+    TLS = ConfigKey::new(
         "tls",
         KeyValue::Section(&tls::KEYS),
         KeyDefault::Effect { effect: "TCP without TLS", example: "" },
@@ -72,7 +73,7 @@ pub const KEYS: [ConfigKey; 20] = [
         differs: |new, old| new.tls.is_some() != old.tls.is_some(),
         keep: |new, old| new.tls.clone_from(&old.tls),
     })),
-    ConfigKey::new(
+    INSECURE_TCP = ConfigKey::new(
         "insecure_tcp",
         KeyValue::Boolean,
         KeyDefault::Value(|| "false".to_owned()),
@@ -80,7 +81,7 @@ pub const KEYS: [ConfigKey; 20] = [
          read and change all traffic.",
     )
     .with_flag("--insecure-tcp"),
-    ConfigKey::new(
+    ALLOW = ConfigKey::new(
         "allow",
         KeyValue::List("directories"),
         KeyDefault::Effect {
@@ -92,7 +93,7 @@ pub const KEYS: [ConfigKey; 20] = [
     )
     .with_flag("--allow")
     .with_reload(KeyReload::Applied(roots::RELOAD)),
-    ConfigKey::new(
+    ROOTS = ConfigKey::new(
         "roots",
         KeyValue::SectionList { keys: &roots::KEYS, alternative: None },
         KeyDefault::Effect {
@@ -107,7 +108,7 @@ pub const KEYS: [ConfigKey; 20] = [
     )
     .with_flag("--root")
     .with_reload(KeyReload::Applied(roots::RELOAD)),
-    ConfigKey::new(
+    CALLERS = ConfigKey::new(
         "callers",
         KeyValue::SectionList { keys: &callers::KEYS, alternative: None },
         KeyDefault::Effect {
@@ -120,21 +121,21 @@ pub const KEYS: [ConfigKey; 20] = [
          match. If the key is set, root and the user of the daemon need a rule, too.",
     )
     .with_reload(KeyReload::Applied(NEXT_CALL)),
-    ConfigKey::new(
+    OPEN_HEALTH = ConfigKey::new(
         "open_health",
         KeyValue::Boolean,
         KeyDefault::Value(|| "true".to_owned()),
         "Whether the health service answers callers that no rule in `callers` matches.",
     )
     .with_reload(KeyReload::Applied(NEXT_CALL)),
-    ConfigKey::new(
+    OPEN_REFLECTION = ConfigKey::new(
         "open_reflection",
         KeyValue::Boolean,
         KeyDefault::Value(|| "false".to_owned()),
         "Whether the reflection services answer callers that no rule in `callers` matches.",
     )
     .with_reload(KeyReload::Applied(NEXT_CALL)),
-    ConfigKey::new(
+    AUDIT = ConfigKey::new(
         "audit",
         KeyValue::Boolean,
         KeyDefault::Value(|| "false".to_owned()),
@@ -143,22 +144,22 @@ pub const KEYS: [ConfigKey; 20] = [
     )
     .with_flag("--audit")
     .with_reload(KeyReload::Applied(NEXT_CALL)),
-    ConfigKey::new(
+    DISABLED_SKILLS = ConfigKey::new(
         "disabled_skills",
-        KeyValue::SectionList { keys: &disabled_skills::KEYS, alternative: Some("name") },
+        KeyValue::SectionList { keys: &disabled_skills::KEYS, alternative: Some(&disabled_skills::NAME) },
         KeyDefault::Effect { effect: "every skill is listed and readable", example: "" },
         "Skills that are neither listed nor readable; at most 1000 rules. A rule has either `root` and \
          `path`, or `name`.",
     )
     .with_reload(KeyReload::Applied(RESCAN)),
-    ConfigKey::new(
+    SEARCH = ConfigKey::new(
         "search",
-        KeyValue::Section(&SEARCH),
+        KeyValue::Section(&SEARCH_KEYS),
         KeyDefault::Section,
         "Directories that scans skip.",
     )
     .with_reload(KeyReload::Applied(RESCAN)),
-    ConfigKey::new(
+    LIMITS = ConfigKey::new(
         "limits",
         KeyValue::Section(&limits::KEYS),
         KeyDefault::Section,
@@ -168,14 +169,14 @@ pub const KEYS: [ConfigKey; 20] = [
     .with_reload(KeyReload::Applied(
         "applied; existing connections, streams and calls that exceed a lower limit continue",
     )),
-    ConfigKey::new(
+    WATCH = ConfigKey::new(
         "watch",
-        KeyValue::Section(&WATCH),
+        KeyValue::Section(&WATCH_KEYS),
         KeyDefault::Section,
         "Time between a change and its publication.",
     )
     .with_reload(KeyReload::Applied(RESCAN)),
-    ConfigKey::new(
+    WATCH_CONFIG = ConfigKey::new(
         "watch_config",
         KeyValue::Boolean,
         KeyDefault::Value(|| "false".to_owned()),
@@ -183,21 +184,21 @@ pub const KEYS: [ConfigKey; 20] = [
          SIGHUP.",
     )
     .with_flag("--watch-config"),
-    ConfigKey::new(
+    SANDBOX = ConfigKey::new(
         "sandbox",
-        KeyValue::Section(&SANDBOX),
+        KeyValue::Section(&SANDBOX_KEYS),
         KeyDefault::Section,
         "Restrictions that the daemon applies to itself before it serves.",
     ),
-    ConfigKey::new(
+    LOG = ConfigKey::new(
         "log",
-        KeyValue::Section(&LOG),
+        KeyValue::Section(&LOG_KEYS),
         KeyDefault::Section,
         "Log of the daemon.",
     ),
-    ConfigKey::new(
+    METRICS = ConfigKey::new(
         "metrics",
-        KeyValue::Section(&METRICS),
+        KeyValue::Section(&METRICS_KEYS),
         KeyDefault::Effect { effect: "no metrics are served", example: "" },
         "Prometheus metrics, served at `/metrics` over HTTP.",
     )
@@ -206,7 +207,7 @@ pub const KEYS: [ConfigKey; 20] = [
         differs: |new, old| new.metrics != old.metrics,
         keep: |new, old| new.metrics.clone_from(&old.metrics),
     })),
-    ConfigKey::new(
+    TRACES = ConfigKey::new(
         "traces",
         KeyValue::Section(&traces::KEYS),
         KeyDefault::Effect { effect: "no spans are sent", example: "" },
@@ -217,44 +218,52 @@ pub const KEYS: [ConfigKey; 20] = [
         differs: |new, old| new.traces != old.traces,
         keep: |new, old| new.traces.clone_from(&old.traces),
     })),
-];
+);
 
-pub const SEARCH: [ConfigKey; 2] = [
-    ConfigKey::new(
+key_table!(
+    SEARCH_KEYS,
+    EXCLUDED_DIRS = ConfigKey::new(
         "search.excluded_dirs",
         KeyValue::List("names of directories"),
         KeyDefault::Value(|| list(&DEFAULT_SKIPPED_DIRS)),
         "Directories that are neither scanned nor read.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    RESOURCE_DIRS = ConfigKey::new(
         "search.resource_dirs",
         KeyValue::List("names of directories"),
         KeyDefault::Value(|| list(&DEFAULT_RESOURCE_DIRS)),
         "Directories that are not scanned directly inside a skill. Their files are readable.",
     )
     .with_reload(KeyReload::Section),
-];
+);
 
-pub const WATCH: [ConfigKey; 2] = [
-    ConfigKey::new(
+key_table!(
+    WATCH_KEYS,
+    DEBOUNCE = ConfigKey::new(
         "watch.debounce",
-        KeyValue::Duration { max: MAX_DEBOUNCE },
+        KeyValue::Duration {
+            max: LONGEST_DEBOUNCE
+        },
         KeyDefault::Value(|| format_duration(WatchTiming::default().debounce).to_string()),
         "Time after the last event until a change is published. `0ms` publishes at once.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    MAX_DEBOUNCE = ConfigKey::new(
         "watch.max_debounce",
-        KeyValue::Duration { max: MAX_DEBOUNCE },
+        KeyValue::Duration {
+            max: LONGEST_DEBOUNCE
+        },
         KeyDefault::Value(|| format_duration(WatchTiming::default().max_debounce).to_string()),
         "Longest time after the first event until a change is published. Must not be less than \
          `debounce`.",
     )
     .with_reload(KeyReload::Section),
-];
+);
 
-pub const SANDBOX: [ConfigKey; 1] = [ConfigKey::new(
+key_table!(
+    SANDBOX_KEYS,
+    LANDLOCK = ConfigKey::new(
     "sandbox.landlock",
     KeyValue::Choice(&LandlockMode::NAMES),
     KeyDefault::Value(|| "best-effort".to_owned()),
@@ -267,10 +276,12 @@ pub const SANDBOX: [ConfigKey; 1] = [ConfigKey::new(
     effect: RESTART,
     differs: |new, old| new.landlock != old.landlock,
     keep: |new, old| new.landlock = old.landlock,
-}))];
+})),
+);
 
-pub const LOG: [ConfigKey; 2] = [
-    ConfigKey::new(
+key_table!(
+    LOG_KEYS,
+    LOG_FILTER = ConfigKey::new(
         "log.filter",
         KeyValue::Text("level, or filter by module such as `caproot=debug,h2=warn`"),
         KeyDefault::Value(|| log_config::DEFAULT_FILTER.to_owned()),
@@ -278,7 +289,7 @@ pub const LOG: [ConfigKey; 2] = [
          environment variable `CAPROOT_LOG` replaces the value, too.",
     )
     .with_flag("--log"),
-    ConfigKey::new(
+    LOG_FORMAT = ConfigKey::new(
         "log.format",
         KeyValue::Choice(&log_config::FORMATS),
         KeyDefault::Value(|| "text".to_owned()),
@@ -290,17 +301,20 @@ pub const LOG: [ConfigKey; 2] = [
         differs: |new, old| new.log.format != old.log.format,
         keep: |new, old| new.log.format = old.log.format,
     })),
-];
+);
 
-pub const METRICS: [ConfigKey; 1] = [ConfigKey::new(
-    "metrics.listen",
-    KeyValue::Text("`unix:PATH`, or `tcp:HOST:PORT` with a loopback address"),
-    KeyDefault::Required {
-        example: "tcp:127.0.0.1:9464",
-    },
-    "Address of the metrics. Port 0 takes a free port.",
-)
-.with_reload(KeyReload::Section)];
+key_table!(
+    METRICS_KEYS,
+    METRICS_LISTEN = ConfigKey::new(
+        "metrics.listen",
+        KeyValue::Text("`unix:PATH`, or `tcp:HOST:PORT` with a loopback address"),
+        KeyDefault::Required {
+            example: "tcp:127.0.0.1:9464",
+        },
+        "Address of the metrics. Port 0 takes a free port.",
+    )
+    .with_reload(KeyReload::Section),
+);
 
 fn list(names: &[&str]) -> String {
     format!("[{}]", names.join(", "))

@@ -1,13 +1,14 @@
 //! Reads `traces` of a config file: the collector of spans and the ratio of traced calls.
 
-use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue};
+use super::keys::{ConfigKey, KeyDefault, KeyReload, KeyValue, key_table};
 use crate::telemetry::TraceConfig;
 use caproot_core::document::{DocumentField, DocumentReader, DocumentSection, DocumentValue};
 use http::Uri;
 
-/// Keys of the section.
-pub const KEYS: [ConfigKey; 2] = [
-    ConfigKey::new(
+// Keys of the section.
+key_table!(
+    KEYS,
+    OTLP = ConfigKey::new(
         "traces.otlp",
         KeyValue::Text("`http://HOST:PORT`"),
         KeyDefault::Required {
@@ -16,7 +17,7 @@ pub const KEYS: [ConfigKey; 2] = [
         "Collector of the spans, by OTLP over gRPC.",
     )
     .with_reload(KeyReload::Section),
-    ConfigKey::new(
+    RATIO = ConfigKey::new(
         "traces.ratio",
         KeyValue::Ratio,
         KeyDefault::Value(|| "1".to_owned()),
@@ -24,20 +25,25 @@ pub const KEYS: [ConfigKey; 2] = [
          calls.",
     )
     .with_reload(KeyReload::Section),
-];
+);
 
 pub fn read(section: &DocumentSection<'_>, reader: &mut DocumentReader<'_>) -> Option<TraceConfig> {
-    let ratio = section.get("ratio").map(|item| ratio(&item, reader));
-    let otlp = reader.required(section, "otlp")?;
-    let (otlp, port) = reader.parsed(&otlp, collector)?;
+    // Both keys are read before an error of one returns, so that both errors are reported.
+    let ratio = RATIO
+        .field(section)
+        .map_or(Some(1.0), |item| read_ratio(&item, reader));
+    let collector = OTLP
+        .required_field(section, reader)
+        .and_then(|item| reader.parsed(&item, parse_collector))?;
+
     Some(TraceConfig {
-        otlp,
-        port,
-        ratio: ratio.unwrap_or(Some(1.0))?,
+        otlp: collector.address,
+        port: collector.port,
+        ratio: ratio?,
     })
 }
 
-fn ratio(item: &DocumentField<'_>, reader: &mut DocumentReader<'_>) -> Option<f64> {
+fn read_ratio(item: &DocumentField<'_>, reader: &mut DocumentReader<'_>) -> Option<f64> {
     reader.value(
         item,
         "a number from 0 to 1, such as 0.1",
@@ -48,11 +54,19 @@ fn ratio(item: &DocumentField<'_>, reader: &mut DocumentReader<'_>) -> Option<f6
     )
 }
 
-fn collector(text: &str) -> Result<(String, u16), &'static str> {
-    let uri: Option<Uri> = text.parse().ok();
-    let bare =
-        |uri: &Uri| uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none();
-    let port = uri.filter(bare).and_then(|uri| uri.port_u16());
-    let port = port.ok_or("expected http://HOST:PORT of an OTLP collector")?;
-    Ok((text.to_owned(), port))
+/// Address of a collector of spans.
+struct TraceCollector {
+    address: String,
+    port: u16,
+}
+
+fn parse_collector(text: &str) -> Result<TraceCollector, &'static str> {
+    const EXPECTED: &str = "expected http://HOST:PORT of an OTLP collector";
+    let uri: Uri = text.parse().map_err(|_| EXPECTED)?;
+    let is_bare = uri.scheme_str() == Some("http") && uri.path() == "/" && uri.query().is_none();
+    let port = uri.port_u16().filter(|_| is_bare).ok_or(EXPECTED)?;
+    Ok(TraceCollector {
+        address: text.to_owned(),
+        port,
+    })
 }

@@ -52,7 +52,7 @@ impl FileFingerprint {
         Self(NonZero::new(hash).unwrap_or(NonZero::<u64>::MIN))
     }
 
-    /// Whether `walked` below `dir` leads to another version now.
+    /// Whether `path` below `dir` leads to another version now.
     pub fn is_outdated(
         self,
         snapshot: &AllowedDirsSnapshot,

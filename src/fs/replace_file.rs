@@ -4,6 +4,7 @@
 use super::allowed_dirs::ResolvedRootDir;
 use super::open_file::{self, version_from_stat};
 use crate::model::{FileVersion, ResolvedPath};
+use caproot_core::bounded_file;
 use caproot_core::wire::RelPath;
 use rustix::fs::{
     AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, fchmod, fchown, fstat, fsync, openat, renameat,
@@ -11,7 +12,7 @@ use rustix::fs::{
 };
 use rustix::rand::{GetRandomFlags, getrandom};
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 
 /// Maximum size of a file that is read for a change.
@@ -37,11 +38,8 @@ impl EditableFile {
         if !is_direct || opened.has_hard_links || opened.version.size > MAX_BYTES {
             return None;
         }
-        let mut content = Vec::new();
-        (&opened.file)
-            .take(MAX_BYTES + 1)
-            .read_to_end(&mut content)
-            .ok()?;
+
+        let content = bounded_file::read_stream(&opened.file, MAX_BYTES).ok()?;
         let mode = fstat(&opened.file).ok()?.st_mode & 0o7777;
         let is_whole = content.len() as u64 == opened.version.size && opened.is_unchanged().ok()?;
         is_whole.then_some(Self {

@@ -126,6 +126,7 @@ impl AuditLog {
         if !self.check_denial_limit(subject.denied_caller()) {
             return;
         }
+
         let AuditFields {
             rules,
             uid,
@@ -133,6 +134,7 @@ impl AuditLog {
             address,
             certificate_names,
         } = subject.audit_fields();
+
         warn!(
             target: TARGET, parent: None,
             method,
@@ -187,6 +189,7 @@ fn log_suppressed(suppressed: &[SuppressedDenials]) {
             .as_ref()
             .map(denied_caller_fields)
             .unwrap_or_default();
+
         warn!(
             target: TARGET, parent: None,
             suppressed = count,
@@ -208,10 +211,8 @@ impl AuditedCall {
 
     /// Sets the handles of a package and a resource. An empty handle is omitted.
     pub fn set_handles(&mut self, package: &str, resource: &str) {
-        let logged = |handle: &str| {
-            (!handle.is_empty()).then(|| truncate_escaped(handle, MAX_LOGGED_HANDLE_BYTES))
-        };
-        (self.package, self.resource) = (logged(package), logged(resource));
+        self.package = logged_handle(package);
+        self.resource = logged_handle(resource);
     }
 
     pub fn set_response_bytes(&mut self, bytes: usize) {
@@ -242,12 +243,15 @@ impl AuditedCall {
     /// Records the outcome of the call.
     pub fn record_outcome(&self, error: Option<&Status>) {
         let Some(method) = self.method else { return };
-        let (root, reason) = (self.root.as_deref(), error.and_then(error_reason));
+        let root = self.root.as_deref();
+        let reason = error.and_then(error_reason);
         let code = error.map_or(Code::Ok, Status::code);
+
         if matches!(code, Code::PermissionDenied | Code::Unauthenticated) {
             self.log
                 .write_refusal(&self.subject, method, root, reason.as_deref());
         }
+
         if self.log.0.log_every_call.load(Ordering::Relaxed) {
             let AuditFields {
                 rules,
@@ -283,6 +287,7 @@ impl AuditSubject {
             rules: rules.and_then(|caller| join_names(&caller.matched_rules)),
             ..AuditFields::default()
         };
+
         match &self.peer {
             None => fields,
             Some(PeerIdentity::Local { pid, uid, .. }) => AuditFields {
@@ -312,6 +317,7 @@ fn denied_caller_fields(caller: &DeniedCaller) -> AuditFields {
         rules: join_names(&caller.matched_rules),
         ..AuditFields::default()
     };
+
     match &caller.peer {
         None => fields,
         Some(QuotaKey::User(uid)) => AuditFields {
@@ -329,6 +335,11 @@ fn denied_caller_fields(caller: &DeniedCaller) -> AuditFields {
             }
         }
     }
+}
+
+/// Returns a handle for a line, or `None` if the handle is empty.
+fn logged_handle(handle: &str) -> Option<String> {
+    (!handle.is_empty()).then(|| truncate_escaped(handle, MAX_LOGGED_HANDLE_BYTES))
 }
 
 /// Returns names for a line, or `None` if there are none.

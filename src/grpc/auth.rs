@@ -136,12 +136,14 @@ impl CallerCredentials {
         let Some(digest) = self.token.clone() else {
             return callers.authorize(peer, TokenCheck::Missing);
         };
+
         // The semaphore is never closed: it lives as long as `self`.
         let Ok(_permit) = self.auth.0.comparison_permits.acquire().await else {
             return Err(AuthDenial::Unauthenticated);
         };
-        let tokens = tokens.clone();
-        let compared = run_blocking(move || tokens.matching_rules(&digest)).await;
+        let rule_tokens = tokens.clone();
+        let compared = run_blocking(move || rule_tokens.matching_rules(&digest)).await;
+
         let matching = match compared {
             Ok(matching) => matching,
             Err(BlockingError::NoThread(_)) => return Err(AuthDenial::NoThread),
@@ -192,8 +194,9 @@ impl CallerCredentials {
 /// Returns the access scope of the authenticated caller of a request. A request without a caller
 /// bypassed this layer and is denied.
 pub fn caller_access_scope(extensions: &Extensions) -> Result<Arc<AccessScope>, Status> {
-    let caller = extensions.get::<Caller>();
-    let caller = caller.ok_or_else(|| caller_denied(AuthDenial::Unauthenticated))?;
+    let caller = extensions
+        .get::<Caller>()
+        .ok_or_else(|| caller_denied(AuthDenial::Unauthenticated))?;
     Ok(caller.access_scope.clone())
 }
 
@@ -235,6 +238,7 @@ where
         if (self.is_public)(&self.auth.0.rules.borrow()) {
             return Box::pin(async move { inner.call(request).await });
         }
+
         let mut credentials = self
             .auth
             .request_credentials(request.extensions().get(), request.headers());

@@ -74,23 +74,22 @@ struct CatalogVariant {
 impl CatalogDigests {
     /// Creates an empty cache.
     pub fn new() -> Self {
-        let (catalogs, skill_count) = (LruCache::unbounded(), 0);
         Self(Arc::new(Mutex::new(ServedDigests {
-            catalogs,
-            skill_count,
+            catalogs: LruCache::unbounded(),
+            skill_count: 0,
         })))
     }
 
     /// Returns the state of each root of a view, with the digest of its catalog.
     pub fn root_statuses(&self, query: &ListQuery, view: &CatalogView) -> Vec<pb::RootStatus> {
-        let diagnostic_bytes = max_diagnostic_bytes(view, &query.product);
-        let status = |root| pb::RootStatus {
-            catalog_digest: self
-                .root_digest(query, diagnostic_bytes, root)
-                .unwrap_or_default(),
-            ..root_status(root, &query.product)
-        };
-        view.roots.iter().map(status).collect()
+        let max_bytes = max_diagnostic_bytes(view, &query.product);
+        view.roots
+            .iter()
+            .map(|root| pb::RootStatus {
+                catalog_digest: self.root_digest(query, max_bytes, root).unwrap_or_default(),
+                ..root_status(root, &query.product)
+            })
+            .collect()
     }
 
     /// Returns the digest of a root, or `None` if the root is not ready.
@@ -103,16 +102,13 @@ impl CatalogDigests {
         let RootState::Snapshot(snapshot) = &root.state else {
             return None;
         };
-        let (catalog, visible) = (
-            snapshot.catalog.as_ref().ok()?,
-            VisibleRoot::new(root, &query.product)?,
-        );
-        let address = Arc::as_ptr(catalog).addr();
-        let is_basic = query.view == pb::SkillView::Basic;
+        let catalog = snapshot.catalog.as_ref().ok()?;
+        let visible = VisibleRoot::new(root, &query.product)?;
+
         let key = CatalogKey {
-            address,
+            address: Arc::as_ptr(catalog).addr(),
             root: root.id.clone(),
-            is_basic,
+            is_basic: query.view == pb::SkillView::Basic,
         };
         let lists_all = catalog.lists_all(&root.id, &query.product);
         let variant = CatalogVariant {
@@ -124,6 +120,7 @@ impl CatalogDigests {
             watch_mode: snapshot.watch_mode,
             diagnostic_bytes,
         };
+
         let cached = self.0.lock().variant(&key, &variant);
         let digest =
             cached.unwrap_or_else(|| self.compute(key, variant, query.view, catalog, &visible));
@@ -140,29 +137,29 @@ impl CatalogDigests {
         visible: &VisibleRoot<'_>,
     ) -> ContentDigest {
         let cached = self.0.lock().take_skills(&key);
-        let skills = cached.or_else(|| self.update_earlier(&key, view, catalog, visible));
-        let skills = skills
+        let skills = cached
+            .or_else(|| self.update_earlier(&key, view, catalog, visible))
             .unwrap_or_else(|| DigestGroups::new(sorted_digests(visible, view, catalog.skills(0))));
         let listed = (!catalog.lists_all(&key.root, &variant.product)).then(|| {
             let listed = catalog.skills(0).filter(|skill| visible.is_listed(skill));
             DigestGroups::new(sorted_digests(visible, view, listed))
         });
+
         let mut messages = Vec::new();
         if !key.is_basic {
-            let plugins = visible
-                .plugins()
-                .map(|plugin| plugin_message(&key.root, plugin));
-            messages.extend(plugins.map(|plugin| digest(CatalogMessage::Plugin, &plugin)));
-            let lists = catalog.marketplaces().iter();
-            let lists = lists.map(|list| marketplace_message(&key.root, list));
-            messages.extend(lists.map(|list| digest(CatalogMessage::Marketplace, &list)));
+            for plugin in visible.plugins() {
+                let message = plugin_message(&key.root, plugin);
+                messages.push(digest(CatalogMessage::Plugin, &message));
+            }
+            for list in catalog.marketplaces() {
+                let message = marketplace_message(&key.root, list);
+                messages.push(digest(CatalogMessage::Marketplace, &message));
+            }
         }
-        let diagnostics = limited_diagnostics(visible, variant.diagnostic_bytes);
-        messages.extend(
-            diagnostics
-                .iter()
-                .map(|d| digest(CatalogMessage::Diagnostic, d)),
-        );
+        for diagnostic in limited_diagnostics(visible, variant.diagnostic_bytes) {
+            messages.push(digest(CatalogMessage::Diagnostic, &diagnostic));
+        }
+
         let digest = listed.as_ref().unwrap_or(&skills).catalog_digest(messages);
         self.0
             .lock()
@@ -181,12 +178,18 @@ impl CatalogDigests {
     ) -> Option<DigestGroups> {
         let (earlier, old) = self.0.lock().similar_catalog(key, catalog)?;
         let diff = diff_catalogs(&old, catalog);
-        let packages = diff.upserted.iter().map(|skill| &skill.package);
-        let packages = packages.chain(diff.removed.iter().map(|(package, _)| package));
-        let replaced: Vec<_> = packages.filter_map(|package| old.skill(package)).collect();
+        let removed = diff.removed.iter().map(|(package, _)| package);
+        let replaced: Vec<_> = diff
+            .upserted
+            .iter()
+            .map(|skill| &skill.package)
+            .chain(removed)
+            .filter_map(|package| old.skill(package))
+            .collect();
         if replaced.len() + diff.upserted.len() > catalog.len() / 2 {
             return None;
         }
+
         let replaced = sorted_digests(visible, view, replaced.into_iter());
         let added = sorted_digests(visible, view, diff.upserted.iter());
         let mut digests = self.0.lock().take_skills(&earlier)?;
@@ -214,15 +217,18 @@ impl ServedDigests {
     /// catalog that this one was made of, or else the most recent one.
     fn similar_catalog(&self, key: &CatalogKey, catalog: &Catalog) -> Option<EarlierCatalog> {
         let others = self.catalogs.iter().filter_map(|(other, known)| {
-            let is_similar = other.root == key.root && other.is_basic == key.is_basic;
-            let is_similar = is_similar && known.skills.is_some();
+            let is_similar =
+                other.root == key.root && other.is_basic == key.is_basic && known.skills.is_some();
             let other_catalog = is_similar.then(|| known.catalog.upgrade()).flatten()?;
             let has_same_scope = other_catalog.header.scope == catalog.header.scope;
             has_same_scope.then(|| (other.clone(), other_catalog))
         });
-        let mut others: Vec<_> = others.take(MAX_SIMILAR_CATALOGS).collect();
-        let is_origin = |(_, other): &EarlierCatalog| catalog.replaced_skills(other).is_some();
-        let at = others.iter().position(is_origin).unwrap_or(0);
+
+        let mut others: Vec<EarlierCatalog> = others.take(MAX_SIMILAR_CATALOGS).collect();
+        let at = others
+            .iter()
+            .position(|(_, other)| catalog.replaced_skills(other).is_some())
+            .unwrap_or(0);
         (at < others.len()).then(|| others.swap_remove(at))
     }
 
@@ -234,6 +240,7 @@ impl ServedDigests {
         variant: (CatalogVariant, ContentDigest),
     ) {
         self.drop_unused();
+
         let mut variants = self
             .remove(&key)
             .map(|known| known.variants)
@@ -242,22 +249,23 @@ impl ServedDigests {
             variants.remove(0);
         }
         variants.push(variant);
+
         self.skill_count += skills.digest_count();
-        let catalog = Arc::downgrade(catalog);
         self.catalogs.put(
             key,
             DigestedCatalog {
-                catalog,
+                catalog: Arc::downgrade(catalog),
                 skills: Some(skills),
                 variants,
             },
         );
+
         while self.skill_count > MAX_SKILL_DIGESTS || self.catalogs.len() > MAX_CATALOGS {
-            let Some((key, _)) = self.catalogs.peek_lru() else {
+            let Some((oldest, _)) = self.catalogs.peek_lru() else {
                 break;
             };
-            let key = key.clone();
-            drop(self.remove(&key));
+            let oldest = CatalogKey::clone(oldest);
+            drop(self.remove(&oldest));
         }
     }
 
@@ -288,22 +296,32 @@ fn sorted_digests<'a>(
     view: pb::SkillView,
     skills: impl Iterator<Item = &'a Arc<Skill>>,
 ) -> Vec<MessageDigest> {
-    let scope = visible.catalog.header.scope;
-    let sorted_chunk = |skills: &[&Arc<Skill>]| {
-        let mut encoded = Vec::new();
-        let digest = |skill: &&Arc<Skill>| {
-            encoded.clear();
-            encode_skill(visible.id, scope, skill, view, &mut encoded);
-            MessageDigest::new(CatalogMessage::Skill, &encoded)
-        };
-        let mut digests: Vec<_> = skills.iter().map(digest).collect();
-        digests.sort_unstable();
-        digests
-    };
     let skills: Vec<_> = skills.collect();
-    let mut digests = map_chunks(&skills, MAX_INLINE_SKILLS, sorted_chunk).concat();
+    let chunks = map_chunks(&skills, MAX_INLINE_SKILLS, |skills| {
+        sorted_chunk(visible, view, skills)
+    });
+
     // This sort merges the sorted chunks.
+    let mut digests = chunks.concat();
     digests.sort();
+    digests
+}
+
+fn sorted_chunk(
+    visible: &VisibleRoot<'_>,
+    view: pb::SkillView,
+    skills: &[&Arc<Skill>],
+) -> Vec<MessageDigest> {
+    let scope = visible.catalog.header.scope;
+    // All skills of a chunk share a buffer.
+    let mut encoded = Vec::new();
+    let mut digests = Vec::with_capacity(skills.len());
+    for skill in skills {
+        encoded.clear();
+        encode_skill(visible.id, scope, skill, view, &mut encoded);
+        digests.push(MessageDigest::new(CatalogMessage::Skill, &encoded));
+    }
+    digests.sort_unstable();
     digests
 }
 

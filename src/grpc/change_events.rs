@@ -8,7 +8,7 @@ use super::root_messages::{VisibleRoot, handle_or_empty, removal_reason, root_st
 use super::skill_message::skill_message;
 use crate::catalog::{CatalogView, RootView};
 use crate::model::diff::{CatalogDiff, diff_catalogs};
-use crate::model::{Plugin, Skill};
+use crate::model::{Plugin, PluginMarketplace};
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::{RelPath, RootId};
 use pb::watch_skills_response::Event;
@@ -31,79 +31,127 @@ pub fn change_events<'a>(
     old: Option<&'a CatalogView>,
     new: &'a CatalogView,
 ) -> impl Iterator<Item = Event> + Send + 'a {
-    let pairs = move || {
-        let before = move |at: usize| old.and_then(|view| view.roots.get(at));
-        new.roots
-            .iter()
-            .enumerate()
-            .map(move |(at, root)| (before(at), root))
-    };
-    let statuses = move || {
-        let before = old
-            .map(|old| digests.root_statuses(query, old))
-            .unwrap_or_default();
-        (before, digests.root_statuses(query, new))
-    };
-    let are_states_last = old.is_some() && known.is_empty();
-    let (before, mut now) = if are_states_last {
-        (Vec::new(), Vec::new())
-    } else {
-        statuses()
-    };
-    known.mark_unchanged(&mut now);
-    let is_unchanged = |at: usize| now.get(at).is_some_and(|status| status.unchanged);
-    let unchanged: Arc<[bool]> = (0..new.roots.len()).map(is_unchanged).collect();
-    let first_states = state_events(before, now);
-    let last_states = are_states_last.then(|| {
-        once_with(move || {
-            let (before, now) = statuses();
-            state_events(before, now)
+    let pairs: Vec<RootPair<'a>> = new
+        .roots
+        .iter()
+        .enumerate()
+        .map(|(at, now)| RootPair {
+            before: old.and_then(|view| view.roots.get(at)),
+            now,
         })
-    });
+        .collect();
+
+    // The states are compared now if they come first, and on demand if they come last.
+    let are_states_last = old.is_some() && known.is_empty();
+    let mut states = StatePair::default();
+    if !are_states_last {
+        states = StatePair::new(query, digests, old, new);
+    }
+    known.mark_unchanged(&mut states.now);
+    let unchanged: Arc<[bool]> = (0..new.roots.len())
+        .map(|at| states.now.get(at).is_some_and(|status| status.unchanged))
+        .collect();
+    let last_states = are_states_last
+        .then(|| once_with(move || StatePair::new(query, digests, old, new).into_events()));
+
+    let may_differ = pairs
+        .iter()
+        .any(|pair| pair.may_have_new_diagnostics(query));
     let skipped = unchanged.clone();
-    let changed = pairs().enumerate().filter(move |(at, _)| !skipped[*at]);
-    let skills = changed.flat_map(|(_, (before, now))| RootDeltas::new(query, before, now));
-    let may_differ =
-        pairs().any(
-            |(before, now)| match (before, before.map(|b| b.state.catalog())) {
-                (Some(before), Some(Some(old))) if !before.state.is_same(&now.state) => {
-                    let new = now.state.catalog();
-                    new.is_none_or(|new| {
-                        !Arc::ptr_eq(&new.diagnostics, &old.diagnostics)
-                            && new.diagnostics != old.diagnostics
-                    }) || root_status(before, &query.product) != root_status(now, &query.product)
-                }
-                (before, _) => before.is_none_or(|before| !before.state.is_same(&now.state)),
-            },
-        );
-    let problems = may_differ.then(|| {
-        let now = root_diagnostics(new, &query.product);
-        let before = old.map(|old| root_diagnostics(old, &query.product));
-        let changed = now
-            .into_iter()
-            .enumerate()
-            .filter(move |(at, _)| !unchanged[*at]);
-        let differs = changed.filter(move |(at, list)| match &before {
-            Some(before) => before[*at] != *list,
-            None => !list.is_empty(),
-        });
-        differs.flat_map(|(at, list)| diagnostic_events(&new.roots[at].id, list))
-    });
-    let problems = problems.into_iter().flatten();
-    first_states
+    let skills = pairs
+        .into_iter()
+        .enumerate()
+        .filter(move |(at, _)| !skipped[*at])
+        .flat_map(move |(_, pair)| RootDeltas::new(query, pair.before, pair.now));
+    let problems = may_differ.then(|| changed_diagnostics(query, old, new, unchanged));
+
+    states
+        .into_events()
         .chain(skills)
-        .chain(problems)
+        .chain(problems.into_iter().flatten())
         .chain(last_states.into_iter().flatten().flatten())
 }
 
-/// Returns an event for each state that is not equal to the state before.
-fn state_events(
+/// A root in two views.
+#[derive(Clone, Copy)]
+struct RootPair<'a> {
+    before: Option<&'a RootView>,
+    now: &'a RootView,
+}
+
+impl RootPair<'_> {
+    /// Whether the diagnostics may differ. Diagnostics of an equal state are equal.
+    fn may_have_new_diagnostics(&self, query: &ListQuery) -> bool {
+        let now = self.now;
+        let Some(before) = self.before else {
+            return true;
+        };
+        if before.state.is_same(&now.state) {
+            return false;
+        }
+
+        match (before.state.catalog(), now.state.catalog()) {
+            (Some(old), Some(new)) => {
+                let are_equal = Arc::ptr_eq(&new.diagnostics, &old.diagnostics)
+                    || new.diagnostics == old.diagnostics;
+                !are_equal
+                    || root_status(before, &query.product) != root_status(now, &query.product)
+            }
+            _ => true,
+        }
+    }
+}
+
+/// States of the roots of two views.
+#[derive(Default)]
+struct StatePair {
     before: Vec<pb::RootStatus>,
     now: Vec<pb::RootStatus>,
-) -> impl Iterator<Item = Event> + Send {
-    now.into_iter().enumerate().filter_map(move |(at, status)| {
-        (before.get(at) != Some(&status)).then_some(Event::RootStatus(status))
-    })
+}
+
+impl StatePair {
+    fn new(
+        query: &ListQuery,
+        digests: &CatalogDigests,
+        old: Option<&CatalogView>,
+        new: &CatalogView,
+    ) -> Self {
+        Self {
+            before: old
+                .map(|old| digests.root_statuses(query, old))
+                .unwrap_or_default(),
+            now: digests.root_statuses(query, new),
+        }
+    }
+
+    /// Returns an event for each state that is not equal to the state before.
+    fn into_events(self) -> impl Iterator<Item = Event> + Send {
+        let before = self.before;
+        self.now
+            .into_iter()
+            .enumerate()
+            .filter(move |(at, status)| before.get(*at) != Some(status))
+            .map(|(_, status)| Event::RootStatus(status))
+    }
+}
+
+/// Returns the diagnostics of each root whose diagnostics changed. Skips the roots in `unchanged`.
+fn changed_diagnostics<'a>(
+    query: &ListQuery,
+    old: Option<&CatalogView>,
+    new: &'a CatalogView,
+    unchanged: Arc<[bool]>,
+) -> impl Iterator<Item = Event> + Send + use<'a> {
+    let now = root_diagnostics(new, &query.product);
+    let before = old.map(|old| root_diagnostics(old, &query.product));
+    now.into_iter()
+        .enumerate()
+        .filter(move |(at, _)| !unchanged[*at])
+        .filter(move |(at, list)| match &before {
+            Some(before) => before[*at] != *list,
+            None => !list.is_empty(),
+        })
+        .flat_map(move |(at, list)| diagnostic_events(&new.roots[at].id, list))
 }
 
 fn diagnostic_events(root: &RootId, list: Vec<pb::Diagnostic>) -> Vec<Event> {
@@ -111,7 +159,9 @@ fn diagnostic_events(root: &RootId, list: Vec<pb::Diagnostic>) -> Vec<Event> {
         root_id: root.as_str().to_owned(),
         ..pb::DiagnosticList::default()
     }];
+
     let mut size = 0;
+
     for diagnostic in list {
         size += diagnostic.encoded_len() + 4;
         if size > MAX_FRAGMENT_BYTES {
@@ -122,10 +172,12 @@ fn diagnostic_events(root: &RootId, list: Vec<pb::Diagnostic>) -> Vec<Event> {
                 continued: true,
             });
         }
+
         if let Some(last) = lists.last_mut() {
             last.diagnostics.push(diagnostic);
         }
     }
+
     lists.into_iter().map(Event::Diagnostics).collect()
 }
 
@@ -141,37 +193,33 @@ struct RootDeltas<'a> {
 
 impl<'a> RootDeltas<'a> {
     fn new(query: &'a ListQuery, before: Option<&'a RootView>, now: &'a RootView) -> Self {
-        let visible = |root: &'a RootView| VisibleRoot::new(root, &query.product);
-        let (old, new) = (before.and_then(visible), visible(now));
+        let old = before.and_then(|root| VisibleRoot::new(root, &query.product));
+        let new = VisibleRoot::new(now, &query.product);
         let diff = match (old, new) {
             (Some(old), Some(new)) if !std::ptr::eq(old.catalog, new.catalog) => {
                 diff_catalogs(old.catalog, new.catalog)
             }
             _ => CatalogDiff::default(),
         };
-        let (removed, upserted): (_, Box<dyn Iterator<Item = pb::Skill> + Send>) = match (old, new)
-        {
-            (None, None) => (Vec::new(), Box::new(std::iter::empty())),
-            (Some(old), None) => {
-                let to_removed = |(_, skill): (_, &Skill)| {
-                    removed_skill(old.id, &skill.package, pb::RemovalReason::RootUnavailable)
-                };
-                (
-                    old.skills(0).map(to_removed).collect(),
-                    Box::new(std::iter::empty()),
-                )
-            }
-            (None, Some(new)) => (Vec::new(), Box::new(all_skills(query, new))),
-            (Some(old), Some(new)) => skill_changes(query, &old, &new, &diff),
+
+        let skills = match (old, new) {
+            (None, None) => SkillChanges::default(),
+            (Some(old), None) => SkillChanges::all_removed(old),
+            (None, Some(new)) => SkillChanges {
+                upserted: Box::new(all_skills(query, new)),
+                ..SkillChanges::default()
+            },
+            (Some(old), Some(new)) => SkillChanges::between(query, &old, &new, &diff),
         };
         let plugins = match query.view {
             pb::SkillView::Basic => PluginChanges::default(),
             _ => PluginChanges::between(old, new, diff),
         };
+
         Self {
             root: now,
-            removed: removed.into_iter(),
-            upserted,
+            removed: skills.removed.into_iter(),
+            upserted: skills.upserted,
             deferred_skill: None,
             plugins,
         }
@@ -183,58 +231,84 @@ fn all_skills<'a>(
     query: &'a ListQuery,
     new: VisibleRoot<'a>,
 ) -> impl Iterator<Item = pb::Skill> + Send + use<'a> {
-    let listed = new
-        .catalog
+    new.catalog
         .skills(0)
-        .filter(move |skill| new.is_listed(skill));
-    listed.map(move |s| skill_message(new.id, new.catalog.header.scope, s, query.view))
+        .filter(move |skill| new.is_listed(skill))
+        .map(move |skill| skill_message(new.id, new.catalog.header.scope, skill, query.view))
 }
 
-type SkillChanges<'a> = (
-    Vec<pb::RemovedSkill>,
-    Box<dyn Iterator<Item = pb::Skill> + Send + 'a>,
-);
+/// Changes of the skills of a root.
+struct SkillChanges<'a> {
+    removed: Vec<pb::RemovedSkill>,
+    upserted: Box<dyn Iterator<Item = pb::Skill> + Send + 'a>,
+}
 
-fn skill_changes<'a>(
-    query: &'a ListQuery,
-    old: &VisibleRoot<'a>,
-    new: &VisibleRoot<'a>,
-    diff: &CatalogDiff,
-) -> SkillChanges<'a> {
-    let scopes = (old.catalog.header.scope, new.catalog.header.scope);
-    let was_listed = |package: &RelPath| {
-        old.catalog
-            .skill(package)
-            .filter(|skill| old.is_listed(skill))
-            .map(|skill| &**skill)
-    };
-    let mut removed: Vec<_> = (diff.removed.iter())
-        .filter(|(package, _)| was_listed(package).is_some())
-        .map(|(package, reason)| removed_skill(new.id, package, removal_reason(*reason)))
-        .collect();
-    if scopes.0 != scopes.1 {
-        return (removed, Box::new(all_skills(query, *new)));
+impl Default for SkillChanges<'_> {
+    fn default() -> Self {
+        Self {
+            removed: Vec::new(),
+            upserted: Box::new(std::iter::empty()),
+        }
     }
-    let mut upserted = Vec::new();
-    for now in &diff.upserted {
-        let before = was_listed(&now.package);
-        if !new.is_listed(now) {
-            if before.is_some() {
-                removed.push(removed_skill(
-                    new.id,
-                    &now.package,
-                    pb::RemovalReason::Disabled,
-                ));
+}
+
+impl<'a> SkillChanges<'a> {
+    /// Returns the changes of a root that cannot be used any longer.
+    fn all_removed(old: VisibleRoot<'a>) -> Self {
+        let reason = pb::RemovalReason::RootUnavailable;
+        Self {
+            removed: old
+                .skills(0)
+                .map(|(_, skill)| removed_skill(old.id, &skill.package, reason))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Returns the changes between two catalogs.
+    fn between(
+        query: &'a ListQuery,
+        old: &VisibleRoot<'a>,
+        new: &VisibleRoot<'a>,
+        diff: &CatalogDiff,
+    ) -> Self {
+        let mut removed: Vec<_> = diff
+            .removed
+            .iter()
+            .filter(|(package, _)| old.listed_skill(package).is_some())
+            .map(|(package, reason)| removed_skill(new.id, package, removal_reason(*reason)))
+            .collect();
+
+        // The scope is in the message of each skill.
+        let old_scope = old.catalog.header.scope;
+        let new_scope = new.catalog.header.scope;
+        if old_scope != new_scope {
+            let upserted = Box::new(all_skills(query, *new));
+            return Self { removed, upserted };
+        }
+
+        let mut upserted = Vec::new();
+        for now in &diff.upserted {
+            let before = old.listed_skill(&now.package);
+            if !new.is_listed(now) {
+                if before.is_some() {
+                    let reason = pb::RemovalReason::Disabled;
+                    removed.push(removed_skill(new.id, &now.package, reason));
+                }
+                continue;
             }
-            continue;
+
+            let message = skill_message(new.id, new_scope, now, query.view);
+            // The change may be invisible in this view.
+            if before.is_none_or(|b| skill_message(old.id, old_scope, b, query.view) != message) {
+                upserted.push(message);
+            }
         }
-        let message = skill_message(new.id, scopes.1, now, query.view);
-        // The change may be invisible in this view.
-        if before.is_none_or(|b| skill_message(old.id, scopes.0, b, query.view) != message) {
-            upserted.push(message);
+        Self {
+            removed,
+            upserted: Box::new(upserted.into_iter()),
         }
     }
-    (removed, Box::new(upserted.into_iter()))
 }
 
 fn removed_skill(root: &RootId, package: &RelPath, reason: pb::RemovalReason) -> pb::RemovedSkill {
@@ -252,7 +326,9 @@ impl Iterator for RootDeltas<'_> {
             root_id: self.root.id.as_str().to_owned(),
             ..pb::SkillDelta::default()
         };
+
         let mut size = 0;
+
         while size < MAX_FRAGMENT_BYTES {
             let Some(removed) = self.removed.next() else {
                 break;
@@ -260,10 +336,12 @@ impl Iterator for RootDeltas<'_> {
             size += removed.encoded_len() + 4;
             delta.removed.push(removed);
         }
+
         while size < MAX_FRAGMENT_BYTES {
             let Some(skill) = self.deferred_skill.take().or_else(|| self.upserted.next()) else {
                 break;
             };
+
             let len = skill.encoded_len() + 4;
             if size > 0 && size + len > MAX_FRAGMENT_BYTES {
                 self.deferred_skill = Some(skill);
@@ -272,8 +350,10 @@ impl Iterator for RootDeltas<'_> {
             size += len;
             delta.upserted.push(skill);
         }
+
         self.plugins
             .append_to_delta(self.root, &mut delta, &mut size);
+
         (size > 0).then_some(Event::Delta(delta))
     }
 }
@@ -291,6 +371,11 @@ struct PluginChanges<'a> {
 /// Root whose marketplaces changed; `None` if the root cannot be used.
 struct MarketplaceUpdate<'a>(Option<VisibleRoot<'a>>);
 
+/// Returns the marketplaces of a root; none if the root cannot be used.
+fn marketplaces<'a>(root: Option<VisibleRoot<'a>>) -> &'a [PluginMarketplace] {
+    root.map_or(&[], |root| root.catalog.marketplaces())
+}
+
 impl<'a> PluginChanges<'a> {
     /// Returns the changes between two versions of a root. `diff` is empty unless both have a
     /// catalog.
@@ -299,32 +384,32 @@ impl<'a> PluginChanges<'a> {
         new: Option<VisibleRoot<'a>>,
         diff: CatalogDiff,
     ) -> Self {
-        let handle = |id: &RootId, plugin: &Plugin| handle_or_empty(id, Some(&plugin.package));
-        let lists = |root: Option<VisibleRoot<'a>>| {
-            root.map_or(&[][..], |root| root.catalog.marketplaces())
-        };
-        let differs = lists(old) != lists(new);
+        let differs = marketplaces(old) != marketplaces(new);
         let mut changes = Self {
             marketplaces: differs.then_some(MarketplaceUpdate(new)),
             ..Self::default()
         };
+
         match (old, new) {
             (Some(old), None) => {
-                changes.removed = old.plugins().map(|plugin| handle(old.id, plugin)).collect();
+                changes.removed = old
+                    .plugins()
+                    .map(|plugin| handle_or_empty(old.id, Some(&plugin.package)))
+                    .collect();
             }
             (None, Some(new)) => changes.upserted = new.plugins().cloned().collect(),
             (Some(old), Some(new)) => {
-                let is_listed = |plugin: &Arc<Plugin>| plugin.check_handle(new.id).is_ok();
-                let old_plugin = |package| old.catalog.plugin(package).cloned();
-                let removed = diff.removed_plugins.iter().filter_map(old_plugin);
-                let removed = removed
-                    .filter(is_listed)
-                    .map(|plugin| handle(new.id, &plugin));
-                changes.removed = removed.collect();
+                changes.removed = diff
+                    .removed_plugins
+                    .iter()
+                    .filter_map(|package| old.catalog.plugin(package))
+                    .filter(|plugin| plugin.check_handle(new.id).is_ok())
+                    .map(|plugin| handle_or_empty(new.id, Some(&plugin.package)))
+                    .collect();
                 changes.upserted = diff
                     .upserted_plugins
                     .into_iter()
-                    .filter(is_listed)
+                    .filter(|plugin| plugin.check_handle(new.id).is_ok())
                     .collect();
             }
             (None, None) => {}
@@ -345,32 +430,38 @@ impl<'a> PluginChanges<'a> {
             let Some(plugin) = self.upserted.front() else {
                 break;
             };
+
             let message = plugin_message(&root.id, plugin);
             let len = message.encoded_len() + 4;
             if *size > 0 && *size + len > MAX_FRAGMENT_BYTES {
                 return;
             }
+
             self.upserted.pop_front();
             *size += len;
             delta.upserted_plugins.push(message);
         }
+
         if !self.upserted.is_empty() || *size >= MAX_FRAGMENT_BYTES {
             return;
         }
+
         let Some(MarketplaceUpdate(visible)) = &self.marketplaces else {
             return;
         };
-        let lists = visible.map_or(&[][..], |root| root.catalog.marketplaces());
+
         let list = pb::MarketplaceList {
-            marketplaces: lists
+            marketplaces: marketplaces(*visible)
                 .iter()
                 .map(|list| marketplace_message(&root.id, list))
                 .collect(),
         };
+
         let len = list.encoded_len() + 4;
         if *size > 0 && *size + len > MAX_FRAGMENT_BYTES {
             return;
         }
+
         self.marketplaces = None;
         *size += len;
         delta.marketplaces = Some(list);

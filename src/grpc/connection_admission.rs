@@ -163,11 +163,14 @@ impl ListenerPermits {
 
     fn acquire_permit(&self, caller: &QuotaKey) -> Result<AdmittedPermit, QuotaExceeded> {
         let caller_permit = self.quota.0.caller_quota.acquire(caller, 1)?;
-        let listener_permit = self.accepted.clone().try_acquire_owned();
-        let listener_permit = listener_permit.map_err(|_| QuotaExceeded {
-            limit_name: "max_connections",
-            limit: self.max_accepted,
-        })?;
+        let listener_permit =
+            self.accepted
+                .clone()
+                .try_acquire_owned()
+                .map_err(|_| QuotaExceeded {
+                    limit_name: "max_connections",
+                    limit: self.max_accepted,
+                })?;
         Ok(AdmittedPermit {
             _listener: listener_permit,
             _caller: caller_permit,

@@ -3,22 +3,23 @@
 //! response into a buffer of its own; the methods here return encoded responses.
 
 use super::audit_log::{AuditLog, AuditedCall};
-use super::encoded_body::EncodedBody;
+use super::encoded_body::{ENCODING_HEADER, EncodedBody};
 use super::service::GrpcService;
 use caproot_core::proto::caproot::v1::capability_service_server::SERVICE_NAME;
-use http::{HeaderMap, Response};
+use caproot_core::text::truncate_escaped;
+use http::{HeaderMap, HeaderValue, Response};
 use prost::Message;
 use std::convert::Infallible;
-use std::future::ready;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tonic::body::Body;
-use tonic::codec::CompressionEncoding::Gzip;
-use tonic::server::{Grpc, NamedService};
+use tonic::codec::{CompressionEncoding, Streaming};
+use tonic::metadata::{MetadataMap, MetadataValue};
+use tonic::server::NamedService;
 use tonic::{Request, Status};
-use tonic_prost::ProstCodec;
-use tower::{Service, service_fn};
+use tonic_prost::ProstDecoder;
+use tower::Service;
 
 /// Path of a method, before the name of the method.
 pub const METHOD_PATH_PREFIX: &str = "/caproot.v1.CapabilityService/";
@@ -28,8 +29,10 @@ pub const METHOD_PATH_PREFIX: &str = "/caproot.v1.CapabilityService/";
 /// stay uncompressed because of compression side channels: an attacker who writes into a file and
 /// sees the length of its compressed pages could guess its other contents.
 const LIST_METHODS: [&str; 4] = ["ListRoots", "ResolveRoots", "ListSkills", "ListResources"];
-/// Header with the encodings that the caller accepts.
+/// Header with the encodings that the caller accepts, or that the daemon accepts in an error.
 const ACCEPT_ENCODING_HEADER: &str = "grpc-accept-encoding";
+/// Most bytes of the name of an encoding in an error.
+const MAX_ENCODING_BYTES: usize = 64;
 
 /// Server of `caproot.v1.CapabilityService`.
 #[derive(Debug, Clone)]
@@ -55,12 +58,13 @@ impl RpcDispatcher {
         call: &mut AuditedCall,
     ) -> Result<Response<Body>, Status> {
         let service = &self.service;
-        let accepts_gzip = accepts_gzip(request.headers());
+        let may_compress = accepts_gzip(request.headers());
         let uri = request.uri().clone();
         let method = uri
             .path()
             .strip_prefix(METHOD_PATH_PREFIX)
             .unwrap_or_default();
+
         let message = match method {
             "GetExecutor" => service.get_executor(&self.decode(request).await?, call)?,
             "ListRoots" => {
@@ -94,8 +98,9 @@ impl RpcDispatcher {
             }
             _ => return Err(Status::unimplemented("")),
         };
+
         call.set_response_bytes(message.message_len());
-        if accepts_gzip && LIST_METHODS.contains(&method) {
+        if may_compress && LIST_METHODS.contains(&method) {
             return message.into_compressed_response();
         }
         Ok(message.into_response())
@@ -106,22 +111,45 @@ impl RpcDispatcher {
         &self,
         request: http::Request<Body>,
     ) -> Result<Request<M>, Status> {
-        let mut decoded = None;
-        // tonic decodes a request only for a method. This method keeps the request, and its response
-        // is discarded.
-        let method = service_fn(|request| {
-            decoded = Some(request);
-            ready(Err::<tonic::Response<()>, _>(Status::ok("")))
-        });
-        let response = Grpc::new(ProstCodec::<(), M>::default())
-            .accept_compressed(Gzip)
-            .max_decoding_message_size(self.service.max_request_bytes())
-            .unary(method, request)
-            .await;
-        decoded.ok_or_else(|| {
-            let status = response.extensions().get::<Status>().cloned();
-            status.unwrap_or_else(|| Status::internal("internal error: the request is not decoded"))
-        })
+        let encoding = request_encoding(request.headers())?;
+        let (head, body) = request.into_parts();
+        let mut messages = Streaming::new_request(
+            ProstDecoder::<M>::default(),
+            body,
+            encoding,
+            Some(self.service.max_request_bytes()),
+        );
+
+        let message = messages
+            .message()
+            .await?
+            .ok_or_else(|| Status::internal("the request has no message"))?;
+        // The rest of the body is read before the method runs: a fault in it fails the call.
+        messages.trailers().await?;
+
+        let metadata = MetadataMap::from_headers(head.headers);
+        Ok(Request::from_parts(metadata, head.extensions, message))
+    }
+}
+
+/// Returns the encoding of compressed messages of a request. tonic checks the header only in its own
+/// server.
+fn request_encoding(headers: &HeaderMap) -> Result<Option<CompressionEncoding>, Status> {
+    match headers.get(ENCODING_HEADER).map(HeaderValue::as_bytes) {
+        None | Some(b"identity") => Ok(None),
+        Some(b"gzip") => Ok(Some(CompressionEncoding::Gzip)),
+        Some(other) => {
+            let mut status = Status::unimplemented(format!(
+                "the request is compressed with `{}`; send it with gzip or without compression",
+                truncate_escaped(&String::from_utf8_lossy(other), MAX_ENCODING_BYTES)
+            ));
+            // gRPC compression: the response names the encodings that the server accepts.
+            let accepted = MetadataValue::from_static("gzip,identity");
+            status
+                .metadata_mut()
+                .insert(ACCEPT_ENCODING_HEADER, accepted);
+            Err(status)
+        }
     }
 }
 

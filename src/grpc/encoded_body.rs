@@ -25,7 +25,7 @@ use tonic::body::Body;
 use tonic::metadata::GRPC_CONTENT_TYPE;
 
 /// Header with the encoding of a message.
-const ENCODING_HEADER: &str = "grpc-encoding";
+pub const ENCODING_HEADER: &str = "grpc-encoding";
 /// Length of the prefix of a message: compression flag and length. Source: gRPC over HTTP/2,
 /// "Length-Prefixed-Message".
 const PREFIX_BYTES: usize = 5;
@@ -82,11 +82,13 @@ pub fn encode_with_field(
     let len = contents.as_ref().len();
     let is_short = len <= MAX_COPIED_BYTES;
     let copied_len = if is_short { len } else { 0 };
+
     let mut buffer =
         MessageBuf::with_capacity(message.encoded_len() + MAX_FIELD_HEADER_BYTES + copied_len);
     buffer.append_message(message);
     encode_key(number, WireType::LengthDelimited, &mut buffer.0);
     encode_varint(len as u64, &mut buffer.0);
+
     if is_short {
         buffer.0.extend_from_slice(contents.as_ref());
         return Ok(buffer.finish(0)?.into());
@@ -208,12 +210,12 @@ impl EncodedEvent {
             _ => None,
         };
         let is_synced = matches!(event, Event::Synced(_));
-        let (epoch, event) = (format_epoch(epoch), Some(event));
         let bytes = encode_message(&pb::WatchSkillsResponse {
-            epoch,
+            epoch: format_epoch(epoch),
             revision,
-            event,
+            event: Some(event),
         })?;
+
         Ok(Self {
             bytes,
             denied_root,

@@ -111,6 +111,7 @@ impl RpcError {
         if let Some(root) = root {
             metadata.insert("root_id".to_owned(), root.to_owned());
         }
+
         let (reason, message) = match self {
             Self::AuthorityMismatch => (
                 ErrorReason::AuthorityMismatch,
@@ -136,6 +137,7 @@ impl RpcError {
             ),
             Self::Read(PackageReadError::File(unread)) => read_error(unread, &mut metadata),
         };
+
         error_status(reason, message, metadata, None)
     }
 }

@@ -136,25 +136,24 @@ fn config_status(state: &ConfigState) -> pb::ConfigStatus {
         last_rejection,
         restart_required,
     } = state;
-    let last_rejection = last_rejection.as_ref().map(
-        |RejectedReload {
-             rejected_at,
-             error_positions,
-             first_error: _,
-         }| pb::ConfigRejection {
-            time: Some(timestamp(*rejected_at)),
-            errors: error_positions.clone(),
-        },
-    );
+
     pb::ConfigStatus {
         load_time: Some(timestamp(*read_at)),
         applied_reloads: *applied_reloads,
         rejected_reloads: *rejected_reloads,
-        last_rejection,
+        last_rejection: last_rejection.as_ref().map(config_rejection),
         restart_required: restart_required
             .iter()
             .map(|key| (*key).to_owned())
             .collect(),
+    }
+}
+
+/// Builds the last rejection, without the text of the error: it may quote the file.
+fn config_rejection(rejection: &RejectedReload) -> pb::ConfigRejection {
+    pb::ConfigRejection {
+        time: Some(timestamp(rejection.rejected_at)),
+        errors: rejection.error_positions.clone(),
     }
 }
 

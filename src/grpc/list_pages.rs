@@ -56,6 +56,7 @@ pub fn encode_skill_page(
     view: &CatalogView,
 ) -> Result<Bytes, Status> {
     let query = &request.query;
+
     let mut roots = digests.root_statuses(query, view);
     request.known_catalogs.mark_unchanged(&mut roots);
     let mut page = pb::ListSkillsResponse {
@@ -64,23 +65,28 @@ pub fn encode_skill_page(
         revision: view.revision,
         ..pb::ListSkillsResponse::default()
     };
+
     page.truncated = page.roots.iter().any(|r| r.truncated);
     if request.is_first_page() && !request.roots_only {
         page.warnings = root_warnings(&page.roots);
-        let lists = root_diagnostics(view, &query.product)
+        page.diagnostics = root_diagnostics(view, &query.product)
             .into_iter()
-            .zip(&page.roots);
-        let changed = lists.filter(|(_, root)| !root.unchanged);
-        page.diagnostics = changed.flat_map(|(list, _)| list).collect();
+            .zip(&page.roots)
+            .filter(|(_, root)| !root.unchanged)
+            .flat_map(|(list, _)| list)
+            .collect();
     }
+
+    // The skills fill the room that the other fields leave.
     let mut buffer = MessageBuf::with_capacity(0);
     let room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
     if let Some(next) = write_skills(&mut buffer, request, (view, &page.roots), room) {
         page.next_page_token = request.next_page_token(epoch, view.revision, next);
     } else {
-        let query = query.resume_token_binding();
-        page.resume_token = ResumeToken::new(epoch, view.revision, &query).encode(b"");
+        let binding = query.resume_token_binding();
+        page.resume_token = ResumeToken::new(epoch, view.revision, &binding).encode(b"");
     }
+
     buffer.append_message(&page);
     buffer.finish(0)
 }
@@ -101,6 +107,7 @@ fn write_skills(
     if *roots_only {
         return None;
     }
+
     let mut count = 0;
     for (root_at, root) in view.roots.iter().enumerate().skip(begin.0) {
         if statuses[root_at].unchanged {
@@ -109,12 +116,14 @@ fn write_skills(
         let Some(visible) = VisibleRoot::new(root, &query.product) else {
             continue;
         };
+
         let scope = visible.catalog.header.scope;
         let from = if root_at == begin.0 { begin.1 } else { 0 };
         for (skill_at, listed) in visible.skills(from) {
             if count == request.page_size {
                 return Some((root_at, skill_at));
             }
+
             // On a later page, any skill fits. Diagnostics can fill the first page.
             let must_take = count == 0 && !request.is_first_page();
             let written =
@@ -123,6 +132,7 @@ fn write_skills(
                         encode_skill(&root.id, scope, listed, query.view, out);
                     });
                 });
+
             let Some(len) = written else {
                 return Some((root_at, skill_at));
             };
@@ -140,6 +150,7 @@ pub fn resolved_page(
     view: &CatalogView,
 ) -> pb::ResolveRootsResponse {
     let begin = request.begin;
+
     let mut page = pb::ResolveRootsResponse {
         roots: view.roots.iter().map(resolved_root).collect(),
         epoch: format_epoch(epoch),
@@ -152,19 +163,22 @@ pub fn resolved_page(
             root.diagnostics = list;
         }
     }
+
     let mut room = (MAX_PAGE_BYTES - RESERVED_BYTES).saturating_sub(page.encoded_len());
     let mut count = 0;
     for (root_at, root) in view.roots.iter().enumerate().skip(begin.0) {
         let Some(visible) = VisibleRoot::new(root, "") else {
             continue;
         };
-        let lists = visible.catalog.marketplaces();
+
+        let lists =
+            visible.catalog.marketplaces().iter().map(|list| {
+                ResolvedItem::Marketplace(Box::new(marketplace_message(&root.id, list)))
+            });
+        let plugins = visible
+            .plugins()
+            .map(|plugin| ResolvedItem::Plugin(Box::new(plugin_message(&root.id, plugin))));
         let from = if root_at == begin.0 { begin.1 } else { 0 };
-        let lists = lists
-            .iter()
-            .map(|list| ResolvedItem::Marketplace(Box::new(marketplace_message(&root.id, list))));
-        let plugins = visible.plugins();
-        let plugins = plugins.map(|p| ResolvedItem::Plugin(Box::new(plugin_message(&root.id, p))));
         for (item_at, item) in lists.chain(plugins).enumerate().skip(from) {
             // The length prefix of the root can grow by a few bytes.
             let len = item.len() + 16;
@@ -175,6 +189,7 @@ pub fn resolved_page(
                 page.next_page_token = request.next_page_token(epoch, view.revision, next);
                 return page;
             }
+
             room = room.saturating_sub(len);
             count += 1;
             item.push_to(&mut page.roots[root_at]);
@@ -210,16 +225,20 @@ pub fn max_diagnostic_bytes(view: &CatalogView, product: &str) -> usize {
 
 /// Returns the diagnostics of a root that fit into `max_bytes`, most severe first.
 pub fn limited_diagnostics(visible: &VisibleRoot<'_>, max_bytes: usize) -> Vec<pb::Diagnostic> {
-    let (mut diagnostics, mut room) = (visible.diagnostics(), max_bytes);
+    let mut diagnostics = visible.diagnostics();
     diagnostics.truncate(MAX_DIAGNOSTICS);
-    let fitting = diagnostics.iter().take_while(|d| {
-        let len = d.encoded_len() + 4;
-        let fits = len <= room;
-        room = room.saturating_sub(len);
-        fits
-    });
-    let fitting = fitting.count();
-    diagnostics.truncate(fitting);
+
+    let mut room = max_bytes;
+    let fitting_count = diagnostics
+        .iter()
+        .take_while(|diagnostic| {
+            let len = diagnostic.encoded_len() + 4;
+            let fits = len <= room;
+            room = room.saturating_sub(len);
+            fits
+        })
+        .count();
+    diagnostics.truncate(fitting_count);
     diagnostics
 }
 

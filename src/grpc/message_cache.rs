@@ -89,17 +89,16 @@ impl MessageKey {
         if !roots.all(|root| matches!(root.state, RootState::Snapshot(_))) {
             return None;
         }
+
         // A full SHA-256 digest: if an attacker could find another query with the same digest, the
         // attacker would receive its messages.
         let query_digest = Sha256::digest(query).into();
-        let from_revision = from.map(|view| view.revision);
-        let (to_revision, position) = (to.revision, (0, 0));
         Some(Self {
             query_digest,
-            from_revision,
-            to_revision,
+            from_revision: from.map(|view| view.revision),
+            to_revision: to.revision,
             parameters,
-            position,
+            position: (0, 0),
         })
     }
 
@@ -138,13 +137,16 @@ impl<T: AsRef<[u8]> + Send + Sync + 'static> MessageCache<T> {
             // The task ends when the cache is idle.
             tokio::spawn(clear_when_idle(self.0.clone()));
         }
+
         if messages.revision < key.to_revision && !messages.limits.keeps_older_revisions {
             messages.revision = key.to_revision;
             messages.clear_recent();
         }
+
         if let Some(message) = messages.get(&key) {
             return message;
         }
+
         let message = Arc::new(message);
         let is_first = messages
             .by_key
@@ -153,6 +155,7 @@ impl<T: AsRef<[u8]> + Send + Sync + 'static> MessageCache<T> {
         if !(is_first && messages.limits.needs_second_insertion) {
             messages.add_recent(key, message.clone());
         }
+
         if messages.by_key.len() > MIN_SWEEP_LEN.max(2 * messages.live_count) {
             messages.sweep();
         }
@@ -185,7 +188,8 @@ impl<T: AsRef<[u8]>> CachedMessages<T> {
     }
 
     fn clear_recent(&mut self) {
-        (self.recent, self.recent_bytes) = (LruCache::unbounded(), 0);
+        self.recent = LruCache::unbounded();
+        self.recent_bytes = 0;
         self.sweep();
         self.by_key.shrink_to_fit();
     }
@@ -207,10 +211,10 @@ impl<T> Clone for MessageCache<T> {
 async fn clear_when_idle<T: AsRef<[u8]>>(messages: Arc<Mutex<CachedMessages<T>>>) {
     loop {
         sleep(IDLE_EXPIRY).await;
-        let mut messages = messages.lock();
-        if !std::mem::take(&mut messages.used_since_check) {
-            messages.clear_recent();
-            messages.has_expiry_task = false;
+        let mut locked = messages.lock();
+        if !std::mem::take(&mut locked.used_since_check) {
+            locked.clear_recent();
+            locked.has_expiry_task = false;
             return;
         }
     }

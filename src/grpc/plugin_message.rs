@@ -24,6 +24,7 @@ pub fn plugin_message(root: &RootId, plugin: &Plugin) -> pb::Plugin {
         license,
         interface,
     } = &plugin.manifest.declarations.info;
+
     pb::Plugin {
         authority: Some(pb::Authority {
             kind: "executor".to_owned(),
@@ -92,6 +93,7 @@ impl PluginEncoder<'_> {
 
     fn interface(&self, interface: &PluginInterface, plugin: &Plugin) -> pb::PluginInterface {
         let [composer_icon, logo, logo_dark] = &plugin.images;
+
         pb::PluginInterface {
             display_name: text(interface.display_name.as_deref()),
             short_description: text(interface.short_description.as_deref()),
@@ -150,6 +152,7 @@ impl PluginEncoder<'_> {
             McpTransport::Sse => pb::McpTransport::Sse,
         };
         let enabled_tools = server.enabled_tools.as_ref();
+
         pb::McpServer {
             name: (*server.name).to_owned(),
             transport: transport.into(),
@@ -252,19 +255,20 @@ fn required_capabilities(
     components: &PluginComponents,
 ) -> impl Iterator<Item = pb::HostCapability> {
     use pb::HostCapability as Host;
-    let has = |transport| {
-        let servers = components
-            .mcp_servers
-            .iter()
-            .filter(|server| server.enabled != Some(false));
-        servers
-            .map(|server| server.transport)
-            .any(|found| found == transport)
-    };
+    let transports: Vec<_> = components
+        .mcp_servers
+        .iter()
+        .filter(|server| server.enabled != Some(false))
+        .map(|server| server.transport)
+        .collect();
+
     let capabilities = [
-        (has(McpTransport::Stdio), Host::McpStdio),
-        (has(McpTransport::StreamableHttp), Host::McpStreamableHttp),
-        (has(McpTransport::Sse), Host::McpSse),
+        (transports.contains(&McpTransport::Stdio), Host::McpStdio),
+        (
+            transports.contains(&McpTransport::StreamableHttp),
+            Host::McpStreamableHttp,
+        ),
+        (transports.contains(&McpTransport::Sse), Host::McpSse),
         (!components.apps.is_empty(), Host::Apps),
         (!components.hooks.is_empty(), Host::Hooks),
         (!components.agents.is_empty(), Host::Agents),

@@ -92,6 +92,7 @@ impl QuotaPermit {
         let [total_name, per_caller_name] = self.quota.0.limit_names;
         let mut usage = self.quota.0.usage.lock();
         let used = usage.by_key.get(&self.key).copied().unwrap_or(0);
+
         // The per-caller limit comes first because it is the more specific cause.
         let [total_limit, per_caller_limit] = usage.limits;
         let limits = [
@@ -103,6 +104,7 @@ impl QuotaPermit {
                 return Err(QuotaExceeded { limit_name, limit });
             }
         }
+
         usage.total += amount;
         *usage.by_key.entry(self.key.clone()).or_default() += amount;
         self.amount += amount;

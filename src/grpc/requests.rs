@@ -1,12 +1,10 @@
 //! Validation of requests and conversion to domain types.
 
-use super::audit_log::AuditedCall;
 use super::auth::caller_access_scope;
 use super::errors::{BadField, RpcError};
 use super::resources;
 use crate::catalog::{
-    CatalogStore, CatalogView, ConsistencyLevel, FilesRequest, ReadRequest, ScopedSelection,
-    WaitBudget,
+    CatalogView, ConsistencyLevel, FilesRequest, ReadRequest, ScopedSelection, WaitBudget,
 };
 use crate::fs::package_walk::FileListToken;
 use crate::model::token::{PageToken, ReadCursor};
@@ -37,6 +35,7 @@ fn parse_selection(
         let problem = format!("has {} roots; the limit is {max_roots}", roots.len());
         return Err(BadField::new(FIELD, problem).with_reason(pb::ErrorReason::TooManyRoots));
     }
+
     let mut seen: HashMap<RootId, usize> = HashMap::new();
     let mut selection: Vec<SelectedRoot> = Vec::with_capacity(roots.len());
     for (index, root) in roots.into_iter().enumerate() {
@@ -55,6 +54,7 @@ fn parse_selection(
             }
         }
     }
+
     Ok(selection)
 }
 
@@ -97,13 +97,12 @@ fn parse_page_token<T>(
     if text.is_empty() {
         return Ok(None);
     }
-    let invalid = || {
+    decode(text).map(Some).ok_or_else(|| {
         BadField::new(
             "page_token",
             "belongs to another list; start again without a page token",
         )
-    };
-    decode(text).map(Some).ok_or_else(invalid)
+    })
 }
 
 fn parse_view(requested: i32) -> Result<pb::SkillView, BadField> {
@@ -119,8 +118,7 @@ fn parse_bookmark_interval(requested: Option<prost_types::Duration>) -> Result<D
     const DEFAULT: Duration = Duration::from_secs(30);
     const MIN: Duration = Duration::from_secs(1);
     const MAX: Duration = Duration::from_mins(5);
-    let requested = requested.map_or(Ok(Duration::ZERO), Duration::try_from);
-    match requested {
+    match requested.map_or(Ok(Duration::ZERO), Duration::try_from) {
         Ok(Duration::ZERO) => Ok(DEFAULT),
         Ok(requested) => Ok(requested.clamp(MIN, MAX)),
         Err(_) => Err(BadField::new(
@@ -149,9 +147,16 @@ pub struct PageRequest {
     /// Query that the page token must match. Responses with equal bindings list the same.
     pub token_binding: Vec<u8>,
     /// Revision that the page continues.
-    token: Option<PageToken>,
-    consistency: ConsistencyLevel,
-    wait_budget: WaitBudget,
+    pub token: Option<PageToken>,
+    pub consistency: ConsistencyLevel,
+    pub wait_budget: WaitBudget,
+}
+
+/// Fields of a request for a page, not validated yet.
+struct PageFields<'a> {
+    page_size: i32,
+    consistency: i32,
+    page_token: &'a str,
 }
 
 /// Validated request of a stream.
@@ -198,20 +203,21 @@ impl PageRequest {
     fn parse(
         query: ListQuery,
         token_binding: Vec<u8>,
-        (page_size, consistency, page_token): (i32, i32, &str),
+        page: &PageFields<'_>,
         wait_budget: WaitBudget,
     ) -> Result<Self, BadField> {
-        let page_size = parse_page_size(page_size)?;
-        let consistency = parse_consistency(consistency)?;
-        let token = parse_page_token(page_token, |text| PageToken::decode(text, &token_binding))?;
-        let begin = token.map_or((0, 0), |token| token.position);
-        let known_catalogs = KnownCatalogs::default();
+        let page_size = parse_page_size(page.page_size)?;
+        let consistency = parse_consistency(page.consistency)?;
+        let token = parse_page_token(page.page_token, |text| {
+            PageToken::decode(text, &token_binding)
+        })?;
+
         Ok(Self {
             query,
-            known_catalogs,
+            known_catalogs: KnownCatalogs::default(),
             roots_only: false,
             page_size,
-            begin,
+            begin: token.map_or((0, 0), |token| token.position),
             token_binding,
             token,
             consistency,
@@ -221,28 +227,6 @@ impl PageRequest {
 
     pub fn is_first_page(&self) -> bool {
         self.begin == (0, 0)
-    }
-
-    /// Returns the view of the page: the revision that the page continues, or the latest states
-    /// after the scans that the request requires. Records denied roots in the audit log.
-    pub async fn find_view(
-        &self,
-        store: &CatalogStore,
-        call: &AuditedCall,
-    ) -> Result<CatalogView, RpcError> {
-        let selection = &self.query.selection;
-        let view = match self.token {
-            None => Some(
-                store
-                    .view(selection, self.consistency, self.wait_budget)
-                    .await?,
-            ),
-            Some(token) if token.epoch != store.epoch() => None,
-            Some(token) => store.view_at(selection, token.revision),
-        };
-        let view = view.ok_or(RpcError::CatalogChanged)?;
-        call.record_denied_roots(&view);
-        Ok(view)
     }
 
     /// Returns the token of the page that begins at a root and an item.
@@ -262,7 +246,8 @@ pub fn parse_list_request(
     max_roots: usize,
 ) -> Result<PageRequest, Status> {
     let access_scope = caller_access_scope(request.extensions())?;
-    let wait_budget = wait_budget(&request);
+    let wait_budget = call_wait_budget(&request);
+
     let pb::ListSkillsRequest {
         selected_capability_roots: roots,
         product,
@@ -273,24 +258,32 @@ pub fn parse_list_request(
         known_catalogs,
         roots_only,
     } = request.into_inner();
+
     let roots = parse_selection(roots, max_roots)?;
     let known_catalogs = KnownCatalogs::new(known_catalogs, &roots);
     let selection = ScopedSelection {
         access_scope,
         roots,
     };
+
     let query = ListQuery {
         selection,
         product,
         view: parse_view(view)?,
     };
+
     let mut token_binding = query.page_token_binding();
     known_catalogs.append_to(&mut token_binding);
     if roots_only {
         token_binding.insert(0, ROOTS_ONLY_TAG);
     }
-    let page = (page_size, consistency, &*page_token);
-    let request = PageRequest::parse(query, token_binding, page, wait_budget)?;
+
+    let page = PageFields {
+        page_size,
+        consistency,
+        page_token: &page_token,
+    };
+    let request = PageRequest::parse(query, token_binding, &page, wait_budget)?;
     Ok(PageRequest {
         known_catalogs,
         roots_only,
@@ -304,13 +297,15 @@ pub fn parse_resolve_request(
     max_roots: usize,
 ) -> Result<PageRequest, Status> {
     let access_scope = caller_access_scope(request.extensions())?;
-    let wait_budget = wait_budget(&request);
+    let wait_budget = call_wait_budget(&request);
+
     let pb::ResolveRootsRequest {
         selected_capability_roots: roots,
         page_size,
         page_token,
         consistency,
     } = request.into_inner();
+
     let selection = ScopedSelection {
         access_scope,
         roots: parse_selection(roots, max_roots)?,
@@ -320,10 +315,21 @@ pub fn parse_resolve_request(
         product: String::new(),
         view: pb::SkillView::Full,
     };
+
     let mut token_binding = vec![RESOLVE_TOKEN_TAG];
     token_binding.extend(query.page_token_binding());
-    let page = (page_size, consistency, &*page_token);
-    Ok(PageRequest::parse(query, token_binding, page, wait_budget)?)
+
+    let page = PageFields {
+        page_size,
+        consistency,
+        page_token: &page_token,
+    };
+    Ok(PageRequest::parse(
+        query,
+        token_binding,
+        &page,
+        wait_budget,
+    )?)
 }
 
 /// Validates the request of a stream.
@@ -334,6 +340,7 @@ pub fn parse_watch_request(
     let access_scope = caller_access_scope(request.extensions())?;
     let request = request.into_inner();
     let roots = parse_selection(request.selected_capability_roots, max_roots)?;
+
     Ok(WatchRequest {
         known_catalogs: KnownCatalogs::new(request.known_catalogs, &roots),
         query: ListQuery {
@@ -355,12 +362,14 @@ pub fn parse_read_request(
 ) -> Result<ReadRequest, Status> {
     let access_scope = caller_access_scope(request.extensions())?;
     let request = request.into_inner();
+
     let root = parse_root(request.root.unwrap_or_default(), "root")?;
     let package = parse_handle("package", &request.package, &root.id)?;
     let resource = match &*request.resource {
         "" => None,
         text => Some(parse_handle("resource", text, &root.id)?),
     };
+
     let max_bytes = match usize::try_from(request.max_bytes) {
         Ok(0) => DEFAULT_READ_BYTES,
         Ok(requested @ 4..) => requested.min(MAX_READ_BYTES),
@@ -370,6 +379,7 @@ pub fn parse_read_request(
         }
         Err(_) => return Err(BadField::new("max_bytes", "is negative; use 0 for 8,192").into()),
     };
+
     let from = match &*request.cursor {
         "" => None,
         text => {
@@ -377,18 +387,19 @@ pub fn parse_read_request(
                 .clone()
                 .unwrap_or_else(|| package.join_path(&skill_file_name()));
             let binding = handle::format_handle(&root.id, &path);
-            let cursor = ReadCursor::decode(text, binding.as_bytes());
-            let invalid = || {
+            let cursor = ReadCursor::decode(text, binding.as_bytes()).ok_or_else(|| {
                 BadField::new(
                     "cursor",
                     "is not a cursor of this resource; start again without a cursor",
                 )
-            };
-            Some(cursor.ok_or_else(invalid)?)
+            })?;
+            Some(cursor)
         }
     };
+
     let consistency = parse_consistency(request.consistency)?;
     check_authority(request.authority.as_ref(), &root.id)?;
+
     Ok(ReadRequest {
         access_scope,
         // A resource outside the package gives the same "not found" error as a missing file.
@@ -408,15 +419,19 @@ pub fn parse_files_request(
 ) -> Result<FilesRequest, Status> {
     let access_scope = caller_access_scope(request.extensions())?;
     let request = request.get_ref();
+
     let root = parse_root(request.root.clone().unwrap_or_default(), "root")?;
     let package = parse_handle("package", &request.package, &root.id)?;
     let max_files = parse_page_size(request.page_size)?;
+
     let binding = resources::page_token_binding(request);
     let bookmark = parse_page_token(&request.page_token, |text| {
         FileListToken::decode(text, &binding)
     })?;
+
     check_authority(request.authority.as_ref(), &root.id)?;
     let with_digests = request.include_digests;
+
     Ok(FilesRequest {
         access_scope,
         root,
@@ -446,7 +461,7 @@ fn parse_handle(field: &str, text: &str, root: &RootId) -> Result<RelPath, BadFi
 }
 
 /// Returns the wait budget of a call with this deadline.
-pub fn wait_budget<T>(request: &Request<T>) -> WaitBudget {
+pub fn call_wait_budget<T>(request: &Request<T>) -> WaitBudget {
     // The load limit has rejected a call with an invalid timeout.
     WaitBudget::new(grpc_timeout(request.metadata().as_ref()).unwrap_or_default())
 }

@@ -45,6 +45,12 @@ impl<'a> VisibleRoot<'a> {
             .filter(|(_, s)| self.is_listed(s))
     }
 
+    /// Returns a listed skill.
+    pub fn listed_skill(&self, package: &RelPath) -> Option<&'a Skill> {
+        let skill = self.catalog.skill(package)?;
+        self.is_listed(skill).then_some(&**skill)
+    }
+
     /// Whether a skill of the catalog is listed for this product and root id.
     pub fn is_listed(&self, skill: &Skill) -> bool {
         self.has_valid_handle(skill) && skill.is_visible_to_product(self.product)
@@ -65,37 +71,36 @@ impl<'a> VisibleRoot<'a> {
 
     /// Whether the root has a diagnostic.
     pub fn has_diagnostics(&self) -> bool {
-        let is_too_long = || {
-            let (mut skills, mut plugins) = (self.catalog.skills(0), self.catalog.plugins().iter());
-            skills.any(|skill| !self.has_valid_handle(skill))
-                || plugins.any(|plugin| plugin.check_handle(self.id).is_err())
-        };
         !self.catalog.diagnostics.kept().is_empty()
             || self.polling_diagnostic().is_some()
-            || (!self.catalog.lists_all(self.id, "") && is_too_long())
+            || (!self.catalog.lists_all(self.id, "") && self.has_too_long_handle())
+    }
+
+    fn has_too_long_handle(&self) -> bool {
+        let mut skills = self.catalog.skills(0);
+        let mut plugins = self.catalog.plugins().iter();
+        skills.any(|skill| !self.has_valid_handle(skill))
+            || plugins.any(|plugin| plugin.check_handle(self.id).is_err())
     }
 
     /// Returns the diagnostics, most severe first: those of the catalog, and those that depend on
     /// the root id.
     pub fn diagnostics(&self) -> Vec<pb::Diagnostic> {
-        let may_be_too_long = !self.catalog.lists_all(self.id, "");
-        let skills = may_be_too_long
-            .then(|| self.catalog.skills(0))
-            .into_iter()
-            .flatten();
-        let plugins = may_be_too_long
-            .then(|| self.catalog.plugins())
-            .into_iter()
-            .flatten();
-        let too_long = skills.filter_map(|s| s.check_handle(self.id).err());
-        let too_long = too_long.chain(plugins.filter_map(|p| p.check_handle(self.id).err()));
-        let too_long = too_long.map(|problem| Diagnostic {
-            resource: None,
-            problem,
-        });
-        let own: Vec<_> = too_long.chain(self.polling_diagnostic()).collect();
-        let all = own.iter().chain(self.catalog.diagnostics.kept());
-        let mut all: Vec<_> = all.collect();
+        let mut own = Vec::new();
+        if !self.catalog.lists_all(self.id, "") {
+            let skills = self.catalog.skills(0);
+            let plugins = self.catalog.plugins().iter();
+            let problems = skills
+                .filter_map(|skill| skill.check_handle(self.id).err())
+                .chain(plugins.filter_map(|plugin| plugin.check_handle(self.id).err()));
+            own.extend(problems.map(|problem| Diagnostic {
+                resource: None,
+                problem,
+            }));
+        }
+        own.extend(self.polling_diagnostic());
+
+        let mut all: Vec<_> = own.iter().chain(self.catalog.diagnostics.kept()).collect();
         all.sort_by_key(|d| d.problem.severity);
         all.into_iter().map(|d| diagnostic(self.id, d)).collect()
     }
@@ -112,7 +117,6 @@ impl<'a> VisibleRoot<'a> {
     }
 
     pub fn counts(&self) -> pb::RootCounts {
-        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let all = self.catalog.len();
         let (listed, too_long) = if self.catalog.lists_all(self.id, self.product) {
             (all, 0)
@@ -124,8 +128,10 @@ impl<'a> VisibleRoot<'a> {
                 .count();
             (self.skills(0).count(), too_long)
         };
+
         let plugins = self.plugins().count();
         let plugins_too_long = self.catalog.plugins().len() - plugins;
+
         let RootCounts {
             omitted,
             disabled,
@@ -133,20 +139,25 @@ impl<'a> VisibleRoot<'a> {
             entries,
             skipped,
         } = self.catalog.header.counts;
+
         pb::RootCounts {
-            skills: number(listed),
-            other_product: number(all - too_long - listed),
-            omitted: omitted + number(too_long),
+            skills: to_count(listed),
+            other_product: to_count(all - too_long - listed),
+            omitted: omitted + to_count(too_long),
             disabled,
             directories,
             entries,
             skipped_directories: skipped,
-            plugins: number(plugins),
+            plugins: to_count(plugins),
             diagnostics: self.catalog.diagnostics.total()
-                + number(too_long + plugins_too_long)
+                + to_count(too_long + plugins_too_long)
                 + u32::from(self.polling_diagnostic().is_some()),
         }
     }
+}
+
+fn to_count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
 }
 
 /// Returns the state, reason and message of a root.
@@ -172,6 +183,7 @@ fn root_state(state: &RootState) -> (pb::RootState, pb::RootReason, String) {
 pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
     let (state, reason, message) = root_state(&root.state);
     let visible = VisibleRoot::new(root, product);
+
     let (watch_mode, watch_message) = match &root.state {
         RootState::Snapshot(snapshot) => match snapshot.watch_mode {
             WatchMode::Events => (pb::WatchMode::Events, String::new()),
@@ -181,6 +193,7 @@ pub fn root_status(root: &RootView, product: &str) -> pb::RootStatus {
             (pb::WatchMode::Unspecified, String::new())
         }
     };
+
     pb::RootStatus {
         id: root.id.as_str().to_owned(),
         state: state.into(),
@@ -199,6 +212,7 @@ pub fn resolved_root(root: &RootView) -> pb::ResolvedRoot {
     let status = root_status(root, "");
     let visible = VisibleRoot::new(root, "");
     let header = visible.as_ref().map(|s| &s.catalog.header);
+
     pb::ResolvedRoot {
         id: status.id,
         state: status.state,
@@ -232,6 +246,7 @@ pub fn published_roots(
         .iter()
         .zip(&view.roots)
         .filter(|(published, root)| !published.is_hidden(root.state.reason()));
+
     let roots = visible.map(|(published, root)| {
         let (state, reason, message) = root_state(&root.state);
         pb::PublishedRoot {
@@ -250,6 +265,7 @@ pub fn published_roots(
             message,
         }
     });
+
     roots.collect()
 }
 
@@ -261,10 +277,12 @@ fn diagnostic(root: &RootId, diagnostic: &Diagnostic) -> pb::Diagnostic {
         line,
         column,
     } = &diagnostic.problem;
+
     let resource = diagnostic
         .resource
         .as_ref()
         .map(|path| handle::format_handle(root, path));
+
     pb::Diagnostic {
         code: diagnostic_code(*code).into(),
         severity: match severity {

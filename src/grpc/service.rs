@@ -9,11 +9,12 @@ use super::executor_info::DaemonInfo;
 use super::load_limit::request_quota_key;
 use super::message_cache::{EVENT_CACHE_LIMITS, MessageCache, MessageKey, PAGE_CACHE_LIMITS};
 use super::quota::Quota;
+use super::requests::PageRequest;
 use super::watch_stream::{StreamParameters, WatchStream};
 use super::{list_pages, requests, resources, root_messages};
-use crate::catalog::{CatalogStore, ConsistencyLevel, ScopedSelection};
+use crate::catalog::{CatalogStore, CatalogView, ConsistencyLevel, ScopedSelection};
+use crate::model::skill_file_name;
 use crate::model::token::ReadCursor;
-use crate::model::{PublishedRoot, skill_file_name};
 use bytes::Bytes;
 use caproot_core::proto::caproot::v1 as pb;
 use caproot_core::wire::cursor::Cursor as _;
@@ -26,8 +27,7 @@ use tonic::{Request, Status};
 pub struct GrpcService {
     store: CatalogStore,
     daemon_info: DaemonInfo,
-    /// Whether the daemon is stopping. A watch channel keeps only the latest value, so it is never
-    /// full.
+    /// Cancelled when the daemon stops: ends the streams, and new calls are rejected.
     shutdown: CancellationToken,
     /// Quota of open streams.
     stream_quota: Quota,
@@ -80,6 +80,27 @@ impl GrpcService {
         self.store.limits().max_roots
     }
 
+    /// Returns the view of a page: the revision that the page continues, or the latest states after
+    /// the scans that the request requires.
+    async fn find_view(&self, request: &PageRequest) -> Result<CatalogView, RpcError> {
+        let selection = &request.query.selection;
+        let Some(token) = request.token else {
+            let view = self
+                .store
+                .view(selection, request.consistency, request.wait_budget)
+                .await?;
+            return Ok(view);
+        };
+
+        // Revisions of another process cannot be compared.
+        if token.epoch != self.store.epoch() {
+            return Err(RpcError::CatalogChanged);
+        }
+        self.store
+            .view_at(selection, token.revision)
+            .ok_or(RpcError::CatalogChanged)
+    }
+
     fn epoch(&self) -> String {
         list_pages::format_epoch(self.store.epoch())
     }
@@ -107,20 +128,23 @@ impl GrpcService {
         call.set_method("ListRoots", &[]);
         self.check_running()?;
         let access_scope = caller_access_scope(request.extensions())?;
-        let wait_budget = requests::wait_budget(request);
+        let wait_budget = requests::call_wait_budget(request);
+
         let published = self.store.published_roots(&access_scope);
         let environment = &self.store.environments()[0];
-        let select = |p: &PublishedRoot| p.to_selected_root(environment);
-        let roots = published.iter().map(select).collect();
         let selection = ScopedSelection {
             access_scope,
-            roots,
+            roots: published
+                .iter()
+                .map(|root| root.to_selected_root(environment))
+                .collect(),
         };
         let view = self
             .store
             .view(&selection, ConsistencyLevel::Cached, wait_budget)
-            .await;
-        let view = view.map_err(RpcError::from)?;
+            .await
+            .map_err(RpcError::from)?;
+
         EncodedMessage::new(&pb::ListRootsResponse {
             roots: root_messages::published_roots(&view, &published, environment),
             epoch: self.epoch(),
@@ -136,7 +160,9 @@ impl GrpcService {
         call.set_method("ResolveRoots", &request.get_ref().selected_capability_roots);
         self.check_running()?;
         let request = requests::parse_resolve_request(request, self.max_roots())?;
-        let view = request.find_view(&self.store, call).await?;
+        let view = self.find_view(&request).await?;
+        call.record_denied_roots(&view);
+
         EncodedMessage::new(&list_pages::resolved_page(
             &request,
             self.store.epoch(),
@@ -152,14 +178,17 @@ impl GrpcService {
         call.set_method("ListSkills", &request.get_ref().selected_capability_roots);
         self.check_running()?;
         let request = requests::parse_list_request(request, self.max_roots())?;
-        let view = request.find_view(&self.store, call).await?;
-        let key = MessageKey::new(&request.token_binding, None, &view, [request.page_size, 0]);
-        let key = key.map(|key| key.at_position(request.begin));
+        let view = self.find_view(&request).await?;
+        call.record_denied_roots(&view);
+
+        let key = MessageKey::new(&request.token_binding, None, &view, [request.page_size, 0])
+            .map(|key| key.at_position(request.begin));
         if let Some(page) = key.and_then(|key| self.page_cache.get(&key)) {
             return Ok(Bytes::clone(&page).into());
         }
-        let (epoch, digests) = (self.store.epoch(), &self.catalog_digests);
-        let page = list_pages::encode_skill_page(&request, epoch, digests, &view)?;
+
+        let epoch = self.store.epoch();
+        let page = list_pages::encode_skill_page(&request, epoch, &self.catalog_digests, &view)?;
         let Some(key) = key else {
             return Ok(page.into());
         };
@@ -174,6 +203,7 @@ impl GrpcService {
         call.set_method("WatchSkills", &request.get_ref().selected_capability_roots);
         self.check_running()?;
         let quota_key = request_quota_key(request.extensions())?;
+
         Ok(WatchStream::spawn(StreamParameters {
             store: self.store.clone(),
             credentials: caller_credentials(request.extensions())?,
@@ -198,15 +228,17 @@ impl GrpcService {
         call.set_method("ListResources", root.as_slice());
         call.set_handles(package, "");
         self.check_running()?;
-        let wait_budget = requests::wait_budget(&request);
+        let wait_budget = requests::call_wait_budget(&request);
         let files_request = requests::parse_files_request(&request)?;
-        let (root, package) = (files_request.root.id.clone(), files_request.package.clone());
-        let fail = |e| RpcError::Read(e).into_status(Some(root.as_str()));
+        let root = files_request.root.id.clone();
+        let package = files_request.package.clone();
+
         let found = self
             .store
             .list_files(files_request, wait_budget)
             .await
-            .map_err(fail)?;
+            .map_err(|error| RpcError::Read(error).into_status(Some(root.as_str())))?;
+
         let resources = found
             .files
             .iter()
@@ -237,32 +269,38 @@ impl GrpcService {
         call.set_method("ReadResource", root.as_slice());
         call.set_handles(package, resource);
         self.check_running()?;
-        let wait_budget = requests::wait_budget(&request);
+        let wait_budget = requests::call_wait_budget(&request);
         let read = requests::parse_read_request(request)?;
         let root = read.root.id.clone();
-        let fail = |e| RpcError::Read(e).into_status(Some(root.as_str()));
         let resource = read.resource.clone().unwrap_or_else(skill_file_name);
         let path = read.package.join_path(&resource);
-        let read_page = self.store.read(read, wait_budget).await.map_err(fail)?;
+
+        let read_page = self
+            .store
+            .read(read, wait_budget)
+            .await
+            .map_err(|error| RpcError::Read(error).into_status(Some(root.as_str())))?;
+
         let next = read_page.next.map(|offset| ReadCursor {
             version: read_page.version,
             offset,
         });
-        let handle = handle::format_handle(&root, &path);
+        let resource = handle::format_handle(&root, &path);
         let page = pb::ReadResourceResponse {
             not_modified: read_page.body.is_none(),
             digest: read_page.digest.to_string(),
             total_bytes: read_page.version.size,
             truncated: next.is_some(),
             next_cursor: next
-                .map(|c| c.encode(handle.as_bytes()))
+                .map(|cursor| cursor.encode(resource.as_bytes()))
                 .unwrap_or_default(),
-            resource: handle,
+            resource,
             media_type: resources::media_type(&path, read_page.body.as_ref()),
             body: None,
             epoch: self.epoch(),
             revision: self.store.revision(),
         };
+
         resources::encode_page(&page, read_page.body)
     }
 }

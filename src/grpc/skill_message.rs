@@ -6,7 +6,7 @@ use crate::model::sidecar::{self, SkillPermissions, SkillSidecar, ToolDependency
 use crate::model::value::compact::{CompactEntries, ValueRef, encode};
 use crate::model::{DynamicValue, RootScope, Skill};
 use caproot_core::proto::caproot::v1 as pb;
-use caproot_core::wire::{ContentDigest, RelPath, RootId, handle};
+use caproot_core::wire::{RelPath, RootId, handle};
 use prost::Message as _;
 use prost::encoding::{WireType, encode_key, encode_varint};
 use prost_types::Struct;
@@ -36,16 +36,30 @@ pub fn encode_skill(
     view: pb::SkillView,
     out: &mut Vec<u8>,
 ) {
+    encode_basic_fields(root, root_scope, skill, out);
+    if view != pb::SkillView::Basic {
+        encode_further_fields(root, skill, out);
+    }
+}
+
+fn encode_basic_fields(
+    root: &RootId,
+    root_scope: Option<RootScope>,
+    skill: &Skill,
+    out: &mut Vec<u8>,
+) {
     let frontmatter = &skill.frontmatter;
-    let sidecar = skill.sidecar();
     write_message(1, out, |out| {
         write_text(1, "executor", out);
         write_text(2, root.as_str(), out);
     });
-    let mut handle = handle::format_handle(root, &skill.package);
-    write_text(2, &handle, out);
-    handle.push_str("/SKILL.md");
-    write_text(3, &handle, out);
+
+    // The handle of the main file begins with the handle of the package.
+    let mut resource = handle::format_handle(root, &skill.package);
+    write_text(2, &resource, out);
+    resource.push_str("/SKILL.md");
+    write_text(3, &resource, out);
+
     write_text(4, skill.name(), out);
     write_text(5, frontmatter.description(), out);
     write_text(6, frontmatter.short_description().unwrap_or_default(), out);
@@ -53,25 +67,22 @@ pub fn encode_skill(
     if let Some(root_scope) = root_scope {
         write_number(8, scope(root_scope) as u64, out);
     }
-    write_text(
-        9,
-        &skill
-            .digest()
-            .as_ref()
-            .map(ContentDigest::to_string)
-            .unwrap_or_default(),
-        out,
-    );
+    if let Some(digest) = &skill.digest() {
+        write_text(9, &digest.to_string(), out);
+    }
+
     let policy_fields = pb::Skill {
         size_bytes: skill.size(),
-        policy: Some(policy(sidecar)),
+        policy: Some(policy(skill.sidecar())),
         stale: skill.is_stale(),
         ..pb::Skill::default()
     };
     policy_fields.encode_raw(out);
-    if view == pb::SkillView::Basic {
-        return;
-    }
+}
+
+/// Encodes the fields that `SKILL_VIEW_BASIC` omits.
+fn encode_further_fields(root: &RootId, skill: &Skill, out: &mut Vec<u8>) {
+    let frontmatter = &skill.frontmatter;
     write_text(20, frontmatter.license().unwrap_or_default(), out);
     write_text(21, frontmatter.compatibility().unwrap_or_default(), out);
     for (key, value) in frontmatter.metadata() {
@@ -86,7 +97,8 @@ pub fn encode_skill(
     if let Some(fields) = frontmatter.all_fields() {
         write_struct(24, fields, out);
     }
-    let permissions = sidecar.and_then(|s| s.permissions.as_ref());
+
+    let sidecar = skill.sidecar();
     let sidecar_fields = pb::Skill {
         interface: interface(root, skill),
         dependencies: sidecar
@@ -94,8 +106,9 @@ pub fn encode_skill(
             .iter()
             .map(tool_dependency)
             .collect(),
-        permissions: permissions
-            .map(|requested| self::permissions(root, &skill.package, requested)),
+        permissions: sidecar
+            .and_then(|sidecar| sidecar.permissions.as_ref())
+            .map(|requested| permissions(root, &skill.package, requested)),
         ..pb::Skill::default()
     };
     sidecar_fields.encode_raw(out);
@@ -141,23 +154,30 @@ fn permissions(
     package: &RelPath,
     requested: &SkillPermissions,
 ) -> pb::SkillPermissions {
-    let paths = |list: &[Box<str>]| {
-        list.iter()
-            .map(|text| permission_path(root, package, text))
-            .collect()
-    };
     let sandbox = if requested.file_system_write.is_empty() {
         pb::Sandbox::ReadOnly
     } else {
         pb::Sandbox::WorkspaceWrite
     };
+
     pb::SkillPermissions {
         network: requested.network,
-        file_system_read: paths(&requested.file_system_read),
-        file_system_write: paths(&requested.file_system_write),
+        file_system_read: permission_paths(root, package, &requested.file_system_read),
+        file_system_write: permission_paths(root, package, &requested.file_system_write),
         macos: requested.macos.as_ref().map(to_struct),
         sandbox: sandbox.into(),
     }
+}
+
+fn permission_paths(
+    root: &RootId,
+    package: &RelPath,
+    texts: &[Box<str>],
+) -> Vec<pb::PermissionPath> {
+    texts
+        .iter()
+        .map(|text| permission_path(root, package, text))
+        .collect()
 }
 
 fn permission_path(root: &RootId, package: &RelPath, text: &str) -> pb::PermissionPath {
@@ -196,6 +216,11 @@ fn write_number(number: u32, value: u64, out: &mut Vec<u8>) {
     encode_varint(value, out);
 }
 
+fn write_double(number: u32, value: f64, out: &mut Vec<u8>) {
+    encode_key(number, WireType::SixtyFourBit, out);
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
 /// Writes a message with the fields that `fill` writes.
 pub fn write_message(number: u32, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     encode_key(number, WireType::LengthDelimited, out);
@@ -219,7 +244,8 @@ fn write_struct(number: u32, value: ValueRef<'_>, out: &mut Vec<u8>) {
 
 /// Converts a mapping to a `google.protobuf.Struct`. Other values give an empty struct.
 fn to_struct(value: &DynamicValue) -> Struct {
-    let (compact, mut bytes) = (encode(value), Vec::new());
+    let compact = encode(value);
+    let mut bytes = Vec::new();
     if let ValueRef::Map(entries) = ValueRef::decode(&compact) {
         write_struct_fields(entries, &mut bytes);
     }
@@ -237,19 +263,15 @@ fn write_struct_fields(entries: CompactEntries<'_>, out: &mut Vec<u8>) {
 
 /// Writes a `google.protobuf.Value`.
 fn write_value(value: ValueRef<'_>, out: &mut Vec<u8>) {
-    let double = |value: f64, out: &mut Vec<u8>| {
-        encode_key(2, WireType::SixtyFourBit, out);
-        out.extend_from_slice(&value.to_le_bytes());
-    };
     match value {
         ValueRef::Null => write_number(1, 0, out),
         ValueRef::Bool(b) => write_number(4, b.into(), out),
         // Integers up to 2^53 are exact in an `f64`.
         #[allow(clippy::cast_precision_loss)]
-        ValueRef::Int(n) if n.unsigned_abs() <= MAX_EXACT_INTEGER => double(n as f64, out),
+        ValueRef::Int(n) if n.unsigned_abs() <= MAX_EXACT_INTEGER => write_double(2, n as f64, out),
         ValueRef::Int(n) => write_repeated_text(3, &n.to_string(), out),
         ValueRef::UInt(n) => write_repeated_text(3, &n.to_string(), out),
-        ValueRef::Float(x) if x.is_finite() => double(x, out),
+        ValueRef::Float(x) if x.is_finite() => write_double(2, x, out),
         ValueRef::Float(x) => write_repeated_text(3, &x.to_string(), out),
         ValueRef::Text(text) => write_repeated_text(3, text, out),
         ValueRef::Map(_) => write_struct(5, value, out),

@@ -11,7 +11,7 @@ use super::encoded_body::{ChunkStream, EncodedEvent};
 use super::errors::shutting_down;
 use super::message_cache::{MessageCache, MessageKey};
 use super::quota::QuotaPermit;
-use super::requests::WatchRequest;
+use super::requests::{KnownCatalogs, ListQuery, WatchRequest};
 use crate::catalog::{CatalogStore, CatalogView, ConsistencyLevel, RootLease, WaitBudget};
 use crate::model::token::ResumeToken;
 use caproot_core::proto::caproot::v1 as pb;
@@ -24,6 +24,7 @@ use std::iter::{once, once_with};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -93,6 +94,7 @@ impl WatchStream {
             permit,
             call,
         } = parameters;
+
         let (event_sender, events) = pull_channel();
         let (end_status, ended) = oneshot::channel();
         let next_bookmark = Instant::now() + request.bookmark_interval;
@@ -110,24 +112,27 @@ impl WatchStream {
             synced_revision: None,
             next_bookmark,
         };
+
         tokio::spawn(stream.run());
-        let events = events.map(move |event| {
-            let event = event?;
-            event
-                .denied_root
-                .iter()
-                .for_each(|root| call.record_denied_root(root));
-            Ok(event.into_bytes())
+
+        let chunks = events.map(move |event: Result<Arc<EncodedEvent>, Status>| {
+            event.map(|event| {
+                if let Some(root) = &event.denied_root {
+                    call.record_denied_root(root);
+                }
+                event.into_bytes()
+            })
         });
         // If the task drops the sender without a status, the daemon is stopping.
         let end = async { Err(ended.await.unwrap_or_else(|_| shutting_down())) };
-        Box::pin(events.chain(stream::once(end)))
+        Box::pin(chunks.chain(stream::once(end)))
     }
 
     async fn run(mut self) {
         let mut revisions = self.store.subscribe_revisions();
         let shutdown = self.shutdown.clone();
         let credentials = self.credentials.clone();
+
         tokio::select! {
             () = self.send_changes(&mut revisions) => {}
             status = credentials.wait_until_denied(WATCH_METHOD_PATH) => {
@@ -142,18 +147,23 @@ impl WatchStream {
                 }
             }
         }
+
         // Release the permit before the rest is dropped, so that another stream can start.
         drop(self.permit);
     }
 
     async fn send_changes(&mut self, revisions: &mut watch::Receiver<u64>) {
-        let (mut client_view, mut reason) = self.resume_view();
+        let resumed = self.resume_view();
+        let mut reason = resumed.as_ref().err().copied();
+        let mut client_view = resumed.ok();
         if let Some(view) = &client_view {
             self.request.known_catalogs.remove_ready_roots(view);
         }
+
         let mut view = self.current_view().await;
         loop {
             revisions.mark_unchanged();
+
             let is_first = self.synced_revision.is_none();
             // Boxed, so that an idle stream does not keep its memory. Most streams are idle most of
             // the time.
@@ -179,6 +189,7 @@ impl WatchStream {
                     continue;
                 }
             }
+
             reason = None;
             let sent = view;
             view = match self.wait_for_change(revisions, &sent).await {
@@ -199,9 +210,13 @@ impl WatchStream {
                     Err(_) => return pending().await,
                 }
             }
+
             let selection = &self.request.query.selection;
-            let is_leased = |lease| self.store.is_lease_current(lease, selection);
-            let view = if self.lease.as_ref().is_some_and(is_leased) {
+            let is_leased = self
+                .lease
+                .as_ref()
+                .is_some_and(|lease| self.store.is_lease_current(lease, selection));
+            let view = if is_leased {
                 self.store.current_view(selection)
             } else {
                 // The lease keeps the roots watched while this stream is open.
@@ -214,6 +229,7 @@ impl WatchStream {
                 let view = Box::pin(view).await;
                 view.unwrap_or_else(|_| self.store.current_view(selection))
             };
+
             // If the rules changed meanwhile, the view may show too much.
             if !self.credentials.rules_changed() {
                 return view;
@@ -222,26 +238,24 @@ impl WatchStream {
     }
 
     /// Returns the view that the client holds, or the reason for a reset.
-    fn resume_view(&self) -> (Option<CatalogView>, Option<pb::ResetReason>) {
-        let query = self.request.query.resume_token_binding();
-        let reset = |reason| (None, Some(reason));
+    fn resume_view(&self) -> Result<CatalogView, pb::ResetReason> {
+        let query = &self.request.query;
         let Some(token) = ResumeToken::decode(&self.request.resume_token, b"") else {
-            return reset(pb::ResetReason::Initial);
+            return Err(pb::ResetReason::Initial);
         };
-        let expected = ResumeToken::new(self.store.epoch(), token.revision, &query);
+
+        let binding = query.resume_token_binding();
+        let expected = ResumeToken::new(self.store.epoch(), token.revision, &binding);
         if token.epoch != expected.epoch {
-            return reset(pb::ResetReason::EpochChanged);
+            return Err(pb::ResetReason::EpochChanged);
         }
         if token != expected {
-            return reset(pb::ResetReason::SelectionChanged);
+            return Err(pb::ResetReason::SelectionChanged);
         }
-        match self
-            .store
-            .view_at(&self.request.query.selection, token.revision)
-        {
-            None => reset(pb::ResetReason::Compacted),
-            Some(view) => (Some(view), None),
-        }
+
+        self.store
+            .view_at(&query.selection, token.revision)
+            .ok_or(pb::ResetReason::Compacted)
     }
 
     /// Waits until the roots change and the client has room for an event. Sends bookmarks
@@ -258,12 +272,14 @@ impl WatchStream {
                 () = self.event_sender.wait_for_close() => return None,
                 () = sleep_until(self.next_bookmark) => true,
             };
+
             self.event_sender.wait_for_demand().await.ok()?;
             revisions.mark_unchanged();
             let view = self.current_view().await;
             if !is_same_state(sent, &view) {
                 return Some(view);
             }
+
             if is_idle {
                 self.event_sender.send(self.bookmark_event(view.revision));
                 self.synced_revision = Some(view.revision);
@@ -280,72 +296,51 @@ impl WatchStream {
         view: &CatalogView,
         is_first: bool,
     ) -> Result<(), StreamInterruption> {
-        let parameters = [
-            reason.map_or(0, |reason| reason as usize),
-            usize::from(is_first),
-        ];
-        let known = &self.request.known_catalogs;
-        let mut query = self.request.query.page_token_binding();
-        known.append_to(&mut query);
-        let key = MessageKey::new(&query, client_view, view, parameters);
-        let cached =
-            |number| key.and_then(|key| self.event_cache.get(&key.at_position((0, number))));
-        // Borrows only this field, because the event sender is borrowed mutably below.
-        let query = &self.request.query;
-        let (digests, epoch) = (&self.catalog_digests, self.store.epoch());
-        // Boxed, and built by the first stream only: all streams send at the same time, and these
-        // iterators need more memory than the rest of a stream.
-        let new_events = || -> Box<dyn Iterator<Item = Event> + Send + '_> {
-            let reset = reason.map(|reason| {
-                Event::Reset(pb::Reset {
-                    reason: reason.into(),
-                })
-            });
-            let changes = change_events(query, digests, known, client_view, view);
-            let synced = once_with(move || {
-                let bytes = query.resume_token_binding();
-                let token = ResumeToken::new(epoch, view.revision, &bytes);
-                Event::Synced(pb::Synced {
-                    resume_token: token.encode(b""),
-                })
-            });
-            Box::new(reset.into_iter().chain(changes).chain(synced))
+        // Borrows only single fields, because the event sender is borrowed mutably below.
+        let transition = Transition {
+            query: &self.request.query,
+            digests: &self.catalog_digests,
+            known: &self.request.known_catalogs,
+            client_view,
+            view,
+            reason,
+            epoch: self.store.epoch(),
         };
+        let key = transition.cache_key(is_first);
+
         let mut events = None;
-        if !is_first && cached(0).is_none() {
-            let mut new = new_events();
+        if !is_first && cached_event(&self.event_cache, key, 0).is_none() {
+            let mut new = transition.events();
             events = match new.next() {
                 // Nothing visible changed, so there is nothing to send.
                 None | Some(Event::Synced(_)) => return Ok(()),
                 Some(first) => Some(Box::new(once(first).chain(new)) as Box<_>),
             };
         }
+
         self.synced_revision = None;
         self.next_bookmark = Instant::now() + self.request.bookmark_interval;
         let stall_timeout = self.store.timing().stalled_reader_timeout;
         let mut skipped = 0;
         for number in 0.. {
-            match timeout(stall_timeout, self.event_sender.wait_for_demand()).await {
-                Ok(Ok(())) => {}
-                Ok(Err(ReceiverClosed)) => return Err(StreamInterruption::Closed),
-                Err(_) => return Err(StreamInterruption::ReaderStalled),
-            }
-            let event = if let Some(event) = cached(number) {
+            wait_for_reader(&mut self.event_sender, stall_timeout).await?;
+
+            let event = if let Some(event) = cached_event(&self.event_cache, key, number) {
                 skipped += 1;
                 Ok(event)
             } else {
                 // Encoded only now, so that no event waits in memory for a slow reader.
-                let events = events.get_or_insert_with(&new_events);
-                let Some(event) = events.nth(skipped) else {
+                let new_events = events.get_or_insert_with(|| transition.events());
+                let Some(event) = new_events.nth(skipped) else {
                     break;
                 };
                 skipped = 0;
-                let event = EncodedEvent::new(epoch, view.revision, event);
-                event.map(|event| match &key {
+                EncodedEvent::new(transition.epoch, view.revision, event).map(|event| match key {
                     Some(key) => self.event_cache.insert(key.at_position((0, number)), event),
                     None => Arc::new(event),
                 })
             };
+
             let is_synced = event.as_ref().is_ok_and(|event| event.is_synced);
             self.event_sender.send(event);
             if is_synced {
@@ -365,6 +360,78 @@ impl WatchStream {
         let bookmark = Event::Bookmark(pb::Bookmark { resume_token });
         EncodedEvent::new(self.store.epoch(), revision, bookmark).map(Arc::new)
     }
+}
+
+/// Way from the view that the client holds to another view.
+#[derive(Clone, Copy)]
+struct Transition<'a> {
+    query: &'a ListQuery,
+    digests: &'a CatalogDigests,
+    known: &'a KnownCatalogs,
+    client_view: Option<&'a CatalogView>,
+    view: &'a CatalogView,
+    /// Reason for a reset, if the client must discard its state.
+    reason: Option<pb::ResetReason>,
+    epoch: u64,
+}
+
+impl<'a> Transition<'a> {
+    /// Returns the key under which streams share the events.
+    fn cache_key(&self, is_first: bool) -> Option<MessageKey> {
+        let parameters = [
+            self.reason.map_or(0, |reason| reason as usize),
+            usize::from(is_first),
+        ];
+        let mut query = self.query.page_token_binding();
+        self.known.append_to(&mut query);
+        MessageKey::new(&query, self.client_view, self.view, parameters)
+    }
+
+    /// Returns the events, the last of which is `synced`. Boxed, and built by the first stream only:
+    /// all streams send at the same time, and these iterators need more memory than the rest of a
+    /// stream.
+    fn events(self) -> Box<dyn Iterator<Item = Event> + Send + 'a> {
+        let reset = self.reason.map(|reason| {
+            Event::Reset(pb::Reset {
+                reason: reason.into(),
+            })
+        });
+        let changes = change_events(
+            self.query,
+            self.digests,
+            self.known,
+            self.client_view,
+            self.view,
+        );
+        let synced = once_with(move || {
+            let binding = self.query.resume_token_binding();
+            let token = ResumeToken::new(self.epoch, self.view.revision, &binding);
+            Event::Synced(pb::Synced {
+                resume_token: token.encode(b""),
+            })
+        });
+        Box::new(reset.into_iter().chain(changes).chain(synced))
+    }
+}
+
+/// Waits until the client has room for an event.
+async fn wait_for_reader(
+    event_sender: &mut PullSender<Result<Arc<EncodedEvent>, Status>>,
+    stall_timeout: Duration,
+) -> Result<(), StreamInterruption> {
+    match timeout(stall_timeout, event_sender.wait_for_demand()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(ReceiverClosed)) => Err(StreamInterruption::Closed),
+        Err(_) => Err(StreamInterruption::ReaderStalled),
+    }
+}
+
+fn cached_event(
+    cache: &MessageCache<EncodedEvent>,
+    key: Option<MessageKey>,
+    number: usize,
+) -> Option<Arc<EncodedEvent>> {
+    cache.get(&key?.at_position((0, number)))
 }
 
 /// Whether the states of all roots are identical.

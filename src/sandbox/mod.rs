@@ -8,11 +8,9 @@
 
 mod paths;
 mod ruleset;
-mod self_test;
-
-pub use self_test::{AttemptResult, SelfTest};
 
 use crate::model::{LandlockMode, LandlockState, SandboxStatus};
+use paths::CollectedPaths;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::thread::{no_new_privs, set_no_new_privs};
 use std::collections::BTreeSet;
@@ -75,50 +73,48 @@ pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, Sandbo
         .and_then(|()| no_new_privs())
         .unwrap_or_default();
     if policy.landlock == LandlockMode::Off {
-        let status = SandboxStatus {
-            no_new_privs,
-            ..SandboxStatus::default()
-        };
-        return Ok(ProcessSandbox {
-            status,
-            warnings: Vec::new(),
-            readable_dirs: None,
-            _procfs: Vec::new(),
-        });
+        return Ok(ProcessSandbox::without_landlock(no_new_privs));
     }
-    let (paths, mut warnings) = paths::collect_paths(policy);
-    let open = |path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
-    let procfs: Vec<_> = PROCFS_FILES.into_iter().filter_map(open).collect();
-    let required = ruleset::REQUIRED_ABI;
-    let (landlock, landlock_abi, problem) =
-        match ruleset::restrict_thread(&paths, &procfs, &policy.connect_ports, policy.may_bind_tcp)
-        {
-            Ok(abi @ ruleset::REQUIRED_ABI..) => (LandlockState::Enforced, abi, None),
-            Ok(abi) => {
-                let problem =
-                    format!("this kernel has Landlock ABI {abi}, but ABI {required} is required");
-                (LandlockState::Partial, abi, Some(problem))
-            }
-            Err(problem) => (LandlockState::Unavailable, 0, Some(problem)),
-        };
-    let mut readable_dirs = u32::try_from(paths.read_dirs.len()).unwrap_or(u32::MAX);
-    if landlock == LandlockState::Unavailable {
+
+    let CollectedPaths {
+        paths,
+        mut warnings,
+    } = paths::collect_paths(policy);
+    let procfs: Vec<_> = PROCFS_FILES
+        .into_iter()
+        .filter_map(|path| openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok())
+        .collect();
+    let restricted =
+        ruleset::restrict_thread(&paths, &procfs, &policy.connect_ports, policy.may_bind_tcp);
+
+    let is_restricted = restricted.is_ok();
+    let landlock_abi = restricted.as_ref().copied().unwrap_or_default();
+    let landlock = match landlock_abi {
+        _ if !is_restricted => LandlockState::Unavailable,
+        ruleset::REQUIRED_ABI.. => LandlockState::Enforced,
+        _ => LandlockState::Partial,
+    };
+
+    if !is_restricted {
         // The process can read everything, so warnings about paths do not apply.
-        (readable_dirs, warnings) = (0, Vec::new());
+        warnings.clear();
     }
-    if let Some(problem) = problem {
+    if let Some(problem) = missing_restriction(restricted) {
         if policy.landlock == LandlockMode::Required {
             return Err(SandboxError(problem));
         }
         warnings.push(format!("the sandbox is incomplete: {problem}"));
     }
+
+    let readable_dirs = is_restricted.then_some(paths.read_dirs);
     let status = SandboxStatus {
         landlock,
         landlock_abi,
         no_new_privs,
-        readable_dirs,
+        readable_dirs: readable_dirs
+            .as_ref()
+            .map_or(0, |dirs| u32::try_from(dirs.len()).unwrap_or(u32::MAX)),
     };
-    let readable_dirs = (landlock != LandlockState::Unavailable).then_some(paths.read_dirs);
     Ok(ProcessSandbox {
         status,
         warnings,
@@ -127,7 +123,33 @@ pub fn restrict_process(policy: &SandboxPolicy) -> Result<ProcessSandbox, Sandbo
     })
 }
 
+/// Returns why the kernel does not apply all restrictions. `restricted` has the Landlock ABI of the
+/// kernel.
+fn missing_restriction(restricted: Result<u32, String>) -> Option<String> {
+    let required = ruleset::REQUIRED_ABI;
+    match restricted {
+        Ok(abi) if abi >= required => None,
+        Ok(abi) => Some(format!(
+            "this kernel has Landlock ABI {abi}, but ABI {required} is required"
+        )),
+        Err(problem) => Some(problem),
+    }
+}
+
 impl ProcessSandbox {
+    fn without_landlock(no_new_privs: bool) -> Self {
+        let status = SandboxStatus {
+            no_new_privs,
+            ..SandboxStatus::default()
+        };
+        Self {
+            status,
+            warnings: Vec::new(),
+            readable_dirs: None,
+            _procfs: Vec::new(),
+        }
+    }
+
     /// Whether the sandbox restricts reading.
     #[must_use]
     pub fn is_restricted(&self) -> bool {

@@ -16,8 +16,16 @@ pub struct SandboxPaths {
     pub socket_dirs: BTreeSet<PathBuf>,
 }
 
-/// Collects the paths, and warnings to the operator.
-pub fn collect_paths(policy: &SandboxPolicy) -> (SandboxPaths, Vec<String>) {
+/// Paths of a policy.
+#[derive(Debug)]
+pub struct CollectedPaths {
+    pub paths: SandboxPaths,
+    /// Messages to the operator.
+    pub warnings: Vec<String>,
+}
+
+/// Collects the paths of a policy.
+pub fn collect_paths(policy: &SandboxPolicy) -> CollectedPaths {
     let mut warnings = Vec::new();
     let mut read_dirs = BTreeSet::new();
     for dir in &policy.allowed_dirs {
@@ -27,76 +35,107 @@ pub fn collect_paths(policy: &SandboxPolicy) -> (SandboxPaths, Vec<String>) {
             None => warnings.push(missing_warning(dir)),
         }
     }
+
+    // A root inside an allowed directory needs no rule of its own.
     let allowed_dirs = read_dirs.clone();
     for root in &policy.roots {
-        let (dirs, warning) = dirs_above_root(root, &allowed_dirs);
+        let RootDirs { dirs, warning } = dirs_above_root(root, &allowed_dirs);
         read_dirs.extend(dirs);
         warnings.extend(warning);
     }
+
     let mut files = BTreeSet::new();
-    let is_own = |dir: &PathBuf| !is_shared_dir(dir, policy.home.as_deref());
     for file in &policy.files {
-        // A link to the file may be replaced, for example in a mounted ConfigMap of Kubernetes.
-        let link_dir = file.parent().and_then(|dir| dir.canonicalize().ok());
-        read_dirs.extend(link_dir.filter(is_own));
-        let Ok(file) = file.canonicalize() else {
-            continue;
-        };
-        match file.parent().map(Path::to_owned).filter(is_own) {
-            Some(dir) => drop(read_dirs.insert(dir)),
-            None => drop(files.insert(file)),
-        }
+        add_file(file, policy.home.as_deref(), &mut read_dirs, &mut files);
     }
+
     if read_dirs.contains(Path::new("/")) {
         warnings.push("the sandbox does not restrict reading: / is allowed".to_owned());
     }
-    let is_outermost = |dir: &&PathBuf| {
-        !dir.ancestors()
-            .skip(1)
-            .any(|above| read_dirs.contains(above))
-    };
-    let read_dirs = read_dirs.iter().filter(is_outermost).cloned().collect();
     let socket_dirs = policy
         .sockets
         .iter()
-        .filter_map(|socket| deepest_existing_dir(socket.parent()?));
-    (
-        SandboxPaths {
-            read_dirs,
+        .filter_map(|socket| deepest_existing_dir(socket.parent()?))
+        .collect();
+    CollectedPaths {
+        paths: SandboxPaths {
+            read_dirs: outermost_dirs(&read_dirs),
             files,
-            socket_dirs: socket_dirs.collect(),
+            socket_dirs,
         },
         warnings,
-    )
+    }
+}
+
+/// Adds a file that may be replaced: its directory, or the file alone if the directory holds files of
+/// other programs.
+fn add_file(
+    file: &Path,
+    home: Option<&Path>,
+    read_dirs: &mut BTreeSet<PathBuf>,
+    files: &mut BTreeSet<PathBuf>,
+) {
+    // A link to the file may be replaced, for example in a mounted ConfigMap of Kubernetes.
+    let link_dir = file.parent().and_then(|dir| dir.canonicalize().ok());
+    read_dirs.extend(link_dir.filter(|dir| !is_shared_dir(dir, home)));
+
+    let Ok(real_file) = file.canonicalize() else {
+        return;
+    };
+    match real_file.parent().filter(|dir| !is_shared_dir(dir, home)) {
+        Some(dir) => drop(read_dirs.insert(dir.to_owned())),
+        None => drop(files.insert(real_file)),
+    }
+}
+
+/// Returns the directories that no other directory contains.
+fn outermost_dirs(dirs: &BTreeSet<PathBuf>) -> BTreeSet<PathBuf> {
+    dirs.iter()
+        .filter(|dir| !dir.ancestors().skip(1).any(|above| dirs.contains(above)))
+        .cloned()
+        .collect()
+}
+
+/// Directories that a root needs.
+#[derive(Default)]
+struct RootDirs {
+    dirs: Vec<PathBuf>,
+    warning: Option<String>,
 }
 
 /// Returns the parent directories of a root's configured path and of its real path. Returns none if
 /// an allowed directory contains the root.
-fn dirs_above_root(root: &Path, allowed: &BTreeSet<PathBuf>) -> (Vec<PathBuf>, Option<String>) {
+fn dirs_above_root(root: &Path, allowed: &BTreeSet<PathBuf>) -> RootDirs {
+    let real = root.canonicalize().ok();
+    let is_allowed = real
+        .iter()
+        .flat_map(|real| real.ancestors())
+        .any(|dir| allowed.contains(dir));
+    if is_allowed {
+        return RootDirs::default();
+    }
+
     let configured = root
         .file_name()
         .and_then(|_| root.parent())
         .and_then(deepest_existing_dir);
-    let real = root.canonicalize().ok();
-    if real
-        .iter()
-        .flat_map(|real| real.ancestors())
-        .any(|dir| allowed.contains(dir))
-    {
-        return (Vec::new(), None);
-    }
     let target = real.as_deref().and_then(Path::parent).map(Path::to_owned);
-    let dirs = [configured, target].into_iter().flatten();
-    let mut dirs: Vec<_> = dirs.filter(|dir| !is_filesystem_root(dir)).collect();
-    match real {
+    let mut dirs: Vec<_> = [configured, target]
+        .into_iter()
+        .flatten()
+        .filter(|dir| !is_filesystem_root(dir))
+        .collect();
+
+    let warning = match real {
         // A rule on `/` for a single root would open the whole filesystem.
         Some(real) if real.ancestors().count() <= 2 => {
             dirs.push(real);
-            (dirs, Some(not_recreatable_warning(root)))
+            Some(not_recreatable_warning(root))
         }
-        None if dirs.is_empty() => (dirs, Some(missing_warning(root))),
-        _ => (dirs, None),
-    }
+        None if dirs.is_empty() => Some(missing_warning(root)),
+        _ => None,
+    };
+    RootDirs { dirs, warning }
 }
 
 /// Returns the directory, or its nearest ancestor that exists, without links.
@@ -112,8 +151,10 @@ fn is_filesystem_root(dir: &Path) -> bool {
 /// Whether a directory holds files of other programs too: `/`, a directory directly below `/`, or
 /// the home directory.
 fn is_shared_dir(dir: &Path, home: Option<&Path>) -> bool {
-    let home = home.and_then(|home| home.canonicalize().ok());
-    home.is_some_and(|home| home == dir) || dir.ancestors().count() <= 2
+    let is_home = home
+        .and_then(|home| home.canonicalize().ok())
+        .is_some_and(|home| home == dir);
+    is_home || dir.ancestors().count() <= 2
 }
 
 fn missing_warning(dir: &Path) -> String {
@@ -132,7 +173,7 @@ fn not_recreatable_warning(root: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{SandboxPolicy, collect_paths};
+    use super::{CollectedPaths, SandboxPolicy, collect_paths};
     use std::fs::{create_dir_all, write};
     use std::os::unix::fs::symlink;
     use std::path::{Path, PathBuf};
@@ -162,7 +203,10 @@ mod tests {
             home: Some(top.join("home")),
             ..SandboxPolicy::default()
         };
-        let (collected, warnings) = collect_paths(&policy);
+        let CollectedPaths {
+            paths: collected,
+            warnings,
+        } = collect_paths(&policy);
         assert_eq!(warnings, [""; 0]);
         assert_eq!(collected.socket_dirs, [top.join("run")].into());
         let names = |paths: std::collections::BTreeSet<PathBuf>| {
@@ -224,14 +268,14 @@ mod tests {
         let collect = |allow: &[&str], roots: &[&str]| {
             let to_paths = |names: &[&str]| names.iter().map(PathBuf::from).collect();
             let (allow, roots) = (to_paths(allow), to_paths(roots));
-            let (collected, warnings) = collect_paths(&SandboxPolicy {
+            let collected = collect_paths(&SandboxPolicy {
                 allowed_dirs: allow,
                 roots,
                 ..SandboxPolicy::default()
             });
             (
-                collected.read_dirs.into_iter().collect::<Vec<_>>(),
-                warnings,
+                collected.paths.read_dirs.into_iter().collect::<Vec<_>>(),
+                collected.warnings,
             )
         };
         for (allow, roots, read, warning) in [
@@ -260,7 +304,7 @@ mod tests {
             files: vec!["/etc/passwd".into()],
             ..SandboxPolicy::default()
         };
-        let (collected, _) = collect_paths(&policy);
+        let collected = collect_paths(&policy).paths;
         assert!(
             collected.read_dirs.is_empty() && collected.files.contains(Path::new("/etc/passwd"))
         );

@@ -31,18 +31,17 @@ pub fn restrict_thread(
     let ruleset = Ruleset::default();
     // The library has asked the kernel for the ABI, and does not return the error.
     let version_error = io::Error::last_os_error().kind();
+
     let status = apply_rules(ruleset, paths, procfs, connect_ports, may_bind_tcp)
         .map_err(|error| format!("this kernel rejects Landlock: {error}"))?;
+
     match status.landlock {
         LandlockStatus::Available {
             effective_abi,
             kernel_abi,
-        } if status.ruleset != RulesetStatus::NotEnforced => {
-            let effective = || effective_abi.to_string().parse().unwrap_or_default();
-            Ok(kernel_abi
-                .and_then(|abi| u32::try_from(abi).ok())
-                .unwrap_or_else(effective))
-        }
+        } if status.ruleset != RulesetStatus::NotEnforced => Ok(kernel_abi
+            .and_then(|abi| u32::try_from(abi).ok())
+            .unwrap_or_else(|| effective_abi.to_string().parse().unwrap_or_default())),
         LandlockStatus::NotEnabled => Err("Landlock is disabled in this kernel".to_owned()),
         // A kernel without Landlock returns another error: see landlock_create_ruleset(2).
         LandlockStatus::NotImplemented if version_error == ErrorKind::PermissionDenied => {
@@ -75,30 +74,33 @@ fn apply_rules(
     } else {
         all_net
     };
-    let mut ruleset = ruleset
+
+    let mut rules = ruleset
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(REQUESTED_ABI))?
         .handle_access(net)?
         .scope(Scope::from_all(REQUESTED_ABI))?
         .create()?;
-    ruleset = add_path_rules(
-        ruleset,
+
+    rules = add_path_rules(
+        rules,
         &paths.read_dirs,
         AccessFs::ReadFile | AccessFs::ReadDir,
     )?;
-    ruleset = add_path_rules(ruleset, &paths.files, AccessFs::ReadFile.into())?;
-    ruleset = add_path_rules(
-        ruleset,
+    rules = add_path_rules(rules, &paths.files, AccessFs::ReadFile.into())?;
+    rules = add_path_rules(
+        rules,
         &paths.socket_dirs,
         AccessFs::RemoveFile | AccessFs::MakeSock,
     )?;
     for file in procfs {
-        ruleset = ruleset.add_rule(PathBeneath::new(file, AccessFs::ReadFile))?;
+        rules = rules.add_rule(PathBeneath::new(file, AccessFs::ReadFile))?;
     }
+
     for port in connect_ports {
-        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
+        rules = rules.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
     }
-    ruleset.restrict_self()
+    rules.restrict_self()
 }
 
 fn add_path_rules<'a>(

@@ -4,7 +4,7 @@
 use super::connection::AcceptedConnection;
 use super::heap::HeapTrimmer;
 use super::http::Http2Server;
-use super::listen::ReplaceableListener;
+use super::listen::{ReplaceableListener, RuntimeListener};
 use super::tls::ReloadableTls;
 use crate::grpc::{ConnectionGuard, ConnectionQuota, ListenerCapacity, ListenerPermits};
 use crate::model::QuotaKey;
@@ -147,10 +147,12 @@ impl ConnectionLimiter {
                     Some(ended) = connections.join_next() => self.handle_connection_end(ended),
                     LimitedConnection { accepted, guard } = &mut next => {
                         next.set(self.accept_within_limits(&source, &permits));
-                        let server = server.clone();
-                        let shutdown = shutdown.clone();
+                        let own_server = server.clone();
+                        let own_shutdown = shutdown.clone();
                         connections.spawn(async move {
-                            server.serve_connection(accepted, guard.as_ref(), &shutdown).await;
+                            own_server
+                                .serve_connection(accepted, guard.as_ref(), &own_shutdown)
+                                .await;
                         });
                     }
                 }
@@ -173,6 +175,14 @@ fn is_operator(caller: &QuotaKey) -> bool {
 }
 
 impl ConnectionSource {
+    /// Returns the source for a listener. TCP uses TLS if certificates are configured.
+    pub fn new(listener: RuntimeListener, tls: Option<&Arc<ReloadableTls>>) -> Self {
+        match listener {
+            RuntimeListener::Unix(listener, _) => Self::Unix(listener),
+            RuntimeListener::Tcp(listener) => Self::Tcp(listener, tls.cloned()),
+        }
+    }
+
     async fn accept(&self) -> io::Result<AcceptedConnection> {
         match self {
             Self::Unix(listener) => listener

@@ -45,6 +45,7 @@ impl EmbeddedDaemon {
             grpc: Vec::new(),
             metrics: None,
         };
+
         let daemon = build_daemon_on(no_listeners, config, SandboxStatus::default()).await?;
         let BoundDaemon {
             server,
@@ -52,9 +53,11 @@ impl EmbeddedDaemon {
             shutdown,
             ..
         } = daemon;
+
         let (sender, receiver) = mpsc::channel(MAX_PENDING_CONNECTIONS);
         let source = ConnectionSource::InProcess(Mutex::new(receiver));
         let serving = connection_limiter.serve_connections(source, server, shutdown.clone());
+
         Ok(Self {
             connector: EmbeddedConnector(sender),
             _shutdown: shutdown.drop_guard(),
@@ -77,8 +80,10 @@ impl EmbeddedConnector {
     /// Returns an error if the daemon ended or the process has no free file descriptor.
     pub async fn connect(&self) -> io::Result<UnixStream> {
         let (ours, theirs) = UnixStream::pair()?;
-        let ended = |_| io::Error::new(io::ErrorKind::ConnectionRefused, "the daemon ended");
-        self.0.send(theirs).await.map_err(ended)?;
+        self.0
+            .send(theirs)
+            .await
+            .map_err(|_| io::Error::new(io::ErrorKind::ConnectionRefused, "the daemon ended"))?;
         Ok(ours)
     }
 }

@@ -11,25 +11,28 @@ const MAX_GROUPS: usize = 65_536;
 
 /// Returns the groups that the peer had when it connected, by `SO_PEERGROUPS` of socket(7).
 pub fn peer_groups(socket: impl AsFd) -> io::Result<Vec<u32>> {
-    let socket = socket.as_fd();
+    let fd = socket.as_fd();
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut bytes = libc::socklen_t::try_from(size_of::<libc::gid_t>() * groups.len())
             .map_err(io::Error::other)?;
+
         // SAFETY: `groups` is a live buffer of `bytes` bytes, and a gid_t may hold any bits.
         let result = unsafe {
             libc::getsockopt(
-                socket.as_raw_fd(),
+                fd.as_raw_fd(),
                 libc::SOL_SOCKET,
                 libc::SO_PEERGROUPS,
                 groups.as_mut_ptr().cast(),
                 &raw mut bytes,
             )
         };
+
         if result == 0 {
             groups.truncate(bytes as usize / size_of::<libc::gid_t>());
             return Ok(groups);
         }
+
         match io::Error::last_os_error() {
             error if error.raw_os_error() != Some(libc::ERANGE) => return Err(error),
             error if groups.len() >= MAX_GROUPS => return Err(error),

@@ -25,10 +25,11 @@ pub async fn accept_tls(tls: &ReloadableTls, stream: TcpStream) -> io::Result<Pe
     // ones.
     stream.set_nodelay(true)?;
     let address = stream.peer_addr()?;
+
     let handshake = tls.acceptor().accept(stream).into_fallible();
     match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
         Ok(Ok(stream)) if stream.get_ref().1.alpn_protocol() == Some(ALPN) => {
-            let names = names(&stream, address);
+            let names = certificate_names(&stream, address);
             tracing::debug!(%address, names = names.join(", "), "connected over TLS");
             Ok(PeerConnection::tls(stream, address, names))
         }
@@ -78,10 +79,7 @@ fn log(tls: &ReloadableTls, address: SocketAddr, error: &io::Error) {
 
 /// Describes an error that the operator or the user of the client can fix.
 fn cause(error: &io::Error) -> Option<String> {
-    let error = error
-        .get_ref()
-        .and_then(|inner| inner.downcast_ref::<Error>())?;
-    match error {
+    match error.get_ref()?.downcast_ref::<Error>()? {
         // The first byte is the type of a TLS record, which no text protocol starts with.
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
             Some("the client does not speak TLS, which this port requires".to_owned())
@@ -125,7 +123,7 @@ fn certificate_problem(error: &CertificateError) -> String {
 }
 
 /// Returns the names in the verified certificate of the client.
-fn names(stream: &TlsStream<TcpStream>, address: SocketAddr) -> Arc<[String]> {
+fn certificate_names(stream: &TlsStream<TcpStream>, address: SocketAddr) -> Arc<[String]> {
     let certificate = stream
         .get_ref()
         .1

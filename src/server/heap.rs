@@ -29,6 +29,7 @@ impl HeapTrimmer {
         if self.0.fetch_add(1, Ordering::Relaxed) > 0 {
             return;
         }
+
         let closed = self.0.clone();
         tokio::spawn(async move {
             loop {

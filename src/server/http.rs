@@ -1,28 +1,25 @@
-//! HTTP/2 settings, and the service that handles requests.
+//! HTTP/2 settings, and the way of a connection from its first byte to its end.
 
 use super::coalescing_io::CoalescingIo;
-use super::connection::AcceptedConnection;
+use super::connection::{AcceptedConnection, PeerConnection};
+use super::layers::LayeredService;
 use super::unread::split_unread;
 use crate::config::ConnectionTiming;
-use crate::grpc::{ConnectionGuard, LoadLimit, LoadLimitLayer};
+use crate::grpc::ConnectionGuard;
 use crate::model::PeerIdentity;
-use crate::telemetry::{CallMetricsLayer, CallMetricsService};
-use http::Request;
+use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use std::any::Any;
+use std::convert::Infallible;
 use std::future::pending;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::Duration;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tonic::Status;
 use tonic::body::Body;
-use tonic::service::Routes;
-use tower::{Layer as _, ServiceExt as _};
-use tower_http::catch_panic::{CatchPanic, CatchPanicLayer, ResponseForPanic};
+use tower::ServiceExt as _;
 
 /// Longest time until the HTTP/2 preface of a connection arrived, with the TLS handshake.
 const CONNECTION_SETUP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,16 +55,14 @@ pub struct Http2Server {
     http: http2::Builder<TokioExecutor>,
     /// Time after which the kernel drops a TCP connection whose peer acknowledges nothing.
     tcp_user_timeout: Duration,
-    service: CallMetricsService<CatchPanic<LoadLimit<Routes>, PanicResponder>>,
+    service: LayeredService,
 }
 
+/// Future of a response.
+type PendingResponse = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
 impl Http2Server {
-    pub fn new(
-        routes: Routes,
-        load_limit: &LoadLimitLayer,
-        calls: &CallMetricsLayer,
-        timing: ConnectionTiming,
-    ) -> Self {
+    pub fn new(service: LayeredService, timing: ConnectionTiming) -> Self {
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
             .keep_alive_interval(timing.ping_interval)
@@ -80,9 +75,7 @@ impl Http2Server {
             .initial_connection_window_size(CONNECTION_WINDOW)
             .max_frame_size(MAX_FRAME_BYTES)
             .max_send_buf_size(MAX_SEND_BUFFER_BYTES);
-        let service =
-            CatchPanicLayer::custom(PanicResponder).layer(load_limit.layer(routes.prepare()));
-        let service = calls.layer(service);
+
         Self {
             http,
             tcp_user_timeout: timing.ping_interval + timing.ping_timeout,
@@ -98,56 +91,22 @@ impl Http2Server {
         guard: Option<&ConnectionGuard>,
         shutdown: &CancellationToken,
     ) {
-        if let Err(error) = accepted.set_user_timeout(self.tcp_user_timeout) {
-            return tracing::debug!(%error, "setting up a connection failed");
-        }
-
         let setup = tokio::select! {
-            setup = timeout(CONNECTION_SETUP_TIMEOUT, accepted.establish_http2()) => setup,
+            setup = self.set_up_connection(accepted) => setup,
             // No call was received yet.
             () = shutdown.cancelled() => return,
             () = wait_until_displaced(guard) => return,
         };
-        let connection = match setup {
-            Ok(Ok(connection)) => connection,
-            Ok(Err(error)) => return tracing::debug!(%error, "setting up a connection failed"),
-            Err(_) => {
-                return tracing::debug!(
-                    "a connection was closed: no HTTP/2 preface within {CONNECTION_SETUP_TIMEOUT:?}"
-                );
-            }
-        };
+        let Some(connection) = setup else { return };
 
-        let peer: PeerIdentity = connection.peer();
-        let handler = service_fn(|request: Request<Incoming>| {
-            let (head, body) = request.into_parts();
-            let (body, unread) = split_unread(body);
-            let is_reflection = head.uri.path().starts_with(REFLECTION);
-            let mut request = Request::from_parts(head, body);
-            request.extensions_mut().insert(peer.clone());
-            if let Some(guard) = guard {
-                request.extensions_mut().insert(guard.admission().clone());
-            }
-            let response = self.service.clone().oneshot(request);
-            // Boxed, because the task that sends the response of a stream lives on, and would keep
-            // the memory of this future.
-            Box::pin(async move {
-                let response = response.await;
-                if is_reflection {
-                    // Ends within a second.
-                    tokio::spawn(unread.drain());
-                } else {
-                    unread.drain().await;
-                }
-                response
-            })
-        });
-
+        let peer = connection.peer();
         let io = CoalescingIo::new(connection);
+        let handler = service_fn(|request| self.start_call(request, &peer, guard));
         let mut served = pin!(
             self.http
                 .serve_connection(TokioIo::new(io.clone()), handler)
         );
+
         let ended = tokio::select! {
             ended = io.drive_connection(served.as_mut()) => ended,
             () = shutdown.cancelled() => {
@@ -172,6 +131,62 @@ impl Http2Server {
             Err(error) => tracing::debug!(%error, "sending to a connection failed"),
         }
     }
+
+    /// Does the TLS handshake and reads the preface within [`CONNECTION_SETUP_TIMEOUT`]. Logs a
+    /// failure.
+    async fn set_up_connection(&self, accepted: AcceptedConnection) -> Option<PeerConnection> {
+        if let Err(error) = accepted.set_user_timeout(self.tcp_user_timeout) {
+            tracing::debug!(%error, "setting up a connection failed");
+            return None;
+        }
+
+        match timeout(CONNECTION_SETUP_TIMEOUT, accepted.establish_http2()).await {
+            Ok(Ok(connection)) => Some(connection),
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "setting up a connection failed");
+                None
+            }
+            Err(_) => {
+                tracing::debug!(
+                    "a connection was closed: no HTTP/2 preface within {CONNECTION_SETUP_TIMEOUT:?}"
+                );
+                None
+            }
+        }
+    }
+
+    /// Hands a request to the layers, with the peer and the admission of its connection. After the
+    /// response, reads the rest of the request.
+    fn start_call(
+        &self,
+        request: Request<Incoming>,
+        peer: &PeerIdentity,
+        guard: Option<&ConnectionGuard>,
+    ) -> PendingResponse {
+        let (head, body) = request.into_parts();
+        let (body, unread) = split_unread(body);
+        let is_reflection = head.uri.path().starts_with(REFLECTION);
+
+        let mut request = Request::from_parts(head, body);
+        request.extensions_mut().insert(peer.clone());
+        if let Some(guard) = guard {
+            request.extensions_mut().insert(guard.admission().clone());
+        }
+
+        let response = self.service.clone().oneshot(request);
+        // Boxed, because the task that sends the response of a stream lives on, and would keep the
+        // memory of this future.
+        Box::pin(async move {
+            let answer = response.await;
+            if is_reflection {
+                // Ends within a second.
+                tokio::spawn(unread.drain());
+            } else {
+                unread.drain().await;
+            }
+            answer
+        })
+    }
 }
 
 async fn wait_until_displaced(guard: Option<&ConnectionGuard>) {
@@ -185,23 +200,5 @@ async fn wait_until_overdue(guard: Option<&ConnectionGuard>, grace: Duration) {
     match guard {
         Some(guard) => guard.wait_until_overdue(grace).await,
         None => pending().await,
-    }
-}
-
-/// Response to a call that panicked. Does not disclose the panic.
-#[derive(Debug, Clone, Copy)]
-struct PanicResponder;
-
-impl ResponseForPanic for PanicResponder {
-    type ResponseBody = Body;
-
-    fn response_for_panic(&mut self, panic: Box<dyn Any + Send>) -> http::Response<Body> {
-        let message = panic.downcast_ref::<&str>().copied();
-        let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-        tracing::error!(
-            panic = message.unwrap_or("unknown"),
-            "internal error: a call panicked"
-        );
-        Status::internal("internal error; see the log of the daemon").into_http()
     }
 }

@@ -34,36 +34,42 @@ pub enum InheritedListener {
 /// environment, so call this once, before the process has a second thread.
 pub fn take_inherited_sockets() -> Result<(InheritedSockets, Vec<InheritedSocketInfo>), StartError>
 {
-    let failed = |e| StartError::listener(format!("taking over the inherited sockets failed: {e}"));
     // Checks LISTEN_PID, LISTEN_FDS and each descriptor. Empty if LISTEN_PID is another process.
-    let numbers = sd_notify::listen_fds().map_err(failed)?;
+    let numbers = sd_notify::listen_fds().map_err(|error| {
+        StartError::listener(format!("taking over the inherited sockets failed: {error}"))
+    })?;
     if numbers.len() == 0 {
         return Ok(Default::default());
     }
+
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut fds = ListenFd::from_env();
-    let (mut inherited, mut addresses) = (InheritedSockets::default(), Vec::new());
+    let mut inherited = InheritedSockets::default();
+    let mut addresses = Vec::new();
     for ((index, fd), name) in numbers
         .enumerate()
         .zip(names.split(':').chain(repeat("unknown")))
     {
-        let fail = |reason: &str| {
-            let name = quote_value(name);
-            StartError::listener(format!(
-                "inherited socket {name} (descriptor {fd}): {reason}"
-            ))
-        };
+        let subject = format!("inherited socket {} (descriptor {fd})", quote_value(name));
         let socket = take(&mut fds, index).ok_or_else(|| {
-            fail("not a listening Unix or TCP stream socket; correct the socket unit")
+            StartError::listener(format!(
+                "{subject}: not a listening Unix or TCP stream socket; correct the socket unit"
+            ))
         })?;
+
         let for_metrics = name == METRICS;
         addresses.push(socket.address_info(for_metrics).ok_or_else(|| {
-            fail("has no path; set one with permissions, such as ListenStream=/run/…")
+            StartError::listener(format!(
+                "{subject}: has no path; set one with permissions, such as ListenStream=/run/…"
+            ))
         })?);
+
         if !for_metrics {
             inherited.grpc.push(socket);
         } else if inherited.metrics.replace(socket).is_some() {
-            return Err(fail("duplicate socket for metrics; only one is supported"));
+            return Err(StartError::listener(format!(
+                "{subject}: duplicate socket for metrics; only one is supported"
+            )));
         }
     }
     Ok((inherited, addresses))
@@ -83,7 +89,8 @@ fn take(fds: &mut ListenFd, index: usize) -> Option<InheritedListener> {
             .flatten()
             .map(InheritedListener::Tcp)
     })?;
-    let listens = match &socket {
+
+    let is_listener = match &socket {
         InheritedListener::Unix(listener) => {
             listens(listener) && listener.set_nonblocking(true).is_ok()
         }
@@ -91,7 +98,7 @@ fn take(fds: &mut ListenFd, index: usize) -> Option<InheritedListener> {
             listens(listener) && listener.set_nonblocking(true).is_ok()
         }
     };
-    listens.then_some(socket)
+    is_listener.then_some(socket)
 }
 
 fn listens(socket: impl AsFd) -> bool {

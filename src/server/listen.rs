@@ -11,6 +11,7 @@ use rustix::net::sockopt::set_socket_reuseaddr;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
 };
+use std::fmt;
 use std::fs::{DirBuilder, File, Metadata, symlink_metadata};
 use std::future::pending;
 use std::io;
@@ -173,6 +174,7 @@ pub fn check_listeners(config: &Config) -> Result<(), (&'static str, StartError)
         .metrics
         .iter()
         .map(|listener| ("metrics.listen", listener));
+
     for (key, listener) in for_grpc.chain(for_metrics) {
         let checked = match listener {
             ListenAddress::Unix(path) => check_socket_directory(directory(path)),
@@ -183,6 +185,7 @@ pub fn check_listeners(config: &Config) -> Result<(), (&'static str, StartError)
                 Err(errno) => Err(tcp_error(*address, errno)),
             },
         };
+
         checked.map_err(|error| (key, error))?;
     }
     Ok(())
@@ -242,9 +245,6 @@ fn prepare_directory(address: &ListenAddress) -> Result<(), StartError> {
 
 /// Binds a socket at a path without a file, and listens. After an error, the path has no file.
 fn create_socket(path: &Path, access: SocketAccess) -> Result<(OwnedFd, SocketFile), StartError> {
-    let error = |e: io::Error| {
-        StartError::listener(format!("cannot listen on unix:{}: {e}", path.display()))
-    };
     let address = SocketAddrUnix::new(path).map_err(|_| {
         StartError::listener(format!(
             "cannot listen on unix:{}: the path is longer than 107 bytes; choose a shorter one",
@@ -253,26 +253,31 @@ fn create_socket(path: &Path, access: SocketAccess) -> Result<(OwnedFd, SocketFi
     })?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket: OwnedFd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
-        .map_err(|e| error(e.into()))?;
+        .map_err(|error| unix_error(path, &error.into()))?;
+
     // Before bind, so that other users cannot connect in between.
-    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|e| error(e.into()))?;
-    bind(&socket, &address).map_err(|e| error(e.into()))?;
+    fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(|error| unix_error(path, &error.into()))?;
+    bind(&socket, &address).map_err(|error| unix_error(path, &error.into()))?;
     let mut file = SocketFile {
         path: path.to_owned(),
-        identity: FileIdentity::of_path(path).map_err(error)?,
+        identity: FileIdentity::of_path(path).map_err(|error| unix_error(path, &error))?,
         missing_group: None,
     };
 
     // Before listen, so that permitted users are never denied.
     let opened = set_socket_access(path, access).and_then(|missing_group| {
         file.missing_group = missing_group;
-        listen(&socket, BACKLOG).map_err(|e| error(e.into()))
+        listen(&socket, BACKLOG).map_err(|error| unix_error(path, &error.into()))
     });
     if let Err(error) = opened {
         file.remove();
         return Err(error);
     }
     Ok((socket, file))
+}
+
+fn unix_error(path: &Path, error: &io::Error) -> StartError {
+    StartError::listener(format!("cannot listen on unix:{}: {error}", path.display()))
 }
 
 /// Sets group and mode of a socket file. This is only possible after bind, because of the umask.
@@ -286,12 +291,6 @@ fn set_socket_access(
         group_is_optional,
     }: SocketAccess,
 ) -> Result<Option<u32>, StartError> {
-    let error = |what: String| {
-        let path = path.display();
-        Err(StartError::listener(format!(
-            "the socket unix:{path} cannot be given {what}"
-        )))
-    };
     // The group is set only if the socket has another group, because the seccomp filter of a unit may
     // deny fchownat(2).
     let current_group = symlink_metadata(path).map(|meta| meta.gid()).ok();
@@ -301,17 +300,26 @@ fn set_socket_access(
             Ok(()) => {}
             Err(Errno::PERM) if group_is_optional => return Ok(Some(group)),
             Err(Errno::PERM) => {
-                return error(format!(
-                    "the group {group}; the daemon's user must be in it, and no seccomp filter may deny fchownat(2)"
+                return Err(access_error(
+                    path,
+                    &format!(
+                        "the group {group}; the daemon's user must be in it, and no seccomp filter may \
+                         deny fchownat(2)"
+                    ),
                 ));
             }
-            Err(e) => return error(format!("the group {group}: {e}")),
+            Err(error) => return Err(access_error(path, &format!("the group {group}: {error}"))),
         }
     }
-    match chmod(path, Mode::from_raw_mode(mode)) {
-        Ok(()) => Ok(None),
-        Err(e) => error(format!("the mode {mode:04o}: {e}")),
-    }
+
+    chmod(path, Mode::from_raw_mode(mode))
+        .map_err(|error| access_error(path, &format!("the mode {mode:04o}: {error}")))?;
+    Ok(None)
+}
+
+fn access_error(path: &Path, what: &str) -> StartError {
+    let path = path.display();
+    StartError::listener(format!("the socket unix:{path} cannot be given {what}"))
 }
 
 fn directory(path: &Path) -> &Path {
@@ -356,6 +364,7 @@ fn create_own_directory(dir: &Path) -> Result<(), StartError> {
             )));
         }
     }
+
     let meta = directory_metadata(dir)?;
     if meta.mode() & 0o077 != 0 {
         return Err(StartError::listener(format!(
@@ -371,70 +380,77 @@ fn create_own_directory(dir: &Path) -> Result<(), StartError> {
 fn check_directory(dir: &Path) -> Result<(), StartError> {
     let meta = directory_metadata(dir)?;
     let own_uid = rustix::process::geteuid().as_raw();
-    let reject = |reason: String| {
-        Err(StartError::listener(format!(
-            "the socket's directory {} {reason}; choose one that only you can write",
-            dir.display()
-        )))
+    let own_gid = rustix::process::getegid().as_raw();
+
+    let problem = if meta.uid() != own_uid && meta.uid() != 0 {
+        format!("belongs to uid {}", meta.uid())
+    } else if meta.mode() & 0o002 != 0 {
+        "is writable for every user".to_owned()
+    } else if meta.mode() & 0o020 != 0 && meta.gid() != own_gid {
+        // The primary group of the user is accepted: on many systems, each user has an own group.
+        format!("is writable for group {}", meta.gid())
+    } else {
+        return Ok(());
     };
-    if meta.uid() != own_uid && meta.uid() != 0 {
-        return reject(format!("belongs to uid {}", meta.uid()));
-    }
-    if meta.mode() & 0o002 != 0 {
-        return reject("is writable for every user".to_owned());
-    }
-    // The primary group of the user is accepted: on many systems, each user has an own group.
-    if meta.mode() & 0o020 != 0 && meta.gid() != rustix::process::getegid().as_raw() {
-        return reject(format!("is writable for group {}", meta.gid()));
-    }
-    Ok(())
+    Err(StartError::listener(format!(
+        "the socket's directory {} {problem}; choose one that only you can write",
+        dir.display()
+    )))
 }
 
 fn directory_metadata(dir: &Path) -> Result<Metadata, StartError> {
-    let error =
-        |e: String| StartError::listener(format!("the socket's directory {}: {e}", dir.display()));
-    let meta = std::fs::metadata(dir).map_err(|e| error(e.to_string()))?;
-    if meta.is_dir() {
-        Ok(meta)
-    } else {
-        Err(error("not a directory".to_owned()))
-    }
+    let problem = match std::fs::metadata(dir) {
+        Ok(meta) if meta.is_dir() => return Ok(meta),
+        Ok(_) => "not a directory".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    Err(StartError::listener(format!(
+        "the socket's directory {}: {problem}",
+        dir.display()
+    )))
 }
 
 fn lock_socket_path(path: &Path) -> Result<File, StartError> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let error =
-        |e: Errno| StartError::listener(format!("cannot lock {}: {e}", Path::new(&name).display()));
-    let file = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR).map_err(error)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file.into()),
+    let locked = rustix::fs::open(&name, flags, Mode::RUSR | Mode::WUSR).and_then(|file| {
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(file)
+    });
+    match locked {
+        Ok(file) => Ok(file.into()),
         Err(Errno::WOULDBLOCK) => Err(in_use_error(path)),
-        Err(e) => Err(error(e)),
+        Err(error) => Err(StartError::listener(format!(
+            "cannot lock {}: {error}",
+            Path::new(&name).display()
+        ))),
     }
 }
 
 /// Removes a socket file without a listener. Any other file is an error.
 fn remove_stale_socket(path: &Path) -> Result<(), StartError> {
-    let error = |e: String| StartError::listener(format!("{}: {e}", path.display()));
     match symlink_metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(error(e.to_string())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(stale_file_error(path, &error)),
         Ok(meta) if !meta.file_type().is_socket() => {
-            return Err(error(
-                "exists and is not a socket; move the file away".to_owned(),
-            ));
+            let problem = "exists and is not a socket; move the file away";
+            return Err(stale_file_error(path, &problem));
         }
         Ok(_) => {}
     }
+
     match StdUnixStream::connect(path) {
         Ok(_) => Err(in_use_error(path)),
-        Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path).map_err(|e| error(e.to_string()))
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            std::fs::remove_file(path).map_err(|error| stale_file_error(path, &error))
         }
-        Err(e) => Err(error(e.to_string())),
+        Err(error) => Err(stale_file_error(path, &error)),
     }
+}
+
+fn stale_file_error(path: &Path, problem: &dyn fmt::Display) -> StartError {
+    StartError::listener(format!("{}: {problem}", path.display()))
 }
 
 fn in_use_error(path: &Path) -> StartError {

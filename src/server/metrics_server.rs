@@ -40,10 +40,10 @@ pub fn serve_metrics(listener: RuntimeListener, metrics: ScrapeEndpoint) -> Abor
         while let Ok(permit) = permits.clone().acquire_owned().await {
             match next(&listener).await {
                 Ok(io) => {
-                    let metrics = metrics.clone();
+                    let endpoint = metrics.clone();
                     // The task ends by the timeout of the scrape.
                     tokio::spawn(async move {
-                        metrics.serve_scrape(io).await;
+                        endpoint.serve_scrape(io).await;
                         drop(permit);
                     });
                 }

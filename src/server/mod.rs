@@ -45,6 +45,7 @@ mod handshake;
 mod heap;
 mod http;
 mod inherited;
+mod layers;
 mod listen;
 mod metrics_server;
 mod open_file_limit;
@@ -67,16 +68,16 @@ pub use service_manager::{has_service_manager, notify_ready_with};
 use crate::catalog::{CatalogStore, CatalogStoreConfig};
 use crate::config::Config;
 use crate::grpc::{
-    AuditLog, AuthLayer, AuthRules, ConnectionQuota, DaemonInfo, GrpcService, LoadLimitLayer,
-    Quota, RpcDispatcher,
+    AuditLog, AuthLayer, ConnectionQuota, DaemonInfo, GrpcService, LoadLimitLayer, Quota,
+    RpcDispatcher,
 };
-use crate::model::{ConfigState, SandboxStatus};
+use crate::model::{ConfigState, Limits, SandboxStatus};
 use crate::telemetry::{Metrics, log_root_health};
 use accept::{ConnectionLimiter, ConnectionSource};
 use caproot_core::proto::caproot::v1::capability_service_server::SERVICE_NAME;
 use http::Http2Server;
+use layers::{LayeredService, SharedLayers, layer_services};
 use listen::{BoundListener, RuntimeListener};
-use reflection::{reflection_v1, reflection_v1alpha};
 use reload::{ConfigReloader, auth_config, policy_config};
 use std::fmt;
 use std::future::{Future, pending};
@@ -87,9 +88,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
-use tonic::codec::CompressionEncoding::Gzip;
-use tonic::service::RoutesBuilder;
 use tonic_health::ServingStatus;
+use tonic_health::pb::health_server::{Health, HealthServer};
 use tonic_health::server::HealthReporter;
 
 /// Longest time for which calls in flight may continue after shutdown began.
@@ -137,6 +137,12 @@ pub struct BoundListeners {
     metrics: Option<BoundListener>,
 }
 
+/// Listeners of the runtime.
+struct RegisteredListeners {
+    grpc: Vec<RuntimeListener>,
+    metrics: Option<RuntimeListener>,
+}
+
 /// Parts of the daemon that a reload changes.
 #[derive(Debug)]
 struct ReloadTargets {
@@ -157,22 +163,22 @@ pub fn bind_listeners(
     inherited: InheritedSockets,
 ) -> Result<BoundListeners, StartError> {
     open_file_limit::require_open_files(config)?;
-    let bind = |address| BoundListener::bind(address, &config.socket_access);
-    let inherited_grpc = inherited
+
+    // Inherited sockets come first: a client finds them before the daemon has started.
+    let mut grpc: Vec<_> = inherited
         .grpc
         .into_iter()
-        .map(|socket| Ok(BoundListener::Inherited(socket)));
-    let grpc = inherited_grpc
-        .chain(config.listeners.iter().map(bind))
-        .collect::<Result<_, _>>()?;
+        .map(BoundListener::Inherited)
+        .collect();
+    for address in &config.listeners {
+        grpc.push(BoundListener::bind(address, &config.socket_access)?);
+    }
+
     // The configuration rejects `metrics.listen` next to an inherited socket for metrics.
-    let inherited_metrics = inherited.metrics.map(BoundListener::Inherited);
-    let metrics = config
-        .metrics
-        .as_ref()
-        .map(bind)
-        .transpose()?
-        .or(inherited_metrics);
+    let metrics = match &config.metrics {
+        Some(address) => Some(BoundListener::bind(address, &config.socket_access)?),
+        None => inherited.metrics.map(BoundListener::Inherited),
+    };
     Ok(BoundListeners { grpc, metrics })
 }
 
@@ -188,103 +194,165 @@ pub async fn build_daemon_on(
     config: Config,
     sandbox: SandboxStatus,
 ) -> Result<BoundDaemon, StartError> {
-    for warning in &config.warnings {
-        tracing::warn!("{warning}");
-    }
-    if config.published_roots.is_empty() && !config.allowed_dirs.is_empty() {
-        tracing::info!("no root is published; callers select directories below `allow`");
-    }
-    let tls = config.tls.clone().map(ReloadableTls::load).transpose();
-    let tls = tls
-        .map_err(|e| StartError::config(e.to_string()))?
-        .map(Arc::new);
-    let grpc_listeners: Vec<_> = listeners
-        .grpc
-        .into_iter()
-        .map(RuntimeListener::from_bound)
-        .collect::<Result<_, _>>()?;
-    let metrics_listener = listeners
-        .metrics
-        .map(RuntimeListener::from_bound)
-        .transpose()?;
-    let epoch =
-        random().map_err(|e| StartError::internal(&format!("reading random bytes failed: {e}")))?;
-    heap::set_mmap_threshold();
+    // The warnings come first: they may explain the error of a later step.
+    log_config_warnings(&config);
+
+    // The certificates were checked with the configuration, but may have changed since. An error here
+    // ends the start before a listener is registered.
+    let tls = load_tls(&config)?;
+
+    // The listeners were bound before the sandbox, without a runtime. Clients can connect already, and
+    // wait in the backlog of the kernel until the daemon runs.
+    let listeners = listeners.register()?;
+
+    // The limit of open files may lower `max_connections`. So this step comes before all parts that
+    // take limits, and after the listeners, whose number divides the files.
     let mut limits = config.limits.clone();
-    let capacity = open_file_limit::raise_open_file_limit(&mut limits, grpc_listeners.len());
+    let capacity = open_file_limit::raise_open_file_limit(&mut limits, listeners.grpc.len());
     let max_connections = limits.max_connections;
-    let audit = AuditLog::new(config.audit);
-    let auth_layer = AuthLayer::new(auth_config(&config), audit.clone());
-    let load_limit = LoadLimitLayer::new(&limits, auth_layer.clone());
-    let first_call_timeout = config.connection_timing.first_call_timeout;
-    let connection_quota = ConnectionQuota::new(&limits, first_call_timeout);
-    let connection_limiter = ConnectionLimiter::new(connection_quota.clone(), capacity);
-    let stream_quota = Quota::for_streams(&limits);
-    let store_config = CatalogStoreConfig {
-        fault_injector: config.faults.clone(),
-        opener: config.opener,
-        policy: policy_config(&config, limits),
-    };
-    let store = CatalogStore::new(store_config, epoch);
-    store.start_watcher();
-    let shutdown = CancellationToken::new();
+
+    // Before the first large block is freed: glibc raises its threshold then.
+    heap::set_mmap_threshold();
+
+    // The parts that a reload changes are created together; the other parts below use their clones.
+    let targets = ReloadTargets::new(&config, limits, tls.clone())?;
+    let connection_limiter = ConnectionLimiter::new(targets.connection_quota.clone(), capacity);
+
+    // The watcher starts before the first scan, so that `GetExecutor` names the right backend from the
+    // first call on.
+    targets.store.start_watcher();
+
+    // The metrics and the service report the same state of the configuration.
     let start_time = SystemTime::now();
-    let state = ConfigState {
+    let (state_sender, config_state) = watch::channel(ConfigState {
         read_at: reload::unix_time(),
         ..ConfigState::default()
-    };
-    let (state_sender, config_state) = watch::channel(state);
-    let expiry = tls.as_ref().map(|tls| tls.subscribe_expiry());
-    let metrics = Metrics::new(store.clone(), start_time, config_state.clone(), expiry);
+    });
+    let metrics = Metrics::new(
+        targets.store.clone(),
+        start_time,
+        config_state.clone(),
+        tls.as_ref().map(|tls| tls.subscribe_expiry()),
+    );
+
+    // The service is `SERVING` before a listener accepts, so that no health check fails during the
+    // start.
+    let (health, health_service) = tonic_health::server::health_reporter();
+    health
+        .set_service_status(SERVICE_NAME, ServingStatus::Serving)
+        .await;
+
+    // The server comes last, because its services and layers use the parts above.
+    let shutdown = CancellationToken::new();
     let info = DaemonInfo {
         start_time,
         build: BUILD_INFO,
         sandbox,
         config_state: config_state.clone(),
     };
-    let service = GrpcService::new(store.clone(), info, stream_quota.clone(), shutdown.clone());
-    let service = RpcDispatcher::new(service, audit.clone());
-    let (health, health_service) = tonic_health::server::health_reporter();
-    health
-        .set_service_status(SERVICE_NAME, ServingStatus::Serving)
-        .await;
-    // A client that compresses its requests compresses those to health, too.
-    let health_service = health_service.accept_compressed(Gzip);
-    let mut routes = RoutesBuilder::default();
-    routes.add_service(auth_layer.wrap_service(service));
-    routes.add_service(auth_layer.wrap_service_unless(|auth| auth.public_health, health_service));
-    let is_public = |auth: &AuthRules| auth.public_reflection;
-    routes.add_service(auth_layer.wrap_service_unless(is_public, reflection_v1()));
-    routes.add_service(auth_layer.wrap_service_unless(is_public, reflection_v1alpha()));
-    let server = Http2Server::new(
-        routes.routes(),
-        &load_limit,
-        &metrics.layer(),
-        config.connection_timing,
-    );
-    let targets = ReloadTargets {
-        store: store.clone(),
-        auth_layer,
-        audit,
-        load_limit,
-        connection_quota,
-        stream_quota,
-        tls: tls.clone(),
-    };
-    let reloader = ConfigReloader::new(targets, config, max_connections, state_sender);
+    let capabilities = targets.capability_service(info, shutdown.clone());
+    let service = targets.layer_services(&metrics, capabilities, health_service);
+    let server = Http2Server::new(service, config.connection_timing);
+
     Ok(BoundDaemon {
-        grpc_listeners,
-        metrics_listener,
+        grpc_listeners: listeners.grpc,
+        metrics_listener: listeners.metrics,
         server,
         connection_limiter,
         tls,
         health,
         shutdown,
         metrics,
-        store,
-        reloader,
+        store: targets.store.clone(),
+        reloader: ConfigReloader::new(targets, config, max_connections, state_sender),
         config_state,
     })
+}
+
+fn load_tls(config: &Config) -> Result<Option<Arc<ReloadableTls>>, StartError> {
+    let Some(files) = config.tls.clone() else {
+        return Ok(None);
+    };
+    ReloadableTls::load(files)
+        .map(|tls| Some(Arc::new(tls)))
+        .map_err(|error| StartError::config(error.to_string()))
+}
+
+impl BoundListeners {
+    /// Registers the listeners with the runtime.
+    fn register(self) -> Result<RegisteredListeners, StartError> {
+        Ok(RegisteredListeners {
+            grpc: self
+                .grpc
+                .into_iter()
+                .map(RuntimeListener::from_bound)
+                .collect::<Result<_, _>>()?,
+            metrics: self.metrics.map(RuntimeListener::from_bound).transpose()?,
+        })
+    }
+}
+
+fn log_config_warnings(config: &Config) {
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    if config.published_roots.is_empty() && !config.allowed_dirs.is_empty() {
+        tracing::info!("no root is published; callers select directories below `allow`");
+    }
+}
+
+impl ReloadTargets {
+    /// Creates the parts for a configuration. `limits` are the limits in use.
+    fn new(
+        config: &Config,
+        limits: Limits,
+        tls: Option<Arc<ReloadableTls>>,
+    ) -> Result<Self, StartError> {
+        let epoch = random_epoch()?;
+        let audit = AuditLog::new(config.audit);
+        let auth_layer = AuthLayer::new(auth_config(config), audit.clone());
+        let load_limit = LoadLimitLayer::new(&limits, auth_layer.clone());
+        let first_call_timeout = config.connection_timing.first_call_timeout;
+
+        Ok(Self {
+            auth_layer,
+            audit,
+            load_limit,
+            connection_quota: ConnectionQuota::new(&limits, first_call_timeout),
+            stream_quota: Quota::for_streams(&limits),
+            store: CatalogStore::new(
+                CatalogStoreConfig {
+                    fault_injector: config.faults.clone(),
+                    opener: config.opener,
+                    policy: policy_config(config, limits),
+                },
+                epoch,
+            ),
+            tls,
+        })
+    }
+
+    /// Returns the service that answers from the store. Its streams end when `shutdown` is cancelled.
+    fn capability_service(&self, info: DaemonInfo, shutdown: CancellationToken) -> RpcDispatcher {
+        let store = self.store.clone();
+        let service = GrpcService::new(store, info, self.stream_quota.clone(), shutdown);
+        RpcDispatcher::new(service, self.audit.clone())
+    }
+
+    /// Wraps the services into their layers.
+    fn layer_services(
+        &self,
+        metrics: &Metrics,
+        capabilities: RpcDispatcher,
+        health: HealthServer<impl Health>,
+    ) -> LayeredService {
+        let layers = SharedLayers {
+            call_metrics: &metrics.layer(),
+            load_limit: &self.load_limit,
+            auth: &self.auth_layer,
+        };
+        layer_services(&layers, capabilities, health)
+    }
 }
 
 impl BoundDaemon {
@@ -318,94 +386,113 @@ impl BoundDaemon {
         reloads: ReloadSource,
     ) -> Result<ExitReason, StartError> {
         let Self {
-            grpc_listeners,
-            metrics_listener,
+            mut grpc_listeners,
+            mut metrics_listener,
             server,
             connection_limiter,
             tls,
-            ..
-        } = self;
-        let Self {
             mut health,
             shutdown,
             metrics,
             store,
             reloader,
             config_state,
-            ..
         } = self;
+
         // Ends the streams if this future is dropped.
         let _shutdown_guard = shutdown.clone().drop_guard();
+
         // Dropped last, so that the socket files exist until draining has ended.
-        let mut sockets = Vec::new();
-        let metrics_listener = metrics_listener.map(|mut listener| {
-            sockets.extend(listener.take_owned_socket());
-            listener
-        });
+        let sockets: Vec<_> = metrics_listener
+            .iter_mut()
+            .chain(&mut grpc_listeners)
+            .filter_map(RuntimeListener::take_owned_socket)
+            .collect();
+
         // Both tasks are aborted when this function returns.
         let _metrics_task = metrics_listener
             .map(|listener| metrics_server::serve_metrics(listener, metrics.endpoint()));
         let _health_log = AbortOnDropHandle::new(tokio::spawn(log_root_health(store.clone())));
+
         let mut servers = JoinSet::new();
-        for mut listener in grpc_listeners {
-            sockets.extend(listener.take_owned_socket());
-            let source = match listener {
-                RuntimeListener::Unix(listener, _) => ConnectionSource::Unix(listener),
-                RuntimeListener::Tcp(listener) => ConnectionSource::Tcp(listener, tls.clone()),
-            };
-            servers.spawn(connection_limiter.clone().serve_connections(
-                source,
-                server.clone(),
-                shutdown.clone(),
-            ));
+        for listener in grpc_listeners {
+            let source = ConnectionSource::new(listener, tls.as_ref());
+            let limiter = connection_limiter.clone();
+            servers.spawn(limiter.serve_connections(source, server.clone(), shutdown.clone()));
         }
-        let certificates = async {
-            match &tls {
-                Some(tls) => tls.watch_files().await,
-                None => pending().await,
-            }
-        };
-        let reloading = async {
-            service_manager::notify_ready(&store, &config_state).await;
-            tokio::select! {
-                () = service_manager::run_notifications(&store, config_state.clone()) => {}
-                () = reloader.run(reloads) => {}
-            }
-        };
+
         let exit_reason = tokio::select! {
             () = stop => ExitReason::Stopped,
-            () = reloading => ExitReason::NeedsRestart,
-            () = certificates => ExitReason::Stopped,
+            () = run_reloads(&store, &config_state, reloader, reloads) => ExitReason::NeedsRestart,
+            () = watch_certificates(tls.as_ref()) => ExitReason::Stopped,
             () = socket_watch::keep_socket_files(&sockets) => ExitReason::Stopped,
             Some(ended) = servers.join_next() => {
                 return Err(StartError::internal(&format!("a listener task ended: {ended:?}")));
             }
         };
+
         service_manager::notify_stopping(DRAIN_TIMEOUT);
         tracing::info!("stopping");
-        for service in ["", SERVICE_NAME] {
-            health
-                .set_service_status(service, ServingStatus::NotServing)
-                .await;
-            // Ends the Watch streams after they have sent NOT_SERVING. Setting the status again
-            // keeps answering Check calls.
-            health.clear_service_status(service).await;
-            health
-                .set_service_status(service, ServingStatus::NotServing)
-                .await;
-        }
+
+        // Health changes before the streams end, so that a client that connects again at once finds
+        // another daemon.
+        report_not_serving(&mut health).await;
         shutdown.cancel();
-        let drained = async { while servers.join_next().await.is_some() {} };
-        if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
-            tracing::warn!("calls in flight did not end within {DRAIN_TIMEOUT:?} and were aborted");
-        }
+        drain_calls(servers).await;
         Ok(exit_reason)
     }
 }
 
-fn random() -> rustix::io::Result<u64> {
+/// Notifies the service manager, and reloads on request. Returns when a new process is needed.
+async fn run_reloads(
+    store: &CatalogStore,
+    config_state: &watch::Receiver<ConfigState>,
+    reloader: ConfigReloader,
+    reloads: ReloadSource,
+) {
+    service_manager::notify_ready(store, config_state).await;
+    tokio::select! {
+        () = service_manager::run_notifications(store, config_state.clone()) => {}
+        () = reloader.run(reloads) => {}
+    }
+}
+
+/// Reads the certificates again when they change. Never returns.
+async fn watch_certificates(tls: Option<&Arc<ReloadableTls>>) {
+    match tls {
+        Some(tls) => tls.watch_files().await,
+        None => pending().await,
+    }
+}
+
+/// Answers health checks with `NOT_SERVING` from now on.
+async fn report_not_serving(health: &mut HealthReporter) {
+    for service in ["", SERVICE_NAME] {
+        health
+            .set_service_status(service, ServingStatus::NotServing)
+            .await;
+        // Ends the Watch streams after they have sent NOT_SERVING. Setting the status again keeps
+        // answering Check calls.
+        health.clear_service_status(service).await;
+        health
+            .set_service_status(service, ServingStatus::NotServing)
+            .await;
+    }
+}
+
+/// Waits for calls in flight, at most for [`DRAIN_TIMEOUT`]. Aborts those that are left.
+async fn drain_calls(mut servers: JoinSet<()>) {
+    let drained = async { while servers.join_next().await.is_some() {} };
+    if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
+        tracing::warn!("calls in flight did not end within {DRAIN_TIMEOUT:?} and were aborted");
+    }
+}
+
+/// Returns the epoch of this process.
+fn random_epoch() -> Result<u64, StartError> {
     let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| StartError::internal(&format!("reading random bytes failed: {e}")))?;
     Ok(u64::from_ne_bytes(bytes))
 }
 

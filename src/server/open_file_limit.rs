@@ -56,10 +56,11 @@ pub fn raise_open_file_limit(limits: &mut Limits, listeners: usize) -> ListenerC
         tracing::debug!(%error, ?current, "raising the limit of open files failed");
     }
 
-    let files = getrlimit(Resource::Nofile).current;
-    let files = files.map_or(usize::MAX, |files| {
-        usize::try_from(files).unwrap_or(usize::MAX)
-    });
+    let files = getrlimit(Resource::Nofile)
+        .current
+        .map_or(usize::MAX, |files| {
+            usize::try_from(files).unwrap_or(usize::MAX)
+        });
     let capacity = listener_capacity(files, listeners, limits.max_connections);
     if capacity.accepted < limits.max_connections {
         let each = limits.max_connections + MAX_PENDING_CONNECTIONS + OPERATOR_CONNECTIONS;

@@ -4,10 +4,11 @@
 use super::reload_plan::{
     ConfigFileCheck, ConfigLoader, NewConfig, ReloadPlan, SandboxReadCheck, plan_reload,
 };
+use super::tls::NewTls;
 use super::{ReloadTargets, service_manager};
 use crate::catalog::{ConsistencyLevel, PolicyConfig, WaitBudget};
 use crate::config::{
-    Config, ConfigError, ConfigErrors, READ_TIMEOUT, ReadProgress, record_reading,
+    Config, ConfigError, ConfigErrors, READ_TIMEOUT, ReadProgress, RestartRequired, record_reading,
 };
 use crate::grpc::AuthRules;
 use crate::grpc::auth::{CallerPolicy, RuleTokens};
@@ -109,6 +110,7 @@ impl ConfigReloader {
                     tracing::info!("the config file changed");
                 }
             }
+
             service_manager::notify_reloading();
             match reloads.load_config.clone() {
                 None => tracing::warn!(
@@ -120,6 +122,7 @@ impl ConfigReloader {
                     }
                 }
             }
+
             service_manager::notify_reloaded(&self.targets.store, &self.config_state.borrow());
         }
     }
@@ -160,23 +163,30 @@ impl ConfigReloader {
         let stamp = Arc::new(Mutex::new(None));
         let (sender, receiver) = oneshot::channel();
         let read = {
-            let (old, tls) = (self.config.clone(), self.targets.tls.clone());
-            let (may_read, check_file) = (reloads.may_read.clone(), reloads.check_file.clone());
+            let old = self.config.clone();
+            let tls = self.targets.tls.clone();
+            let may_read = reloads.may_read.clone();
+            let check_file = reloads.check_file.clone();
             let path = reloads.config_file.as_ref().map(|file| file.path.clone());
-            let (progress, stamp) = (progress.clone(), stamp.clone());
-            let plan = move || {
-                if let Some(path) = &path {
-                    record_reading(&[path]);
-                    *stamp.lock() = Some(FileStamp::of_path(path));
-                }
-                let may_read = |dir: &Path| may_read.as_ref().is_none_or(|may_read| may_read(dir));
-                plan_reload(&load, &old, may_read, tls, check_file)
-            };
-            // The receiver is gone if the file answered too late.
-            tokio::task::spawn_blocking(move || drop(sender.send(progress.follow(plan))))
+            let read_progress = progress.clone();
+            let read_stamp = stamp.clone();
+            tokio::task::spawn_blocking(move || {
+                let plan = read_progress.follow(|| {
+                    if let Some(path) = &path {
+                        record_reading(&[path]);
+                        *read_stamp.lock() = Some(FileStamp::of_path(path));
+                    }
+                    let is_readable =
+                        |dir: &Path| may_read.as_ref().is_none_or(|may_read| may_read(dir));
+                    plan_reload(&load, &old, is_readable, tls, check_file)
+                });
+                // The receiver is gone if the file answered too late.
+                drop(sender.send(plan));
+            })
         };
 
         let planned = timeout(READ_TIMEOUT, receiver).await;
+
         // Even if the file does not answer: only a further change of the file starts a reload.
         if let (Some(file), Some(stamp)) = (&mut reloads.config_file, *stamp.lock()) {
             file.stamp = stamp;
@@ -205,13 +215,16 @@ impl ConfigReloader {
             let error = truncate_with_ellipsis(&error.to_string(), 4 * MAX_FIRST_ERROR_BYTES);
             tracing::error!("new configuration rejected: {error}");
         }
+
         let hint = if needs_restart_to_read {
             "; files outside the daemon's sandbox are readable only after a restart"
         } else {
             ""
         };
+
         let count = errors.len();
         tracing::error!(errors = count, "keeping the previous configuration{hint}");
+
         let first = errors.first().map(ToString::to_string).unwrap_or_default();
         let rejection = RejectedReload {
             rejected_at: unix_time(),
@@ -222,6 +235,7 @@ impl ConfigReloader {
                 .collect(),
             first_error: truncate_with_ellipsis(&first, MAX_FIRST_ERROR_BYTES),
         };
+
         self.config_state.send_modify(|state| {
             state.rejected_reloads += 1;
             state.last_rejection = Some(rejection);
@@ -237,51 +251,15 @@ impl ConfigReloader {
         for warning in &config.warnings {
             tracing::warn!("{warning}");
         }
-        let ReloadTargets {
-            store,
-            auth_layer,
-            audit,
-            load_limit,
-            connection_quota,
-            stream_quota,
-            tls,
-        } = &self.targets;
-        let mut limits = config.limits.clone();
-        limits.max_connections = self.max_connections;
-        if let Some((tls, new_tls)) = tls.as_ref().zip(new_tls) {
-            tls.install(new_tls);
-        }
-        // Before the policy of the store, so that no caller sees new roots under the old rules.
-        auth_layer.replace_rules(auth_config(&config));
-        audit.set_log_every_call(config.audit);
-        load_limit.set_limits(&limits);
-        connection_quota.set_limits(&limits);
-        stream_quota.set_limits(limits.max_streams, limits.max_streams_per_caller);
-        store.apply_policy(policy_config(&config, limits));
-        // From here on, responses show the new configuration.
-        let budget = WaitBudget::new(Some(RESCAN_TIMEOUT));
-        drop(
-            store
-                .view(
-                    &store.select_published_roots(),
-                    ConsistencyLevel::Fresh,
-                    budget,
-                )
-                .await,
-        );
-        for dir in &restart.unreadable_dirs {
-            let dir = dir.display();
-            tracing::warn!(
-                "{dir} is outside the daemon's sandbox; restart the daemon to allow access"
-            );
-        }
-        if !restart.keys.is_empty() {
-            tracing::warn!("needs a restart: {}", restart.keys.join(", "));
-        }
+
+        self.targets.apply(&config, self.max_connections, new_tls);
+        self.wait_for_rescan().await;
+        report_restart(&restart);
         tracing::info!("the configuration was reloaded");
         if let Some(logs) = &reloads.logs {
             logs.set_filter(&config.log.filter);
         }
+
         self.config = config;
         self.config_state.send_modify(|state| {
             state.read_at = unix_time();
@@ -289,6 +267,52 @@ impl ConfigReloader {
             state.last_rejection = None;
             state.restart_required = restart.keys;
         });
+    }
+
+    /// Waits until the roots are scanned by the new rules. From then on, responses show the new
+    /// configuration.
+    async fn wait_for_rescan(&self) {
+        let store = &self.targets.store;
+        let selection = store.select_published_roots();
+        let budget = WaitBudget::new(Some(RESCAN_TIMEOUT));
+        drop(
+            store
+                .view(&selection, ConsistencyLevel::Fresh, budget)
+                .await,
+        );
+    }
+}
+
+impl ReloadTargets {
+    /// Applies a configuration. `max_connections` is the limit of connections in use.
+    fn apply(&self, config: &Config, max_connections: usize, new_tls: Option<NewTls>) {
+        let mut limits = config.limits.clone();
+        limits.max_connections = max_connections;
+        if let Some((tls, new_tls)) = self.tls.as_ref().zip(new_tls) {
+            tls.install(new_tls);
+        }
+
+        // Before the policy of the store, so that no caller sees new roots under the old rules.
+        self.auth_layer.replace_rules(auth_config(config));
+        self.audit.set_log_every_call(config.audit);
+        self.load_limit.set_limits(&limits);
+        self.connection_quota.set_limits(&limits);
+        self.stream_quota
+            .set_limits(limits.max_streams, limits.max_streams_per_caller);
+        self.store.apply_policy(policy_config(config, limits));
+    }
+}
+
+/// Logs the keys that need a restart.
+fn report_restart(restart: &RestartRequired) {
+    for dir in &restart.unreadable_dirs {
+        tracing::warn!(
+            "{} is outside the daemon's sandbox; restart the daemon to allow access",
+            dir.display()
+        );
+    }
+    if !restart.keys.is_empty() {
+        tracing::warn!("needs a restart: {}", restart.keys.join(", "));
     }
 }
 
@@ -302,8 +326,9 @@ async fn wait_for_file_change(file: Option<&ConfigFile>, changes: &mut Option<Fi
         changes.get_or_insert_with(|| FileChanges::start(|sentence| tracing::warn!("{sentence}")));
     let mut known = vec![*stamp];
     loop {
-        let last_read = || (vec![path.clone()], known.clone());
-        let (stamps, _) = changes.wait_for_change(last_read).await;
+        let (stamps, _) = changes
+            .wait_for_change(|| (vec![path.clone()], known.clone()))
+            .await;
         if stamps[0].is_some() && stamps[0] != *stamp {
             return;
         }
@@ -325,11 +350,13 @@ pub fn auth_config(config: &Config) -> AuthRules {
             )),
         )
     });
+
     let Config {
         open_health,
         open_reflection,
         ..
     } = *config;
+
     AuthRules {
         callers,
         public_health: open_health,
@@ -361,12 +388,11 @@ pub fn unix_time() -> Duration {
 /// Formats the position of an error. Callers see it, so it contains nothing else of the file.
 fn error_location(error: &ConfigError) -> Option<String> {
     let at = error.position?;
-    let is_known = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '[' | ']');
-    let key = if error.key.chars().all(is_known) {
-        &*error.key
-    } else {
-        ""
-    };
+    let is_plain = error
+        .key
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '[' | ']'));
+    let key = if is_plain { &*error.key } else { "" };
     let location = format!("{}:{} {key}", at.line, at.column);
     Some(truncate_with_ellipsis(
         location.trim_end(),

@@ -42,15 +42,18 @@ pub fn plan_reload(
     check_file: Option<ConfigFileCheck>,
 ) -> Result<ReloadPlan, ConfigErrors> {
     let loaded = load().map(|config| config.restrict_to_reloadable(old, &may_read));
+
     let check = match (&loaded, check_file) {
         (Ok((_, restart)), Some(check)) if !restart.keys.is_empty() => Some(check),
         // The sandbox may cause the error, such as for a certificate in another directory.
         (Err(_), Some(check)) => Some(check),
         _ => None,
     };
+
     let Some(check) = check else {
         return plan_apply(loaded?, tls);
     };
+
     let found = match check() {
         Ok(found) => found,
         Err(error) => {
@@ -58,35 +61,42 @@ pub fn plan_reload(
             return plan_apply(loaded?, tls);
         }
     };
+
     let mut keys = match &loaded {
         Ok((_, restart)) => restart.keys.iter().map(|key| (*key).to_owned()).collect(),
         // The check does not see inherited sockets, whose errors name no file.
         Err(errors) if found.is_empty() && errors.iter().all(|m| m.file.is_some()) => {
-            let key = |error: &ConfigError| match &*error.key {
-                "" => "the config file".to_owned(),
-                key => key.to_owned(),
-            };
             // The file may have been incomplete during the first load.
             match load().map(|config| config.restrict_to_reloadable(old, may_read)) {
                 Ok((config, restart)) if restart.keys.is_empty() => {
                     return plan_apply((config, restart), tls);
                 }
-                _ => errors.iter().map(key).collect::<Vec<_>>(),
+                _ => errors.iter().map(key_of_error).collect::<Vec<_>>(),
             }
         }
         Err(errors) => {
             // The check does not see inherited sockets, but sees the same flags.
-            let elsewhere = errors.iter().filter(|error| error.file.is_none());
-            let elsewhere = elsewhere.filter(|error| !found.contains(error));
-            let elsewhere: Vec<_> = elsewhere.cloned().collect();
+            let elsewhere: Vec<_> = errors
+                .iter()
+                .filter(|error| error.file.is_none() && !found.contains(error))
+                .cloned()
+                .collect();
             return Err(found.into_iter().chain(elsewhere).collect());
         }
     };
+
     if !found.is_empty() {
         return Err(found);
     }
     keys.truncate(MAX_KEYS);
     Ok(ReloadPlan::Restart(keys))
+}
+
+fn key_of_error(error: &ConfigError) -> String {
+    match &*error.key {
+        "" => "the config file".to_owned(),
+        key => key.to_owned(),
+    }
 }
 
 /// Reads the certificate files, which is the last step that can fail.
@@ -100,6 +110,7 @@ fn plan_apply(
             .read_files(files)
             .map_err(|unusable| ConfigError::key("tls", unusable.to_string()))?,
     };
+
     Ok(ReloadPlan::Apply(Box::new(NewConfig {
         config,
         restart,

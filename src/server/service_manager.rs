@@ -27,6 +27,7 @@ pub async fn notify_ready(store: &CatalogStore, state: &watch::Receiver<ConfigSt
     if !has_service_manager() {
         return;
     }
+
     let budget = WaitBudget::new(Some(FIRST_SCAN_TIMEOUT));
     // Slower roots are PENDING.
     drop(
@@ -38,6 +39,7 @@ pub async fn notify_ready(store: &CatalogStore, state: &watch::Receiver<ConfigSt
             )
             .await,
     );
+
     send_notification(&[
         NotifyState::Ready,
         NotifyState::Status(&status_line(&store.stats(), &state.borrow())),
@@ -140,8 +142,10 @@ fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
         diagnostics,
         ..
     } = stats;
+
     let problems: u64 = diagnostics.values().sum();
     let polling = watch_stats.polling_roots;
+
     let mut line = describe_roots(published, "published");
     if selected.total() > 0 {
         let _ = write!(line, ", {}", describe_roots(selected, "selected"));
@@ -150,6 +154,7 @@ fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
         line,
         ", {polling} polled, {skills} skills, {problems} diagnostics"
     );
+
     // The status must be one line; no part contains a line break.
     if watch_stats.is_near_limit() {
         let WatchStats {
@@ -162,6 +167,7 @@ fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
             "; {used} of {allowed} watches: raise fs.inotify.max_user_watches"
         );
     }
+
     if !config.restart_required.is_empty() {
         let _ = write!(
             line,
@@ -169,6 +175,7 @@ fn status_line(stats: &CatalogStats, config: &ConfigState) -> String {
             config.restart_required.join(", ")
         );
     }
+
     if let Some(rejection) = &config.last_rejection {
         let _ = write!(
             line,

@@ -39,8 +39,9 @@ pub async fn keep_socket_files(sockets: &[OwnedSocket]) {
     loop {
         // Before the check, so that a removal after the check is a change.
         let stamped = paths.clone();
-        let known = run_blocking(move || stamp_files(&stamped)).await;
-        let known = known.unwrap_or_else(|_| vec![None; sockets.len()]);
+        let known = run_blocking(move || stamp_files(&stamped))
+            .await
+            .unwrap_or_else(|_| vec![None; sockets.len()]);
         let mut has_new_file = false;
         for (socket, problem) in sockets.iter().zip(&mut problems) {
             has_new_file |= check_socket(socket, problem).await;

@@ -220,16 +220,22 @@ impl ReloadableTls {
     /// Watches the files and reloads changed ones. Never returns.
     pub async fn watch_files(self: &Arc<Self>) {
         let mut changes = FileChanges::start(|sentence| tracing::warn!("{sentence}"));
-        let last_read =
-            || self.with_current(|current| (file_paths(&current.files), current.stamps.clone()));
         loop {
-            let (_, cause) = changes.wait_for_change(last_read).await;
+            let (_, cause) = changes
+                .wait_for_change(|| {
+                    self.with_current(|current| {
+                        (file_paths(&current.files), current.stamps.clone())
+                    })
+                })
+                .await;
+
             let tls = self.clone();
             // On a blocking thread, because a disk may hang.
             let reloaded = run_blocking(move || tls.reload_changed_files(cause));
             let Ok(Some(RejectedTls { read, unusable })) = reloaded.await else {
                 continue;
             };
+
             // A program may still be writing the other file.
             let next_change =
                 changes.wait_for_change(|| (file_paths(&read.files), read.stamps.clone()));
@@ -281,6 +287,7 @@ fn build_tls_config(files: &TlsFiles) -> Result<(ServerConfig, TlsIdentity), Unu
         .as_deref()
         .map(certs::load_authorities)
         .transpose();
+
     let (identity, clients) = match (identity, clients) {
         (Ok(identity), Ok(clients)) => (identity, clients),
         (identity, clients) => {
@@ -289,6 +296,7 @@ fn build_tls_config(files: &TlsFiles) -> Result<(ServerConfig, TlsIdentity), Unu
             return Err(UnusableTlsFiles(problems));
         }
     };
+
     let builder = ServerConfig::builder_with_provider(certs::crypto_provider())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .expect("ring has cipher suites for both versions");
@@ -298,16 +306,17 @@ fn build_tls_config(files: &TlsFiles) -> Result<(ServerConfig, TlsIdentity), Unu
             let verifier = WebPkiClientVerifier::builder_with_provider(
                 clients.into(),
                 certs::crypto_provider(),
-            );
-            let verifier = verifier
-                .build()
-                .expect("`load_authorities` returns at least one authority");
+            )
+            .build()
+            .expect("`load_authorities` returns at least one authority");
             builder.with_client_cert_verifier(verifier)
         }
     };
+
     let certified = SingleCertAndKey::from(identity.certified_key.clone());
     let mut config = builder.with_cert_resolver(Arc::new(certified));
     config.alpn_protocols = vec![ALPN.to_vec()];
+
     // Without resumption, because a resumed session would not verify the client certificate again.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;

@@ -2,6 +2,7 @@
 //! tokens can be replaced while the client runs.
 
 use super::spiffe_verifier::SpiffeVerifier;
+use caproot_core::bounded_file;
 use caproot_core::net::certs;
 use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress};
 use caproot_core::sync::Mutex;
@@ -13,7 +14,6 @@ use rustls::version::{TLS12, TLS13};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::io::AsyncReadExt as _;
 
 /// Maximum size of a token file. Servers reject larger headers.
 const MAX_TOKEN_BYTES: u64 = 8 << 10;
@@ -186,18 +186,10 @@ impl fmt::Debug for BearerToken {
 
 /// Returns the `authorization` header of the token in a file.
 pub async fn read_token_file(file: &Path) -> Result<HeaderValue, String> {
-    let shown = file.display();
-    let mut text = Vec::new();
-    let read = async {
-        let file = tokio::fs::File::open(file).await?;
-        file.take(MAX_TOKEN_BYTES + 1).read_to_end(&mut text).await
-    };
-    read.await
-        .map_err(|error| format!("{shown} cannot be read: {error}"))?;
-    if text.len() as u64 > MAX_TOKEN_BYTES {
-        return Err(format!("{shown} {TOO_LARGE}"));
-    }
-    bearer_header(text.trim_ascii()).map_err(|reason| format!("{shown} {reason}"))
+    let text = bounded_file::read_in_time(file, MAX_TOKEN_BYTES)
+        .await
+        .map_err(|error| format!("{} {error}", file.display()))?;
+    bearer_header(text.trim_ascii()).map_err(|reason| format!("{} {reason}", file.display()))
 }
 
 /// Builds the `authorization` header of a token. Error messages never contain the token.

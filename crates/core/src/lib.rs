@@ -16,6 +16,7 @@
 //! ```
 
 pub mod backoff;
+pub mod bounded_file;
 pub mod document;
 #[cfg(target_os = "linux")]
 pub mod file_watch;

@@ -5,12 +5,12 @@ use super::event::CallEvent;
 use crate::cli::exit;
 use crate::cli::failure::CommandFailure;
 use caproot_client::session::{CustomTool, ToolFunctionError, ToolNames, ToolRegistry};
+use caproot_core::bounded_file;
 use caproot_core::sync::Mutex;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::fmt::Display;
-use std::io::{self, Read as _};
 use std::path::Path;
 use std::sync::{Arc, MutexGuard};
 use tokio::sync::mpsc::UnboundedSender;
@@ -143,7 +143,9 @@ pub fn read_tools(
     callbacks: &Arc<ToolCallbacks>,
     names: ToolNames,
 ) -> Result<ToolRegistry, CommandFailure> {
-    let text = read_text(file).map_err(|error| unusable_tools(file, &error))?;
+    let text = bounded_file::read_file_or_pipe(file, MAX_FILE_BYTES)
+        .and_then(bounded_file::decode_text)
+        .map_err(|error| unusable_tools(file, &format!("the file {error}")))?;
     let definitions: Vec<ToolDefinition> =
         serde_json::from_str(&text).map_err(|error| unusable_tools(file, &error))?;
 
@@ -161,19 +163,6 @@ pub fn read_tools(
 fn unusable_tools(file: &Path, cause: &dyn Display) -> CommandFailure {
     let sentence = format!("cannot use --tools {}: {cause}", file.display());
     CommandFailure::new(exit::BAD_CONFIG, sentence)
-}
-
-fn read_text(file: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let file = std::fs::File::open(file)?;
-    // A pipe has no size, so the read itself is limited.
-    if file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)? as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            "the file is over 4 MiB",
-        ));
-    }
-    Ok(text)
 }
 
 fn program_tool(

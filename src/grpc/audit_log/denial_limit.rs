@@ -147,8 +147,10 @@ impl CallerClass {
 
     /// Counts a denied call. Returns whether it gets a line.
     fn record_denial(&mut self, now: Instant, caller: DeniedCaller) -> bool {
-        let is_over = |start| now.saturating_duration_since(start) >= DENIAL_WINDOW;
-        if self.window_start.is_none_or(is_over) {
+        let is_window_over = self
+            .window_start
+            .is_none_or(|start| now.saturating_duration_since(start) >= DENIAL_WINDOW);
+        if is_window_over {
             self.window_start = Some(now);
             self.lines = 0;
             for (_, count) in &mut self.callers {

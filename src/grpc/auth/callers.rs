@@ -74,6 +74,16 @@ pub enum AuthDenial {
     NoThread,
 }
 
+impl TokenCheck<'_> {
+    /// Whether the call presented the token of a rule.
+    fn is_token_of(self, rule_at: usize) -> bool {
+        match self {
+            Self::Missing => false,
+            Self::Presented(matches) => matches.get(rule_at).copied().unwrap_or(false),
+        }
+    }
+}
+
 impl CallerPolicy {
     /// Returns the caller, with the access that all matching rules grant together.
     pub fn authorize(
@@ -81,14 +91,16 @@ impl CallerPolicy {
         peer: &PeerIdentity,
         token: TokenCheck<'_>,
     ) -> Result<Caller, AuthDenial> {
-        let has_token_of = |at: usize| match token {
-            TokenCheck::Missing => false,
-            TokenCheck::Presented(matches) => matches.get(at).copied().unwrap_or(false),
-        };
-        let matching = self.rules.iter().enumerate().filter(|(at, rule)| {
-            rule.matches_peer(peer) && (!rule.needs_token || has_token_of(*at))
-        });
-        let matching: Vec<&CallerRule> = matching.map(|(_, rule)| rule).collect();
+        let matching: Vec<&CallerRule> = self
+            .rules
+            .iter()
+            .enumerate()
+            .filter(|(at, rule)| {
+                rule.matches_peer(peer) && (!rule.needs_token || token.is_token_of(*at))
+            })
+            .map(|(_, rule)| rule)
+            .collect();
+
         let Some(access_scope) = matching
             .iter()
             .map(|rule| rule.access_scope.clone())
@@ -96,9 +108,9 @@ impl CallerPolicy {
         else {
             return Err(self.denial_reason(peer, token));
         };
-        let matched_rules = matching.iter().map(|rule| rule.name.clone()).collect();
+
         Ok(Caller {
-            matched_rules,
+            matched_rules: matching.iter().map(|rule| rule.name.clone()).collect(),
             access_scope: Arc::new(access_scope),
         })
     }
@@ -120,6 +132,7 @@ impl CallerPolicy {
             TokenCheck::Presented(_) => return AuthDenial::NotAllowed,
             TokenCheck::Missing => {}
         }
+
         match peer {
             PeerIdentity::Remote { names, .. } if names.is_empty() => AuthDenial::Unauthenticated,
             PeerIdentity::Remote { .. } | PeerIdentity::Local { .. } => AuthDenial::NotAllowed,
@@ -164,6 +177,7 @@ impl SanPattern {
                 _ => Err("expected a DNS name or a `spiffe://` URI"),
             };
         };
+
         let bad = Err("expected a SPIFFE ID such as `spiffe://example.org/path` or `…/path/*`");
         if text.len() > MAX_SPIFFE_BYTES {
             return bad;
@@ -190,29 +204,37 @@ impl SanPattern {
 }
 
 fn is_dns_name(text: &str) -> bool {
-    let is_label = |label: &str| {
-        let ok = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_');
-        !label.is_empty() && label.len() <= 63 && label.bytes().all(ok)
-    };
-    text.len() <= MAX_DNS_BYTES && text.split('.').all(is_label)
+    text.len() <= MAX_DNS_BYTES && text.split('.').all(is_dns_label)
+}
+
+fn is_dns_label(label: &str) -> bool {
+    (1..=63).contains(&label.len())
+        && label
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
 }
 
 /// Whether the text after `spiffe://` is a trust domain with an optional path: SPIFFE-ID, 2.1 and
 /// 2.2.
 fn is_spiffe_path(rest: &str) -> bool {
     let mut segments = rest.split('/');
-    let is_domain = |domain: &str| {
-        let ok = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_');
-        !domain.is_empty() && domain.len() <= 255 && domain.bytes().all(ok)
-    };
-    segments.next().is_some_and(is_domain) && segments.all(is_segment)
+    segments.next().is_some_and(is_trust_domain) && segments.all(is_segment)
+}
+
+fn is_trust_domain(domain: &str) -> bool {
+    (1..=255).contains(&domain.len())
+        && domain
+            .bytes()
+            .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_'))
 }
 
 /// Whether the segment is neither empty nor a dot segment and has no percent-encoding. A prefix of
 /// such segments cannot match a path outside the prefix.
 fn is_segment(segment: &str) -> bool {
-    let ok = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_');
-    !matches!(segment, "" | "." | "..") && segment.bytes().all(ok)
+    !matches!(segment, "" | "." | "..")
+        && segment
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'))
 }
 
 #[cfg(test)]

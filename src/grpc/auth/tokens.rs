@@ -2,12 +2,12 @@
 //! effect at once, and the daemon keeps no secret in memory. Blocking.
 
 use crate::telemetry::RateLimitedLog;
+use caproot_core::bounded_file::{self, BoundedReadError};
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::{Metadata, OpenOptions};
-use std::io::{self, ErrorKind, Read as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use subtle::ConstantTimeEq as _;
@@ -26,10 +26,8 @@ pub struct TokenFile(PathBuf);
 /// Error of a token file. The message continues after the name of the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenFileError {
-    /// The file does not exist or cannot be read.
-    Unreadable(ErrorKind),
-    /// A directory, device, socket or fifo.
-    NotRegular,
+    /// The file cannot be read, or is no regular file of the size of a token.
+    Unreadable(BoundedReadError),
     /// Users other than its owner and group may access the file; its mode.
     WorldAccessible(u32),
     /// A group whose members can connect to a Unix socket may access the file.
@@ -39,8 +37,6 @@ pub enum TokenFileError {
         /// Group of the file and of the socket.
         group: u32,
     },
-    /// Larger than the limit.
-    TooLong,
     /// Only white space.
     Empty,
     /// The contents are not a valid token.
@@ -101,31 +97,19 @@ impl TokenFile {
 
     /// Reads the token and returns its digest.
     fn read_digest(&self, socket_groups: &BTreeSet<u32>) -> Result<DigestBytes, TokenFileError> {
-        let unreadable = |error: io::Error| TokenFileError::Unreadable(error.kind());
-        // Opening a fifo must not block.
-        let open = OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(&self.0);
-        let file = open.map_err(unreadable)?;
-        let meta = file.metadata().map_err(unreadable)?;
-        if !meta.is_file() {
-            return Err(TokenFileError::NotRegular);
+        let file = bounded_file::open(&self.0)?;
+
+        // The mode is that of the open file: the path may lead to another file now.
+        let meta = file.metadata();
+        let mode = meta.mode() & 0o7777;
+        if mode & 0o007 != 0 {
+            return Err(TokenFileError::WorldAccessible(mode));
         }
-        if meta.mode() & 0o007 != 0 {
-            return Err(TokenFileError::WorldAccessible(meta.mode() & 0o7777));
-        }
-        if let Some(group) = exposed_group(&meta, socket_groups) {
-            let mode = meta.mode() & 0o7777;
+        if let Some(group) = exposed_group(meta, socket_groups) {
             return Err(TokenFileError::SocketGroupAccessible { mode, group });
         }
-        let mut bytes = Vec::new();
-        file.take(MAX_FILE_BYTES + 1)
-            .read_to_end(&mut bytes)
-            .map_err(unreadable)?;
-        if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(TokenFileError::TooLong);
-        }
+
+        let bytes = file.read(MAX_FILE_BYTES)?;
         match bytes.trim_ascii() {
             [] => Err(TokenFileError::Empty),
             token if !token.iter().all(u8::is_ascii_graphic) => Err(TokenFileError::InvalidToken),
@@ -150,16 +134,22 @@ impl RuleTokens {
     /// timing leaks neither the length nor a prefix of a token.
     #[must_use]
     pub fn matching_rules(&self, presented: &TokenDigest) -> Vec<bool> {
-        let digests = self.rules.iter().map(|(_, file)| {
-            let file = file.as_ref()?;
-            Some(file.read_digest(&self.socket_groups))
-        });
-        let digests: Vec<Option<Result<DigestBytes, TokenFileError>>> = digests.collect();
+        let digests: Vec<_> = self
+            .rules
+            .iter()
+            .map(|(_, file)| {
+                file.as_ref()
+                    .map(|file| file.read_digest(&self.socket_groups))
+            })
+            .collect();
         self.report_errors(&digests);
-        let matches = |digest: &DigestBytes| digest.ct_eq(&presented.0).into();
+
         digests
             .iter()
-            .map(|digest| matches!(digest, Some(Ok(digest)) if matches(digest)))
+            .map(|digest| match digest {
+                Some(Ok(digest)) => digest.ct_eq(&presented.0).into(),
+                Some(Err(_)) | None => false,
+            })
             .collect()
     }
 
@@ -168,10 +158,9 @@ impl RuleTokens {
         for (index, digest) in digests.iter().enumerate() {
             let Some(Err(error)) = digest else { continue };
             if self.error_log.record_keyed_event((index, *error)).is_ok() {
-                let (rule, error) = (&*self.rules[index].0, error.to_string());
                 tracing::error!(
-                    rule,
-                    error,
+                    rule = &*self.rules[index].0,
+                    error = error.to_string(),
                     "invalid token_file; the rule matches no caller"
                 );
             }
@@ -179,15 +168,16 @@ impl RuleTokens {
     }
 }
 
+impl From<BoundedReadError> for TokenFileError {
+    fn from(error: BoundedReadError) -> Self {
+        Self::Unreadable(error)
+    }
+}
+
 impl fmt::Display for TokenFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unreadable(ErrorKind::NotFound) => f.write_str("does not exist"),
-            Self::Unreadable(ErrorKind::PermissionDenied) => {
-                f.write_str("cannot be read by the daemon's user")
-            }
-            Self::Unreadable(kind) => write!(f, "cannot be read: {kind}"),
-            Self::NotRegular => f.write_str("is not a regular file"),
+            Self::Unreadable(error) => error.fmt(f),
             Self::WorldAccessible(mode) => {
                 write!(
                     f,
@@ -199,7 +189,6 @@ impl fmt::Display for TokenFileError {
                 "is accessible to group {group} (mode {mode:04o}), whose members can connect to a \
                  socket of the daemon; run `chmod 0600` on it, or give it another group"
             ),
-            Self::TooLong => write!(f, "is over {MAX_FILE_BYTES} bytes, too long for a token"),
             Self::Empty => f.write_str("is empty; write a token into it"),
             Self::InvalidToken => f.write_str(
                 "does not contain a valid token: printable ASCII characters without white space",
@@ -211,9 +200,9 @@ impl fmt::Display for TokenFileError {
 #[cfg(test)]
 mod tests {
     use crate::grpc::auth::{RuleTokens, TokenDigest, TokenFile, TokenFileError};
+    use caproot_core::bounded_file::BoundedReadError;
     use std::collections::BTreeSet;
     use std::fs::{self, Permissions};
-    use std::io::ErrorKind;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
     use std::path::Path;
 
@@ -233,10 +222,8 @@ mod tests {
             RuleTokens::new(rules, BTreeSet::new())
                 .matching_rules(&TokenDigest::new(token.as_bytes()))
         };
-        assert_eq!(
-            file.check(&BTreeSet::new()),
-            Err(TokenFileError::Unreadable(ErrorKind::NotFound))
-        );
+        let missing = file.check(&BTreeSet::new()).expect_err("no file");
+        assert_eq!(missing.to_string(), "does not exist");
         assert_eq!(matching_rules(""), [false, false]);
         for (mode, content, error) in [
             (0o600, &b"s3cret"[..], None),
@@ -255,7 +242,11 @@ mod tests {
             (0o600, b"s3 cret", Some(TokenFileError::InvalidToken)),
             (0o600, b"s3cret\nother", Some(TokenFileError::InvalidToken)),
             (0o600, b"s3cret\xff", Some(TokenFileError::InvalidToken)),
-            (0o600, &[b'x'; 4_097], Some(TokenFileError::TooLong)),
+            (
+                0o600,
+                &[b'x'; 4_097],
+                Some(BoundedReadError::TooLarge { max_bytes: 4_096 }.into()),
+            ),
         ] {
             write(&path, mode, content);
             assert_eq!(file.check(&BTreeSet::new()).err(), error);
@@ -270,7 +261,7 @@ mod tests {
         }
         assert_eq!(
             TokenFile::new(dir.path().into()).check(&BTreeSet::new()),
-            Err(TokenFileError::NotRegular)
+            Err(BoundedReadError::Directory.into())
         );
     }
 

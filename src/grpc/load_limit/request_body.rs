@@ -57,10 +57,12 @@ where
                 return Poll::Ready(Some(Err(request_timed_out().into())));
             }
         };
+
         let received = match &frame {
             Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
             Some(Err(_)) | None => 0,
         };
+
         Poll::Ready(match self.byte_permit.acquire_more(received) {
             Ok(()) => frame.map(|frame| frame.map_err(Into::into)),
             Err(exceeded) => Some(Err(overloaded(exceeded).into())),

@@ -99,14 +99,17 @@ impl http_body::Body for CountedResponseBody {
         if self.is_aborted {
             return Poll::Ready(None);
         }
+
         let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
             Some(Ok(frame)) => frame,
             end @ (Some(Err(_)) | None) => return Poll::Ready(end),
         };
+
         let chunk = match frame.into_data() {
             Ok(chunk) => chunk,
             Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
         };
+
         Poll::Ready(Some(match self.quota.attach_permits(chunk) {
             Ok(chunk) => Ok(Frame::data(chunk)),
             Err(exceeded) => {

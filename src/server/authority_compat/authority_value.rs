@@ -86,8 +86,10 @@ impl HuffmanValueState {
             if is_invalid {
                 *byte |= 1 << bit;
             }
+
             self.code = self.code << 1 | u32::from(*byte >> bit & 1);
             self.bits += 1;
+
             match Self::CODE_ENDS.get(self.bits) {
                 Some(end) if self.code < *end => *self = Self::default(),
                 Some(_) => {}

@@ -83,6 +83,7 @@ impl AuthorityRewriter {
                 if bytes[..now] != PREFACE[*done..][..now] {
                     return Err(Http2ParseError);
                 }
+
                 *done += now;
                 if *done == PREFACE.len() {
                     self.state = FrameState::new_header();
@@ -105,6 +106,7 @@ impl AuthorityRewriter {
                 ends_block,
             } => {
                 let padding = usize::from(bytes[0]);
+
                 let block = rest
                     .checked_sub(priority + padding)
                     .ok_or(Http2ParseError)?;
@@ -116,27 +118,33 @@ impl AuthorityRewriter {
                 })?;
                 Ok(1)
             }
-            FrameState::Payload(payload) => {
-                let remaining = [
-                    &mut payload.prefix,
-                    &mut payload.block,
-                    &mut payload.padding,
-                ];
-                let is_block = *remaining[0] == 0 && *remaining[1] > 0;
-                let part = remaining
-                    .into_iter()
-                    .find(|remaining| **remaining > 0)
-                    .ok_or(Http2ParseError)?;
-                let now = bytes.len().min(*part);
-                *part -= now;
-                if is_block {
-                    self.header_block.rewrite(&mut bytes[..now])?;
-                }
-                self.leave_finished_frame()?;
-                Ok(now)
-            }
+            FrameState::Payload(_) => self.advance_payload(bytes),
             FrameState::Unparsable => Ok(bytes.len()),
         }
+    }
+
+    /// Passes bytes of a payload, and rewrites those of the header block.
+    fn advance_payload(&mut self, bytes: &mut [u8]) -> Result<usize, Http2ParseError> {
+        let FrameState::Payload(payload) = &mut self.state else {
+            return Err(Http2ParseError);
+        };
+        let is_block = payload.prefix == 0 && payload.block > 0;
+        let part = [
+            &mut payload.prefix,
+            &mut payload.block,
+            &mut payload.padding,
+        ]
+        .into_iter()
+        .find(|remaining| **remaining > 0)
+        .ok_or(Http2ParseError)?;
+
+        let now = bytes.len().min(*part);
+        *part -= now;
+        if is_block {
+            self.header_block.rewrite(&mut bytes[..now])?;
+        }
+        self.leave_finished_frame()?;
+        Ok(now)
     }
 
     fn begin_frame(&mut self, header: [u8; FRAME_HEADER_LEN]) -> Result<(), Http2ParseError> {
@@ -144,6 +152,7 @@ impl AuthorityRewriter {
         let length = u32::from_be_bytes([0, l0, l1, l2]) as usize;
         let stream = [s0, s1, s2, s3];
         let ends_block = flags & END_HEADERS != 0;
+
         let expected = match self.continued_stream {
             Some(continued) => kind == CONTINUATION && stream == continued,
             None => kind != CONTINUATION && kind != PUSH_PROMISE,
@@ -151,6 +160,7 @@ impl AuthorityRewriter {
         if length > MAX_FRAME_LEN || !expected {
             return Err(Http2ParseError);
         }
+
         if kind != HEADERS && kind != CONTINUATION {
             return self.enter_payload(FramePayload {
                 prefix: length,
@@ -159,9 +169,11 @@ impl AuthorityRewriter {
                 ends_block: false,
             });
         }
+
         self.continued_stream = (!ends_block).then_some(stream);
         let flags = if kind == HEADERS { flags } else { 0 };
         let priority = if flags & PRIORITY != 0 { 5 } else { 0 };
+
         if flags & PADDED != 0 {
             let rest = length.checked_sub(1).ok_or(Http2ParseError)?;
             self.state = FrameState::Padding {
@@ -171,6 +183,7 @@ impl AuthorityRewriter {
             };
             return Ok(());
         }
+
         let block = length.checked_sub(priority).ok_or(Http2ParseError)?;
         self.enter_payload(FramePayload {
             prefix: priority,

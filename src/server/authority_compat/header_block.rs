@@ -100,6 +100,7 @@ impl HeaderBlockState {
             } else {
                 start_integer(byte, 0b0000_1111, NameIndex)
             }),
+
             Self::StringLength(role) => {
                 let huffman = byte & 0b1000_0000 != 0;
                 Ok(start_integer(
@@ -108,20 +109,21 @@ impl HeaderBlockState {
                     StringLength { role, huffman },
                 ))
             }
+
             // Integers of more than 28 bits are not supported. `rewrite` consumes the bytes of
             // strings.
             Self::Integer { shift: 28.., .. } | Self::StringBytes { .. } => Err(Http2ParseError),
             Self::Integer { value, shift, role } => {
-                let value = value + (u32::from(byte & 0b0111_1111) << shift);
+                let sum = value + (u32::from(byte & 0b0111_1111) << shift);
                 let continues = byte & 0b1000_0000 != 0;
                 Ok(if continues {
                     Self::Integer {
-                        value,
+                        value: sum,
                         shift: shift + 7,
                         role,
                     }
                 } else {
-                    role.next_state(value)
+                    role.next_state(sum)
                 })
             }
         }
@@ -161,6 +163,7 @@ impl IntegerRole {
                         HeaderString::Value(is_authority.then(|| AuthorityValue::new(huffman)))
                     }
                 };
+
                 if remaining == 0 {
                     string.next_state()
                 } else {

@@ -4,10 +4,10 @@
 use caproot_core::proto::caproot::v1::{
     GetExecutorRequest, ListRootsRequest, ListSkillsRequest, WatchSkillsRequest,
 };
-use tonic::Code;
 use tonic::codec::CompressionEncoding::Gzip;
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::transport::Endpoint;
+use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
@@ -104,6 +104,34 @@ async fn compressed_requests_keep_the_size_limit() {
         daemon.list(&roots).await.skills.len(),
         1,
         "the daemon still answers"
+    );
+    daemon.stop().await;
+}
+
+#[tokio::test]
+async fn an_unknown_encoding_is_rejected_with_the_known_ones() {
+    let fixture = Fixture::new("skill root/a");
+    let daemon = Daemon::start(Setup::allowing([fixture.path("root")])).await;
+    let mut client = daemon.client.clone();
+    let mut call = async |encoding: &'static str| {
+        let mut request = Request::new(GetExecutorRequest {});
+        let value = MetadataValue::from_static(encoding);
+        request.metadata_mut().insert("grpc-encoding", value);
+        in_time(client.get_executor(request)).await
+    };
+    for known in ["identity", "gzip"] {
+        call(known).await.expect("a message without compression");
+    }
+    let rejected = call("deflate").await.expect_err("an unknown encoding");
+    assert_eq!(rejected.code(), Code::Unimplemented, "{rejected:?}");
+    assert!(
+        rejected.message().contains("`deflate`; send it with gzip"),
+        "{rejected:?}"
+    );
+    let accepted = rejected.metadata().get("grpc-accept-encoding");
+    assert_eq!(
+        accepted.expect("the encodings").as_bytes(),
+        b"gzip,identity"
     );
     daemon.stop().await;
 }

@@ -218,13 +218,13 @@ async fn unusable_credentials_are_the_reason_for_no_connection() {
     };
     let fleet = Fleet::from_executors([("x".to_owned(), config)]);
     let error = fleet.client("x").await.expect_err("no token").to_string();
-    assert!(error.contains("token cannot be read"), "{error}");
+    assert!(error.contains("token does not exist"), "{error}");
     let mut client = fleet.lazy_client("x");
     let error = in_time(client.get_executor())
         .await
         .expect_err("no token")
         .to_string();
-    assert!(error.contains("token cannot be read"), "{error}");
+    assert!(error.contains("token does not exist"), "{error}");
     fixture.write("token", "secret");
     client.get_executor().await.expect("an answer");
     daemon.stop().await;

@@ -68,7 +68,7 @@ async fn the_first_call_reports_tls_errors() {
     let why = call_on_lazy_client(&endpoint, &token)
         .await
         .expect_err("no token");
-    assert!(why.contains("none cannot be read"), "{why}");
+    assert!(why.contains("none does not exist"), "{why}");
     daemon.stop().await;
 }
 

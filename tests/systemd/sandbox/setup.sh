@@ -1,6 +1,8 @@
 # Sourced in the repository before the boot, with `root` as the new root directory. Installs the
-# binary `CAPROOT`, a user, skills to publish, and a world-readable file outside the skills.
+# binary `CAPROOT`, the example `SANDBOX_PROBE`, a user, skills to publish, and a world-readable file
+# outside the skills.
 install -D -m 0755 "${CAPROOT:-target/debug/caproot}" "$root/usr/local/bin/caproot"
+install -m 0755 "${SANDBOX_PROBE:-target/debug/examples/sandbox_probe}" "$root/usr/local/bin/sandbox_probe"
 echo 'caproot:x:64901:64901::/nonexistent:/usr/sbin/nologin' >>"$root/etc/passwd"
 echo 'caproot:x:64901:' >>"$root/etc/group"
 mkdir -p "$root/srv/skills" "$root/opt/outside"

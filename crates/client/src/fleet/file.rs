@@ -5,16 +5,15 @@ use super::pattern::{ExecutorPattern, SAMPLE_ID, check_placeholder, fill_id};
 use crate::credentials::{ClientCredentials, ClientToken};
 #[cfg(feature = "nats")]
 use crate::link::{BrokerConfig, read_broker_config};
+use caproot_core::bounded_file;
 use caproot_core::document::{
     self, ConfigError, ConfigErrors, DocumentField, DocumentReader, DocumentSection,
 };
 use caproot_core::net::certs::SpiffeId;
 use caproot_core::net::endpoint::{DaemonEndpoint, EndpointAddress};
 use std::collections::BTreeMap;
-use std::io;
 use std::path::Path;
 use std::time::Duration;
-use tokio::io::AsyncReadExt as _;
 
 /// Maximum size of the file: enough for ten thousand executors.
 const MAX_FILE_BYTES: u64 = 4 << 20;
@@ -66,29 +65,13 @@ impl FleetTable {
 
 /// Reads the file. Relative paths in the file start at the file's directory.
 pub async fn read(path: &Path) -> Result<FleetTable, ConfigErrors> {
-    parse(path, read_bytes(path).await)
+    let bytes = bounded_file::read_in_time(path, MAX_FILE_BYTES)
+        .await
+        .map_err(|error| ConfigError::file(path, error.to_string()))?;
+    parse(path, bytes)
 }
 
-async fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    // A pipe has no size, so the read itself is limited.
-    let file = tokio::fs::File::open(path).await?;
-    let read = file
-        .take(MAX_FILE_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .await?;
-    if read as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::new(
-            io::ErrorKind::FileTooLarge,
-            "it is over 4 MiB",
-        ));
-    }
-    Ok(bytes)
-}
-
-fn parse(path: &Path, bytes: io::Result<Vec<u8>>) -> Result<FleetTable, ConfigErrors> {
-    let bytes =
-        bytes.map_err(|error| ConfigError::file(path, format!("cannot be read: {error}")))?;
+fn parse(path: &Path, bytes: Vec<u8>) -> Result<FleetTable, ConfigErrors> {
     let node = document::decode(bytes)
         .and_then(|text| document::parse(&text))
         .map_err(|error| ConfigError::syntax(path, error))?;
@@ -309,7 +292,7 @@ mod tests {
     use std::time::Duration;
 
     fn fleet(text: &str) -> Result<Vec<(String, super::ExecutorConfig)>, Vec<String>> {
-        let fleet = parse(Path::new("/etc/fleet.yaml"), Ok(text.into()));
+        let fleet = parse(Path::new("/etc/fleet.yaml"), text.into());
         let plain = |error: ConfigError| error.to_string().replace("/etc/fleet.yaml:", "");
         fleet
             .map(|table| table.executors.into_iter().collect())
@@ -395,7 +378,7 @@ mod tests {
         let text = "pattern:\n  endpoint: tls:{id}.x.example:1\n  spiffe_id: spiffe://x/e/{id}\n  \
                     ca: ca.pem\n  timeout: 2s\nexecutors:\n  Big.One:\n    endpoint: tls:h:2\n    \
                     server_name: '{id}.y'\n";
-        let table = parse(Path::new("/etc/fleet.yaml"), Ok(text.into())).expect("a table");
+        let table = parse(Path::new("/etc/fleet.yaml"), text.into()).expect("a table");
         let a1 = table.find("a1").expect("an id").expect("an executor");
         assert_eq!(
             (a1.endpoint.to_string().as_str(), a1.timeout.as_secs()),
@@ -477,10 +460,7 @@ mod tests {
                 "{text:?}: {wrong:?}"
             );
         }
-        let file = Path::new("/none");
-        let wrong = parse(file, Err(std::io::ErrorKind::NotFound.into())).expect_err("no file");
-        assert!(wrong.to_string().starts_with("/none: cannot be read: "));
-        let wrong = parse(file, Ok(b"\n\xff".to_vec())).expect_err("no text");
+        let wrong = parse(Path::new("/none"), b"\n\xff".to_vec()).expect_err("no text");
         assert!(
             wrong.to_string().starts_with("/none:2:1: invalid UTF-8"),
             "{wrong}"

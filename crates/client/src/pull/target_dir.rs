@@ -4,6 +4,7 @@ use super::PullError;
 use super::checksum_file::{CHECKSUM_FILE, ChecksumFile, MAX_CHECKSUM_FILE_BYTES};
 use super::dir_scan::{DirScan, ScanDepth, open_dir_at, open_regular, scan_dir};
 use super::staging_dir::{STAGING_PREFIX, StagingDir};
+use caproot_core::bounded_file;
 use caproot_core::mountinfo::parse_mountinfo;
 use rustix::fs::{
     AtFlags, Dir, FlockOperation, Mode, OFlags, RenameFlags, fchmod, fchown, flock, fstat, fsync,
@@ -13,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -300,15 +301,8 @@ fn read_checksums(dir: BorrowedFd<'_>, path: &Path) -> Result<Option<ChecksumFil
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(_) => return Err(PullError::unusable(&shown, "is not a readable file")),
     };
-
-    let mut text = Vec::new();
-    let read = file
-        .take(MAX_CHECKSUM_FILE_BYTES + 1)
-        .read_to_end(&mut text)
-        .map_err(PullError::at(&shown))?;
-    if read as u64 > MAX_CHECKSUM_FILE_BYTES {
-        return Err(PullError::unusable(&shown, "is over 48 MiB"));
-    }
+    let text = bounded_file::read_stream(file, MAX_CHECKSUM_FILE_BYTES)
+        .map_err(|error| PullError::unusable(&shown, error.to_string()))?;
     ChecksumFile::parse(&text)
         .map(Some)
         .map_err(|reason| PullError::unusable(&shown, reason))

@@ -6,14 +6,14 @@ mod subject_names;
 pub use spiffe_id::{SpiffeId, SpiffeIdError};
 pub use subject_names::{SubjectNamesError, subject_names};
 
+use crate::bounded_file;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, Error, InconsistentKeys, RootCertStore};
 use std::fmt;
-use std::fs::{File, Metadata};
-use std::io::{ErrorKind, Read as _};
+use std::fs::Metadata;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -258,39 +258,24 @@ struct PemFile {
 impl PemFile {
     fn read(path: &Path, kind: CertFileKind) -> Result<Self, CertFileError> {
         let display_path = path.display().to_string();
-        let error = |reason: String| CertFileError {
-            kind,
-            subject: display_path.clone(),
-            reason,
-        };
-        let io_error = |io_error: std::io::Error| {
-            error(match io_error.kind() {
-                ErrorKind::NotFound => "does not exist".to_owned(),
-                ErrorKind::PermissionDenied => "is not readable by this user".to_owned(),
-                _ => format!("cannot be read: {io_error}"),
-            })
-        };
-        // Checked before open(2), which blocks on a pipe without a writer.
-        let metadata = std::fs::metadata(path).map_err(io_error)?;
-        if !metadata.is_file() {
-            return Err(error("is not a regular file".to_owned()));
+        let read = bounded_file::open(path).and_then(|file| {
+            let is_world_accessible = is_world_accessible(file.metadata());
+            Ok((file.read(MAX_FILE_BYTES)?, is_world_accessible))
+        });
+
+        match read {
+            Ok((bytes, is_world_accessible)) => Ok(Self {
+                kind,
+                display_path,
+                bytes,
+                is_world_accessible,
+            }),
+            Err(error) => Err(CertFileError {
+                kind,
+                subject: display_path,
+                reason: error.to_string(),
+            }),
         }
-        let mut bytes = Vec::new();
-        File::open(path)
-            .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes))
-            .map_err(io_error)?;
-        if bytes.len() as u64 > MAX_FILE_BYTES {
-            return Err(error(
-                "is larger than 1 MiB, the limit for certificates and keys".to_owned(),
-            ));
-        }
-        let is_world_accessible = is_world_accessible(&metadata);
-        Ok(Self {
-            kind,
-            display_path,
-            bytes,
-            is_world_accessible,
-        })
     }
 
     /// Returns all certificates of the file, at least one.

@@ -78,7 +78,7 @@ fn all_errors_of_the_file_are_printed() {
     let output = check(&fixture, &[]);
     assert_eq!(output.code, Some(78));
     assert!(
-        output.text().starts_with("fleet.yaml: cannot be read: "),
+        output.text().starts_with("fleet.yaml: does not exist"),
         "{}",
         output.text()
     );

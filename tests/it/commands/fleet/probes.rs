@@ -179,7 +179,7 @@ async fn targets_that_cannot_be_found_have_their_exit_codes() {
             output.stderr
         );
         assert!(
-            output.stderr.contains("/nonexistent: cannot be read: "),
+            output.stderr.contains("/nonexistent: does not exist"),
             "{}",
             output.stderr
         );

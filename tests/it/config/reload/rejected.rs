@@ -85,7 +85,10 @@ async fn a_bad_file_is_rejected_with_all_its_errors() {
     // A missing file is rejected too.
     std::fs::remove_file(process.fixture.path("caproot.yaml")).expect("removed");
     process.process.send_signal(Signal::HUP);
-    process.process.wait_for_log("no such file").await;
+    process
+        .process
+        .wait_for_log("caproot.yaml: does not exist")
+        .await;
     process.process.wait_for_log(super::REJECTED).await;
     while process.config().await.rejected_reloads < 2 {
         tokio::task::yield_now().await;

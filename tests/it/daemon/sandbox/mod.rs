@@ -1,6 +1,9 @@
 //! Landlock sandbox of the real binary: denied accesses, reported state, and kernels without
 //! Landlock.
 
+#[allow(dead_code, clippy::needless_pass_by_value)]
+#[path = "../../../../examples/sandbox_probe.rs"]
+mod sandbox_probe;
 mod sandboxed_daemon;
 
 use std::path::Path;
@@ -13,7 +16,7 @@ use serde_json::Value;
 
 use crate::harness::fixture::Fixture;
 use crate::harness::process::{
-    ConfiguredDaemon, Output, Process, caproot, run_blocking, run_command, serve,
+    ConfiguredDaemon, Output, Process, caproot, program, run_blocking, run_command, serve,
 };
 use crate::harness::strace;
 use crate::harness::{Daemon, located};
@@ -49,13 +52,42 @@ async fn sandbox_status(daemon: &Daemon) -> SandboxStatus {
     daemon.executor().await.sandbox.expect("a status")
 }
 
-/// Runs the self-test in a sandbox. Returns the exit code, and whether each access was denied.
-fn run_self_test(root: &Path, outside: &Path, mode: &str) -> (Option<i32>, Vec<(String, bool)>) {
-    let mut command = serve(["--sandbox", mode, "--root"]);
-    let output = run_blocking(command.arg(root).arg("--self-test").arg(outside));
+/// Environment variables of the process that probes the sandbox.
+const PROBE_VARIABLES: [&str; 3] = ["PROBE_MODE", "PROBE_ROOT", "PROBE_OUTSIDE"];
+
+/// Probes the sandbox and ends the process. The other tests start this test in a process of its own,
+/// because no later test could run in the sandbox.
+#[test]
+#[ignore = "started by other tests in a process of its own"]
+fn probe_and_exit() {
+    let [mode, root, outside] =
+        PROBE_VARIABLES.map(|name| std::env::var(name).expect("a variable of the probe"));
+    let all_denied = sandbox_probe::probe_sandbox(&mode, Path::new(&root), Path::new(&outside));
+    std::process::exit(i32::from(!all_denied.expect("attempts")));
+}
+
+/// Runs the probe in a sandbox. Returns the exit code, and whether each access was denied.
+fn run_probe(root: &Path, outside: &Path, mode: &str) -> (Option<i32>, Vec<(String, bool)>) {
+    let mut command = program(std::env::current_exe().expect("a path"));
+    command
+        .args([
+            "sandbox::probe_and_exit",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ])
+        .args(["--test-threads", "1"])
+        .env_clear()
+        .env("HOME", "/nonexistent")
+        .env(PROBE_VARIABLES[0], mode)
+        .env(PROBE_VARIABLES[1], root)
+        .env(PROBE_VARIABLES[2], outside);
+    let output = run_blocking(&mut command);
+    // The harness prints the name of the test in front of the first line.
     let lines = output
         .text()
         .lines()
+        .filter_map(|line| line.find('{').map(|at| &line[at..]))
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let tried = lines.map(|line| {
         let what = line["attempt"].as_str().expect("a text").to_owned();
@@ -78,7 +110,7 @@ fn the_sandbox_denies_accesses_outside() {
     }
     let fixture = Fixture::new("skill in/root/a");
     let outside = Fixture::new("file f\n| for everybody\nmode 0644 f\nmode 0755 .");
-    let (code, tried) = run_self_test(&fixture.path("in/root"), &outside.path("f"), "required");
+    let (code, tried) = run_probe(&fixture.path("in/root"), &outside.path("f"), "required");
     assert_eq!(code, Some(0), "{tried:?}");
     let what: Vec<_> = tried.iter().map(|(what, _)| what.as_str()).collect();
     let needed = [
@@ -98,7 +130,7 @@ fn the_sandbox_denies_accesses_outside() {
 fn without_a_sandbox_the_same_accesses_succeed() {
     let fixture = Fixture::new("skill in/root/a");
     let outside = Fixture::new("file f\n| for everybody\nmode 0644 f\nmode 0755 .");
-    let (code, tried) = run_self_test(&fixture.path("in/root"), &outside.path("f"), "off");
+    let (code, tried) = run_probe(&fixture.path("in/root"), &outside.path("f"), "off");
     assert_eq!(code, Some(1), "{tried:?}");
     // This file is unreadable for ordinary users even without a sandbox.
     let tried = tried.iter().filter(|(what, _)| what != "read /etc/shadow");

@@ -138,7 +138,7 @@ async fn a_token_that_stays_rejected_makes_the_server_unavailable() {
         (
             mock.url.as_str(),
             McpToken::File(fixture.path("none")),
-            "none cannot be read",
+            "none does not exist",
         ),
         (&mock.url, command("echo t1; exit 3"), "exit status: 3"),
         (&mock.url, command("yes"), "over 8 KiB"),
