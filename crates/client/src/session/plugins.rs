@@ -4,11 +4,11 @@ use super::choice::SkillChoice;
 use super::sources::{SkillSource, SourceKind};
 use super::{Session, SessionWatch};
 use crate::json;
-use caproot_core::proto::caproot::v1::{Plugin, PluginComponents};
+use caproot_core::proto::caproot::v1::Plugin;
+use prost::Message as _;
 use serde::ser::{Error as _, SerializeStruct as _};
 use serde::{Serialize, Serializer};
-use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Plugin of a source. Serializes with the plugin as proto3 JSON.
@@ -49,10 +49,10 @@ pub struct ChangedPlugin {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentChange {
-    /// Field of the components: `mcpServers`, `apps`, `hooks`, `agents`, `commands`,
-    /// `outputStyles` or `lspServers`.
-    pub component: String,
-    /// Name of the component; the event and the matcher of a hook.
+    /// Kind of the component: `mcp_server`, `app`, `hook`, `lsp_server`, `agent`, `command` or
+    /// `output_style`.
+    pub kind: String,
+    /// Name of the component; the event of a hook.
     pub name: String,
     /// Kind of the change.
     pub change: ComponentChangeKind,
@@ -134,7 +134,7 @@ impl Serialize for SessionPlugin {
         let mut fields = serializer.serialize_struct("SessionPlugin", 3)?;
         fields.serialize_field("sourceKind", self.source_kind.name())?;
         fields.serialize_field("sourceId", &self.source_id)?;
-        let plugin = json::to_dynamic(&*self.plugin).map_err(S::Error::custom)?;
+        let plugin = json::to_limited_dynamic(&*self.plugin).map_err(S::Error::custom)?;
         fields.serialize_field("plugin", &plugin)?;
         fields.end()
     }
@@ -177,56 +177,41 @@ fn collect_plugins(sources: &[Arc<dyn SkillSource>], choice: &SkillChoice) -> Ve
 
 /// Returns the changed components, sorted by kind and name.
 fn component_changes(before: &Plugin, now: &Plugin) -> Vec<ComponentChange> {
-    let (old, mut new) = (components_by_name(before), components_by_name(now));
-    let mut changes = Vec::new();
-    let mut push = |(component, name), change| {
-        changes.push(ComponentChange {
-            component,
-            name,
+    let old = components_by_name(before);
+    let new = components_by_name(now);
+
+    let names: BTreeSet<_> = old.keys().chain(new.keys()).collect();
+    let changes = names.into_iter().filter_map(|key| {
+        let change = match (old.get(key), new.get(key)) {
+            (None, _) => ComponentChangeKind::Added,
+            (_, None) => ComponentChangeKind::Removed,
+            (old, new) if old == new => return None,
+            _ => ComponentChangeKind::Changed,
+        };
+        let (kind, name) = key;
+        Some(ComponentChange {
+            kind: kind.clone(),
+            name: (*name).to_owned(),
             change,
-        });
-    };
-    for (key, declared) in old {
-        match new.remove(&key) {
-            None => push(key, ComponentChangeKind::Removed),
-            Some(now) if now == declared => {}
-            Some(_) => push(key, ComponentChangeKind::Changed),
-        }
-    }
-    for key in new.into_keys() {
-        push(key, ComponentChangeKind::Added);
-    }
-    changes.sort();
-    changes
+        })
+    });
+    changes.collect()
 }
 
-/// Returns the JSON of the components by kind and name. A plugin may declare a name twice.
-fn components_by_name(plugin: &Plugin) -> BTreeMap<(String, String), Vec<Value>> {
-    let mut by_name = BTreeMap::<_, Vec<Value>>::new();
-    let components = plugin.components.clone().unwrap_or_default();
-    let Ok(Value::Object(lists)) = components_json(&components) else {
-        return by_name;
-    };
-    for (kind, list) in lists {
-        let Value::Array(list) = list else { continue };
-        for component in list {
-            let key = (kind.clone(), component_name(&component));
-            by_name.entry(key).or_default().push(component);
-        }
+/// Returns the encoded components by kind and name. A plugin may declare a name twice.
+fn components_by_name(plugin: &Plugin) -> BTreeMap<(String, &str), Vec<Vec<u8>>> {
+    let servers = plugin.mcp_servers.iter().map(|server| {
+        let key = ("mcp_server".to_owned(), &*server.name);
+        (key, server.encode_to_vec())
+    });
+    let others = plugin.components.iter().map(|component| {
+        let key = (component.kind().word(), &*component.name);
+        (key, component.encode_to_vec())
+    });
+
+    let mut by_name = BTreeMap::<_, Vec<_>>::new();
+    for (key, encoded) in servers.chain(others) {
+        by_name.entry(key).or_default().push(encoded);
     }
     by_name
-}
-
-fn components_json(components: &PluginComponents) -> Result<Value, String> {
-    let message = json::to_dynamic(components).map_err(|error| error.to_string())?;
-    serde_json::to_value(message).map_err(|error| error.to_string())
-}
-
-fn component_name(component: &Value) -> String {
-    let text = |key: &str| component[key].as_str().unwrap_or_default();
-    match (text("name"), text("event"), text("matcher")) {
-        ("", event, "") => event.to_owned(),
-        ("", event, matcher) => format!("{event} {matcher}"),
-        (name, _, _) => name.to_owned(),
-    }
 }
