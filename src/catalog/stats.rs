@@ -85,6 +85,7 @@ impl CatalogStats {
         roots: &[Option<RootSnapshot>],
     ) -> Self {
         let micros = scans.total_micros.load(Ordering::Relaxed);
+
         let mut stats = Self {
             watch,
             revision,
@@ -97,6 +98,7 @@ impl CatalogStats {
             skills: 0,
             diagnostics: HashMap::new(),
         };
+
         for root in roots {
             match root.as_ref().map(|snapshot| &snapshot.catalog) {
                 None => stats.pending += 1,
@@ -113,6 +115,7 @@ impl CatalogStats {
                 }
             }
         }
+
         stats
     }
 }
@@ -120,6 +123,7 @@ impl CatalogStats {
 impl ScopeStats {
     pub(super) fn of_roots(roots: &[Option<RootSnapshot>]) -> Self {
         let mut stats = Self::default();
+
         for root in roots {
             match root.as_ref().map(|snapshot| &snapshot.catalog) {
                 None => stats.pending += 1,
@@ -137,6 +141,7 @@ impl ScopeStats {
                 }
             }
         }
+
         stats
     }
 }
